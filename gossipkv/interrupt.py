@@ -7,7 +7,7 @@ Loading takes a few tenths of a second. A KeyboardInterrupt then would come from
 a callback of the import system. Nothing was begun that must be ended, so the process just exits.
 """
 
-import _signal as signal
+import _signal as signal  # type: ignore[import-not-found]  # Typeshed describes these names in `signal`.
 import os
 import sys
 

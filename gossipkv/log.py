@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 ROOT: Final = "gossipkv"  # Root name of our loggers.
-MOST_SPARED: Final = 1000  # Their number has no bound otherwise; further ones are not logged.
+MAX_SPARED: Final = 1000  # Their number has no bound otherwise; further ones are not logged.
 
 # Limits for lines of one event. The start of a node with hundreds of databases logs each event hundreds of times. A
 # stranger who triggers an event constantly causes 20 MB of log a day.
@@ -69,14 +69,14 @@ class Sparing:
         """Return True if that may be logged at `now`, in seconds of one clock; it then counts as logged."""
         while self._told and now - self._told[oldest := next(iter(self._told))] >= self._pause_s:
             del self._told[oldest]
-        if what in self._told or len(self._told) >= MOST_SPARED:
+        if what in self._told or len(self._told) >= MAX_SPARED:
             return False
         self._told[what] = now
         return True
 
 
 @final
-class Limits:
+class LineLimits:
     """Limits lines of each event: MAX_BURST_LINES at once and LINES_PER_S on average; suppressed lines are counted.
 
     Times are seconds of one clock.
@@ -114,7 +114,7 @@ class Limits:
 
 
 # Enough different lines of one source; a million odd names would fill the log, and this set.
-MOST_WARNINGS = 1_000
+MAX_WARNINGS = 1_000
 
 
 class RepeatedWarnings:
@@ -126,7 +126,7 @@ class RepeatedWarnings:
 
     def say(self, event: str, line: str) -> None:
         """Log the line, the first time."""
-        if line not in self._said and len(self._said) < MOST_WARNINGS:
+        if line not in self._said and len(self._said) < MAX_WARNINGS:
             self._said.add(line)
             self._log.warning(event, reason=line)
 

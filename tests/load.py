@@ -29,7 +29,7 @@ __all__ = ["HttpDialect", "Load", "Outcome", "RedisDialect", "RpcDialect", "Traf
 SLICE_MS = 50  # Without the GIL; a Ctrl-C waits for so long.
 NANOSECONDS = 1_000_000_000
 MILLISECONDS = 1000
-MOST_SLOTS = 1 << 24  # 16 million requests in flight take half a gibibyte here, and more of the server.
+MAX_SLOTS = 1 << 24  # 16 million requests in flight take half a gibibyte here, and more of the server.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,8 +76,8 @@ class Load:
             raise ValueError(
                 f"warm_up_s is not negative and timeout_s at least 0.001, got {self.warm_up_s} and {self.timeout_s}"
             )
-        if self.connections * self.in_flight * self.batch > MOST_SLOTS:
-            raise ValueError(f"more than {MOST_SLOTS} keys would be in flight")
+        if self.connections * self.in_flight * self.batch > MAX_SLOTS:
+            raise ValueError(f"more than {MAX_SLOTS} keys would be in flight")
 
 
 @dataclass(frozen=True)

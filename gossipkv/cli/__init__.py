@@ -99,7 +99,7 @@ COMMANDS: Final = {
 ELSEWHERE: Final = {"set": "`gossipkv put` writes a record", "del": "`gossipkv delete` deletes one"}
 
 
-class Group(click.Group):
+class CommandGroup(click.Group):
     """Commands; of one that is not there the nearest is named."""
 
     def resolve_command(
@@ -115,7 +115,7 @@ class Group(click.Group):
         return super().resolve_command(ctx, args)
 
 
-class Commands(Group):
+class Commands(CommandGroup):
     """The commands, each loaded when it is named."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:

@@ -19,12 +19,12 @@ from gossipkv.cli.output import note, print_json
 from gossipkv.cli.screen import description, progress
 from gossipkv.dataset.build.job import BuildJob
 from gossipkv.dataset.build.steps import BuildResources, Lanes, perform
-from gossipkv.dataset.formats.reading import Reading
-from gossipkv.dataset.local.manifest import Manifest, to_body
+from gossipkv.dataset.formats.reading import FileReading
+from gossipkv.dataset.local.manifest import VersionManifest, to_body
 from gossipkv.dataset.offline.destinations import LocalDestination
 from gossipkv.dataset.source.declared_partitions import Declared, write_declared
 from gossipkv.dataset.source.files import SourceFile
-from gossipkv.dataset.source.listing import DECLARED_FILE, MAX_FILES, SUCCESS_FILE, Source, SourceVersion
+from gossipkv.dataset.source.listing import DECLARED_FILE, MAX_FILES, SUCCESS_FILE, SourceRoot, SourceVersion
 from gossipkv.dataset.source.remote import files_of
 from gossipkv.environment.cores import cores
 from gossipkv.environment.real_files import RealFiles
@@ -40,7 +40,7 @@ from gossipkv.wire.key_text import shown
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gossipkv.environment.seam import Entry
+    from gossipkv.environment.seam import FileEntry
     from gossipkv.wire.rpc import Value
 
 _SOME: Final = re.compile(r"(\d{1,6})(?:-(\d{1,6}))?")
@@ -127,7 +127,9 @@ def build(
     begin_s = time.monotonic()
     origin, version = _version_of(source)
     job = BuildJob.of(version, str(dest), partitions=partitions, compression=compression, remote=origin.remote)
-    job = replace(job, function=function, format=form, reading=Reading(key, value), wanted=only, presharded=presharded)
+    job = replace(
+        job, function=function, format=form, reading=FileReading(key, value), wanted=only, presharded=presharded
+    )
     if only is not None and only[-1] >= job.partitions:
         raise click.BadParameter(
             f"{only[-1]}: the partitions are 0 to {job.partitions - 1}; --partitions N asks for more",
@@ -151,7 +153,7 @@ def _lanes(job: BuildJob, memory_bytes: int, most: int | None) -> Lanes:
     return Lanes(count, memory_bytes, job.reading)
 
 
-def _perform_with_progress(job: BuildJob, memory_bytes: int, lanes: Lanes) -> Manifest:
+def _perform_with_progress(job: BuildJob, memory_bytes: int, lanes: Lanes) -> VersionManifest:
     columns = description(), BarColumn(), TaskProgressColumn(), TimeRemainingColumn()
     with progress(*columns) as bar:
         task = bar.add_task(f"{job.database}/{job.version}", total=1.0)
@@ -161,7 +163,7 @@ def _perform_with_progress(job: BuildJob, memory_bytes: int, lanes: Lanes) -> Ma
         return perform(job, RealFiles(), resources)
 
 
-def _declare(dest: Path, manifest: Manifest) -> None:
+def _declare(dest: Path, manifest: VersionManifest) -> None:
     """What makes the directory a version that nodes and people can read about; last, that it is whole."""
     place = LocalDestination(dest, RealFiles())
     identity = manifest.identity
@@ -170,10 +172,10 @@ def _declare(dest: Path, manifest: Manifest) -> None:
     place.put(SUCCESS_FILE, b"")
 
 
-def _version_of(source: str) -> tuple[Source, SourceVersion]:
+def _version_of(source: str) -> tuple[SourceRoot, SourceVersion]:
     """The source as a version: named by its last two directories, or by its file; and what it is read from."""
     place = source.rstrip("/") if is_url(source) else str(Path(source).absolute())
-    origin = Source.open(place if is_url(source) else str(Path(place).parent.parent), RealFiles(), {})
+    origin = SourceRoot.open(place if is_url(source) else str(Path(place).parent.parent), RealFiles(), {})
     if origin.remote is not None:
         place = source = origin.root  # Which shows no password.
     above, _, last = place.rpartition("/")
@@ -192,7 +194,7 @@ def _version_of(source: str) -> tuple[Source, SourceVersion]:
     return origin, replace(version, database=_name(above.rpartition("/")[2]), name=_name(last))
 
 
-def _looked_at(origin: Source, place: str, source: str) -> tuple[Entry, str]:
+def _looked_at(origin: SourceRoot, place: str, source: str) -> tuple[FileEntry, str]:
     """What a place is, and where that is without links."""
     files = files_of(origin.remote, RealFiles())
     try:
@@ -242,7 +244,7 @@ def _empty_directory(dest: Path) -> Iterator[None]:
         raise
 
 
-def _say_what(dest: Path, manifest: Manifest, seconds: float) -> None:
+def _say_what(dest: Path, manifest: VersionManifest, seconds: float) -> None:
     replaced = f"; {manifest.duplicates:,} more were replaced by later ones" if manifest.duplicates else ""
     count, of = len(manifest.files_here), len(manifest.files)
     files = _counted(count, "file") if count == of else f"{count:,} of {_counted(of, 'file')}"

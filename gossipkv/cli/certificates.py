@@ -11,7 +11,7 @@ from uuid import uuid4
 
 import click
 
-from gossipkv.cli import Group
+from gossipkv.cli import CommandGroup
 from gossipkv.cli.credentials import CERTIFICATES
 from gossipkv.cli.options import name_of
 from gossipkv.cli.output import note
@@ -44,7 +44,7 @@ def _host(text: str) -> str:
         return text
 
 
-@click.group(cls=Group, no_args_is_help=False, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=CommandGroup, no_args_is_help=False, context_settings={"help_option_names": ["-h", "--help"]})
 def certificates() -> None:
     """Make a certificate authority of one's own, and certificates of nodes and clients that it signs."""
 

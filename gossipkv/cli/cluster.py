@@ -14,7 +14,7 @@ import click
 from rich.progress import MofNCompleteColumn, SpinnerColumn, TimeElapsedColumn
 from rich.text import Text
 
-from gossipkv.cli import FAILED, Group
+from gossipkv.cli import FAILED, CommandGroup
 from gossipkv.cli.options import JSON, usual_nodes
 from gossipkv.cli.output import note, print_json
 from gossipkv.cli.screen import add_row, columns, description, draw, progress
@@ -75,7 +75,7 @@ def _signal(text: str) -> int:
 NODE_NUMBER: Final = click.argument("index", metavar="I", type=_index)
 
 
-@click.group(cls=Group, no_args_is_help=False)
+@click.group(cls=CommandGroup, no_args_is_help=False)
 def cluster() -> None:
     """Run a cluster of nodes on this machine, each a process of its own.
 

@@ -24,10 +24,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, final
 
 from gossipkv.dataset.formats.detect import batches, detect_file
-from gossipkv.dataset.formats.reading import Reading
-from gossipkv.dataset.local.manifest import MANIFEST, Manifest, read_manifest
+from gossipkv.dataset.formats.reading import FileReading
+from gossipkv.dataset.local.manifest import MANIFEST, VersionManifest, read_manifest
 from gossipkv.dataset.local.version import open_partition, read_version
-from gossipkv.dataset.source.listing import DECLARED_FILE, SUCCESS_FILE, Source
+from gossipkv.dataset.source.listing import DECLARED_FILE, SUCCESS_FILE, SourceRoot
 from gossipkv.dataset.source.reader import SourceReader
 from gossipkv.environment.real_files import RealFiles
 from gossipkv.errors import DataError, GossipKVError, SourceError, StorageError, UnsupportedFormat
@@ -64,7 +64,7 @@ _KIND: Final = re.compile(DOCUMENT_MAGIC + rb"[0-9a-f]{8} ([A-Z]{1,32}) ")
 
 @final
 @dataclass(frozen=True, slots=True)
-class Checked:
+class CheckedFile:
     """A file that was looked at, byte by byte."""
 
     path: Path
@@ -74,7 +74,7 @@ class Checked:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Place:
+class ContentPlace:
     """What there is to check at a path."""
 
     kind: str
@@ -140,7 +140,7 @@ def is_sorted_file(path: Path) -> bool:
     return read(path, len(HEADER_MAGIC)) == HEADER_MAGIC
 
 
-def manifests(directory: Path) -> Iterator[Manifest]:
+def manifests(directory: Path) -> Iterator[VersionManifest]:
     """The built versions of a data directory, in order; one that is gone when it is its turn is left out."""
     for path in sorted((directory / DATASETS).glob(f"*/*/{MANIFEST}")):
         try:
@@ -149,27 +149,27 @@ def manifests(directory: Path) -> Iterator[Manifest]:
             continue
 
 
-def look(path: Path) -> Place | None:
+def look(path: Path) -> ContentPlace | None:
     """What is to be checked at a path; None: nothing there is ours, or would be read by a node.
 
     Raises:
         StorageError, SourceError: a directory cannot be read, so nobody could say that all is well.
     """
     if not path.is_dir():
-        return Place("file", [path]) if _is_ours(path) else None
+        return ContentPlace("file", [path]) if _is_ours(path) else None
     if is_data_directory(path):
-        return Place("data directory", _served(path), stores=stores_of(path))
+        return ContentPlace("data directory", _served(path), stores=stores_of(path))
     if is_store(path):
-        return Place("store", [], stores=(path,))
+        return ContentPlace("store", [], stores=(path,))
     if is_cluster(path):
         nodes = [place for place in sorted(path.glob("n*/data")) if is_data_directory(place)]
         files = [path / plan.DOCUMENT, *(file for node in nodes for file in _served(node))]
-        return Place("cluster", files, stores=tuple(store for node in nodes for store in stores_of(node)))
+        return ContentPlace("cluster", files, stores=tuple(store for node in nodes for store in stores_of(node)))
     found = [file for file in _published(path, LEVELS) if file.suffix == SUFFIX or file.name == MANIFEST]
     others = [file for file in _source_files(path) if not file.name.endswith(SUFFIX)]
     if not found and not any(map(_holds_records, others[:EVIDENCE_FILES])):
         return None
-    return Place("source", sorted(found), len(others))
+    return ContentPlace("source", sorted(found), len(others))
 
 
 def _is_ours(file: Path) -> bool:
@@ -215,7 +215,7 @@ def _source_files(path: Path) -> list[SourceFile]:
     Raises:
         SourceError: the directory cannot be read.
     """
-    source = Source(path, RealFiles())
+    source = SourceRoot(path, RealFiles())
     with contextlib.suppress(SourceError):  # There are directories in it: it is no version.
         return [*source.listed(source.root, "", "").files]
     found: list[SourceFile] = []
@@ -233,7 +233,7 @@ def _source_files(path: Path) -> list[SourceFile]:
 
 def _holds_records(file: SourceFile) -> bool:
     """Whether a node would take it for records: any text is of some format, but few have a TAB in each line."""
-    reading = Reading("key", "value")
+    reading = FileReading("key", "value")
     try:
         with SourceReader(RealFiles(), file) as reader:
             form = detect_file(reader, reading)
@@ -255,7 +255,7 @@ def is_gone(path: Path) -> bool:
     return path.name != NODE and not (path.parent if path.name == MANIFEST else path).exists()
 
 
-def check(path: Path, on_progress: Callable[[float], object]) -> Checked:
+def check(path: Path, on_progress: Callable[[float], object]) -> CheckedFile:
     """Read every byte of a file, and compare it with its checksums; `on_progress` is told how far that is, up to 1."""
     trouble: GossipKVError | None = None
     try:
@@ -272,13 +272,13 @@ def check(path: Path, on_progress: Callable[[float], object]) -> Checked:
         trouble = StorageError(f"{path}: {error.strerror}", {"file": str(path)})
     except GossipKVError as error:
         trouble = error
-    return Checked(path, path.stat().st_size if path.exists() else 0, trouble)
+    return CheckedFile(path, path.stat().st_size if path.exists() else 0, trouble)
 
 
-def check_store(path: Path, on_progress: Callable[[int], object]) -> list[Checked]:
+def check_store(path: Path, on_progress: Callable[[int], object]) -> list[CheckedFile]:
     """Read every byte of the store of tables at `path` that counts; `on_progress` is told how many more were read."""
     found = verify_store(RealFiles(), path, on_progress)
-    return [Checked(Path(one.path), one.size_bytes, one.trouble) for one in found]
+    return [CheckedFile(Path(one.path), one.size_bytes, one.trouble) for one in found]
 
 
 def describe_store(path: Path) -> dict[str, Value]:

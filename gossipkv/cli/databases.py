@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from gossipkv.cli import Group
+from gossipkv.cli import CommandGroup
 from gossipkv.cli.options import JSON, NODE, connect, timeout
 from gossipkv.cli.output import print_json
 from gossipkv.errors import UnknownVersion
@@ -21,7 +21,7 @@ LOCAL: Final = click.option("--local", is_flag=True, help="Only at the node that
 TIMEOUT: Final = timeout("10s", "one request")
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def databases() -> None:
     """Hold a version of a dataset, and let go of it."""
 

@@ -22,7 +22,7 @@ from gossipkv.node.identity import NODE as IDENTITY
 from gossipkv.status.reading import map_of
 from gossipkv.status.words import plain, size_text
 from gossipkv.storage.sorted_file import SortedFile
-from gossipkv.table.verifying import EQUAL
+from gossipkv.table.rpc.verify import EQUAL
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -207,7 +207,7 @@ def _files(count: int) -> str:
     return f"{count} file{'s' if count != 1 else ''}"
 
 
-def _evidence(one: contents.Checked) -> dict[str, Value]:
+def _evidence(one: contents.CheckedFile) -> dict[str, Value]:
     error = one.trouble
     assert error is not None
     if isinstance(error, Corrupt):
@@ -215,7 +215,7 @@ def _evidence(one: contents.Checked) -> dict[str, Value]:
     return {"offset": None, "reason": error.message}
 
 
-def _check_all(paths: list[Path], stores: tuple[Path, ...]) -> list[contents.Checked]:
+def _check_all(paths: list[Path], stores: tuple[Path, ...]) -> list[contents.CheckedFile]:
     columns = TextColumn("verify"), BarColumn(), DownloadColumn(binary_units=True)
     sizes = [path.stat().st_size if path.exists() else 0 for path in paths]
     results = []

@@ -11,7 +11,7 @@ from gossipkv.cli.credentials import credentials
 from gossipkv.cli.options import NODE, TIMEOUT, duration_ms, node_address, nodes_or_usual
 from gossipkv.cli.output import allow_descriptors, say_ready
 from gossipkv.http import alone
-from gossipkv.http.order import Limits, Types
+from gossipkv.http.order import GatewayLimits, Types
 from gossipkv.processes import logs
 from gossipkv.settings.databases import is_name
 from gossipkv.settings.http import MEDIA_TYPE_FORM, USUAL_MEDIA_TYPE, read_media_type
@@ -52,7 +52,7 @@ def _content_type(text: str) -> tuple[str | None, str]:
 @click.option(
     "--max-connections",
     type=click.IntRange(1, 1_000_000),
-    default=Limits().max_connections,
+    default=GatewayLimits().max_connections,
     show_default=True,
     metavar="N",
     help="Connections open at once.",
@@ -94,7 +94,7 @@ def http(
         Types(usual, {database: kind for database, kind in said.items() if database is not None}),
         timeout_ms,
         drain_timeout_ms,
-        Limits(max_connections=max_connections),
+        GatewayLimits(max_connections=max_connections),
         credentials(),
     )
     with alone.listen(listen, share_port=share_port) as listener:

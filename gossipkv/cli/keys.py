@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from gossipkv.cli import Group
+from gossipkv.cli import CommandGroup
 from gossipkv.cli.options import JSON
 from gossipkv.cli.output import note, print_json
 from gossipkv.environment import small_file
@@ -36,7 +36,7 @@ def _key_id(text: str) -> bytes:
 KEY_ID: Final = click.argument("chosen", metavar="KEY-ID", type=_key_id)
 
 
-@click.group(cls=Group, no_args_is_help=False, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=CommandGroup, no_args_is_help=False, context_settings={"help_option_names": ["-h", "--help"]})
 def keys() -> None:
     """Make and change the key ring that seals gossip: the file that the setting `key_ring` names.
 

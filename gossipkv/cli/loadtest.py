@@ -23,7 +23,7 @@ from gossipkv.interrupt import INTERRUPTED
 from gossipkv.loadtest import documents, limits, report
 from gossipkv.loadtest.compare import compare
 from gossipkv.loadtest.judgement import is_failure, judge
-from gossipkv.loadtest.plan import Plan, Target, TlsFiles, TruthFile
+from gossipkv.loadtest.plan import LoadPlan, LoadTarget, TlsFiles, TruthFile
 from gossipkv.loadtest.plan_text import parse_distribution, parse_mix, parse_steps, parse_target, seconds_of
 from gossipkv.loadtest.run import run_plan
 from gossipkv.settings.node_variables import NODE_VARIABLE
@@ -46,7 +46,7 @@ BATCH: Final = 16
 DRAWN: Final = f"the first {DRAWN_KEYS:,} of the database, by scan"
 ASKING_TIMEOUT_MS: Final = 10_000  # A node that is asked for keys may be busy.
 ASKING_ATTEMPTS: Final = 3  # Of each page of them: one that still reads its database from the disk is slow at first.
-MOST_NAMED: Final = 8
+MAX_NAMED: Final = 8
 ARGUMENTS: Final = "gossipkv.loadtest.arguments"
 PERCENT: Final = 100.0
 
@@ -60,7 +60,7 @@ class Remembered(click.Command):
         return super().parse_args(ctx, args)
 
 
-class Wanted(NamedTuple):
+class ResultOutputs(NamedTuple):
     """What is done with a result."""
 
     as_json: bool
@@ -153,7 +153,7 @@ def loadtest(
     /,
     *,
     nodes: tuple[Address, ...],
-    targets: tuple[Target, ...],
+    targets: tuple[LoadTarget, ...],
     database: str,
     truth: tuple[TruthFile, ...],
     keys: Path | None,
@@ -193,7 +193,7 @@ def loadtest(
     if not database and any(target.scheme != "redis" for target in asked):
         raise click.UsageError(_without_database(asked))
     draws = keys is None and not truth and any(target.scheme == "gossipkv" for target in asked)
-    plan = Plan(
+    plan = LoadPlan(
         targets=asked,
         database=database,
         all_members=all_members,
@@ -214,7 +214,9 @@ def loadtest(
         tls=_tls(),
     )
     result = _run_with_drawn_keys(plan) if draws else _run(plan)
-    return _conclude(replace(result, command=_command(ctx, nodes, targets)), Wanted(as_json, report_file, fail_if))
+    return _conclude(
+        replace(result, command=_command(ctx, nodes, targets)), ResultOutputs(as_json, report_file, fail_if)
+    )
 
 
 def _tls() -> TlsFiles | None:
@@ -222,20 +224,20 @@ def _tls() -> TlsFiles | None:
     return None if files is None else TlsFiles(*(None if file is None else str(file) for file in files))
 
 
-def _run(plan: Plan) -> Result:
+def _run(plan: LoadPlan) -> Result:
     shown = credentials()
     with LiveView() as view:
         return run_plan(plan, view, shown)
 
 
-def _run_with_drawn_keys(plan: Plan) -> Result:
+def _run_with_drawn_keys(plan: LoadPlan) -> Result:
     """Ask for keys of the database; the result says so, and not in which file they stood meanwhile."""
     with _drawn_keys(plan) as file:
         result = _run(replace(plan, keys=str(file)))
     return replace(result, plan={**result.plan, "keys": DRAWN})
 
 
-def _conclude(result: Result, wanted: Wanted) -> int:
+def _conclude(result: Result, wanted: ResultOutputs) -> int:
     """Write what was asked for, and say by the status whether it may go on."""
     verdicts = [limit.judge(result) for limit in wanted.limits]
     judgement = judge(result, verdicts)
@@ -252,10 +254,10 @@ def _conclude(result: Result, wanted: Wanted) -> int:
     return INTERRUPTED if result.ended == "interrupted" else 0
 
 
-def _targets(nodes: Sequence[Address], targets: Sequence[Target]) -> tuple[Target, ...]:
+def _targets(nodes: Sequence[Address], targets: Sequence[LoadTarget]) -> tuple[LoadTarget, ...]:
     """Whom to ask: those that were named, else the nodes that every command asks."""
     asked = nodes if targets else nodes_or_usual(nodes)
-    return (*(Target("gossipkv", node) for node in asked), *targets)
+    return (*(LoadTarget("gossipkv", node) for node in asked), *targets)
 
 
 def _mix(text: str | None, batch: int | None) -> tuple[dict[Kind, float], int]:
@@ -269,7 +271,7 @@ def _mix(text: str | None, batch: int | None) -> tuple[dict[Kind, float], int]:
 
 
 @contextlib.contextmanager
-def _drawn_keys(plan: Plan) -> Iterator[Path]:
+def _drawn_keys(plan: LoadPlan) -> Iterator[Path]:
     """The first keys of the database, as a file with one a line, while the block runs."""
     nodes = [target.address for target in plan.targets if target.scheme == "gossipkv"]
     keys = [key for key in _first_keys(nodes, plan.database) if b"\n" not in key]
@@ -306,7 +308,7 @@ def _first_keys(nodes: Sequence[Address], database: str) -> list[bytes]:
     return keys
 
 
-def _without_database(asked: Sequence[Target]) -> str:
+def _without_database(asked: Sequence[LoadTarget]) -> str:
     """What to give, and what there is, as the first node that answers says."""
     nodes = [target.address for target in asked if target.scheme == "gossipkv"]
     said = "say which database to read with --db"
@@ -316,13 +318,13 @@ def _without_database(asked: Sequence[Target]) -> str:
         with connect(nodes, ASKING_TIMEOUT_MS) as client:
             listed = [each for each in client.databases() if each.get("kind") == "dataset"]
             names = sorted(dict.fromkeys(printable(str(each.get("name"))) for each in listed))
-            shown = ", ".join(names[:MOST_NAMED]) + (f" and {len(names) - MOST_NAMED} more" * (len(names) > MOST_NAMED))
+            shown = ", ".join(names[:MAX_NAMED]) + (f" and {len(names) - MAX_NAMED} more" * (len(names) > MAX_NAMED))
             return f"{said}: {client.address} has {shown or 'none'}"
     except GossipKVError:
         return f"{said}, as --db geo"
 
 
-def _command(ctx: click.Context, nodes: Sequence[Address], targets: Sequence[Target]) -> list[str]:
+def _command(ctx: click.Context, nodes: Sequence[Address], targets: Sequence[LoadTarget]) -> list[str]:
     """The line that does it again, with the nodes that were asked if it was the environment that named them."""
     arguments: tuple[str, ...] = ctx.meta[ARGUMENTS]
     named = [] if nodes or targets else [part for node in usual_nodes() for part in ("--node", node)]

@@ -20,7 +20,7 @@ from gossipkv.cli.output import note
 from gossipkv.cli.screen import add_row, columns, console
 from gossipkv.loadtest import figures
 from gossipkv.loadtest.compare import RULE
-from gossipkv.loadtest.judgement import State
+from gossipkv.loadtest.judgement import RunState
 from gossipkv.loadtest.measures import ALL, COUNTS, LATENCIES, MEASURES, counted, latency_at, measured
 from gossipkv.loadtest.plan import KINDS
 from gossipkv.loadtest.report import event_text
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from gossipkv.loadtest.compare import Comparison
-    from gossipkv.loadtest.judgement import Judgement
-    from gossipkv.loadtest.result import Progress, Result, Second, Totals
+    from gossipkv.loadtest.judgement import RunJudgement
+    from gossipkv.loadtest.result import Result, RunProgress, RunTotals, Second
 
 BARS: Final = "▁▂▃▄▅▆▇█"
 KEPT_SECONDS: Final = 40  # Of the sparkline: half of a narrow terminal.
 SHOWN: Final = ("p50", "p99", "p99.9", "max")
-STYLES: Final = {State.GOOD: "bold green", State.DOUBT: "bold yellow", State.BAD: "bold red"}
+STYLES: Final = {RunState.GOOD: "bold green", RunState.DOUBT: "bold yellow", RunState.BAD: "bold red"}
 DIFFERENCES: Final = {
     "better": "green",
     "worse": "bold red",
@@ -70,7 +70,7 @@ class LiveView:
         if self._live is not None:
             self._live.__exit__(kind, error, trace)
 
-    def __call__(self, progress: Progress) -> None:
+    def __call__(self, progress: RunProgress) -> None:
         """Show where the run is."""
         for event in progress.events:
             self._tell(f"{figures.seconds(event.t)}: {event_text(event)}")
@@ -91,7 +91,7 @@ class LiveView:
             self._live.console.print(Text(printable(line)))
 
 
-def frame(progress: Progress, rates: Iterable[float]) -> RenderableType:
+def frame(progress: RunProgress, rates: Iterable[float]) -> RenderableType:
     """What a person sees of a run."""
     totals, latency = progress.totals, progress.latency
     asked = "closed loop" if progress.rate_asked is None else f"{figures.rate(progress.rate_asked)} asked for"
@@ -105,7 +105,7 @@ def frame(progress: Progress, rates: Iterable[float]) -> RenderableType:
     )
 
 
-def plain_line(progress: Progress, second: Second) -> str:
+def plain_line(progress: RunProgress, second: Second) -> str:
     """One second of a run, for those who read it later."""
     return (
         f"{_where(progress)}: {figures.rate(second.requests)}, p50 {figures.latency(_known(second, second.p50_us))}, "
@@ -123,7 +123,7 @@ def sparkline(values: Iterable[float]) -> str:
     return "".join(BARS[min(int(value / most * len(BARS)), len(BARS) - 1)] for value in heights)
 
 
-def outcome(result: Result, judgement: Judgement) -> RenderableType:
+def outcome(result: Result, judgement: RunJudgement) -> RenderableType:
     """What a run came to: the verdict, then the numbers."""
     lines: list[RenderableType] = [
         Text(f"{judgement.headline}.", STYLES[judgement.state]),
@@ -165,13 +165,13 @@ def _spread(values: tuple[float, ...], measure: str) -> str:
     return shown(middle) if low == high else f"{shown(middle)} ({shown(low)} to {shown(high)})"
 
 
-def _where(progress: Progress) -> str:
+def _where(progress: RunProgress) -> str:
     round_ = f"round {progress.round} of {progress.rounds}, " if progress.rounds > 1 else ""
     phase = "warm-up, " if progress.phase == "warm-up" else ""
     return f"{round_}{phase}{figures.seconds(round(progress.elapsed_s))} of {figures.seconds(progress.planned_s)}"
 
 
-def _failures(totals: Totals) -> Text:
+def _failures(totals: RunTotals) -> Text:
     line = Text(" ")
     for name in COUNTS:
         number = counted(name, totals)

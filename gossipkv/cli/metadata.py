@@ -11,7 +11,7 @@ import click
 from rich.progress import BarColumn, MofNCompleteColumn, TimeRemainingColumn
 from rich.text import Text
 
-from gossipkv.cli import FAILED, WRONG_USE, Group
+from gossipkv.cli import FAILED, WRONG_USE, CommandGroup
 from gossipkv.cli.decisions import DECISION
 from gossipkv.cli.options import JSON, NODE, TIMEOUT, connect
 from gossipkv.cli.output import note, print_json
@@ -36,7 +36,7 @@ KINDS: Final = ("hash", "range")  # Of databases that are tables.
 ROOT_CHARACTERS: Final = 12  # Of a root's name; enough to tell two apart.
 
 
-@click.group(cls=Group, no_args_is_help=False, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=CommandGroup, no_args_is_help=False, context_settings={"help_option_names": ["-h", "--help"]})
 def metadata() -> None:
     """Show and change who decides on tables: on the catalogue of all, or on the partitions of one."""
 

@@ -68,7 +68,7 @@ def note(line: str) -> None:
 
 
 @final
-class Output:
+class CommandOutput:
     """Where values go: `--out FILE`, else standard output.  The file is made when there is something to write."""
 
     def __init__(self, file: Path | None, *, hexadecimal: bool = False) -> None:

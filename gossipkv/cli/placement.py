@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from gossipkv.cli import Group
+from gossipkv.cli import CommandGroup
 from gossipkv.cli.decisions import DECISION, allowed, decided, unconfirmed
 from gossipkv.cli.options import JSON, NODE, TIMEOUT, connect, timeout
 from gossipkv.cli.output import note, print_json
 from gossipkv.cli.screen import add_row, columns, draw
-from gossipkv.register.metadata.partitions import MOST_SHARDS
-from gossipkv.settings.tables import MOST_WEIGHT
+from gossipkv.register.metadata.partitions import MAX_SHARDS
+from gossipkv.settings.tables import MAX_WEIGHT
 from gossipkv.status.reading import list_of, map_of, whole_of
 from gossipkv.status.words import names_text, plain, size_text
 
@@ -36,7 +36,7 @@ PLAN: Final = timeout("60s", "the plans, which take a second or two of a table w
 ISOLATION_GROUP: Final = click.option(
     "--isolation-group", metavar="G", help="What fails together with it; `none`: itself.  [default: as its settings]"
 )
-WEIGHT: Final = click.IntRange(1, MOST_WEIGHT)
+WEIGHT: Final = click.IntRange(1, MAX_WEIGHT)
 TAKEN_OUT: Final = {0: "removed", None: "gone"}  # In the place of a weight.
 
 
@@ -53,7 +53,7 @@ def _force(of: str) -> Callable[[FC], FC]:
     return click.option("--force", is_flag=True, help=f"{of} is gone for good: nobody waits for what it alone has.")
 
 
-@click.group(cls=Group, no_args_is_help=False, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=CommandGroup, no_args_is_help=False, context_settings={"help_option_names": ["-h", "--help"]})
 def node() -> None:
     """Show and change which nodes tables are laid on, and by which shares."""
 
@@ -272,7 +272,7 @@ def _sum(told: Row) -> str:
 
 @click.command()
 @click.argument("name")
-@click.argument("groups", type=click.IntRange(0, MOST_SHARDS))
+@click.argument("groups", type=click.IntRange(0, MAX_SHARDS))
 @NODE
 @DECISION
 @JSON

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from gossipkv.cli import FAILED, Group
+from gossipkv.cli import FAILED, CommandGroup
 from gossipkv.cli.decisions import decided, unconfirmed
 from gossipkv.cli.options import JSON, NODE, connect, timeout
 from gossipkv.cli.output import note, print_json
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 PATIENCE: Final = timeout("10s", "one request; a node that does not answer is waited for")
 
 
-@click.group(cls=Group, no_args_is_help=False, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=CommandGroup, no_args_is_help=False, context_settings={"help_option_names": ["-h", "--help"]})
 def quarantine() -> None:
     """List and drop copies of partitions that were set aside."""
 

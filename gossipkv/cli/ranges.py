@@ -18,7 +18,7 @@ from gossipkv.cli.reads import key_or_input
 from gossipkv.cli.screen import add_row, columns, description, draw, progress
 from gossipkv.cli.writes import LEVEL
 from gossipkv.client import tables
-from gossipkv.client.pages import Pages
+from gossipkv.client.pages import ScanPages
 from gossipkv.errors import BadRequest, Conflict, GossipKVError, NotReady, Overloaded, TimedOut, Unavailable, Unknown
 from gossipkv.register.metadata.partitions import HASH
 from gossipkv.status.reading import list_of, map_of
@@ -306,7 +306,7 @@ class RangeDeletion:
     def _pass(self) -> Iterator[int]:
         """Go through what is left, until something fails."""
         start = self._start if self.last is None else self.last
-        pages = Pages(self._table, start, self._end, self._prefix, reverse=False, limit=None)
+        pages = ScanPages(self._table, start, self._end, self._prefix, reverse=False, limit=None)
         while (page := pages.next_request()) is not None:
             keys = [key for key, _ in pages.take(self._client.ask(page, self._client.deadline(None)))]
             requests = (tables.delete(self._table, key, self._options) for key in keys)

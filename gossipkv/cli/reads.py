@@ -16,9 +16,9 @@ import click
 
 from gossipkv.cli import NOT_FOUND
 from gossipkv.cli.options import HEX, JSON, NODE, OUT, TIMEOUT, VERSION, connect, key_bytes
-from gossipkv.cli.output import Output, json_line, note
+from gossipkv.cli.output import CommandOutput, json_line, note
 from gossipkv.client import parts
-from gossipkv.client.pages import Pages
+from gossipkv.client.pages import ScanPages
 from gossipkv.client.reads import name_bytes, read_options, value_of
 from gossipkv.errors import BadRequest, TooLarge
 from gossipkv.wire.key_text import shown
@@ -64,7 +64,7 @@ def get(
     with (
         _asked(database, version),
         connect(nodes, timeout_ms) as client,
-        Output(out, hexadecimal=hexadecimal) as output,
+        CommandOutput(out, hexadecimal=hexadecimal) as output,
     ):
         options: list[Value] = [] if version is None else [{"version": version}]
         value, stamp = value_of(client.call("get", database, key, *options))
@@ -110,7 +110,7 @@ def mget(
     with (
         _asked(database, version),
         connect(nodes, timeout_ms) as client,
-        Output(out, hexadecimal=hexadecimal) as output,
+        CommandOutput(out, hexadecimal=hexadecimal) as output,
     ):
         for part in _parts(_lines() if keys == (b"-",) else keys):
             reading = parts.reading(name_bytes(database), part, read_options(version, None), version)
@@ -162,9 +162,9 @@ def scan(
     with (
         _asked(database, version),
         connect(nodes, timeout_ms) as client,
-        Output(out, hexadecimal=hexadecimal) as output,
+        CommandOutput(out, hexadecimal=hexadecimal) as output,
     ):
-        pages = Pages(database, start, end, prefix, reverse=reverse, limit=limit, version=version)
+        pages = ScanPages(database, start, end, prefix, reverse=reverse, limit=limit, version=version)
         for key, value in client.records(pages):
             if as_json:
                 output.write(json_line(output.record(key, value)))

@@ -13,7 +13,7 @@ from gossipkv.cli.output import print_json
 from gossipkv.environment.trio_world import real
 from gossipkv.node.restoring import restore_tables
 from gossipkv.storage.engine.backup import restore as put_back
-from gossipkv.storage.engine.options import Options
+from gossipkv.storage.engine.options import EngineOptions
 
 if TYPE_CHECKING:
     from gossipkv.wire.rpc import Value
@@ -38,7 +38,7 @@ def restore(source: Path, data: Path, *, forget_tables: bool, as_json: bool) -> 
         source,
         data,
         random=world.random,
-        restore=partial(put_back, segment_bytes=Options().segment_bytes),
+        restore=partial(put_back, segment_bytes=EngineOptions().segment_bytes),
         forget_tables=forget_tables,
         least_epoch=world.clock.wall_ms(),
     )

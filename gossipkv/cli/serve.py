@@ -19,7 +19,7 @@ from gossipkv.environment.trio_world import real
 from gossipkv.log import Log
 from gossipkv.node import wiring as node
 from gossipkv.processes import logs
-from gossipkv.processes.supervisor import Supervisor
+from gossipkv.processes.supervisor import ProcessSupervisor
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -49,7 +49,7 @@ def serve(file: Path | None, *, forget_tables: bool, **flags: Flag) -> None:
     """
     config = load_settings(file, flags)
     logs.configure(config.log_level, config.log_format)
-    supervisor = Supervisor.take()
+    supervisor = ProcessSupervisor.take()
     supervisor.doing("starts: opens what is built, and looks at its source")
     allow_descriptors()
     sys.setswitchinterval(LOCK_KEPT_S)

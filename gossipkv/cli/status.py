@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from gossipkv.address import Address
     from gossipkv.client.blocking import Client
-    from gossipkv.status.verdict import Coming, Verdict
+    from gossipkv.status.verdict import ClusterVerdict, Coming
     from gossipkv.status.versions import VersionStatus
     from gossipkv.wire.rpc import Value
 
@@ -120,7 +120,7 @@ def _advance(bar: Progress, coming: Mapping[str, Coming]) -> None:
             bar.update(task, completed=1.0, times="")
 
 
-def _write_verdict(made: Verdict, *, as_json: bool) -> None:
+def _write_verdict(made: ClusterVerdict, *, as_json: bool) -> None:
     if as_json:
         print_json(made.to_map())
     else:
@@ -128,7 +128,7 @@ def _write_verdict(made: Verdict, *, as_json: bool) -> None:
         _draw_reasons(made)
 
 
-def _draw(info: dict[str, Value], address: str, told: dict[str, Value], made: Verdict, *, is_one: bool) -> None:
+def _draw(info: dict[str, Value], address: str, told: dict[str, Value], made: ClusterVerdict, *, is_one: bool) -> None:
     node, cluster, up = plain(info.get("node")), plain(info.get("cluster")), number_of(info.get("uptime_s")) or 0
     shard = "" if info.get("shard_id") is None else f", shard {plain(info['shard_id'])}"
     draw(Text.assemble((node, "bold"), f" at {address}, cluster {cluster}{shard}, up {duration_text(int(up))}"))
@@ -147,11 +147,11 @@ def _draw(info: dict[str, Value], address: str, told: dict[str, Value], made: Ve
         _draw_reasons(made)
 
 
-def _draw_verdict(made: Verdict) -> None:
+def _draw_verdict(made: ClusterVerdict) -> None:
     draw(Text(f"{SIGNS[made.level]} {printable(made.text)}", f"bold {COLOURS[made.level]}"))
 
 
-def _draw_reasons(made: Verdict) -> None:
+def _draw_reasons(made: ClusterVerdict) -> None:
     """Draw what is to be told, the most urgent first, what a version that comes waits for, and what to do."""
     for reason in made.reasons:
         draw(Text(printable(reason.text), COLOURS[reason.level] if reason.level != WELL else ""))

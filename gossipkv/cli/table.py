@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from gossipkv.cli import Group, placement, quarantine, ranges
+from gossipkv.cli import CommandGroup, placement, quarantine, ranges
 from gossipkv.cli.decisions import DECISION, allowed, decided
 from gossipkv.cli.options import HEX_KEYS, JSON, NODE, TIMEOUT, connect, key_bytes
 from gossipkv.cli.output import note, print_json
@@ -20,7 +20,7 @@ from gossipkv.register.metadata.partitions import HASH, PARTITIONERS, RANGE
 from gossipkv.status.reading import list_of, map_of, whole_of
 from gossipkv.status.tables import partition_row
 from gossipkv.status.words import plain
-from gossipkv.table.requests import KINDS
+from gossipkv.table.rpc.requests import KINDS
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -41,7 +41,7 @@ def time_key(text: str) -> TimeKey:
         raise click.BadParameter(error.message) from None
 
 
-@click.group(cls=Group, no_args_is_help=False, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=CommandGroup, no_args_is_help=False, context_settings={"help_option_names": ["-h", "--help"]})
 def table() -> None:
     """Make, drop, list and show tables, and change how they are laid on nodes."""
 

@@ -12,7 +12,7 @@ import click
 from gossipkv.access import users as entries
 from gossipkv.access.rights import Grant, parse_grant
 from gossipkv.access.users import ANONYMOUS, TOKEN_BYTES, USERS_FILE, User
-from gossipkv.cli import Group
+from gossipkv.cli import CommandGroup
 from gossipkv.cli.options import JSON, name_of
 from gossipkv.cli.output import note, print_json
 from gossipkv.environment import small_file
@@ -47,7 +47,7 @@ FILE: Final = click.option(
 )
 
 
-@click.group(cls=Group, no_args_is_help=False, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=CommandGroup, no_args_is_help=False, context_settings={"help_option_names": ["-h", "--help"]})
 def users() -> None:
     """Make and change the file that the setting `users` names: who may do what, by a token or by a certificate.
 

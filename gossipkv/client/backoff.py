@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 FIRST_PAUSE_S: Final = 0.010  # A refused connection costs a node nothing; ten a second or so is nothing to a network.
 LONGEST_PAUSE_S: Final = 1.0  # The default timeout of a request: one that waits sees at least one attempt.
-MOST_DOUBLINGS: Final = 7  # More change nothing, and a number that grows for ever is one that overflows.
+MAX_DOUBLINGS: Final = 7  # More change nothing, and a number that grows for ever is one that overflows.
 
 
 @final
@@ -34,7 +34,7 @@ class Backoff:
     def failed(self, address: Address, now: float) -> None:
         """It could not be reached, or ended the connection without an answer."""
         count = self._failed.get(address, (0, 0.0))[0] + 1
-        longest_s = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(count - 1, MOST_DOUBLINGS))
+        longest_s = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(count - 1, MAX_DOUBLINGS))
         self._failed[address] = count, now + longest_s * (1 + self._draw()) / 2
 
     def worked(self, address: Address) -> None:

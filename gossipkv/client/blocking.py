@@ -29,7 +29,7 @@ from gossipkv.client.credentials import PLAIN, Credentials
 from gossipkv.client.dialler import Dialler
 from gossipkv.client.link import LinkError
 from gossipkv.client.owners import ByMap
-from gossipkv.client.pages import Pages
+from gossipkv.client.pages import ScanPages
 from gossipkv.client.patience import pause_s
 from gossipkv.client.pipeline import Pipeline
 from gossipkv.client.reads import REPEATABLE, TIMEOUT_MS
@@ -265,7 +265,7 @@ class Client:
             whole: _Whole = end.value
             return whole
 
-    def records(self, pages: Pages, timeout_ms: int | None = None) -> Iterator[Record]:
+    def records(self, pages: ScanPages, timeout_ms: int | None = None) -> Iterator[Record]:
         """The records of a scan; `timeout_ms` is for each page."""
         while (request := pages.next_request()) is not None:
             yield from pages.take(self.ask(request, self.deadline(timeout_ms)))
@@ -418,7 +418,7 @@ class Dataset(reads.ReadOnly):
         All pages come from the version that answered the first.  `limit` bounds the records in all.  What `get` raises
         comes where a page begins.
         """
-        pages = Pages(
+        pages = ScanPages(
             self.name, start, end, prefix, reverse=reverse, limit=limit, version=version,
             check=lambda answer: sessions.saw_version(session, self.name, answer),
             least=None if session is None else session.version(self.name),

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Protocol, final
 
 from gossipkv.client import parts, reads, tables
 from gossipkv.client._client import get_request
-from gossipkv.client.pages import Pages
-from gossipkv.client.sessions import Turn, watched
+from gossipkv.client.pages import ScanPages
+from gossipkv.client.sessions import SessionTurn, watched
 from gossipkv.errors import GossipKVError
 
 if TYPE_CHECKING:
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
     _Whole = TypeVar("_Whole")
 
 
-class Asking(Protocol):
+class BlockingRequests(Protocol):
     """A client, as tables see it: `blocking.Client` says what each method does."""
 
     def deadline(self, timeout_ms: int | None) -> float: ...
     def allowed_ms(self, timeout_ms: int | None) -> int: ...
     def ask(self, request: Request[_Result], deadline: float) -> _Result: ...
     def ask_in_parts(self, steps: Generator[Request[_Result], _Result, _Whole], deadline: float) -> _Whole: ...
-    def records(self, pages: Pages, timeout_ms: int | None = None) -> Iterator[Record]: ...
-    def at(self, address: Address) -> Asking: ...
+    def records(self, pages: ScanPages, timeout_ms: int | None = None) -> Iterator[Record]: ...
+    def at(self, address: Address) -> BlockingRequests: ...
 
 
 @final
@@ -49,7 +49,7 @@ class Table:
 
     __slots__ = ("_by_map", "_client", "_database", "name")
 
-    def __init__(self, client: Asking, name: str, by_map: ByMap | None = None) -> None:
+    def __init__(self, client: BlockingRequests, name: str, by_map: ByMap | None = None) -> None:
         self._client = client
         self._by_map = by_map  # None: whatever is asked goes to the node in use.
         self._database = reads.name_bytes(name)
@@ -67,7 +67,7 @@ class Table:
             UnknownDatabase, NotReady, Corrupt: what the node says of it.
             Unavailable, TimedOut, ProtocolError: there was no answer.
         """
-        turn = Turn(session)
+        turn = SessionTurn(session)
 
         def make(config: int) -> Request[tuple[bytes | None, Stamp]]:
             return get_request(self._database, key, self._packed(turn, wait_ms, timeout_ms, config))
@@ -84,7 +84,7 @@ class Table:
         Any number of keys: what does not fit into one frame is asked for in parts, within one timeout.  Raises as `get`
         does.
         """
-        client, turn = self._client, Turn(session)
+        client, turn = self._client, SessionTurn(session)
         reading = parts.reading(self._database, keys, self._packed(turn, wait_ms, timeout_ms))
         steps = watched(reading, lambda answer: turn.saw(reads.tokened(answer)[1]))
         return reads.tokened(client.ask_in_parts(steps, client.deadline(timeout_ms)))[0]
@@ -106,9 +106,11 @@ class Table:
         Each is as it was when its page was read: there is no snapshot.  `limit` bounds the records in all, `timeout_ms`
         each page.
         """
-        turn = Turn(session)
+        turn = SessionTurn(session)
         options = tables.read_options(turn.token, wait_ms, self._client.allowed_ms(timeout_ms))
-        pages = Pages(self.name, start, end, prefix, reverse=reverse, limit=limit, check=turn.saw_page, options=options)
+        pages = ScanPages(
+            self.name, start, end, prefix, reverse=reverse, limit=limit, check=turn.saw_page, options=options
+        )
         return self._client.records(pages, timeout_ms)
 
     def put(
@@ -132,7 +134,7 @@ class Table:
             Unavailable, Overloaded, NotReady: nothing was applied; try again later.
             UnknownDatabase, BadRequest, TooLarge: nothing was applied, and never will be.
         """
-        turn, smears = Turn(session), smear and level is None and session is None
+        turn, smears = SessionTurn(session), smear and level is None and session is None
         wanted = None if smears else level or "majority"
 
         def make(config: int) -> Request[Value]:
@@ -150,7 +152,7 @@ class Table:
         session: Session | None = None,
     ) -> None:
         """Let there be no `key`, whether there is one or not.  Raises as `put` does."""
-        turn = Turn(session)
+        turn = SessionTurn(session)
 
         def make(config: int) -> Request[Value]:
             return tables.delete(self.name, key, self._written(turn, level, wait_ms, timeout_ms, config))
@@ -172,7 +174,7 @@ class Table:
         timeout.  Raises as `put` does, of the first part that fails; where there are several, `details` say how many
         records are `put` and how many `unsent`, and what the error says is of those between.
         """
-        client, turn = self._client, Turn(session)
+        client, turn = self._client, SessionTurn(session)
         writing = parts.writing(self.name, records, self._written(turn, level, wait_ms, timeout_ms))
         steps = watched(writing, lambda answer: turn.saw(tables.token_of("put_many", answer)))
         client.ask_in_parts(steps, client.deadline(timeout_ms))
@@ -205,13 +207,13 @@ class Table:
             whole: _Result = end.value
             return whole
 
-    def _packed(self, turn: Turn, wait_ms: int, timeout_ms: int | None, config: int = 0) -> bytes | None:
+    def _packed(self, turn: SessionTurn, wait_ms: int, timeout_ms: int | None, config: int = 0) -> bytes | None:
         token = turn.token
         if config and not (token or wait_ms):
             return tables.packed_config(config)
         return tables.packed(tables.read_options(token, wait_ms, self._client.allowed_ms(timeout_ms), config))
 
     def _written(
-        self, turn: Turn, level: Level | None, wait_ms: int, timeout_ms: int | None, config: int = 0
+        self, turn: SessionTurn, level: Level | None, wait_ms: int, timeout_ms: int | None, config: int = 0
     ) -> dict[str, Value]:
         return tables.write_options(turn.token, level, wait_ms, self._client.allowed_ms(timeout_ms), config)

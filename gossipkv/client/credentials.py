@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from ssl import SSLContext
 
     from gossipkv.client._client import Request
-    from gossipkv.client.tls import Tls
+    from gossipkv.client.tls import ClientTls
     from gossipkv.wire.rpc import Value
 
 # What a node says to a token that no other node would take either: it is raised at once.
@@ -50,7 +50,7 @@ class Credentials:
         """For who shows it on connections of its own."""
         return self._token
 
-    def tls(self, host: str) -> Tls | None:
+    def tls(self, host: str) -> ClientTls | None:
         """TLS of a new connection to this host, or None: it is plain.
 
         Raises:
@@ -58,9 +58,9 @@ class Credentials:
         """
         if self._context is None:
             return None
-        from gossipkv.client.tls import Tls  # noqa: PLC0415  # Who speaks plain does not pay for it.
+        from gossipkv.client.tls import ClientTls  # noqa: PLC0415  # Who speaks plain does not pay for it.
 
-        return Tls(self._context, host)
+        return ClientTls(self._context, host)
 
     def greeting(self) -> Request[Value] | None:
         """The first request of a new connection."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, final
 from gossipkv.client import forks
 from gossipkv.client.credentials import REFUSALS
 from gossipkv.client.link import BlockingLink, LinkError
-from gossipkv.client.route import Failures, Route, reason_of, too_late, unreachable
+from gossipkv.client.route import AddressRoute, Failures, reason_of, too_late, unreachable
 from gossipkv.errors import GossipKVError, Unavailable
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class Dialler:
 
     def __init__(self, addresses: Sequence[Address], credentials: Credentials) -> None:
         self._credentials = credentials
-        self._route = Route(addresses)
+        self._route = AddressRoute(addresses)
         self._is_closed = False
         self._generation = forks.generation
         self._lock = threading.Lock()

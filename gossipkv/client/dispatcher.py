@@ -23,7 +23,7 @@ from math import inf
 from typing import TYPE_CHECKING, Protocol, final
 
 from gossipkv.client._client import Deadlines
-from gossipkv.client.route import Failures, Route, no_answer, too_late, unknown, unreachable
+from gossipkv.client.route import AddressRoute, Failures, no_answer, too_late, unknown, unreachable
 from gossipkv.errors import GossipKVError, ProtocolError, TimedOut, Unavailable
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class Shell(Protocol):
 
 
 @final
-class History:
+class RequestHistory:
     """What a request that was sent before remembers: why each address failed it, and which broke under it once."""
 
     __slots__ = ("broken", "failures")
@@ -77,7 +77,7 @@ class History:
 class Dispatcher:
     """The requests of one client, and the link that they go to."""
 
-    def __init__(self, route: Route, backoff: Backoff, shell: Shell, *, stays: bool = False) -> None:
+    def __init__(self, route: AddressRoute, backoff: Backoff, shell: Shell, *, stays: bool = False) -> None:
         """`stays`: there can be no second link, so one that is silent is not left: it may speak again."""
         self._stays = stays
         self._route = route
@@ -297,12 +297,14 @@ class Dispatcher:
         wanted: dict[Address, None] = {}
         for request in self._line:
             history = request.history
-            wanted |= dict.fromkeys(self._route.untried(history.failures if isinstance(history, History) else {}))
+            wanted |= dict.fromkeys(
+                self._route.untried(history.failures if isinstance(history, RequestHistory) else {})
+            )
             if len(wanted) == len(self._route):
                 break
         return [address for address in self._route.untried({}) if address in wanted]
 
-    def _check_exhausted(self, request: Request[object], history: History) -> bool:
+    def _check_exhausted(self, request: Request[object], history: RequestHistory) -> bool:
         """Whether no address is left for it; then it has failed."""
         if self._route.untried(history.failures):
             return False
@@ -319,7 +321,7 @@ class Dispatcher:
             self._shell.wake(owner)
 
 
-def _history(request: Request[object]) -> History:
-    if not isinstance(request.history, History):
-        request.history = History()
+def _history(request: Request[object]) -> RequestHistory:
+    if not isinstance(request.history, RequestHistory):
+        request.history = RequestHistory()
     return request.history

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from gossipkv.address import Address
     from gossipkv.client._client import Request
     from gossipkv.client.credentials import Credentials
-    from gossipkv.client.tls import Tls
+    from gossipkv.client.tls import ClientTls
 
 RECEIVE_BYTES: Final = 65_536  # Half a usual socket buffer; larger blocks cost a page fault each.
 UNSHAKEN: Final = "no answer to the TLS handshake in time"
@@ -41,7 +41,7 @@ def end_input(connection: socket.socket) -> None:
         connection.shutdown(socket.SHUT_RD)
 
 
-def shake(connection: socket.socket, tls: Tls, limit: Callable[[], object]) -> None:
+def shake(connection: socket.socket, tls: ClientTls, limit: Callable[[], object]) -> None:
     """Shake hands; `limit` is called before each wait.  Raises OSError."""
     data = None
     while not tls.is_shaken:
@@ -100,7 +100,7 @@ class BlockingLink:
         self._timeout_s = 0.0  # Of the socket; set before the first wait.
         self._session = Session()
         self._is_closed = False
-        self._tls: Tls | None = None
+        self._tls: ClientTls | None = None
         try:
             self._tls = credentials.tls(address.host)
             if self._tls is not None:
@@ -202,7 +202,7 @@ class BlockingLink:
                     self._socket.send(self._tls.farewell())
             self._socket.close()
 
-    def _shake(self, tls: Tls, deadline: float) -> None:
+    def _shake(self, tls: ClientTls, deadline: float) -> None:
         try:
             shake(self._socket, tls, partial(self._limit_waiting, deadline))
         except TimeoutError:

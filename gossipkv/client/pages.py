@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @final
-class Pages:
+class ScanPages:
     """The records with `start <= key < end` and `prefix`, at most `limit` of them.
 
     `check` raises where an answer is of another kind of database than was meant; `options` go with each request.

@@ -17,7 +17,7 @@ FIRST_PAUSE_S: Final = 0.010  # Something small may be there in a moment.
 LONGEST_PAUSE_S: Final = (
     0.5  # To refuse a request costs a node some 50 us: a thousand that wait take a tenth of a core.
 )
-LEAST_LEFT_S: Final = 0.1  # With less the answer might come too late, and say less than the one that is here.
+MIN_LEFT_S: Final = 0.1  # With less the answer might come too late, and say less than the one that is here.
 
 
 def pause_s(error: GossipKVError | None, waited_s: float, left_s: float) -> float | None:
@@ -25,6 +25,6 @@ def pause_s(error: GossipKVError | None, waited_s: float, left_s: float) -> floa
 
     `waited_s` is the time since the first such answer, and `left_s` that until the deadline.
     """
-    if not isinstance(error, NotReady) or error.details.get("coming") is not True or left_s < LEAST_LEFT_S:
+    if not isinstance(error, NotReady) or error.details.get("coming") is not True or left_s < MIN_LEFT_S:
         return None
     return min(left_s / 2, max(FIRST_PAUSE_S, min(LONGEST_PAUSE_S, waited_s / 2)))

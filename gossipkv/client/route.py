@@ -43,7 +43,7 @@ def addresses_of(given: Iterable[Named | Iterable[Named]]) -> list[Address]:
 
 
 @final
-class Route:
+class AddressRoute:
     """The addresses, the preferred one first."""
 
     __slots__ = ("_addresses",)

@@ -88,7 +88,7 @@ class Session:
 
 
 @final
-class Turn:
+class SessionTurn:
     """One request to a table in a session, or in none."""
 
     __slots__ = ("_sent", "_session")

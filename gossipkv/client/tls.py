@@ -30,7 +30,7 @@ _REFUSALS: Final = {
 
 
 @final
-class Tls:
+class ClientTls:
     """The client's side of it.  `shake` comes first, until `is_shaken`.
 
     Args:

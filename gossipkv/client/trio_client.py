@@ -31,10 +31,10 @@ from gossipkv.client.backoff import Backoff
 from gossipkv.client.credentials import PLAIN, REFUSALS, Credentials
 from gossipkv.client.dispatcher import Dispatcher
 from gossipkv.client.owners import ByMap
-from gossipkv.client.pages import Pages
+from gossipkv.client.pages import ScanPages
 from gossipkv.client.patience import pause_s
 from gossipkv.client.reads import TIMEOUT_MS
-from gossipkv.client.route import Failures, Route, addresses_of, reason_of, too_late, unreachable
+from gossipkv.client.route import AddressRoute, Failures, addresses_of, reason_of, too_late, unreachable
 from gossipkv.client.sessions import Session
 from gossipkv.client.trio_link import WOKEN, TrioLink, dial
 from gossipkv.client.trio_scan import Scan
@@ -107,7 +107,7 @@ class Client:
         One that is `patient` does not connect before it is asked: a gateway starts beside a node that is not there yet.
         One that `stays` can be dialled for once, and goes on with that connection when it was silent.
         """
-        self._route = Route(addresses_of(addresses))
+        self._route = AddressRoute(addresses_of(addresses))
         self._timeout_ms = reads.positive(timeout_ms)
         self._credentials = credentials
         self._dispatcher = Dispatcher(self._route, Backoff(draw), self, stays=stays)
@@ -528,7 +528,7 @@ class Dataset(reads.ReadOnly):
         All pages come from the version that answered the first; the next is on its way while one is consumed.  `limit`
         bounds the records in all, `timeout_ms` each page.  What `get` raises comes where a page begins.
         """
-        pages = Pages(
+        pages = ScanPages(
             self.name, start, end, prefix, reverse=reverse, limit=limit, version=version,
             check=lambda answer: sessions.saw_version(session, self.name, answer),
             least=None if session is None else session.version(self.name),

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from gossipkv.address import Address
     from gossipkv.client._client import Request
     from gossipkv.client.credentials import Credentials
-    from gossipkv.client.tls import Tls
+    from gossipkv.client.tls import ClientTls
     from gossipkv.wire.rpc import Value
 
     _Yield = TypeVar("_Yield")
@@ -60,7 +60,7 @@ class Dialled(NamedTuple):
     """What a link is made of."""
 
     socket: socket.socket
-    tls: Tls | None
+    tls: ClientTls | None
     session: Session
 
     @classmethod
@@ -107,7 +107,7 @@ async def _open(address: Address) -> trio.SocketStream:
         raise OSError(_first_reason(error)) from error
 
 
-async def _shake(stream: trio.SocketStream, tls: Tls) -> None:
+async def _shake(stream: trio.SocketStream, tls: ClientTls) -> None:
     data = None
     try:
         while not tls.is_shaken:
@@ -118,7 +118,7 @@ async def _shake(stream: trio.SocketStream, tls: Tls) -> None:
         raise OSError(f"{_first_reason(error)} amid the TLS handshake") from error
 
 
-async def _greet(stream: trio.SocketStream, tls: Tls | None, session: Session, request: Request[Value]) -> None:
+async def _greet(stream: trio.SocketStream, tls: ClientTls | None, session: Session, request: Request[Value]) -> None:
     session.send(request)
     output = session.take_output()
     session.sent(len(output))
@@ -266,7 +266,7 @@ class TrioLink:
                 return self._break(session.failure.message)
             self._on_received(self)
 
-    def _open(self, tls: Tls, data: bytes) -> bytes:
+    def _open(self, tls: ClientTls, data: bytes) -> bytes:
         """What was received, out of its records.
 
         Raises:

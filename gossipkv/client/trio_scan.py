@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from gossipkv.address import Address
     from gossipkv.client._client import Request
-    from gossipkv.client.pages import Pages
+    from gossipkv.client.pages import ScanPages
     from gossipkv.client.reads import Record
     from gossipkv.wire.rpc import Value
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     _Whole = TypeVar("_Whole")
 
 
-class Asking(Protocol):
+class TrioRequests(Protocol):
     """A client, as databases see it: `trio_client.Client` says what each method does."""
 
     def deadline(self, timeout_ms: int | None) -> float: ...
@@ -30,7 +30,7 @@ class Asking(Protocol):
     async def ask_in_parts(self, steps: Generator[Request[_Result], _Result, _Whole], due: float) -> _Whole: ...
     def submit(self, request: Request[object], due: float) -> None: ...
     async def answer(self, request: Request[_Result]) -> _Result: ...
-    def at(self, address: Address) -> Asking: ...
+    def at(self, address: Address) -> TrioRequests: ...
     def abandon(self, request: Request[object]) -> None: ...
 
 
@@ -44,7 +44,7 @@ class Scan:
 
     __slots__ = ("_ahead", "_client", "_is_turning", "_pages", "_records", "_timeout_ms")
 
-    def __init__(self, client: Asking, pages: Pages, timeout_ms: int | None) -> None:
+    def __init__(self, client: TrioRequests, pages: ScanPages, timeout_ms: int | None) -> None:
         self._client = client
         self._pages = pages
         self._timeout_ms = timeout_ms

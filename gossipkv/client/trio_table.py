@@ -8,8 +8,8 @@ import trio
 
 from gossipkv.client import parts, reads, tables
 from gossipkv.client._client import get_request
-from gossipkv.client.pages import Pages
-from gossipkv.client.sessions import Turn, watched
+from gossipkv.client.pages import ScanPages
+from gossipkv.client.sessions import SessionTurn, watched
 from gossipkv.client.trio_scan import Scan
 from gossipkv.errors import GossipKVError
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from gossipkv.client.reads import Key, Stamp
     from gossipkv.client.sessions import Session
     from gossipkv.client.tables import Level
-    from gossipkv.client.trio_scan import Asking
+    from gossipkv.client.trio_scan import TrioRequests
     from gossipkv.wire.rpc import Value
 
     _Result = TypeVar("_Result")
@@ -40,7 +40,7 @@ class Table:
 
     __slots__ = ("_by_map", "_client", "_database", "name")
 
-    def __init__(self, client: Asking, name: str, by_map: ByMap | None = None) -> None:
+    def __init__(self, client: TrioRequests, name: str, by_map: ByMap | None = None) -> None:
         self._client = client
         self._by_map = by_map  # None: whatever is asked goes to the node in use.
         self._database = reads.name_bytes(name)
@@ -58,7 +58,7 @@ class Table:
             UnknownDatabase, NotReady, Corrupt: what the node says of it.
             Unavailable, TimedOut, ProtocolError: there was no answer.
         """
-        client, turn, by_map = self._client, Turn(session), self._by_map
+        client, turn, by_map = self._client, SessionTurn(session), self._by_map
         due = client.deadline(timeout_ms)
         if by_map is None:
             request = get_request(self._database, key, self._packed(turn, wait_ms, timeout_ms))
@@ -80,7 +80,7 @@ class Table:
         Any number of keys: what does not fit into one frame is asked for in parts, within one timeout.  Raises as `get`
         does.
         """
-        client, turn = self._client, Turn(session)
+        client, turn = self._client, SessionTurn(session)
         reading = parts.reading(self._database, keys, self._packed(turn, wait_ms, timeout_ms))
         steps = watched(reading, lambda answer: turn.saw(reads.tokened(answer)[1]))
         return reads.tokened(await client.ask_in_parts(steps, client.deadline(timeout_ms)))[0]
@@ -102,9 +102,11 @@ class Table:
         Each is as it was when its page was read: there is no snapshot.  `limit` bounds the records in all, `timeout_ms`
         each page.
         """
-        turn = Turn(session)
+        turn = SessionTurn(session)
         options = tables.read_options(turn.token, wait_ms, self._client.allowed_ms(timeout_ms))
-        pages = Pages(self.name, start, end, prefix, reverse=reverse, limit=limit, check=turn.saw_page, options=options)
+        pages = ScanPages(
+            self.name, start, end, prefix, reverse=reverse, limit=limit, check=turn.saw_page, options=options
+        )
         return Scan(self._client, pages, timeout_ms)
 
     async def put(
@@ -128,7 +130,7 @@ class Table:
             Unavailable, Overloaded, NotReady: nothing was applied; try again later.
             UnknownDatabase, BadRequest, TooLarge: nothing was applied, and never will be.
         """
-        turn, smears = Turn(session), smear and level is None and session is None
+        turn, smears = SessionTurn(session), smear and level is None and session is None
         wanted = None if smears else level or "majority"
 
         def make(config: int) -> Request[Value]:
@@ -146,7 +148,7 @@ class Table:
         session: Session | None = None,
     ) -> None:
         """Let there be no `key`, whether there is one or not.  Raises as `put` does."""
-        turn = Turn(session)
+        turn = SessionTurn(session)
 
         def make(config: int) -> Request[Value]:
             return tables.delete(self.name, key, self._written(turn, level, wait_ms, timeout_ms, config))
@@ -168,7 +170,7 @@ class Table:
         timeout.  Raises as `put` does, of the first part that fails; where there are several, `details` say how many
         records are `put` and how many `unsent`, and what the error says is of those between.
         """
-        client, turn = self._client, Turn(session)
+        client, turn = self._client, SessionTurn(session)
         writing = parts.writing(self.name, records, self._written(turn, level, wait_ms, timeout_ms))
         steps = watched(writing, lambda answer: turn.saw(tables.token_of("put_many", answer)))
         await client.ask_in_parts(steps, client.deadline(timeout_ms))
@@ -207,13 +209,13 @@ class Table:
             whole: _Result = end.value
             return whole
 
-    def _packed(self, turn: Turn, wait_ms: int, timeout_ms: int | None, config: int = 0) -> bytes | None:
+    def _packed(self, turn: SessionTurn, wait_ms: int, timeout_ms: int | None, config: int = 0) -> bytes | None:
         token = turn.token
         if config and not (token or wait_ms):
             return tables.packed_config(config)
         return tables.packed(tables.read_options(token, wait_ms, self._client.allowed_ms(timeout_ms), config))
 
     def _written(
-        self, turn: Turn, level: Level | None, wait_ms: int, timeout_ms: int | None, config: int = 0
+        self, turn: SessionTurn, level: Level | None, wait_ms: int, timeout_ms: int | None, config: int = 0
     ) -> dict[str, Value]:
         return tables.write_options(turn.token, level, wait_ms, self._client.allowed_ms(timeout_ms), config)

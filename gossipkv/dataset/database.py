@@ -20,7 +20,7 @@ from gossipkv.dataset.cluster.part import PartInCluster
 from gossipkv.dataset.coalesced import Coalesced
 from gossipkv.dataset.held import Held
 from gossipkv.dataset.lifecycle.copies import Copies
-from gossipkv.dataset.lifecycle.copy_states import Copy, CopyEvent, CopyState
+from gossipkv.dataset.lifecycle.copy_states import CopyEvent, CopyState, VersionCopy
 from gossipkv.dataset.lifecycle.decisions import Decision, check, decide
 from gossipkv.dataset.lifecycle.switching import Switching
 from gossipkv.dataset.lifecycle.version_states import Life, VersionEvent, VersionState
@@ -37,9 +37,9 @@ if TYPE_CHECKING:
     from gossipkv.dataset.cluster.view import DatabaseView
     from gossipkv.dataset.local.version import Version
     from gossipkv.dataset.shared_resources import SharedResources
-    from gossipkv.dataset.source.listing import Source
+    from gossipkv.dataset.source.listing import SourceRoot
     from gossipkv.errors import Detail
-    from gossipkv.placement.identity import Identity
+    from gossipkv.placement.identity import VersionIdentity
     from gossipkv.settings.databases import DatabaseSettings
 
     # Makes a database's part in the cluster, from its name, its lives and its copies.
@@ -49,8 +49,8 @@ if TYPE_CHECKING:
 SHORTEST_COUNT_MS = 50
 LONGEST_COUNT_MS = 5_000
 # Nodes that hear of a newer version spread their looks at the common source over this time.
-MOST_JITTER_S = 0.5
-MOST_NAMED = 8  # An error names this many versions, the newest.
+MAX_JITTER_S = 0.5
+MAX_NAMED = 8  # An error names this many versions, the newest.
 
 
 def _now_ms() -> int:
@@ -268,7 +268,7 @@ class Database:
         if version is not None and not self._is_known(version):
             await self.look()
             if not self._is_known(version):
-                known = ", ".join(sorted({*self.lives, *self.seen})[-MOST_NAMED:])
+                known = ", ".join(sorted({*self.lives, *self.seen})[-MAX_NAMED:])
                 raise UnknownVersion(
                     f"version {version} of {self.name} is neither at a node nor at the source; there are: {known}",
                     {"database": self.name, "version": version},
@@ -321,7 +321,7 @@ class Database:
                 times[name] = told_ms
         return times
 
-    def _source_ms(self, identity: Identity, version: Version | None) -> int:
+    def _source_ms(self, identity: VersionIdentity, version: Version | None) -> int:
         """Return the time reported by the owners, else the local one, which no owner may report any more."""
         mine_ms = 0 if version is None or version.identity != identity else version.manifest.source_ms
         return self.view.source_ms(identity) or mine_ms
@@ -329,7 +329,7 @@ class Database:
     def _held(
         self,
         life: Life,
-        identity: Identity,
+        identity: VersionIdentity,
         version: Version | None,
         *,
         passed: bool = False,
@@ -386,7 +386,7 @@ class Database:
     async def _look_for(self, version: str) -> None:
         """Look for a version that other nodes announced, after a jitter so that not all nodes look at once."""
         share = zlib.crc32(f"{self._shared.cluster.membership.own.name}/{self.name}/{version}".encode()) / (1 << 32)
-        await trio.sleep(share * MOST_JITTER_S)
+        await trio.sleep(share * MAX_JITTER_S)
         await self.look()
 
     async def _look_again(self) -> None:
@@ -439,7 +439,7 @@ class Database:
                 enough |= await self._look_at(source, name)
         return listing.ignored[0] if listing.ignored and not listing.names else None
 
-    async def _look_at(self, source: Source, name: str) -> bool:
+    async def _look_at(self, source: SourceRoot, name: str) -> bool:
         """Look at one version; True if it can be served, or built."""
         try:
             found = await self._shared.look_threads.run(self._look_thread, partial(source.version, self.name, name))
@@ -464,11 +464,11 @@ class Database:
             )
         return built is not None or life.is_building or copy.buildable(found, copy.ready_ms)
 
-    def _see(self, name: str) -> tuple[Life, Copy]:
+    def _see(self, name: str) -> tuple[Life, VersionCopy]:
         """Return the life and the copy of a version at the source; create them if it is new."""
         life = self.lives.setdefault(name, Life(name))
         if life.copy is None:
-            life.copy = Copy(waits_since_ms=_now_ms())
+            life.copy = VersionCopy(waits_since_ms=_now_ms())
         return life, life.copy
 
     # Deciding

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, final
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gossipkv.placement.identity import Identity
+    from gossipkv.placement.identity import VersionIdentity
     from gossipkv.placement.partition_set import PartitionSet
     from gossipkv.storage.sorted_file import SortedFile
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class Held:
     """A version that this node answers, at one moment; its identity is known."""
 
-    identity: Identity
+    identity: VersionIdentity
     files: Sequence[SortedFile | None]  # The index is the partition; None if the file is not here.
     here: PartitionSet  # The partitions that are here.
     building: PartitionSet  # The partitions that are being built.

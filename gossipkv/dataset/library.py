@@ -16,18 +16,18 @@ import trio
 from gossipkv.dataset import report
 from gossipkv.dataset.build.parent import Build, Loads, build_in_child
 from gossipkv.dataset.cluster.convergence import Convergence
-from gossipkv.dataset.cluster.core import Cluster
+from gossipkv.dataset.cluster.core import DatasetCluster
 from gossipkv.dataset.cluster.members import alone
 from gossipkv.dataset.cluster.part import PartInCluster
 from gossipkv.dataset.cluster.terms import Terms
 from gossipkv.dataset.coalesced import Coalesced
 from gossipkv.dataset.database import Database
-from gossipkv.dataset.memory.paging import Open, Paging
+from gossipkv.dataset.memory.paging import OpenPagedFile, Paging
 from gossipkv.dataset.rewriting import Rewriting
 from gossipkv.dataset.scrub.parent import ReadBack, read_back_in_child
 from gossipkv.dataset.scrub.scrub import Scrub
 from gossipkv.dataset.shared_resources import BuildCounts, SharedResources
-from gossipkv.dataset.source.listing import Source
+from gossipkv.dataset.source.listing import SourceRoot
 from gossipkv.dataset.source.look_threads import LookThreads
 from gossipkv.environment.memory import RealMemory
 from gossipkv.environment.real_files import RealClock
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from gossipkv.dataset.held import Held
     from gossipkv.dataset.local.store import VersionStore
     from gossipkv.dataset.local.version import Version
-    from gossipkv.environment.seam import Clock, Memory, Threads
+    from gossipkv.environment.seam import EnvironmentClock, MemoryProbe, Threads
     from gossipkv.errors import Detail
     from gossipkv.settings.datasets import DatasetSettings
     from gossipkv.settings.masking import Option
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 FIRST_SCAN_S = 30.0
 
 # Each database costs tasks and attention to gossip, and a gossiping node can name any number.
-MOST_HEARD = 2_000
+MAX_HEARD = 2_000
 
 # A node alone uses these; it probes no other node.
 PROBE_INTERVAL_MS = 1000
@@ -70,8 +70,8 @@ class Library:
         settings: DatasetSettings,
         *,
         threads: Threads,
-        clock: Clock | None = None,
-        memory: Memory | None = None,
+        clock: EnvironmentClock | None = None,
+        memory: MemoryProbe | None = None,
         chance: random.Random | None = None,
         reserve: Callable[[], int] = lambda: 0,
         build: Build | None = None,
@@ -80,7 +80,7 @@ class Library:
         requests: Callable[[str, str], int] = lambda _database, _version: 0,
         may_write: bool = True,
         is_table: Callable[[str], bool] = lambda _name: False,
-        cluster: Cluster | None = None,
+        cluster: DatasetCluster | None = None,
         make_part: MakePart = PartInCluster,
     ) -> None:
         """Create the library; without `cluster` the node is alone.
@@ -128,7 +128,7 @@ class Library:
         self._root_thread = trio.CapacityLimiter(1)
         self._nursery: trio.Nursery | None = None
 
-    def _make_scrub(self, clock: Clock, read_back: ReadBack) -> Scrub:
+    def _make_scrub(self, clock: EnvironmentClock, read_back: ReadBack) -> Scrub:
         return Scrub(
             self._settings.scrub_period,
             versions=self._open_versions,
@@ -140,7 +140,7 @@ class Library:
             log=self._log,
         )
 
-    def _make_paging(self, memory: Memory, chance: random.Random, reserve: Callable[[], int]) -> Paging:
+    def _make_paging(self, memory: MemoryProbe, chance: random.Random, reserve: Callable[[], int]) -> Paging:
         return Paging(
             self._settings.residency,
             versions=self._ranked_versions,
@@ -185,13 +185,13 @@ class Library:
     async def _write_ring(self) -> None:
         await self._shared.threads.run(self._store.set_ring, self._shared.cluster.convergence.claims)
 
-    def _open_source(self, options: Mapping[str, Option]) -> Source | None:
+    def _open_source(self, options: Mapping[str, Option]) -> SourceRoot | None:
         root = self._settings.source
         if root is None:
             return None
-        return Source.open(root, self._files, options, require_success_file=self._settings.require_success_file)
+        return SourceRoot.open(root, self._files, options, require_success_file=self._settings.require_success_file)
 
-    def _source_of(self, settings: DatabaseSettings) -> Source | None:
+    def _source_of(self, settings: DatabaseSettings) -> SourceRoot | None:
         return self._source if settings.storage_options is None else self._open_source(settings.storage_options)
 
     def reconfigure(self, databases: Mapping[str, DatabaseSettings]) -> None:
@@ -335,9 +335,9 @@ class Library:
     def _open_versions(self) -> list[Version]:
         return [version for found in self._databases.values() for version in found.copies.versions.values()]
 
-    def _ranked_versions(self) -> list[Open]:
+    def _ranked_versions(self) -> list[OpenPagedFile]:
         return [
-            Open(version, is_active=version is found.serving)
+            OpenPagedFile(version, is_active=version is found.serving)
             for found in self._databases.values()
             for version in found.copies.versions.values()
         ]
@@ -372,9 +372,9 @@ class Library:
         if self._nursery is None:
             return
         wanted = [name for name in databases if name not in self._databases and is_name(name)]
-        room = max(0, MOST_HEARD - len(self._databases))
+        room = max(0, MAX_HEARD - len(self._databases))
         if len(wanted) > room:
-            self._warnings.say("not_taken_part", f"others have more databases than the {MOST_HEARD} that a node takes")
+            self._warnings.say("not_taken_part", f"others have more databases than the {MAX_HEARD} that a node takes")
         for name in wanted[:room]:
             self._nursery.start_soon(self._start, name)
 
@@ -520,9 +520,9 @@ class Library:
         )
 
 
-def _alone(settings: DatasetSettings) -> Cluster:
+def _alone(settings: DatasetSettings) -> DatasetCluster:
     membership = alone()
     terms = Terms(1, 1, REASSIGN_AFTER_MS, settings.retire_after, PROBE_INTERVAL_MS, 0)
-    return Cluster(
+    return DatasetCluster(
         membership, Convergence(membership, settle_ms=0, now_ms=0), terms, perform=lambda _core, _effects: None
     )

@@ -10,14 +10,14 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from gossipkv.dataset.cluster.spread import Spread, as_bitmap, gaps
-from gossipkv.dataset.lifecycle.version_states import VersionState, Word
+from gossipkv.dataset.lifecycle.version_states import VersionState, VersionWord
 from gossipkv.placement.partition_set import PartitionSet
 
 if TYPE_CHECKING:
     from gossipkv.dataset.database import Database
     from gossipkv.dataset.lifecycle.version_build import VersionBuilder
     from gossipkv.dataset.lifecycle.version_states import Life
-    from gossipkv.dataset.local.manifest import Manifest
+    from gossipkv.dataset.local.manifest import VersionManifest
     from gossipkv.dataset.scrub.scrub import Scrub
     from gossipkv.errors import Detail
 
@@ -154,7 +154,7 @@ def _noteworthy(
     """Return the deviations of a version; empty if there are none."""
     told: dict[str, Detail] = {}
     copy, view, version = life.copy, database.view, database.copies.versions.get(life.name)
-    if life.word is Word.BUILDING:
+    if life.word is VersionWord.BUILDING:
         told |= {"state": life.word.value, "progress": progress(database.copies.builder, now_ms)}
     elif copy is not None and copy.trouble is not None:
         again = {} if copy.trouble.lasting else {"again": True}
@@ -194,7 +194,7 @@ def unready(database: Database) -> str:
 
 def _fate(database: Database, life: Life) -> str:
     """Describe the state of a version that is not served yet."""
-    if life.word is Word.BUILDING:
+    if life.word is VersionWord.BUILDING:
         progress = database.copies.builder.progress
         done = 0.0 if progress is None else progress.done
         return f"is being built, {done:.0%} done"
@@ -218,7 +218,7 @@ def coming(database: Database) -> bool:
         return database.looking or Spread(database.view).is_active_elsewhere
     if database.view.withheld(life.name) is not None:
         return False
-    if life.waiting_for is None and life.word in {Word.SEEN, Word.BUILDING, Word.AVAILABLE}:
+    if life.waiting_for is None and life.word in {VersionWord.SEEN, VersionWord.BUILDING, VersionWord.AVAILABLE}:
         return True
     return Spread(database.view).is_brought_by_others(life.name)
 
@@ -274,7 +274,7 @@ def _version(
         told["waiting_for"] = life.waiting_for
         if copy.shortage is not None:
             told |= {"needed_bytes": copy.shortage.needed_bytes, "free_bytes": copy.shortage.free_bytes}
-    if life.word is Word.BUILDING:
+    if life.word is VersionWord.BUILDING:
         told["progress"] = progress(database.copies.builder, now_ms)
     version = database.copies.versions.get(life.name)
     if copy is not None and version is not None:
@@ -286,7 +286,7 @@ def _version(
     return told
 
 
-def _built(manifest: Manifest, *, to_readers: bool) -> dict[str, Detail]:
+def _built(manifest: VersionManifest, *, to_readers: bool) -> dict[str, Detail]:
     """Return the content of a version, and the evidence for its partition function."""
     stray = manifest.first_stray
     key = {"key": stray.key} if stray is not None and to_readers else {}
@@ -305,7 +305,7 @@ def _built(manifest: Manifest, *, to_readers: bool) -> dict[str, Detail]:
     }
 
 
-def _partitions(manifest: Manifest) -> Detail:
+def _partitions(manifest: VersionManifest) -> Detail:
     return [
         {
             "partition": partition,
@@ -319,6 +319,6 @@ def _partitions(manifest: Manifest) -> Detail:
     ]
 
 
-def _partitions_as_bitmap(manifest: Manifest) -> Detail:
+def _partitions_as_bitmap(manifest: VersionManifest) -> Detail:
     here = (partition for partition, file in enumerate(manifest.files) if file is not None)
     return as_bitmap(PartitionSet.of(len(manifest.files), here))

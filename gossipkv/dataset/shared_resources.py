@@ -9,10 +9,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gossipkv.dataset.build.parent import Build, Loads
-    from gossipkv.dataset.cluster.core import Cluster
-    from gossipkv.dataset.local.manifest import Manifest
+    from gossipkv.dataset.cluster.core import DatasetCluster
+    from gossipkv.dataset.local.manifest import VersionManifest
     from gossipkv.dataset.local.store import VersionStore
-    from gossipkv.dataset.source.listing import Source
+    from gossipkv.dataset.source.listing import SourceRoot
     from gossipkv.dataset.source.look_threads import LookThreads
     from gossipkv.environment.seam import Threads
     from gossipkv.log import Log
@@ -35,7 +35,7 @@ class BuildCounts:
     built_bytes: int = 0  # Size of the sorted files of builds that are done.
     source_bytes: int = 0  # Size of the source files listed for builds that are done.
 
-    def add(self, built: Manifest) -> None:
+    def add(self, built: VersionManifest) -> None:
         """Count a build that is done."""
         self.done += 1
         self.built_bytes += built.size_bytes
@@ -59,7 +59,7 @@ class SharedResources:
 
     settings: DatasetSettings
     store: VersionStore
-    source: Callable[[DatabaseSettings], Source | None]
+    source: Callable[[DatabaseSettings], SourceRoot | None]
     look_threads: LookThreads
     loads: Loads
     build: Build
@@ -69,6 +69,6 @@ class SharedResources:
     is_table: Callable[[str], bool]  # True if a table has the name.
     on_change: Callable[[], None]
     note_ring: Callable[[], None]  # The callback writes down the ids of which the ring consists.
-    cluster: Cluster
+    cluster: DatasetCluster
     builds: BuildCounts
     log: Log

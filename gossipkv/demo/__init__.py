@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final
 
 from gossipkv.demo import series, table, upgrade
 from gossipkv.demo.editions import editions
-from gossipkv.demo.outcome import Outcome
+from gossipkv.demo.outcome import DemoOutcome
 from gossipkv.demo.stage import Stage
 from gossipkv.errors import GossipKVError, Unavailable
 from gossipkv.launcher import Cluster, NodeFailed
@@ -49,14 +49,14 @@ SETTINGS: Final = {
 }
 
 
-def run(say: Callable[[str], None]) -> Outcome:
+def run(say: Callable[[str], None]) -> DemoOutcome:
     """Run all acts; `say` is given lines for people as things happen.
 
     Raises:
         GossipKVError: the cluster did not start.
     """
     begin_s = time.monotonic()
-    outcome = Outcome(REQUIRED)
+    outcome = DemoOutcome(REQUIRED)
     with _signals_as_interrupts(), tempfile.TemporaryDirectory(prefix="gossipkv-demo-") as place:
         root = Path(place)
         both = editions()
@@ -100,7 +100,7 @@ def _cluster(root: Path) -> Iterator[Cluster]:
         cluster.down()
 
 
-def _stop(cluster: Cluster, outcome: Outcome) -> None:
+def _stop(cluster: Cluster, outcome: DemoOutcome) -> None:
     """End the nodes that are left by SIGTERM; one that ends badly, or has ended unasked, is a failure."""
     left = [node for node in cluster.status() if node.state != "ended" or node.failed]
     for node in left:

@@ -25,7 +25,7 @@ class Required(NamedTuple):
 
 @final
 @dataclass(slots=True)
-class Outcome:
+class DemoOutcome:
     """The numbers of a run."""
 
     required: tuple[Required, ...]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from gossipkv.client import blocking
     from gossipkv.demo.editions import Edition
-    from gossipkv.demo.outcome import Outcome
+    from gossipkv.demo.outcome import DemoOutcome
     from gossipkv.launcher import Cluster
     from gossipkv.wire.rpc import Value
 
@@ -33,7 +33,7 @@ class Stage:
     cluster: Cluster
     root: Path
     editions: tuple[Edition, Edition]
-    outcome: Outcome
+    outcome: DemoOutcome
     say: Callable[[str], None]
 
     def until(self, what: str, is_done: Callable[[], bool]) -> None:

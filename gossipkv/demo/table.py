@@ -104,7 +104,7 @@ class _Act:
         self._connect(comer)
         self._connect(successor)
         self._await_known()
-        with _Asking(stage):
+        with _SessionTraffic(stage):
             stage.say(f"added    {comer.name}, while a session goes on asking")
             stage.until_taken("add_node", lambda: self._client.call("add_node", comer.name))
             self._await_moved(comer, but=successor)
@@ -202,7 +202,7 @@ class _Act:
 
 
 @final
-class _Asking:
+class _SessionTraffic:
     """A session that writes and reads a few keys without a pause, at their owners, and judges every answer."""
 
     def __init__(self, stage: Stage) -> None:

@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, final
 
 from gossipkv.demo.editions import FILES
-from gossipkv.demo.outcome import Outcome, Required
+from gossipkv.demo.outcome import DemoOutcome, Required
 from gossipkv.demo.stage import PATIENCE_S
 from gossipkv.errors import GossipKVError
 from gossipkv.wire.latency import LatencyHistogram
@@ -72,7 +72,7 @@ def play(stage: Stage) -> None:
         doomed = next(node for node in reversed(nodes) if node is not asked)
         say(f"upgrade  to {len(new.records):,} characters of Unicode {new.unicode_version},")
         say(f"         while a reader goes on through {asked.name}, {IN_FLIGHT} requests at a time")
-        Reader(old, new, stage.outcome, say).read(
+        UpgradeReader(old, new, stage.outcome, say).read(
             client,
             publish=lambda: (source / f"_{new.version}").rename(source / new.version),
             kill=lambda: aside.submit(cluster.kill, doomed.index),  # The kill waits, and the reader does not.
@@ -81,7 +81,7 @@ def play(stage: Stage) -> None:
     cluster.start(doomed.index, wait=False)
 
 
-def write_sources(root: Path, both: tuple[Edition, Edition], outcome: Outcome, say: Callable[[str], None]) -> None:
+def write_sources(root: Path, both: tuple[Edition, Edition], outcome: DemoOutcome, say: Callable[[str], None]) -> None:
     """Write both versions below the source root; the second one under a name that no node takes for a version."""
     old, new = both
     outcome.versions = [old.version, new.version]
@@ -92,13 +92,13 @@ def write_sources(root: Path, both: tuple[Edition, Edition], outcome: Outcome, s
 
 
 @final
-class Reader:
+class UpgradeReader:
     """Asks for the same keys round and round, starts the upgrade and the kill on the way, and judges every answer.
 
     `say` is given a line for people when something has happened.
     """
 
-    def __init__(self, old: Edition, new: Edition, outcome: Outcome, say: Callable[[str], None]) -> None:
+    def __init__(self, old: Edition, new: Edition, outcome: DemoOutcome, say: Callable[[str], None]) -> None:
         differ = [key for key, value in old.records.items() if new.records.get(key) != value]
         same = [key for key, value in old.records.items() if new.records.get(key) == value]
         step = max(1, len(same) // SAMPLE)

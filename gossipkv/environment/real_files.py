@@ -13,7 +13,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Final, final
 
-from gossipkv.environment.seam import MOST_ENTRIES, READ, Entry, too_many_entries
+from gossipkv.environment.seam import MAX_ENTRIES, READ, FileEntry, too_many_entries
 
 if TYPE_CHECKING:
     import pathlib
@@ -124,17 +124,17 @@ class RealFiles:
     def remove_directory(self, path: Path) -> None:
         os.rmdir(path)
 
-    def list_directory(self, path: Path) -> list[Entry]:
-        entries: list[Entry] = []
+    def list_directory(self, path: Path) -> list[FileEntry]:
+        entries: list[FileEntry] = []
         with os.scandir(path) as found:
             for item in found:
-                if len(entries) == MOST_ENTRIES:
+                if len(entries) == MAX_ENTRIES:
                     raise too_many_entries(path)
                 with contextlib.suppress(FileNotFoundError):  # The file disappeared after the listing.
                     entries.append(self._entry(item.name, item.stat(follow_symlinks=False)))
         return sorted(entries, key=lambda entry: os.fsencode(entry.name))
 
-    def stat(self, path: Path) -> Entry:
+    def stat(self, path: Path) -> FileEntry:
         return self._entry(os.path.basename(os.fspath(path)), os.stat(path, follow_symlinks=False))
 
     def resolve(self, path: Path) -> str:
@@ -148,8 +148,8 @@ class RealFiles:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     @staticmethod
-    def _entry(name: str, status: os.stat_result) -> Entry:
-        return Entry(name, _kind(status.st_mode), status.st_size, status.st_mtime_ns)
+    def _entry(name: str, status: os.stat_result) -> FileEntry:
+        return FileEntry(name, _kind(status.st_mode), status.st_size, status.st_mtime_ns)
 
 
 _SYNC_FILE_RANGE_WRITE = 2

@@ -40,19 +40,19 @@ READ = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0)
 
 # Four for each file that a version may have (its `.crc` and two to spare). A larger directory is a mistake, and listing
 # a million entries takes seconds and half a gigabyte.
-MOST_ENTRIES = 65_536
+MAX_ENTRIES = 65_536
 
 
 def too_many_entries(path: Path) -> OSError:
-    """Return the error of listing a directory with more than `MOST_ENTRIES`."""
+    """Return the error of listing a directory with more than `MAX_ENTRIES`."""
     return OSError(
         errno.E2BIG,
-        f"more than {MOST_ENTRIES:,} entries; write fewer, larger files, or remove old ones",
+        f"more than {MAX_ENTRIES:,} entries; write fewer, larger files, or remove old ones",
         os.fspath(path),
     )
 
 
-class Clock(Protocol):
+class EnvironmentClock(Protocol):
     """Two clocks: a monotonic one, and one for people."""
 
     def monotonic_ns(self) -> int:
@@ -65,7 +65,7 @@ class Clock(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class FileEntry:
     """One name in a directory, or one path: its kind, size and last change."""
 
     name: str
@@ -152,14 +152,14 @@ class Files(Protocol):
         """Remove an empty directory."""
         ...
 
-    def list_directory(self, path: Path) -> list[Entry]:
+    def list_directory(self, path: Path) -> list[FileEntry]:
         """Return the entries, sorted by name as bytes; links are not followed.
 
-        Raises E2BIG, soon, if there are more than `MOST_ENTRIES`.
+        Raises E2BIG, soon, if there are more than `MAX_ENTRIES`.
         """
         ...
 
-    def stat(self, path: Path) -> Entry:
+    def stat(self, path: Path) -> FileEntry:
         """Return the entry at a path; a link is not followed."""
         ...
 
@@ -177,7 +177,7 @@ class Files(Protocol):
 
 
 # Gossip's datagrams fit an Ethernet frame, so a larger one comes from another program.
-MOST_DATAGRAM_BYTES = 4096
+MAX_DATAGRAM_BYTES = 4096
 
 # Time that an outgoing connection waits for the peer's kernel to confirm sent data before it breaks. Linux alone would
 # retry for a quarter of an hour, with pauses of up to two minutes; so a machine that is back would not be tried soon.
@@ -192,11 +192,11 @@ def is_link_local(host: str) -> bool:
         return False
 
 
-class Listener(Protocol):
+class SocketListener(Protocol):
     """A bound, listening, non-blocking TCP socket."""
 
     def fileno(self) -> int:
-        """Return the descriptor, valid for the `Sockets` of its origin."""
+        """Return the descriptor, valid for the `SocketFactory` of its origin."""
         ...
 
     def getsockname(self) -> tuple[str, int]:
@@ -220,7 +220,7 @@ class Datagrams(Protocol):
     """A bound, non-blocking UDP socket. Addresses are numeric; an IPv4 address stays so on an IPv6 socket."""
 
     def fileno(self) -> int:
-        """Return the descriptor, valid for the `Sockets` of its origin."""
+        """Return the descriptor, valid for the `SocketFactory` of its origin."""
         ...
 
     @property
@@ -237,7 +237,7 @@ class Datagrams(Protocol):
         ...
 
     def receive(self) -> tuple[bytes, Address]:
-        """Return the next datagram, cut at `MOST_DATAGRAM_BYTES`; raises `BlockingIOError` if none waits."""
+        """Return the next datagram, cut at `MAX_DATAGRAM_BYTES`; raises `BlockingIOError` if none waits."""
         ...
 
     def close(self) -> None:
@@ -245,7 +245,7 @@ class Datagrams(Protocol):
         ...
 
 
-class Stream(Protocol):
+class ByteStream(Protocol):
     """A connection."""
 
     async def send_all(self, data: bytes) -> None:
@@ -257,7 +257,7 @@ class Stream(Protocol):
         ...
 
     def detach(self) -> object:
-        """Return the socket for a serving loop of the same `Sockets`; this stream is unusable afterwards."""
+        """Return the socket for a serving loop of the same `SocketFactory`; this stream is unusable afterwards."""
         ...
 
     async def aclose(self) -> None:
@@ -281,10 +281,10 @@ class EventLoop(Protocol):
         ...
 
 
-class Sockets(Protocol):
+class SocketFactory(Protocol):
     """The maker of sockets, and the means to wait for them."""
 
-    def listen(self, host: str, port: int, backlog: int) -> Listener:
+    def listen(self, host: str, port: int, backlog: int) -> SocketListener:
         """Return a listener; port 0 lets the system choose."""
         ...
 
@@ -300,7 +300,7 @@ class Sockets(Protocol):
         """Return the loop in which `wait_readable` sleeps, or None if a serving loop may not sleep in its place."""
         ...
 
-    async def connect(self, to: Address) -> Stream:
+    async def connect(self, to: Address) -> ByteStream:
         """Connect to a numeric address. Raises `OSError`."""
         ...
 
@@ -330,7 +330,7 @@ class Threads(Protocol):
         ...
 
 
-class Memory(Protocol):
+class MemoryProbe(Protocol):
     """The memory of the machine."""
 
     def room(self) -> Room | None:
@@ -350,10 +350,10 @@ class Signals(Protocol):
 class Environment:
     """The world of a node: its access to clocks, files, sockets and the rest."""
 
-    clock: Clock
+    clock: EnvironmentClock
     random: random.Random
     files: Files
-    sockets: Sockets
+    sockets: SocketFactory
     threads: Threads
     signals: Signals
-    memory: Memory
+    memory: MemoryProbe

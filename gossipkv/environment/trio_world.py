@@ -16,7 +16,7 @@ from gossipkv import name_service
 from gossipkv.address import Address
 from gossipkv.environment.memory import RealMemory
 from gossipkv.environment.real_files import RealClock, RealFiles
-from gossipkv.environment.seam import MOST_DATAGRAM_BYTES, UNCONFIRMED_S, Environment, is_link_local
+from gossipkv.environment.seam import MAX_DATAGRAM_BYTES, UNCONFIRMED_S, Environment, is_link_local
 from gossipkv.environment.trio_loop import find_loop
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ RECEIVE_BUFFER_BYTES: Final = 2 << 20
 
 # Concurrent name lookups. While a name service hangs, each keeps a thread, even without a waiter; so lookups have a few
 # threads of their own, separate from those that read files.
-MOST_LOOKUPS: Final = 16
+MAX_LOOKUPS: Final = 16
 
 _MAPPED: Final = "::ffff:"  # Prefix of an IPv4 address on an IPv6 socket.
 
@@ -82,7 +82,7 @@ class RealDatagrams:
         self._socket.sendto(packet, (_MAPPED + to.host if self._has_ipv6 and ":" not in to.host else to.host, to.port))
 
     def receive(self) -> tuple[bytes, Address]:
-        packet, source = self._socket.recvfrom(MOST_DATAGRAM_BYTES)
+        packet, source = self._socket.recvfrom(MAX_DATAGRAM_BYTES)
         return packet, Address(_unmapped(source[0]) if self._has_ipv6 else source[0], source[1])
 
     def close(self) -> None:
@@ -122,7 +122,7 @@ class RealSockets:
     """The operating system's sockets."""
 
     def __init__(self) -> None:
-        self._lookups = trio.CapacityLimiter(MOST_LOOKUPS)
+        self._lookups = trio.CapacityLimiter(MAX_LOOKUPS)
         self._looked_up: set[Address] = set()  # Lookups running in threads.
 
     def listen(self, host: str, port: int, backlog: int) -> socket.socket:

@@ -20,16 +20,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from gossipkv.errors import TooLarge
-from gossipkv.gossip.anti_entropy.exchange import Exchange, Transport
-from gossipkv.gossip.effects import Changed
+from gossipkv.gossip.anti_entropy.exchange import SyncExchange, SyncTransport
+from gossipkv.gossip.effects import MemberChanged
 from gossipkv.gossip.inbox import Inbox
-from gossipkv.gossip.member import REACHABLE, Member, State, member_id
+from gossipkv.gossip.member import REACHABLE, Member, MemberState, member_id
 from gossipkv.gossip.membership.beliefs import Beliefs
 from gossipkv.gossip.membership.contact import Contact
 from gossipkv.gossip.membership.detector import Detector
-from gossipkv.gossip.membership.joining import Joining
+from gossipkv.gossip.membership.joining import SeedJoin
 from gossipkv.gossip.membership.lifeguard import Awareness
-from gossipkv.gossip.membership.members import Members
+from gossipkv.gossip.membership.members import MemberTable
 from gossipkv.gossip.membership.outbox import Outbox
 from gossipkv.gossip.membership.reconnecting import Reconnecting
 from gossipkv.gossip.membership.rumours import Rumours, Spreading
@@ -37,7 +37,7 @@ from gossipkv.gossip.membership.self_identity import SelfIdentity
 from gossipkv.gossip.membership.shared_state import SharedState
 from gossipkv.gossip.membership.timers import Timers
 from gossipkv.gossip.tree.limits import TreeLimits
-from gossipkv.gossip.tree.tree import Tree
+from gossipkv.gossip.tree.tree import GossipTree
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -46,8 +46,8 @@ if TYPE_CHECKING:
     from gossipkv.address import Address
     from gossipkv.gossip.effects import Effect
     from gossipkv.gossip.packets.envelope import Envelope
-    from gossipkv.gossip.profile import Profile
-    from gossipkv.gossip.protocols import Random
+    from gossipkv.gossip.profile import TimingProfile
+    from gossipkv.gossip.protocols import GossipRandom
 
 
 DUPLICATES: Final = "duplicates"  # Parent path of keys for namesakes of the owner: `duplicates/<host:port>`.
@@ -67,7 +67,7 @@ class Me(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class GossipLimits:
     """Bounds for the memory that other nodes can make this node use."""
 
     max_members: int = 1024
@@ -79,11 +79,18 @@ class Gossip:
     """A node's membership and tree."""
 
     def __init__(
-        self, me: Me, profile: Profile, random: Random, *, limits: Limits, envelope: Envelope, silent: bool = False
+        self,
+        me: Me,
+        profile: TimingProfile,
+        random: GossipRandom,
+        *,
+        limits: GossipLimits,
+        envelope: Envelope,
+        silent: bool = False,
     ) -> None:
         """`silent`: the epoch of `me` is not durable yet, so this node sends nothing until `speak`."""
-        own = Member(member_id(me.name), me.name, me.uuid, me.address, me.epoch, 0, State.ALIVE)
-        self.members = Members(own, limits.max_members)
+        own = Member(member_id(me.name), me.name, me.uuid, me.address, me.epoch, 0, MemberState.ALIVE)
+        self.members = MemberTable(own, limits.max_members)
         self._profile = profile
         self._random = random
         self._timers = Timers()
@@ -95,8 +102,10 @@ class Gossip:
         self._identity = SelfIdentity(state, self._rumours, awareness, self, is_first=me.is_first)
         self._beliefs = Beliefs(state, self._rumours, self._identity, self)
         self._contact = Contact(state, self._beliefs)
-        self.tree = Tree(self.members, limits.tree)
-        self._exchange = Exchange(state, self.tree, self._beliefs, Transport(state, self._identity, self._contact))
+        self.tree = GossipTree(self.members, limits.tree)
+        self._exchange = SyncExchange(
+            state, self.tree, self._beliefs, SyncTransport(state, self._identity, self._contact)
+        )
         self._spreading = Spreading(state, self._identity, self._rumours, self.tree.rumours)
         self._detector = Detector(
             state,
@@ -106,7 +115,7 @@ class Gossip:
             beliefs=self._beliefs,
             listener=self,
         )
-        self._joining = Joining(
+        self._joining = SeedJoin(
             state, self._identity, self._contact, self._exchange, cluster=me.cluster, pinned=me.pinned
         )
         self._reconnecting = Reconnecting(state, self._detector, self._joining)
@@ -206,7 +215,7 @@ class Gossip:
 
     def leave(self, *, now_ms: int) -> None:
         """Tell members that this node leaves for good; the news needs a few rounds to reach all of them."""
-        if self.members.own.state is not State.LEFT:
+        if self.members.own.state is not MemberState.LEFT:
             self._detector.stop()
             self._identity.leave(now_ms)
             self._spreading.tell(self._profile.gossip_members)
@@ -248,7 +257,7 @@ class Gossip:
             with suppress(TooLarge):  # The warning to the operator was issued in any case.
                 self.tree.mark(f"{DUPLICATES}/{other.address}")
 
-    def on_changed(self, member: Member, before: State | None, *, now_ms: int) -> None:
+    def on_changed(self, member: Member, before: MemberState | None, *, now_ms: int) -> None:
         """Process a new member, or a changed record or state of a member."""
         assert self.members.get(member.id) is member, member
         self.tree.on_member(member)
@@ -257,7 +266,7 @@ class Gossip:
             if before not in REACHABLE and not self._outbox.silent:
                 self._detector.newcomer(self.members.peers[member.id], now_ms)
             self._reconnecting.remember_soon(now_ms)
-        self._outbox.effects.append(Changed(member, before))
+        self._outbox.effects.append(MemberChanged(member, before))
 
     def on_forgotten(self, member: Member, *, now_ms: int) -> None:
         """Process that a member was forgotten."""

@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from gossipkv.address import Address
     from gossipkv.errors import GossipKVError
-    from gossipkv.gossip.member import Member, State
+    from gossipkv.gossip.member import Member, MemberState
 
 
-class Send(NamedTuple):
+class SendDatagram(NamedTuple):
     """One datagram. It may be lost, duplicated or late."""
 
     to: Address
     packet: bytes
 
 
-class Ask(NamedTuple):
+class AskOverTcp(NamedTuple):
     """One request over TCP. The core is told once, with `token`, the reply or that none came."""
 
     to: Address
@@ -30,7 +30,7 @@ class Ask(NamedTuple):
     timeout_ms: int
 
 
-class Store(NamedTuple):
+class StoreDurably(NamedTuple):
     """State to make durable. The core is told with `token` when it is durable, and does not act on it before."""
 
     epoch: int
@@ -46,11 +46,11 @@ class Remember(NamedTuple):
     peers: tuple[Address, ...]
 
 
-class Changed(NamedTuple):
+class MemberChanged(NamedTuple):
     """A member changed state; `before` is None for a new member."""
 
     member: Member
-    before: State | None
+    before: MemberState | None
 
 
 class Complain(NamedTuple):
@@ -66,4 +66,4 @@ class Stop(NamedTuple):
     forget: bool = False  # The kept state belongs to another node: delete it.
 
 
-Effect = Send | Ask | Store | Remember | Changed | Complain | Stop
+Effect = SendDatagram | AskOverTcp | StoreDurably | Remember | MemberChanged | Complain | Stop

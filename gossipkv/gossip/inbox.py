@@ -12,21 +12,31 @@ from gossipkv.gossip.membership.joining import flags_of
 from gossipkv.gossip.packets import messages
 from gossipkv.gossip.packets.envelope import Envelope
 from gossipkv.gossip.packets.fields import Malformed
-from gossipkv.gossip.packets.messages import ACK_HASH, KIND, PING_HASH, SENDER, SEQUENCE, TARGET, Delta, Head, Verdict
-from gossipkv.gossip.packets.prefix import NO_CLUSTER, Dropped, cluster_id_of
+from gossipkv.gossip.packets.messages import (
+    ACK_HASH,
+    KIND,
+    PING_HASH,
+    SENDER,
+    SEQUENCE,
+    TARGET,
+    BranchHead,
+    Delta,
+    MemberVerdict,
+)
+from gossipkv.gossip.packets.prefix import NO_CLUSTER, DroppedPacket, cluster_id_of
 
 if TYPE_CHECKING:
     from gossipkv.address import Address
-    from gossipkv.gossip.anti_entropy.exchange import Exchange
+    from gossipkv.gossip.anti_entropy.exchange import SyncExchange
     from gossipkv.gossip.membership.beliefs import Beliefs
     from gossipkv.gossip.membership.contact import Contact
     from gossipkv.gossip.membership.detector import Detector
-    from gossipkv.gossip.membership.joining import Joining
-    from gossipkv.gossip.membership.members import Peer
+    from gossipkv.gossip.membership.joining import SeedJoin
+    from gossipkv.gossip.membership.members import MemberPeer
     from gossipkv.gossip.membership.rumours import Spreading
     from gossipkv.gossip.membership.self_identity import SelfIdentity
     from gossipkv.gossip.membership.shared_state import SharedState
-    from gossipkv.gossip.tree.tree import Tree
+    from gossipkv.gossip.tree.tree import GossipTree
 
 _PING, _ACK, _NACK, _PING_REQUEST, _GOSSIP, _SYNC, _WHO = (
     bytes((kind,))
@@ -54,11 +64,11 @@ class Inbox:
         identity: SelfIdentity,
         beliefs: Beliefs,
         contact: Contact,
-        tree: Tree,
-        exchange: Exchange,
+        tree: GossipTree,
+        exchange: SyncExchange,
         spreading: Spreading,
         detector: Detector,
-        joining: Joining,
+        joining: SeedJoin,
     ) -> None:
         self._members = state.members
         self._id = state.members.own.id
@@ -87,7 +97,7 @@ class Inbox:
                 self._on_ack(message, peer, now_ms)
             else:
                 self._on_other(kind, message, source, peer, now_ms)
-        except Dropped as dropped:
+        except DroppedPacket as dropped:
             self._counters[f"dropped_{dropped.reason}"] += 1
         except Malformed:
             self._counters["dropped_malformed"] += 1
@@ -97,7 +107,7 @@ class Inbox:
         try:
             message = self._envelope.unwrap(request, any_cluster=True)
             answer = self._reply(message, cluster_id_of(request), now_ms)
-        except Dropped as dropped:
+        except DroppedPacket as dropped:
             self._counters[f"dropped_{dropped.reason}"] += 1
             if dropped.reason == "cluster_name":
                 return Envelope(self._cluster).wrap(messages.refusal(self._id, self._cluster))
@@ -124,14 +134,14 @@ class Inbox:
 
     # Messages
 
-    def _on_ping(self, message: bytes, source: Address, peer: Peer | None, now_ms: int) -> None:
+    def _on_ping(self, message: bytes, source: Address, peer: MemberPeer | None, now_ms: int) -> None:
         if message[TARGET] != self._id:
             self._counters["dropped_not_for_me"] += 1
             return
         self._outbox.send(source, self._answer_ping(message, source, peer, now_ms))
         self._compare(message[PING_HASH], message[SENDER], peer, now_ms)
 
-    def _answer_ping(self, message: bytes, source: Address | None, peer: Peer | None, now_ms: int) -> bytes:
+    def _answer_ping(self, message: bytes, source: Address | None, peer: MemberPeer | None, now_ms: int) -> bytes:
         if len(message) != messages.PING_BYTES:
             messages.read_ping(message)  # Checks that the message is complete.
             self._read_parts(message, messages.PING_BYTES, peer, now_ms)
@@ -145,14 +155,14 @@ class Inbox:
             answer += messages.record(peer.member)
         return self._spreading.laden(answer) if is_there else answer
 
-    def _on_ack(self, message: bytes, peer: Peer | None, now_ms: int) -> None:
+    def _on_ack(self, message: bytes, peer: MemberPeer | None, now_ms: int) -> None:
         if len(message) != messages.ACK_BYTES:
             messages.read_ack(message)  # Checks that the message is complete.
             self._read_parts(message, messages.ACK_BYTES, peer, now_ms)
         self._detector.acknowledged(message[SEQUENCE], now_ms)
         self._compare(message[ACK_HASH], message[SENDER], peer, now_ms)
 
-    def _compare(self, state_hash: bytes, sender: bytes, peer: Peer | None, now_ms: int) -> None:
+    def _compare(self, state_hash: bytes, sender: bytes, peer: MemberPeer | None, now_ms: int) -> None:
         """Compare the state hash of a PING or an ACK with the hash of this node."""
         if state_hash != self._exchange.state_hash:
             if peer is not None:
@@ -160,7 +170,7 @@ class Inbox:
         elif self._tree.has_tombstones:
             self._tree.acknowledged(sender)
 
-    def _on_other(self, kind: bytes, message: bytes, source: Address, peer: Peer | None, now_ms: int) -> None:
+    def _on_other(self, kind: bytes, message: bytes, source: Address, peer: MemberPeer | None, now_ms: int) -> None:
         if kind == _GOSSIP and len(message) >= messages.GOSSIP_BYTES:
             self._read_parts(message, messages.GOSSIP_BYTES, peer, now_ms)
         elif kind == _SYNC:
@@ -181,17 +191,17 @@ class Inbox:
         else:
             self._counters["dropped_kind"] += 1
 
-    def _read_parts(self, message: bytes, begin: int, peer: Peer | None, now_ms: int) -> None:
+    def _read_parts(self, message: bytes, begin: int, peer: MemberPeer | None, now_ms: int) -> None:
         """Read the parts of a message. `peer` is None for a stranger, since its address may be forged."""
         teller = None if peer is None else peer.member.address
         for part in messages.read_parts(message, begin):
-            if isinstance(part, Verdict):
+            if isinstance(part, MemberVerdict):
                 self._beliefs.hear_verdict(part, now_ms=now_ms)
             elif isinstance(part, Member):
                 self._beliefs.hear_record(part, now_ms=now_ms)
             elif isinstance(part, Delta):
                 self._exchange.on_delta(part, teller, now_ms=now_ms)
-            elif isinstance(part, Head):
+            elif isinstance(part, BranchHead):
                 self._exchange.on_head(part, teller, now_ms=now_ms)
 
     # Requests
@@ -201,7 +211,7 @@ class Inbox:
         if kind == _SYNC:
             return self._reply_to_sync(message, cluster_id, now_ms)
         if cluster_id != self._envelope.cluster_id:
-            raise Dropped("cluster_id")
+            raise DroppedPacket("cluster_id")
         if kind == _WHO:
             return self._identity.answer_who(message, now_ms)
         if kind == _PING and messages.read_ping(message)[1] == self._id:

@@ -28,7 +28,7 @@ MAX_EPOCH = (1 << 63) - 1
 MAX_INCARNATION = (1 << 32) - 1
 
 
-class State(enum.IntEnum):
+class MemberState(enum.IntEnum):
     """State of a member; of two states in one incarnation the larger is believed."""
 
     ALIVE = 0
@@ -37,8 +37,8 @@ class State(enum.IntEnum):
     LEFT = 3
 
 
-REACHABLE = frozenset({State.ALIVE, State.SUSPECT})  # These members are probed and receive news.
-GONE = frozenset({State.DEAD, State.LEFT})
+REACHABLE = frozenset({MemberState.ALIVE, MemberState.SUSPECT})  # These members are probed and receive news.
+GONE = frozenset({MemberState.DEAD, MemberState.LEFT})
 
 
 def member_id(name: str) -> bytes:
@@ -52,7 +52,7 @@ class Rank(NamedTuple):
     epoch: int
     left: bool
     incarnation: int
-    state: State
+    state: MemberState
 
 
 class Member(NamedTuple):
@@ -64,19 +64,19 @@ class Member(NamedTuple):
     address: Address
     epoch: int
     incarnation: int
-    state: State
+    state: MemberState
 
     @property
     def rank(self) -> Rank:
         """Rank of this statement; of two statements the one with the larger rank is believed."""
-        return Rank(self.epoch, self.state is State.LEFT, self.incarnation, self.state)
+        return Rank(self.epoch, self.state is MemberState.LEFT, self.incarnation, self.state)
 
 
-ALIVE, SUSPECT, DEAD, LEFT = State
+ALIVE, SUSPECT, DEAD, LEFT = MemberState
 UNKNOWN: Final = None
 
 
-class Said(enum.Enum):
+class MemberEvidence(enum.Enum):
     """A statement about a member, or a local finding: the input of the automaton `NEXT`.
 
     A statement counts only if its rank is larger than the rank of the known one. A VERDICT has no address, so it counts
@@ -98,35 +98,35 @@ class Said(enum.Enum):
     FORGOTTEN = "dead or left for longer than is remembered"
 
 
-NEXT: Final[Mapping[tuple[State | None, Said], State | None]] = MappingProxyType(
+NEXT: Final[Mapping[tuple[MemberState | None, MemberEvidence], MemberState | None]] = MappingProxyType(
     {
-        (UNKNOWN, Said.ALIVE): ALIVE,
-        (UNKNOWN, Said.SUSPECT): SUSPECT,
-        (UNKNOWN, Said.DEAD_RECORD): DEAD,
-        (UNKNOWN, Said.LEFT): LEFT,
-        (ALIVE, Said.ALIVE): ALIVE,
-        (ALIVE, Said.SUSPECT): SUSPECT,
-        (ALIVE, Said.DEAD): DEAD,
-        (ALIVE, Said.DEAD_RECORD): SUSPECT,
-        (ALIVE, Said.LEFT): LEFT,
-        (ALIVE, Said.UNANSWERED): SUSPECT,
-        (SUSPECT, Said.ALIVE): ALIVE,
-        (SUSPECT, Said.SUSPECT): SUSPECT,
-        (SUSPECT, Said.DEAD): DEAD,
-        (SUSPECT, Said.DEAD_RECORD): SUSPECT,
-        (SUSPECT, Said.LEFT): LEFT,
-        (SUSPECT, Said.EXPIRED): DEAD,
-        (DEAD, Said.ALIVE): ALIVE,
-        (DEAD, Said.SUSPECT): SUSPECT,
-        (DEAD, Said.DEAD): DEAD,
-        (DEAD, Said.DEAD_RECORD): DEAD,
-        (DEAD, Said.LEFT): LEFT,
-        (DEAD, Said.FORGOTTEN): UNKNOWN,
+        (UNKNOWN, MemberEvidence.ALIVE): ALIVE,
+        (UNKNOWN, MemberEvidence.SUSPECT): SUSPECT,
+        (UNKNOWN, MemberEvidence.DEAD_RECORD): DEAD,
+        (UNKNOWN, MemberEvidence.LEFT): LEFT,
+        (ALIVE, MemberEvidence.ALIVE): ALIVE,
+        (ALIVE, MemberEvidence.SUSPECT): SUSPECT,
+        (ALIVE, MemberEvidence.DEAD): DEAD,
+        (ALIVE, MemberEvidence.DEAD_RECORD): SUSPECT,
+        (ALIVE, MemberEvidence.LEFT): LEFT,
+        (ALIVE, MemberEvidence.UNANSWERED): SUSPECT,
+        (SUSPECT, MemberEvidence.ALIVE): ALIVE,
+        (SUSPECT, MemberEvidence.SUSPECT): SUSPECT,
+        (SUSPECT, MemberEvidence.DEAD): DEAD,
+        (SUSPECT, MemberEvidence.DEAD_RECORD): SUSPECT,
+        (SUSPECT, MemberEvidence.LEFT): LEFT,
+        (SUSPECT, MemberEvidence.EXPIRED): DEAD,
+        (DEAD, MemberEvidence.ALIVE): ALIVE,
+        (DEAD, MemberEvidence.SUSPECT): SUSPECT,
+        (DEAD, MemberEvidence.DEAD): DEAD,
+        (DEAD, MemberEvidence.DEAD_RECORD): DEAD,
+        (DEAD, MemberEvidence.LEFT): LEFT,
+        (DEAD, MemberEvidence.FORGOTTEN): UNKNOWN,
         # This row and the following need a newer epoch: no member returns from LEFT within an epoch.
-        (LEFT, Said.ALIVE): ALIVE,
-        (LEFT, Said.SUSPECT): SUSPECT,
-        (LEFT, Said.DEAD_RECORD): DEAD,
-        (LEFT, Said.LEFT): LEFT,
-        (LEFT, Said.FORGOTTEN): UNKNOWN,
+        (LEFT, MemberEvidence.ALIVE): ALIVE,
+        (LEFT, MemberEvidence.SUSPECT): SUSPECT,
+        (LEFT, MemberEvidence.DEAD_RECORD): DEAD,
+        (LEFT, MemberEvidence.LEFT): LEFT,
+        (LEFT, MemberEvidence.FORGOTTEN): UNKNOWN,
     }
 )

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Profile:
+class TimingProfile:
     """The constants for one network."""
 
     # Failure detector (SWIM): each interval probes one member.
@@ -72,7 +72,7 @@ class Profile:
         return max(self.retransmit_floor, self.retransmit_multiplier * math.ceil(math.log10(members + 1)))
 
 
-LAN: Final = Profile(
+LAN: Final = TimingProfile(
     probe_interval_ms=1000,
     probe_timeout_ms=500,
     indirect_probes=3,
@@ -84,7 +84,7 @@ LAN: Final = Profile(
     reconnect_interval_ms=10_000,
 )
 
-WAN: Final = Profile(
+WAN: Final = TimingProfile(
     probe_interval_ms=5000,
     probe_timeout_ms=3000,
     indirect_probes=3,
@@ -96,7 +96,7 @@ WAN: Final = Profile(
     reconnect_interval_ms=30_000,
 )
 
-LOCAL: Final = Profile(
+LOCAL: Final = TimingProfile(
     probe_interval_ms=500,
     probe_timeout_ms=200,
     indirect_probes=3,
@@ -108,4 +108,4 @@ LOCAL: Final = Profile(
     reconnect_interval_ms=5_000,
 )
 
-PROFILES: Final[Mapping[str, Profile]] = MappingProxyType({"lan": LAN, "wan": WAN, "local": LOCAL})
+PROFILES: Final[Mapping[str, TimingProfile]] = MappingProxyType({"lan": LAN, "wan": WAN, "local": LOCAL})

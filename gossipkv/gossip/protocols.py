@@ -1,7 +1,7 @@
 """Interfaces that gossip needs: randomness for its cores; a core, a disk and a shard claim for its shell.
 
-A node uses `random.Random`, `core.Gossip`, `node.directory.DataDirectory` and `node.gossip.ShardIdTimer`; tests use
-smaller classes.
+A node uses `random.GossipRandom`, `core.Gossip`, `node.directory.DataDirectory` and `node.gossip.ShardIdTimer`; tests
+use smaller classes.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from gossipkv.gossip.member import Member
 
 
-class Random(Protocol):
-    """A `random.Random`, seeded in tests."""
+class GossipRandom(Protocol):
+    """A `random.GossipRandom`, seeded in tests."""
 
     def random(self) -> float:
         """Return a number from 0 (included) to 1 (excluded)."""
 
 
-class Members(Protocol):
-    """The part of `membership.members.Members` that a shell reads."""
+class MembersView(Protocol):
+    """The part of `membership.members.MembersView` that a shell reads."""
 
     own: Member
 
@@ -34,13 +34,13 @@ class Members(Protocol):
     def live(self) -> Sequence[Member]: ...
 
 
-class Core(Protocol):
+class GossipCore(Protocol):
     """The part of `core.Gossip` that a shell drives."""
 
     counters: Counter[str]
 
     @property
-    def members(self) -> Members: ...
+    def members(self) -> MembersView: ...
     @property
     def wakes_at_ms(self) -> int: ...
     def start(self, *, joins: Sequence[Address], remembered: Sequence[Address], lone: bool, now_ms: int) -> None: ...
@@ -74,7 +74,7 @@ class Keeper(Protocol):
     def peers(self) -> list[Address]: ...
 
 
-class Place(Protocol):
+class TreePlace(Protocol):
     """A node's claim of a place in the ring, which has its own timer."""
 
     wakes_at_ms: int  # When to call `step`; 0 after another node changed its claim.

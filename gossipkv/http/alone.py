@@ -21,9 +21,9 @@ from gossipkv.client.credentials import PLAIN, Credentials
 from gossipkv.client.route import reason_of
 from gossipkv.client.trio_client import Client
 from gossipkv.errors import LocalError
-from gossipkv.http.gateway import Gateway
-from gossipkv.http.order import Limits, Types
-from gossipkv.http.read_options import Session
+from gossipkv.http.gateway import HttpGateway
+from gossipkv.http.order import GatewayLimits, Types
+from gossipkv.http.read_options import ReadSession
 from gossipkv.http.reads import ReadContext
 from gossipkv.http.site import site_of
 from gossipkv.log import Log
@@ -43,7 +43,7 @@ class Alone:
     types: Types
     timeout_ms: int
     drain_timeout_ms: int
-    limits: Limits = field(default_factory=Limits)
+    limits: GatewayLimits = field(default_factory=GatewayLimits)
     credentials: Credentials = PLAIN
 
 
@@ -79,9 +79,9 @@ async def run(told: Alone, listener: socket.socket, on_ready: Callable[[Address]
     bound = Address(*listener.getsockname()[:2])
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
         async with Client(told.nodes, timeout_ms=told.timeout_ms, credentials=told.credentials, patient=True) as client:
-            context = ReadContext(client, None, told.types.of, alone=True, session=Session())
+            context = ReadContext(client, None, told.types.of, alone=True, session=ReadSession())
             site, pages = site_of(context, client)
-            gateway = Gateway(site, told.limits)
+            gateway = HttpGateway(site, told.limits)
             async with trio.open_nursery() as nursery:
                 await nursery.start(pages.run)
                 nursery.start_soon(_obey, signals, told, gateway, context, nursery)
@@ -91,13 +91,13 @@ async def run(told: Alone, listener: socket.socket, on_ready: Callable[[Address]
 
 
 async def _obey(
-    signals: AsyncIterator[int], told: Alone, gateway: Gateway, context: ReadContext, nursery: trio.Nursery
+    signals: AsyncIterator[int], told: Alone, gateway: HttpGateway, context: ReadContext, nursery: trio.Nursery
 ) -> None:
     log = Log("gossipkv.http")
     is_stopping = False
     async for number in signals:
         if number == signal.SIGHUP:
-            context.session = Session()
+            context.session = ReadSession()
             log.info("http_forgot", reason="SIGHUP")
         elif is_stopping:
             log.warning("cut", reason=signal.Signals(number).name)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 
 from gossipkv.errors import Unauthorized
-from gossipkv.http.order import Peer
+from gossipkv.http.order import GatewayPeer
 
 if TYPE_CHECKING:
     from gossipkv.errors import GossipKVError
@@ -43,14 +43,14 @@ STATUS_BY_CODE: Final = {
     "UNKNOWN": 504,
 }
 
-NOBODY: Final = Peer("0.0.0.0", "anonymous")  # noqa: S104  # The peer of a request without a node's word on it.
+NOBODY: Final = GatewayPeer("0.0.0.0", "anonymous")  # noqa: S104  # The peer of a request without a node's word on it.
 
 TEXT: Final = (b"Content-Type", b"text/plain; charset=utf-8")
 JSON: Final = (b"Content-Type", b"application/json")
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class HttpRequest:
     """A client's request.
 
     Attributes:
@@ -65,11 +65,11 @@ class Request:
     target: bytes
     headers: dict[bytes, bytes] = field(default_factory=dict)
     body: bytes = b""
-    peer: Peer = NOBODY
+    peer: GatewayPeer = NOBODY
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HttpAnswer:
     """An answer: a status, headers without those of framing, and a body.
 
     A body of bytes has a `Content-Length`; a body in pieces is sent piece by piece.  The answer to HEAD has the headers
@@ -93,18 +93,18 @@ class Asker(Protocol):
         ...
 
 
-def text(status: int, line: str, code: str | None = None) -> Answer:
+def text(status: int, line: str, code: str | None = None) -> HttpAnswer:
     """Return one line of text, with the wire's code if there is one."""
     named = [] if code is None else [(b"X-GossipKV-Error", code.encode())]
-    return Answer(status, [TEXT, *named], _one_line(line).encode() + b"\n")
+    return HttpAnswer(status, [TEXT, *named], _one_line(line).encode() + b"\n")
 
 
-def document(status: int, value: object) -> Answer:
+def document(status: int, value: object) -> HttpAnswer:
     """Return a value as JSON, for programs."""
-    return Answer(status, [JSON], json.dumps(value, ensure_ascii=False).encode() + b"\n")
+    return HttpAnswer(status, [JSON], json.dumps(value, ensure_ascii=False).encode() + b"\n")
 
 
-def refusal(error: GossipKVError) -> Answer:
+def refusal(error: GossipKVError) -> HttpAnswer:
     """Return the answer for an error of the wire."""
     answer = text(STATUS_BY_CODE.get(error.code, 500), error.message, error.code)
     if isinstance(error, Unauthorized):

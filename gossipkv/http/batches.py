@@ -13,7 +13,7 @@ import msgpack
 
 from gossipkv.errors import BadRequest, GossipKVError, ProtocolError, TooLarge
 from gossipkv.http import json_lines, media
-from gossipkv.http.answers import Answer
+from gossipkv.http.answers import HttpAnswer
 from gossipkv.http.media import BadMedia, Media
 from gossipkv.http.read_options import read_options
 from gossipkv.http.reads import check_name, checked_origin, read_from, refused, unanswered
@@ -21,9 +21,9 @@ from gossipkv.http.reads import check_name, checked_origin, read_from, refused, 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
-    from gossipkv.http.answers import Request
+    from gossipkv.http.answers import HttpRequest
     from gossipkv.http.reads import ReadContext
-    from gossipkv.http.target import Target
+    from gossipkv.http.target import RequestTarget
     from gossipkv.wire.rpc import Value
 
 MAX_KEYS: Final = 10_000  # Our clients put as many into one frame; a node takes 16,000.
@@ -31,7 +31,7 @@ MAX_KEYS: Final = 10_000  # Our clients put as many into one frame; a node takes
 _KNOWN: Final = (Media.LINES, Media.MESSAGEPACK)
 
 
-async def read_many(context: ReadContext, request: Request, target: Target) -> Answer:
+async def read_many(context: ReadContext, request: HttpRequest, target: RequestTarget) -> HttpAnswer:
     """Return the answer to a request for many keys."""
     database = target.database
     if request.method != b"POST" or database is None:
@@ -52,11 +52,11 @@ async def read_many(context: ReadContext, request: Request, target: Target) -> A
         return refused(error, options)
     headers = [(b"Content-Type", wanted.value), *read_from(context, database, origin)]
     if wanted is Media.MESSAGEPACK:
-        return Answer(200, headers, msgpack.packb(values))
+        return HttpAnswer(200, headers, msgpack.packb(values))
     pieces = json_lines.pieces(json_lines.record(key, value) for key, value in zip(keys, values, strict=True))
     if sum(map(len, keys)) + sum(len(value or b"") for value in values) <= json_lines.PIECE_BYTES:
-        return Answer(200, headers, b"".join(pieces))
-    return Answer(200, headers, _one_by_one(pieces))
+        return HttpAnswer(200, headers, b"".join(pieces))
+    return HttpAnswer(200, headers, _one_by_one(pieces))
 
 
 async def _one_by_one(pieces: Iterator[bytes]) -> AsyncIterator[bytes]:

@@ -1,6 +1,6 @@
 """The node's gateway, in a process of its own beside it (`gateway_child`).
 
-    standard input    one line: the order (`order.Order`); later lines: words (`order.Word`)
+    standard input    one line: the order (`order.GatewayOrder`); later lines: words (`order.GatewayWord`)
     a socket          connections that the node has begun to read (`detached`)
     another socket    the plain connection on which the gateway asks the node
     standard output   one line for each line of the log: ["info", "http", {...}]
@@ -25,14 +25,14 @@ import trio
 from gossipkv.client.trio_client import Client
 from gossipkv.client.trio_link import Dialled
 from gossipkv.http.detached import DetachedListener
-from gossipkv.http.gateway import Gateway
-from gossipkv.http.order import Order, Word
-from gossipkv.http.permissions import Permissions
+from gossipkv.http.gateway import HttpGateway
+from gossipkv.http.order import GatewayOrder, GatewayWord
+from gossipkv.http.permissions import HttpPermissions
 from gossipkv.http.reads import ReadContext
 from gossipkv.http.site import site_of
 from gossipkv.log import Log
 from gossipkv.processes import leash, logs
-from gossipkv.processes.program import Lines
+from gossipkv.processes.program import ProgramLines
 
 if TYPE_CHECKING:
     import logging
@@ -55,10 +55,10 @@ class _Words:
     """Lines of standard input: the order, then words."""
 
     def __init__(self) -> None:
-        self._lines = Lines()
+        self._lines = ProgramLines()
         self._waiting: list[bytes] = []
 
-    def order(self) -> Order:
+    def order(self) -> GatewayOrder:
         """Wait for the order and return it.
 
         Raises:
@@ -69,14 +69,14 @@ class _Words:
             if not part:
                 raise EOFError("the order ends before its line does")
             self._waiting += self._lines.feed(part)
-        return Order.from_line(self._waiting.pop(0))
+        return GatewayOrder.from_line(self._waiting.pop(0))
 
     async def obey(self, obeying: _Child) -> None:
         """Pass on each word until standard input ends."""
         async with trio.lowlevel.FdStream(os.dup(0)) as stream:
             while True:
                 for line in self._waiting:
-                    obeying.hear(Word.from_line(line))
+                    obeying.hear(GatewayWord.from_line(line))
                 part = await stream.receive_some(READ_BYTES)
                 if not part:
                     return
@@ -84,7 +84,7 @@ class _Words:
 
 
 @final
-class _Connection(socket.socket):
+class _NodeConnection(socket.socket):
     """The only connection to the node; `on_close` is called when the client closes it."""
 
     def __init__(self, descriptor: int, on_close: Callable[[], object]) -> None:
@@ -98,7 +98,7 @@ class _Connection(socket.socket):
 
 @final
 class _Child:
-    def __init__(self, order: Order) -> None:
+    def __init__(self, order: GatewayOrder) -> None:
         self._order = order
         self._types: Types = order.types
         self._drain_ms: int | None = None
@@ -106,7 +106,7 @@ class _Child:
         self._connection: int | None = order.connection
         self._lost = trio.Event()
 
-    def hear(self, word: Word) -> None:
+    def hear(self, word: GatewayWord) -> None:
         """Apply a word of the node."""
         self._types = word.types
         if word.drain_ms is not None:
@@ -118,10 +118,10 @@ class _Child:
         order = self._order
         asking = Client([order.node], patient=True, stays=True, dial=self._dial)
         async with asking as client, trio.open_nursery() as nursery:
-            permissions = Permissions(client, trio.current_time, is_secured=order.is_secured)
+            permissions = HttpPermissions(client, trio.current_time, is_secured=order.is_secured)
             context = ReadContext(client, order.name, self._type_of, permissions=permissions)
             site, pages = site_of(context, client)
-            gateway = Gateway(site, order.limits)
+            gateway = HttpGateway(site, order.limits)
             await nursery.start(pages.run)
             nursery.start_soon(self._listen, words, nursery.cancel_scope)
             nursery.start_soon(self._drain, gateway)
@@ -144,7 +144,7 @@ class _Child:
         if self._connection is None:
             raise ConnectionResetError(errno.ECONNRESET, "the node has closed the connection")
         connection, self._connection = self._connection, None
-        return Dialled.plainly(_Connection(connection, self._lost.set))
+        return Dialled.plainly(_NodeConnection(connection, self._lost.set))
 
     async def _end_alone(self, everything: trio.CancelScope) -> None:
         """End when the connection to the node is lost: the next process gets another one."""
@@ -152,7 +152,7 @@ class _Child:
         sys.stderr.write("the node has closed the connection\n")
         everything.cancel()
 
-    async def _drain(self, gateway: Gateway) -> None:
+    async def _drain(self, gateway: HttpGateway) -> None:
         await self._to_drain.wait()
         await gateway.drain((self._drain_ms or 0) / 1000)
 
@@ -166,5 +166,5 @@ def main() -> int:
     return trio.run(_run, order, words)
 
 
-async def _run(order: Order, words: _Words) -> int:
+async def _run(order: GatewayOrder, words: _Words) -> int:
     return await _Child(order).run(words)

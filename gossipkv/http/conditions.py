@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from gossipkv.http import ranges
-from gossipkv.http.answers import Answer, text
+from gossipkv.http.answers import HttpAnswer, text
 from gossipkv.storage.checksum import crc32c
 from gossipkv.wire import http_date
 
@@ -33,7 +33,7 @@ _ANY: Final = b"*"
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundValue:
     """A value and its metadata.
 
     Attributes:
@@ -62,33 +62,35 @@ def entity_tag(version: str, value: bytes) -> bytes:
     return b'"%b-%08x"' % (version.encode(), crc32c(value))
 
 
-def answer(method: bytes, headers: Mapping[bytes, bytes], found: Found) -> Answer:
+def answer(method: bytes, headers: Mapping[bytes, bytes], found: FoundValue) -> HttpAnswer:
     """Return the answer to GET or HEAD for an existing value."""
     if not CONDITIONAL.isdisjoint(headers):
         if _has_failed(headers, found):
-            return Answer(412, [*text(412, "").headers, *found.headers()], b"the value is not as If-Match wants it\n")
+            return HttpAnswer(
+                412, [*text(412, "").headers, *found.headers()], b"the value is not as If-Match wants it\n"
+            )
         if _is_known(headers, found):
-            return Answer(304, found.headers())
+            return HttpAnswer(304, found.headers())
         if method == b"GET" and b"range" in headers and _is_unchanged(headers, found):
             return _parts(headers[b"range"], found)
     return _whole(found)
 
 
-def _has_failed(headers: Mapping[bytes, bytes], found: Found) -> bool:
+def _has_failed(headers: Mapping[bytes, bytes], found: FoundValue) -> bool:
     if (tags := headers.get(b"if-match")) is not None:
         return not is_among(found.tag, tags)
     since = _time(headers, b"if-unmodified-since")
     return since is not None and found.time_s is not None and found.time_s > since
 
 
-def _is_known(headers: Mapping[bytes, bytes], found: Found) -> bool:
+def _is_known(headers: Mapping[bytes, bytes], found: FoundValue) -> bool:
     if (tags := headers.get(b"if-none-match")) is not None:
         return is_among(found.tag, tags, weakly=True)
     since = _time(headers, b"if-modified-since")
     return since is not None and found.time_s is not None and found.time_s <= since
 
 
-def _is_unchanged(headers: Mapping[bytes, bytes], found: Found) -> bool:
+def _is_unchanged(headers: Mapping[bytes, bytes], found: FoundValue) -> bool:
     """True if `If-Range` holds: the exact tag or the exact time.  A weak tag never does."""
     validator = headers.get(b"if-range")
     if validator is None or validator.strip() == found.tag:
@@ -109,24 +111,24 @@ def _time(headers: Mapping[bytes, bytes], name: bytes) -> int | None:
     return None if value is None else http_date.read(value)
 
 
-def _whole(found: Found) -> Answer:
+def _whole(found: FoundValue) -> HttpAnswer:
     accepts = (b"Accept-Ranges", b"bytes")
-    return Answer(200, [(b"Content-Type", found.content_type), accepts, *found.headers()], found.value)
+    return HttpAnswer(200, [(b"Content-Type", found.content_type), accepts, *found.headers()], found.value)
 
 
-def _parts(header: bytes, found: Found) -> Answer:
+def _parts(header: bytes, found: FoundValue) -> HttpAnswer:
     size = len(found.value)
     parts = ranges.wanted(header, size)
     if parts is None:
         return _whole(found)
     if not parts:
         told = text(416, f"the value has {size} bytes, and none of them was asked for")
-        return Answer(
+        return HttpAnswer(
             416, [*told.headers, (b"Content-Range", ranges.content_range(None, size)), *found.about], told.body
         )
     if len(parts) > 1:
         body, content_type = ranges.several(found.value, parts, found.content_type)
-        return Answer(206, [(b"Content-Type", content_type), *found.headers()], body)
+        return HttpAnswer(206, [(b"Content-Type", content_type), *found.headers()], body)
     (part,) = parts
     about = [(b"Content-Type", found.content_type), (b"Content-Range", ranges.content_range(part, size))]
-    return Answer(206, [*about, *found.headers()], found.value[part.first : part.last + 1])
+    return HttpAnswer(206, [*about, *found.headers()], found.value[part.first : part.last + 1])

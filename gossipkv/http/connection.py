@@ -21,13 +21,13 @@ from typing import TYPE_CHECKING, Final, Protocol, final
 
 import trio
 
-from gossipkv.http.answers import Request, text
-from gossipkv.http.exchange import CLOSED, NEED_DATA, Exchange, Refusal
+from gossipkv.http.answers import HttpRequest, text
+from gossipkv.http.exchange import CLOSED, NEED_DATA, HttpExchange, HttpRefusal
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from gossipkv.http.answers import Answer
+    from gossipkv.http.answers import HttpAnswer
 
 READ_BYTES: Final = 64 << 10
 GATHERED_BYTES: Final = 64 << 10  # More answers than this are sent before the next request is processed.
@@ -40,7 +40,7 @@ LINGER_BYTES: Final = 1 << 20
 LAST_WORD_S: Final = 1.0  # The answer to a request that came too slowly may take this long.
 
 
-class State(enum.Enum):
+class ConnectionState(enum.Enum):
     """The activity of a connection."""
 
     WAITING = "idle"
@@ -65,7 +65,7 @@ class Surroundings(Protocol):
     times: Times
     is_draining: bool
 
-    async def answer(self, request: Request) -> Answer:
+    async def answer(self, request: HttpRequest) -> HttpAnswer:
         """Answer a request.  Raises nothing but cancellation."""
         ...
 
@@ -92,7 +92,7 @@ class Connection:
         "due", "held_bytes", "state",
     )  # fmt: skip
 
-    def __init__(self, stream: trio.abc.Stream, exchange: Exchange, surroundings: Surroundings) -> None:
+    def __init__(self, stream: trio.abc.Stream, exchange: HttpExchange, surroundings: Surroundings) -> None:
         self._stream = stream
         self._exchange = exchange
         self._surroundings = surroundings
@@ -102,7 +102,7 @@ class Connection:
         self._is_late = False
         self._now = trio.lowlevel.current_clock().current_time
         self._scope = trio.CancelScope()
-        self.state = State.WAITING
+        self.state = ConnectionState.WAITING
         self.due = inf
         self.held_bytes = 0
 
@@ -111,7 +111,7 @@ class Connection:
         try:
             with self._scope:
                 await self._converse()
-            if self._is_late and self.state is State.ARRIVING:
+            if self._is_late and self.state is ConnectionState.ARRIVING:
                 await self._say_it_was_too_slow()
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             pass  # The client is gone.
@@ -131,13 +131,13 @@ class Connection:
         while True:
             data = bytes(await self._stream.receive_some(READ_BYTES))
             exchange.receive(data)
-            if self.state is State.WAITING:
+            if self.state is ConnectionState.WAITING:
                 self._arrive()
             self._received_bytes += len(data)
             if not await self._answer_all():
                 return
             if exchange.has_begun:
-                if self.state is not State.ARRIVING:
+                if self.state is not ConnectionState.ARRIVING:
                     self._arrive()
                 self._hold(self._received_bytes)
             elif self._surroundings.is_draining:
@@ -159,10 +159,10 @@ class Connection:
             if found is CLOSED:
                 await self._flush()
                 return False
-            if isinstance(found, Refusal):
+            if isinstance(found, HttpRefusal):
                 await self._refuse(found.answer)
                 return False
-            assert isinstance(found, Request), found
+            assert isinstance(found, HttpRequest), found
             self._received_bytes = 0
             await self._answer(found)
             if exchange.is_closing:
@@ -171,8 +171,8 @@ class Connection:
                     await self._linger()
                 return False
 
-    async def _answer(self, request: Request) -> None:
-        self.state = State.ANSWERING
+    async def _answer(self, request: HttpRequest) -> None:
+        self.state = ConnectionState.ANSWERING
         self.due = inf
         self._hold(self._gathered_bytes + len(request.body))
         answer = await self._surroundings.answer(request)
@@ -190,7 +190,7 @@ class Connection:
         if self._gathered_bytes >= GATHERED_BYTES:
             await self._flush()
 
-    async def _stream_out(self, request: Request, answer: Answer, pieces: AsyncIterator[bytes]) -> None:
+    async def _stream_out(self, request: HttpRequest, answer: HttpAnswer, pieces: AsyncIterator[bytes]) -> None:
         """Send a body piece by piece, only as fast as the client takes it."""
         exchange = self._exchange
         self._gather(exchange.head(request, answer))
@@ -199,7 +199,7 @@ class Connection:
                 self._gather(exchange.body(piece))
                 if self._gathered_bytes >= GATHERED_BYTES:
                     await self._flush()
-                    self.state, self.due = State.ANSWERING, inf
+                    self.state, self.due = ConnectionState.ANSWERING, inf
         self._gather(exchange.end())
 
     async def _next(self, pieces: AsyncIterator[bytes]) -> bytes | None:
@@ -210,7 +210,7 @@ class Connection:
             self._surroundings.broke(error)
             raise trio.BrokenResourceError from error
 
-    async def _refuse(self, answer: Answer) -> None:
+    async def _refuse(self, answer: HttpAnswer) -> None:
         self._gather(self._exchange.whole(None, answer))
         await self._flush()
         await self._linger()
@@ -244,7 +244,7 @@ class Connection:
             return
         self._gathered = []
         self._gathered_bytes = 0
-        self.state = State.SENDING
+        self.state = ConnectionState.SENDING
         self._hold(size_bytes)
         for part in gathered if size_bytes > 2 * GATHERED_BYTES else [b"".join(gathered)]:
             for begin in range(0, len(part), PIECE_BYTES):
@@ -254,14 +254,14 @@ class Connection:
         self._hold(0)
 
     def _wait(self) -> None:
-        self.state = State.WAITING
+        self.state = ConnectionState.WAITING
         self.due = self._now() + self._surroundings.times.idle_s
         self._received_bytes = 0
         self._surroundings.set_idle(self, is_idle=True)
 
     def _arrive(self) -> None:
         """Start the time limit of the whole request, however slowly it arrives."""
-        self.state = State.ARRIVING
+        self.state = ConnectionState.ARRIVING
         self.due = self._now() + self._surroundings.times.request_s
         self._surroundings.set_idle(self, is_idle=False)
 

@@ -1,7 +1,7 @@
 """Connections passed from the node to its gateway, after the node has read part of each.
 
-Each is a message on a socket of the node (`processes.passing`): a descriptor, the peer at its other end (`order.Peer`),
-and the bytes already read, which the connection's stream returns first.
+Each is a message on a socket of the node (`processes.passing`): a descriptor, the peer at its other end
+(`order.GatewayPeer`), and the bytes already read, which the connection's stream returns first.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import final
 
 import trio
 
-from gossipkv.http.order import Peer
+from gossipkv.http.order import GatewayPeer
 from gossipkv.processes import passing
 
 
@@ -43,7 +43,7 @@ class DetachedListener(trio.abc.Listener[trio.abc.Stream]):
                 raise OSError(errno.EMFILE, "a connection was lost for want of a descriptor")
             else:
                 connection = trio.socket.from_stdlib_socket(socket.socket(fileno=passed.descriptor))
-                peer, begun = Peer.of(passed.data)
+                peer, begun = GatewayPeer.of(passed.data)
                 return BegunStream(begun, trio.SocketStream(connection), peer)
 
     async def aclose(self) -> None:
@@ -57,7 +57,7 @@ class DetachedListener(trio.abc.Listener[trio.abc.Stream]):
 class BegunStream(trio.abc.HalfCloseableStream):
     """A stream with bytes that were read before, which come first; `peer` is at its other end."""
 
-    def __init__(self, begun: bytes, stream: trio.abc.HalfCloseableStream, peer: Peer) -> None:
+    def __init__(self, begun: bytes, stream: trio.abc.HalfCloseableStream, peer: GatewayPeer) -> None:
         self.peer = peer
         self._begun = begun
         self._stream = stream

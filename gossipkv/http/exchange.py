@@ -23,15 +23,15 @@ from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 import h11
 
-from gossipkv.http.answers import NOBODY, Request, text
+from gossipkv.http.answers import NOBODY, HttpRequest, text
 from gossipkv.http.target import MAX_TARGET_BYTES, too_long
 from gossipkv.wire import http_date
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gossipkv.http.answers import Answer
-    from gossipkv.http.order import Peer
+    from gossipkv.http.answers import HttpAnswer
+    from gossipkv.http.order import GatewayPeer
 
 CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
@@ -58,7 +58,7 @@ _NEVER_WITH_BODY: Final = frozenset({b"GET", b"HEAD", b"OPTIONS"})
 
 # A request line that h11 accepts in front of any headers that it has accepted behind such a line.
 _PLAIN_LINE: Final = re.compile(rb"(GET|HEAD) ([!-~]+) HTTP/1\.1")
-_MOST_KNOWN_BYTES: Final = 2048  # The most bytes of headers that a connection remembers; a browser's are hardly more.
+_MAX_KNOWN_BYTES: Final = 2048  # The most bytes of headers that a connection remembers; a browser's are hardly more.
 
 _BEYOND_ASCII: Final = re.compile(rb"[\x80-\xff]")
 
@@ -69,19 +69,19 @@ _MESSAGEPACK_ARRAYS: Final = frozenset({*range(0x90, 0xA0), 0xDC, 0xDD})
 _HERE: Final = "this port speaks HTTP/1.1 without TLS"
 
 
-class Nothing(enum.Enum):
+class NoRequest(enum.Enum):
     """The results without a request."""
 
     NEED_DATA = enum.auto()  # Receive more data.
     CLOSED = enum.auto()  # No further request comes: the peer has ended, or the last request said so.
 
 
-NEED_DATA: Final = Nothing.NEED_DATA
-CLOSED: Final = Nothing.CLOSED
+NEED_DATA: Final = NoRequest.NEED_DATA
+CLOSED: Final = NoRequest.CLOSED
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class RequestLimits:
     """The limits of one request.
 
     Attributes:
@@ -97,14 +97,14 @@ class Limits:
     max_pieces: int = 4096
 
 
-class Refusal(NamedTuple):
+class HttpRefusal(NamedTuple):
     """A request that cannot be served; the connection closes after its answer."""
 
-    answer: Answer
+    answer: HttpAnswer
 
 
 class _Refused(Exception):
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, answer: HttpAnswer) -> None:
         super().__init__(answer.body)
         self.answer = answer
 
@@ -112,7 +112,7 @@ class _Refused(Exception):
 class _Owed(NamedTuple):
     """The properties of a request that its answer depends on."""
 
-    request: Request | None
+    request: HttpRequest | None
     is_old: bool  # HTTP/1.0 knows no chunks.
     is_last: bool
 
@@ -172,10 +172,10 @@ class Dates:
 
 
 @final
-class Exchange:
+class HttpExchange:
     """The requests and answers of one connection; `dates` gives each answer its time, `peer` is the client."""
 
-    def __init__(self, limits: Limits, *, dates: Dates | None = None, peer: Peer = NOBODY) -> None:
+    def __init__(self, limits: RequestLimits, *, dates: Dates | None = None, peer: GatewayPeer = NOBODY) -> None:
         self._limits = limits
         self._peer = peer
         self._dates = dates
@@ -216,7 +216,7 @@ class Exchange:
         self._is_last = True
         self._forget_input()
 
-    def refuse(self, answer: Answer) -> Refusal:
+    def refuse(self, answer: HttpAnswer) -> HttpRefusal:
         """Take no further request, and send this answer instead, such as after a timeout.
 
         Requires: all requests taken are answered.
@@ -224,14 +224,14 @@ class Exchange:
         assert not self._owed, self._owed
         self.finish()
         self._owed.append(_Owed(None, is_old=False, is_last=True))
-        return Refusal(answer)
+        return HttpRefusal(answer)
 
     def interim(self) -> bytes:
         """Return bytes to send before any answer: a peer may wait for them with its body."""
         told, self._interim = self._interim, b""
         return told
 
-    def next_request(self) -> Request | Refusal | Nothing:
+    def next_request(self) -> HttpRequest | HttpRefusal | NoRequest:
         """Return the next request, its refusal, or the reason why there is none."""
         if self._is_last:
             return CLOSED
@@ -240,7 +240,7 @@ class Exchange:
         except _Refused as refused:
             self.finish()
             self._owed.append(_Owed(None, is_old=False, is_last=True))
-            return Refusal(refused.answer)
+            return HttpRefusal(refused.answer)
         if found is None:
             if not self._has_ended:
                 return NEED_DATA
@@ -248,7 +248,7 @@ class Exchange:
             return CLOSED
         return found
 
-    def head(self, request: Request | None, answer: Answer) -> bytes:
+    def head(self, request: HttpRequest | None, answer: HttpAnswer) -> bytes:
         """Return status and headers of the answer to the oldest unanswered request; None for a refusal."""
         owed = self._owed.popleft()
         assert owed.request is None or owed.request is request, (owed.request, request)
@@ -287,12 +287,12 @@ class Exchange:
         self._is_answering = False
         return b"0\r\n\r\n" if self._is_chunked else b""
 
-    def whole(self, request: Request | None, answer: Answer) -> bytes:
+    def whole(self, request: HttpRequest | None, answer: HttpAnswer) -> bytes:
         """Return a complete answer whose body is one piece."""
         assert isinstance(answer.body, bytes), answer
         return b"".join((self.head(request, answer), self.body(answer.body), self.end()))
 
-    def _next_head(self) -> Request | None:
+    def _next_head(self) -> HttpRequest | None:
         buffer = self._buffer
         # Some clients send an empty line behind a body (RFC 9112, 2.2).
         if not self._has_skipped and buffer.startswith(b"\r\n"):
@@ -339,10 +339,12 @@ class Exchange:
         if _FOLD.search(head) is not None:
             raise _refused(400, "a header goes on in a second line, which HTTP has given up; write it in one")
 
-    def _read_head(self, head: bytes) -> Request | None:
+    def _read_head(self, head: bytes) -> HttpRequest | None:
         line, _, fields = head.partition(b"\r\n")
         if fields == self._known_fields and (plain := _PLAIN_LINE.fullmatch(line)) is not None:
-            return self._taken(Request(plain[1], plain[2], self._known, peer=self._peer), is_old=False, is_last=False)
+            return self._taken(
+                HttpRequest(plain[1], plain[2], self._known, peer=self._peer), is_old=False, is_last=False
+            )
         judge = h11.Connection(h11.SERVER, max_incomplete_event_size=self._limits.max_head)
         judge.receive_data(_in_ascii(head))
         event = _next_event(judge)
@@ -356,10 +358,10 @@ class Exchange:
                 _next_event(judge)
                 is_last = _is_last(judge)
             # After a last request no other comes.
-            if event.http_version == b"1.1" and len(fields) <= _MOST_KNOWN_BYTES:
+            if event.http_version == b"1.1" and len(fields) <= _MAX_KNOWN_BYTES:
                 self._known_fields, self._known = fields, headers
             return self._taken(
-                Request(event.method, event.target, headers, peer=self._peer), is_old=is_old, is_last=is_last
+                HttpRequest(event.method, event.target, headers, peer=self._peer), is_old=is_old, is_last=is_last
             )
         if b"content-length" in headers and b"transfer-encoding" in headers:
             raise _refused(400, "both Content-Length and Transfer-Encoding: which of them ends the body?")
@@ -370,7 +372,7 @@ class Exchange:
         if length != 0 and event.method != b"POST":
             self.left_unread = True
             return self._taken(
-                Request(event.method, event.target, headers, peer=self._peer), is_old=_is_old(event), is_last=True
+                HttpRequest(event.method, event.target, headers, peer=self._peer), is_old=_is_old(event), is_last=True
             )
         if length is not None and length > self._limits.max_body:
             raise self._too_long(length)
@@ -380,7 +382,7 @@ class Exchange:
             self._interim = CONTINUE
         return found
 
-    def _next_body(self, body: _Body) -> Request | None:
+    def _next_body(self, body: _Body) -> HttpRequest | None:
         if self._buffer:
             data = bytes(self._buffer)
             self._buffer.clear()
@@ -404,7 +406,7 @@ class Exchange:
                 self._body = None
                 self._buffer += body.judge.trailing_data[0]
                 self._searched = 0
-                request = Request(body.head.method, body.head.target, body.headers, bytes(body.data), self._peer)
+                request = HttpRequest(body.head.method, body.head.target, body.headers, bytes(body.data), self._peer)
                 return self._taken(request, is_old=_is_old(body.head), is_last=_is_last(body.judge))
             else:
                 return None
@@ -412,7 +414,7 @@ class Exchange:
     def _too_long(self, size: int) -> _Refused:
         return _refused(413, f"the body has {size} bytes or more, and at most {self._limits.max_body} are taken")
 
-    def _taken(self, request: Request, *, is_old: bool, is_last: bool) -> Request:
+    def _taken(self, request: HttpRequest, *, is_old: bool, is_last: bool) -> HttpRequest:
         """Note that a request is owed its answer, and whether it is the last."""
         if is_last:
             self.finish()

@@ -22,15 +22,14 @@ from typing import TYPE_CHECKING, Final, final
 import trio
 
 from gossipkv.http.answers import NOBODY, text
-from gossipkv.http.connection import Connection, State, Times
+from gossipkv.http.connection import Connection, ConnectionState, Times
 from gossipkv.http.detached import BegunStream
-from gossipkv.http.exchange import Dates, Exchange
-from gossipkv.http.exchange import Limits as RequestLimits
+from gossipkv.http.exchange import Dates, HttpExchange, RequestLimits
 from gossipkv.log import Log
 
 if TYPE_CHECKING:
-    from gossipkv.http.answers import Answer, Request
-    from gossipkv.http.order import Limits
+    from gossipkv.http.answers import HttpAnswer, HttpRequest
+    from gossipkv.http.order import GatewayLimits
     from gossipkv.http.site import Site
 
 LONGEST_LOOK_S: Final = 1.0  # The longest period between two checks for overdue connections.
@@ -43,17 +42,17 @@ ACCEPT_PAUSE_S: Final = 0.1
 REPORT_PERIOD_S: Final = 60.0  # The log gets at most one line in this time for each kind of trouble.
 
 
-def times_of(limits: Limits) -> Times:
+def times_of(limits: GatewayLimits) -> Times:
     """Return the time limits in seconds; disabled limits are infinite."""
     of = [limits.request_timeout_ms, limits.output_timeout_ms, limits.idle_timeout_ms]
     return Times(*(ms / 1000 if ms else inf for ms in of))
 
 
 @final
-class Gateway:
+class HttpGateway:
     """All connections of one listener."""
 
-    def __init__(self, site: Site, limits: Limits, *, request_limits: RequestLimits | None = None) -> None:
+    def __init__(self, site: Site, limits: GatewayLimits, *, request_limits: RequestLimits | None = None) -> None:
         self.times = times_of(limits)
         self.is_draining = False
         self._site = site
@@ -104,7 +103,7 @@ class Gateway:
 
     def _admit(self, stream: trio.abc.Stream) -> Connection:
         peer = stream.peer if isinstance(stream, BegunStream) else NOBODY
-        connection = Connection(stream, Exchange(self._request_limits, dates=self._dates, peer=peer), self)
+        connection = Connection(stream, HttpExchange(self._request_limits, dates=self._dates, peer=peer), self)
         self._connections.add(connection)
         return connection
 
@@ -118,7 +117,7 @@ class Gateway:
             if self.is_draining and not self._connections:
                 self._none_left.set()
 
-    async def answer(self, request: Request) -> Answer:
+    async def answer(self, request: HttpRequest) -> HttpAnswer:
         """Answer a request; a defect costs only this request."""
         try:
             return await self._site.answer(request)
@@ -180,7 +179,7 @@ class Gateway:
             now = trio.current_time()
             for connection in tuple(self._connections):
                 if connection.due <= now:
-                    if connection.state is not State.WAITING:
+                    if connection.state is not ConnectionState.WAITING:
                         self._troubles[f"closed_{connection.state.value}"] += 1
                     connection.close(is_late=True)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from gossipkv.errors import GossipKVError
-from gossipkv.http.answers import TEXT, Answer, document, refusal, text
+from gossipkv.http.answers import TEXT, HttpAnswer, document, refusal, text
 from gossipkv.status.reading import list_of, map_of
 from gossipkv.status.verdict import WELL, verdict_of
 
@@ -34,7 +34,7 @@ READY: Final = (
 )
 
 
-async def healthz(ask: Asker) -> Answer:
+async def healthz(ask: Asker) -> HttpAnswer:
     """Answer with the state of each version, by database, version and node; 404 unless one of them is ACTIVE."""
     try:
         info = map_of(await ask.call("info", timeout_ms=PROBE_TIMEOUT_MS))
@@ -48,7 +48,7 @@ async def healthz(ask: Asker) -> Answer:
     return document(200 if is_active else 404, by_node)
 
 
-async def livez(ask: Asker) -> Answer:
+async def livez(ask: Asker) -> HttpAnswer:
     """Answer 200 if the node, and not only the gateway, answers."""
     try:
         await ask.call("ping", timeout_ms=PROBE_TIMEOUT_MS)
@@ -57,7 +57,7 @@ async def livez(ask: Asker) -> Answer:
     return text(200, "alive")
 
 
-async def readyz(ask: Asker, *, verbose: bool, may_see: Callable[[], Awaitable[bool]]) -> Answer:
+async def readyz(ask: Asker, *, verbose: bool, may_see: Callable[[], Awaitable[bool]]) -> HttpAnswer:
     """Answer 200 if the node should get requests; `verbose`: list all checks and the cluster's faults.
 
     The reasons of the cluster's verdict need `may_see`: they name files, nodes and databases.
@@ -77,10 +77,10 @@ async def readyz(ask: Asker, *, verbose: bool, may_see: Callable[[], Awaitable[b
     lines += [f"[!] {warning}" for warning in await _of_cluster(ask, may_see)]
     body = "".join(f"{' '.join(line.split())}\n" for line in [*lines, verdict])
     named = [(b"X-GossipKV-Error", b"NOT_READY")] if reasons else []
-    return Answer(503 if reasons else 200, [TEXT, *named], body.encode())
+    return HttpAnswer(503 if reasons else 200, [TEXT, *named], body.encode())
 
 
-def _gone(error: GossipKVError) -> Answer:
+def _gone(error: GossipKVError) -> HttpAnswer:
     """Answer 503 for a node that does not answer, as probes and balancers expect."""
     return text(503, f"the node does not answer: {error.message}", error.code)
 

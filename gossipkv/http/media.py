@@ -6,7 +6,7 @@ import enum
 import re
 from typing import TYPE_CHECKING, Final
 
-from gossipkv.http.answers import Answer, text
+from gossipkv.http.answers import HttpAnswer, text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -31,13 +31,13 @@ _NAMES: Final = {
     b"application/vnd.msgpack": Media.MESSAGEPACK,
 }
 _QUALITY: Final = re.compile(rb"[qQ][ \t]*=[ \t]*(0(?:\.\d{0,3})?|1(?:\.0{0,3})?)")
-_MOST_ACCEPTED: Final = 64  # Browsers list under ten.
+_MAX_ACCEPTED: Final = 64  # Browsers list under ten.
 
 
 class BadMedia(Exception):
     """An unsupported form; `answer` names the supported ones."""
 
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, answer: HttpAnswer) -> None:
         super().__init__(answer.body)
         self.answer = answer
 
@@ -59,7 +59,7 @@ def given(headers: Mapping[bytes, bytes], known: Sequence[Media]) -> Media:
     listed = _listed(known)
     shown = said[:60].decode("ascii", "replace")
     answer = text(415, f"a body of {shown} is not read here; send {listed.replace(',', ' or')} as its Content-Type")
-    raise BadMedia(Answer(415, [*answer.headers, (b"Accept-Post", listed.encode())], answer.body))
+    raise BadMedia(HttpAnswer(415, [*answer.headers, (b"Accept-Post", listed.encode())], answer.body))
 
 
 def wanted(headers: Mapping[bytes, bytes], known: Sequence[Media], usual: Media) -> Media:
@@ -71,7 +71,7 @@ def wanted(headers: Mapping[bytes, bytes], known: Sequence[Media], usual: Media)
     said = headers.get(b"accept")
     if said is None or said.strip() == b"*/*":
         return usual
-    accepted = [_accepted(item) for item in said.split(b",")[:_MOST_ACCEPTED]]
+    accepted = [_accepted(item) for item in said.split(b",")[:_MAX_ACCEPTED]]
     best = max([usual, *known], key=lambda media: _quality(media, accepted))  # `max` takes the first of equals.
     if _quality(best, accepted) > 0:
         return best

@@ -23,7 +23,7 @@ from gossipkv.http.answers import STATUS_BY_CODE
 Path = tuple[str, ...]
 
 
-class Kind(Enum):
+class MetricKind(Enum):
     """The kind of a metric."""
 
     COUNTER = "counter"
@@ -32,10 +32,10 @@ class Kind(Enum):
     TEXT = "info"  # The value in `info` is the last label; the number is 1.
 
 
-COUNTER, GAUGE, HISTOGRAM, TEXT = Kind
+COUNTER, GAUGE, HISTOGRAM, TEXT = MetricKind
 
 
-class Place(NamedTuple):
+class MetricPlace(NamedTuple):
     """The place of a metric: keys from the top of `info`, and constant label values."""
 
     path: Path
@@ -52,7 +52,7 @@ class Metric:
     """
 
     name: str
-    kind: Kind
+    kind: MetricKind
     help: str
     source: str
     label_names: str = ""
@@ -69,10 +69,10 @@ class Metric:
         return tuple(self.shown_values.split())
 
     @cached_property
-    def places(self) -> tuple[Place, ...]:
+    def places(self) -> tuple[MetricPlace, ...]:
         """Return the places in `info`."""
         split = (place.partition("=") for place in self.source.partition("/")[0].lstrip("?#").split())
-        return tuple(Place(tuple(path.split(".")), (value,) if value else ()) for path, _, value in split)
+        return tuple(MetricPlace(tuple(path.split(".")), (value,) if value else ()) for path, _, value in split)
 
     @cached_property
     def measure(self) -> str:

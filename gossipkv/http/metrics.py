@@ -12,8 +12,8 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from gossipkv.errors import GossipKVError
-from gossipkv.http.answers import Answer, document, refusal
-from gossipkv.http.metric_table import IDENTITY, IDENTITY_HELP, IDENTITY_NAME, METRICS, Kind
+from gossipkv.http.answers import HttpAnswer, document, refusal
+from gossipkv.http.metric_table import IDENTITY, IDENTITY_HELP, IDENTITY_NAME, METRICS, MetricKind
 from gossipkv.http.samples import Histogram, samples
 
 if TYPE_CHECKING:
@@ -30,17 +30,17 @@ SCRAPE_TIMEOUT_MS: Final = 5000
 OPENMETRICS: Final = "application/openmetrics-text"
 
 
-async def metrics(ask: Asker, accept: bytes = b"") -> Answer:
+async def metrics(ask: Asker, accept: bytes = b"") -> HttpAnswer:
     """Answer a scrape in Prometheus' text, or as OpenMetrics if `Accept` allows nothing else."""
     try:
         info = await _info(ask)
     except GossipKVError as error:
         return refusal(error)
     encode, content_type = choose_encoder(OPENMETRICS if _wants_openmetrics(accept) else "")
-    return Answer(200, [(b"Content-Type", content_type.encode())], encode(InfoCollector(info)))
+    return HttpAnswer(200, [(b"Content-Type", content_type.encode())], encode(InfoCollector(info)))
 
 
-async def debug_vars(ask: Asker) -> Answer:
+async def debug_vars(ask: Asker) -> HttpAnswer:
     """Answer with the same numbers as JSON: a metric with labels is a map for each of them."""
     try:
         return document(200, as_json(await _info(ask)))
@@ -73,8 +73,8 @@ def as_json(info: Mapping[str, object]) -> dict[str, object]:
             nested: dict[str, object] = {}
             for labels, sample in found[metric.name].items():
                 # A number without labels is stored under the metric's name, like all others.
-                _put(nested, (metric.name, *labels), sample, is_word=metric.kind is Kind.TEXT)
-            told[f"{metric.name}_info" if metric.kind is Kind.TEXT else metric.name] = nested[metric.name]
+                _put(nested, (metric.name, *labels), sample, is_word=metric.kind is MetricKind.TEXT)
+            told[f"{metric.name}_info" if metric.kind is MetricKind.TEXT else metric.name] = nested[metric.name]
     return told
 
 
@@ -98,19 +98,19 @@ def _identity(info: Mapping[str, object]) -> dict[str, str]:
 
 def _family(metric: Metric, found: Mapping[Labels, Sample]) -> Family:
     """Return all samples of a metric as the library's family."""
-    if metric.kind is Kind.HISTOGRAM:
+    if metric.kind is MetricKind.HISTOGRAM:
         family = HistogramMetricFamily(metric.name, metric.help, labels=metric.labels)
         for labels, sample in found.items():
             if isinstance(sample, Histogram):
                 buckets = [(str(bound_s), count) for bound_s, count in sample.buckets]
                 family.add_metric(labels, [*buckets, ("+Inf", sample.count)], sample.sum_s)
         return family
-    if metric.kind is Kind.TEXT:
+    if metric.kind is MetricKind.TEXT:
         texts = InfoMetricFamily(metric.name, metric.help, labels=metric.labels)
         for labels in found:
             texts.add_metric(labels, {})
         return texts
-    make = CounterMetricFamily if metric.kind is Kind.COUNTER else GaugeMetricFamily
+    make = CounterMetricFamily if metric.kind is MetricKind.COUNTER else GaugeMetricFamily
     numbers = make(metric.name, metric.help, labels=metric.labels)
     for labels, sample in found.items():
         if not isinstance(sample, Histogram):

@@ -1,7 +1,7 @@
 """Messages from a node to its gateway, a child process: lines of JSON on its standard input.
 
-    the first     the order (`Order`): the node to ask, the source of connections, limits
-    later ones    a word (`Word`): changed settings of databases, or the node's coming end
+    the first     the order (`GatewayOrder`): the node to ask, the source of connections, limits
+    later ones    a word (`GatewayWord`): changed settings of databases, or the node's coming end
 
 On standard output the child writes one line of JSON for each line of the log: `["info", "http", {...}]`.
 """
@@ -32,7 +32,7 @@ HIDING: Final[Mapping[str, str]] = MappingProxyType({
 
 @final
 @dataclass(frozen=True, slots=True)
-class Limits:
+class GatewayLimits:
     """The limits on connections of a gateway; a time of 0 means no limit."""
 
     max_connections: int = 4096
@@ -57,17 +57,17 @@ class Types:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Order:
+class GatewayOrder:
     """The order for the child."""
 
     node: Address  # The node to ask, as shown in messages.
     connection: int  # Descriptor of the connection to that node.
     name: str  # Name of that node.
     address: Address  # The node's address for HTTP, for the log.
-    detached: int  # Descriptor of the socket with connections, each with a `Peer` (`processes.passing`).
+    detached: int  # Descriptor of the socket with connections, each with a `GatewayPeer` (`processes.passing`).
     leash: int  # Descriptor of the leash.
     types: Types
-    limits: Limits
+    limits: GatewayLimits
     is_secured: bool  # True if connections come by TLS, which ends in the node.
 
     def to_line(self) -> bytes:
@@ -75,15 +75,15 @@ class Order:
         return json.dumps(asdict(self)).encode() + b"\n"
 
     @classmethod
-    def from_line(cls, line: bytes) -> Order:
+    def from_line(cls, line: bytes) -> GatewayOrder:
         """Decode the result of `to_line`."""
         told = json.loads(line)
         told |= {name: Address(*told[name]) for name in ("node", "address")}
-        told |= {"types": Types(**told["types"]), "limits": Limits(**told["limits"])}
+        told |= {"types": Types(**told["types"]), "limits": GatewayLimits(**told["limits"])}
         return cls(**told)
 
 
-class Peer(NamedTuple):
+class GatewayPeer(NamedTuple):
     """The client of a connection; it is sent as a line before the bytes already read."""
 
     address: str
@@ -94,7 +94,7 @@ class Peer(NamedTuple):
         return f"{self.address} {self.user}\n".encode() + begun
 
     @classmethod
-    def of(cls, passed: bytes) -> tuple[Peer, bytes]:
+    def of(cls, passed: bytes) -> tuple[GatewayPeer, bytes]:
         """Decode the result of `before`: the peer and the bytes."""
         line, _, begun = passed.partition(b"\n")
         address, _, user = line.decode().partition(" ")
@@ -103,7 +103,7 @@ class Peer(NamedTuple):
 
 @final
 @dataclass(frozen=True, slots=True)
-class Word:
+class GatewayWord:
     """Changes while the child runs."""
 
     types: Types
@@ -114,7 +114,7 @@ class Word:
         return json.dumps(asdict(self)).encode() + b"\n"
 
     @classmethod
-    def from_line(cls, line: bytes) -> Word:
+    def from_line(cls, line: bytes) -> GatewayWord:
         """Decode the result of `to_line`."""
         told = json.loads(line)
         return cls(**{**told, "types": Types(**told["types"])})

@@ -16,22 +16,22 @@ from urllib.parse import parse_qs
 from gossipkv.access.rights import NOT_ANONYMOUS, NOT_THIS_USER, REFUSAL_PAUSE_S, parse_grant
 from gossipkv.access.users import ANONYMOUS, User
 from gossipkv.errors import GossipKVError, ProtocolError, TooLarge, Unauthorized
-from gossipkv.http.answers import Answer, refusal, text
+from gossipkv.http.answers import HttpAnswer, refusal, text
 from gossipkv.log import Log, Sparing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gossipkv.access.rights import Right
-    from gossipkv.http.answers import Asker, Request
-    from gossipkv.http.order import Peer
+    from gossipkv.http.answers import Asker, HttpRequest
+    from gossipkv.http.order import GatewayPeer
     from gossipkv.wire.rpc import Value
 
 COOKIE: Final = "gossipkv-token"
 
 # A statement about a token is valid for this long; so is a revoked token.
 KEPT_S: Final = 1.0
-MOST_KEPT: Final = 1024
+MAX_KEPT: Final = 1024
 MAX_FORM_BYTES: Final = 4096  # A token has 43 characters; anybody may send a form.
 TIMEOUT_MS: Final = 5000  # The node delays its statement about a wrong token.
 
@@ -52,7 +52,7 @@ _HEADERS: Final = (
 
 
 @final
-class Permissions:
+class HttpPermissions:
     """The rights of HTTP clients; `now` returns monotonic seconds; `is_secured`: all connections come by TLS."""
 
     def __init__(self, ask: Asker, now: Callable[[], float], *, is_secured: bool = False) -> None:
@@ -63,7 +63,7 @@ class Permissions:
         self._is_secured = is_secured
         self._kept: dict[bytes | str, tuple[float, User | None]] = {}  # The key is a token, or a name.
 
-    async def check(self, request: Request, *needed: tuple[Right, str | None]) -> None:
+    async def check(self, request: HttpRequest, *needed: tuple[Right, str | None]) -> None:
         """Check that the request may proceed: for each pair, one of the rights on that database.
 
         Raises:
@@ -79,14 +79,14 @@ class Permissions:
                 self._log.warning("refused", address=address, user=user.name, method=request.method.decode("latin-1"))
             raise Unauthorized(NOT_ANONYMOUS if user.name == ANONYMOUS else NOT_THIS_USER)
 
-    async def allows(self, request: Request, needed: tuple[Right, str | None]) -> bool:
+    async def allows(self, request: HttpRequest, needed: tuple[Right, str | None]) -> bool:
         """Return True if the client has the right on that database; False if the node does not answer."""
         with contextlib.suppress(GossipKVError):
             user = await self._user(token_of(request), request.peer)
             return user is None or user.may(*needed)
         return False
 
-    async def log_in(self, request: Request) -> Answer:
+    async def log_in(self, request: HttpRequest) -> HttpAnswer:
         """Answer `/login`: a form, or the cookie for the submitted token.
 
         Raises:
@@ -104,9 +104,9 @@ class Permissions:
         is_secure = self._is_secured or request.headers.get(b"x-forwarded-proto") == b"https"
         safe = "".join(letter for letter in token if letter.isascii() and (letter.isalnum() or letter in "-_"))
         cookie = f"{COOKIE}={safe}; Path=/; HttpOnly; SameSite=Strict{'; Secure' if is_secure else ''}"
-        return Answer(303, [(b"Location", b"/"), (b"Set-Cookie", cookie.encode()), (b"Cache-Control", b"no-store")])
+        return HttpAnswer(303, [(b"Location", b"/"), (b"Set-Cookie", cookie.encode()), (b"Cache-Control", b"no-store")])
 
-    async def _user(self, token: bytes | None, peer: Peer) -> User | None:
+    async def _user(self, token: bytes | None, peer: GatewayPeer) -> User | None:
         """Return the user of the token or, without one, of the certificate; None: the node has no users."""
         now = self._now()
         key = peer.user if token is None else token
@@ -115,7 +115,7 @@ class Permissions:
             return kept[1]
         user = _read(await self._ask.call("whose", token, *peer, timeout_ms=TIMEOUT_MS))
         self._kept.pop(key, None)
-        if len(self._kept) >= MOST_KEPT:
+        if len(self._kept) >= MAX_KEPT:
             self._kept.pop(next(iter(self._kept)))
         self._kept[key] = (now, user)
         return user
@@ -135,14 +135,14 @@ def _read(told: Value) -> User | None:
     raise ProtocolError("the node says in no known way what a user may")
 
 
-def _is_of_its_origin(request: Request) -> bool:
+def _is_of_its_origin(request: HttpRequest) -> bool:
     """True unless a browser reports that the form stood in a page of another host, or of none."""
     origin, headers = request.headers.get(b"origin"), request.headers
     hosts = {headers.get(b"host"), headers.get(b"x-forwarded-host")}
     return origin is None or origin.partition(b"://")[2] in hosts
 
 
-def token_of(request: Request) -> bytes | None:
+def token_of(request: HttpRequest) -> bytes | None:
     """Return the token of a request; None if there is none."""
     shown = request.headers.get(b"authorization", b"")
     if shown[: len(_BEARER)].lower() == _BEARER:
@@ -154,13 +154,13 @@ def token_of(request: Request) -> bytes | None:
     return None
 
 
-def form(status: int) -> Answer:
+def form(status: int) -> HttpAnswer:
     """Return the form that asks for a token."""
     challenge = [(b"WWW-Authenticate", b"Bearer")] if status == 401 else []  # noqa: PLR2004  # HTTP defines the number.
-    return Answer(status, [*_HEADERS, *challenge], _FORM)
+    return HttpAnswer(status, [*_HEADERS, *challenge], _FORM)
 
 
-def refused(request: Request, error: GossipKVError) -> Answer:
+def refused(request: HttpRequest, error: GossipKVError) -> HttpAnswer:
     """Return the answer for an error of the wire: the form if a browser may not see a page."""
     wants_page = b"text/html" in request.headers.get(b"accept", b"") and request.method in {b"GET", b"POST"}
     return form(401) if wants_page and isinstance(error, Unauthorized) else refusal(error)

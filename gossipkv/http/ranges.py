@@ -18,7 +18,7 @@ _ONE: Final = re.compile(rb"(\d*)-(\d*)")
 _DIGITS: Final = 18  # Longer numbers are beyond the end of any value.
 
 
-class Part(NamedTuple):
+class BodyPart(NamedTuple):
     """Bytes of a value from `first` to `last`, inclusive."""
 
     first: int
@@ -30,7 +30,7 @@ class Part(NamedTuple):
         return self.last - self.first + 1
 
 
-def wanted(header: bytes, size: int) -> list[Part] | None:
+def wanted(header: bytes, size: int) -> list[BodyPart] | None:
     """Return the parts that `Range` requests of a value of `size` bytes, in the requested order.
 
     None: the header is ignored.  An empty list: no part lies within the value.
@@ -64,12 +64,12 @@ def _asked(header: bytes) -> list[tuple[int | None, int | None]] | None:
     return asked if 0 < len(asked) <= MAX_RANGES else None
 
 
-def _part(first: int | None, last: int | None, size: int) -> Part | None:
+def _part(first: int | None, last: int | None, size: int) -> BodyPart | None:
     """Return a pair as part of a value of `size` bytes, or None if it lies outside."""
     if first is None:
         assert last is not None
-        return Part(max(0, size - last), size - 1) if last and size else None
-    return Part(first, size - 1 if last is None else min(last, size - 1)) if first < size else None
+        return BodyPart(max(0, size - last), size - 1) if last and size else None
+    return BodyPart(first, size - 1 if last is None else min(last, size - 1)) if first < size else None
 
 
 def _number(digits: bytes) -> int | None:
@@ -79,12 +79,12 @@ def _number(digits: bytes) -> int | None:
     return int(significant or b"0") if len(significant) <= _DIGITS else 10**_DIGITS
 
 
-def content_range(part: Part | None, size: int) -> bytes:
+def content_range(part: BodyPart | None, size: int) -> bytes:
     """Return the value of `Content-Range`; without a part, the one for an unsatisfiable range."""
     return b"bytes */%d" % size if part is None else b"bytes %d-%d/%d" % (part.first, part.last, size)
 
 
-def several(value: bytes, parts: list[Part], content_type: bytes) -> tuple[bytes, bytes]:
+def several(value: bytes, parts: list[BodyPart], content_type: bytes) -> tuple[bytes, bytes]:
     """Return several parts as one body, and its `Content-Type`."""
     boundary = _boundary(value, parts)
     pieces = []
@@ -96,7 +96,7 @@ def several(value: bytes, parts: list[Part], content_type: bytes) -> tuple[bytes
     return b"".join(pieces), b"multipart/byteranges; boundary=" + boundary
 
 
-def _boundary(value: bytes, parts: list[Part]) -> bytes:
+def _boundary(value: bytes, parts: list[BodyPart]) -> bytes:
     """Return a line that is not in the value; it is deterministic, so that nodes answer alike."""
     boundary = hashlib.blake2b(repr(parts).encode(), digest_size=16).hexdigest().encode()
     while boundary in value:

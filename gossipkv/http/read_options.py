@@ -14,7 +14,7 @@ from gossipkv.errors import BadRequest
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from gossipkv.http.target import Target
+    from gossipkv.http.target import RequestTarget
     from gossipkv.wire.rpc import Value
 
 PIN: Final = b"x-sequins-version"
@@ -29,7 +29,7 @@ _ANY_VERSION: Final = "true"  # The value in Sequins' manual; its nodes send the
 
 
 @final
-class Session:
+class ReadSession:
     """The newest version per database from which a gateway without a node answered, so that it never steps back.
 
     Versions compare as strings.  Only databases that nodes have answered for are kept, so clients cannot make it grow.
@@ -69,7 +69,7 @@ PLAIN: Final = ReadOptions({})
 
 
 def read_options(
-    headers: Mapping[bytes, bytes], target: Target, database: str, *, alone: bool, session: Session | None
+    headers: Mapping[bytes, bytes], target: RequestTarget, database: str, *, alone: bool, session: ReadSession | None
 ) -> ReadOptions:
     """Return the options of a request; `alone`: the gateway has no node that could answer locally.
 

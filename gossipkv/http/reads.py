@@ -23,17 +23,17 @@ from gossipkv.errors import (
     UnknownVersion,
 )
 from gossipkv.http import conditions
-from gossipkv.http.answers import Answer, refusal, text
+from gossipkv.http.answers import HttpAnswer, refusal, text
 from gossipkv.http.read_options import read_options
 from gossipkv.http.target import NAME
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gossipkv.http.answers import Asker, Header, Request
-    from gossipkv.http.permissions import Permissions
-    from gossipkv.http.read_options import ReadOptions, Session
-    from gossipkv.http.target import Target
+    from gossipkv.http.answers import Asker, Header, HttpRequest
+    from gossipkv.http.permissions import HttpPermissions
+    from gossipkv.http.read_options import ReadOptions, ReadSession
+    from gossipkv.http.target import RequestTarget
     from gossipkv.wire.rpc import Value
 
 
@@ -45,8 +45,8 @@ ALLOW: Final = (b"Allow", b"GET, HEAD, OPTIONS")
 ALLOW_POST: Final = (b"Allow", b"GET, HEAD, POST, OPTIONS")
 POSTED: Final = frozenset({b"_mget", b"_scan"})  # The paths that accept POST.
 
-_AGAIN: Final = {429: b"1", 503: b"1"}  # Seconds until another attempt makes sense.
-AGAIN_S: Final = 1.0  # A question costs the node one map for each database, so once a second is cheap.
+_RETRY: Final = {429: b"1", 503: b"1"}  # Seconds until another attempt makes sense.
+RETRY_S: Final = 1.0  # A question costs the node one map for each database, so once a second is cheap.
 
 _LATEST_MS: Final = 253_402_300_799_999  # The end of the year 9999, the last one that HTTP can express.
 
@@ -56,7 +56,7 @@ class SourceTimes:
     """The times when versions were last modified at their source; one question runs at a time for all callers.
 
     A known time does not change.  If the node does not know the time of a new version yet, it is asked again after
-    `AGAIN_S`; until then its values have no `Last-Modified`.
+    `RETRY_S`; until then its values have no `Last-Modified`.
     """
 
     def __init__(self, ask: Asker) -> None:
@@ -89,7 +89,7 @@ class SourceTimes:
         now = trio.current_time()
         self._unknown = {each: at for each, at in self._unknown.items() if at > now}
         if name not in self._known:
-            self._unknown[name] = now + AGAIN_S
+            self._unknown[name] = now + RETRY_S
 
 
 def _times(told: object) -> list[tuple[tuple[str, str], int]]:
@@ -122,22 +122,22 @@ class ReadContext:
     node_name: str | None
     content_type_of: Callable[[str], bytes]
     alone: bool = False
-    session: Session | None = None
-    permissions: Permissions | None = None
+    session: ReadSession | None = None
+    permissions: HttpPermissions | None = None
     times: SourceTimes = field(init=False)
 
     def __post_init__(self) -> None:
         self.times = SourceTimes(self.ask)
 
 
-def unanswered(request: Request, target: Target) -> Answer:
+def unanswered(request: HttpRequest, target: RequestTarget) -> HttpAnswer:
     """Return the answer to a request without a key, or for an unsupported action; Sequins answers both with 400.
 
     Other methods get 405 with the allowed ones, so that clients learn the alternatives.
     """
     allow = ALLOW_POST if target.path == b"*" or target.key in POSTED else ALLOW
     if request.method == b"OPTIONS":
-        return Answer(204, [allow])
+        return HttpAnswer(204, [allow])
     if target.path == b"*":
         return text(400, "the target * is for OPTIONS alone")
     if request.method in GET:
@@ -148,7 +148,7 @@ def unanswered(request: Request, target: Target) -> Answer:
         f"{method} is not done here: GET and HEAD read a key, POST has /<database>/_mget and _scan; {WRITES_ARE}, "
         "though not by HTTP",
     )
-    return Answer(405, [*answer.headers, allow], answer.body)
+    return HttpAnswer(405, [*answer.headers, allow], answer.body)
 
 
 def check_name(database: str) -> None:
@@ -161,7 +161,7 @@ def check_name(database: str) -> None:
         raise UnknownDatabase("there is no such database: names have ASCII letters, digits, - and _")
 
 
-def refused(error: GossipKVError, options: ReadOptions | None) -> Answer:
+def refused(error: GossipKVError, options: ReadOptions | None) -> HttpAnswer:
     """Return the answer for a read's error; `options`: None if they were not understood."""
     answer = refusal(error)
     is_proxied = options is not None and options.is_proxied
@@ -176,7 +176,7 @@ def refused(error: GossipKVError, options: ReadOptions | None) -> Answer:
             answer = replace(answer, status=500)
         case ProtocolError():
             answer = text(502, error.message, "UNAVAILABLE")  # The node violated the protocol.
-    again = _AGAIN.get(answer.status)
+    again = _RETRY.get(answer.status)
     return answer if again is None else replace(answer, headers=[*answer.headers, (b"Retry-After", again)])
 
 
@@ -212,7 +212,7 @@ def checked_version(version: object) -> str:
 PROXIED_TO: Final = b"X-Sequins-Proxied-To"
 
 
-async def read_one(context: ReadContext, request: Request, target: Target) -> Answer:
+async def read_one(context: ReadContext, request: HttpRequest, target: RequestTarget) -> HttpAnswer:
     """Return the answer to GET or HEAD of a key."""
     database, key = target.database, target.key
     if request.method not in GET or database is None or key is None:
@@ -227,13 +227,13 @@ async def read_one(context: ReadContext, request: Request, target: Target) -> An
     about = [*read_from(context, database, origin), *_proxied_to(node, context.node_name)]
     if value is None:
         missing = text(404, f"{database if isinstance(origin, bytes) else f'{database} {origin}'} has no such key")
-        return Answer(404, [*missing.headers, *about], missing.body)
+        return HttpAnswer(404, [*missing.headers, *about], missing.body)
     content_type = context.content_type_of(database)
     if isinstance(origin, bytes):  # A table's value may have changed by now, so it has no validator.
-        return Answer(200, [(b"Content-Type", content_type), *about], value)
+        return HttpAnswer(200, [(b"Content-Type", content_type), *about], value)
     time_s = await context.times.of(database, origin)
     tag = conditions.entity_tag(origin, value)
-    found = conditions.Found(value, tag, time_s, content_type, about)
+    found = conditions.FoundValue(value, tag, time_s, content_type, about)
     return conditions.answer(request.method, request.headers, found)
 
 

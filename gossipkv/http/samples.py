@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from math import isfinite
 from typing import TYPE_CHECKING, Final
 
-from gossipkv.http.metric_table import METRICS, Kind, Metric
+from gossipkv.http.metric_table import METRICS, Metric, MetricKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -36,26 +36,26 @@ Samples = dict[str, dict[Labels, Sample]]
 
 
 @dataclass(slots=True)
-class _Node:
+class _SamplePlace:
     """A common beginning of places: a metric that ends here, and the possible next steps."""
 
     metric: Metric | None = None
     labels: Labels = ()
-    exact: dict[str, _Node] = field(default_factory=dict)
+    exact: dict[str, _SamplePlace] = field(default_factory=dict)
     # The key is the text before the star; the longest is first.
-    starred: list[tuple[str, _Node]] = field(default_factory=list)
+    starred: list[tuple[str, _SamplePlace]] = field(default_factory=list)
 
-    def child(self, name: str) -> _Node:
+    def child(self, name: str) -> _SamplePlace:
         """Return the node for a key of a place, made if necessary."""
         if not name.endswith("*"):
-            return self.exact.setdefault(name, _Node())
+            return self.exact.setdefault(name, _SamplePlace())
         found = dict(self.starred).get(name[:-1])
         if found is None:
-            found = _Node()
+            found = _SamplePlace()
             self.starred = sorted([*self.starred, (name[:-1], found)], key=lambda each: -len(each[0]))
         return found
 
-    def next(self, key: str) -> tuple[_Node | None, Labels]:
+    def next(self, key: str) -> tuple[_SamplePlace | None, Labels]:
         """Return the node for a key of `info`, and the text matched by a star."""
         if (found := self.exact.get(key)) is not None:
             return found, ()
@@ -65,8 +65,8 @@ class _Node:
         return None, ()
 
 
-def _tree(metrics: tuple[Metric, ...]) -> _Node:
-    top = _Node()
+def _tree(metrics: tuple[Metric, ...]) -> _SamplePlace:
+    top = _SamplePlace()
     for metric in metrics:
         for place in metric.places:
             node = top
@@ -91,7 +91,7 @@ def samples(info: Mapping[str, object]) -> Samples:
     return {name: by_labels for name, by_labels in found.items() if by_labels}
 
 
-def _read(node: _Node, value: object, stars: Labels) -> Iterator[tuple[Metric, Labels, object]]:
+def _read(node: _SamplePlace, value: object, stars: Labels) -> Iterator[tuple[Metric, Labels, object]]:
     """Walk `info` as far as it has places."""
     if node.metric is not None:
         yield node.metric, node.labels + stars, value
@@ -104,11 +104,11 @@ def _read(node: _Node, value: object, stars: Labels) -> Iterator[tuple[Metric, L
 
 def _add(found: dict[Labels, Sample], metric: Metric, labels: Labels, value: object) -> None:
     """Add the value at a place to the samples of its metric."""
-    if metric.kind is Kind.HISTOGRAM:
+    if metric.kind is MetricKind.HISTOGRAM:
         histogram = _histogram(value)
         if histogram is not None:
             found[labels] = histogram
-    elif metric.kind is Kind.TEXT:
+    elif metric.kind is MetricKind.TEXT:
         if isinstance(value, str):
             found[*labels, value] = 1
     else:

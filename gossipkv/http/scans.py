@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from gossipkv.access.rights import Right
 from gossipkv.errors import BadRequest, GossipKVError, ProtocolError
 from gossipkv.http import json_lines, media
-from gossipkv.http.answers import Answer
+from gossipkv.http.answers import HttpAnswer
 from gossipkv.http.media import BadMedia, Media
 from gossipkv.http.read_options import ReadOptions, read_options
 from gossipkv.http.reads import check_name, checked_origin, read_from, refused, unanswered
@@ -27,9 +27,9 @@ from gossipkv.wire.json_form import json_form
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
-    from gossipkv.http.answers import Request
+    from gossipkv.http.answers import HttpRequest
     from gossipkv.http.reads import ReadContext
-    from gossipkv.http.target import Target
+    from gossipkv.http.target import RequestTarget
     from gossipkv.wire.rpc import Value
 
 _KEYS: Final = ("start", "end", "prefix", "cursor")
@@ -49,7 +49,7 @@ class _Page(NamedTuple):
     origin: str | bytes  # The version of a dataset, or a table's token.
 
 
-async def scan(context: ReadContext, request: Request, target: Target) -> Answer:
+async def scan(context: ReadContext, request: HttpRequest, target: RequestTarget) -> HttpAnswer:
     """Return the answer to a scan."""
     database = target.database
     if request.method != b"POST" or database is None:
@@ -67,12 +67,12 @@ async def scan(context: ReadContext, request: Request, target: Target) -> Answer
     except GossipKVError as error:
         return refused(error, options)
     headers = [(b"Content-Type", Media.LINES.value), *read_from(context, database, page.origin)]
-    return Answer(200, headers, _lines(context, request, database, page, bounds, options=options))
+    return HttpAnswer(200, headers, _lines(context, request, database, page, bounds, options=options))
 
 
 async def _lines(
     context: ReadContext,
-    request: Request,
+    request: HttpRequest,
     database: str,
     page: _Page,
     bounds: dict[str, Value],

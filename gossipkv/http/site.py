@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Final, final
 from gossipkv.access.rights import LOGIN, Right, of_path
 from gossipkv.errors import GossipKVError
 from gossipkv.http import target
-from gossipkv.http.answers import Answer, Request, refusal, text
+from gossipkv.http.answers import HttpAnswer, HttpRequest, refusal, text
 from gossipkv.http.batches import read_many
 from gossipkv.http.health import healthz, livez, readyz
 from gossipkv.http.metrics import debug_vars, metrics
-from gossipkv.http.page.pages import Pages
+from gossipkv.http.page.pages import StatusPages
 from gossipkv.http.permissions import refused
 from gossipkv.http.reads import ALLOW, read_one, unanswered
 from gossipkv.http.scans import scan
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 
     from gossipkv.http.answers import Asker
     from gossipkv.http.reads import ReadContext
-    from gossipkv.http.target import Target
+    from gossipkv.http.target import RequestTarget
 
-Looking = Callable[[Request, "Target"], Awaitable[Answer]]
+Looking = Callable[[HttpRequest, "RequestTarget"], Awaitable[HttpAnswer]]
 
 LOOKS: Final = frozenset({b"GET", b"HEAD"})
 STATIC: Final = "static"
@@ -47,14 +47,14 @@ POSTED: Final = {b"_mget": read_many, b"_scan": scan}
 class Site:
     """Answers all requests."""
 
-    def __init__(self, context: ReadContext, paths: Mapping[bytes, Looking], pages: Pages) -> None:
+    def __init__(self, context: ReadContext, paths: Mapping[bytes, Looking], pages: StatusPages) -> None:
         self.is_draining = False
         self._permissions = context.permissions
         self._context = context
         self._paths = paths
         self._pages = pages
 
-    async def answer(self, request: Request) -> Answer:
+    async def answer(self, request: HttpRequest) -> HttpAnswer:
         """Answer a request; the input of clients and nodes raises no error."""
         try:
             found = target.parse(request.target)
@@ -72,7 +72,7 @@ class Site:
         except GossipKVError as error:
             return refusal(error) if self._permissions is None else refused(request, error)
 
-    def _needed(self, request: Request, found: Target) -> list[tuple[Right, str | None]]:
+    def _needed(self, request: HttpRequest, found: RequestTarget) -> list[tuple[Right, str | None]]:
         """Return the needed rights by database: looking up a key on the page is a read."""
         is_asset = found.database == STATIC and bool(found.key) and self._asset(request, found) is not None
         needed = [(of_path(found.path, found.key, is_asset=is_asset), found.database)]
@@ -80,21 +80,21 @@ class Site:
             needed.append((Right.READ, found.database or found.options.get("database")))
         return needed
 
-    def _asset(self, request: Request, found: Target) -> Answer | None:
+    def _asset(self, request: HttpRequest, found: RequestTarget) -> HttpAnswer | None:
         assert found.key, found
         return self._pages.asset(found.key.decode("utf-8", "replace"), request)
 
-    async def _look(self, request: Request, found: Target, looking: Looking) -> Answer:
+    async def _look(self, request: HttpRequest, found: RequestTarget, looking: Looking) -> HttpAnswer:
         if request.method == b"OPTIONS":
-            return Answer(204, [ALLOW])
+            return HttpAnswer(204, [ALLOW])
         if request.method not in LOOKS:
             refused = text(405, f"{found.path.decode('ascii', 'replace')} is for GET and HEAD")
-            return Answer(405, [*refused.headers, ALLOW], refused.body)
+            return HttpAnswer(405, [*refused.headers, ALLOW], refused.body)
         if self.is_draining and found.path == READINESS:
             return text(503, "not ready: about to end", "NOT_READY")
         return await looking(request, found)
 
-    async def _read(self, request: Request, found: Target) -> Answer:
+    async def _read(self, request: HttpRequest, found: RequestTarget) -> HttpAnswer:
         """Answer with records of a database, unless an asset of the page has that path."""
         assert found.key, found
         if request.method == b"POST" and (posted := POSTED.get(found.key)) is not None:
@@ -105,7 +105,7 @@ class Site:
                 return asset
         return await read_one(self._context, request, found)
 
-    async def _show(self, request: Request, found: Target) -> Answer:
+    async def _show(self, request: HttpRequest, found: RequestTarget) -> HttpAnswer:
         if request.method not in LOOKS:
             return unanswered(request, found)
         if found.database is not None and found.key is not None:
@@ -115,11 +115,11 @@ class Site:
         return unanswered(request, found)
 
 
-def site_of(context: ReadContext, ask: Asker) -> tuple[Site, Pages]:
+def site_of(context: ReadContext, ask: Asker) -> tuple[Site, StatusPages]:
     """Return the site of a gateway, and its pages, which run beside it."""
-    pages, permissions = Pages(ask), context.permissions
+    pages, permissions = StatusPages(ask), context.permissions
 
-    async def may_see(request: Request) -> bool:
+    async def may_see(request: HttpRequest) -> bool:
         return permissions is None or await permissions.allows(request, (Right.SEE, None))
 
     own: dict[bytes, Looking] = {

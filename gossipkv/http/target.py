@@ -17,7 +17,7 @@ from urllib.parse import unquote_to_bytes
 from gossipkv.http.answers import text
 
 if TYPE_CHECKING:
-    from gossipkv.http.answers import Answer
+    from gossipkv.http.answers import HttpAnswer
 
 MAX_TARGET_BYTES: Final = 8 * 1024  # The limit of nginx and Apache.  Longer keys come by `_mget`.
 
@@ -31,13 +31,13 @@ _ASTERISK: Final = b"*"
 class BadTarget(Exception):
     """A target that names nothing; `answer` gives the reason."""
 
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, answer: HttpAnswer) -> None:
         super().__init__(answer.body)
         self.answer = answer
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class RequestTarget:
     """A parsed request target.
 
     Attributes:
@@ -53,7 +53,7 @@ class Target:
     options: dict[str, str]
 
 
-def parse(raw: bytes) -> Target:
+def parse(raw: bytes) -> RequestTarget:
     """Parse a request target.
 
     Raises:
@@ -64,18 +64,18 @@ def parse(raw: bytes) -> Target:
     if not raw.startswith(b"/"):
         raw = _path_of(raw)
         if raw == _ASTERISK:
-            return Target(raw, None, None, {})
+            return RequestTarget(raw, None, None, {})
     path, _, query = raw.partition(b"?")
     database, slash, key = path[1:].partition(b"/")
     if b"%" in raw:
         _check_escapes(raw)
         name = unquote_to_bytes(database).decode("utf-8", "replace")
-        return Target(path, name or None, unquote_to_bytes(key) if slash else None, _options(query))
+        return RequestTarget(path, name or None, unquote_to_bytes(key) if slash else None, _options(query))
     name = database.decode("utf-8", "replace")
-    return Target(path, name or None, key if slash else None, _options(query))
+    return RequestTarget(path, name or None, key if slash else None, _options(query))
 
 
-def too_long() -> Answer:
+def too_long() -> HttpAnswer:
     """Return the answer to a target that is over the limit."""
     return text(
         414, f"the request target is over {MAX_TARGET_BYTES} bytes; ask for a longer key by POST /<database>/_mget"

@@ -20,10 +20,10 @@ from gossipkv.errors import ProtocolError
 
 ISO: Final = "iso"
 UNITS: Final = {"s": 1, "ms": 1000, "us": 1_000_000, "ns": 1_000_000_000, ISO: 1}  # Units per second.
-MOST_WIDTH: Final = 8
-WIDTHS: Final = {ISO: (10, 13, 16, 19)}  # Other units allow any width up to `MOST_WIDTH`.
+MAX_WIDTH: Final = 8
+WIDTHS: Final = {ISO: (10, 13, 16, 19)}  # Other units allow any width up to `MAX_WIDTH`.
 FIRST: Final = b"0001-01-01T00:00:00"
-MOST_END: Final = 65_522  # The longest key of a table; `table.records` explains it.
+MAX_END: Final = 65_522  # The longest key of a table; `table.records.endpoints` explains it.
 SHORT_S: Final = 60  # All present writers write to a range shorter than this.
 NUMBER: Final = re.compile("[0-9]{1,5}")
 EXAMPLE: Final = "2026-11-27T13:37:25"
@@ -98,12 +98,12 @@ def time_key_of(value: object) -> TimeKey:
     """
     match value:
         case [int(offset), int(width), str(unit)] if (
-            unit in UNITS and width in WIDTHS.get(unit, range(1, MOST_WIDTH + 1)) and 0 <= offset <= MOST_END - width
+            unit in UNITS and width in WIDTHS.get(unit, range(1, MAX_WIDTH + 1)) and 0 <= offset <= MAX_END - width
             and type(offset) is type(width) is int
         ):  # fmt: skip
             return TimeKey(offset, width, unit)
     raise ProtocolError(
-        f"a time key is {FORM}; all of it within the {MOST_END} bytes that a key may have",
+        f"a time key is {FORM}; all of it within the {MAX_END} bytes that a key may have",
         {"got": repr(value)[:80]},
     )
 

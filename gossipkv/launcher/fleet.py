@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, final
 from gossipkv.address import Address
 from gossipkv.errors import LocalError
 from gossipkv.launcher import ports
-from gossipkv.launcher.node_child import ENDED, STARTING, Child
-from gossipkv.launcher.plan import HOST, MAX_NODES, NodePlan, Plan, check_names, merge
+from gossipkv.launcher.node_child import ENDED, STARTING, NodeProcess
+from gossipkv.launcher.plan import HOST, MAX_NODES, ClusterPlan, NodePlan, check_names, merge
 from gossipkv.launcher.status import reason
 
 if TYPE_CHECKING:
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
 
 
 @final
-class Fleet:
+class NodeFleet:
     """Starts and signals the nodes; waits for nothing. Requires: the directory's lock is held."""
 
     def __init__(
-        self, directory: Path, plan: Plan, *, base_port: int | None, http_base_port: int | None = None
+        self, directory: Path, plan: ClusterPlan, *, base_port: int | None, http_base_port: int | None = None
     ) -> None:
         self._directory = directory
         self._plan = plan
         self._reservations: dict[int, Reservation] = {}
         self._http_reservations: dict[int, Reservation] = {}
-        self._children: dict[int, Child] = {}
+        self._children: dict[int, NodeProcess] = {}
         self._failures: dict[int, str] = {}  # Reasons for which nodes of the plan could not be started.
         try:
             self._choose_ports(base_port)
@@ -54,7 +54,7 @@ class Fleet:
         """True if a node of the plan was not started yet."""
         return bool(self._waiting)
 
-    def start_next(self) -> Child | None:
+    def start_next(self) -> NodeProcess | None:
         """Start the next node of the plan: one at a time, since each takes a busy machine a fraction of a second.
 
         Returns None if it could not be started, as its status tells; the others go on.
@@ -66,7 +66,7 @@ class Fleet:
             self._failures[node.index] = reason(error, self._directory / node.name)
             return None
 
-    def start(self, index: int, *, settings: Mapping[str, str], port: int | None) -> Child:
+    def start(self, index: int, *, settings: Mapping[str, str], port: int | None) -> NodeProcess:
         """Start a node that has ended; from now on with other settings or another port (0: any free one).
 
         Raises:
@@ -84,7 +84,7 @@ class Fleet:
         self._replace(dataclasses.replace(self._plan.node(index), settings=merge(node.settings, settings)))
         return self._start(self._plan.node(index))
 
-    def add(self, *, settings: Mapping[str, str], port: int, called: str) -> Child:
+    def add(self, *, settings: Mapping[str, str], port: int, called: str) -> NodeProcess:
         """Start one more node.
 
         Raises:
@@ -151,10 +151,10 @@ class Fleet:
             "http": None if node.http is None else str(node.http),
         }
 
-    def _start(self, node: NodePlan) -> Child:
+    def _start(self, node: NodePlan) -> NodeProcess:
         place = self._directory / node.name
         place.mkdir(exist_ok=True)
-        child = Child(self._plan.command(self._directory, node.index), place / "log")
+        child = NodeProcess(self._plan.command(self._directory, node.index), place / "log")
         self._children[node.index] = child
         self._failures.pop(node.index, None)
         return child

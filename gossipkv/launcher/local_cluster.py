@@ -16,7 +16,7 @@ from gossipkv.client import blocking
 from gossipkv.errors import LocalError
 from gossipkv.launcher import control
 from gossipkv.launcher.control import NotUp
-from gossipkv.launcher.order import Order, Place
+from gossipkv.launcher.order import ClusterOrder, Place
 from gossipkv.launcher.plan import load
 from gossipkv.launcher.status import NodeFailed, NodeStatus
 from gossipkv.processes.leash import Leash, braid, let_go
@@ -77,7 +77,7 @@ class Cluster:
             ready_timeout_s: Seconds until a node that is not ready counts as failed; omitted: 60, and 4 for each.
         """
         self.directory = Path(directory).absolute()
-        self._order = Order(
+        self._order = ClusterOrder(
             nodes=nodes,
             base_port=base_port,
             source=None if source is None else os.fspath(source),

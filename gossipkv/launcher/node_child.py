@@ -25,7 +25,7 @@ READY_WORD: Final = b"ready "
 
 
 @final
-class Child:
+class NodeProcess:
     """A node's process, from its start to its end.
 
     The command prints `ready HOST:PORT` on standard output; its standard error goes to the log.

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Final, final
 
 from gossipkv.errors import LocalError
-from gossipkv.launcher.plan import HOST, MAX_NODES, NodePlan, Plan, check_names, merge
+from gossipkv.launcher.plan import HOST, MAX_NODES, ClusterPlan, NodePlan, check_names, merge
 from gossipkv.settings import config
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Place:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Order:
+class ClusterOrder:
     """The launcher's request; omitted values come from the plan in the directory, else from the defaults."""
 
     nodes: int | None = None
@@ -68,25 +68,25 @@ class Order:
         return json.dumps(asdict(self)).encode() + b"\n"
 
     @classmethod
-    def from_line(cls, line: bytes) -> Order:
+    def from_line(cls, line: bytes) -> ClusterOrder:
         """Return the order that `to_line` encoded."""
         order = json.loads(line)
         return cls(**{**order, "places": [Place(**place) for place in order["places"]]})
 
-    def plan(self, remembered: Plan | None, environ: Mapping[str, str] = os.environ) -> Plan:
+    def plan(self, remembered: ClusterPlan | None, environ: Mapping[str, str] = os.environ) -> ClusterPlan:
         """Return the plan for nodes with the environment `environ`; ports of 0 are still to be chosen.
 
         Raises:
             LocalError: fewer nodes than there are, or too many.
             ConfigError: a setting is unknown, is refused by nodes, or is chosen by the launcher.
         """
-        before = Plan([], settings=_name(environ)) if remembered is None else remembered
+        before = ClusterPlan([], settings=_name(environ)) if remembered is None else remembered
         known = len(before.nodes)
         nodes = before.nodes + [NodePlan(index, 0) for index in range(known + 1, self._count(known) + 1)]
         for at, place in enumerate(self.places[: len(nodes)]):
             nodes[at] = dataclasses.replace(nodes[at], **asdict(place))
         check_names(self.settings)
-        plan = Plan(
+        plan = ClusterPlan(
             nodes,
             source=before.source if self.source is None else self.source,
             replication=before.replication if self.replication is None else self.replication,

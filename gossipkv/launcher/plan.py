@@ -83,7 +83,7 @@ class NodePlan:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ClusterPlan:
     """The whole cluster."""
 
     nodes: list[NodePlan]
@@ -104,7 +104,7 @@ class Plan:
                 return node
         raise LocalError(f"there is no node {index}: the cluster has 1 to {len(self.nodes)}", {"node": index})
 
-    def with_node(self, node: NodePlan) -> Plan:
+    def with_node(self, node: NodePlan) -> ClusterPlan:
         """Return the plan with that node replaced or added."""
         others = [other for other in self.nodes if other.index != node.index]
         return replace(self, nodes=sorted([*others, node], key=lambda one: one.index))
@@ -188,7 +188,7 @@ def merge(old: Mapping[str, str], new: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in {**old, **new}.items() if value}
 
 
-def _check(plan: Plan) -> None:
+def _check(plan: ClusterPlan) -> None:
     """Refuse plans that `save` never writes.
 
     Raises:
@@ -205,7 +205,7 @@ def _check(plan: Plan) -> None:
         word.encode("utf-8", "surrogateescape")  # Fails unless it is text.
 
 
-def load(directory: Path) -> Plan | None:
+def load(directory: Path) -> ClusterPlan | None:
     """Return the plan in the directory; None: there is none.
 
     Raises:
@@ -222,7 +222,7 @@ def load(directory: Path) -> Plan | None:
             raise UnsupportedFormat(
                 f"{file}: format {number!r}; this program reads {FORMAT}", {"file": os.fspath(file)}
             )
-        plan = Plan(**{**body, "nodes": [NodePlan(**node) for node in body["nodes"]]})
+        plan = ClusterPlan(**{**body, "nodes": [NodePlan(**node) for node in body["nodes"]]})
         _check(plan)
         for settings in (plan.settings, *(node.settings for node in plan.nodes)):
             for name in {**settings}.keys() - _SETTINGS.keys():

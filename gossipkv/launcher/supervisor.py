@@ -29,15 +29,15 @@ from typing import TYPE_CHECKING, Final, final
 
 from gossipkv.errors import DirectoryInUse, GossipKVError
 from gossipkv.launcher import control
-from gossipkv.launcher.fleet import Fleet
-from gossipkv.launcher.order import Order
+from gossipkv.launcher.fleet import NodeFleet
+from gossipkv.launcher.order import ClusterOrder
 from gossipkv.launcher.plan import load
 from gossipkv.launcher.status import reason
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from gossipkv.launcher.node_child import Child
+    from gossipkv.launcher.node_child import NodeProcess
 
 LOCK: Final = "lock"
 GRACE_S: Final = 20.0  # If a signal ends the cluster, nodes have this long to answer requests in flight.
@@ -48,10 +48,10 @@ ENDING: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 @final
-class Supervisor:
+class ClusterSupervisor:
     """The loop: handles requests, signals, and output of the nodes."""
 
-    def __init__(self, directory: Path, fleet: Fleet, *, lock: int, leash: int | None) -> None:
+    def __init__(self, directory: Path, fleet: NodeFleet, *, lock: int, leash: int | None) -> None:
         self._directory = directory
         self._lock = lock
         self._fleet = fleet
@@ -103,7 +103,7 @@ class Supervisor:
     def _watch(self, source: socket.socket | int, act: Callable[[], None]) -> None:
         self._selector.register(source, selectors.EVENT_READ, act)
 
-    def _attend(self, child: Child) -> None:
+    def _attend(self, child: NodeProcess) -> None:
 
         def hear() -> None:
             if not child.hear():
@@ -220,13 +220,13 @@ def main() -> int:
     line = sys.stdin.buffer.readline()
     if not line:
         return 1  # The launcher was interrupted.
-    order = Order.from_line(line)
+    order = ClusterOrder.from_line(line)
     with contextlib.ExitStack() as stack:
         try:
             lock = stack.enter_context(locked(directory))
             plan = order.plan(load(directory))
-            fleet = Fleet(directory, plan, base_port=order.base_port, http_base_port=order.http_base_port)
-            supervisor = Supervisor(directory, fleet, lock=lock, leash=order.leash)
+            fleet = NodeFleet(directory, plan, base_port=order.base_port, http_base_port=order.http_base_port)
+            supervisor = ClusterSupervisor(directory, fleet, lock=lock, leash=order.leash)
             supervisor.prepare()
         except (GossipKVError, OSError) as error:
             _say({"error": reason(error, directory) if isinstance(error, OSError) else str(error)})

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, final
 
 from gossipkv.loadtest import figures
-from gossipkv.loadtest.plot import LEAST, Linear, Logarithmic, Tick, highest, path, round_down, round_up, thinned
+from gossipkv.loadtest.plot import LEAST, AxisTick, Linear, Logarithmic, highest, path, round_down, round_up, thinned
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -76,7 +76,7 @@ class Axis:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Line:
+class PlotLine:
     """A line as it is drawn."""
 
     style: str
@@ -95,7 +95,7 @@ class Mark:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Hint:
+class PlotHint:
     """The text shown when a pointer rests on a part of the plot."""
 
     at: float
@@ -112,11 +112,11 @@ class Drawing:
     title: str
     width: int
     height: int
-    rows: list[Tick]
-    columns: list[Tick]
-    lines: list[Line]
+    rows: list[AxisTick]
+    columns: list[AxisTick]
+    lines: list[PlotLine]
     marks: list[Mark] = field(default_factory=list)
-    hints: list[Hint] = field(default_factory=list)
+    hints: list[PlotHint] = field(default_factory=list)
 
     @property
     def left(self) -> int:
@@ -141,7 +141,7 @@ class Drawing:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Clock:
+class PlotClock:
     """The seconds of a run that a plot shows, and their events."""
 
     begin_s: float
@@ -154,7 +154,7 @@ def by_percentile(title: str, curves: Sequence[Curve]) -> list[Drawing]:
     return [_by_percentile(title, curves, form, width) for form, width in FORMS.items()]
 
 
-def over_time(title: str, clock: Clock, series: Sequence[Series], axis: Axis) -> list[Drawing]:
+def over_time(title: str, clock: PlotClock, series: Sequence[Series], axis: Axis) -> list[Drawing]:
     """Draw values by second."""
     return [_over_time(title, clock, series, axis, form) for form in FORMS]
 
@@ -197,7 +197,7 @@ def _by_percentile(title: str, curves: Sequence[Curve], form: str, width: int) -
         up.ticks(figures.latency),
         _rarities(across, rarest),
         [
-            Line(each.style, path([(across.at(1.0), up.at(each.points[0][1])), *_placed(each, across, up)]))
+            PlotLine(each.style, path([(across.at(1.0), up.at(each.points[0][1])), *_placed(each, across, up)]))
             for each in curves
             if each.points
         ],
@@ -208,14 +208,14 @@ def _placed(each: Curve, across: Logarithmic, up: Logarithmic) -> list[tuple[flo
     return [(across.at(one_in), up.at(us)) for one_in, us in each.points]
 
 
-def _rarities(across: Logarithmic, rarest: float) -> list[Tick]:
+def _rarities(across: Logarithmic, rarest: float) -> list[AxisTick]:
     """Return ticks for 50 %, 90 %, 99 %, 99.9 % ..., omitting labels that would touch."""
     decades = range(1, int(math.log10(max(10.0, rarest)) + LEAST) + 1)
     named = [(2.0, "50 %"), *((10.0**n, f"{100 - 10.0 ** (2 - n):.{max(n - 2, 0)}f} %") for n in decades)]
-    ticks: list[Tick] = []
+    ticks: list[AxisTick] = []
     for one_in, label in named:
         if not ticks or across.at(one_in) - ticks[-1].at >= RARITY_PX:
-            ticks.append(Tick(across.at(one_in), label))
+            ticks.append(AxisTick(across.at(one_in), label))
     return ticks
 
 
@@ -234,13 +234,13 @@ def _by_rate(
         up.ticks(figures.latency),
         across.ticks(figures.short_count, (width - LEFT_PX) // LABEL_PX[form]),
         [
-            Line(style, path((across.at(rate), up.at(us) if us else None) for rate, us in sorted(points)))
+            PlotLine(style, path((across.at(rate), up.at(us) if us else None) for rate, us in sorted(points)))
             for _, style, points in lines
         ],
     )
 
 
-def _over_time(title: str, clock: Clock, series: Sequence[Series], axis: Axis, form: str) -> Drawing:
+def _over_time(title: str, clock: PlotClock, series: Sequence[Series], axis: Axis, form: str) -> Drawing:
     width, height = FORMS[form], 190
     across = Linear(float(max(clock.seconds, 1)), LEFT_PX, width - RIGHT_PX)
     runs = thinned(clock.seconds, (width - LEFT_PX - RIGHT_PX) // POINT_PX)
@@ -254,7 +254,7 @@ def _over_time(title: str, clock: Clock, series: Sequence[Series], axis: Axis, f
         height,
         up.ticks(axis.label) if isinstance(up, Logarithmic) else up.ticks(axis.label, ROWS),
         across.ticks(lambda t_s: figures.seconds(t_s + clock.begin_s), (width - LEFT_PX) // LABEL_PX[form]),
-        [Line(each.style, path(_raised(middles, values, up))) for each, values in zip(series, folded, strict=True)],
+        [PlotLine(each.style, path(_raised(middles, values, up))) for each, values in zip(series, folded, strict=True)],
         _marks(clock, across),
         _hints(clock, series, axis, across) if form == "wide" else [],
     )
@@ -288,7 +288,7 @@ def _above(low: float, high: float) -> float:
     return max(round_up(high), 10 * low)
 
 
-def _marks(clock: Clock, across: Linear) -> list[Mark]:
+def _marks(clock: PlotClock, across: Linear) -> list[Mark]:
     """Return a mark for each moment; moments with overlapping flags share one."""
     marks: list[Mark] = []
     group: list[Moment] = []
@@ -300,17 +300,17 @@ def _marks(clock: Clock, across: Linear) -> list[Mark]:
     return [*marks, _mark(group, clock, across)] if group else marks
 
 
-def _mark(group: Sequence[Moment], clock: Clock, across: Linear) -> Mark:
+def _mark(group: Sequence[Moment], clock: PlotClock, across: Linear) -> Mark:
     numbers = [moment.number for moment in group]
     label = str(numbers[0]) if len(numbers) == 1 else f"{min(numbers)}-{max(numbers)}"
     return Mark(across.at(group[0].t_s - clock.begin_s), label, FLAG_PX + 7 * (len(label) - 1))
 
 
-def _hints(clock: Clock, series: Sequence[Series], axis: Axis, across: Linear) -> list[Hint]:
+def _hints(clock: PlotClock, series: Sequence[Series], axis: Axis, across: Linear) -> list[PlotHint]:
     hints = []
     for run in thinned(clock.seconds, int((across.end_px - across.begin_px) // HINT_PX)):
         values = [(each.name, axis.fold(each.values[run.start : run.stop])) for each in series]
         told = ", ".join(f"{name} {'-' if value is None else axis.label(value)}" for name, value in values)
         begin, end = across.at(run.start), across.at(run.stop)
-        hints.append(Hint(begin, end - begin, f"{figures.seconds(clock.begin_s + run.start)}: {told}"))
+        hints.append(PlotHint(begin, end - begin, f"{figures.seconds(clock.begin_s + run.start)}: {told}"))
     return hints

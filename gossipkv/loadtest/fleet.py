@@ -17,14 +17,14 @@ from gossipkv.errors import GossipKVError, SourceChanged, SourceError, StorageEr
 from gossipkv.loadtest.plan import PlanError
 from gossipkv.loadtest.plan_text import Task
 from gossipkv.loadtest.worker import Worker, start
-from gossipkv.processes.program import Lines, how_it_ended
+from gossipkv.processes.program import ProgramLines, how_it_ended
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
     from types import TracebackType
 
-    from gossipkv.loadtest.plan import Plan
+    from gossipkv.loadtest.plan import LoadPlan
     from gossipkv.loadtest.result import Json
 
 MODULE: Final = "gossipkv.loadtest.load_child"
@@ -36,7 +36,7 @@ ERRORS: Final[dict[str, type[GossipKVError]]] = {
 
 
 @dataclass(frozen=True)
-class Said:
+class ProcessLine:
     """A line of one process: `ready`, `news`, `done` with its data, or `died` with the cause."""
 
     process: int
@@ -45,22 +45,22 @@ class Said:
 
 
 @dataclass
-class _Heard:
+class _ProcessInput:
     """One process, and the received part of its next line."""
 
     worker: Worker
-    lines: Lines = field(default_factory=Lines)
+    lines: ProgramLines = field(default_factory=ProgramLines)
     is_alive: bool = True
 
 
 @final
-class Fleet:
+class LoadFleet:
     """All processes of a plan."""
 
-    def __init__(self, plan: Plan, token: str | None = None) -> None:
+    def __init__(self, plan: LoadPlan, token: str | None = None) -> None:
         self._plan = plan
         self._token = token
-        self._workers: list[_Heard] = []
+        self._workers: list[_ProcessInput] = []
         self._selector = selectors.DefaultSelector()
         self._stack = ExitStack()
 
@@ -69,7 +69,7 @@ class Fleet:
             stack.callback(self._selector.close)
             for turn in range(self._plan.processes):
                 worker = start(MODULE, stack)
-                self._workers.append(_Heard(worker))
+                self._workers.append(_ProcessInput(worker))
                 os.set_blocking(worker.stdout.fileno(), False)
                 self._selector.register(worker.stdout, selectors.EVENT_READ, turn)
                 worker.write(Task(self._plan, turn, worker.worn, self._token).line())
@@ -104,7 +104,7 @@ class Fleet:
             with suppress(ProcessLookupError):
                 self._workers[turn].worker.process.send_signal(signal.SIGINT)
 
-    def hear(self, timeout_s: float) -> Iterator[Said]:
+    def hear(self, timeout_s: float) -> Iterator[ProcessLine]:
         """Yield messages that have arrived, or arrive within `timeout_s`."""
         for key, _ in self._selector.select(timeout_s):
             turn: int = key.data
@@ -113,11 +113,11 @@ class Fleet:
             if not data:
                 self._selector.unregister(heard.worker.stdout)
                 heard.is_alive = False
-                yield Said(turn, "died", _end_of(heard.worker))
+                yield ProcessLine(turn, "died", _end_of(heard.worker))
                 continue
             for line in heard.lines.feed(data):
                 what, value = json.loads(line)
-                yield Said(turn, what, value)
+                yield ProcessLine(turn, what, value)
 
 
 def error_of(value: Json) -> GossipKVError:

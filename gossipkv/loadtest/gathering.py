@@ -11,17 +11,17 @@ from math import ceil
 from typing import TYPE_CHECKING, Final, final
 
 from gossipkv.loadtest.plan import KINDS
-from gossipkv.loadtest.result import PERCENTILES, Json, Latency, OfStep, OfTarget, OfVersion, Second, Totals
+from gossipkv.loadtest.result import PERCENTILES, Json, LatencyResult, OfStep, OfTarget, OfVersion, RunTotals, Second
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from gossipkv.loadtest.plan import Plan
+    from gossipkv.loadtest.plan import LoadPlan
 
 SECOND_NS: Final = 1_000_000_000
 # A run without any answer for this long is frozen: a second, less the uncertainty of quarterly news.
 FROZEN_NS: Final = 750_000_000
-LEAST_DUE: Final = 10  # Answers expected in that time: with fewer, pauses are normal.
+MIN_DUE: Final = 10  # Answers expected in that time: with fewer, pauses are normal.
 HALF_NEWS_NS: Final = 125_000_000  # News at the end of a quarter of a second are attributed to its middle.
 NUMBERS: Final = (
     *("requests", "keys", "misses", "wrong", "unchecked", "steps_back"),
@@ -47,9 +47,9 @@ class Sums:
             for key, count in counted.items() if isinstance(counted, dict) else ():
                 self.by_name[name][key] += _number(count)
 
-    def totals(self, duration_s: float, unsent: int = 0) -> Totals:
+    def totals(self, duration_s: float, unsent: int = 0) -> RunTotals:
         """Return the sums in the form of a result."""
-        return Totals(
+        return RunTotals(
             **{name: self.numbers[name] for name in NUMBERS},
             errors=dict(self.by_name["errors"]),
             broken=dict(self.by_name["broken"]),
@@ -62,7 +62,7 @@ class Sums:
 @final
 class _SecondCounts:
     def __init__(self) -> None:
-        self.latency = Counts()
+        self.latency = LatencyCounts()
         self.errors = 0
         self.wrong = 0
 
@@ -89,7 +89,7 @@ def middle_ns(bucket: int) -> int:
 
 
 @final
-class Counts:
+class LatencyCounts:
     """Counts of durations by bucket, with the buckets of `wire/_latency.pxd`.
 
     The extension counts; this class holds its counts in Python.  Adding is exact, so percentiles of many processes are
@@ -110,7 +110,7 @@ class Counts:
         for bucket, more in zip(pairs[::2], pairs[1::2], strict=True):
             self.buckets[bucket] = self.buckets.get(bucket, 0) + more
 
-    def add(self, other: Counts) -> None:
+    def add(self, other: LatencyCounts) -> None:
         """Add the counts of another object."""
         pairs = [number for pair in other.buckets.items() for number in pair]
         self.take(other.count, other.total_ns, other.maximum_ns, pairs)
@@ -127,17 +127,17 @@ class Counts:
                 found.append(self.maximum_ns if is_last else min(middle_ns(bucket), self.maximum_ns))
         return found + [self.maximum_ns] * (len(shares) - len(found))
 
-    def latency(self) -> Latency:
+    def latency(self) -> LatencyResult:
         """Return the latency in the form of a result."""
         if self.count == 0:
-            return Latency()
+            return LatencyResult()
         quantiles = self.quantiles_ns([float(name) / PERCENT for name in PERCENTILES])
         cumulative: list[list[float]] = []
         seen = 0
         for bucket in sorted(self.buckets):
             seen += self.buckets[bucket]
             cumulative.append([min(upper_ns(bucket), self.maximum_ns) / NS_IN_US, seen])
-        return Latency(
+        return LatencyResult(
             self.count,
             self.total_ns / self.count / NS_IN_US,
             {name: found / NS_IN_US for name, found in zip(PERCENTILES, quantiles, strict=True)},
@@ -149,20 +149,22 @@ class Counts:
 class Gathering:
     """The reports since `begun_ns`, from which seconds are counted."""
 
-    def __init__(self, plan: Plan, begun_ns: int) -> None:
+    def __init__(self, plan: LoadPlan, begun_ns: int) -> None:
         self._plan = plan
         self._begun_ns = begun_ns
-        self._latency: dict[tuple[int, int, int], Counts] = defaultdict(Counts)  # The key is stage, target and kind.
-        self._late: dict[int, Counts] = defaultdict(Counts)  # The key is the stage.
+        self._latency: dict[tuple[int, int, int], LatencyCounts] = defaultdict(
+            LatencyCounts
+        )  # The key is stage, target and kind.
+        self._late: dict[int, LatencyCounts] = defaultdict(LatencyCounts)  # The key is the stage.
         self._told: dict[tuple[int, int, int], dict[str, Json]] = {}  # The latest counters, by process, stage, target.
         self._versions: dict[tuple[int, int], dict[str, Json]] = {}  # The key is process and target.
         self._seconds: dict[int, _SecondCounts] = defaultdict(_SecondCounts)
         self._ended: dict[int, float] = {}  # Seconds to the last answer of each run.
         self._heard_ns: dict[int, int] = {}  # The time that the last news of each process covered.
         self._answered_ns = begun_ns  # The latest time of an answer.
-        slowest = min((step.rate or LEAST_DUE * SECOND_NS for step in plan.steps), default=0.0)
-        self._frozen_ns = max(FROZEN_NS, round(LEAST_DUE / slowest * SECOND_NS)) if slowest else FROZEN_NS
-        self.all = Counts()
+        slowest = min((step.rate or MIN_DUE * SECOND_NS for step in plan.steps), default=0.0)
+        self._frozen_ns = max(FROZEN_NS, round(MIN_DUE / slowest * SECOND_NS)) if slowest else FROZEN_NS
+        self.all = LatencyCounts()
         self.unsent = 0
         self.cpu_s = 0.0
 
@@ -227,13 +229,13 @@ class Gathering:
         found = (told.get("first_wrong") for _, told in sorted(self._told.items()))
         return next((told for told in found if isinstance(told, str)), None)
 
-    def totals(self, duration_s: float | None = None) -> Totals:
+    def totals(self, duration_s: float | None = None) -> RunTotals:
         """Return the totals; during a run, for a duration of `duration_s`."""
         return self._sums(self._told.values()).totals(
             self.duration_s if duration_s is None else duration_s, self.unsent
         )
 
-    def latency(self) -> dict[str, Latency]:
+    def latency(self) -> dict[str, LatencyResult]:
         """Return the latencies of all requests, and of each kind."""
         found = {"all": self.all.latency()}
         for number, kind in enumerate(KINDS):
@@ -241,9 +243,9 @@ class Gathering:
                 found[kind] = self._merged(key for key in self._latency if key[2] == number).latency()
         return found
 
-    def lateness(self) -> Latency | None:
+    def lateness(self) -> LatencyResult | None:
         """Return how late requests were sent; None in a closed loop."""
-        found = Counts()
+        found = LatencyCounts()
         for late in self._late.values():
             found.add(late)
         return found.latency() if self._plan.is_open else None
@@ -299,8 +301,8 @@ class Gathering:
             at, found.latency.count, found.errors, found.wrong, p50 / NS_IN_US, p99 / NS_IN_US, longest / NS_IN_US
         )
 
-    def _merged(self, keys: Iterable[tuple[int, int, int]]) -> Counts:
-        found = Counts()
+    def _merged(self, keys: Iterable[tuple[int, int, int]]) -> LatencyCounts:
+        found = LatencyCounts()
         for key in list(keys):
             found.add(self._latency[key])
         return found
@@ -323,7 +325,7 @@ def unknown_versions(said: dict[str, Json]) -> set[str]:
     return found
 
 
-def with_faults(totals: Totals, before: Totals) -> Totals:
+def with_faults(totals: RunTotals, before: RunTotals) -> RunTotals:
     """Add the faults of `before` to the totals."""
     return replace(
         totals,
@@ -351,7 +353,7 @@ def _sum(one: dict[str, int], other: dict[str, int]) -> dict[str, int]:
     return {name: one.get(name, 0) + other.get(name, 0) for name in one | other}
 
 
-def _take(counts: Counts, timing: Json) -> None:
+def _take(counts: LatencyCounts, timing: Json) -> None:
     assert isinstance(timing, list)
     count, total_ns, maximum_ns, pairs = timing
     assert isinstance(total_ns, int | float)

@@ -17,15 +17,15 @@ from gossipkv.loadtest.measures import ALL, asked, counted, measured
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gossipkv.loadtest.limits import Verdict
-    from gossipkv.loadtest.result import Result, Totals
+    from gossipkv.loadtest.limits import LimitVerdict
+    from gossipkv.loadtest.result import Result, RunTotals
 
 FEW: Final = 10  # Requests beyond a percentile: fewer are an anecdote.
 LATE_SHARE: Final = 0.1  # Share of the 99th percentile: a later generator is part of its own measurement.
 NOT_COMPARED: Final = "could not be compared with anything"
 
 
-class State(enum.Enum):
+class RunState(enum.Enum):
     """The verdict in one word."""
 
     GOOD = "good"
@@ -35,21 +35,21 @@ class State(enum.Enum):
 
 @final
 @dataclass(frozen=True, slots=True)
-class Judgement:
+class RunJudgement:
     """The verdict on a run."""
 
-    state: State
+    state: RunState
     headline: str
     summary: str
     reasons: tuple[str, ...]  # The faults, a sentence each.
     caveats: tuple[str, ...]  # Limits of the numbers' meaning.
 
 
-def judge(result: Result, verdicts: Sequence[Verdict] = ()) -> Judgement:
+def judge(result: Result, verdicts: Sequence[LimitVerdict] = ()) -> RunJudgement:
     """Judge a run, also by the limits that it was given."""
     passed = [f"{verdict.limit} (it was {verdict.measured})" for verdict in verdicts if verdict.passed]
     state, headline = _headline(result, len(passed))
-    return Judgement(
+    return RunJudgement(
         state,
         headline,
         summary(result),
@@ -71,9 +71,9 @@ def summary(result: Result) -> str:
     )
 
 
-def is_failure(result: Result, verdicts: Sequence[Verdict]) -> bool:
+def is_failure(result: Result, verdicts: Sequence[LimitVerdict]) -> bool:
     """True if the run must fail the command."""
-    return _headline(result, sum(verdict.passed for verdict in verdicts))[0] is State.BAD
+    return _headline(result, sum(verdict.passed for verdict in verdicts))[0] is RunState.BAD
 
 
 def is_anecdote(share_percent: float, count: int) -> bool:
@@ -81,15 +81,15 @@ def is_anecdote(share_percent: float, count: int) -> bool:
     return round(count * (100 - share_percent), 6) < 100 * FEW
 
 
-def _headline(result: Result, passed: int) -> tuple[State, str]:
+def _headline(result: Result, passed: int) -> tuple[RunState, str]:
     bad = _bad(result.totals, passed)
     if bad is not None:
-        return State.BAD, bad
+        return RunState.BAD, bad
     clean = _clean(result)
-    return (State.GOOD, clean) if result.is_clean else (State.DOUBT, _doubt(result, clean))
+    return (RunState.GOOD, clean) if result.is_clean else (RunState.DOUBT, _doubt(result, clean))
 
 
-def _bad(totals: Totals, passed: int) -> str | None:
+def _bad(totals: RunTotals, passed: int) -> str | None:
     limits = f"{_number(passed, 'limit')} passed"
     if totals.wrong:
         wrong = f"{_number(totals.wrong, 'value')} of {figures.count(totals.keys)} wrong"
@@ -138,7 +138,7 @@ def _unchecked(result: Result) -> list[str]:
     return told
 
 
-def _share_of(values: int, totals: Totals) -> str:
+def _share_of(values: int, totals: RunTotals) -> str:
     return f"{_number(values, 'value')} ({figures.share(values, totals.keys)})"
 
 

@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
-    from gossipkv.loadtest.plan import Plan
+    from gossipkv.loadtest.plan import LoadPlan
 
 MODULE: Final = "gossipkv.loadtest.truth"
 
 
-class _Reading(NamedTuple):
+class _TruthReading(NamedTuple):
     """A version being read, its reader, and the file for its records."""
 
     version: str
@@ -45,14 +45,16 @@ class LateTruth:
         take: Gets each version that was read, with the file of its records.
     """
 
-    def __init__(self, plan: Plan, tell: Callable[[str, str, str], None], take: Callable[[str, Path], None]) -> None:
+    def __init__(
+        self, plan: LoadPlan, tell: Callable[[str, str, str], None], take: Callable[[str, Path], None]
+    ) -> None:
         self._database = plan.database
         self._place = place_of_versions(plan)
         self._tell = tell
         self._take = take
         self._asked: dict[str, None] = {}
         self._waiting: list[str] = []
-        self._reading: _Reading | None = None
+        self._reading: _TruthReading | None = None
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
@@ -77,15 +79,15 @@ class LateTruth:
         if self._reading is None and self._waiting:
             self._reading = self._begin(self._waiting.pop(0))
 
-    def _begin(self, version: str) -> _Reading:
+    def _begin(self, version: str) -> _TruthReading:
         directory = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="gossipkv-loadtest-"))
         worker = start(MODULE, self._stack)
         file = Path(directory, "records")
         order = {"place": self._place, "database": self._database, "version": version, "file": str(file)}
         worker.write(json.dumps({**order, "worn": worker.worn}).encode() + b"\n")
-        return _Reading(version, worker, file)
+        return _TruthReading(version, worker, file)
 
-    def _conclude(self, reading: _Reading) -> None:
+    def _conclude(self, reading: _TruthReading) -> None:
         said = reading.worker.stdout.readline()
         if not said:
             said = json.dumps({"error": f"its reader {how_it_ended(reading.worker.process.returncode)}"}).encode()

@@ -55,18 +55,20 @@ class Limit:
         requests = asked(result.totals)
         return 100 * number / requests if requests else None
 
-    def judge(self, result: Result) -> Verdict:
+    def judge(self, result: Result) -> LimitVerdict:
         """Judge if a run passed this limit."""
         number = self.measured(result)
         if number is None:
-            return Verdict(self.text, passed=True, measured="not known, as there was no such answer")
+            return LimitVerdict(self.text, passed=True, measured="not known, as there was no such answer")
         shown = f"{figures.rounded(number)} %" if self.is_share else MEASURES[self.metric].shown(number)
-        return Verdict(self.text, passed=number > self.bound if self.is_upper else number < self.bound, measured=shown)
+        return LimitVerdict(
+            self.text, passed=number > self.bound if self.is_upper else number < self.bound, measured=shown
+        )
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class LimitVerdict:
     """The outcome of a limit, with the measured value for people."""
 
     limit: str

@@ -35,7 +35,7 @@ from gossipkv.processes import leash
 if TYPE_CHECKING:
     from gossipkv.address import Address
     from gossipkv.loadtest._loadtest import Dialect, LateTable, Records, Tally
-    from gossipkv.loadtest.plan import Plan, Target
+    from gossipkv.loadtest.plan import LoadPlan, LoadTarget
     from gossipkv.loadtest.plan_text import Task
     from gossipkv.loadtest.result import Json
     from gossipkv.loadtest.truth import Truth
@@ -52,7 +52,7 @@ SECOND_NS: Final = 1_000_000_000
 SHOWN_BYTES: Final = 64  # A message shows this many bytes of an expected value.
 
 
-def dialect(target: Target, plan: Plan, records: Records, token: str | None) -> Dialect:
+def dialect(target: LoadTarget, plan: LoadPlan, records: Records, token: str | None) -> Dialect:
     """Return the dialect for a target."""
     if target.scheme == "redis":
         return RedisDialect(records, database=target.redis_database, token=token)
@@ -61,7 +61,7 @@ def dialect(target: Target, plan: Plan, records: Records, token: str | None) -> 
     return RpcDialect(plan.database, records, token=token)
 
 
-def secured(plan: Plan) -> list[TlsClient] | None:
+def secured(plan: LoadPlan) -> list[TlsClient] | None:
     """Return the TLS clients of the targets; None without TLS."""
     if plan.tls is None:
         return None
@@ -90,7 +90,7 @@ def dial(address: Address, timeout_s: float, number: int, connections: int) -> s
     return connection
 
 
-def chooser(plan: Plan, truth: Truth, turn: int) -> KeyChooser:
+def chooser(plan: LoadPlan, truth: Truth, turn: int) -> KeyChooser:
     """Return the chooser of a process's keys."""
     population = truth.population
     shape = plan.distribution.shape
@@ -113,7 +113,7 @@ def chooser(plan: Plan, truth: Truth, turn: int) -> KeyChooser:
 
 
 @final
-class Child:
+class LoadChild:
     """The generator of one process, and its reports."""
 
     def __init__(self, task: Task) -> None:
@@ -265,7 +265,7 @@ def say(what: str, value: Json) -> None:
     sys.stdout.flush()
 
 
-def hear(child: Child, orders: SimpleQueue[Order | None]) -> None:
+def hear(child: LoadChild, orders: SimpleQueue[Order | None]) -> None:
     """Pass on orders from standard input; records of versions are prepared here, beside a run."""
     for line in sys.stdin.buffer:
         order = json.loads(line)
@@ -283,7 +283,7 @@ def main() -> None:
     task = task_of(sys.stdin.buffer.readline())
     leash.wear(task.worn)
     try:
-        child = Child(task)
+        child = LoadChild(task)
     except GossipKVError as error:
         say("failed", [type(error).__name__, str(error)])
         return

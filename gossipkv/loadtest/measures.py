@@ -16,14 +16,14 @@ from gossipkv.loadtest import figures
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from gossipkv.loadtest.result import Latency, OfRound, Result, ServerCpu, Totals
+    from gossipkv.loadtest.result import LatencyResult, OfRound, Result, RunTotals, ServerCpu
 
 ALL: Final = "all"  # All kinds of requests together.
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class Measure:
+class RunMeasure:
     """One number of a result.
 
     Args:
@@ -55,10 +55,10 @@ COUNTS: Final = {
     "steps_back": "answers from an older version than before",
 }
 MEASURES: Final = {
-    "rate": Measure("answers a second", figures.rate, more_is_better=True),
-    **{name: Measure(f"latency, {name}", figures.latency) for name in LATENCIES},
-    "cpu": Measure("processor of the servers, a request", figures.latency),
-    **{name: Measure(words, figures.count) for name, words in COUNTS.items()},
+    "rate": RunMeasure("answers a second", figures.rate, more_is_better=True),
+    **{name: RunMeasure(f"latency, {name}", figures.latency) for name in LATENCIES},
+    "cpu": RunMeasure("processor of the servers, a request", figures.latency),
+    **{name: RunMeasure(words, figures.count) for name, words in COUNTS.items()},
 }
 
 
@@ -77,7 +77,7 @@ def measured(name: str, of: Result | OfRound, kind: str = ALL) -> float | None:
     return float(counted(name, of.totals))
 
 
-def latency_at(name: str, latency: Latency | None) -> float | None:
+def latency_at(name: str, latency: LatencyResult | None) -> float | None:
     """Return one of `LATENCIES`, in microseconds; None without an answer.
 
     Raises:
@@ -89,7 +89,7 @@ def latency_at(name: str, latency: Latency | None) -> float | None:
     return latency.mean_us if percentile is None else latency.percentiles.get(percentile)
 
 
-def counted(name: str, totals: Totals) -> int:
+def counted(name: str, totals: RunTotals) -> int:
     """Return one of `COUNTS`.
 
     Raises:
@@ -105,12 +105,12 @@ def counted(name: str, totals: Totals) -> int:
     return counts[name]
 
 
-def asked(totals: Totals) -> int:
+def asked(totals: RunTotals) -> int:
     """Return the number of requests, whatever their outcome."""
     return totals.requests + counted("errors", totals) + totals.lost + totals.unsent
 
 
-def _cpu(servers: Mapping[str, ServerCpu], totals: Totals) -> float | None:
+def _cpu(servers: Mapping[str, ServerCpu], totals: RunTotals) -> float | None:
     """Return the servers' processor time per answered request, over servers with known times; None if unknown."""
     known = [(server.cpu_s, server.us_per_request) for server in servers.values() if server.us_per_request]
     if not known:

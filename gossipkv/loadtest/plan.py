@@ -26,11 +26,11 @@ Kind: TypeAlias = Literal["get", "get_many", "scan"]
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 SCHEMES: Final[tuple[Scheme, ...]] = get_args(Scheme)
 DEFAULT_PORTS: Final[dict[Scheme, int]] = {"gossipkv": 7070, "http": 80, "redis": 6379}
-MOST_SLOTS: Final = 1 << 24  # 16 million keys in flight take half a gibibyte here, and more in the server.
-MOST_STEPS: Final = 1000  # Each step has its own histograms: 40 KB for each target, in each process.
-MOST_PROCESSES: Final = 1024
+MAX_SLOTS: Final = 1 << 24  # 16 million keys in flight take half a gibibyte here, and more in the server.
+MAX_STEPS: Final = 1000  # Each step has its own histograms: 40 KB for each target, in each process.
+MAX_PROCESSES: Final = 1024
 STEEPEST: Final = 10.0  # The largest theta of zipf: beyond, one key gets everything.
-MOST_RATE: Final = 1e9
+MAX_RATE: Final = 1e9
 SHORTEST_TIMEOUT_S: Final = 0.001
 LONGEST_S: Final = 30 * 24 * 3600.0  # A month: longer tests are soaks, or a mistyped unit.
 DATABASE_NAME: Final = re.compile(r"[-_a-zA-Z0-9]{1,255}\Z")
@@ -41,7 +41,7 @@ class PlanError(ConfigError):
 
 
 @dataclass(frozen=True)
-class Target:
+class LoadTarget:
     """A server, and its protocol; `redis_database` is only for Redis."""
 
     scheme: Scheme
@@ -82,14 +82,14 @@ class Distribution:
 
 
 @dataclass(frozen=True)
-class Step:
+class LoadStep:
     """A rate of requests for a duration; without a rate, a closed loop."""
 
     rate: float | None
     duration_s: float
 
     def __post_init__(self) -> None:
-        if self.rate is not None and not 0 < self.rate <= MOST_RATE:
+        if self.rate is not None and not 0 < self.rate <= MAX_RATE:
             raise PlanError(
                 f"a rate is more than 0 requests a second, got {self.rate:g}; leave it out for a closed loop"
             )
@@ -120,7 +120,7 @@ class TlsFiles:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class LoadPlan:
     """A load test.
 
     Args:
@@ -148,7 +148,7 @@ class Plan:
         PlanError: the plan is invalid.
     """
 
-    targets: tuple[Target, ...]
+    targets: tuple[LoadTarget, ...]
     database: str = ""
     all_members: bool = False
     truth: tuple[TruthFile, ...] = ()
@@ -160,7 +160,7 @@ class Plan:
     pipeline: int = 1
     batch: int = 1
     processes: int = 1
-    steps: tuple[Step, ...] = (Step(None, 10.0),)
+    steps: tuple[LoadStep, ...] = (LoadStep(None, 10.0),)
     warm_up_s: float = 0.0
     rounds: int = 1
     timeout_s: float = 5.0
@@ -211,13 +211,13 @@ class Plan:
         for name in ("connections", "pipeline", "batch", "processes", "rounds"):
             if getattr(self, name) < 1:
                 raise PlanError(f"{name} is at least 1, got {getattr(self, name)}")
-        if self.processes > min(MOST_PROCESSES, len(self.targets) * self.connections):
+        if self.processes > min(MAX_PROCESSES, len(self.targets) * self.connections):
             raise PlanError(
                 f"{self.processes} processes for {len(self.targets) * self.connections} connections: each process "
                 "needs one, so give more connections or fewer processes"
             )
-        if self.connections * self.pipeline * self.batch * len(self.targets) > MOST_SLOTS:
-            raise PlanError(f"more than {MOST_SLOTS:,} keys would be in flight: lower connections, pipeline or batch")
+        if self.connections * self.pipeline * self.batch * len(self.targets) > MAX_SLOTS:
+            raise PlanError(f"more than {MAX_SLOTS:,} keys would be in flight: lower connections, pipeline or batch")
         if not 0 <= self.misses <= 1:
             raise PlanError(f"misses is a share from 0 to 1, got {self.misses:g}: say 0.05 for 5 %")
         if not 0 <= self.warm_up_s <= LONGEST_S:
@@ -237,7 +237,7 @@ class Plan:
             raise PlanError("Redis has no scan in key order: leave scan out of the mix")
 
     def _check_steps(self) -> None:
-        if not 0 < len(self.steps) <= MOST_STEPS:
-            raise PlanError(f"from 1 to {MOST_STEPS:,} steps, got {len(self.steps):,}: lengthen the ramp's steps")
+        if not 0 < len(self.steps) <= MAX_STEPS:
+            raise PlanError(f"from 1 to {MAX_STEPS:,} steps, got {len(self.steps):,}: lengthen the ramp's steps")
         if len({step.rate is None for step in self.steps}) > 1:
             raise PlanError("steps with a rate and without one cannot be mixed: make two runs")

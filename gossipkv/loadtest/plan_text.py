@@ -12,14 +12,14 @@ from gossipkv.address import parse_address
 from gossipkv.loadtest.plan import (
     DEFAULT_PORTS,
     KINDS,
-    MOST_STEPS,
+    MAX_STEPS,
     SCHEMES,
     Distribution,
     Kind,
-    Plan,
+    LoadPlan,
+    LoadStep,
+    LoadTarget,
     PlanError,
-    Step,
-    Target,
     TlsFiles,
     TruthFile,
 )
@@ -28,7 +28,7 @@ from gossipkv.settings import quantity
 LAST_DATABASE: Final = 65_535  # The last database of Redis; it has 16 by default.
 
 
-def parse_target(text: str) -> Target:
+def parse_target(text: str) -> LoadTarget:
     """Parse a target from `scheme://host:port`; without a scheme, a node's address."""
     parts = urlsplit(text if "://" in text else f"gossipkv://{text}")
     if parts.scheme not in SCHEMES:
@@ -43,7 +43,7 @@ def parse_target(text: str) -> Target:
         )
     try:
         where = parts.netloc if parts.port is not None else f"{parts.netloc}:{DEFAULT_PORTS[scheme]}"
-        return Target(scheme, parse_address(where), int(behind or 0))
+        return LoadTarget(scheme, parse_address(where), int(behind or 0))
     except ValueError as error:
         raise PlanError(
             f"{text!r}: not an address: {error}; say {scheme}://127.0.0.1:{DEFAULT_PORTS[scheme]}"
@@ -80,10 +80,10 @@ def parse_mix(text: str) -> dict[Kind, float]:
     return found
 
 
-def parse_steps(text: str | None, duration_s: float) -> tuple[Step, ...]:
+def parse_steps(text: str | None, duration_s: float) -> tuple[LoadStep, ...]:
     """Parse steps of `1000`, `1000,2000,4000` (each for the duration) or `1000..5000/30s` (ramp); None: closed loop."""
     if text is None:
-        return (Step(None, duration_s),)
+        return (LoadStep(None, duration_s),)
     try:
         return tuple(step for part in text.split(",") for step in _steps(part.strip(), duration_s))
     except PlanError:
@@ -92,15 +92,15 @@ def parse_steps(text: str | None, duration_s: float) -> tuple[Step, ...]:
         raise PlanError(f"rate {text!r}: say 1000, 1000,2000,4000 or 1000..5000/30s") from None
 
 
-def _steps(part: str, duration_s: float) -> tuple[Step, ...]:
+def _steps(part: str, duration_s: float) -> tuple[LoadStep, ...]:
     rates, _, during = part.partition("/")
     first, ramp, last = rates.partition("..")
     seconds = seconds_of(during) if during else duration_s
     if not ramp:
-        return (Step(float(first), seconds),)
+        return (LoadStep(float(first), seconds),)
     begin, end = float(first), float(last)
-    count = max(2, min(round(seconds), MOST_STEPS + 1))
-    return tuple(Step(begin + (end - begin) * at / (count - 1), seconds / count) for at in range(count))
+    count = max(2, min(round(seconds), MAX_STEPS + 1))
+    return tuple(LoadStep(begin + (end - begin) * at / (count - 1), seconds / count) for at in range(count))
 
 
 def seconds_of(text: str) -> float:
@@ -118,7 +118,7 @@ SEEDS_APART: Final = 0x9E3779B97F4A7C15  # It separates the processes' seeds, so
 class Task:
     """A plan, the number of the process, its leash, and the token, which is nowhere else."""
 
-    plan: Plan
+    plan: LoadPlan
     turn: int
     worn: int
     token: str | None = field(default=None, repr=False)
@@ -135,13 +135,13 @@ def task_of(line: bytes) -> Task:
     plan = document["plan"]
     plan["targets"] = tuple(parse_target(target) for target in plan["targets"])
     plan["truth"] = tuple(TruthFile(**truth) for truth in plan["truth"])
-    plan["steps"] = tuple(Step(**step) for step in plan["steps"])
+    plan["steps"] = tuple(LoadStep(**step) for step in plan["steps"])
     plan["distribution"] = Distribution(**plan["distribution"])
     plan["tls"] = None if plan["tls"] is None else TlsFiles(**plan["tls"])
-    return Task(Plan(**plan), document["turn"], document["worn"], document["token"])
+    return Task(LoadPlan(**plan), document["turn"], document["worn"], document["token"])
 
 
-def targets_of(plan: Plan, turn: int) -> list[int]:
+def targets_of(plan: LoadPlan, turn: int) -> list[int]:
     """Return the target number of each connection of a process; connections go to the processes in turn."""
     every = [number for number in range(len(plan.targets)) for _ in range(plan.connections)]
     return every[turn :: plan.processes]

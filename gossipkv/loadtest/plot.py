@@ -18,7 +18,7 @@ FEW_DECADES: Final = 2  # Up to this many decades a logarithmic axis names 2 and
 LEAST: Final = 1e-9  # Smaller widths count as zero.
 
 
-class Tick(NamedTuple):
+class AxisTick(NamedTuple):
     """A labelled value of an axis, and its place."""
 
     at: float
@@ -39,12 +39,12 @@ class Linear:
         share = min(max(value / self.high, 0.0), 1.0) if self.high > 0 else 0.0
         return self.begin_px + share * (self.end_px - self.begin_px)
 
-    def ticks(self, label: Callable[[float], str], most: int) -> list[Tick]:
+    def ticks(self, label: Callable[[float], str], most: int) -> list[AxisTick]:
         """Return round values from 0 to the highest, few enough that their labels do not touch."""
         step = round_up(self.high / max(most, 1))
         if step <= 0:
-            return [Tick(self.at(0), label(0))]
-        return [Tick(self.at(n * step), label(n * step)) for n in range(int(self.high / step + LEAST) + 1)]
+            return [AxisTick(self.at(0), label(0))]
+        return [AxisTick(self.at(n * step), label(n * step)) for n in range(int(self.high / step + LEAST) + 1)]
 
 
 @final
@@ -63,13 +63,13 @@ class Logarithmic:
         share = math.log10(max(value, self.low) / self.low) / width if width > LEAST else 0.0
         return self.begin_px + min(share, 1.0) * (self.end_px - self.begin_px)
 
-    def ticks(self, label: Callable[[float], str]) -> list[Tick]:
+    def ticks(self, label: Callable[[float], str]) -> list[AxisTick]:
         """Return the powers of ten between the edges; for few decades, 2 and 5 of each as well."""
         first, last = math.floor(math.log10(self.low)), math.ceil(math.log10(self.high))
         steps = DECADE if math.log10(self.high / self.low) <= FEW_DECADES else (1,)
         values = [step * 10.0**power for power in range(first, last + 1) for step in steps]
         return [
-            Tick(self.at(value), label(value))
+            AxisTick(self.at(value), label(value))
             for value in values
             if self.low * (1 - LEAST) <= value <= self.high * (1 + LEAST)
         ]

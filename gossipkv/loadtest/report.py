@@ -25,8 +25,8 @@ from gossipkv.loadtest.report_plots import moments, percentile_plots, rate_plots
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from gossipkv.loadtest.limits import Verdict
-    from gossipkv.loadtest.result import Event, Json, Latency, OfStep, Result, Totals
+    from gossipkv.loadtest.limits import LimitVerdict
+    from gossipkv.loadtest.result import Event, Json, LatencyResult, OfStep, Result, RunTotals
 
 Cell: TypeAlias = tuple[str, str]  # A cell has a text, and its class in the style sheet.
 Row: TypeAlias = tuple[str, list[Cell]]
@@ -46,7 +46,7 @@ EVENTS: Final = {
 }
 
 
-def render(result: Result, verdicts: Sequence[Verdict] = ()) -> str:
+def render(result: Result, verdicts: Sequence[LimitVerdict] = ()) -> str:
     """Render the report as HTML."""
     return (
         _environment()
@@ -175,7 +175,7 @@ def _words(name: str) -> str:
     return words.get(name, "the slowest")
 
 
-def _columns(result: Result) -> dict[str, Latency]:
+def _columns(result: Result) -> dict[str, LatencyResult]:
     """Return the latency columns: all requests, each kind of a mix, and the lateness."""
     kinds = [kind for kind in result.latency if kind != ALL]
     columns = {
@@ -192,7 +192,7 @@ def _latencies(result: Result) -> list[Row]:
     return rows
 
 
-def _percentile(name: str, latency: Latency) -> Cell:
+def _percentile(name: str, latency: LatencyResult) -> Cell:
     percent = LATENCIES[name]
     is_doubtful = percent is not None and name != "max" and is_anecdote(float(percent), latency.count)
     shown = figures.latency(latency_at(name, latency))
@@ -246,7 +246,7 @@ def _rounds(result: Result) -> list[Row]:
     return [*rows, ("spread", shown)]
 
 
-def _failures(totals: Totals) -> list[Row]:
+def _failures(totals: RunTotals) -> list[Row]:
     rows = [(code, [("refused", ""), _count(number)]) for code, number in totals.errors.items()]
     rows += [(reason, [("connections broke", ""), _count(number)]) for reason, number in totals.broken.items()]
     return sorted(rows)
@@ -264,12 +264,12 @@ def _cpu(result: Result) -> list[Row]:
     return rows
 
 
-def _numbers(totals: Totals, latency: Latency) -> list[Cell]:
+def _numbers(totals: RunTotals, latency: LatencyResult) -> list[Cell]:
     shown = [figures.rate(totals.rate), *(figures.latency(latency_at(name, latency)) for name in SHOWN)]
     return [(text, "number") for text in shown]
 
 
-def _counts(totals: Totals) -> list[Cell]:
+def _counts(totals: RunTotals) -> list[Cell]:
     return [_count(counted(name, totals), bad=True) for name in COUNTS]
 
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Final, final
 from gossipkv.loadtest import figures
 from gossipkv.loadtest.drawings import (
     Axis,
-    Clock,
     Curve,
     Drawing,
     Moment,
+    PlotClock,
     Series,
     by_percentile,
     by_rate,
@@ -23,13 +23,13 @@ from gossipkv.loadtest.measures import ALL
 from gossipkv.loadtest.plot import highest
 
 if TYPE_CHECKING:
-    from gossipkv.loadtest.result import Event, Latency, OfStep, Result, Second
+    from gossipkv.loadtest.result import Event, LatencyResult, OfStep, Result, Second
 
 STYLES: Final = {ALL: "one", "get": "two", "get_many": "three", "scan": "four"}
 OTHER_STYLE: Final = "faint thin"
 MARKED: Final = frozenset({"member", "version", "silent", "answers", "frozen", "generator"})
 STEPS: Final = 3  # From this number of steps on a line through them is meaningful.
-LEAST_S: Final = 0.1  # The shortest last second for which a rate is not left to chance.
+MIN_S: Final = 0.1  # The shortest last second for which a rate is not left to chance.
 
 
 @final
@@ -108,23 +108,23 @@ def moments(result: Result) -> list[tuple[int | None, Event]]:
     return numbered
 
 
-def _plot(title: str, clock: Clock, series: list[Series], axis: Axis) -> Plot:
+def _plot(title: str, clock: PlotClock, series: list[Series], axis: Axis) -> Plot:
     return Plot(title, [(each.name, each.style) for each in series], over_time(title, clock, series, axis))
 
 
-def _curve(name: str, style: str, latency: Latency) -> Curve:
+def _curve(name: str, style: str, latency: LatencyResult) -> Curve:
     return curve(name, style, [(upper, int(seen)) for upper, seen in latency.buckets], latency.percentiles.get("100"))
 
 
-def _every_second(result: Result) -> tuple[list[Second | None], Clock]:
+def _every_second(result: Result) -> tuple[list[Second | None], PlotClock]:
     """Return all seconds from the first to the last, None without answers, and their clock."""
     by_time = {second.t: second for second in result.seconds}
     first, last = min(by_time), max(by_time)
     end = by_time[last]
-    if last > first and _part_s(result, last) < LEAST_S and not (end.errors or end.wrong):
+    if last > first and _part_s(result, last) < MIN_S and not (end.errors or end.wrong):
         last -= 1  # This second has only the few answers that came after the end.
     marks = tuple(Moment(event.t, number) for number, event in moments(result) if number is not None)
-    return [by_time.get(t) for t in range(first, last + 1)], Clock(float(first), last + 1 - first, marks)
+    return [by_time.get(t) for t in range(first, last + 1)], PlotClock(float(first), last + 1 - first, marks)
 
 
 def _rates(result: Result, seconds: list[Second | None], first: int) -> list[float | None]:
@@ -132,7 +132,7 @@ def _rates(result: Result, seconds: list[Second | None], first: int) -> list[flo
     rates: list[float | None] = [float(second.requests) if second else 0.0 for second in seconds]
     part_s = _part_s(result, first + len(seconds) - 1)
     if len(rates) > 1 and part_s < 1:
-        rates[-1] = (rates[-1] or 0.0) / part_s if part_s >= LEAST_S else None
+        rates[-1] = (rates[-1] or 0.0) / part_s if part_s >= MIN_S else None
     return rates
 
 

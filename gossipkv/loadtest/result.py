@@ -22,7 +22,7 @@ Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | Non
 
 
 @dataclass(frozen=True)
-class Latency:
+class LatencyResult:
     """Latencies of requests.
 
     `buckets` are `[upper bound in microseconds, cumulative count]`, without empty buckets; the last one holds all.
@@ -36,7 +36,7 @@ class Latency:
 
 
 @dataclass(frozen=True)
-class Totals:
+class RunTotals:
     """Counts of requests and values.
 
     Each sent request ends in one of three ways: answered (`requests`), refused (`errors`, by code) or lost with its
@@ -81,8 +81,8 @@ class OfTarget:
     """The results of one target; `name` is its URL."""
 
     name: str
-    totals: Totals
-    latency: Latency
+    totals: RunTotals
+    latency: LatencyResult
     by_version: dict[str, OfVersion] = field(default_factory=dict)
     node: str | None = None  # Its node name, if reported.
     version: str | None = None  # The version of its program.
@@ -95,9 +95,9 @@ class OfStep:
     begins_s: float
     duration_s: float
     rate: float | None
-    totals: Totals
-    latency: Latency
-    lateness: Latency | None = None
+    totals: RunTotals
+    latency: LatencyResult
+    lateness: LatencyResult | None = None
 
 
 @dataclass(frozen=True)
@@ -141,8 +141,8 @@ class ServerCpu:
 class OfRound:
     """One of several equal runs."""
 
-    totals: Totals
-    latency: dict[str, Latency]
+    totals: RunTotals
+    latency: dict[str, LatencyResult]
     server_cpu: dict[str, ServerCpu] = field(default_factory=dict)
 
 
@@ -160,10 +160,10 @@ class Result:
     command: list[str]
     plan: dict[str, Json]
     machine: dict[str, Json]
-    totals: Totals
-    latency: dict[str, Latency]
+    totals: RunTotals
+    latency: dict[str, LatencyResult]
     targets: list[OfTarget] = field(default_factory=list)
-    lateness: Latency | None = None
+    lateness: LatencyResult | None = None
     steps: list[OfStep] = field(default_factory=list)
     seconds: list[Second] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
@@ -189,7 +189,7 @@ class Result:
 
 
 @dataclass(frozen=True)
-class Progress:
+class RunProgress:
     """The state of the run, reported once a second.
 
     `second` is the last complete one, or the last one of a run; `events` are those since the last report.  `totals` and
@@ -203,6 +203,6 @@ class Progress:
     planned_s: float
     rate_asked: float | None
     second: Second | None
-    totals: Totals
-    latency: Latency
+    totals: RunTotals
+    latency: LatencyResult
     events: list[Event]

@@ -24,21 +24,21 @@ from gossipkv.client.credentials import PLAIN
 from gossipkv.client.link import RECEIVE_BYTES, open_socket, shake
 from gossipkv.errors import Unauthorized, Unavailable
 from gossipkv.loadtest import figures
-from gossipkv.loadtest.fleet import Fleet, error_of
+from gossipkv.loadtest.fleet import LoadFleet, error_of
 from gossipkv.loadtest.gathering import SECOND_NS, Gathering, unknown_versions, with_faults, with_wrong
 from gossipkv.loadtest.late_truth import LateTruth
 from gossipkv.loadtest.plan import PlanError
 from gossipkv.loadtest.plan_text import parse_target
-from gossipkv.loadtest.result import Event, OfRound, Progress, Result, ServerCpu
+from gossipkv.loadtest.result import Event, OfRound, Result, RunProgress, ServerCpu
 from gossipkv.loadtest.server_cpu import between, cpu_of_targets
-from gossipkv.loadtest.watch import Watch, live_members, told_by
+from gossipkv.loadtest.watch import RunWatch, live_members, told_by
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from gossipkv.client.credentials import Credentials
-    from gossipkv.loadtest.fleet import Said
-    from gossipkv.loadtest.plan import Plan, Target
+    from gossipkv.loadtest.fleet import ProcessLine
+    from gossipkv.loadtest.plan import LoadPlan, LoadTarget
     from gossipkv.loadtest.result import Json, OfTarget
 
 DONE: Final = "done"
@@ -53,7 +53,7 @@ STOPPED_NS: Final = 5 * SECOND_NS  # The same limit after Ctrl-C.
 
 
 def run_plan(
-    plan: Plan, on_progress: Callable[[Progress], None] | None = None, credentials: Credentials = PLAIN
+    plan: LoadPlan, on_progress: Callable[[RunProgress], None] | None = None, credentials: Credentials = PLAIN
 ) -> Result:
     """Put the targets of a plan under load; `credentials` match its `tls`, and contain the token.
 
@@ -66,13 +66,13 @@ def run_plan(
     _look_first(plan, credentials)
     plan = _with_members(plan, credentials)
     with ExitStack() as stack:
-        fleet = stack.enter_context(Fleet(plan, credentials.token))
+        fleet = stack.enter_context(LoadFleet(plan, credentials.token))
         conductor = Conductor(plan, fleet, on_progress, credentials)
         conductor.await_ready()
         stack.enter_context(conductor.late_truth)
         if plan.watch:
             addresses = [target.address for target in plan.targets if target.scheme == "gossipkv"]
-            stack.enter_context(Watch(addresses, plan.database, conductor.note, credentials))
+            stack.enter_context(RunWatch(addresses, plan.database, conductor.note, credentials))
         for number in range(plan.rounds):
             conductor.play_round(number)
             if conductor.ended != DONE:
@@ -108,9 +108,9 @@ class Conductor:
 
     def __init__(
         self,
-        plan: Plan,
-        fleet: Fleet,
-        on_progress: Callable[[Progress], None] | None,
+        plan: LoadPlan,
+        fleet: LoadFleet,
+        on_progress: Callable[[RunProgress], None] | None,
         credentials: Credentials,
     ) -> None:
         self.ended = DONE
@@ -201,7 +201,7 @@ class Conductor:
         """End the test; the first reason is kept."""
         self.ended = why if self.ended == DONE else self.ended
 
-    def _hear(self, said: Said, run: _Run, gatherings: tuple[Gathering, ...], waiting: set[int]) -> None:
+    def _hear(self, said: ProcessLine, run: _Run, gatherings: tuple[Gathering, ...], waiting: set[int]) -> None:
         if said.what == "died":
             waiting.discard(said.process)
             self.note("generator", f"process {said.process + 1}", str(said.value))
@@ -245,7 +245,7 @@ class Conductor:
         events = self._events[self._told_events :]
         self._told_events += len(events)
         self._on_progress(
-            Progress(
+            RunProgress(
                 run.phase,
                 run.number + 1,
                 self._plan.rounds,
@@ -304,7 +304,7 @@ def machine() -> dict[str, Json]:
     }
 
 
-def _with_members(plan: Plan, credentials: Credentials) -> Plan:
+def _with_members(plan: LoadPlan, credentials: Credentials) -> LoadPlan:
     """Return the plan with all live members as targets, if it asks for them."""
     if not plan.all_members:
         return plan
@@ -334,7 +334,7 @@ def _cpu_of_rounds(rounds: Sequence[OfRound], whole: Gathering) -> dict[str, Ser
     }
 
 
-def _named(found: OfTarget, target: Target, credentials: Credentials) -> OfTarget:
+def _named(found: OfTarget, target: LoadTarget, credentials: Credentials) -> OfTarget:
     """Return a target with its own report about itself."""
     if target.scheme != "gossipkv":
         return found
@@ -345,7 +345,7 @@ def _named(found: OfTarget, target: Target, credentials: Credentials) -> OfTarge
     )
 
 
-def _look_first(plan: Plan, credentials: Credentials) -> None:
+def _look_first(plan: LoadPlan, credentials: Credentials) -> None:
     """Check each target before the load: its identity, and its acceptance of the token.
 
     Raises:
@@ -369,14 +369,14 @@ def _look_first(plan: Plan, credentials: Credentials) -> None:
             raise Unauthorized(f"{target} refuses to be read: {said}")
 
 
-def _question(target: Target, plan: Plan, token: str | None) -> bytes:
+def _question(target: LoadTarget, plan: LoadPlan, token: str | None) -> bytes:
     if target.scheme == "redis":
         return f"AUTH {token}\r\n".encode() if token is not None else b"PING\r\n"
     shown = "" if token is None else f"Authorization: Bearer {token}\r\n"
     return f"GET /{plan.database}/- HTTP/1.1\r\nHost: {target.address}\r\n{shown}\r\n".encode()
 
 
-def _asked(target: Target, question: bytes, timeout_s: float, credentials: Credentials) -> bytes:
+def _asked(target: LoadTarget, question: bytes, timeout_s: float, credentials: Credentials) -> bytes:
     tls = credentials.tls(target.address.host)
     with open_socket(target.address, monotonic() + timeout_s) as connection:
         connection.settimeout(timeout_s)

@@ -19,7 +19,7 @@ from gossipkv.loadtest.watch import told_by
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from gossipkv.loadtest.plan import Target
+    from gossipkv.loadtest.plan import LoadTarget
 
 LISTENS: Final = "0A"
 USER_TICKS, SYSTEM_TICKS = 11, 12  # Fields of `stat`, counted behind the name.
@@ -33,7 +33,7 @@ class Spent(NamedTuple):
     by: tuple[int, ...]
 
 
-def cpu_of_targets(targets: Sequence[Target]) -> dict[str, Spent]:
+def cpu_of_targets(targets: Sequence[LoadTarget]) -> dict[str, Spent]:
     """Return the time of each target, by its URL; unknown ones are omitted."""
     found = {}
     for target in targets:

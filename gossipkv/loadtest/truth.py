@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final, TypeAlias
 
 from gossipkv.dataset.formats.detect import batches, detect_file
-from gossipkv.dataset.formats.reading import Reading
+from gossipkv.dataset.formats.reading import FileReading
 from gossipkv.dataset.source.files import SourceFile
-from gossipkv.dataset.source.listing import Source
+from gossipkv.dataset.source.listing import SourceRoot
 from gossipkv.dataset.source.reader import SourceReader
 from gossipkv.environment import small_file
 from gossipkv.environment.real_files import RealFiles
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from types import EllipsisType
 
-    from gossipkv.loadtest.plan import Plan, TruthFile
+    from gossipkv.loadtest.plan import LoadPlan, TruthFile
 
 Expected: TypeAlias = "bytes | EllipsisType | None"
 
-MOST_VERSIONS: Final = 64  # The extension holds values of this many versions.
+MAX_VERSIONS: Final = 64  # The extension holds values of this many versions.
 NEWEST_VERSIONS: Final = 60  # Versions read from a source: some more may come during the load.
 KEYS: Final = small_file.Kind("list of keys", 1 << 30, is_private=False)  # The file has one key a line.
 ABSENT_KEYS: Final = 65_536  # A cache of pages does not hold this many for long.
@@ -64,7 +64,7 @@ class Truth:
         return Records(self.keys, self.values, present=self.present, ordered=ordered, whole=self.is_whole)
 
 
-def read_truth(plan: Plan) -> Truth:
+def read_truth(plan: LoadPlan) -> Truth:
     """Read the truth of a plan.
 
     Raises:
@@ -82,8 +82,8 @@ def read_truth(plan: Plan) -> Truth:
             )
         is_whole = is_whole and place.is_dir()
         tables.update(_tables(given, place, plan.database))
-    if len(tables) > MOST_VERSIONS:
-        raise PlanError(f"a truth of {len(tables)} versions: at most {MOST_VERSIONS} can be compared with; give fewer")
+    if len(tables) > MAX_VERSIONS:
+        raise PlanError(f"a truth of {len(tables)} versions: at most {MAX_VERSIONS} can be compared with; give fewer")
     numbers: dict[bytes, int] = {}
     for table in tables.values():
         for key in table:
@@ -117,7 +117,7 @@ def _tables(given: TruthFile, place: Path, database: str) -> Iterator[tuple[str 
         return
     found = _database_at(place, database)
     if found is None:
-        source = Source(place, RealFiles())
+        source = SourceRoot(place, RealFiles())
         version = given.version or (place.absolute().name if place.absolute().parent.name == database else None)
         yield version, _records(source.listed(source.root, "", "").files)
         return
@@ -128,16 +128,16 @@ def _tables(given: TruthFile, place: Path, database: str) -> Iterator[tuple[str 
         yield version, _records(source.version(name, version).files)
 
 
-def _database_at(place: Path, database: str) -> tuple[Source, str] | None:
+def _database_at(place: Path, database: str) -> tuple[SourceRoot, str] | None:
     """Return the source and the database of a directory; None if it is one version."""
     if database and (place / database).is_dir():
-        return Source(place, RealFiles()), database
+        return SourceRoot(place, RealFiles()), database
     if any(entry.is_dir() and not entry.name.startswith(("_", ".")) for entry in place.iterdir()):
-        return Source(place.absolute().parent, RealFiles()), place.absolute().name
+        return SourceRoot(place.absolute().parent, RealFiles()), place.absolute().name
     return None
 
 
-def place_of_versions(plan: Plan) -> str | None:
+def place_of_versions(plan: LoadPlan) -> str | None:
     """Return the first directory of the truth in which versions may appear during the load."""
     for given in plan.truth:
         place = Path(given.path)
@@ -168,7 +168,7 @@ def _records(listed: Iterable[SourceFile]) -> dict[bytes, bytes]:
     form: tuple[str, str] | None = None
     for file in sorted(listed, key=lambda file: file.name.encode()):
         with SourceReader(files, file) as reader:
-            here = detect_file(reader, Reading())
+            here = detect_file(reader, FileReading())
             if here is None:
                 continue
             if form is not None and form[0] != here:
@@ -177,7 +177,7 @@ def _records(listed: Iterable[SourceFile]) -> dict[bytes, bytes]:
                     {"file": file.path, "expected": form[0], "got": here},
                 )
             form = (here, file.path)
-            with contextlib.closing(batches(here, reader, Reading())) as parts:
+            with contextlib.closing(batches(here, reader, FileReading())) as parts:
                 for batch in parts:
                     found.update(iter(batch))  # A batch has `keys`, but is no mapping.
     return found

@@ -29,7 +29,7 @@ DATASET: Final = "dataset"
 
 
 @final
-class View:
+class WatchView:
     """The state of the last answers, and the changes in each: without threads and clock."""
 
     def __init__(self, database: str, tell: Callable[[str, str, str], None], *, targets: Sequence[Address]) -> None:
@@ -108,7 +108,7 @@ class View:
 
 
 @final
-class Watch:
+class RunWatch:
     """The watching threads; they call `tell` one at a time, with what, who, detail."""
 
     def __init__(
@@ -119,7 +119,7 @@ class Watch:
         credentials: Credentials = PLAIN,
     ) -> None:
         self._credentials = credentials
-        self._view = View(database, tell, targets=addresses)
+        self._view = WatchView(database, tell, targets=addresses)
         self._lock = threading.Lock()
         self._ended = threading.Event()
         self._threads: list[threading.Thread] = []

@@ -25,10 +25,10 @@ from gossipkv.access.users import ANONYMOUS as ANONYMOUS_NAME
 from gossipkv.access.users import Throttle
 from gossipkv.errors import BadRequest, ConfigError, Overloaded, Unauthorized
 from gossipkv.gossip.packets.envelope import Seal
-from gossipkv.http.order import Peer
+from gossipkv.http.order import GatewayPeer
 from gossipkv.log import Log, Sparing
 from gossipkv.node import users_file
-from gossipkv.wire.results import Known, Waiting
+from gossipkv.wire.results import DeferredResult, ProvenUser
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -47,7 +47,7 @@ PROVEN: Final = 1
 PAUSE_S: Final = 0.5
 # Refusals that wait.  Each takes one of the node's tasks, and there are a thousand of those: who is wrong again and
 # again must not take them all.
-MOST_PAUSED: Final = 100
+MAX_PAUSED: Final = 100
 
 
 @final
@@ -179,24 +179,28 @@ class Access:
 
     # Who it is
 
-    def auth(self, arguments: Arguments, caller: Caller) -> Known | Waiting:
+    def auth(self, arguments: Arguments, caller: Caller) -> ProvenUser | DeferredResult:
         """Answer `auth [token]`: the name of the user that the connection is of from then on."""
         token = arguments.blob("token")
         arguments.end()
         return self.prove(token, caller)
 
-    def prove(self, token: bytes, caller: Caller) -> Known | Waiting:
+    def prove(self, token: bytes, caller: Caller) -> ProvenUser | DeferredResult:
         """Whose token it is.
 
         Raises:
             Unauthorized: nobody's; after many of that address it is what comes of waiting.
         """
         if self._users is None:
-            return Known(ANONYMOUS, ANONYMOUS_NAME)
+            return ProvenUser(ANONYMOUS, ANONYMOUS_NAME)
         user = self._users.by_token(token)
-        return self._refuse_token(shown(caller.address)) if user is None else Known(self._known.index(user), user.name)
+        return (
+            self._refuse_token(shown(caller.address))
+            if user is None
+            else ProvenUser(self._known.index(user), user.name)
+        )
 
-    def whose(self, arguments: Arguments) -> Value | Waiting:
+    def whose(self, arguments: Arguments) -> Value | DeferredResult:
         """Answer `whose [token or nil, address, name]`: the user's name and grants; nil: there are no users.
 
         Without a token it is the user of that name: what is told of a connection that was passed on (`peer_of`).
@@ -212,12 +216,12 @@ class Access:
         user = self._known[self.named(name or ANONYMOUS_NAME)] if token is None else self._users.by_token(token)
         return self._refuse_token(address) if user is None else [user.name, [str(grant) for grant in user.grants]]
 
-    def peer_of(self, caller: Caller) -> Peer:
+    def peer_of(self, caller: Caller) -> GatewayPeer:
         """Who asks, for whoever serves that connection from now on."""
         user = self._known[caller.user]
-        return Peer(shown(caller.address), ANONYMOUS_NAME if user is None else user.name)
+        return GatewayPeer(shown(caller.address), ANONYMOUS_NAME if user is None else user.name)
 
-    def _refuse_token(self, address: str) -> Waiting:
+    def _refuse_token(self, address: str) -> DeferredResult:
         """Refuse a token that is nobody's, at once or after a pause."""
         self.note_refused(address, "auth")
         refusal = Unauthorized("this token is nobody's")
@@ -225,8 +229,8 @@ class Access:
             raise refusal
 
         async def refuse_later() -> Never:
-            if self._paused >= MOST_PAUSED:
-                raise Overloaded("too many wrong tokens are to be refused; try again later", {"limit": MOST_PAUSED})
+            if self._paused >= MAX_PAUSED:
+                raise Overloaded("too many wrong tokens are to be refused; try again later", {"limit": MAX_PAUSED})
             self._paused += 1
             try:
                 await trio.sleep(PAUSE_S)
@@ -234,7 +238,7 @@ class Access:
                 self._paused -= 1
             raise refusal
 
-        return Waiting(refuse_later)
+        return DeferredResult(refuse_later)
 
 
 def access_of(config: Config) -> Access:

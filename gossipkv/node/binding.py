@@ -17,14 +17,14 @@ from gossipkv.log import Log
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from gossipkv.environment.seam import Datagrams, Environment, Listener, Sockets
+    from gossipkv.environment.seam import Datagrams, Environment, SocketFactory, SocketListener
     from gossipkv.settings.config import Config
 
 # Newcomers of one burst that wait to be accepted; the kernel caps it at net.core.somaxconn.
 BACKLOG = 4096
 
 # The system chooses a number that is free for TCP; of so many one is free for UDP, too.
-MOST_ATTEMPTS = 64
+MAX_ATTEMPTS = 64
 
 # For the names that the own address depends on; a start takes no longer because of them.
 RESOLVE_TIMEOUT_S = 5.0
@@ -32,13 +32,13 @@ RESOLVE_TIMEOUT_S = 5.0
 _LINK_LOCAL = "a link-local address, which nodes cannot tell each other"
 
 
-def bind(environment: Environment, address: Address) -> tuple[Listener, Datagrams]:
+def bind(environment: Environment, address: Address) -> tuple[SocketListener, Datagrams]:
     """The sockets of a node, on the same number; with port 0 on one that is free for both.
 
     Raises:
         LocalError: the address is in use, not this machine's, not allowed, or means something on one link alone.
     """
-    taken: list[Listener] = []  # Held meanwhile, so that the system chooses another.
+    taken: list[SocketListener] = []  # Held meanwhile, so that the system chooses another.
     try:
         while True:
             listener = listen(environment, address)
@@ -47,14 +47,14 @@ def bind(environment: Environment, address: Address) -> tuple[Listener, Datagram
                 return listener, environment.sockets.datagrams(host, port)
             except OSError as error:
                 taken.append(listener)
-                if address.port != 0 or error.errno != errno.EADDRINUSE or len(taken) == MOST_ATTEMPTS:
+                if address.port != 0 or error.errno != errno.EADDRINUSE or len(taken) == MAX_ATTEMPTS:
                     raise _refused(f"{Address(host, port)} over UDP", error, address) from error
     finally:
         for listener in taken:
             listener.close()
 
 
-def listen(environment: Environment, address: Address, *, flag: str = "--listen") -> Listener:
+def listen(environment: Environment, address: Address, *, flag: str = "--listen") -> SocketListener:
     """The listening socket; `flag` is what says the address, for the error.
 
     Raises:
@@ -74,7 +74,9 @@ def listen(environment: Environment, address: Address, *, flag: str = "--listen"
 
 
 @contextlib.contextmanager
-def listening_beside(environment: Environment, config: Config) -> Iterator[tuple[Listener | None, Listener | None]]:
+def listening_beside(
+    environment: Environment, config: Config
+) -> Iterator[tuple[SocketListener | None, SocketListener | None]]:
     """The sockets for RESP and for HTTP, as far as there are to be any, until the end of the block.
 
     Raises:
@@ -91,7 +93,7 @@ def listening_beside(environment: Environment, config: Config) -> Iterator[tuple
         yield resp, http
 
 
-def bound_to(listener: Listener) -> Address:
+def bound_to(listener: SocketListener) -> Address:
     """Where it listens."""
     return Address(*listener.getsockname()[:2])
 
@@ -101,7 +103,9 @@ def _refused(where: str, error: OSError | UnicodeError, address: Address, flag: 
     return LocalError(f"cannot listen on {where}: {reason}; choose another with {flag}", {"address": str(address)})
 
 
-async def advertised(sockets: Sockets, bound: Address, *, wanted: Address | None, joins: Sequence[Address]) -> Address:
+async def advertised(
+    sockets: SocketFactory, bound: Address, *, wanted: Address | None, joins: Sequence[Address]
+) -> Address:
     """The numeric address that others are told: `wanted`, else where the node listens.
 
     A node that listens everywhere tells the address from which it reaches the first of `joins`; one that has nobody to
@@ -146,7 +150,7 @@ def _is_heard(bound: Address, address: Address) -> bool:
     return is_ipv6 == (":" in address.host) or (is_ipv6 and ipaddress.ip_address(bound.host).is_unspecified)
 
 
-async def _way(sockets: Sockets, bound: Address, joins: Sequence[Address]) -> str | None:
+async def _way(sockets: SocketFactory, bound: Address, joins: Sequence[Address]) -> str | None:
     """Return from where the first reachable one is reached; a name that is not answered in time stands for nothing."""
     known: dict[Address, Sequence[Address]] = {}
     looked_up = {name: trio.Event() for name in joins}

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from gossipkv.environment.seam import Clock, Threads
+    from gossipkv.environment.seam import EnvironmentClock, Threads
     from gossipkv.settings.config import Config
 
 KEY: Final = small_file.Kind("tls_key", 64 * 1024, ", and make another pair if somebody may have read it")
@@ -43,7 +43,7 @@ class Certificate:
     """Keeps what pumps are given; `tls` is what `read` gave at the start, each of `use` is told of it."""
 
     def __init__(
-        self, config: Config, clock: Clock, threads: Threads, tls: Tls | None, *use: Callable[[Tls], None]
+        self, config: Config, clock: EnvironmentClock, threads: Threads, tls: Tls | None, *use: Callable[[Tls], None]
     ) -> None:
         self._config, self._clock, self._threads, self._users = config, clock, threads, use
         self._log = Log("gossipkv.node")

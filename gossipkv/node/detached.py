@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 import trio
 
-from gossipkv.http.order import Peer
+from gossipkv.http.order import GatewayPeer
 from gossipkv.log import Log
 from gossipkv.processes import passing
 
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 # A child that has ended is back in less than a second, if it was for once; a client that waits for longer than this
 # without a word is better told to go to another node.
 PATIENCE_S: Final = 5.0
-MOST_WAITING: Final = 1024  # Each takes a descriptor, and what was read of it: 72 KiB at most.
+MAX_WAITING: Final = 1024  # Each takes a descriptor, and what was read of it: 72 KiB at most.
 
 # More never are in a socket: each takes half a KiB of its buffer at least.
-MOST_IN_SOCKET: Final = 2048
+MAX_IN_SOCKET: Final = 2048
 
 REPORT_PERIOD_S: Final = 60.0  # At most one line of the log a minute for each reason.
 
@@ -52,40 +52,40 @@ _HEAD: Final = (
 ) % len(_LINE)
 
 
-class _Connection(NamedTuple):
+class _DetachedConnection(NamedTuple):
     """One that waits."""
 
     descriptor: int
-    peer: Peer
+    peer: GatewayPeer
     begun: bytes  # What was read of it.
     due: float  # When it has waited too long, by Trio's clock.
 
 
 @final
-class Detached:
+class DetachedConnections:
     """All that are on their way."""
 
     def __init__(self) -> None:
         self._log = Log("gossipkv.node")
-        self._waiting: deque[_Connection] = deque()
+        self._waiting: deque[_DetachedConnection] = deque()
         self._ends: tuple[socket.socket, socket.socket] | None = None  # While a child lives: to send, to receive.
-        self._sent: deque[float] = deque(maxlen=MOST_IN_SOCKET)  # When those were due that went to this child.
+        self._sent: deque[float] = deque(maxlen=MAX_IN_SOCKET)  # When those were due that went to this child.
         self._changed = trio.Event()
         self._is_over = False
         self._taken = 0
         self._unserved = 0
         self._troubles: Counter[str] = Counter()
 
-    def take(self, descriptor: int, begun: bytes, peer: Peer) -> None:
+    def take(self, descriptor: int, begun: bytes, peer: GatewayPeer) -> None:
         """Have a connection served, of which so much was read; the descriptor is closed here.  Raises nothing.
 
-        Requires: a connected stream socket; `peer` and `begun` have `passing.MOST_BYTES` at most.
+        Requires: a connected stream socket; `peer` and `begun` have `passing.MAX_BYTES` at most.
         """
         self._taken += 1
-        connection = _Connection(descriptor, peer, begun, trio.current_time() + PATIENCE_S)
+        connection = _DetachedConnection(descriptor, peer, begun, trio.current_time() + PATIENCE_S)
         if self._is_over:
             self._refuse(connection, "unserved_at_the_end")
-        elif len(self._waiting) >= MOST_WAITING:
+        elif len(self._waiting) >= MAX_WAITING:
             self._refuse(connection, "unserved_too_many")
         else:
             self._waiting.append(connection)
@@ -177,9 +177,9 @@ class Detached:
             if descriptor is None:
                 self._count("unserved_no_descriptor")
             else:
-                self._waiting.appendleft(_Connection(descriptor, *Peer.of(data), due))
+                self._waiting.appendleft(_DetachedConnection(descriptor, *GatewayPeer.of(data), due))
 
-    def _refuse(self, connection: _Connection, reason: str) -> None:
+    def _refuse(self, connection: _DetachedConnection, reason: str) -> None:
         self._count(reason)
         _say_unavailable(connection)
 
@@ -203,7 +203,7 @@ class Detached:
             self._log.warning("http_trouble", reason=reason, count=count)
 
 
-def _say_unavailable(connection: _Connection) -> None:
+def _say_unavailable(connection: _DetachedConnection) -> None:
     """Answer 503 and close, without waiting: a client that takes not even that hears nothing."""
     with contextlib.suppress(OSError), socket.socket(fileno=connection.descriptor) as client:
         client.settimeout(0)

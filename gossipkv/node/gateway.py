@@ -19,17 +19,17 @@ from typing import TYPE_CHECKING, Final, final
 
 import trio
 
-from gossipkv.http.order import HIDING, Limits, Order, Types, Word
+from gossipkv.http.order import HIDING, GatewayLimits, GatewayOrder, GatewayWord, Types
 from gossipkv.log import Log
-from gossipkv.node.detached import Detached
+from gossipkv.node.detached import DetachedConnections
 from gossipkv.processes import child
-from gossipkv.processes.program import Lines, how_it_ended
+from gossipkv.processes.program import ProgramLines, how_it_ended
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from gossipkv.address import Address
-    from gossipkv.http.order import Peer
+    from gossipkv.http.order import GatewayPeer
     from gossipkv.serving.loop import Caller
     from gossipkv.settings.config import Config
     from gossipkv.settings.databases import DatabaseSettings
@@ -44,9 +44,9 @@ STEADY_S: Final = 60.0
 LEVELS: Final = frozenset({"debug", "info", "warning", "error"})
 
 
-def limits_of(config: Config) -> Limits:
+def limits_of(config: Config) -> GatewayLimits:
     """The limits that the settings name."""
-    return Limits(
+    return GatewayLimits(
         max_connections=config.http_max_connections,
         held_bytes=config.max_queued_total,
         request_timeout_ms=config.frame_timeout,
@@ -62,18 +62,18 @@ def types_of(usual: str, databases: Mapping[str, DatabaseSettings]) -> Types:
 
 
 @final
-class Gateway:
+class GatewayProcess:
     """Keeps the child running, passes it connections, and tells it what changes; `address`: where the node listens.
 
     `peer_of` says of each connection who is at its other end.
     """
 
     def __init__(
-        self, config: Config, address: Address, *, node: Address, name: str, peer_of: Callable[[Caller], Peer]
+        self, config: Config, address: Address, *, node: Address, name: str, peer_of: Callable[[Caller], GatewayPeer]
     ) -> None:
         self.address = address
         self._config = config
-        self._detached = Detached()
+        self._detached = DetachedConnections()
         self._node = node
         self._name, self._peer_of = name, peer_of
         self._log = Log("gossipkv.node")
@@ -84,7 +84,7 @@ class Gateway:
         self._hidden: set[str] = set()
 
     def take(self, descriptor: int, begun: bytes, caller: Caller) -> None:
-        """Serve a connection of which so much was read, as `Detached.take` says."""
+        """Serve a connection of which so much was read, as `DetachedConnections.take` says."""
         self._detached.take(descriptor, begun, self._peer_of(caller))
 
     def counters(self) -> dict[str, int]:
@@ -169,8 +169,8 @@ class Gateway:
             self._serve(ours.detach())
             yield theirs
 
-    def _order(self, connection: int, detached: int, worn: int) -> Order:
-        return Order(
+    def _order(self, connection: int, detached: int, worn: int) -> GatewayOrder:
+        return GatewayOrder(
             self._node,
             connection,
             self._name,
@@ -182,14 +182,14 @@ class Gateway:
             is_secured=self._config.tls_certificate is not None and "http_listen" in self._config.tls_listeners,
         )
 
-    async def _instruct(self, process: trio.Process, order: Order) -> None:
+    async def _instruct(self, process: trio.Process, order: GatewayOrder) -> None:
         assert process.stdin is not None
-        told = Word(self._types)
+        told = GatewayWord(self._types)
         with contextlib.suppress(trio.BrokenResourceError):  # It is gone, which is seen elsewhere.
             await process.stdin.send_all(order.to_line())
             while True:
                 changed = self._changed
-                word = Word(self._types, self._left_ms())
+                word = GatewayWord(self._types, self._left_ms())
                 if word.types != told.types or (word.drain_ms is not None and told.drain_ms is None):
                     told = word
                     await process.stdin.send_all(word.to_line())
@@ -198,7 +198,7 @@ class Gateway:
     async def _hear(self, process: trio.Process) -> None:
         """Write what it logs into this node's log, until it says no more."""
         assert process.stdout is not None
-        lines = Lines()
+        lines = ProgramLines()
         async for part in process.stdout:
             for line in lines.feed(bytes(part)):
                 try:

@@ -12,8 +12,8 @@ import trio
 
 from gossipkv.dataset.cluster import members as dataset
 from gossipkv.errors import ConfigError, NotReady, TooLarge, Unavailable
-from gossipkv.gossip.core import DUPLICATES, Gossip, Limits, Me
-from gossipkv.gossip.member import REACHABLE, State, member_id
+from gossipkv.gossip.core import DUPLICATES, Gossip, GossipLimits, Me
+from gossipkv.gossip.member import REACHABLE, MemberState, member_id
 from gossipkv.gossip.membership.timers import NEVER
 from gossipkv.gossip.packets.envelope import Envelope, Seal
 from gossipkv.gossip.packets.key_ring import KEY_BYTES, SESSION_BYTES
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from gossipkv.errors import Detail
     from gossipkv.gossip.member import Member
     from gossipkv.gossip.packets.sealing import Sealing
-    from gossipkv.gossip.tree.tree import Tree, TreeEntry
-    from gossipkv.gossip.tree.watch import Watch
+    from gossipkv.gossip.tree.tree import GossipTree, TreeEntry
+    from gossipkv.gossip.tree.watch import TreeWatch
     from gossipkv.node.directory import DataDirectory
     from gossipkv.settings.config import Config
     from gossipkv.settings.gossip import GossipSettings
@@ -50,7 +50,7 @@ PORTION: Final = 250
 
 # Who says that it leaves tells a few at once and goes on telling for so many rounds; the others tell on.
 LEAVE_ROUNDS: Final = 3
-LEAVE_MOST_MS: Final = 1000
+LEAVE_MAX_MS: Final = 1000
 
 # A node that joins others claims no place before it hears of their claims, or for so long: what it would take blindly,
 # everybody else has.  If it hears from nobody, it looks so often whether that is over: its claim has to stand before
@@ -90,7 +90,7 @@ class Gossiping:
             ),
             self._profile,
             environment.random,
-            limits=Limits(
+            limits=GossipLimits(
                 max_members=settings.max_members,
                 tree=TreeLimits(
                     max_entry_bytes=settings.max_entry,
@@ -124,7 +124,7 @@ class Gossiping:
 
     async def leave(self) -> None:
         """Say good-bye, for at most a second."""
-        wait_ms = min(LEAVE_MOST_MS, LEAVE_ROUNDS * self._profile.gossip_interval_ms)
+        wait_ms = min(LEAVE_MAX_MS, LEAVE_ROUNDS * self._profile.gossip_interval_ms)
         await self.agent.leave(wait_ms / 1000)
 
     async def pin(self) -> bytes:
@@ -192,7 +192,7 @@ class Gossiping:
         """What was published since the last call, as the method `gossip` takes it; None: nothing."""
         return self._core.news()
 
-    def watch(self, path: str, wake: Callable[[], None]) -> Watch:
+    def watch(self, path: str, wake: Callable[[], None]) -> TreeWatch:
         """A watcher of what happens at and below a path; `wake` is called when there is something new to look at."""
         return self._tree.watch(path, wake)
 
@@ -201,10 +201,10 @@ class Gossiping:
         self._core.suspect_hint(member_id(name), now_ms=self.agent.now_ms())
         self.agent.act()
 
-    def own_member(self) -> dataset.Member:
+    def own_member(self) -> dataset.DatasetMember:
         """This node as the databases know it at the start, with the place in the ring that it had last."""
         own, record = self._core.members.own, self._directory.record
-        return dataset.Member(
+        return dataset.DatasetMember(
             own.name, own.uuid, own.epoch, own.address, shard_id=str(record.shard_id) if record.shard_id else None
         )
 
@@ -307,7 +307,7 @@ class Gossiping:
 
     def members_by_state(self) -> dict[str, int]:
         """How many members are in each state; none is left out."""
-        none = dict.fromkeys((state.name.lower() for state in State), 0)
+        none = dict.fromkeys((state.name.lower() for state in MemberState), 0)
         return {**none, **Counter(self._state(member) for member in self._core.members.list())}
 
     def _state(self, member: Member) -> str:
@@ -335,7 +335,7 @@ class Gossiping:
                 "state": entry.state.name.lower(),
             }
             for entry in found
-            if entry is not None and (everything or entry.state is State.ALIVE)
+            if entry is not None and (everything or entry.state is MemberState.ALIVE)
         ]
 
     async def many_entries(self, path: str, keys: Sequence[Key], *, everything: bool) -> list[Detail]:
@@ -351,10 +351,10 @@ class Gossiping:
 class ClaimsInTree:
     """The claims of shard ids, as `shard_claim.Claims` asks for them: what stands below `nodes` in the tree."""
 
-    def __init__(self, tree: Tree, publisher: Publications | None = None) -> None:
+    def __init__(self, tree: GossipTree, publisher: Publications | None = None) -> None:
         """`publisher`: who publishes, if not the tree itself."""
         self._tree = tree
-        self._publisher: Publications | Tree = publisher or tree
+        self._publisher: Publications | GossipTree = publisher or tree
         self._refused: str | None = None
 
     def of_others(self) -> list[NodeEntry]:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from gossipkv.dataset.library import Library
     from gossipkv.errors import Detail
     from gossipkv.node.gossip import Gossiping
-    from gossipkv.table.tables import Tables
+    from gossipkv.table.store import TableStore
     from gossipkv.wire.latency import LatencyHistogram
     from gossipkv.wire.rpc import Value
 
@@ -69,7 +69,7 @@ class Info:
     def __init__(
         self,
         datasets: Library,
-        tables: Tables,
+        tables: TableStore,
         identity: NodeInfo,
         cluster: Gossiping,
         measures: Measures,

@@ -1,7 +1,7 @@
 """The methods of a node, as a table; and what becomes of their errors.
 
 A method takes its arguments and returns its result, or raises one of our errors.  It runs to its end within the
-serving task, so it must not block; one that has to wait returns a `Waiting`, which the node runs as a task, or a
+serving task, so it must not block; one that has to wait returns a `DeferredResult`, which the node runs as a task, or a
 `Later`, which calls back.
 
 Whatever a method raises that is not meant for a client is a defect: the client gets INTERNAL with an id, and the log
@@ -39,7 +39,7 @@ from gossipkv.serving.loop import Caller, Refused, Welcome
 from gossipkv.serving.resp import RespCommands
 from gossipkv.settings.databases import NAMES, is_name
 from gossipkv.wire.arguments import Arguments, name_of
-from gossipkv.wire.results import Known, Later, Packed, Waiting
+from gossipkv.wire.results import DeferredResult, Later, Packed, ProvenUser
 
 if TYPE_CHECKING:
     import random
@@ -50,15 +50,15 @@ if TYPE_CHECKING:
     from gossipkv.node.access import Access
     from gossipkv.node.gossip import Gossiping
     from gossipkv.node.names import Names
-    from gossipkv.node.verdicts import Verdicts
+    from gossipkv.node.verdicts import NodeVerdicts
     from gossipkv.serving.reads import Reads
-    from gossipkv.table.methods import TableMethods
-    from gossipkv.table.tables import Tables
-    from gossipkv.table.words import Words
+    from gossipkv.table.participant.words import Words
+    from gossipkv.table.rpc.dispatch import TableMethods
+    from gossipkv.table.store import TableStore
     from gossipkv.wire.rpc import Value
 
-    Method = Callable[[Arguments], Value | Packed | Waiting | Later]
-    OfCaller = Callable[[Arguments, Caller], Value | Packed | Known | Waiting | Later]
+    Method = Callable[[Arguments], Value | Packed | DeferredResult | Later]
+    OfCaller = Callable[[Arguments, Caller], Value | Packed | ProvenUser | DeferredResult | Later]
 
 # A packer keeps its buffer, which saves most of what packing a small result costs; a larger one is not kept.
 LARGE_BYTES = 1024 * 1024
@@ -78,7 +78,7 @@ class Handlers:
         datasets: Library,
         reads: Reads,
         cluster: Gossiping,
-        tables: Tables,
+        tables: TableStore,
         access: Access,
         *,
         deciding: TableMethods,
@@ -87,7 +87,7 @@ class Handlers:
         info: Callable[[], Value],
         serves: Callable[[str, bytes, str], Value],
         report: Callable[[], Awaitable[Value]],
-        verdicts: Verdicts,
+        verdicts: NodeVerdicts,
         random: random.Random,
         resp_databases: Sequence[str] = (),
         prove: Callable[[bytes | None], bool] = lambda _: False,
@@ -146,7 +146,7 @@ class Handlers:
 
     def answer(
         self, method: bytes | None, params: bytes, caller: Caller
-    ) -> bytes | Refused | Welcome | Waiting | Later:
+    ) -> bytes | Refused | Welcome | DeferredResult | Later:
         """The result as MessagePack, an error, or what takes time: to `complete`, or to `begin`.  Never raises.
 
         Without a method, the parameters are the report of a read that no other node has answered.
@@ -159,13 +159,13 @@ class Handlers:
             if method != b"resp" and (of_caller is not None or own is not _unknown):
                 self._access.judge(arguments, caller)
             result = own(arguments) if of_caller is None else of_caller(arguments, caller)
-            if isinstance(result, Waiting | Later):
+            if isinstance(result, DeferredResult | Later):
                 return result
             return self._pack(result)
         except Exception as error:  # noqa: BLE001  # Every defect becomes an answer and a log line.
             return self._refuse(method, error)
 
-    async def complete(self, method: bytes, waiting: Waiting) -> bytes | Refused | Welcome:
+    async def complete(self, method: bytes, waiting: DeferredResult) -> bytes | Refused | Welcome:
         """The result of what took time, or the error.  Raises nothing but cancellation."""
         try:
             return self._pack(await waiting.result())
@@ -213,8 +213,8 @@ class Handlers:
         self.errors[told.code] += 1
         return Refused(self._packed(to_wire(told)))
 
-    def _pack(self, value: Value | Packed | Known) -> bytes | Welcome:
-        return Welcome(value.user, self._packed(value.result)) if isinstance(value, Known) else self._packed(value)
+    def _pack(self, value: Value | Packed | ProvenUser) -> bytes | Welcome:
+        return Welcome(value.user, self._packed(value.result)) if isinstance(value, ProvenUser) else self._packed(value)
 
     def _packed(self, value: Value | Packed) -> bytes:
         if isinstance(value, Packed):
@@ -234,11 +234,11 @@ class Handlers:
         arguments.end()
         return self._tell_info()
 
-    def _databases(self, arguments: Arguments) -> Value | Waiting:
+    def _databases(self, arguments: Arguments) -> Value | DeferredResult:
         arguments.end()
-        return Waiting(self._names.databases_with_others) if self._deciding.shut else self._names.databases()
+        return DeferredResult(self._names.databases_with_others) if self._deciding.shut else self._names.databases()
 
-    def _partition_map(self, arguments: Arguments) -> Value | Waiting:
+    def _partition_map(self, arguments: Arguments) -> Value | DeferredResult:
         database, _ = arguments.text("database"), arguments.options("start", "limit")
         if self._datasets.known(database):
             told: dict[str, Value] = {**self._datasets.partition_map(database)}
@@ -246,19 +246,19 @@ class Handlers:
         arguments.rewind()
         return self._deciding.partition_map(arguments)
 
-    def _read(self, read: Method, arguments: Arguments) -> Value | Packed | Waiting | Later:
+    def _read(self, read: Method, arguments: Arguments) -> Value | Packed | DeferredResult | Later:
         """A read of a dataset, or of a table."""
         database = arguments.text("database")
         arguments.rewind()
         return self._deciding.read(arguments) if self._names.is_table(database) else read(arguments)
 
-    def _named(self, check: Callable[[str], None], arguments: Arguments) -> Value | Packed | Waiting | Later:
+    def _named(self, check: Callable[[str], None], arguments: Arguments) -> Value | Packed | DeferredResult | Later:
         """What is done under the name of a table, once that may be."""
         check(arguments.text("table"))
         arguments.rewind()
         return self._deciding.methods[arguments.method.encode()](arguments)
 
-    def _status(self, arguments: Arguments, caller: Caller) -> Value | Waiting:
+    def _status(self, arguments: Arguments, caller: Caller) -> Value | DeferredResult:
         may_read = partial(self._access.is_reader, caller.user)
         options = arguments.options("local", "database", "bitmaps")
         local, bitmaps = options.flag("local"), options.flag("bitmaps")
@@ -278,14 +278,14 @@ class Handlers:
         async def tell() -> Value:
             return merged(await self._deciding.status(database))
 
-        return merged({}) if is_dataset or not self._deciding.tables() else Waiting(tell)
+        return merged({}) if is_dataset or not self._deciding.tables() else DeferredResult(tell)
 
-    def _report(self, arguments: Arguments) -> Waiting:
+    def _report(self, arguments: Arguments) -> DeferredResult:
         """What a member asks that judges the whole."""
         arguments.end()
-        return Waiting(self._make_report, shared_by=("report",))
+        return DeferredResult(self._make_report, shared_by=("report",))
 
-    def _verdict(self, arguments: Arguments) -> Waiting:
+    def _verdict(self, arguments: Arguments) -> DeferredResult:
         options = arguments.options("database", "last")
         database, is_last = options.text("database"), options.flag("last")
         self._check_named(database)
@@ -296,9 +296,9 @@ class Handlers:
                 made = made.about(database, is_table=self._names.is_table(database))
             return made.to_map()
 
-        return Waiting(tell, shared_by=("verdict", database, is_last))
+        return DeferredResult(tell, shared_by=("verdict", database, is_last))
 
-    def _refresh(self, arguments: Arguments) -> Waiting:
+    def _refresh(self, arguments: Arguments) -> DeferredResult:
         database = arguments.text_or_nil("database")
         arguments.end()
         self._check_writes("builds")
@@ -310,14 +310,14 @@ class Handlers:
             result: dict[str, Value] = {name: list(versions) for name, versions in seen.items()}
             return result
 
-        return Waiting(look, shared_by=("refresh", database))
+        return DeferredResult(look, shared_by=("refresh", database))
 
     def _check_writes(self, what: str) -> None:
         silence = self._cluster.silence
         if silence is not None:
             raise NotReady(f"this node is silent, and {what} nothing until it can write: {silence}")
 
-    def _order(self, arguments: Arguments) -> Waiting:
+    def _order(self, arguments: Arguments) -> DeferredResult:
         """`hold [database, version, {options}]`, or `release [database, {options}]`."""
         database = arguments.text("database")
         version = arguments.text("version") if arguments.method == "hold" else None
@@ -333,9 +333,9 @@ class Handlers:
             told: dict[str, Value] = {**await self._datasets.order(database, version, here=is_here)}
             return told
 
-        return Waiting(order)
+        return DeferredResult(order)
 
-    def _backup(self, arguments: Arguments) -> Waiting:
+    def _backup(self, arguments: Arguments) -> DeferredResult:
         directory = PurePath(arguments.directory("directory"))
         arguments.end()
 
@@ -343,11 +343,11 @@ class Handlers:
             told: dict[str, Value] = {**await self._tables.backup(directory)}
             return told
 
-        return Waiting(copy)
+        return DeferredResult(copy)
 
     # Of the cluster
 
-    def _hello(self, arguments: Arguments, caller: Caller) -> Value | Known:
+    def _hello(self, arguments: Arguments, caller: Caller) -> Value | ProvenUser:
         fields = arguments.map("hello")
         arguments.end()
         mine, theirs, prover = self._cluster.hello, hello.of_fields(fields), self._cluster.prover
@@ -362,7 +362,7 @@ class Handlers:
             is_proven = is_proven or has_key
         self._words.hear(theirs.uuid, theirs.word)
         told = mine._replace(seen=self._words.tell_seen(theirs.uuid)).to_map()
-        return Known(PROVEN, told) if is_proven else told
+        return ProvenUser(PROVEN, told) if is_proven else told
 
     def _serves(self, arguments: Arguments) -> Value:
         database, wire_id, asker = arguments.text("database"), arguments.blob("identity"), arguments.text("node")
@@ -383,7 +383,7 @@ class Handlers:
         path = arguments.path("path")
         return [*self._cluster.children(path, everything=arguments.options("all").flag("all"))]
 
-    def _entries(self, arguments: Arguments) -> Value | Waiting:
+    def _entries(self, arguments: Arguments) -> Value | DeferredResult:
         path = arguments.path("path")
         everything = arguments.options("all").flag("all")
         keys = self._cluster.keys(path, everything=everything)
@@ -393,7 +393,7 @@ class Handlers:
         async def list_them() -> Value:
             return [*await self._cluster.many_entries(path, keys, everything=everything)]
 
-        return Waiting(list_them, shared_by=("entries", path, everything))
+        return DeferredResult(list_them, shared_by=("entries", path, everything))
 
     def _check_named(self, database: str | None) -> None:
         """Refuse the name of neither a dataset nor a table; None names none."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from gossipkv.dataset.library import Library
     from gossipkv.errors import Detail
-    from gossipkv.table.methods import TableMethods
+    from gossipkv.table.rpc.dispatch import TableMethods
     from gossipkv.wire.rpc import Value
 
 

@@ -12,14 +12,14 @@ from gossipkv.errors import TooLarge
 from gossipkv.log import Log
 
 if TYPE_CHECKING:
-    from gossipkv.gossip.tree.tree import Tree
+    from gossipkv.gossip.tree.tree import GossipTree
 
 
 @final
 class Publications:
     """This node's keys."""
 
-    def __init__(self, tree: Tree) -> None:
+    def __init__(self, tree: GossipTree) -> None:
         self._tree = tree
         self._refused: dict[str, str] = {}  # Why, by path; as many as this node has to tell, in the order of refusal.
         self._log = Log("gossipkv.node")

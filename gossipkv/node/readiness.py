@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, final
 from gossipkv.dataset.cluster.members import LIVE
 
 if TYPE_CHECKING:
-    from gossipkv.dataset.cluster.core import Cluster
+    from gossipkv.dataset.cluster.core import DatasetCluster
     from gossipkv.dataset.library import Library
 
 PATIENCE: Final = 2  # Times to converge.
@@ -22,10 +22,10 @@ TABLES_LOOK_S: Final = 0.02
 
 
 @final
-class Readiness:
+class NodeReadiness:
     """One node's."""
 
-    def __init__(self, datasets: Library, cluster: Cluster, *, settle_ms: int, now_ms: int) -> None:
+    def __init__(self, datasets: Library, cluster: DatasetCluster, *, settle_ms: int, now_ms: int) -> None:
         """`settle_ms`: `time_to_converge`."""
         self.draining = False
         self.tables_opened = False  # Their replicas answer, or were waited for long enough.

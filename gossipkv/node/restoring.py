@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from gossipkv.environment.seam import Files
-    from gossipkv.storage.engine.manifest import Manifest
+    from gossipkv.storage.engine.manifest import StoreManifest
     from gossipkv.table.stores import Restore
 
 FIRST_LIFE: Final = 1
@@ -37,7 +37,7 @@ class Restored(NamedTuple):
 
     node: str
     uuid: str
-    manifest: Manifest
+    manifest: StoreManifest
     forgotten: PurePath | None  # Where the tables that were there are.
 
 
@@ -85,7 +85,9 @@ def restore_tables(
         raise storage_error(error, data, "the backup cannot be put back") from error
 
 
-def _put_back(files: Files, backup: PurePath, directory: DataDirectory, random: Random, restore: Restore) -> Manifest:
+def _put_back(
+    files: Files, backup: PurePath, directory: DataDirectory, random: Random, restore: Restore
+) -> StoreManifest:
     beside = directory.path / RESTORING
     remove_tree(files, beside)
     try:

@@ -15,25 +15,25 @@ from typing import TYPE_CHECKING, Final, final
 import trio
 
 from gossipkv.errors import GossipKVError
-from gossipkv.gossip.member import State
+from gossipkv.gossip.member import MemberState
 from gossipkv.log import Log
 from gossipkv.status.judging.judge import judge
 from gossipkv.status.reading import map_of
-from gossipkv.status.verdict import LEVELS, Said
+from gossipkv.status.verdict import LEVELS, MemberReports
 from gossipkv.status.words import time_text
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from gossipkv.dataset.library import Library
-    from gossipkv.environment.seam import Clock, Threads
+    from gossipkv.environment.seam import EnvironmentClock, Threads
     from gossipkv.errors import Detail
     from gossipkv.gossip.member import Member
     from gossipkv.node.gossip import Gossiping
     from gossipkv.node.names import Names
-    from gossipkv.status.verdict import Verdict
-    from gossipkv.table.methods import TableMethods
-    from gossipkv.table.tables import Tables
+    from gossipkv.status.verdict import ClusterVerdict
+    from gossipkv.table.rpc.dispatch import TableMethods
+    from gossipkv.table.store import TableStore
     from gossipkv.wire.rpc import Value
 
 MEMBER_S: Final = 0.7  # For a member to answer: who asks with a second's patience is answered,
@@ -45,7 +45,7 @@ LAST_S: Final = 10.0  # Between two verdicts that only metrics and probes want.
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class VerdictReport:
     """Makes what this node says of itself: only what is so, hence little where nothing is wrong."""
 
     node: str
@@ -53,13 +53,13 @@ class Report:
     datasets: Library
     tables: TableMethods
     names: Names
-    store: Tables
+    store: TableStore
     cluster: Gossiping
     unreached: Callable[[], Mapping[str, str]]  # Members that seem to live, and why they are not reached from here.
     unreadable: Callable[[], Sequence[str]]
     draining: Callable[[], bool]
     certificate: Callable[[], int | None]  # Until when it holds, in seconds since 1970.
-    clock: Clock
+    clock: EnvironmentClock
     to_readers: bool = True  # Whoever is told may read all databases: there are no users.
 
     async def make(self) -> dict[str, Value]:
@@ -67,7 +67,9 @@ class Report:
         cluster, store = self.cluster, self.store.to_map()
         states = {member.name: member.state for member in cluster.members_known()}
         away: dict[str, Value] = {
-            name: state.name.lower() for name, state in states.items() if state in {State.DEAD, State.SUSPECT}
+            name: state.name.lower()
+            for name, state in states.items()
+            if state in {MemberState.DEAD, MemberState.SUSPECT}
         }
         told: dict[str, Value] = {
             "isolated": cluster.isolated(),
@@ -103,22 +105,22 @@ def _of_certificate(expires_s: int | None, now_s: int) -> dict[str, Value]:
 
 
 @final
-class Verdicts:
+class NodeVerdicts:
     """Makes verdicts, and keeps the last one."""
 
     def __init__(
         self,
-        report: Report,
+        report: VerdictReport,
         ask: Callable[[bytes, str, list[Value], float], Awaitable[Value]],
         threads: Threads,
-        clock: Clock,
+        clock: EnvironmentClock,
     ) -> None:
         """`ask` asks a member by its uuid, and raises a `GossipKVError` where it does not answer."""
         self._report = report
         self._ask = ask
         self._threads = threads
         self._clock = clock
-        self._last: Verdict | None = None
+        self._last: ClusterVerdict | None = None
         self._made_s, self._made_ms = -LAST_S, 0  # When: the second since 1970, for people.
         self._making = trio.Lock()
         self._wanted = trio.Event()
@@ -140,7 +142,7 @@ class Verdicts:
             return {"level": None, "number": None, "at_s": None}
         return {"level": self._last.level, "number": LEVELS.index(self._last.level), "at_s": self._made_ms / 1000}
 
-    async def make(self, *, fresh_s: float = FRESH_S) -> Verdict:
+    async def make(self, *, fresh_s: float = FRESH_S) -> ClusterVerdict:
         """Ask everybody and judge; or return the last one, where that is not older."""
         async with self._making:
             if self._last is None or trio.current_time() - self._made_s >= fresh_s:
@@ -152,19 +154,21 @@ class Verdicts:
                 self._last, self._made_s, self._made_ms = made, trio.current_time(), self._clock.wall_ms()
             return self._last
 
-    async def _hear(self) -> Said:
-        members = [member for member in self._report.cluster.members_known() if member.state is not State.LEFT]
+    async def _hear(self) -> MemberReports:
+        members = [member for member in self._report.cluster.members_known() if member.state is not MemberState.LEFT]
         reports: dict[str, Mapping[str, Value]] = {}
         silent: dict[str, str] = {}
 
         async def hear(member: Member) -> None:
             try:
-                patience_s = SUSPECT_S if member.state is State.SUSPECT else MEMBER_S
+                patience_s = SUSPECT_S if member.state is MemberState.SUSPECT else MEMBER_S
                 reports[member.name] = map_of(await self._ask(member.uuid, "report", [], patience_s))
             except GossipKVError as error:
                 silent[member.name] = error.message
 
-        others = [member for member in members if member.name != self._report.node and member.state is not State.DEAD]
+        others = [
+            member for member in members if member.name != self._report.node and member.state is not MemberState.DEAD
+        ]
         with trio.move_on_after(MEMBER_S):
             async with trio.open_nursery() as nursery:
                 for member in others:
@@ -174,4 +178,4 @@ class Verdicts:
                 silent.setdefault(member.name, f"no answer within {MEMBER_S:g} s")
         # Last: what others said while they were waited for is about the same moment.
         reports[self._report.node] = await self._report.make()
-        return Said(self._report.node, {one.name: one.state.name.lower() for one in members}, reports, silent)
+        return MemberReports(self._report.node, {one.name: one.state.name.lower() for one in members}, reports, silent)

@@ -30,7 +30,7 @@ import trio
 from gossipkv import __version__
 from gossipkv.dataset.build.parent import build_in_child
 from gossipkv.dataset.cluster.convergence import Convergence
-from gossipkv.dataset.cluster.core import Cluster
+from gossipkv.dataset.cluster.core import DatasetCluster
 from gossipkv.dataset.cluster.members import LIVE
 from gossipkv.dataset.coalesced import Coalesced
 from gossipkv.dataset.library import Library
@@ -43,18 +43,18 @@ from gossipkv.node.access import Access, access_of
 from gossipkv.node.binding import advertised, bind, bound_to, listening_beside
 from gossipkv.node.directory import DataDirectory, kept_ring
 from gossipkv.node.forgotten import TABLES
-from gossipkv.node.gateway import Gateway, types_of
+from gossipkv.node.gateway import GatewayProcess, types_of
 from gossipkv.node.gossip import Gossiping, check_room, membership_of, read_key_ring, refuse_strangers
 from gossipkv.node.info import Info, Measures, NodeInfo
 from gossipkv.node.methods import Handlers
 from gossipkv.node.names import Names
-from gossipkv.node.peers.connections import Peers
+from gossipkv.node.peers.connections import NodePeers
 from gossipkv.node.peers.dialling import Proofs
 from gossipkv.node.peers.sharing import DATABASES, Sharing, terms_of
-from gossipkv.node.readiness import TABLES_LOOK_S, TABLES_S, Readiness
+from gossipkv.node.readiness import TABLES_LOOK_S, TABLES_S, NodeReadiness
 from gossipkv.node.users_file import UsersFile
-from gossipkv.node.verdicts import Report, Verdicts
-from gossipkv.processes.supervisor import NOBODY, Supervisor
+from gossipkv.node.verdicts import NodeVerdicts, VerdictReport
+from gossipkv.processes.supervisor import NOBODY, ProcessSupervisor
 from gossipkv.processes.usage import usage
 from gossipkv.serving.loop import Sockets
 from gossipkv.serving.published import publish
@@ -62,10 +62,10 @@ from gossipkv.serving.pumps import Pumps, polls
 from gossipkv.serving.reads import Reads
 from gossipkv.serving.scan_elsewhere import Elsewhere
 from gossipkv.storage import sigbus
-from gossipkv.table.deciding import Deciding
-from gossipkv.table.methods import TableMethods
+from gossipkv.table.participant.participant import MetadataParticipant
+from gossipkv.table.rpc.dispatch import TableMethods
+from gossipkv.table.store import OPEN, TableStore
 from gossipkv.table.stores import memory_bytes, open_tables
-from gossipkv.table.tables import OPEN, Tables
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -77,7 +77,7 @@ if TYPE_CHECKING:
     from gossipkv.dataset.cluster.effects import Outward
     from gossipkv.dataset.cluster.members import Membership
     from gossipkv.dataset.scrub.parent import ReadBack
-    from gossipkv.environment.seam import Environment, Listener
+    from gossipkv.environment.seam import Environment, SocketListener
     from gossipkv.serving.loop import Tls
     from gossipkv.serving.pump import MakeTransport
     from gossipkv.settings.config import Config
@@ -124,7 +124,7 @@ async def run(
     read_back: ReadBack = read_back_in_child,
     open_store: OpenStores | None = None,
     usage: Callable[[], Mapping[str, float]] = usage,
-    supervisor: Supervisor = NOBODY,
+    supervisor: ProcessSupervisor = NOBODY,
     task_status: trio.TaskStatus[tuple[str, int]] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Run a node until a signal ends it; reports its address when it is ready.
@@ -155,7 +155,7 @@ async def run(
         directory = stack.enter_context(await environment.threads.run(open_directory))
         address = await advertised(environment.sockets, bound, wanted=config.advertise, joins=config.join)
         gossiping = Gossiping(config, environment, directory, datagrams=datagrams, address=address, sealing=sealing)
-        node = _Node(
+        node = _NodeParts(
             config,
             environment,
             directory,
@@ -163,7 +163,7 @@ async def run(
             access,
             membership=membership_of(config, gossiping, await environment.threads.run(directory.peers)),
             ring=await environment.threads.run(kept_ring, directory),
-            tables=Tables(directory.path / TABLES, directory, environment, open_store or open_tables(config)),
+            tables=TableStore(directory.path / TABLES, directory, environment, open_store or open_tables(config)),
             reload=reload,
             build=build,
             read_back=read_back,
@@ -185,8 +185,12 @@ async def run(
         node.log.info("stopped", node=directory.record.node)
 
 
-def _gateway(config: Config, http: Listener | None, node: Address, name: str, access: Access) -> Gateway | None:
-    return None if http is None else Gateway(config, bound_to(http), node=node, name=name, peer_of=access.peer_of)
+def _gateway(
+    config: Config, http: SocketListener | None, node: Address, name: str, access: Access
+) -> GatewayProcess | None:
+    return (
+        None if http is None else GatewayProcess(config, bound_to(http), node=node, name=name, peer_of=access.peer_of)
+    )
 
 
 def _open_directory(config: Config, environment: Environment, tls: Tls | None, *, forget_tables: bool) -> DataDirectory:
@@ -203,7 +207,7 @@ def _open_directory(config: Config, environment: Environment, tls: Tls | None, *
 
 
 @final
-class _Node:
+class _NodeParts:
     """The parts, wired."""
 
     def __init__(
@@ -216,13 +220,13 @@ class _Node:
         *,
         membership: Membership,
         ring: Mapping[str, str],
-        tables: Tables,
+        tables: TableStore,
         reload: Callable[[], Mapping[str, DatabaseSettings]] | None,
         build: Build,
         read_back: ReadBack,
-        gateway: Gateway | None,
+        gateway: GatewayProcess | None,
         usage: Callable[[], Mapping[str, float]],
-        beside: tuple[Listener | None, Listener | None],
+        beside: tuple[SocketListener | None, SocketListener | None],
         tls: Tls | None,
     ) -> None:
         self._directory, self._gateway, self._tables, self._beside = directory, gateway, tables, beside
@@ -245,7 +249,7 @@ class _Node:
         cluster = self._cluster()
         self._library = self._make_library(build, read_back, cluster)
         now_ms = int(trio.current_time() * 1000)
-        self._readiness = Readiness(self._library, cluster, settle_ms=config.time_to_converge, now_ms=now_ms)
+        self._readiness = NodeReadiness(self._library, cluster, settle_ms=config.time_to_converge, now_ms=now_ms)
         self._all_peers = self._make_peers()
         self._peers = self._all_peers[0]
         self._sharing = Sharing(
@@ -274,10 +278,10 @@ class _Node:
         self._names = Names(self._library, self._table_methods, lambda: gossiping.names(DATABASES))
         self._users_file = UsersFile(config.users, environment, self._know_users, self._names.all)
         self._report = self._make_report()
-        self._verdicts = Verdicts(self._report, self._deciding.asking.ask, environment.threads, environment.clock)
+        self._verdicts = NodeVerdicts(self._report, self._deciding.asking.ask, environment.threads, environment.clock)
         self._handlers = self._make_handlers(self._measures(elsewhere, usage))
 
-    def _make_library(self, build: Build, read_back: ReadBack, cluster: Cluster) -> Library:
+    def _make_library(self, build: Build, read_back: ReadBack, cluster: DatasetCluster) -> Library:
         environment, config = self._environment, self._config
         return Library(
             self._directory.store,
@@ -296,8 +300,8 @@ class _Node:
             cluster=cluster,
         )
 
-    def _make_deciding(self) -> Deciding:
-        return Deciding(
+    def _make_deciding(self) -> MetadataParticipant:
+        return MetadataParticipant(
             self._config,
             self._directory,
             self._gossiping,
@@ -308,8 +312,8 @@ class _Node:
             on_names=self._library.names_changed,
         )
 
-    def _make_report(self) -> Report:
-        return Report(
+    def _make_report(self) -> VerdictReport:
+        return VerdictReport(
             node=self._directory.record.node,
             has_source=self._config.source is not None,
             datasets=self._library,
@@ -365,7 +369,7 @@ class _Node:
             prove=Proofs(self._pumps.proven if self._config.tls_peers else None).check,
         )
 
-    def _cluster(self) -> Cluster:
+    def _cluster(self) -> DatasetCluster:
         settle_ms, now_ms = self._config.time_to_converge, int(trio.current_time() * 1000)
         convergence = Convergence(
             self._membership,
@@ -374,14 +378,14 @@ class _Node:
             kept=self._ring,
             expected=self._config.expected_members,
         )
-        return Cluster(self._membership, convergence, terms_of(self._config), self._perform)
+        return DatasetCluster(self._membership, convergence, terms_of(self._config), self._perform)
 
-    def _make_peers(self) -> list[Peers]:
+    def _make_peers(self) -> list[NodePeers]:
         """The ways to others for each pump; the first one's are told of members, and the others by it."""
-        peers: list[Peers] = []
+        peers: list[NodePeers] = []
         for number in reversed(range(len(self._pumps))):
             ways = self._pumps.ways(number)
-            made = Peers(
+            made = NodePeers(
                 self._gossiping.dialling,
                 self._environment.random,
                 ways,
@@ -401,8 +405,8 @@ class _Node:
     async def serve(
         self,
         make_transport: MakeTransport,
-        listener: Listener,
-        supervisor: Supervisor,
+        listener: SocketListener,
+        supervisor: ProcessSupervisor,
         nursery: trio.Nursery,
         *,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,

@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from gossipkv.placement.measures import Measure, Written
+    from gossipkv.placement.measures import RangeMeasure, SeriesWrites
 
-MOST_AHEAD: Final = 64  # Ranges of a table without writes so far.
+MAX_AHEAD: Final = 64  # Ranges of a table without writes so far.
 LEAD_S: Final = 300  # The next period is planned this long before its start, to be measured, divided and moved by then.
 FEWEST: Final = 2  # Least ranges of a period; fewer are divided as they grow.
-MOST_SERIES: Final = 16  # Series of one table; more of them spread by themselves.
+MAX_SERIES: Final = 16  # Series of one table; more of them spread by themselves.
 
 
-class TimeKey(Protocol):
+class SeriesTimeKey(Protocol):
     """The place of the time in each key of a table."""
 
     @property
@@ -57,20 +57,20 @@ class Ahead(NamedTuple):
     """Changes for the next period."""
 
     cuts: Sequence[Cut]
-    coming: Mapping[int, Measure]  # Ranges without writes so far, by number, with their expected measure.
+    coming: Mapping[int, RangeMeasure]  # Ranges without writes so far, by number, with their expected measure.
 
 
-def ahead(key: TimeKey, firsts: Sequence[bytes], series: Sequence[Written], usual: Measure) -> Ahead:
+def ahead(key: SeriesTimeKey, firsts: Sequence[bytes], series: Sequence[SeriesWrites], usual: RangeMeasure) -> Ahead:
     """Return the changes that are due; `firsts`: starts of the ranges, `series`: writes to each series.
 
     `usual`: the size of a full range, and all requests to the table.
     """
-    if len(series) > MOST_SERIES:
+    if len(series) > MAX_SERIES:
         return Ahead((), {})
     # Other nodes report the writes, so ignore values that no key can have.
     series = [one for one in series if len(one.prefix) == key.offset and 0 <= one.low <= one.high < key.most]
     begun = [_begun(key, firsts, one) for one in series]
-    room = MOST_AHEAD - sum(map(len, begun))
+    room = MAX_AHEAD - sum(map(len, begun))
     cuts: list[Cut] = []
     for one, numbers in zip(series, begun, strict=True):
         cut = _cut(key, firsts, one, numbers, min(-(-one.bytes // max(1, usual.size_bytes)), room))
@@ -82,7 +82,7 @@ def ahead(key: TimeKey, firsts: Sequence[bytes], series: Sequence[Written], usua
     return Ahead(cuts, dict.fromkeys(coming, to_be))
 
 
-def _begun(key: TimeKey, firsts: Sequence[bytes], written: Written) -> range:
+def _begun(key: SeriesTimeKey, firsts: Sequence[bytes], written: SeriesWrites) -> range:
     """Return the numbers of a series' ranges without writes so far."""
     at = end = bisect_right(firsts, _key_at(key, written, written.high))
     while end < len(firsts) and firsts[end].startswith(written.prefix):
@@ -90,7 +90,7 @@ def _begun(key: TimeKey, firsts: Sequence[bytes], written: Written) -> range:
     return range(at, end)
 
 
-def _cut(key: TimeKey, firsts: Sequence[bytes], written: Written, begun: range, count: int) -> Cut | None:
+def _cut(key: SeriesTimeKey, firsts: Sequence[bytes], written: SeriesWrites, begun: range, count: int) -> Cut | None:
     period = written.high - written.low
     # Otherwise the range is divided as it grows, like any other.
     if count < FEWEST or period < count or written.seconds < LEAD_S:
@@ -105,8 +105,8 @@ def _cut(key: TimeKey, firsts: Sequence[bytes], written: Written, begun: range, 
     # Times that differ by less than the unit of keys give one key.
     keys = dict.fromkeys(_key_at(key, written, time) for time in times if time < key.most)
     inside = tuple(one for one in keys if firsts[at] < one and (end is None or one < end))
-    return Cut(at, inside[: MOST_AHEAD - 1]) if inside else None
+    return Cut(at, inside[: MAX_AHEAD - 1]) if inside else None
 
 
-def _key_at(key: TimeKey, written: Written, time: int) -> bytes:
+def _key_at(key: SeriesTimeKey, written: SeriesWrites, time: int) -> bytes:
     return written.prefix + key.key_time(time)

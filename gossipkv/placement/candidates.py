@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from gossipkv.placement.holders import HolderState
 
 
-class Random(Protocol):
-    """A `random.Random`, seeded in tests."""
+class CandidateRandom(Protocol):
+    """A `random.CandidateRandom`, seeded in tests."""
 
     def shuffle(self, x: list[str], /) -> None:
         """Shuffle a list in place."""
 
 
-def candidates(holders: Mapping[str, HolderState], slow: Collection[str], random: Random) -> list[str]:
+def candidates(holders: Mapping[str, HolderState], slow: Collection[str], random: CandidateRandom) -> list[str]:
     """Return the holders of a partition, by names of members, in the order in which they are asked."""
     names = sorted(holders)  # Sorted, so that a seed determines the order.
     random.shuffle(names)

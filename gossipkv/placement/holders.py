@@ -14,7 +14,7 @@ from gossipkv.placement.partition_set import PartitionSet, in_at_least
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from gossipkv.placement.identity import Identity
+    from gossipkv.placement.identity import VersionIdentity
     from gossipkv.placement.statement import Statement
 
 
@@ -29,7 +29,7 @@ class HolderState(enum.IntEnum):
 LIVE = frozenset({HolderState.ALIVE, HolderState.SUSPECT})
 
 
-class Holder(NamedTuple):
+class VersionHolder(NamedTuple):
     """One member, and its statement about the version."""
 
     name: str
@@ -43,13 +43,13 @@ class Holders:
     """The holders of one identity, ordered by state, then by name."""
 
     def __init__(
-        self, identity: Identity, statements: Mapping[str, Statement], states: Mapping[str, HolderState]
+        self, identity: VersionIdentity, statements: Mapping[str, Statement], states: Mapping[str, HolderState]
     ) -> None:
         """`statements` and `states` are by names of members."""
         self.identity = identity
         self.all = sorted(
             (
-                Holder(name, states[name], said.ready, said.building)
+                VersionHolder(name, states[name], said.ready, said.building)
                 for name, said in statements.items()
                 if name in states and said.identity == identity
             ),

@@ -26,7 +26,7 @@ WIRE_ID_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class VersionIdentity:
     """The identity of a version."""
 
     database: str
@@ -48,7 +48,7 @@ class Identity:
 
 
 @lru_cache(maxsize=1024)  # Each page of a scan over nodes needs the id.
-def _wire_id(identity: Identity) -> bytes:
+def _wire_id(identity: VersionIdentity) -> bytes:
     grouped = "regrouped" if identity.regrouped else "relied"
     total = hashlib.sha256()
     parts = str(identity.partitions)

@@ -9,12 +9,12 @@ from __future__ import annotations
 from math import ceil
 from typing import TYPE_CHECKING, Final, final
 
-from gossipkv.placement.partition import State
+from gossipkv.placement.partition import AssignmentState
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from gossipkv.placement.measures import Limits, Measure
+    from gossipkv.placement.measures import MeasureLimits, RangeMeasure
     from gossipkv.placement.partition import Assignment, Partition
 
 LATELY_S: Final = 600.0  # Moved slots rest for this time; rates are smoothed over half of it.
@@ -47,7 +47,7 @@ class Lately:
             self.divided[partition.id] = now
         self._forget(now)
 
-    def measured(self, measures: Mapping[int, Measure], limits: Limits, now: float) -> None:
+    def measured(self, measures: Mapping[int, RangeMeasure], limits: MeasureLimits, now: float) -> None:
         """Process the measures of partitions."""
         large = (id_ for id_, one in measures.items() if limits.are_exceeded((one.size_bytes, one.rows)))
         self.large = {id_: self.large.get(id_, now) for id_ in large}
@@ -84,4 +84,4 @@ class Lately:
 
 def _source(before: Partition, target: Assignment) -> bytes | None:
     held = (one for one in before.assignments if one.slot == target.slot and one.node != target.node)
-    return next((one.node for one in held if one.state is State.AVAILABLE), None)
+    return next((one.node for one in held if one.state is AssignmentState.AVAILABLE), None)

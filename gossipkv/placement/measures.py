@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 HARDLY: Final = 64  # A host with less than a minute's share of an hour's writes has hardly any.
 
 
-class Written(NamedTuple):
+class SeriesWrites(NamedTuple):
     """The span of the last hour's writes to a time series, for `placement.ahead`."""
 
     prefix: bytes  # Bytes before the time in keys: a table may have several series.
@@ -20,37 +20,37 @@ class Written(NamedTuple):
     bytes: int
     seconds: int  # Duration of the writes, an hour at most.
 
-    def beside(self, other: Written) -> Written:
+    def beside(self, other: SeriesWrites) -> SeriesWrites:
         """Combine the writes at two hosts; ignore the span of a host with hardly any, since a clock may be wrong."""
         assert self.prefix == other.prefix
         most = max(self.bytes, other.bytes)
         counted = [one for one in (self, other) if one.bytes * HARDLY >= most]
         low, high = min(one.low for one in counted), max(one.high for one in counted)
-        return Written(self.prefix, low, high, self.bytes + other.bytes, max(self.seconds, other.seconds))
+        return SeriesWrites(self.prefix, low, high, self.bytes + other.bytes, max(self.seconds, other.seconds))
 
 
-class Measure(NamedTuple):
+class RangeMeasure(NamedTuple):
     """Size and request rate of a partition."""
 
     size_bytes: int
     rows: int = 0
     rate: float = 0.0  # Requests a second at all hosts together.
 
-    def beside(self, other: Measure | None) -> Measure:
+    def beside(self, other: RangeMeasure | None) -> RangeMeasure:
         """Combine the measures of two hosts: the larger copy, and all requests."""
         if other is None:
             return self
-        return Measure(max(self.size_bytes, other.size_bytes), max(self.rows, other.rows), self.rate + other.rate)
+        return RangeMeasure(max(self.size_bytes, other.size_bytes), max(self.rows, other.rows), self.rate + other.rate)
 
 
-class Said(NamedTuple):
+class HostMeasures(NamedTuple):
     """Combined reports of the hosts of a table."""
 
-    measures: Mapping[int, Measure]  # Partitions without a report are missing.
-    series: Sequence[Written] = ()
+    measures: Mapping[int, RangeMeasure]  # Partitions without a report are missing.
+    series: Sequence[SeriesWrites] = ()
 
 
-class Limits(NamedTuple):
+class MeasureLimits(NamedTuple):
     """Limits beyond which a range is divided; 0 means no limit."""
 
     size_bytes: int

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
-from gossipkv.placement.partition import MOST_TO_MOVE, State
+from gossipkv.placement.partition import MAX_TO_MOVE, AssignmentState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from gossipkv.placement.partition import Partition
     from gossipkv.placement.spread import Slots
 
-_COMING = frozenset({State.PROPOSED, State.INITIALIZING})
+_COMING = frozenset({AssignmentState.PROPOSED, AssignmentState.INITIALIZING})
 
 
-class Step(NamedTuple):
+class MoveStep(NamedTuple):
     """A move that begins, or an unwanted one that is cancelled."""
 
     partition: int  # Number of the partition in the map.
@@ -32,23 +32,23 @@ class Step(NamedTuple):
 
 def standing(partition: Partition) -> Slots:
     """Return the nodes of the slots after the running moves: the present map for `spread`."""
-    if all(one.slot == at and one.state is State.AVAILABLE for at, one in enumerate(partition.assignments)):
+    if all(one.slot == at and one.state is AssignmentState.AVAILABLE for at, one in enumerate(partition.assignments)):
         return tuple(one.node for one in partition.assignments)  # The partition is at rest, as most are.
     slots: list[bytes | None] = [None] * (1 + max((one.slot for one in partition.assignments), default=-1))
     for one in sorted(partition.assignments, key=lambda one: one.state in _COMING):
-        if one.state != State.LEAVING:
+        if one.state != AssignmentState.LEAVING:
             slots[one.slot] = one.node
     return tuple(slots)
 
 
 def _may_move(partition: Partition) -> bool:
     """Return True if a move may begin: none is running, and not too many earlier ones have to settle."""
-    return not partition.moves and len(partition.former) < MOST_TO_MOVE
+    return not partition.moves and len(partition.former) < MAX_TO_MOVE
 
 
 def next_moves(
     now: Sequence[Partition], wanted: Sequence[Slots], most: int, *, able: Callable[[bytes], bool] = lambda _: True
-) -> list[Step]:
+) -> list[MoveStep]:
     """Return the steps that may be taken at once, in order.
 
     A node has at most `most` running moves, as a target or as the AVAILABLE host of a slot that gets a new node. A
@@ -62,7 +62,7 @@ def next_moves(
             if one.state in _COMING:
                 moves.update(_ends(partition, one.slot, one.node))
                 if slots[one.slot : one.slot + 1] != (one.node,):
-                    steps.append(Step(number, one.slot, one.node, one.id))
+                    steps.append(MoveStep(number, one.slot, one.node, one.id))
         if _may_move(partition):
             here = standing(partition) + (None,) * len(slots)
             changed = [(here[slot] is not None, slot) for slot in range(len(slots)) if here[slot] != slots[slot]]
@@ -75,11 +75,11 @@ def next_moves(
             ends = _ends(now[number], slot, target)
             if all(moves[node] < most for node in ends):
                 moves.update(ends)
-                steps.append(Step(number, slot, target, None))
+                steps.append(MoveStep(number, slot, target, None))
                 break
     return steps
 
 
 def _ends(partition: Partition, slot: int, target: bytes) -> list[bytes]:
-    sources = [one.node for one in partition.assignments if one.slot == slot and one.state == State.AVAILABLE]
+    sources = [one.node for one in partition.assignments if one.slot == slot and one.state == AssignmentState.AVAILABLE]
     return [target, *sources]

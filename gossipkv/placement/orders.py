@@ -13,13 +13,13 @@ MAX_STAMP: Final = 1 << 62  # No clock comes near this.
 MAX_AHEAD_MS: Final = 600_000  # Orders from further in the future are ignored, since no order could follow them.
 
 
-class Order(NamedTuple):
+class RollbackOrder(NamedTuple):
     """An operator's order on a database's version; the later of two orders counts."""
 
     stamp: int  # Milliseconds since 1970, and more than any stamp known to the node that took the order.
     version: str | None  # None releases the database.
 
-    def is_after(self, other: Order | None) -> bool:
+    def is_after(self, other: RollbackOrder | None) -> bool:
         """Return True if this order counts beside the other."""
         return other is None or (self.stamp, self.version or "") > (other.stamp, other.version or "")
 
@@ -27,15 +27,15 @@ class Order(NamedTuple):
 class Orders(NamedTuple):
     """The latest orders."""
 
-    cluster: Order | None = None  # The order to all nodes.
-    here: Order | None = None  # The order to this node alone, which counts if it is later.
+    cluster: RollbackOrder | None = None  # The order to all nodes.
+    here: RollbackOrder | None = None  # The order to this node alone, which counts if it is later.
 
     @property
-    def newest(self) -> Order | None:
+    def newest(self) -> RollbackOrder | None:
         """The order that this node obeys."""
         return self.here if self.here is not None and self.here.is_after(self.cluster) else self.cluster
 
-    def heard(self, order: Order, *, wall_ms: int) -> Orders:
+    def heard(self, order: RollbackOrder, *, wall_ms: int) -> Orders:
         """Return the orders after another node's order, which counts unless its stamp is far in the future."""
         counts = order.stamp <= wall_ms + MAX_AHEAD_MS and order.is_after(self.cluster)
         return self._replace(cluster=order) if counts else self
@@ -43,7 +43,7 @@ class Orders(NamedTuple):
     def given(self, version: str | None, *, here: bool, wall_ms: int) -> Orders:
         """Return the orders after an operator's order here; releasing this node alone makes it follow the cluster."""
         latest = max((each.stamp for each in self if each is not None), default=0)
-        order = Order(min(max(wall_ms, latest + 1), MAX_STAMP), version)  # Other nodes reject higher stamps.
+        order = RollbackOrder(min(max(wall_ms, latest + 1), MAX_STAMP), version)  # Other nodes reject higher stamps.
         if here:
             return self._replace(here=None if version is None else order)
         return Orders(order)

@@ -21,20 +21,20 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-MOST_REPLICATION: Final = 9
-LEAST_OF_GROUP: Final = 2  # Nodes; seed 004 wants at least two replicas in each of its shards.
-MOST_FORMER: Final = 64  # Bounds planned moves; forced removals may exceed it by one for each slot.
-MOST_TO_MOVE: Final = MOST_FORMER - MOST_REPLICATION  # With more, nothing moves: each slot may still be forced.
+MAX_REPLICATION: Final = 9
+MIN_OF_GROUP: Final = 2  # Nodes; seed 004 wants at least two replicas in each of its shards.
+MAX_FORMER: Final = 64  # Bounds planned moves; forced removals may exceed it by one for each slot.
+MAX_TO_MOVE: Final = MAX_FORMER - MAX_REPLICATION  # With more, nothing moves: each slot may still be forced.
 # Pseudo-assignments in the ends of a re-created range. These counters are config ids, for LEFT_OUT counted backwards
 # (`table.token.left_out`). A session with an older token is told that writes may be lost, unless the map of the kept
 # copy is as new as the session's.
 LEFT_OUT: Final = (1 << 64) - 1
 HAD: Final = LEFT_OUT - 1  # The config id of the kept copy's map.
 # With more, the oldest end is dropped: a token of that time is not told any more that writes are lost.
-MOST_ENDS: Final = 64
+MAX_ENDS: Final = 64
 
 
-class State(IntEnum):
+class AssignmentState(IntEnum):
     """State of an assignment."""
 
     PROPOSED = 1
@@ -45,12 +45,12 @@ class State(IntEnum):
 
 # The states that a slot may have, in order.
 _OF_SLOT: Final = frozenset({
-    (State.PROPOSED,),
-    (State.INITIALIZING,),
-    (State.AVAILABLE,),
-    (State.PROPOSED, State.AVAILABLE),
-    (State.INITIALIZING, State.AVAILABLE),
-    (State.AVAILABLE, State.LEAVING),
+    (AssignmentState.PROPOSED,),
+    (AssignmentState.INITIALIZING,),
+    (AssignmentState.AVAILABLE,),
+    (AssignmentState.PROPOSED, AssignmentState.AVAILABLE),
+    (AssignmentState.INITIALIZING, AssignmentState.AVAILABLE),
+    (AssignmentState.AVAILABLE, AssignmentState.LEAVING),
 })  # fmt: skip
 
 
@@ -60,10 +60,10 @@ class Assignment(NamedTuple):
     id: int
     node: bytes  # The uuid of the node.
     slot: int
-    state: State
+    state: AssignmentState
 
 
-class End(NamedTuple):
+class ForcedEnd(NamedTuple):
     """End of the records of an assignment that was removed by force."""
 
     assignment: int
@@ -76,7 +76,7 @@ class Partition(NamedTuple):
     id: int
     assignments: tuple[Assignment, ...]  # Ordered by slots and ids.
     former: tuple[int, ...] = ()  # Ids, in order.
-    ends: tuple[End, ...] = ()  # Ordered by the time of the force.
+    ends: tuple[ForcedEnd, ...] = ()  # Ordered by the time of the force.
     kept: int = 0  # The assignment of the quarantined copy from which the partition was re-created; 0 if there is none.
 
     @classmethod
@@ -91,12 +91,12 @@ class Partition(NamedTuple):
     @property
     def moves(self) -> bool:
         """True if a slot moves: an assignment is not AVAILABLE."""
-        return any(one.state is not State.AVAILABLE for one in self.assignments)
+        return any(one.state is not AssignmentState.AVAILABLE for one in self.assignments)
 
     @property
     def has_too_many_former(self) -> bool:
         """True if children would have too many former assignments, so that some must settle first."""
-        return len(self.named) > MOST_FORMER
+        return len(self.named) > MAX_FORMER
 
     @property
     def named(self) -> tuple[int, ...]:
@@ -106,16 +106,20 @@ class Partition(NamedTuple):
 
 def ends_of_move(partition: Partition) -> tuple[bytes | None, bytes | None]:
     """Return the source and the target node of the running move; None for no node, or if nothing moves."""
-    moving = {one.slot for one in partition.assignments if one.state is not State.AVAILABLE}
+    moving = {one.slot for one in partition.assignments if one.state is not AssignmentState.AVAILABLE}
     ends = [one for one in partition.assignments if one.slot in moving]
-    replaced = State.LEAVING if any(one.state is State.LEAVING for one in ends) else State.AVAILABLE
+    replaced = (
+        AssignmentState.LEAVING
+        if any(one.state is AssignmentState.LEAVING for one in ends)
+        else AssignmentState.AVAILABLE
+    )
     source = next((one.node for one in ends if one.state is replaced), None)
     return source, next((one.node for one in ends if one.state is not replaced), None)
 
 
 def least_of_group(replication: int) -> int:
     """Return the least number of nodes in a group: if one is lost or leaves, another replaces it."""
-    return max(LEAST_OF_GROUP, replication)
+    return max(MIN_OF_GROUP, replication)
 
 
 def fault_of(partition: Partition, replication: int) -> str:
@@ -123,7 +127,7 @@ def fault_of(partition: Partition, replication: int) -> str:
     assignments, former, ends = partition.assignments, partition.former, [end.assignment for end in partition.ends]
     if not (former or ends) and _is_at_rest(assignments, replication):
         return ""
-    slots: dict[int, list[State]] = {}
+    slots: dict[int, list[AssignmentState]] = {}
     for one in assignments:
         slots.setdefault(one.slot, []).append(one.state)
     states = slots.values()
@@ -136,10 +140,10 @@ def fault_of(partition: Partition, replication: int) -> str:
             f"a slot is negative, or not below the replication, {replication}",
         ),
         (any((*sorted(held),) not in _OF_SLOT for held in states), "a slot has what no move leaves in it"),
-        (not any(State.AVAILABLE in held for held in states), "nobody is AVAILABLE"),
-        (sum(held != [State.AVAILABLE] for held in states) > 1, "more than one slot moves"),
+        (not any(AssignmentState.AVAILABLE in held for held in states), "nobody is AVAILABLE"),
+        (sum(held != [AssignmentState.AVAILABLE] for held in states) > 1, "more than one slot moves"),
         (list(former) != sorted({*former}), "its former assignments are not in order"),
-        (len(former) > MOST_FORMER + replication, "it has too many former assignments"),
+        (len(former) > MAX_FORMER + replication, "it has too many former assignments"),
         (not {*former}.isdisjoint(one.id for one in assignments), "a former assignment is there still"),
         (len({*ends}) < len(ends), "an assignment has two ends"),
         (not {*ends}.isdisjoint(one.id for one in assignments), "an assignment that has an end is there still"),
@@ -152,7 +156,8 @@ def _is_at_rest(assignments: tuple[Assignment, ...], replication: int) -> bool:
     count = len(assignments)
     return (
         0 < count <= replication
-        and [(one.slot, one.state) for one in assignments] == [(slot, State.AVAILABLE) for slot in range(count)]
+        and [(one.slot, one.state) for one in assignments]
+        == [(slot, AssignmentState.AVAILABLE) for slot in range(count)]
         and len({one.node for one in assignments}) == len({one.id for one in assignments}) == count
     )
 

@@ -17,15 +17,15 @@ from math import inf
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from gossipkv.placement.lately import LATELY_S, Lately
-from gossipkv.placement.measures import Limits, Measure
+from gossipkv.placement.measures import MeasureLimits, RangeMeasure
 from gossipkv.placement.moves import standing
-from gossipkv.placement.partition import State
+from gossipkv.placement.partition import AssignmentState
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from gossipkv.placement.partition import Partition
-    from gossipkv.placement.spread import Node, Slots
+    from gossipkv.placement.spread import Slots, SpreadNode
 
 CLEAR: Final = 0.1  # Least difference of two nodes' loads between which partitions move, as a part of an even load.
 LEFT: Final = 0.25  # The target stays below the source's load before by this part of their difference.
@@ -33,11 +33,11 @@ SMALL: Final = 1 / 16  # Part of the mean that is added to each partition.
 SMALL_BYTES: Final = 64 << 10  # Least bytes added: smaller partitions are spread by number, which does not fluctuate.
 BUSY: Final = 100.0  # Requests a second at each node that count as no load.
 KNOWN: Final = 0.8  # Least part of partitions with a known size before any is moved for balance.
-MOST_MOVES: Final = 4096  # Moves for balance in one plan; fewer run at once.
-MOST_LOOKED_AT: Final = 4096  # Partitions of a node that are examined before the node counts as having nothing to give.
+MAX_MOVES: Final = 4096  # Moves for balance in one plan; fewer run at once.
+MAX_LOOKED_AT: Final = 4096  # Partitions of a node that are examined before the node counts as having nothing to give.
 LARGE_S: Final = 60.0  # Time over the limit in which the hosts should have divided a partition.
 DIVIDED_S: Final = 60.0  # Time after a split in which measures of the children may be missing.
-LEAST_ROWS: Final = 1024  # Least rows of a busy partition to divide, since a single key may be busy.
+MIN_ROWS: Final = 1024  # Least rows of a busy partition to divide, since a single key may be busy.
 MIB: Final = 1 << 20
 
 
@@ -58,7 +58,7 @@ class Split(NamedTuple):
     why: str
 
 
-class Plan(NamedTuple):
+class RangePlan(NamedTuple):
     """Moves, the most urgent first, and splits."""
 
     moves: Sequence[Move]
@@ -69,19 +69,19 @@ class Plan(NamedTuple):
 class Situation:
     """The input of a plan."""
 
-    nodes: Sequence[Node]  # Nodes that may hold partitions.
+    nodes: Sequence[SpreadNode]  # Nodes that may hold partitions.
     alive: Collection[bytes]
     partitions: Sequence[Partition] = ()  # Ordered by their keys.
     replication: int = 1
-    measures: Mapping[int, Measure] = field(default_factory=dict)  # Partitions without a report are missing.
-    limits: Limits = Limits(0, 0)  # noqa: RUF009  # Limits are immutable.
+    measures: Mapping[int, RangeMeasure] = field(default_factory=dict)  # Partitions without a report are missing.
+    limits: MeasureLimits = MeasureLimits(0, 0)  # noqa: RUF009  # Limits are immutable.
     lately: Lately = field(default_factory=Lately)
     now: float = 0.0
     shunned: Collection[bytes] = ()  # These nodes get no partitions for now.
     is_on: bool = True  # False: plan only what operators have asked for.
 
 
-def plan(situation: Situation) -> Plan:
+def plan(situation: Situation) -> RangePlan:
     """Return the plan for a situation.
 
     * First, in any case: an empty slot is filled, as far apart from the others as possible, and the slot of a removed
@@ -101,7 +101,7 @@ def plan(situation: Situation) -> Plan:
         splits = [*planner.splits()]
         planner.part()
         planner.balance()
-    return Plan(planner.moves, splits)
+    return RangePlan(planner.moves, splits)
 
 
 def wanted(now: Sequence[Slots], moves: Sequence[Move]) -> list[Slots]:
@@ -164,7 +164,7 @@ class _Planner:
         known = [one for one in found if one is not None]
         self.knows_enough = len(known) >= KNOWN * len(found)
         count, slots = max(1, len(known)), max(1, self._slots)
-        mean = Measure(sum(one.size_bytes for one in known) // count, 0, sum(one.rate for one in known) / count)
+        mean = RangeMeasure(sum(one.size_bytes for one in known) // count, 0, sum(one.rate for one in known) / count)
         self._is_small = mean.size_bytes < SMALL_BYTES
         small = max(mean.size_bytes * SMALL, SMALL_BYTES)
         by_bytes = [(one or mean).size_bytes + small for one in found]
@@ -217,7 +217,7 @@ class _Planner:
     def _back(self, partition: int, slot: int) -> int | None:
         """Return the node whose slot was moving to a removed node: it keeps the slot."""
         for one in self._now.partitions[partition].assignments:
-            if one.slot == slot and one.state is State.AVAILABLE and one.node not in self._here[partition]:
+            if one.slot == slot and one.state is AssignmentState.AVAILABLE and one.node not in self._here[partition]:
                 return self._number.get(one.node)
         return None
 
@@ -293,15 +293,15 @@ class _Planner:
             if since is None or now >= since + LARGE_S:
                 yield Split(at, why)
 
-    def _too_large(self, measure: Measure) -> str:
+    def _too_large(self, measure: RangeMeasure) -> str:
         limits = self._now.limits
         if 0 < limits.size_bytes < measure.size_bytes:
             return f"{measure.size_bytes / MIB:,.1f} MiB, over split_bytes"
         return f"{measure.rows:,} rows, over split_rows" if 0 < limits.rows < measure.rows else ""
 
-    def _too_busy(self, at: int, measure: Measure) -> str:
+    def _too_busy(self, at: int, measure: RangeMeasure) -> str:
         """Return the reason to divide a partition with more requests than a node's even share; empty if none."""
-        if measure.rows < LEAST_ROWS or measure.rate < BUSY * self._slots or not self._living:
+        if measure.rows < MIN_ROWS or measure.rate < BUSY * self._slots or not self._living:
             return ""
         even = sum(self._nodes[one].weight for one in self._living) / len(self._living)
         here = self._here[at]
@@ -315,7 +315,7 @@ class _Planner:
         groups = {self._groups[self._nodes[at].id] for at in self._able}
         for at, slots in enumerate(self._here):
             held = [self._groups.get(one) for one in slots if one is not None]
-            if len(set(held)) == len(held) or at in self._busy or len(self.moves) >= MOST_MOVES:
+            if len(set(held)) == len(held) or at in self._busy or len(self.moves) >= MAX_MOVES:
                 continue
             alike = Counter(held)
             free = min((alike[group] for group in groups), default=self._slots)
@@ -333,7 +333,7 @@ class _Planner:
         order = sorted((self._load(at), at) for at in self._living)
         giving = _Giving(self._costs, self._giveable())
         able, spent = {*self._able}, set[int]()
-        while len(self.moves) < MOST_MOVES:
+        while len(self.moves) < MAX_MOVES:
             source = next((at for _, at in reversed(order) if at not in spent), None)
             if source is None:
                 return
@@ -359,7 +359,7 @@ class _Planner:
 
     def _find(self, source: int, targets: Sequence[int], giving: _Giving) -> tuple[int, int, int] | None:
         """Return the partition that a node gives first, its slot, and its target."""
-        had, left = self._load(source), MOST_LOOKED_AT
+        had, left = self._load(source), MAX_LOOKED_AT
         kind = 0 if self._loads[0][source] >= self._loads[1][source] else 1
         for target in targets:
             gap = had - self._load(target)

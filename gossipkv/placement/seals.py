@@ -16,7 +16,7 @@ from gossipkv.placement.partition_set import PartitionSet
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from gossipkv.placement.identity import Identity
+    from gossipkv.placement.identity import VersionIdentity
 
 Seals = Mapping[str, Mapping[int, int]]
 
@@ -27,7 +27,7 @@ MAX_KINDS: Final = 16  # Formats and compressions in one version.
 class Sealed(NamedTuple):
     """An identity, and the checksums of the files that a node serves it from."""
 
-    identity: Identity
+    identity: VersionIdentity
     seals: Seals
 
 

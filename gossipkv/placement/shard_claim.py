@@ -30,7 +30,7 @@ NODES: Final = "nodes"
 
 # The newest revision of messages between nodes that this program reads; nodes that publish none read 1.
 SPEAKS: Final = 1
-MOST_SPOKEN: Final = 1 << 31
+MAX_SPOKEN: Final = 1 << 31
 
 
 class Firmness(enum.StrEnum):
@@ -55,7 +55,7 @@ class Claimant(NamedTuple):
     owner: str  # The name of the owner: a copied and renamed data directory has the same uuid.
 
 
-class Place(NamedTuple):
+class ClaimPlace(NamedTuple):
     """Content of a claim."""
 
     shard_id: str | None = None
@@ -242,7 +242,7 @@ class ShardClaim:
         return found
 
 
-def place_of(name: str, value: bytes) -> Place | None:
+def place_of(name: str, value: bytes) -> ClaimPlace | None:
     """Return the content of an entry below `nodes`; None if this program cannot read the claim."""
     claimant = _read(value, "")
     if claimant is None:
@@ -250,14 +250,14 @@ def place_of(name: str, value: bytes) -> Place | None:
     is_firm = claimant.rank < _RANK[Firmness.PROVISIONAL]
     match _unpack(value):
         case {"leaving": True}:
-            return Place(name.rpartition("@")[0], is_firm, is_leaving=True)
-    return Place(name.rpartition("@")[0], is_firm)
+            return ClaimPlace(name.rpartition("@")[0], is_firm, is_leaving=True)
+    return ClaimPlace(name.rpartition("@")[0], is_firm)
 
 
 def spoken_by(value: bytes) -> int:
     """Return the newest revision of messages that the owner of an entry below `nodes` reads."""
     match _unpack(value):
-        case {"speaks": int(speaks)} if 1 <= speaks <= MOST_SPOKEN:
+        case {"speaks": int(speaks)} if 1 <= speaks <= MAX_SPOKEN:
             return speaks
     return 1
 

@@ -33,7 +33,7 @@ _MIXED: Final = 1 << 32
 _NEVER: Final = 1 << 60  # More than all other costs together.
 
 
-class Node(NamedTuple):
+class SpreadNode(NamedTuple):
     """A node's own description for its share."""
 
     id: bytes
@@ -42,7 +42,7 @@ class Node(NamedTuple):
 
 
 def spread(
-    nodes: Sequence[Node], replication: int, now: Sequence[Slots], groups: Sequence[Collection[bytes]] = ()
+    nodes: Sequence[SpreadNode], replication: int, now: Sequence[Slots], groups: Sequence[Collection[bytes]] = ()
 ) -> list[Slots]:
     """Return the wanted map: the slots of each partition, without trailing empty ones.
 
@@ -64,7 +64,7 @@ def spread(
 
 
 def fault_of_map(
-    nodes: Sequence[Node], replication: int, wanted: Sequence[Slots], groups: Sequence[Collection[bytes]] = ()
+    nodes: Sequence[SpreadNode], replication: int, wanted: Sequence[Slots], groups: Sequence[Collection[bytes]] = ()
 ) -> str:
     """Return the invariant that a wanted map breaks; empty if there is none."""
     for shape, partitions in _shapes(nodes, replication, len(wanted), groups):
@@ -88,7 +88,7 @@ def fault_of_map(
     return ""
 
 
-def lacks(nodes: Sequence[Node], replication: int, groups: Sequence[Collection[bytes]] = ()) -> str:
+def lacks(nodes: Sequence[SpreadNode], replication: int, groups: Sequence[Collection[bytes]] = ()) -> str:
     """Say if there are fewer isolation groups than replicas; empty if there are enough."""
     for shape, _ in _shapes(nodes, replication, 0, groups):
         if len(shape.of_group) < replication:
@@ -100,7 +100,7 @@ def lacks(nodes: Sequence[Node], replication: int, groups: Sequence[Collection[b
 
 
 def regroup(
-    nodes: Sequence[Node], count: int, replication: int, now: Sequence[Sequence[bytes]] = ()
+    nodes: Sequence[SpreadNode], count: int, replication: int, now: Sequence[Sequence[bytes]] = ()
 ) -> tuple[tuple[bytes, ...], ...]:
     """Put nodes into `count` groups for a reshard, each with as many isolation groups as possible; 0 for none.
 
@@ -137,7 +137,7 @@ def regroup(
     return tuple(tuple(sorted(group)) for group in kept)
 
 
-def _isolation(node: Node) -> str | bytes:
+def _isolation(node: SpreadNode) -> str | bytes:
     return node.isolation_group or node.id
 
 
@@ -163,7 +163,7 @@ class _Shape(NamedTuple):
 
 
 def _shapes(
-    nodes: Sequence[Node], replication: int, partitions: int, groups: Sequence[Collection[bytes]]
+    nodes: Sequence[SpreadNode], replication: int, partitions: int, groups: Sequence[Collection[bytes]]
 ) -> Iterator[tuple[_Shape, range]]:
     """Yield each group's shape and partitions; without groups, all nodes are one group."""
     assert len({node.id for node in nodes}) == len(nodes), "a node is told twice"
@@ -173,7 +173,7 @@ def _shapes(
         yield _shape(chosen, replication), range(number, partitions, len(groups) or 1)
 
 
-def _shape(nodes: list[Node], replication: int) -> _Shape:
+def _shape(nodes: list[SpreadNode], replication: int) -> _Shape:
     slots = min(replication, len(nodes))
     numbers: dict[str | bytes, int] = {}
     isolation = [numbers.setdefault(_isolation(node), len(numbers)) for node in nodes]

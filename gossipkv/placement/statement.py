@@ -38,8 +38,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgpack
 
-from gossipkv.placement.identity import WIRE_ID_BYTES, Identity
-from gossipkv.placement.orders import MAX_STAMP, Order
+from gossipkv.placement.identity import WIRE_ID_BYTES, VersionIdentity
+from gossipkv.placement.orders import MAX_STAMP, RollbackOrder
 from gossipkv.placement.partition_set import PartitionSet
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ _MAX_FUNCTIONS: Final = 32
 class Statement:
     """One node's statement about one version."""
 
-    identity: Identity
+    identity: VersionIdentity
     source_ms: int  # The newest time among the source's files, since 1970; 0 if unknown.
     progress: int  # Percent of the node's build.
     ready: PartitionSet
@@ -104,7 +104,7 @@ class DatabaseStatement:
     refuted: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     # The node has reported all its copies since its start, so reports of an earlier run are obsolete.
     told: bool = False
-    order: Order | None = None  # The latest order that the node knows.
+    order: RollbackOrder | None = None  # The latest order that the node knows.
 
     @property
     def names_any(self) -> bool:
@@ -173,7 +173,7 @@ class _Malformed(Exception):
     """The data is no statement, or none that this program reads."""
 
 
-class _Piece(NamedTuple):
+class _StatementPiece(NamedTuple):
     first: int
     said: Statement
 
@@ -201,11 +201,11 @@ def _encode_piece(statement: Statement, first: int) -> bytes:
     return _pack(said | differing)
 
 
-def _piece(said: Mapping[str, Packed]) -> _Piece:
+def _piece(said: Mapping[str, Packed]) -> _StatementPiece:
     partitions, first = _whole(said, "partitions", MAX_PARTITIONS), _whole(said, "first", MAX_PARTITIONS)
     if not first < partitions or first % PIECE_PARTITIONS:
         raise _Malformed
-    identity = Identity(
+    identity = VersionIdentity(
         _text(said, "database", _NAME),
         _text(said, "version", _NAME),
         _bytes(said, "digest", DIGEST_BYTES).hex(),
@@ -222,7 +222,7 @@ def _piece(said: Mapping[str, Packed]) -> _Piece:
         _bytes(said, "uuid", UUID_BYTES),
         _partitions(said.get("differing", []), first, partitions) or None,
     )
-    return _Piece(first, statement)
+    return _StatementPiece(first, statement)
 
 
 def _database(said: Mapping[str, Packed]) -> DatabaseStatement:
@@ -355,12 +355,12 @@ def _named(told: Packed) -> Named | None:
     raise _Malformed
 
 
-def _order(told: Packed) -> Order | None:
+def _order(told: Packed) -> RollbackOrder | None:
     match told:
         case None:
             return None
         case [int(stamp), str() | None as version] if not isinstance(stamp, bool) and 0 <= stamp <= MAX_STAMP:
-            return Order(stamp, None if version is None else _of_form(version, _NAME))
+            return RollbackOrder(stamp, None if version is None else _of_form(version, _NAME))
     raise _Malformed
 
 

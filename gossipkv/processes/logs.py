@@ -15,8 +15,8 @@ import time
 import traceback
 from typing import TYPE_CHECKING, Final, final
 
-from gossipkv.log import ROOT, Limits, Log, fields_of
-from gossipkv.processes.streams import Stream
+from gossipkv.log import ROOT, LineLimits, Log, fields_of
+from gossipkv.processes.streams import OutputStream
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,10 +36,10 @@ class _Lines(logging.Handler):
     def __init__(self, descriptor: int, form: Callable[[logging.LogRecord], str]) -> None:
         super().__init__()
         self._form = form
-        self._limits = Limits()
+        self._limits = LineLimits()
         self._guard = threading.Lock()  # Guards the limits, since threads log, too.
         self._log = Log(f"{ROOT}.log")
-        self.stream = Stream(descriptor, self._tell_left_out)
+        self.stream = OutputStream(descriptor, self._tell_left_out)
         self.addFilter(self._lets)
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -73,11 +73,11 @@ def configure(level: str, form: str) -> None:
     Lines of `level` and above are written, in `form` (`text` or `json`).
     """
     colours = sys.stderr.isatty() and "NO_COLOR" not in os.environ
-    sys.stdout = Stream(1)
+    sys.stdout = OutputStream(1)
     sys.stderr = write_to(2, as_json if form == "json" else coloured if colours else as_text, level)
 
 
-def write_to(descriptor: int, form: Callable[[logging.LogRecord], str], level: str = "debug") -> Stream:
+def write_to(descriptor: int, form: Callable[[logging.LogRecord], str], level: str = "debug") -> OutputStream:
     """Send the lines of all loggers of this process, of `level` and above, to a descriptor only."""
     root = logging.getLogger(ROOT)
     handler = _Lines(descriptor, form)

@@ -6,7 +6,7 @@ from typing import final
 
 
 @final
-class Pace:
+class RunPace:
     """Returns delays that keep reads within a rate; a burst is one chunk."""
 
     def __init__(self, bytes_per_second: int) -> None:

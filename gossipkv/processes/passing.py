@@ -1,6 +1,6 @@
 """Passing of descriptors to another process, each with some bytes, over a socket pair.
 
-    data         the bytes, MOST_BYTES at most; may be none
+    data         the bytes, MAX_BYTES at most; may be none
     SCM_RIGHTS   one descriptor
 
 A message is whole or absent (SOCK_SEQPACKET). Sent messages wait in the socket, where the holder of either end finds
@@ -13,10 +13,10 @@ import socket
 import struct
 from typing import Final, NamedTuple
 
-MOST_BYTES: Final = 128 << 10
+MAX_BYTES: Final = 128 << 10
 
 # A message must fit whole, with the kernel's overhead; the kernel doubles this size, within net.core.wmem_max.
-_BUFFER_BYTES: Final = 2 * MOST_BYTES
+_BUFFER_BYTES: Final = 2 * MAX_BYTES
 
 _DESCRIPTOR: Final = struct.Struct("i")
 
@@ -48,7 +48,7 @@ def send(sender: socket.socket, descriptor: int, data: bytes) -> None:
         BlockingIOError: too many messages wait to be received.
         OSError: the system refuses: too many descriptors are in transit, or memory is short.
     """
-    assert len(data) <= MOST_BYTES, len(data)
+    assert len(data) <= MAX_BYTES, len(data)
     socket.send_fds(sender, [data], [descriptor])
 
 
@@ -59,7 +59,7 @@ def receive(receiver: socket.socket) -> Passed | None:
         BlockingIOError: nothing waits.
     """
     data, ancillary, flags, _ = receiver.recvmsg(
-        MOST_BYTES, socket.CMSG_SPACE(_DESCRIPTOR.size), socket.MSG_CMSG_CLOEXEC
+        MAX_BYTES, socket.CMSG_SPACE(_DESCRIPTOR.size), socket.MSG_CMSG_CLOEXEC
     )
     assert not flags & socket.MSG_TRUNC, "a message is as long as it may be"
     if ancillary:

@@ -28,7 +28,7 @@ def how_it_ended(status: int | None) -> str:
 
 
 @final
-class Lines:
+class ProgramLines:
     """Received bytes, cut into whole lines."""
 
     __slots__ = ("_waiting",)

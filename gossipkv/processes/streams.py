@@ -50,7 +50,7 @@ def flush_or_drop(stream: TextIO) -> None:
         os.close(nowhere)
 
 
-class Batch(NamedTuple):
+class LineBatch(NamedTuple):
     """Text taken from a queue, and the number of lines lost before."""
 
     data: bytes
@@ -58,7 +58,7 @@ class Batch(NamedTuple):
 
 
 @final
-class Backlog:
+class LineQueue:
     """A queue of text, at most MAX_QUEUED_BYTES."""
 
     def __init__(self) -> None:
@@ -82,9 +82,9 @@ class Backlog:
         """Count lines that were not written."""
         self._lost += lines
 
-    def take(self) -> Batch:
+    def take(self) -> LineBatch:
         """Return all queued text and the number of lost lines; both are reset."""
-        batch = Batch(b"".join(self._parts), self._lost)
+        batch = LineBatch(b"".join(self._parts), self._lost)
         self._parts, self._size_bytes, self._lost = [], 0, 0
         return batch
 
@@ -94,7 +94,7 @@ def _say_nothing(_lost: int, _now: float) -> None:
 
 
 @final
-class Stream(io.TextIOBase):
+class OutputStream(io.TextIOBase):
     """Text for a descriptor, written by a thread of its own.
 
     That thread calls `on_look` at least once in LOOK_PERIOD_S, at each write and before the end. The arguments are the
@@ -108,7 +108,7 @@ class Stream(io.TextIOBase):
     def __init__(self, descriptor: int, on_look: Callable[[int, float], object] = _say_nothing) -> None:
         self._descriptor = descriptor
         self._on_look = on_look
-        self._backlog = Backlog()
+        self._backlog = LineQueue()
         self._is_over = False
         self._changed = threading.Condition()
         self._thread = threading.Thread(target=self._run, name=f"stream-{descriptor}", daemon=True)

@@ -32,7 +32,7 @@ _PART: Final = 0.5
 
 
 @final
-class Supervisor:
+class ProcessSupervisor:
     """The process that watches this one; without an address there is none."""
 
     def __init__(self, address: str | None = None, watchdog_us: int | None = None) -> None:
@@ -50,7 +50,7 @@ class Supervisor:
         self.period_s: Final = STATUS_PERIOD_S if watchdog_us is None else watchdog_us * _PART / 1e6
 
     @classmethod
-    def take(cls, environ: MutableMapping[str, str] = os.environ) -> Supervisor:
+    def take(cls, environ: MutableMapping[str, str] = os.environ) -> ProcessSupervisor:
         """Return this process's supervisor, and remove it from `environ`, since it does not watch children.
 
         Invalid values are logged, and the process goes on without a supervisor, since it can serve anyway.
@@ -108,4 +108,4 @@ class Supervisor:
             self._owed = self._failure = ""
 
 
-NOBODY: Final = Supervisor()
+NOBODY: Final = ProcessSupervisor()

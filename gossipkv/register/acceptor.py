@@ -19,11 +19,11 @@ from gossipkv.errors import ProtocolError
 from gossipkv.register.ballot import ZERO, Ballot, are_conflicting
 from gossipkv.register.configuration import Value
 from gossipkv.register.messages import (
-    Kind,
-    Record,
+    AcceptorRecord,
+    AcceptorVerdict,
+    RegisterRequest,
     Reply,
-    Request,
-    Verdict,
+    RequestKind,
     decode_record,
     decode_request,
     encode_record,
@@ -46,89 +46,98 @@ class Keep(NamedTuple):
     record: bytes
 
 
-class Answer(NamedTuple):
+class AcceptorAnswer(NamedTuple):
     """Answer the request with this token."""
 
     token: int
     reply: bytes
 
 
-def judge(record: Record | None, request: Request, holds: Callable[[bytes], bool]) -> tuple[Verdict, Record | None]:
+def judge(
+    record: AcceptorRecord | None, request: RegisterRequest, holds: Callable[[bytes], bool]
+) -> tuple[AcceptorVerdict, AcceptorRecord | None]:
     """Return the verdict of an acceptor with this record on a request, and its record afterwards."""
     ballot = request.ballot
     if record is None:
         return _judge_without(request, holds)
     if ballot is None:
-        return Verdict.OK, record
+        return AcceptorVerdict.OK, record
     if are_conflicting(ballot, record.promise):
-        return Verdict.CONFLICTING, record._replace(conflict=ballot.generation)
+        return AcceptorVerdict.CONFLICTING, record._replace(conflict=ballot.generation)
     if record.conflict and ballot.generation <= record.conflict:
-        return Verdict.CONFLICTING, record
+        return AcceptorVerdict.CONFLICTING, record
     return _JUDGES[request.kind](record, ballot, request, holds)
 
 
-def _judge_without(request: Request, holds: Callable[[bytes], bool]) -> tuple[Verdict, Record | None]:
+def _judge_without(
+    request: RegisterRequest, holds: Callable[[bytes], bool]
+) -> tuple[AcceptorVerdict, AcceptorRecord | None]:
     match request:
-        case Request(Kind.PREPARE, ballot=Ballot() as ballot, holding=bytes(payload)):
-            record, is_right = Record(ballot), ballot.is_plausible_after(ZERO)
-        case Request(Kind.CREATE, ballot=Ballot() as ballot, value=Value(acceptors, payload) as value):
+        case RegisterRequest(RequestKind.PREPARE, ballot=Ballot() as ballot, holding=bytes(payload)):
+            record, is_right = AcceptorRecord(ballot), ballot.is_plausible_after(ZERO)
+        case RegisterRequest(RequestKind.CREATE, ballot=Ballot() as ballot, value=Value(acceptors, payload) as value):
             is_named = request.to in acceptors.old and not acceptors.joint
-            record, is_right = Record(ballot, ballot, value), is_named and not (ballot.counter or ballot.proposer)
+            record, is_right = (
+                AcceptorRecord(ballot, ballot, value),
+                is_named and not (ballot.counter or ballot.proposer),
+            )
         case _:
-            return Verdict.NO_RECORD, None
+            return AcceptorVerdict.NO_RECORD, None
     if not is_right:
-        return Verdict.IMPLAUSIBLE, None
-    return (Verdict.OK, record) if holds(payload) else (Verdict.MISSING, None)
+        return AcceptorVerdict.IMPLAUSIBLE, None
+    return (AcceptorVerdict.OK, record) if holds(payload) else (AcceptorVerdict.MISSING, None)
 
 
 def _judge_read(
-    record: Record, ballot: Ballot, request: Request, holds: Callable[[bytes], bool]
-) -> tuple[Verdict, Record]:
+    record: AcceptorRecord, ballot: Ballot, request: RegisterRequest, holds: Callable[[bytes], bool]
+) -> tuple[AcceptorVerdict, AcceptorRecord]:
     del ballot, request, holds
-    return Verdict.OK, record
+    return AcceptorVerdict.OK, record
 
 
 def _judge_prepare(
-    record: Record, ballot: Ballot, request: Request, holds: Callable[[bytes], bool]
-) -> tuple[Verdict, Record]:
+    record: AcceptorRecord, ballot: Ballot, request: RegisterRequest, holds: Callable[[bytes], bool]
+) -> tuple[AcceptorVerdict, AcceptorRecord]:
     if ballot < record.promise or (record.accepted is not None and ballot <= record.accepted):
-        return Verdict.BEHIND, record
+        return AcceptorVerdict.BEHIND, record
     if not ballot.is_plausible_after(record.promise):
-        return Verdict.IMPLAUSIBLE, record
+        return AcceptorVerdict.IMPLAUSIBLE, record
     if request.holding is not None and not holds(request.holding):
-        return Verdict.MISSING, record
-    return Verdict.OK, record._replace(promise=ballot)
+        return AcceptorVerdict.MISSING, record
+    return AcceptorVerdict.OK, record._replace(promise=ballot)
 
 
 def _judge_accept(
-    record: Record, ballot: Ballot, request: Request, holds: Callable[[bytes], bool]
-) -> tuple[Verdict, Record]:
+    record: AcceptorRecord, ballot: Ballot, request: RegisterRequest, holds: Callable[[bytes], bool]
+) -> tuple[AcceptorVerdict, AcceptorRecord]:
     value = request.value
     assert value is not None, request
     if ballot == record.accepted:  # The request was repeated.
-        return (Verdict.OK if value == record.value else Verdict.IMPLAUSIBLE), record
+        return (AcceptorVerdict.OK if value == record.value else AcceptorVerdict.IMPLAUSIBLE), record
     if ballot < record.promise or (record.accepted is not None and ballot <= record.accepted):
-        return Verdict.BEHIND, record
+        return AcceptorVerdict.BEHIND, record
     if not ballot.is_plausible_after(record.promise) or ballot <= ZERO:
-        return Verdict.IMPLAUSIBLE, record
+        return AcceptorVerdict.IMPLAUSIBLE, record
     if not holds(value.payload):
-        return Verdict.MISSING, record
-    return Verdict.OK, Record(ballot.next() if request.stays else ballot, ballot, value, record.conflict)
+        return AcceptorVerdict.MISSING, record
+    return AcceptorVerdict.OK, AcceptorRecord(
+        ballot.next() if request.stays else ballot, ballot, value, record.conflict
+    )
 
 
 def _judge_create(
-    record: Record, ballot: Ballot, request: Request, holds: Callable[[bytes], bool]
-) -> tuple[Verdict, Record]:
+    record: AcceptorRecord, ballot: Ballot, request: RegisterRequest, holds: Callable[[bytes], bool]
+) -> tuple[AcceptorVerdict, AcceptorRecord]:
     del holds
     is_mine = record.accepted == ballot and record.value == request.value
-    return (Verdict.OK if is_mine else Verdict.BEHIND), record
+    return (AcceptorVerdict.OK if is_mine else AcceptorVerdict.BEHIND), record
 
 
 _JUDGES = {
-    Kind.READ: _judge_read,
-    Kind.PREPARE: _judge_prepare,
-    Kind.ACCEPT: _judge_accept,
-    Kind.CREATE: _judge_create,
+    RequestKind.READ: _judge_read,
+    RequestKind.PREPARE: _judge_prepare,
+    RequestKind.ACCEPT: _judge_accept,
+    RequestKind.CREATE: _judge_create,
 }
 
 
@@ -144,12 +153,12 @@ class Acceptor:
         self.me = me
         self._records = records
         self._holds = holds
-        self._appended: dict[bytes, tuple[int, Record]] = {}  # Unsynced records, by register.
+        self._appended: dict[bytes, tuple[int, AcceptorRecord]] = {}  # Unsynced records, by register.
         self._serial = 0  # The latest serial.
         self._synced = 0
         # Answers that wait for a sync, in the order of serials of each register.
-        self._waiting: list[tuple[int, Answer]] = []
-        self._effects: list[Keep | Answer] = []
+        self._waiting: list[tuple[int, AcceptorAnswer]] = []
+        self._effects: list[Keep | AcceptorAnswer] = []
 
     def receive(self, token: int, data: bytes) -> None:
         """Process a request.
@@ -174,12 +183,16 @@ class Acceptor:
             self._appended[register] = self._serial, after
             self._effects.append(Keep(self._serial, register, encode_record(after)))
         told = after
-        if verdict is Verdict.OK and request.kind in (Kind.ACCEPT, Kind.CREATE) and after is not None:
+        if (
+            verdict is AcceptorVerdict.OK
+            and request.kind in (RequestKind.ACCEPT, RequestKind.CREATE)
+            and after is not None
+        ):
             told = after._replace(value=None)  # The requester has the value.
         reply = Reply(verdict, register, self.me, request.number, request.ballot, told)
-        self._answer(register, Answer(token, encode_reply(reply)))
+        self._answer(register, AcceptorAnswer(token, encode_reply(reply)))
 
-    def record(self, register: bytes) -> Record | None:
+    def record(self, register: bytes) -> AcceptorRecord | None:
         """Return the record of a register, as appended."""
         appended = self._appended.get(register)
         if appended is not None:
@@ -197,12 +210,12 @@ class Acceptor:
         self._waiting = [(last, answer) for last, answer in waiting if last > serial]
         self._effects.extend(answer for last, answer in waiting if last <= serial)
 
-    def take(self) -> list[Keep | Answer]:
+    def take(self) -> list[Keep | AcceptorAnswer]:
         """Return the effects since the last call."""
         effects, self._effects = self._effects, []
         return effects
 
-    def _answer(self, register: bytes, answer: Answer) -> None:
+    def _answer(self, register: bytes, answer: AcceptorAnswer) -> None:
         """Answer once the record in the answer is synced."""
         appended = self._appended.get(register)
         if appended is None:
@@ -211,7 +224,7 @@ class Acceptor:
             self._waiting.append((appended[0], answer))
 
 
-def _goes_on(before: Record, after: Record) -> bool:
+def _goes_on(before: AcceptorRecord, after: AcceptorRecord) -> bool:
     """Return True if a record may follow another: nothing is taken back."""
     accepted = before.accepted or ZERO
     return (

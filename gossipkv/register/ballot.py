@@ -12,17 +12,17 @@ from typing import Final, NamedTuple, Protocol
 
 from gossipkv.errors import ProtocolError
 
-MOST_GENERATION: Final = (1 << 16) - 1  # A config id has room for this.
-MOST_COUNTER: Final = (1 << 62) - 1
+MAX_GENERATION: Final = (1 << 16) - 1  # A config id has room for this.
+MAX_COUNTER: Final = (1 << 62) - 1
 
 # Bounds the distance of a counter or a generation from an acceptor's promise. At 2,000 rounds a second a counter takes
 # 17 years for it, and a single forged number does not use up the numbers.
-MOST_LEAP: Final = 1 << 40
-MOST_GENERATION_LEAP: Final = 64
+MAX_LEAP: Final = 1 << 40
+MAX_GENERATION_LEAP: Final = 64
 
 
-class Random(Protocol):
-    """A `random.Random`, seeded in tests."""
+class BallotRandom(Protocol):
+    """A `random.BallotRandom`, seeded in tests."""
 
     def random(self) -> float:
         """Return a number from 0 (included) to 1 (excluded)."""
@@ -48,8 +48,8 @@ class Ballot(NamedTuple):
     def is_plausible_after(self, promise: Ballot) -> bool:
         """True if the ballot is so near above `promise` that it is hardly forged."""
         before = promise.counter if promise.generation == self.generation else 0
-        most = min(before + MOST_LEAP, MOST_COUNTER - 1)  # A next counter must exist.
-        return self.counter <= most and self.generation <= promise.generation + MOST_GENERATION_LEAP
+        most = min(before + MAX_LEAP, MAX_COUNTER - 1)  # A next counter must exist.
+        return self.counter <= most and self.generation <= promise.generation + MAX_GENERATION_LEAP
 
 
 ZERO: Final = Ballot(0, 0, 0, 0)  # The ballot of a value that was written at creation.
@@ -61,7 +61,7 @@ def are_conflicting(one: Ballot, other: Ballot) -> bool:
     return one.generation == other.generation and one.force != other.force
 
 
-def draw_id(random: Random) -> int:
+def draw_id(random: BallotRandom) -> int:
     """Draw an id of 64 bits that is not 0."""
     return random.getrandbits(64) or 1
 
@@ -74,9 +74,9 @@ def ballot_of(value: object) -> Ballot:
     """
     match value:
         case [int(generation), int(force), int(counter), int(proposer)] if (
-            0 <= generation <= MOST_GENERATION
+            0 <= generation <= MAX_GENERATION
             and 0 <= force < 1 << 64
-            and 0 <= counter <= MOST_COUNTER
+            and 0 <= counter <= MAX_COUNTER
             and 0 <= proposer < 1 << 64
             and bool(generation) == bool(force)
         ):

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-class Change(NamedTuple):
+class RegisterChange(NamedTuple):
     """A requested change."""
 
     name: str
@@ -31,7 +31,7 @@ class Applied(NamedTuple):
     result: bytes = b""
 
 
-class Refused(NamedTuple):
+class ChangeRefused(NamedTuple):
     """A function's refusal: a code of `errors`, and a message."""
 
     code: str
@@ -41,15 +41,15 @@ class Refused(NamedTuple):
 class Function(Protocol):
     """A change function."""
 
-    def __call__(self, payload: bytes, argument: bytes, generation: int) -> Applied | Refused:
+    def __call__(self, payload: bytes, argument: bytes, generation: int) -> Applied | ChangeRefused:
         """Apply the change."""
         ...
 
 
-READ: Final = Change("read", 1)
+READ: Final = RegisterChange("read", 1)
 
 
-def read(payload: bytes, argument: bytes, generation: int) -> Applied | Refused:
+def read(payload: bytes, argument: bytes, generation: int) -> Applied | ChangeRefused:
     """Leave the payload as it is."""
     del argument, generation
     return Applied(payload)
@@ -59,7 +59,7 @@ Functions = dict[tuple[str, int], Function]
 READING: Final[Functions] = {READ[:2]: read}
 
 
-def function_of(functions: Mapping[tuple[str, int], Function], change: Change) -> Function:
+def function_of(functions: Mapping[tuple[str, int], Function], change: RegisterChange) -> Function:
     """Return the function that a change names.
 
     Raises:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
 UUID_BYTES: Final = 16
-MOST_ACCEPTORS: Final = 9  # Bounds one set. A round asks all acceptors; more than five bring little.
+MAX_ACCEPTORS: Final = 9  # Bounds one set. A round asks all acceptors; more than five bring little.
 
 
 class AcceptorId(NamedTuple):
@@ -44,8 +44,8 @@ class Acceptors(NamedTuple):
     def of(cls, members: Iterable[AcceptorId]) -> Acceptors:
         """Return one set. Raises BadRequest: the set is empty or too large."""
         sorted_members = tuple(sorted(set(members)))
-        if not 1 <= len(sorted_members) <= MOST_ACCEPTORS:
-            raise BadRequest(f"a register has 1 to {MOST_ACCEPTORS} acceptors, not {len(sorted_members)}")
+        if not 1 <= len(sorted_members) <= MAX_ACCEPTORS:
+            raise BadRequest(f"a register has 1 to {MAX_ACCEPTORS} acceptors, not {len(sorted_members)}")
         return cls(sorted_members, sorted_members)
 
     @property
@@ -93,8 +93,8 @@ class Value(NamedTuple):
     forces: tuple[Forced, ...] = ()  # The latest forces, oldest first.
 
 
-MOST_PAYLOAD_BYTES: Final = 64 << 10
-MOST_FORCES: Final = 8
+MAX_PAYLOAD_BYTES: Final = 64 << 10
+MAX_FORCES: Final = 8
 
 
 def _is_majority(of: AbstractSet[AcceptorId], members: tuple[AcceptorId, ...]) -> bool:
@@ -109,7 +109,7 @@ def value_of(value: object) -> Value:
     """
     match value:
         case [[list(old), list(new), int(joint)], bytes(payload), list(forces)] if (
-            0 <= joint < 1 << 64 and len(payload) <= MOST_PAYLOAD_BYTES and len(forces) <= MOST_FORCES
+            0 <= joint < 1 << 64 and len(payload) <= MAX_PAYLOAD_BYTES and len(forces) <= MAX_FORCES
         ):
             before = members_of(old)
             after = before if new == old else members_of(new)
@@ -126,11 +126,11 @@ def members_of(value: object) -> tuple[AcceptorId, ...]:
     Raises:
         ProtocolError: the value is no such set: empty, too large, not in order, or with duplicates.
     """
-    if isinstance(value, (list, tuple)) and 1 <= len(value) <= MOST_ACCEPTORS:
+    if isinstance(value, (list, tuple)) and 1 <= len(value) <= MAX_ACCEPTORS:
         members = tuple(map(acceptor_of, value))
         if all(one < other for one, other in pairwise(members)):
             return members
-    raise ProtocolError(f"a set of acceptors is a sorted list of 1 to {MOST_ACCEPTORS}", {"got": repr(value)[:80]})
+    raise ProtocolError(f"a set of acceptors is a sorted list of 1 to {MAX_ACCEPTORS}", {"got": repr(value)[:80]})
 
 
 def acceptor_of(value: object) -> AcceptorId:
@@ -148,5 +148,5 @@ def acceptor_of(value: object) -> AcceptorId:
 def _forced_of(value: object) -> Forced:
     match value:
         case [int(generation), int(force), list(left_out)] if generation > 0 < force:
-            return Forced(generation, force, tuple(map(acceptor_of, left_out[: 2 * MOST_ACCEPTORS])))
+            return Forced(generation, force, tuple(map(acceptor_of, left_out[: 2 * MAX_ACCEPTORS])))
     raise ProtocolError("a force is [generation, force id, who was left out]", {"got": repr(value)[:80]})

@@ -13,15 +13,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, final
 
-from gossipkv.register.ballot import MOST_GENERATION, MOST_GENERATION_LEAP, Ballot, draw_id
-from gossipkv.register.configuration import MOST_FORCES, AcceptorId, Acceptors, Forced, Value
-from gossipkv.register.messages import Kind, Record, Reply, Request, Verdict, encode_request
-from gossipkv.register.proposer import NEVER_MS, End, Outcome, Send
+from gossipkv.register.ballot import MAX_GENERATION, MAX_GENERATION_LEAP, Ballot, draw_id
+from gossipkv.register.configuration import MAX_FORCES, AcceptorId, Acceptors, Forced, Value
+from gossipkv.register.messages import (
+    AcceptorRecord,
+    AcceptorVerdict,
+    RegisterRequest,
+    Reply,
+    RequestKind,
+    encode_request,
+)
+from gossipkv.register.proposer import NEVER_MS, ChangeEnd, ProposalOutcome, SendToAcceptor
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from gossipkv.register.ballot import Random
+    from gossipkv.register.ballot import BallotRandom
     from gossipkv.register.proposer import Effect
 
 READ_MS: Final = 2000  # An acceptor without an answer by then counts as lost.
@@ -38,7 +45,7 @@ class Force:
         ticket: int,
         survivors: Iterable[AcceptorId],
         known: Acceptors | None,
-        random: Random,
+        random: BallotRandom,
         *,
         now_ms: int,
     ) -> None:
@@ -48,11 +55,11 @@ class Force:
         self._survivors = Acceptors.of(survivors).new
         self.known = known
         self._random = random
-        self._kind = Kind.READ
+        self._kind = RequestKind.READ
         self._number = random.getrandbits(40)
         self._ballot: Ballot | None = None
         self._asked: set[AcceptorId] = set()
-        self._answered: dict[AcceptorId, Record] = {}
+        self._answered: dict[AcceptorId, AcceptorRecord] = {}
         self._failed: dict[AcceptorId, str] = {}
         self._top: tuple[Ballot, Value] | None = None  # The highest value that any acceptor has shown.
         self._read_ballot: Ballot | None = None  # The ballot of the survivors' highest value before they promised.
@@ -75,16 +82,18 @@ class Force:
             self._move(now_ms)
 
     def unreachable(self, acceptor: AcceptorId, number: int, why: str, *, now_ms: int) -> None:
-        """Process that no reply to a `Send` will come."""
+        """Process that no reply to a `SendToAcceptor` will come."""
         self._take(acceptor, number, None, why, now_ms)
 
     def receive(self, reply: Reply, *, now_ms: int) -> None:
         """Process a reply."""
         # A read returns the record also after conflicting forces.
-        is_told = reply.verdict is Verdict.OK or (self._kind is Kind.READ and reply.verdict is Verdict.CONFLICTING)
+        is_told = reply.verdict is AcceptorVerdict.OK or (
+            self._kind is RequestKind.READ and reply.verdict is AcceptorVerdict.CONFLICTING
+        )
         self._take(reply.by, reply.number, reply.record if is_told else None, reply.verdict.name.lower(), now_ms)
 
-    def _take(self, acceptor: AcceptorId, number: int, record: Record | None, why: str, now_ms: int) -> None:
+    def _take(self, acceptor: AcceptorId, number: int, record: AcceptorRecord | None, why: str, now_ms: int) -> None:
         is_new = acceptor in self._asked - self._answered.keys() - self._failed.keys()
         if self.is_over or number != self._number or not is_new:
             return
@@ -92,7 +101,7 @@ class Force:
             self._failed[acceptor] = why
         else:
             self._answered[acceptor] = record
-            if self._kind is Kind.READ:
+            if self._kind is RequestKind.READ:
                 self._top = _highest([*self._answered.values()])
                 self._ask(self._top[1].acceptors.everyone if self._top is not None else ())
         self._move(now_ms)
@@ -100,10 +109,10 @@ class Force:
     def _ask(self, acceptors: Iterable[AcceptorId]) -> None:
         for acceptor in sorted(set(acceptors) - self._asked):
             self._asked.add(acceptor)
-            request = Request(self._kind, self.register, acceptor, self._number, self._ballot, self._value)
-            self._effects.append(Send(acceptor, self._number, encode_request(request)))
+            request = RegisterRequest(self._kind, self.register, acceptor, self._number, self._ballot, self._value)
+            self._effects.append(SendToAcceptor(acceptor, self._number, encode_request(request)))
 
-    def _start(self, kind: Kind, now_ms: int) -> None:
+    def _start(self, kind: RequestKind, now_ms: int) -> None:
         self._kind, self._number = kind, self._number + 1
         self._asked, self._answered, self._failed = set(), {}, {}
         self.wakes_at_ms = now_ms + PHASE_MS
@@ -113,13 +122,13 @@ class Force:
         """Go to the next phase if this one allows it."""
         is_answered = len(self._answered) + len(self._failed) == len(self._asked)
         match self._kind:
-            case Kind.READ if is_answered:
+            case RequestKind.READ if is_answered:
                 self._prepare(now_ms)
-            case Kind.PREPARE if self._failed:
+            case RequestKind.PREPARE if self._failed:
                 self._refuse(f"a survivor has not promised: {self._said()}; some have: repeat the force")
-            case Kind.PREPARE if is_answered:
+            case RequestKind.PREPARE if is_answered:
                 self._accept(now_ms)
-            case Kind.ACCEPT:
+            case RequestKind.ACCEPT:
                 self._accepted(is_answered=is_answered)
 
     def _prepare(self, now_ms: int) -> None:
@@ -153,12 +162,12 @@ class Force:
         heard = max(max(record.promise.generation, record.conflict) for record in self._answered.values())
         # A forged generation is beyond the leap that survivors accept, so it takes several forces.
         least = min(self._answered[survivor].promise.generation for survivor in self._survivors)
-        generation = min(heard + 1, least + MOST_GENERATION_LEAP)
-        if generation > MOST_GENERATION:
+        generation = min(heard + 1, least + MAX_GENERATION_LEAP)
+        if generation > MAX_GENERATION:
             self._refuse(f"the generations are used up: {heard}")
             return
         self._ballot = Ballot(generation, draw_id(self._random), 1, draw_id(self._random))
-        self._start(Kind.PREPARE, now_ms)
+        self._start(RequestKind.PREPARE, now_ms)
 
     def _accept(self, now_ms: int) -> None:
         theirs = _highest([*self._answered.values()])
@@ -170,29 +179,33 @@ class Force:
         value = theirs[1]
         left_out = value.acceptors.everyone - set(self._survivors)
         forced = Forced(self._ballot.generation, self._ballot.force, tuple(sorted(left_out)))
-        forces = (*value.forces, forced)[-MOST_FORCES:]
+        forces = (*value.forces, forced)[-MAX_FORCES:]
         self._value = Value(Acceptors(self._survivors, self._survivors), value.payload, forces)
-        self._start(Kind.ACCEPT, now_ms)
+        self._start(RequestKind.ACCEPT, now_ms)
 
     def _accepted(self, *, is_answered: bool) -> None:
         value = self._value
         assert value is not None
         if value.acceptors.is_quorum(self._answered.keys()):
-            self._end(Outcome(self._ticket, End.DONE, b"", "", "", value, self._ballot))
+            self._end(ProposalOutcome(self._ticket, ChangeEnd.DONE, b"", "", "", value, self._ballot))
         elif is_answered:
-            self._end(Outcome(self._ticket, End.UNKNOWN, b"", "", f"survivors have not accepted: {self._said()}"))
+            self._end(
+                ProposalOutcome(
+                    self._ticket, ChangeEnd.UNKNOWN, b"", "", f"survivors have not accepted: {self._said()}"
+                )
+            )
 
     def _said(self) -> str:
         return ", ".join(f"{acceptor} {why}" for acceptor, why in sorted(self._failed.items()))
 
     def _refuse(self, message: str) -> None:
-        self._end(Outcome(self._ticket, End.REFUSED, b"", "CONFLICT", message))
+        self._end(ProposalOutcome(self._ticket, ChangeEnd.REFUSED, b"", "CONFLICT", message))
 
-    def _end(self, outcome: Outcome) -> None:
+    def _end(self, outcome: ProposalOutcome) -> None:
         self.is_over, self.wakes_at_ms = True, NEVER_MS
         self._effects.append(outcome)
 
 
-def _highest(records: list[Record]) -> tuple[Ballot, Value] | None:
+def _highest(records: list[AcceptorRecord]) -> tuple[Ballot, Value] | None:
     accepted = [(record.accepted, record.value) for record in records if record.accepted and record.value]
     return max(accepted, key=lambda found: found[0], default=None)

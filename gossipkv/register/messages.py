@@ -21,16 +21,16 @@ from typing import Final, NamedTuple
 import msgpack
 
 from gossipkv.errors import ProtocolError, UnsupportedFormat
-from gossipkv.register.ballot import MOST_GENERATION, Ballot, ballot_of
-from gossipkv.register.configuration import MOST_PAYLOAD_BYTES, AcceptorId, Value, acceptor_of, value_of
+from gossipkv.register.ballot import MAX_GENERATION, Ballot, ballot_of
+from gossipkv.register.configuration import MAX_PAYLOAD_BYTES, AcceptorId, Value, acceptor_of, value_of
 
 FORMAT: Final = 1
 REGISTER_BYTES: Final = 16
-MOST_NUMBER: Final = (1 << 62) - 1
-MOST_BYTES: Final = MOST_PAYLOAD_BYTES + (8 << 10)  # Bounds a payload with all acceptors and all forces.
+MAX_NUMBER: Final = (1 << 62) - 1
+MAX_BYTES: Final = MAX_PAYLOAD_BYTES + (8 << 10)  # Bounds a payload with all acceptors and all forces.
 
 
-class Kind(IntEnum):
+class RequestKind(IntEnum):
     """The kinds of requests."""
 
     READ = 0
@@ -39,7 +39,7 @@ class Kind(IntEnum):
     CREATE = 3
 
 
-class Verdict(IntEnum):
+class AcceptorVerdict(IntEnum):
     """The answers of an acceptor to a request."""
 
     OK = 0
@@ -50,7 +50,7 @@ class Verdict(IntEnum):
     IMPLAUSIBLE = 5  # The ballot is forged, or was used for another value.
 
 
-class Record(NamedTuple):
+class AcceptorRecord(NamedTuple):
     """The state that an acceptor keeps of a register."""
 
     promise: Ballot
@@ -59,10 +59,10 @@ class Record(NamedTuple):
     conflict: int = 0  # The latest generation with two known forces (conflicting recoveries); 0 if there is none.
 
 
-class Request(NamedTuple):
+class RegisterRequest(NamedTuple):
     """A request of a proposer."""
 
-    kind: Kind
+    kind: RequestKind
     register: bytes
     to: AcceptorId
     number: int
@@ -75,22 +75,22 @@ class Request(NamedTuple):
 class Reply(NamedTuple):
     """A reply of an acceptor."""
 
-    verdict: Verdict
+    verdict: AcceptorVerdict
     register: bytes
     by: AcceptorId
     number: int
     ballot: Ballot | None
-    record: Record | None  # The record after the request, without a value that the proposer knows.
+    record: AcceptorRecord | None  # The record after the request, without a value that the proposer knows.
 
 
-def encode_request(request: Request) -> bytes:
+def encode_request(request: RegisterRequest) -> bytes:
     """Return the bytes of a request."""
     kind, register, to, number, ballot, value, stays, holding = request
-    more: dict[Kind, list[object]] = {
-        Kind.READ: [],
-        Kind.PREPARE: [holding],
-        Kind.ACCEPT: [value, stays],
-        Kind.CREATE: [value],
+    more: dict[RequestKind, list[object]] = {
+        RequestKind.READ: [],
+        RequestKind.PREPARE: [holding],
+        RequestKind.ACCEPT: [value, stays],
+        RequestKind.CREATE: [value],
     }
     packed: bytes = msgpack.packb([FORMAT, kind, register, to, number, ballot, *more[kind]])
     return packed
@@ -103,14 +103,14 @@ def encode_reply(reply: Reply) -> bytes:
     return packed
 
 
-def encode_record(record: Record) -> bytes:
+def encode_record(record: AcceptorRecord) -> bytes:
     """Return the bytes of a record."""
     packed: bytes = msgpack.packb([FORMAT, *record])
     return packed
 
 
 @lru_cache(maxsize=16)  # The fetcher of missing data reads a request first, and then the acceptor.
-def decode_request(data: bytes) -> Request:
+def decode_request(data: bytes) -> RegisterRequest:
     """Read a request.
 
     Raises:
@@ -119,16 +119,18 @@ def decode_request(data: bytes) -> Request:
     """
     match _unpack(data, "a request to an acceptor"):
         case [int(kind), bytes(register), to, int(number), ballot, *more] if _is_addressed(register, number):
-            asked = Request(Kind.READ, register, acceptor_of(to), number, None if ballot is None else ballot_of(ballot))
+            asked = RegisterRequest(
+                RequestKind.READ, register, acceptor_of(to), number, None if ballot is None else ballot_of(ballot)
+            )
             match kind, more:
-                case Kind.READ, []:
+                case RequestKind.READ, []:
                     return asked
-                case Kind.PREPARE, [None | bytes() as holding] if ballot is not None:
-                    return asked._replace(kind=Kind.PREPARE, holding=holding)
-                case Kind.ACCEPT, [value, bool(stays)] if ballot is not None:
-                    return asked._replace(kind=Kind.ACCEPT, value=value_of(value), stays=stays)
-                case Kind.CREATE, [value] if ballot is not None:
-                    return asked._replace(kind=Kind.CREATE, value=value_of(value))
+                case RequestKind.PREPARE, [None | bytes() as holding] if ballot is not None:
+                    return asked._replace(kind=RequestKind.PREPARE, holding=holding)
+                case RequestKind.ACCEPT, [value, bool(stays)] if ballot is not None:
+                    return asked._replace(kind=RequestKind.ACCEPT, value=value_of(value), stays=stays)
+                case RequestKind.CREATE, [value] if ballot is not None:
+                    return asked._replace(kind=RequestKind.CREATE, value=value_of(value))
     raise ProtocolError("this is no request to an acceptor", {"got": repr(data[:40])})
 
 
@@ -142,9 +144,9 @@ def decode_reply(data: bytes) -> Reply:
     match _unpack(data, "a reply of an acceptor"):
         case [int(verdict), bytes(register), by, int(number), ballot, record] if _is_addressed(
             register, number
-        ) and verdict in set(Verdict):
+        ) and verdict in set(AcceptorVerdict):
             return Reply(
-                Verdict(verdict),
+                AcceptorVerdict(verdict),
                 register,
                 acceptor_of(by),
                 number,
@@ -155,7 +157,7 @@ def decode_reply(data: bytes) -> Reply:
 
 
 @lru_cache(maxsize=64)  # The next request is judged by the record of the last one.
-def decode_record(data: bytes) -> Record:
+def decode_record(data: bytes) -> AcceptorRecord:
     """Read a record.
 
     Raises:
@@ -168,25 +170,27 @@ def decode_record(data: bytes) -> Record:
     return record
 
 
-def _record_of(record: object) -> Record:
+def _record_of(record: object) -> AcceptorRecord:
     match record:
-        case [promise, None, None, int(conflict)] if 0 <= conflict <= MOST_GENERATION:
-            return Record(ballot_of(promise), conflict=conflict)
-        case [promise, accepted, value, int(conflict)] if 0 <= conflict <= MOST_GENERATION:
-            kept = Record(ballot_of(promise), ballot_of(accepted), None if value is None else value_of(value), conflict)
+        case [promise, None, None, int(conflict)] if 0 <= conflict <= MAX_GENERATION:
+            return AcceptorRecord(ballot_of(promise), conflict=conflict)
+        case [promise, accepted, value, int(conflict)] if 0 <= conflict <= MAX_GENERATION:
+            kept = AcceptorRecord(
+                ballot_of(promise), ballot_of(accepted), None if value is None else value_of(value), conflict
+            )
             if kept.accepted is not None and kept.accepted <= kept.promise:
                 return kept
     raise ProtocolError("a record is [promise, accepted or nil, value or nil, conflict]", {"got": repr(record)[:80]})
 
 
 def _is_addressed(register: bytes, number: int) -> bool:
-    return len(register) == REGISTER_BYTES and 0 <= number <= MOST_NUMBER
+    return len(register) == REGISTER_BYTES and 0 <= number <= MAX_NUMBER
 
 
 def _unpack(data: bytes, what: str) -> list[object]:
     try:
-        if len(data) > MOST_BYTES:
-            raise ProtocolError(f"{what} is at most {MOST_BYTES} bytes", {"got": len(data)})
+        if len(data) > MAX_BYTES:
+            raise ProtocolError(f"{what} is at most {MAX_BYTES} bytes", {"got": len(data)})
         value = msgpack.unpackb(data)
     except (ValueError, msgpack.UnpackException) as error:
         raise ProtocolError(f"{what} should be MessagePack", {"got": repr(data[:40])}) from error

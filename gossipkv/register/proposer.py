@@ -16,31 +16,38 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
-from gossipkv.register.ballot import BELOW, MOST_COUNTER, MOST_LEAP, ZERO, Ballot, are_conflicting, draw_id
-from gossipkv.register.changes import READ, Applied, Change, Refused, function_of
-from gossipkv.register.configuration import MOST_PAYLOAD_BYTES, AcceptorId, Acceptors, Value
-from gossipkv.register.messages import Kind, Record, Reply, Request, Verdict, encode_request
+from gossipkv.register.ballot import BELOW, MAX_COUNTER, MAX_LEAP, ZERO, Ballot, are_conflicting, draw_id
+from gossipkv.register.changes import READ, Applied, ChangeRefused, RegisterChange, function_of
+from gossipkv.register.configuration import MAX_PAYLOAD_BYTES, AcceptorId, Acceptors, Value
+from gossipkv.register.messages import (
+    AcceptorRecord,
+    AcceptorVerdict,
+    RegisterRequest,
+    Reply,
+    RequestKind,
+    encode_request,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from gossipkv.register.ballot import Random
+    from gossipkv.register.ballot import BallotRandom
     from gossipkv.register.changes import Functions
 
 # Time of one phase. Acceptors answer within milliseconds; one with a busy disk may take a second.
 PHASE_MS: Final = 1000
 
 # Bounds of the random pause after a failed round, doubled each time.
-LEAST_PAUSE_MS: Final = 4
-MOST_PAUSE_MS: Final = 128
+MIN_PAUSE_MS: Final = 4
+MAX_PAUSE_MS: Final = 128
 
 # Distance of a round's ballot from the highest known one: one, doubled after each failed round, up to this bound. A
 # proposer that stays takes a ballot a millisecond, so a ballot just one above is too low when it arrives.
-MOST_OUTBID: Final = 1 << 10
+MAX_OUTBID: Final = 1 << 10
 
-MOST_LOOKS: Final = 5  # Quorum reads before a round: while a node writes, a quorum may show two ballots.
-MOST_BATCH: Final = 256  # Changes in one round.
-MOST_QUEUE: Final = 4096  # Waiting changes.
+MAX_LOOKS: Final = 5  # Quorum reads before a round: while a node writes, a quorum may show two ballots.
+MAX_BATCH: Final = 256  # Changes in one round.
+MAX_QUEUE: Final = 4096  # Waiting changes.
 NEVER_MS: Final = 1 << 60
 
 
@@ -51,7 +58,7 @@ class Reconfigure(NamedTuple):
     instead: tuple[AcceptorId, ...] | None = None  # None allows any acceptors.
 
 
-class End(Enum):
+class ChangeEnd(Enum):
     """The three ends of a change."""
 
     DONE = "done"
@@ -59,11 +66,11 @@ class End(Enum):
     UNKNOWN = "unknown"
 
 
-class Outcome(NamedTuple):
+class ProposalOutcome(NamedTuple):
     """The end of a change, and what was committed with it."""
 
     ticket: int
-    end: End
+    end: ChangeEnd
     result: bytes = b""  # The result of the function, if done.
     code: str = ""  # A code of `errors`, if refused.
     message: str = ""  # The reason, if not done.
@@ -71,7 +78,7 @@ class Outcome(NamedTuple):
     ballot: Ballot | None = None
 
 
-class Send(NamedTuple):
+class SendToAcceptor(NamedTuple):
     """Ask an acceptor; call `receive` with the reply, or `unreachable` if none will come."""
 
     to: AcceptorId
@@ -80,16 +87,16 @@ class Send(NamedTuple):
     accepts: bool = False  # The acceptor is asked to accept a value.
 
 
-Effect = Send | Outcome
+Effect = SendToAcceptor | ProposalOutcome
 
 
 @final
 @dataclass(slots=True)
-class Pending:
+class PendingChange:
     """A change that waits, or is in a round."""
 
     ticket: int
-    want: Change | Reconfigure
+    want: RegisterChange | Reconfigure
     deadline_ms: int
     sent: int = 0  # Rounds in which acceptors were asked to accept it.
     looks: int = 0  # Quorum reads that have shown no single accepted ballot.
@@ -98,7 +105,7 @@ class Pending:
     @property
     def needs_round(self) -> bool:
         """True if a read goes on by a whole round, which interrupts another proposer that is about to write."""
-        return self.looks >= MOST_LOOKS
+        return self.looks >= MAX_LOOKS
 
 
 @final
@@ -106,21 +113,21 @@ class Pending:
 class Round:
     """One phase of a round, with the findings of earlier phases."""
 
-    kind: Kind
+    kind: RequestKind
     number: int
     deadline_ms: int
-    batch: list[Pending]
+    batch: list[PendingChange]
     ballot: Ballot | None = None
     stays: bool = False  # The accepts also promise the next ballot.
     asked: set[AcceptorId] = field(default_factory=set)
-    answered: dict[AcceptorId, Record] = field(default_factory=dict)  # Acceptors that did as asked.
+    answered: dict[AcceptorId, AcceptorRecord] = field(default_factory=dict)  # Acceptors that did as asked.
     failed: dict[AcceptorId, str] = field(default_factory=dict)
     newcomers: frozenset[AcceptorId] = frozenset()  # New acceptors that must promise and hold the value's data.
     best: tuple[Ballot, Value] | None = None  # The highest value that the answering acceptors have accepted.
     base: Value | None = None  # The value that is changed.
     value: Value | None = None  # The value that is written.
     # Results of the batch; None for a `Reconfigure`.
-    results: list[Applied | Refused | None] = field(default_factory=list)
+    results: list[Applied | ChangeRefused | None] = field(default_factory=list)
 
     @property
     def unheard(self) -> set[AcceptorId]:
@@ -153,7 +160,9 @@ class Proposer:
       value accepted in it. If two forces of one generation exist, it uses neither.
     """
 
-    def __init__(self, register: bytes, functions: Functions, random: Random, acceptors: Acceptors | None) -> None:
+    def __init__(
+        self, register: bytes, functions: Functions, random: BallotRandom, acceptors: Acceptors | None
+    ) -> None:
         """`acceptors`: the last known ones; the register itself names the present ones."""
         self.register = register
         self.known = acceptors
@@ -167,7 +176,7 @@ class Proposer:
         self._sides: frozenset[AcceptorId] = frozenset()  # The acceptors of both forces.
         self._evidence: tuple[Ballot, ...] = ()  # A ballot of each force.
         self._committed = 0  # The joint id that this proposer has committed last; a force ends all joint ids.
-        self._queue: deque[Pending] = deque()
+        self._queue: deque[PendingChange] = deque()
         self._round: Round | None = None
         self._cache: Cache | None = None
         self._failures = 0  # Consecutive failed rounds.
@@ -177,20 +186,20 @@ class Proposer:
 
     # -- requests ------------------------------------------------------------------------------------------------------
 
-    def submit(self, ticket: int, want: Change | Reconfigure, *, now_ms: int, deadline_ms: int) -> None:
-        """Submit a change; its `Outcome` comes by the deadline. Raises BadRequest: the function is unknown."""
-        if isinstance(want, Change):
+    def submit(self, ticket: int, want: RegisterChange | Reconfigure, *, now_ms: int, deadline_ms: int) -> None:
+        """Submit a change; its `ProposalOutcome` comes by the deadline. Raises BadRequest: the function is unknown."""
+        if isinstance(want, RegisterChange):
             function_of(self._functions, want)
         else:
             want = want._replace(members=Acceptors.of(want.members).new)
-        pending = Pending(ticket, want, deadline_ms)
-        if len(self._queue) >= MOST_QUEUE:
-            self._refuse(pending, "OVERLOADED", f"{MOST_QUEUE} changes of this register wait here already")
+        pending = PendingChange(ticket, want, deadline_ms)
+        if len(self._queue) >= MAX_QUEUE:
+            self._refuse(pending, "OVERLOADED", f"{MAX_QUEUE} changes of this register wait here already")
             return
         self._queue.append(pending)
         self._begin(now_ms)
 
-    def learn(self, record: Record) -> None:
+    def learn(self, record: AcceptorRecord) -> None:
         """Process the record of an acceptor, from any reply."""
         if record.conflict > self._conflict:
             self._conflict, self._evidence = record.conflict, ()
@@ -198,7 +207,7 @@ class Proposer:
             for mine in (self._top, self._heard):
                 if ballot is not None and are_conflicting(ballot, mine) and ballot.generation > self._conflict:
                     self._found_conflict(ballot, mine, record)
-        if record.promise.counter < MOST_COUNTER:
+        if record.promise.counter < MAX_COUNTER:
             self._heard = max(self._heard, record.promise)
         if record.accepted is not None and record.value is not None and record.accepted > self._top:
             self._top, self.known = record.accepted, record.value.acceptors
@@ -245,7 +254,7 @@ class Proposer:
         self._begin(now_ms)
 
     def unreachable(self, acceptor: AcceptorId, number: int, why: str, *, now_ms: int) -> None:
-        """Process that no reply to a `Send` will come."""
+        """Process that no reply to a `SendToAcceptor` will come."""
         self._take(acceptor, number, None, why, now_ms)
 
     def receive(self, reply: Reply, *, now_ms: int) -> None:
@@ -255,22 +264,27 @@ class Proposer:
             if reply.record.conflict < self._conflict == reply.record.promise.generation:
                 self._show([reply.by])  # The evidence was lost, or overtaken by this reply.
             phase, value = self._round, reply.record.value
-            if phase is not None and phase.kind is Kind.READ and value is not None and self._is_deposed(self._top):
+            if (
+                phase is not None
+                and phase.kind is RequestKind.READ
+                and value is not None
+                and self._is_deposed(self._top)
+            ):
                 self._ask(phase, value.acceptors.everyone)  # Any former acceptor may know of a later force.
         if self._round is not None and reply.number == self._round.number and reply.ballot != self._round.ballot:
             return  # The reply is about another ballot.
-        if reply.verdict is Verdict.OK:
+        if reply.verdict is AcceptorVerdict.OK:
             self._take(reply.by, reply.number, reply.record, "", now_ms)
             return
         promise = reply.record.promise if reply.record is not None else ZERO
-        if reply.verdict is Verdict.IMPLAUSIBLE and promise.generation == self._heard.generation:
+        if reply.verdict is AcceptorVerdict.IMPLAUSIBLE and promise.generation == self._heard.generation:
             # An acceptor has promised a forged counter. Climb to it by leaps, so that this acceptor takes part again.
-            leap = min(promise.counter + MOST_LEAP, MOST_COUNTER) - MOST_OUTBID
+            leap = min(promise.counter + MAX_LEAP, MAX_COUNTER) - MAX_OUTBID
             self._heard = max(self._top, promise._replace(counter=max(promise.counter, leap)))
             self._id = draw_id(self._random)  # Counters of the old id may be used again.
         self._take(reply.by, reply.number, None, reply.verdict.name.lower().replace("_", " "), now_ms)
 
-    def _take(self, acceptor: AcceptorId, number: int, record: Record | None, why: str, now_ms: int) -> None:
+    def _take(self, acceptor: AcceptorId, number: int, record: AcceptorRecord | None, why: str, now_ms: int) -> None:
         cache = self._cache
         if cache is not None and number == cache.number and record is not None:
             cache.promised.add(acceptor)
@@ -285,10 +299,14 @@ class Proposer:
         else:
             phase.answered[acceptor] = record
             self._see(phase, record)
-        go_on = {Kind.READ: self._quorum_read, Kind.PREPARE: self._prepared, Kind.ACCEPT: self._accepted}
+        go_on = {
+            RequestKind.READ: self._quorum_read,
+            RequestKind.PREPARE: self._prepared,
+            RequestKind.ACCEPT: self._accepted,
+        }
         go_on[phase.kind](phase, now_ms)
 
-    def _see(self, phase: Round, record: Record) -> None:
+    def _see(self, phase: Round, record: AcceptorRecord) -> None:
         """Note an accepted value; if it is the highest, ask its acceptors, too."""
         ballot, value = record.accepted, record.value
         is_known = phase.base is not None or (phase.best is not None and ballot is not None and ballot <= phase.best[0])
@@ -307,7 +325,7 @@ class Proposer:
         """Return True if a higher generation than the ballot's is known, or two forces of the ballot's generation."""
         return self._heard.generation > ballot.generation or 0 < ballot.generation <= self._conflict
 
-    def _pendings(self) -> list[Pending]:
+    def _pendings(self) -> list[PendingChange]:
         under_way = self._round.batch if self._round is not None else ()
         return [*self._queue, *(pending for pending in under_way if not pending.over)]
 
@@ -319,15 +337,15 @@ class Proposer:
             self._refuse_all("no acceptor of this register is known here")
             return
         if self._is_deposed(self._top):
-            self._start(Kind.READ, [], now_ms)
+            self._start(RequestKind.READ, [], now_ms)
             return
-        batch: list[Pending] = []
-        while self._queue and len(batch) < MOST_BATCH and not (batch and isinstance(self._queue[0].want, Reconfigure)):
+        batch: list[PendingChange] = []
+        while self._queue and len(batch) < MAX_BATCH and not (batch and isinstance(self._queue[0].want, Reconfigure)):
             batch.append(self._queue.popleft())
             if isinstance(batch[0].want, Reconfigure):
                 break
         if batch and all(pending.want == READ and not pending.needs_round for pending in batch):
-            self._start(Kind.READ, batch, now_ms)
+            self._start(RequestKind.READ, batch, now_ms)
         else:
             self._propose(batch, now_ms)
 
@@ -335,7 +353,7 @@ class Proposer:
         while self._queue:
             self._refuse(self._queue.popleft(), "UNAVAILABLE", message)
 
-    def _start(self, kind: Kind, batch: list[Pending], now_ms: int, ballot: Ballot | None = None) -> None:
+    def _start(self, kind: RequestKind, batch: list[PendingChange], now_ms: int, ballot: Ballot | None = None) -> None:
         assert self.known is not None
         self._number += 1
         self._round = Round(kind, self._number, now_ms + PHASE_MS, batch, ballot)
@@ -345,24 +363,26 @@ class Proposer:
     def _ask(self, phase: Round, acceptors: Iterable[AcceptorId], *, holding: bytes | None = None) -> None:
         for acceptor in sorted(set(acceptors) - phase.asked):
             phase.asked.add(acceptor)
-            request = Request(
+            request = RegisterRequest(
                 phase.kind, self.register, acceptor, phase.number, phase.ballot, phase.value, phase.stays, holding
             )
-            send = Send(acceptor, phase.number, encode_request(request), accepts=phase.kind is Kind.ACCEPT)
+            send = SendToAcceptor(
+                acceptor, phase.number, encode_request(request), accepts=phase.kind is RequestKind.ACCEPT
+            )
             self._effects.append(send)
 
-    def _propose(self, batch: list[Pending], now_ms: int) -> None:
+    def _propose(self, batch: list[PendingChange], now_ms: int) -> None:
         cache, self._cache = self._cache, None
         # After news of a force, the cache still has promises of the generation before. Accepts with these would be
         # taken by the lost majority if it is back, as if no force had happened.
         if cache is None or not cache.value.acceptors.is_quorum(cache.promised) or cache.ballot < self._heard:
-            outbid = min(1 << min(self._failures, 16), MOST_OUTBID)
-            counter = min(max(self._top.counter, self._heard.counter) + outbid, MOST_COUNTER - 1)
+            outbid = min(1 << min(self._failures, 16), MAX_OUTBID)
+            counter = min(max(self._top.counter, self._heard.counter) + outbid, MAX_COUNTER - 1)
             self._heard = Ballot(self._top.generation, self._top.force, counter, self._id)
-            self._start(Kind.PREPARE, batch, now_ms, self._heard)
+            self._start(RequestKind.PREPARE, batch, now_ms, self._heard)
             return
         self._number += 1
-        self._round = Round(Kind.PREPARE, self._number, now_ms + PHASE_MS, batch, cache.ballot)
+        self._round = Round(RequestKind.PREPARE, self._number, now_ms + PHASE_MS, batch, cache.ballot)
         self._round.base = cache.value
         self._invite(self._round, now_ms)
 
@@ -411,7 +431,7 @@ class Proposer:
         acceptors, payload = base.acceptors, base.payload
         # Requesters of the others have been refused.
         batch = [pending for pending in prepared.batch if not pending.over]
-        results: list[Applied | Refused | None] = []
+        results: list[Applied | ChangeRefused | None] = []
         for pending in batch:
             result = self._apply(pending.want, base._replace(payload=payload), ballot.generation)
             payload = result.payload if isinstance(result, Applied) else payload
@@ -425,22 +445,24 @@ class Proposer:
             acceptors = acceptors.joint_with(members, draw_id(self._random))
         assert acceptors.follows(base.acceptors), (base.acceptors, acceptors)
         self._number += 1
-        phase = Round(Kind.ACCEPT, self._number, now_ms + PHASE_MS, batch, ballot, base=base, results=results)
+        phase = Round(RequestKind.ACCEPT, self._number, now_ms + PHASE_MS, batch, ballot, base=base, results=results)
         phase.value = Value(acceptors, payload, base.forces)
         # This node wrote the last value, so it probably writes the next.
         phase.stays = self._top.proposer == ballot.proposer
         self._round = phase
         self._ask(phase, base.acceptors.everyone | acceptors.everyone)
 
-    def _apply(self, want: Change | Reconfigure, base: Value, generation: int) -> Applied | Refused | None:
+    def _apply(
+        self, want: RegisterChange | Reconfigure, base: Value, generation: int
+    ) -> Applied | ChangeRefused | None:
         if isinstance(want, Reconfigure):
             is_another = not base.acceptors.joint and want.instead not in {None, base.acceptors.new}
             if is_another and want.members != base.acceptors.new:
-                return Refused("CONFLICT", "somebody else has changed the acceptors")
+                return ChangeRefused("CONFLICT", "somebody else has changed the acceptors")
             return None
         result = function_of(self._functions, want)(base.payload, want.argument, generation)
-        if isinstance(result, Applied) and len(result.payload) > MOST_PAYLOAD_BYTES:
-            return Refused("TOO_LARGE", f"a register's payload is at most {MOST_PAYLOAD_BYTES} bytes")
+        if isinstance(result, Applied) and len(result.payload) > MAX_PAYLOAD_BYTES:
+            return ChangeRefused("TOO_LARGE", f"a register's payload is at most {MAX_PAYLOAD_BYTES} bytes")
         return result
 
     def _accepted(self, phase: Round, now_ms: int) -> None:
@@ -466,16 +488,23 @@ class Proposer:
         for pending, result in zip(phase.batch, phase.results, strict=True):
             match result:
                 case Applied():
-                    self._tell(pending, Outcome(pending.ticket, End.DONE, result.result, "", "", value, ballot))
-                case Refused() if pending.sent == 1:
-                    refused = Outcome(pending.ticket, End.REFUSED, b"", result.code, result.message, value, ballot)
+                    self._tell(
+                        pending, ProposalOutcome(pending.ticket, ChangeEnd.DONE, result.result, "", "", value, ballot)
+                    )
+                case ChangeRefused() if pending.sent == 1:
+                    refused = ProposalOutcome(
+                        pending.ticket, ChangeEnd.REFUSED, b"", result.code, result.message, value, ballot
+                    )
                     self._tell(pending, refused)
-                case Refused():  # An earlier round may have done the change, and later ones may hide it.
-                    self._tell(pending, Outcome(pending.ticket, End.UNKNOWN, b"", "", result.message, value, ballot))
+                case ChangeRefused():  # An earlier round may have done the change, and later ones may hide it.
+                    self._tell(
+                        pending,
+                        ProposalOutcome(pending.ticket, ChangeEnd.UNKNOWN, b"", "", result.message, value, ballot),
+                    )
                 case None:
                     assert isinstance(pending.want, Reconfigure)
                     if not value.acceptors.joint and value.acceptors.new == pending.want.members:
-                        self._tell(pending, Outcome(pending.ticket, End.DONE, b"", "", "", value, ballot))
+                        self._tell(pending, ProposalOutcome(pending.ticket, ChangeEnd.DONE, b"", "", "", value, ballot))
                     elif not pending.over:
                         self._queue.appendleft(pending)
 
@@ -493,7 +522,7 @@ class Proposer:
             if is_plain and value.acceptors.is_quorum(agreed):
                 self._round, self._failures = None, 0
                 for pending in phase.batch:
-                    self._tell(pending, Outcome(pending.ticket, End.DONE, b"", "", "", value, ballot))
+                    self._tell(pending, ProposalOutcome(pending.ticket, ChangeEnd.DONE, b"", "", "", value, ballot))
                 self._begin(now_ms)
                 return
             if is_plain and value.acceptors.is_quorum(agreed | unheard):
@@ -510,9 +539,9 @@ class Proposer:
                 self._queue.appendleft(pending)
         if not self._is_deposed(self._top):
             self._round = None
-            looks = min((pending.looks for pending in phase.batch), default=MOST_LOOKS)
-            if looks < MOST_LOOKS:
-                self._not_before_ms = now_ms + 1 + int(self._random.random() * (LEAST_PAUSE_MS << looks))
+            looks = min((pending.looks for pending in phase.batch), default=MAX_LOOKS)
+            if looks < MAX_LOOKS:
+                self._not_before_ms = now_ms + 1 + int(self._random.random() * (MIN_PAUSE_MS << looks))
             self._begin(now_ms)
             return
         phase.batch = []
@@ -528,9 +557,9 @@ class Proposer:
     def _phase_over(self, phase: Round, now_ms: int) -> None:
         for acceptor in phase.unheard:
             phase.failed[acceptor] = f"silent for {PHASE_MS} ms"
-        if phase.kind is Kind.READ:
+        if phase.kind is RequestKind.READ:
             for pending in phase.batch:  # A silent acceptor is awaited only once.
-                pending.looks = MOST_LOOKS
+                pending.looks = MAX_LOOKS
             self._end_read(phase, now_ms)
         else:
             self._fail(phase, now_ms)
@@ -540,7 +569,7 @@ class Proposer:
         said = ", ".join(f"{acceptor} {why}" for acceptor, why in sorted(phase.failed.items()))
         self._why = f"no quorum of the acceptors: {said or 'those who answered know of no value'}"
         self._round = self._cache = None
-        pause_ms = min(LEAST_PAUSE_MS << min(self._failures, 16), MOST_PAUSE_MS)
+        pause_ms = min(MIN_PAUSE_MS << min(self._failures, 16), MAX_PAUSE_MS)
         self._failures += 1
         self._not_before_ms = now_ms + 1 + int(self._random.random() * pause_ms)
         waiting = [pending for pending in phase.batch if not pending.over]
@@ -549,23 +578,25 @@ class Proposer:
         else:
             self._queue.extendleft(reversed(waiting))
 
-    def _give_up(self, pending: Pending) -> None:
+    def _give_up(self, pending: PendingChange) -> None:
         """Report that a change was not done by its deadline."""
         if pending.sent:
-            self._tell(pending, Outcome(pending.ticket, End.UNKNOWN, b"", "", self._why or "no answer in time"))
+            self._tell(
+                pending, ProposalOutcome(pending.ticket, ChangeEnd.UNKNOWN, b"", "", self._why or "no answer in time")
+            )
         else:
             self._refuse(pending, "UNAVAILABLE", self._why or "no quorum of the acceptors answered in time")
 
-    def _refuse(self, pending: Pending, code: str, message: str) -> None:
-        end = End.UNKNOWN if pending.sent else End.REFUSED
-        self._tell(pending, Outcome(pending.ticket, end, b"", code, message))
+    def _refuse(self, pending: PendingChange, code: str, message: str) -> None:
+        end = ChangeEnd.UNKNOWN if pending.sent else ChangeEnd.REFUSED
+        self._tell(pending, ProposalOutcome(pending.ticket, end, b"", code, message))
 
-    def _tell(self, pending: Pending, outcome: Outcome) -> None:
+    def _tell(self, pending: PendingChange, outcome: ProposalOutcome) -> None:
         if not pending.over:
             pending.over = True
             self._effects.append(outcome)
 
-    def _found_conflict(self, one: Ballot, other: Ballot, shown: Record) -> None:
+    def _found_conflict(self, one: Ballot, other: Ballot, shown: AcceptorRecord) -> None:
         """Show two forces of one generation to the acceptors of both: each refuses both from then on, for good."""
         self._conflict, self._evidence = one.generation, (one, other)
         for side in (self.known, shown.value.acceptors if shown.value is not None else None):
@@ -576,11 +607,11 @@ class Proposer:
         """Send acceptors the evidence of two forces, if this node has it."""
         for acceptor in sorted(acceptors):
             for evidence in self._evidence:
-                read = Request(Kind.READ, self.register, acceptor, 0, evidence)
-                self._effects.append(Send(acceptor, 0, encode_request(read)))
+                read = RegisterRequest(RequestKind.READ, self.register, acceptor, 0, evidence)
+                self._effects.append(SendToAcceptor(acceptor, 0, encode_request(read)))
 
 
-def _members_wanted(batch: list[Pending], acceptors: Acceptors) -> tuple[AcceptorId, ...] | None:
+def _members_wanted(batch: list[PendingChange], acceptors: Acceptors) -> tuple[AcceptorId, ...] | None:
     """Return the set that a round must change to, from one set; None if it needs no change."""
     want = batch[0].want if batch else None
     if not isinstance(want, Reconfigure) or acceptors.joint or want.members == acceptors.new:

@@ -25,18 +25,18 @@ from gossipkv.register.configuration import UUID_BYTES, AcceptorId
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from gossipkv.register.ballot import Random
+    from gossipkv.register.ballot import BallotRandom
 
 # Keys in the space of decisions.
 POSITION: Final = b"p"  # The key continues with an incarnation's number; the value is its random id and its batches.
 SEEN: Final = b"s"  # The key continues with an acceptor; the value is its seen positions.
 BEHIND: Final = b"b"  # The key continues with the id of a store; the value is why it is behind.
 
-MOST_NUMBER: Final = (1 << 64) - 1
-MOST_BYTES: Final = 4096  # Bounds the told positions.
-MOST_INCARNATIONS: Final = 1000  # Own incarnations that a store remembers; no node is away for longer.
-MOST_UNCHECKED: Final = 4  # Incarnations of another store that are known by hearsay alone.
-MOST_ACCEPTORS: Final = 256
+MAX_NUMBER: Final = (1 << 64) - 1
+MAX_BYTES: Final = 4096  # Bounds the told positions.
+MAX_INCARNATIONS: Final = 1000  # Own incarnations that a store remembers; no node is away for longer.
+MAX_UNCHECKED: Final = 4  # Incarnations of another store that are known by hearsay alone.
+MAX_ACCEPTORS: Final = 256
 
 
 class Position(NamedTuple):
@@ -56,10 +56,10 @@ Reached = dict[Opening, int]  # The number of batches of each opening.
 
 
 @final
-class Seen:
+class SeenPositions:
     """The position of one store, and the seen positions of others."""
 
-    def __init__(self, me: AcceptorId, records: Iterable[tuple[bytes, bytes]], random: Random) -> None:
+    def __init__(self, me: AcceptorId, records: Iterable[tuple[bytes, bytes]], random: BallotRandom) -> None:
         """`records`: the records under the keys above. Raises ProtocolError: they cannot be read."""
         self.me = me
         self.behind = ""  # Why this store is behind; empty if no node has said so.
@@ -91,7 +91,7 @@ class Seen:
         self._appended += 1
         incarnation, drawn, _ = self._now
         records: dict[bytes, bytes | None] = {POSITION + _key(incarnation): msgpack.packb([drawn, self._appended])}
-        if len(self._past) > MOST_INCARNATIONS:
+        if len(self._past) > MAX_INCARNATIONS:
             oldest = min(self._past)
             del self._past[oldest]
             records[POSITION + _key(oldest[0])] = None
@@ -173,17 +173,17 @@ class Seen:
 
     def _see(self, acceptor: AcceptorId, position: Position) -> bool:
         """Note a position; return True if it is news, and of another opening than the one that spoke here last."""
-        if acceptor not in self._others and len(self._others) >= MOST_ACCEPTORS:
+        if acceptor not in self._others and len(self._others) >= MAX_ACCEPTORS:
             first = next(iter(self._others))
             del self._others[first]
             self._changed.add(first)
         known, opening = self._others.setdefault(acceptor, {}), position.opening
-        is_too_old = len(known) >= MOST_UNCHECKED and opening < min(known)
+        is_too_old = len(known) >= MAX_UNCHECKED and opening < min(known)
         before = known.get(opening, 0)
         if before >= position.batches or is_too_old:
             return False
         known[opening] = position.batches
-        if len(known) > MOST_UNCHECKED:
+        if len(known) > MAX_UNCHECKED:
             del known[min(known)]
         self._changed.add(acceptor)
         speaks = self._speaks.get(acceptor, opening)
@@ -191,7 +191,7 @@ class Seen:
 
     def has_been(self, position: Position) -> bool:
         """True if this store has been at a position, as far as it remembers."""
-        is_forgotten = len(self._past) >= MOST_INCARNATIONS and position.opening < min(self._past)
+        is_forgotten = len(self._past) >= MAX_INCARNATIONS and position.opening < min(self._past)
         return position.batches <= self._past.get(position.opening, 0) or is_forgotten
 
     def _check(self, position: Position) -> bool:
@@ -213,8 +213,8 @@ def positions_in(data: bytes) -> tuple[tuple[AcceptorId, Position], ...]:
     Raises:
         ProtocolError: the data does not have that form.
     """
-    if len(data) > MOST_BYTES:
-        raise ProtocolError(f"what was seen is told in at most {MOST_BYTES} bytes", {"got": len(data)})
+    if len(data) > MAX_BYTES:
+        raise ProtocolError(f"what was seen is told in at most {MAX_BYTES} bytes", {"got": len(data)})
     rows = []
     for row in _rows(data):
         match row:
@@ -261,7 +261,7 @@ def _rows(data: bytes) -> list[object]:
 
 def _numbers(row: object, count: int) -> list[int]:
     if isinstance(row, list) and len(row) == count:
-        numbers = [number for number in row if type(number) is int and 0 <= number <= MOST_NUMBER]
+        numbers = [number for number in row if type(number) is int and 0 <= number <= MAX_NUMBER]
         if len(numbers) == count:
             return numbers
     raise ProtocolError(f"a position is {count} numbers", {"got": repr(row)[:80]})

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Final, Protocol, final
 import trio
 
 from gossipkv.errors import GossipKVError, ProtocolError, Unavailable
-from gossipkv.register.acceptor import Acceptor, Answer, Keep
+from gossipkv.register.acceptor import Acceptor, AcceptorAnswer, Keep
 from gossipkv.register.changes import READ
 from gossipkv.register.force import PHASE_MS, READ_MS, Force
-from gossipkv.register.messages import Kind, Request, decode_reply, encode_request
-from gossipkv.register.proposer import NEVER_MS, End, Outcome, Proposer, Reconfigure, Send
-from gossipkv.register.seen import BEHIND, POSITION, SEEN, Seen, positions_in
+from gossipkv.register.messages import RegisterRequest, RequestKind, decode_reply, encode_request
+from gossipkv.register.proposer import NEVER_MS, ChangeEnd, ProposalOutcome, Proposer, Reconfigure, SendToAcceptor
+from gossipkv.register.seen import BEHIND, POSITION, SEEN, SeenPositions, positions_in
 from gossipkv.register.space import RECORD
 
 if TYPE_CHECKING:
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from random import Random
 
     from gossipkv.register.acceptor import Holds
-    from gossipkv.register.changes import Change, Functions
+    from gossipkv.register.changes import Functions, RegisterChange
     from gossipkv.register.configuration import AcceptorId, Acceptors
-    from gossipkv.register.messages import Record
+    from gossipkv.register.messages import AcceptorRecord
     from gossipkv.register.space import Space
 
 
@@ -69,15 +69,19 @@ class Registers:
         self._ask = ask
         self._random = random
         self._acceptor = Acceptor(me, lambda register: space.get(RECORD + register), holds)
-        self._seen = Seen(me, [record for kind in (POSITION, SEEN, BEHIND) for record in space.scan(kind)], random)
+        self._seen = SeenPositions(
+            me, [record for kind in (POSITION, SEEN, BEHIND) for record in space.scan(kind)], random
+        )
         self._proposers: dict[bytes, Proposer] = {}
         self._busy: dict[Proposer | Force, None] = {}  # Cores to wake, in insertion order.
-        self._waiting: dict[int, Callable[[Outcome], None]] = {}
+        self._waiting: dict[int, Callable[[ProposalOutcome], None]] = {}
         self._asked: dict[int, Callable[[bytes], None]] = {}  # Callbacks of requests to the local acceptor, by token.
         self._offers: dict[bytes, object] = {}  # Data of running changes, by register.
         self._tokens = 0
         self._has_work = trio.Event()
-        self.word_to: Callable[[bytes], bytes] = lambda _: b""  # The word that each node expects (`Seen.tell`).
+        self.word_to: Callable[[bytes], bytes] = lambda _: (
+            b""
+        )  # The word that each node expects (`SeenPositions.tell`).
         space.on_closed(self._close)
         space.take_along(self._seen)
         self._close_behind()
@@ -98,8 +102,8 @@ class Registers:
         elif hint is not None:
             # The acceptors known before may all be gone.
             for stranger in sorted(hint.everyone - proposer.known.everyone):
-                read = Request(Kind.READ, register, stranger, 0)
-                self._send(proposer, Send(stranger, 0, encode_request(read)))
+                read = RegisterRequest(RequestKind.READ, register, stranger, 0)
+                self._send(proposer, SendToAcceptor(stranger, 0, encode_request(read)))
         return proposer
 
     def forget(self, register: bytes) -> None:
@@ -112,12 +116,12 @@ class Registers:
     async def change(
         self,
         register: bytes,
-        want: Change | Reconfigure,
+        want: RegisterChange | Reconfigure,
         *,
         timeout_s: float,
         hint: Acceptors | None = None,
         offer: object = None,
-    ) -> Outcome:
+    ) -> ProposalOutcome:
         """Change a value or its acceptors; return the outcome.
 
         `offer`: data of the value for acceptors that lack it; a register has one such change at a time.
@@ -143,11 +147,13 @@ class Registers:
         finally:
             del self._offers[register]
 
-    async def read(self, register: bytes, *, timeout_s: float, hint: Acceptors | None = None) -> Outcome:
+    async def read(self, register: bytes, *, timeout_s: float, hint: Acceptors | None = None) -> ProposalOutcome:
         """Read a register, as of some moment of this call. Raises as `change`."""
         return await self.change(register, READ, timeout_s=timeout_s, hint=hint)
 
-    async def force(self, register: bytes, survivors: Iterable[AcceptorId], hint: Acceptors | None = None) -> Outcome:
+    async def force(
+        self, register: bytes, survivors: Iterable[AcceptorId], hint: Acceptors | None = None
+    ) -> ProposalOutcome:
         """Recover the register with these acceptors alone. Raises `Unavailable`: the store is closed."""
         self._space.check_open()
         proposer = self.proposer(register, hint)
@@ -157,11 +163,11 @@ class Registers:
 
         return await self._outcome(begin, FORCE_S)
 
-    async def _outcome(self, begin: Callable[[int], Proposer | Force], timeout_s: float) -> Outcome:
+    async def _outcome(self, begin: Callable[[int], Proposer | Force], timeout_s: float) -> ProposalOutcome:
         self._tokens += 1
         ticket, done, told = self._tokens, trio.Event(), []
 
-        def tell(outcome: Outcome) -> None:
+        def tell(outcome: ProposalOutcome) -> None:
             told.append(outcome)
             done.set()
 
@@ -172,9 +178,9 @@ class Registers:
                 await done.wait()
         finally:
             del self._waiting[ticket]
-        return told[0] if told else Outcome(ticket, End.UNKNOWN, message="no answer in time")
+        return told[0] if told else ProposalOutcome(ticket, ChangeEnd.UNKNOWN, message="no answer in time")
 
-    def record(self, register: bytes) -> Record | None:
+    def record(self, register: bytes) -> AcceptorRecord | None:
         """Return the record of the local acceptor, synced or not."""
         return self._acceptor.record(register)
 
@@ -268,7 +274,7 @@ class Registers:
             match effect:
                 case Keep(serial, register, record):
                     self._space.append({RECORD + register: record}, partial(self._synced, serial))
-                case Answer(token, reply):
+                case AcceptorAnswer(token, reply):
                     tell = self._asked.pop(token, None)
                     if tell is not None:  # Otherwise the request was told that the space is closed.
                         tell(reply)
@@ -282,20 +288,20 @@ class Registers:
         for tell in asked.values():
             tell(b"")
         for ticket, done in [*self._waiting.items()]:
-            done(Outcome(ticket, End.UNKNOWN, message="this node's store has failed meanwhile"))
+            done(ProposalOutcome(ticket, ChangeEnd.UNKNOWN, message="this node's store has failed meanwhile"))
 
     # -- the proposers -------------------------------------------------------------------------------------------------
 
     def _act(self, proposer: Proposer | Force) -> None:
         for effect in proposer.take():
             match effect:
-                case Outcome():
+                case ProposalOutcome():
                     tell = self._waiting.get(effect.ticket)
                     if tell is not None:
                         tell(effect)
-                    if isinstance(proposer, Force) and effect.end is End.DONE:
+                    if isinstance(proposer, Force) and effect.end is ChangeEnd.DONE:
                         self._took(proposer, effect)
-                case Send():
+                case SendToAcceptor():
                     self._send(proposer, effect)
         if proposer.wakes_at_ms < NEVER_MS:
             self._busy[proposer] = None
@@ -303,7 +309,7 @@ class Registers:
         else:
             self._busy.pop(proposer, None)
 
-    def _send(self, proposer: Proposer | Force, send: Send) -> None:
+    def _send(self, proposer: Proposer | Force, send: SendToAcceptor) -> None:
         known, told = proposer.known, self._seen.seen_of(send.to)
 
         def on_reply(reply: bytes | None, why: str, seen: bytes | None = None) -> None:
@@ -334,7 +340,7 @@ class Registers:
         except GossipKVError as error:
             on_reply(None, error.message)
 
-    def _took(self, force: Force, outcome: Outcome) -> None:
+    def _took(self, force: Force, outcome: ProposalOutcome) -> None:
         """Pass the result of a force to the local proposer, which then need not ask for it."""
         self.learn(force.register)
         if self._acceptor.record(force.register) is None and outcome.value is not None:

@@ -26,12 +26,12 @@ from gossipkv.storage.engine.shell import Batch
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from gossipkv.register.store import Store
+    from gossipkv.register.store import RegisterStore
 
 RECORD: Final = b"a"
 MAP: Final = b"m"
 
-MOST_BATCH_BYTES: Final = 256 << 10  # Bounds a batch; the smallest log takes two of them.
+MAX_BATCH_BYTES: Final = 256 << 10  # Bounds a batch; the smallest log takes two of them.
 RETRY_S: Final = 0.5  # Delay before a write without room is repeated.
 
 
@@ -51,7 +51,7 @@ class Along(Protocol):
 class Space:
     """The space of decisions in an open store."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: RegisterStore) -> None:
         self.closed: str | None = None  # Why nothing is written any more.
         self._waits: str | None = None  # Why writes wait for room.
         self._store = store
@@ -156,7 +156,7 @@ class Space:
             taken, size_bytes = 0, 0
             while taken < len(self._appended):
                 size_bytes += sum(len(value or b"") for value in self._appended[taken][0].values())
-                if taken and size_bytes > MOST_BATCH_BYTES:
+                if taken and size_bytes > MAX_BATCH_BYTES:
                     break
                 taken += 1
             together, self._appended = self._appended[:taken], self._appended[taken:]

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from gossipkv.storage.engine.shell import Batch
 
 
-class Store(Protocol):
+class RegisterStore(Protocol):
     """The methods of a table store that registers need."""
 
     def get(self, space: int, key: bytes) -> bytes | None:

@@ -19,14 +19,14 @@ import trio
 
 from gossipkv.errors import GossipKVError, NotReady, Overloaded, StorageError
 from gossipkv.log import Log
-from gossipkv.replication.clearing import Clearing
-from gossipkv.replication.collecting import Collecting
-from gossipkv.replication.comparing import Comparing
-from gossipkv.replication.copy import Copy
-from gossipkv.replication.keys import ASIDE, ENDED, IDENTITY, JOINING, KIND_BYTES, LOADING, RECORD, STATE
-from gossipkv.replication.pace import Pace
-from gossipkv.replication.replicas import ANSWER_S, Replicas
-from gossipkv.replication.waiting import Waiting
+from gossipkv.replication.deadlines import ParkedRequests
+from gossipkv.replication.maintenance.digests import DigestExchange
+from gossipkv.replication.maintenance.range_cleanup import RangeCleanup
+from gossipkv.replication.maintenance.tombstone_gc import TombstoneCollector
+from gossipkv.replication.replica.keys import ASIDE, ENDED, IDENTITY, JOINING, KIND_BYTES, LOADING, RECORD, STATE
+from gossipkv.replication.replica.replica import Replica
+from gossipkv.replication.replica_set import ANSWER_S, ReplicaSet
+from gossipkv.replication.snapshot.rate_limit import RateLimit
 from gossipkv.storage.engine.reading import BelowFloor
 from gossipkv.storage.engine.shell import Batch
 
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gossipkv.environment.seam import Environment
-    from gossipkv.replication.keys import Bounds
-    from gossipkv.replication.lanes import Look
-    from gossipkv.replication.outside import OnLog, OnReply
-    from gossipkv.replication.spaces import Aside
+    from gossipkv.replication.ports import OnLog, OnReply
+    from gossipkv.replication.replica.hlc import ClockSkew
+    from gossipkv.replication.replica.keys import KeyBounds
+    from gossipkv.replication.replica.spaces import QuarantinedReplica
     from gossipkv.replication.store import FollowedStore
-    from gossipkv.replication.time import Skew
-    from gossipkv.storage.engine.log_reader import Cursor
+    from gossipkv.replication.stream.cursors import LogRead
+    from gossipkv.storage.engine.log_reader import LogCursor
     from gossipkv.wire.rpc import Value
 
 PLACE: Final = b"\0p"
@@ -49,8 +49,8 @@ KEEP_S: Final = 1.0  # Between two times that places are kept.
 COLLECT_S: Final = 1.0  # Between two looks at tombstones, and two pages of a copy that is compared.
 CLEAR_S: Final = 0.05  # Between two pages of what was left, and until it is looked for again many times that.
 COMPARE_S: Final = 10.0  # Between two copies that are compared: each has its node ask all others that hold it.
-AGAIN_S: Final = 60.0  # Until what could not be deleted is tried again.
-MOST_CURSORS: Final = 64
+RETRY_S: Final = 60.0  # Until what could not be deleted is tried again.
+MAX_CURSORS: Final = 64
 FEW_SPACES: Final = 256  # Looked at before others have a turn.
 
 
@@ -90,7 +90,7 @@ class Replication:
         most_waiting_bytes: int,
         stall_s: float = 60.0,
         transfer: float = inf,
-        skew: Skew | None = None,
+        skew: ClockSkew | None = None,
     ) -> None:
         """`me`: this node's uuid; `relay_s`: after how long what lies is relayed; `most_waiting_bytes`: of requests."""
         self._store = store
@@ -100,13 +100,15 @@ class Replication:
         self._news = trio.Event()
         self._nursery: trio.Nursery | None = None
         self._places: int | None = None  # The space of places,
-        self.smeared: int | None = None  # and that of puts which wait to be forwarded (`table.accepting`).
+        self.smeared: int | None = (
+            None  # and that of puts which wait to be forwarded (`table.controllers.smear_buffer`).
+        )
         self._kept: dict[bytes, bytes] = {}
-        self.departed: dict[Copy, None] = {}  # Copies that are not there by their map any more.
-        self.waiting = Waiting(most_waiting_bytes, self.wake)
-        self.gives = Pace(transfer)  # Of what loads of other nodes take here.
-        self._cursors: dict[tuple[int, int], Cursor] = {}  # Of loads, by space and position.
-        self.replicas = Replicas(
+        self.departed: dict[Replica, None] = {}  # Copies that are not there by their map any more.
+        self.waiting = ParkedRequests(most_waiting_bytes, self.wake)
+        self.gives = RateLimit(transfer)  # Of what loads of other nodes take here.
+        self._cursors: dict[tuple[int, int], LogCursor] = {}  # Of loads, by space and position.
+        self.replicas = ReplicaSet(
             me,
             self,
             environment.random,
@@ -116,9 +118,9 @@ class Replication:
             transfer=transfer,
             skew=skew,
         )
-        self.clearing = Clearing(self.replicas.spaces, self, Pace(transfer))
-        self.collecting = Collecting(self.replicas, self)
-        self.comparing = Comparing(self.replicas, self)
+        self.clearing = RangeCleanup(self.replicas.spaces, self, RateLimit(transfer))
+        self.collecting = TombstoneCollector(self.replicas, self)
+        self.comparing = DigestExchange(self.replicas, self)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Find the copies in the store, and replicate, until cancelled."""
@@ -153,7 +155,7 @@ class Replication:
         """Why the store takes no writes now; None: it does."""
         return self._store.refusal
 
-    def size_bytes(self, space: int, bounds: Bounds) -> int:
+    def size_bytes(self, space: int, bounds: KeyBounds) -> int:
         """About how many bytes of a space are within bounds; 0 of one that is not synced yet.
 
         Raises:
@@ -164,16 +166,16 @@ class Replication:
         except ValueError:  # Of a load that has just begun.
             return 0
 
-    def measure(self, copy: Copy) -> Measured:
+    def measure(self, copy: Replica) -> Measured:
         """About how much a copy has, those records among it that were replaced or deleted.  Raises as `size_bytes`."""
         return Measured(self.size_bytes(copy.space, copy.bounds), self._store.rows(copy.space, *copy.bounds.records))
 
-    def middle_of(self, copy: Copy) -> bytes | None:
+    def middle_of(self, copy: Replica) -> bytes | None:
         """A user's key with about half of a copy before it; None: it has one key.  Raises StorageError, Corrupt."""
         key = self._store.middle_key(copy.space, *copy.bounds.records)
         return None if key is None else key[len(RECORD) :]
 
-    def departs(self, copy: Copy) -> None:
+    def departs(self, copy: Replica) -> None:
         """A copy is not there any more by its map: it feeds nobody, and is dropped when that is sure."""
         self.departed[copy] = None
         copy.departs()
@@ -182,7 +184,7 @@ class Replication:
             peer.feed.adopted(copy, self.now())
         self.wake()
 
-    def let_go(self, copy: Copy, *, why: str = "") -> None:
+    def let_go(self, copy: Replica, *, why: str = "") -> None:
         """Drop a copy; or, if it is said `why`, set it aside for people to look at.
 
         Raises:
@@ -204,7 +206,7 @@ class Replication:
         self.departed.pop(copy, None)
         self.replicas.forget(copy, Batch())  # It loads nothing any more.
 
-    def kept(self, one: Aside) -> Copy | None:
+    def kept(self, one: QuarantinedReplica) -> Replica | None:
         """What is set aside, as the copy that it was; None: it was not whole.
 
         Raises:
@@ -215,11 +217,11 @@ class Replication:
         state = self._store.get(one.space, STATE + one.suffix)
         if state is None or self._store.get(one.space, JOINING + one.suffix) is not None:
             return None
-        copy = Copy(one.space, one.identity, state, suffix=one.suffix)
+        copy = Replica(one.space, one.identity, state, suffix=one.suffix)
         copy.ended = self._store.get(one.space, ENDED + one.suffix) or b""
         return copy
 
-    async def drop_aside(self, one: Aside) -> None:
+    async def drop_aside(self, one: QuarantinedReplica) -> None:
         """Drop what is set aside; returns when that is synced.  Raises Overloaded, StorageError."""
         synced, batch, spaces = trio.Event(), Batch(), self.replicas.spaces
         batch.relieves = True
@@ -292,7 +294,7 @@ class Replication:
                 if error.message != why:
                     self._log.error("upkeep_waits", reason=error.message)
                 why = error.message
-                await trio.sleep(AGAIN_S)
+                await trio.sleep(RETRY_S)
 
     def _keep_places(self) -> None:
         """Have the places synced: a feed goes on near where it was.  Raises Overloaded, StorageError."""
@@ -360,7 +362,7 @@ class Replication:
             await trio.sleep(KEEP_S)
             batches, behind = [], position
         else:
-            if len(self._cursors) >= MOST_CURSORS:
+            if len(self._cursors) >= MAX_CURSORS:
                 self._cursors.clear()
             self._cursors[space, behind] = cursor
         on_log(batches, behind)
@@ -378,12 +380,12 @@ class Replication:
         """Ask a node what its answer, or its error, is wanted of."""
         self._ask_node(node, method, params, timeout_s, on_answer)
 
-    def look(self, node: bytes, look: Look) -> None:
+    def look(self, node: bytes, look: LogRead) -> None:
         """Have the log read for the feed to a node."""
         assert self._nursery is not None
         self._nursery.start_soon(self._look, node, look)
 
-    async def _look(self, node: bytes, look: Look) -> None:
+    async def _look(self, node: bytes, look: LogRead) -> None:
         replicas = self.replicas
         feed = replicas.peers[node].feed
         copies = look.lane.copies or feed.told
@@ -421,18 +423,18 @@ class Replication:
         """The time of day."""
         return self._clock.wall_ms()
 
-    def set_aside(self, copy: Copy) -> None:
+    def set_aside(self, copy: Replica) -> None:
         """Tell people."""
         self._log.error("copy_set_aside", partition=copy.identity.partition, reason=copy.aside)
 
-    def loads(self, copy: Copy, source: bytes, what: str) -> None:
+    def loads(self, copy: Replica, source: bytes, what: str) -> None:
         """Tell people."""
         self._log.info("copy_loads", partition=copy.identity.partition, source=source.hex(), what=what)
 
-    def differs(self, copy: Copy, node: bytes) -> None:
+    def differs(self, copy: Replica, node: bytes) -> None:
         """Tell people."""
         self._log.error("copies_differ", partition=copy.identity.partition, node=node.hex())
 
-    def log_too_small(self, copy: Copy) -> None:
+    def log_too_small(self, copy: Replica) -> None:
         """Tell people."""
         self._log.error("table_log_too_small", partition=copy.identity.partition)

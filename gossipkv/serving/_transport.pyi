@@ -3,7 +3,7 @@ from typing import Self, final
 
 from typing_extensions import disjoint_base
 
-from gossipkv.environment.seam import Listener
+from gossipkv.environment.seam import SocketListener
 
 __pyx_capi__: dict[str, object]
 
@@ -50,4 +50,4 @@ class Tunnels:
 
 @final
 class Sockets(Transport):
-    def __new__(cls, listener: Listener | None, *beside: Listener | None, polls: bool) -> Self: ...
+    def __new__(cls, listener: SocketListener | None, *beside: SocketListener | None, polls: bool) -> Self: ...

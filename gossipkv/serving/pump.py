@@ -3,7 +3,7 @@
 A round: `Loop.round` serves what is ready, answers what was handed off for a moment, the connections in turn, and
 sends all answers of a connection at once.  What it has no time for is left to the next.  There is no task for a
 connection and none for a request (a task costs six times what a local read does); only a result that has to be waited
-for gets one (`Waiting`), unless it calls back (`Later`).
+for gets one (`DeferredResult`), unless it calls back (`Later`).
 
 Where it can be, the serving loop sleeps in the place of Trio (`environment/trio_loop.py`): it serves then and there
 what needs no Python, and the task waits until there is something that does.
@@ -25,12 +25,12 @@ import trio
 from gossipkv.errors import Overloaded, to_wire
 from gossipkv.log import Log
 from gossipkv.serving._serving import Pending, Refused, Welcome
-from gossipkv.wire.results import Later, Waiting
+from gossipkv.wire.results import DeferredResult, Later
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable
 
-    from gossipkv.environment.seam import Listener, Sockets, Threads
+    from gossipkv.environment.seam import SocketFactory, SocketListener, Threads
     from gossipkv.serving._serving import Caller, Core, Loop, Turn
     from gossipkv.serving._transport import Transport
 
@@ -65,14 +65,14 @@ class Answers(Protocol):
 
     def answer(
         self, method: bytes | None, params: bytes, caller: Caller
-    ) -> bytes | Refused | Welcome | Waiting | Later:
+    ) -> bytes | Refused | Welcome | DeferredResult | Later:
         """The result as MessagePack, an error, or what takes time: to `complete`, or to `begin`.  Must not raise.
 
         Of a read that no other node has answered the method is None, and the report stands for the parameters.
         """
         ...
 
-    async def complete(self, method: bytes, waiting: Waiting) -> bytes | Refused | Welcome:
+    async def complete(self, method: bytes, waiting: DeferredResult) -> bytes | Refused | Welcome:
         """The result, or the error, of what took time."""
         ...
 
@@ -81,7 +81,7 @@ class Answers(Protocol):
         ...
 
 
-class Peers(Protocol):
+class PumpPeers(Protocol):
     """Whoever dials other nodes, and asks them through the core."""
 
     def hear(self, events: list[PeerEvent], replies: list[PeerReply]) -> None:
@@ -95,10 +95,10 @@ class MakeTransport(Protocol):
     `polls`: it may look out before it sleeps.  None: another pump accepts.
     """
 
-    def __call__(self, listener: Listener | None, *beside: Listener | None, polls: bool) -> Transport: ...
+    def __call__(self, listener: SocketListener | None, *beside: SocketListener | None, polls: bool) -> Transport: ...
 
 
-class Detached(Protocol):
+class DetachedSink(Protocol):
     """Whoever serves connections of HTTP of which a request is not plain."""
 
     def take(self, fd: int, begun: bytes, caller: Caller, /) -> None:
@@ -114,12 +114,12 @@ class Pump:
         self,
         core: Core,
         loop: Loop,
-        sockets: Sockets,
+        sockets: SocketFactory,
         answers: Answers,
-        peers: Peers | None = None,
+        peers: PumpPeers | None = None,
         *,
         threads: Threads | None = None,
-        gateway: Detached | None = None,
+        gateway: DetachedSink | None = None,
     ) -> None:
         self._core = core
         self._loop = loop
@@ -244,7 +244,7 @@ class Pump:
         if isinstance(pending.waiting, Later):
             self._answers.begin(pending.method, pending.waiting, partial(self._answer_later, pending))
             return
-        assert isinstance(pending.waiting, Waiting)
+        assert isinstance(pending.waiting, DeferredResult)
         assert self._nursery is not None
         name = pending.waiting.shared_by
         name = pending if name is None else name
@@ -269,7 +269,7 @@ class Pump:
         while self._waiting[name]:
             asked, self._waiting[name] = self._waiting[name], []
             waiting = asked[0].waiting
-            assert isinstance(waiting, Waiting)
+            assert isinstance(waiting, DeferredResult)
             answer = await self._answers.complete(asked[0].method, waiting)
             for begin in range(0, len(asked), PORTION):
                 if begin > 0:

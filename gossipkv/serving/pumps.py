@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
-    from gossipkv.environment.seam import Environment, Listener, Stream
+    from gossipkv.environment.seam import ByteStream, Environment, SocketListener
     from gossipkv.serving.loop import Core, Tls
-    from gossipkv.serving.pump import Answers, Detached, MakeTransport, Peers
+    from gossipkv.serving.pump import Answers, DetachedSink, MakeTransport, PumpPeers
     from gossipkv.settings.config import Config
 
 _Each = TypeVar("_Each")
@@ -178,8 +178,8 @@ class Pumps:
     def open(
         self,
         make_transport: MakeTransport,
-        listener: Listener,
-        *beside: Listener | None,
+        listener: SocketListener,
+        *beside: SocketListener | None,
         polls: bool,
     ) -> None:
         """Have a loop for each; the first accepts, also those who speak RESP or HTTP: they come to those `beside`."""
@@ -206,9 +206,9 @@ class Pumps:
         self,
         environment: Environment,
         answers: Answers,
-        peers: Sequence[Peers],
+        peers: Sequence[PumpPeers],
         *,
-        gateway: Detached | None = None,
+        gateway: DetachedSink | None = None,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
         """Serve until drained or cancelled; of `peers` each pump has its own, and they share `gateway`."""
@@ -301,7 +301,7 @@ class Ways:
         with self._turn:
             return self._core.ask(column, method, params, timeout_ms)
 
-    def adopt(self, column: int, stream: Stream) -> None:
+    def adopt(self, column: int, stream: ByteStream) -> None:
         """Ask it on this connection from now on, on which hello is done."""
         with self._turn:
             self._loop().adopt(column, stream.detach())

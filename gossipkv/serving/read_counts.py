@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class Counts:
+class DatabaseReadCounts:
     """Counts of one database."""
 
     requests: int = 0  # Those that found no version; what found one is counted with its version.
@@ -28,7 +28,7 @@ class Counts:
 
 @final
 @dataclass(slots=True)
-class Reading:
+class ReadSample:
     """One request while it is looked at."""
 
     has_version: bool = False  # And so is counted among its requests.
@@ -44,12 +44,12 @@ class ReadCounts:
 
     def __init__(self, is_known: Callable[[str], bool]) -> None:
         self._is_known = is_known
-        self._counts: defaultdict[str, Counts] = defaultdict(Counts)
+        self._counts: defaultdict[str, DatabaseReadCounts] = defaultdict(DatabaseReadCounts)
 
     @contextmanager
-    def reading(self, database: str) -> Iterator[Reading]:
+    def reading(self, database: str) -> Iterator[ReadSample]:
         """Count a request that ends in an error."""
-        reading = Reading()
+        reading = ReadSample()
         try:
             yield reading
         except Exception:
@@ -77,7 +77,7 @@ class ReadCounts:
     def with_those_of(self, loop: Mapping[str, Mapping[str, int]]) -> dict[str, dict[str, int]]:
         """Return what was counted here and by the serving loop together, by database."""
         names = {**loop, **self._counts}
-        return {name: _sum(asdict(self._counts.get(name, Counts())), loop.get(name, {})) for name in names}
+        return {name: _sum(asdict(self._counts.get(name, DatabaseReadCounts())), loop.get(name, {})) for name in names}
 
 
 def _sum(here: Mapping[str, int], loop: Mapping[str, int]) -> dict[str, int]:

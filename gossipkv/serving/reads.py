@@ -24,18 +24,18 @@ from gossipkv.errors import (
 from gossipkv.placement.partition_set import PartitionSet
 from gossipkv.serving.published import Published, PublishedDatabase, PublishedVersion
 from gossipkv.serving.read_counts import ReadCounts
-from gossipkv.serving.scan import PAGE_BYTES, Bounds, Page, Wanted, decode_cursor, page
+from gossipkv.serving.scan import PAGE_BYTES, ScanBounds, ScanOrder, ScanPage, decode_cursor, page
 from gossipkv.serving.unanswered import unanswered
-from gossipkv.wire.results import Packed, Waiting
+from gossipkv.wire.results import DeferredResult, Packed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gossipkv.errors import Detail, ServiceError
-    from gossipkv.serving.read_counts import Reading
+    from gossipkv.serving.read_counts import ReadSample
     from gossipkv.serving.scan_elsewhere import Elsewhere
     from gossipkv.settings.serving import ServingSettings
-    from gossipkv.wire.arguments import Arguments, Options
+    from gossipkv.wire.arguments import Arguments, OptionArguments
     from gossipkv.wire.rpc import Value
 
 CHOICE_OPTIONS = ("version", "min_version", "timeout_ms")
@@ -153,7 +153,7 @@ class Reads:
             self.counts.answered(database, *values)
             return [[*values], version.name]
 
-    def _options(self, database: str, arguments: Arguments, known: Sequence[str]) -> Options:
+    def _options(self, database: str, arguments: Arguments, known: Sequence[str]) -> OptionArguments:
         """The options of a read.  Raises UnknownDatabase or NotReady first: those of a table, it may be, are others."""
         if database not in self.published.databases:
             self._database(database)
@@ -170,14 +170,14 @@ class Reads:
                 raise TooLarge("the values do not fit into one answer: ask for fewer", {"limit": limit})
         return values
 
-    def scan(self, arguments: Arguments) -> Packed | Waiting:
+    def scan(self, arguments: Arguments) -> Packed | DeferredResult:
         """`[[[key, value], ...], cursor or nil, version]`."""
         database = arguments.text("database")
         with self.counts.reading(database) as reading:
             options = self._options(database, arguments, SCAN_OPTIONS)
             return self._scan(database, options, reading)
 
-    def _scan(self, database: str, options: Options, reading: Reading) -> Packed | Waiting:
+    def _scan(self, database: str, options: OptionArguments, reading: ReadSample) -> Packed | DeferredResult:
         plan = _ScanPlan(self, database, options)
         wanted = plan.wanted()
         is_forwarded, is_pinned = options.flag("forwarded"), options.blob("cursor") or options.text("version")
@@ -194,7 +194,7 @@ class Reads:
                 if asks is None or not asks.is_held(wanted):
                     self._holdings.damaged(database, version.name, error)
                     raise
-        return Waiting(partial(self._page, asks, plan, PAGE_TIMEOUT_MS if timeout_ms is None else timeout_ms))
+        return DeferredResult(partial(self._page, asks, plan, PAGE_TIMEOUT_MS if timeout_ms is None else timeout_ms))
 
     async def _page(self, asks: Elsewhere, plan: _ScanPlan, timeout_ms: int) -> Packed:
         """A page that other nodes have a part of."""
@@ -203,7 +203,7 @@ class Reads:
             self.counts.asked_elsewhere(plan.database)
             return await asks.page(plan, timeout_ms)
 
-    def wanted(self, plan: _ScanPlan) -> Wanted:
+    def wanted(self, plan: _ScanPlan) -> ScanOrder:
         """Return what a request for a page asks now."""
         identity = _identity(plan.options)
         return self._wanted(self._version_to_scan(plan, identity), plan)
@@ -221,11 +221,11 @@ class Reads:
             raise BadRequest("a scan that is forwarded says where it begins, without a cursor")
         return self._database(plan.database).go_on(pinned)
 
-    def _wanted(self, version: PublishedVersion, plan: _ScanPlan) -> Wanted:
+    def _wanted(self, version: PublishedVersion, plan: _ScanPlan) -> ScanOrder:
         options = plan.options
         longest = _LONGEST_BOUND if options.flag("forwarded") else self._max_key
         start, end, prefix = (options.key(name, longest) for name in ("start", "end", "prefix"))
-        bounds = Bounds(start, end, prefix, options.flag("reverse"))
+        bounds = ScanBounds(start, end, prefix, options.flag("reverse"))
         limit, bitmap = options.number("limit", least=1), options.blob("partitions")
         if options.flag("forwarded") is not (bitmap is not None):
             raise BadRequest("a scan that is forwarded names its partitions, and nothing else does")
@@ -240,20 +240,20 @@ class Reads:
             raise BadRequest("scan: the option partitions names none")
         limit = self._scan_limit if limit is None else min(limit, self._scan_limit)
         page_bytes = min(PAGE_BYTES, max(1, (self._answer_limit(options) - _ENVELOPE_BYTES) // 2))
-        return Wanted(version, partitions, bounds.narrowed(), limit, page_bytes, self._max_value)
+        return ScanOrder(version, partitions, bounds.narrowed(), limit, page_bytes, self._max_value)
 
-    def _answer_limit(self, options: Options) -> int:
+    def _answer_limit(self, options: OptionArguments) -> int:
         """The longest answer that both this node and the one that asks have room for."""
         return min(self._max_frame, options.number("max_frame") or self._max_frame)
 
-    def _fitting(self, answer: Packed, options: Options) -> Packed:
+    def _fitting(self, answer: Packed, options: OptionArguments) -> Packed:
         """It, if whoever forwards reads so much; a page that has one record may be longer than others."""
         limit, size = options.number("max_frame"), len(answer.data) + _ENVELOPE_BYTES
         if limit is not None and size > limit:
             raise TooLarge(_OVER_ASKER, {"limit": limit, "size": size})
         return answer
 
-    def here(self, wanted: Wanted) -> tuple[PartitionSet, Page]:
+    def here(self, wanted: ScanOrder) -> tuple[PartitionSet, ScanPage]:
         """Return which partitions are here, and their part of a page that others are asked for as well."""
         version = wanted.version
         partitions = version.here
@@ -264,7 +264,7 @@ class Reads:
             self._holdings.damaged(version.database, version.name, error)
             if not self._elsewhere.is_held(wanted):
                 raise
-        return PartitionSet.empty(len(version.files)), Page(b"\x90", None)
+        return PartitionSet.empty(len(version.files)), ScanPage(b"\x90", None)
 
     def _with_active(self, error: NotServed, database: str) -> NotServed:
         """Whoever asks from another node may have to plan anew."""
@@ -272,7 +272,7 @@ class Reads:
         error.details["active"] = None if active is None else active.name
         return error
 
-    def _not_here(self, error: NotServed, version: PublishedVersion, options: Options) -> NotServed | NotReady:
+    def _not_here(self, error: NotServed, version: PublishedVersion, options: OptionArguments) -> NotServed | NotReady:
         """What to say of a partition that is not here.
 
         Where others may be asked the serving loop does that: what comes here all the same was handed over before the
@@ -329,11 +329,11 @@ class Reads:
         }
         return unanswered(f"partition {partition} of {name} {version.decode()}", told, details)
 
-    def _choose_and_count(self, database: str, options: Options, reading: Reading) -> PublishedVersion:
+    def _choose_and_count(self, database: str, options: OptionArguments, reading: ReadSample) -> PublishedVersion:
         by_name = not options.flag("forwarded") and options.text("version") is not None
         return self._count_choice(self._choose(database, options), reading, by_name=by_name)
 
-    def _choose(self, database: str, options: Options) -> PublishedVersion:
+    def _choose(self, database: str, options: OptionArguments) -> PublishedVersion:
         version, min_version = options.text("version"), options.text("min_version")
         options.timeout_ms()  # A local read takes no time worth the name, so any timeout is kept.
         options.flag("local")  # What comes here is not forwarded anyway.
@@ -345,7 +345,7 @@ class Reads:
             raise self._not_ready(database)
         return published.choose(version, min_version)
 
-    def _count_choice(self, version: PublishedVersion, reading: Reading, *, by_name: bool) -> PublishedVersion:
+    def _count_choice(self, version: PublishedVersion, reading: ReadSample, *, by_name: bool) -> PublishedVersion:
         reading.found()
         self._count(version.database, version.name, by_name=by_name)
         return version
@@ -372,7 +372,7 @@ class Reads:
 class _ScanPlan:
     """What a request for a page asks, as of the moment in which that is looked at."""
 
-    def __init__(self, reads: Reads, database: str, options: Options) -> None:
+    def __init__(self, reads: Reads, database: str, options: OptionArguments) -> None:
         self.reads = reads
         self.database = database
         self.options = options
@@ -383,16 +383,16 @@ class _ScanPlan:
         cursor = self.options.blob("cursor")
         return None if cursor is None else decode_cursor(cursor)
 
-    def wanted(self) -> Wanted:
+    def wanted(self) -> ScanOrder:
         """Return it; of the same version each time, unless the request named none and another one is active by now."""
         return self.reads.wanted(self)
 
-    def here(self, wanted: Wanted) -> tuple[PartitionSet, Page]:
+    def here(self, wanted: ScanOrder) -> tuple[PartitionSet, ScanPage]:
         """Return which partitions are here, and their part of the page."""
         return self.reads.here(wanted)
 
 
-def _identity(options: Options) -> bytes | None:
+def _identity(options: OptionArguments) -> bytes | None:
     """The content that another node wants; None: a client asks."""
     identity = options.blob("identity")
     if options.flag("forwarded") is not (identity is not None) or (

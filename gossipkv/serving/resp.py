@@ -12,9 +12,9 @@ import msgpack
 
 from gossipkv import __version__
 from gossipkv.errors import GossipKVError, Unauthorized
-from gossipkv.serving.resp_scan import USUAL_COUNT, Reader, Scans, read_pattern
+from gossipkv.serving.resp_scan import USUAL_COUNT, ScanReader, Scans, read_pattern
 from gossipkv.wire.arguments import Arguments
-from gossipkv.wire.results import Known, Later, Packed, Waiting
+from gossipkv.wire.results import DeferredResult, Later, Packed, ProvenUser
 
 if TYPE_CHECKING:
     import random
@@ -24,26 +24,26 @@ if TYPE_CHECKING:
     from gossipkv.wire.results import OnResult
     from gossipkv.wire.rpc import Value
 
-    Answer = Value | Packed | Waiting | Later
+    Answer = Value | Packed | DeferredResult | Later
     Method = Callable[[Arguments], Answer]
 
 
 NEWER: Final = 3  # The protocol that has maps.
 
 
-class Line(NamedTuple):
+class RespLine(NamedTuple):
     """A word that is no data, as `OK`."""
 
     text: str
 
 
-class Refusal(NamedTuple):
+class RespRefusal(NamedTuple):
     """An error in Redis' own words, its code in front."""
 
     text: str
 
 
-Said = None | int | bytes | Line | Refusal | list["Said"] | dict[bytes, "Said"]
+Said = None | int | bytes | RespLine | RespRefusal | list["Said"] | dict[bytes, "Said"]
 
 
 def say(value: Said, protocol: int) -> bytes:
@@ -55,9 +55,9 @@ def say(value: Said, protocol: int) -> bytes:
             return b":%d\r\n" % value
         case bytes():
             return b"$%d\r\n%s\r\n" % (len(value), value)
-        case Line(text) | Refusal(text):
+        case RespLine(text) | RespRefusal(text):
             line = text.replace("\r", " ").replace("\n", " ").encode(errors="replace")
-            return b"%s%s\r\n" % (b"+" if isinstance(value, Line) else b"-", line)
+            return b"%s%s\r\n" % (b"+" if isinstance(value, RespLine) else b"-", line)
         case dict() if protocol == NEWER:
             head, parts = b"%%%d\r\n" % len(value), [part for pair in value.items() for part in pair]
         case dict():
@@ -68,13 +68,13 @@ def say(value: Said, protocol: int) -> bytes:
 
 
 LONGEST_WORD: Final = 1 << 32
-MOST_NUMBER: Final = (1 << 64) - 1
-MOST_TOLD: Final = 128  # Of an unknown command, as Redis has it.
-WRONG: Final = Refusal("WRONGPASS invalid username-password pair or user is disabled.")
+MAX_NUMBER: Final = (1 << 64) - 1
+MAX_TOLD: Final = 128  # Of an unknown command, as Redis has it.
+WRONG: Final = RespRefusal("WRONGPASS invalid username-password pair or user is disabled.")
 OF_DATABASES: Final = frozenset({b"scan", b"dbsize"})  # Which are judged by the databases that they come to.
 
 
-class Caller(NamedTuple):
+class RespCaller(NamedTuple):
     """Who asks: the connection's number, its protocol, the database it has selected, what it is called, whose it is."""
 
     connection: int
@@ -84,7 +84,7 @@ class Caller(NamedTuple):
     asker: Asker
 
 
-class Permissions(Protocol):
+class RespPermissions(Protocol):
     """Who knows users, and what they may."""
 
     def may_read(self, user: int, database: str) -> bool:
@@ -95,12 +95,12 @@ class Permissions(Protocol):
         """Whether a command may be done.  Raises Unauthorized."""
         ...
 
-    def prove(self, token: bytes, caller: Asker) -> Known | Waiting:
+    def prove(self, token: bytes, caller: Asker) -> ProvenUser | DeferredResult:
         """Whose token it is.  Raises Unauthorized."""
         ...
 
 
-class Listed(NamedTuple):
+class ListedConnection(NamedTuple):
     """A command as clients are told: words (at least, if less than 0), and where its keys stand."""
 
     words: int
@@ -113,42 +113,42 @@ class Listed(NamedTuple):
 
 _READ, _WRITE, _OWN = ("readonly",), ("write",), ("fast",)
 COMMANDS: Final = {
-    "get": Listed(2, _READ, 1, 1, 1, "The value of a key."),
-    "mget": Listed(-2, _READ, 1, -1, 1, "The values of keys, of a database all from one version."),
-    "exists": Listed(-2, _READ, 1, -1, 1, "How many of the keys there are."),
-    "strlen": Listed(2, _READ, 1, 1, 1, "The length of a value."),
-    "getrange": Listed(4, _READ, 1, 1, 1, "A part of a value."),
-    "substr": Listed(4, _READ, 1, 1, 1, "The same, by its old name."),
-    "type": Listed(2, _READ, 1, 1, 1, "string, or none."),
-    "ttl": Listed(2, _READ, 1, 1, 1, "-1 of what there is: nothing expires; -2 of what there is not."),
-    "pttl": Listed(2, _READ, 1, 1, 1, "The same."),
-    "scan": Listed(-2, _READ, 0, 0, 0, "Pages of keys, in their order: MATCH PREFIX*, COUNT."),
-    "dbsize": Listed(1, _READ, 0, 0, 0, "About how many records the datasets have."),
-    "set": Listed(3, _WRITE, 1, 1, 1, "Put a record into a table."),
-    "mset": Listed(-3, _WRITE, 1, -1, 2, "Put records into tables."),
-    "del": Listed(-2, _WRITE, 1, -1, 1, "Delete records of tables; answers how many were named."),
-    "unlink": Listed(-2, _WRITE, 1, -1, 1, "The same."),
-    "select": Listed(2, _OWN, 0, 0, 0, "0: keys are DATABASE:KEY; n: those of the n-th of resp_databases."),
-    "hello": Listed(-1, _OWN, 0, 0, 0, "The protocol, 2 or 3, and what speaks here."),
-    "ping": Listed(-1, _OWN, 0, 0, 0, "PONG, or what is said."),
-    "echo": Listed(2, _OWN, 0, 0, 0, "What is said."),
-    "client": Listed(-2, _OWN, 0, 0, 0, "SETNAME, GETNAME, ID, SETINFO."),
-    "command": Listed(-1, _OWN, 0, 0, 0, "These commands: COUNT, INFO, DOCS."),
-    "auth": Listed(-2, _OWN, 0, 0, 0, "Whose token that is: the token, or any name and the token."),
-    "info": Listed(-1, _OWN, 0, 0, 0, "What the node says of itself."),
-    "reset": Listed(1, _OWN, 0, 0, 0, "The connection as it was at first."),
-    "quit": Listed(-1, _OWN, 0, 0, 0, "End the connection."),
+    "get": ListedConnection(2, _READ, 1, 1, 1, "The value of a key."),
+    "mget": ListedConnection(-2, _READ, 1, -1, 1, "The values of keys, of a database all from one version."),
+    "exists": ListedConnection(-2, _READ, 1, -1, 1, "How many of the keys there are."),
+    "strlen": ListedConnection(2, _READ, 1, 1, 1, "The length of a value."),
+    "getrange": ListedConnection(4, _READ, 1, 1, 1, "A part of a value."),
+    "substr": ListedConnection(4, _READ, 1, 1, 1, "The same, by its old name."),
+    "type": ListedConnection(2, _READ, 1, 1, 1, "string, or none."),
+    "ttl": ListedConnection(2, _READ, 1, 1, 1, "-1 of what there is: nothing expires; -2 of what there is not."),
+    "pttl": ListedConnection(2, _READ, 1, 1, 1, "The same."),
+    "scan": ListedConnection(-2, _READ, 0, 0, 0, "Pages of keys, in their order: MATCH PREFIX*, COUNT."),
+    "dbsize": ListedConnection(1, _READ, 0, 0, 0, "About how many records the datasets have."),
+    "set": ListedConnection(3, _WRITE, 1, 1, 1, "Put a record into a table."),
+    "mset": ListedConnection(-3, _WRITE, 1, -1, 2, "Put records into tables."),
+    "del": ListedConnection(-2, _WRITE, 1, -1, 1, "Delete records of tables; answers how many were named."),
+    "unlink": ListedConnection(-2, _WRITE, 1, -1, 1, "The same."),
+    "select": ListedConnection(2, _OWN, 0, 0, 0, "0: keys are DATABASE:KEY; n: those of the n-th of resp_databases."),
+    "hello": ListedConnection(-1, _OWN, 0, 0, 0, "The protocol, 2 or 3, and what speaks here."),
+    "ping": ListedConnection(-1, _OWN, 0, 0, 0, "PONG, or what is said."),
+    "echo": ListedConnection(2, _OWN, 0, 0, 0, "What is said."),
+    "client": ListedConnection(-2, _OWN, 0, 0, 0, "SETNAME, GETNAME, ID, SETINFO."),
+    "command": ListedConnection(-1, _OWN, 0, 0, 0, "These commands: COUNT, INFO, DOCS."),
+    "auth": ListedConnection(-2, _OWN, 0, 0, 0, "Whose token that is: the token, or any name and the token."),
+    "info": ListedConnection(-1, _OWN, 0, 0, 0, "What the node says of itself."),
+    "reset": ListedConnection(1, _OWN, 0, 0, 0, "The connection as it was at first."),
+    "quit": ListedConnection(-1, _OWN, 0, 0, 0, "End the connection."),
 }  # fmt: skip
 
 
-def _unknown(name: bytes, words: Sequence[bytes]) -> Refusal:
+def _unknown(name: bytes, words: Sequence[bytes]) -> RespRefusal:
     told = ""
     for word in words:
-        if len(told) >= MOST_TOLD:
+        if len(told) >= MAX_TOLD:
             break
-        told += f"'{word[: MOST_TOLD - len(told)].decode(errors='replace')}' "
-    shown = name[:MOST_TOLD].decode(errors="replace")
-    return Refusal(f"ERR unknown command '{shown}', with args beginning with: {told}")
+        told += f"'{word[: MAX_TOLD - len(told)].decode(errors='replace')}' "
+    shown = name[:MAX_TOLD].decode(errors="replace")
+    return RespRefusal(f"ERR unknown command '{shown}', with args beginning with: {told}")
 
 
 def _check_count(name: str, words: int) -> None:
@@ -158,12 +158,12 @@ def _check_count(name: str, words: int) -> None:
 
 
 def _whole(word: bytes) -> int:
-    if not word.isdigit() or len(word) > len(str(MOST_NUMBER)) or int(word) > MOST_NUMBER:
+    if not word.isdigit() or len(word) > len(str(MAX_NUMBER)) or int(word) > MAX_NUMBER:
         raise _RefusedError("ERR value is not an integer or out of range")
     return int(word)
 
 
-class Asked(NamedTuple):
+class MethodCall(NamedTuple):
     """What the node's own methods are asked, and what is made of the result."""
 
     answer: Answer
@@ -187,7 +187,7 @@ class RespCommands:
         scan: Method,
         info: Callable[[], Value],
         random: random.Random,
-        access: Permissions,
+        access: RespPermissions,
     ) -> None:
         """`databases`: those that can be selected; `names`: all; `records`: about how many a dataset has."""
         self._databases = databases
@@ -197,7 +197,9 @@ class RespCommands:
         self._scan_of = scan
         self._info_of = info
         self._scans = Scans(random)
-        self._commands: Mapping[bytes, Callable[[Caller, Sequence[bytes]], Said | Asked | Known | Waiting]] = {
+        self._commands: Mapping[
+            bytes, Callable[[RespCaller, Sequence[bytes]], Said | MethodCall | ProvenUser | DeferredResult]
+        ] = {
             b"scan": self._scan,
             b"dbsize": self._dbsize,
             b"info": self._info,
@@ -207,11 +209,11 @@ class RespCommands:
             b"client": self._client,
         }
 
-    def answer(self, arguments: Arguments, asker: Asker) -> bytes | Known | Waiting | Later:
+    def answer(self, arguments: Arguments, asker: Asker) -> bytes | ProvenUser | DeferredResult | Later:
         """Return what `[connection, protocol, database, name, [words]]` is told, as RESP."""
-        connection, protocol = arguments.whole("connection", MOST_NUMBER), arguments.whole("protocol", NEWER)
+        connection, protocol = arguments.whole("connection", MAX_NUMBER), arguments.whole("protocol", NEWER)
         database, called = arguments.whole("database", len(self._databases)), arguments.blob("name")
-        caller = Caller(connection, protocol, database, called, asker)
+        caller = RespCaller(connection, protocol, database, called, asker)
         name, *words = arguments.keys("words", LONGEST_WORD) or [b""]
         arguments.end()
         command = self._commands.get(name.lower())
@@ -223,25 +225,25 @@ class RespCommands:
             _check_count(name.lower().decode(), 1 + len(words))
             told = command(caller, words)
         except _RefusedError as refused:
-            told = Refusal(str(refused))
-        if isinstance(told, Known | Waiting):
+            told = RespRefusal(str(refused))
+        if isinstance(told, ProvenUser | DeferredResult):
             return told
-        if isinstance(told, Asked):
+        if isinstance(told, MethodCall):
             made = told.made
             return _then(told.answer, lambda result: say(made(result), protocol))
         return say(told, caller.protocol)
 
     # About data
 
-    def _selected(self, caller: Caller) -> str | None:
+    def _selected(self, caller: RespCaller) -> str | None:
         """The database that is selected; None: the keys say theirs."""
         return self._databases[caller.database - 1] if caller.database else None
 
-    def _readable(self, caller: Caller) -> list[str]:
+    def _readable(self, caller: RespCaller) -> list[str]:
         """The names of all that it may read: who asks for no database hears of no others."""
         return [name for name in self._names() if self._access.may_read(caller.asker.user, name)]
 
-    def _scan(self, caller: Caller, words: Sequence[bytes]) -> Said | Asked:
+    def _scan(self, caller: RespCaller, words: Sequence[bytes]) -> Said | MethodCall:
         if len(words) % 2 == 0:
             raise _RefusedError("ERR syntax error")
         options = {word.lower(): value for word, value in zip(words[1::2], words[2::2], strict=True)}
@@ -253,7 +255,7 @@ class RespCommands:
         if count == 0:
             raise _RefusedError("ERR syntax error")
         pattern, selected = read_pattern(options.get(b"match", b"*")), self._selected(caller)
-        names, reader = self._readable(caller), Reader(caller.asker.user, selected, caller.asker.address)
+        names, reader = self._readable(caller), ScanReader(caller.asker.user, selected, caller.asker.address)
         page = self._scans.page(names, reader, _whole(words[0]), pattern, count)
         if page is None or options.get(b"type", b"string").lower() != b"string":
             return [b"0", []]
@@ -266,46 +268,46 @@ class RespCommands:
             number = self._scans.next(names, reader, page, pattern, cursor)
             return [b"%d" % number, [page.shown_before + key for key in keys]]
 
-        return Asked(self._scan_of(Arguments(b"scan", msgpack.packb([page.database, page.options]))), made)
+        return MethodCall(self._scan_of(Arguments(b"scan", msgpack.packb([page.database, page.options]))), made)
 
-    def _dbsize(self, caller: Caller, _words: Sequence[bytes]) -> Said:
+    def _dbsize(self, caller: RespCaller, _words: Sequence[bytes]) -> Said:
         selected = self._selected(caller)
         if selected is not None:
             self._access.judge_command(b"dbsize", caller.asker, selected)
         counts = [self._records(name) for name in (self._readable(caller) if selected is None else [selected])]
         if counts == [None]:
-            return Refusal(f"ERR DBSIZE counts datasets that serve, and {selected} is none")
+            return RespRefusal(f"ERR DBSIZE counts datasets that serve, and {selected} is none")
         return sum(count or 0 for count in counts)
 
     # About the node
 
-    def _auth(self, caller: Caller, words: Sequence[bytes]) -> Said | Known | Waiting:
+    def _auth(self, caller: RespCaller, words: Sequence[bytes]) -> Said | ProvenUser | DeferredResult:
         """`AUTH token`, or `AUTH name token`: it is the token that counts."""
-        return self._prove(caller, words[-1], Line("OK"))
+        return self._prove(caller, words[-1], RespLine("OK"))
 
-    def _prove(self, caller: Caller, token: bytes, said: Said) -> Said | Known | Waiting:
+    def _prove(self, caller: RespCaller, token: bytes, said: Said) -> Said | ProvenUser | DeferredResult:
         """What is said to whom the token is of."""
 
-        def welcome(known: object) -> Known:
-            assert isinstance(known, Known), known
-            return Known(known.user, say(said, caller.protocol))
+        def welcome(known: object) -> ProvenUser:
+            assert isinstance(known, ProvenUser), known
+            return ProvenUser(known.user, say(said, caller.protocol))
 
         try:
             told = self._access.prove(token, caller.asker)
         except Unauthorized:
             return WRONG
-        if isinstance(told, Known):
+        if isinstance(told, ProvenUser):
             return welcome(told)
 
-        async def wait() -> Value | Known:
+        async def wait() -> Value | ProvenUser:
             try:
                 return welcome(await told.result())
             except Unauthorized:
                 return say(WRONG, caller.protocol)
 
-        return Waiting(wait)
+        return DeferredResult(wait)
 
-    def _hello(self, caller: Caller, words: Sequence[bytes]) -> Said | Known | Waiting:
+    def _hello(self, caller: RespCaller, words: Sequence[bytes]) -> Said | ProvenUser | DeferredResult:
         """`HELLO [2 or 3 [AUTH name token] [SETNAME name]]`: what speaks here."""
         at = 1
         while at < len(words) and words[at].lower() != b"auth":
@@ -317,7 +319,7 @@ class RespCommands:
             raise _RefusedError("ERR syntax error in HELLO option 'auth'")
         return self._prove(caller, words[at + 2], told)
 
-    def _what_speaks(self, caller: Caller) -> Said:
+    def _what_speaks(self, caller: RespCaller) -> Said:
         return {
             b"server": b"gossipkv",
             b"version": __version__.encode(),
@@ -328,7 +330,7 @@ class RespCommands:
             b"modules": [],
         }
 
-    def _info(self, _caller: Caller, _words: Sequence[bytes]) -> Said:
+    def _info(self, _caller: RespCaller, _words: Sequence[bytes]) -> Said:
         """All sections at once, whatever is asked for: what `info` tells that is one word."""
         told = self._info_of()
         assert isinstance(told, dict)
@@ -339,7 +341,7 @@ class RespCommands:
         lines += ["# Stats", f"uptime_in_seconds:{int(str(told['uptime_s']).partition('.')[0])}", *_lines(counters)]
         return "".join(f"{line}\r\n" for line in lines).encode()
 
-    def _command(self, _caller: Caller, words: Sequence[bytes]) -> Said:
+    def _command(self, _caller: RespCaller, words: Sequence[bytes]) -> Said:
         match [word.lower() for word in words]:
             case [b"count"]:
                 return len(COMMANDS)
@@ -351,14 +353,14 @@ class RespCommands:
                 return [_described(name.decode(errors="replace")) for name in asked]
         return _unknown_part("COMMAND", words[0])
 
-    def _client(self, caller: Caller, words: Sequence[bytes]) -> Said:
+    def _client(self, caller: RespCaller, words: Sequence[bytes]) -> Said:
         match [word.lower() for word in words]:
             case [b"getname"]:
                 return caller.name or None
             case [b"id"]:
                 return caller.connection
             case [b"setinfo", b"lib-name" | b"lib-ver", _]:
-                return Line("OK")
+                return RespLine("OK")
         return _unknown_part("CLIENT", b"".join(words[:1]))
 
 
@@ -376,7 +378,7 @@ def _asked(name: str, asked: Sequence[bytes]) -> bool:
     return not asked or name.encode() in asked
 
 
-def _docs(known: Listed) -> Said:
+def _docs(known: ListedConnection) -> Said:
     return {b"summary": known.summary.encode(), b"group": b"generic"}
 
 
@@ -384,29 +386,29 @@ def _described(name: str) -> Said:
     known = COMMANDS.get(name)
     if known is None:
         return None
-    flags: list[Said] = [Line(flag) for flag in known.flags]
+    flags: list[Said] = [RespLine(flag) for flag in known.flags]
     return [name.encode(), known.words, flags, known.first, known.last, known.step, [], [], [], []]
 
 
-def _unknown_part(command: str, part: bytes) -> Refusal:
-    shown = part[:MOST_TOLD].decode(errors="replace")
-    return Refusal(f"ERR unknown subcommand '{shown}'. Try COMMAND DOCS {command}.")
+def _unknown_part(command: str, part: bytes) -> RespRefusal:
+    shown = part[:MAX_TOLD].decode(errors="replace")
+    return RespRefusal(f"ERR unknown subcommand '{shown}'. Try COMMAND DOCS {command}.")
 
 
 def _lines(told: Mapping[str, Value]) -> list[str]:
     return [f"{name}:{value}" for name, value in told.items() if isinstance(value, int | float | str)]
 
 
-def _then(answer: Answer, made: Callable[[Value | Packed], bytes]) -> bytes | Waiting | Later:
+def _then(answer: Answer, made: Callable[[Value | Packed], bytes]) -> bytes | DeferredResult | Later:
     """What is made of an answer, when it is there."""
-    if isinstance(answer, Waiting):
+    if isinstance(answer, DeferredResult):
 
         async def wait() -> Value:
             result = await answer.result()
-            assert not isinstance(result, Known), "who it is is told by `_prove`"
+            assert not isinstance(result, ProvenUser), "who it is is told by `_prove`"
             return made(result)
 
-        return Waiting(wait)
+        return DeferredResult(wait)
     if isinstance(answer, Later):
 
         def begin(on_result: OnResult) -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from gossipkv.wire.rpc import Value
 
 # Each is a key at most: 64 MiB if all are as long as may be.
-MOST_CURSORS: Final = 1000
+MAX_CURSORS: Final = 1000
 
 # Where the numbers of a node begin: those of two nodes are not mistaken for each other.
 FIRST_BITS: Final = 48
@@ -55,7 +55,7 @@ def read_pattern(pattern: bytes) -> Pattern:
     return Pattern(bytes(prefix), is_whole=True)
 
 
-class Reader(NamedTuple):
+class ScanReader(NamedTuple):
     """Who scans: the user, the database that the connection has selected, and the address that it comes from."""
 
     user: int
@@ -63,7 +63,7 @@ class Reader(NamedTuple):
     address: int
 
 
-class Place(NamedTuple):
+class ScanPlace(NamedTuple):
     """Where a scan goes on: the name of its database, and the cursor there."""
 
     database: str
@@ -71,14 +71,14 @@ class Place(NamedTuple):
     prefix: bytes
 
 
-class Kept(NamedTuple):
+class KeptScan(NamedTuple):
     """A place, and whose scan goes on there."""
 
-    place: Place
-    reader: Reader
+    place: ScanPlace
+    reader: ScanReader
 
 
-class Page(NamedTuple):
+class ScanReply(NamedTuple):
     """What is asked of the node for a page, and how its keys are shown."""
 
     database: str
@@ -92,10 +92,12 @@ class Scans:
 
     def __init__(self, random: random.Random) -> None:
         self._number = random.getrandbits(FIRST_BITS)
-        self._kept: OrderedDict[int, Kept] = OrderedDict()
+        self._kept: OrderedDict[int, KeptScan] = OrderedDict()
         self._of_addresses: Counter[int] = Counter()  # How many are kept for each.
 
-    def page(self, names: Sequence[str], reader: Reader, cursor: int, pattern: Pattern, count: int) -> Page | None:
+    def page(
+        self, names: Sequence[str], reader: ScanReader, cursor: int, pattern: Pattern, count: int
+    ) -> ScanReply | None:
         """What the next page asks, of the selected database or of all of these names; None: there is nothing."""
         place = self._go_on(cursor, reader) if cursor != 0 else _first(names, reader.selected, pattern)
         if place is None:
@@ -105,9 +107,11 @@ class Scans:
             options["prefix"] = place.prefix
         if place.cursor is not None:
             options["cursor"] = place.cursor
-        return Page(place.database, options, b"" if reader.selected is not None else place.database.encode() + b":")
+        return ScanReply(
+            place.database, options, b"" if reader.selected is not None else place.database.encode() + b":"
+        )
 
-    def _go_on(self, cursor: int, reader: Reader) -> Place:
+    def _go_on(self, cursor: int, reader: ScanReader) -> ScanPlace:
         kept = self._kept.get(cursor)
         if kept is None or kept.reader[:2] != reader[:2]:
             raise BadRequest(
@@ -116,21 +120,23 @@ class Scans:
         self._kept.move_to_end(cursor)
         return kept.place
 
-    def next(self, names: Sequence[str], reader: Reader, page: Page, pattern: Pattern, cursor: bytes | None) -> int:
+    def next(
+        self, names: Sequence[str], reader: ScanReader, page: ScanReply, pattern: Pattern, cursor: bytes | None
+    ) -> int:
         """The number of what comes behind that page, which has ended with this cursor; 0: nothing does."""
-        place: Place | None = None
+        place: ScanPlace | None = None
         if cursor is not None:
             prefix = page.options.get("prefix", b"")
             assert isinstance(prefix, bytes)
-            place = Place(page.database, cursor, prefix)
+            place = ScanPlace(page.database, cursor, prefix)
         elif reader.selected is None and b":" not in pattern.prefix:
             place = _first(names, None, pattern, behind=page.database)
         if place is None:
             return 0
         self._number += 1
-        self._kept[self._number] = Kept(place, reader)
+        self._kept[self._number] = KeptScan(place, reader)
         self._of_addresses[reader.address] += 1
-        if len(self._kept) > MOST_CURSORS:
+        if len(self._kept) > MAX_CURSORS:
             self._forget_one()
         return self._number
 
@@ -143,13 +149,13 @@ class Scans:
         self._of_addresses += Counter()  # It keeps those above 0.
 
 
-def _first(names: Sequence[str], database: str | None, pattern: Pattern, behind: str = "") -> Place | None:
+def _first(names: Sequence[str], database: str | None, pattern: Pattern, behind: str = "") -> ScanPlace | None:
     """Where a scan begins: in that database, or in the first one whose keys are asked for."""
     if database is not None:
-        return Place(database, None, pattern.prefix)
+        return ScanPlace(database, None, pattern.prefix)
     name, colon, prefix = pattern.prefix.partition(b":")
     if colon:
-        return Place(name.decode(errors="replace"), None, prefix)
+        return ScanPlace(name.decode(errors="replace"), None, prefix)
     found = (one for one in sorted(names) if one > behind and one.encode().startswith(name))
     first = next(found, None) if not pattern.is_whole else None
-    return None if first is None else Place(first, None, b"")
+    return None if first is None else ScanPlace(first, None, b"")

@@ -47,7 +47,7 @@ _LONGEST_CURSOR = _CHECKSUM_BYTES + 6 + MAX_NAME_BYTES + 65_535
 
 @final
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class ScanBounds:
     """What to scan: keys from `start` (inclusive) to `end` (exclusive) that begin with `prefix`."""
 
     start: bytes | None
@@ -55,22 +55,22 @@ class Bounds:
     prefix: bytes | None
     reverse: bool
 
-    def after(self, key: bytes) -> Bounds:
+    def after(self, key: bytes) -> ScanBounds:
         """What is left when everything up to `key` has been given."""
         if self.reverse:
             end = key if self.end is None else min(self.end, key)
-            return Bounds(self.start, end, self.prefix, reverse=True)
+            return ScanBounds(self.start, end, self.prefix, reverse=True)
         successor = key + b"\0"
         start = successor if self.start is None else max(self.start, successor)
-        return Bounds(start, self.end, self.prefix, reverse=False)
+        return ScanBounds(start, self.end, self.prefix, reverse=False)
 
-    def narrowed(self) -> Bounds:
+    def narrowed(self) -> ScanBounds:
         """The same without a prefix."""
         if self.prefix is None:
             return self
         start = self.prefix if self.start is None else max(self.start, self.prefix)
         ends = [end for end in (self.end, prefix_end(self.prefix)) if end is not None]
-        return Bounds(start, min(ends, default=None), None, self.reverse)
+        return ScanBounds(start, min(ends, default=None), None, self.reverse)
 
 
 def encode_cursor(version: str, last: bytes) -> bytes:
@@ -96,7 +96,7 @@ def decode_cursor(cursor: bytes) -> tuple[str, bytes]:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ScanOrder:
     """The page that is asked for.
 
     At most `limit` records of `partitions` within `keys` (without a prefix) and, but for the first, `page_bytes`.
@@ -104,7 +104,7 @@ class Wanted:
 
     version: PublishedVersion
     partitions: PartitionSet
-    keys: Bounds
+    keys: ScanBounds
     limit: int
     page_bytes: int
     max_value: int
@@ -113,21 +113,21 @@ class Wanted:
         """How many records some of the partitions are asked for: seldom is the page the shorter for it."""
         return min(self.limit, SPARE + math.ceil(MORE * self.limit * len(partitions) / len(self.version.files)))
 
-    def answer(self, page: Page) -> Packed:
+    def answer(self, page: ScanPage) -> Packed:
         """What the method answers: these records, and the cursor when there are more."""
         name = self.version.name
         cursor = None if page.last is None else encode_cursor(name, page.last)
         return Packed(b"".join((b"\x93", page.packed, msgpack.packb(cursor), msgpack.packb(name))))
 
 
-class Page(NamedTuple):
+class ScanPage(NamedTuple):
     """Records in the order of the scan."""
 
     packed: bytes  # An array of `[key, value]`, as MessagePack.
     last: bytes | None  # The last key when there are more behind it.
 
 
-def page(wanted: Wanted, partitions: PartitionSet) -> Page:
+def page(wanted: ScanOrder, partitions: PartitionSet) -> ScanPage:
     """The first records of these partitions, which are here.
 
     Raises:
@@ -140,13 +140,13 @@ def page(wanted: Wanted, partitions: PartitionSet) -> Page:
     packed, last = _serving.page(
         files, keys.start, keys.end, keys.reverse, wanted.limit, wanted.page_bytes, wanted.max_value
     )
-    return Page(packed, last)
+    return ScanPage(packed, last)
 
 
 _HEAD = b"\x93"  # Of an array of three: what a scan answers.
 
 
-class Run(NamedTuple):
+class ScanRun(NamedTuple):
     """Records of one answer in the order of the scan, from some of the partitions.
 
     Each answer is the first of its partitions' records, in order, and says whether there are more behind its last.
@@ -159,7 +159,7 @@ class Run(NamedTuple):
     more: bool  # Whether there are more behind them.
 
 
-def read_answer(packed: bytes, wanted: Wanted, partitions: PartitionSet, limit: int) -> Run:
+def read_answer(packed: bytes, wanted: ScanOrder, partitions: PartitionSet, limit: int) -> ScanRun:
     """Return what a member has answered that was asked for at most `limit` records of these partitions.
 
     Raises:
@@ -172,7 +172,7 @@ def read_answer(packed: bytes, wanted: Wanted, partitions: PartitionSet, limit: 
     last, at = _serving.read_records(packed, len(_HEAD), keys.start, keys.end, keys.reverse, limit, asked)
     match msgpack.unpackb(b"\x92" + packed[at:]):
         case [cursor, version.name]:
-            return Run(packed, len(_HEAD), more=_is_behind(cursor, version.name, last))
+            return ScanRun(packed, len(_HEAD), more=_is_behind(cursor, version.name, last))
     raise ValueError("no answer to a scan of that version")
 
 
@@ -183,7 +183,7 @@ def _is_behind(cursor: object, version: str, last: bytes | None) -> bool:
     return cursor is not None
 
 
-def merge(runs: Sequence[Run], wanted: Wanted) -> Page:
+def merge(runs: Sequence[ScanRun], wanted: ScanOrder) -> ScanPage:
     """Return the page that these make up, which hold all partitions.
 
     Raises:
@@ -191,4 +191,4 @@ def merge(runs: Sequence[Run], wanted: Wanted) -> Page:
         ValueError: two have the same key.
     """
     reverse, limit = wanted.keys.reverse, wanted.limit
-    return Page(*_serving.merge_runs([*runs], reverse, limit, wanted.page_bytes, wanted.max_value))
+    return ScanPage(*_serving.merge_runs([*runs], reverse, limit, wanted.page_bytes, wanted.max_value))

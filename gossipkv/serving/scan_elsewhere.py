@@ -26,7 +26,7 @@ import trio
 from gossipkv.errors import GossipKVError, NotServed, Overloaded, TooLarge, Unavailable, from_wire
 from gossipkv.log import Log
 from gossipkv.placement.candidates import candidates
-from gossipkv.serving.scan import Run, merge, read_answer
+from gossipkv.serving.scan import ScanRun, merge, read_answer
 from gossipkv.serving.unanswered import ASKED, SILENT, unanswered
 
 if TYPE_CHECKING:
@@ -36,12 +36,12 @@ if TYPE_CHECKING:
     from gossipkv.errors import Detail, ServiceError
     from gossipkv.placement.holders import HolderState
     from gossipkv.placement.partition_set import PartitionSet
-    from gossipkv.serving.scan import Page, Wanted
+    from gossipkv.serving.scan import ScanOrder, ScanPage
     from gossipkv.wire.results import OnAnswer, Packed
     from gossipkv.wire.rpc import Value
 
 # Pages that are gathered at the same time: each holds one of every owner.
-MOST_PAGES: Final = 32
+MAX_PAGES: Final = 32
 
 # Between rounds, at first; it doubles, up to a stage.
 FIRST_PAUSE_S: Final = 0.001
@@ -57,7 +57,7 @@ RECORD_ELEMENTS: Final = 3
 COUNTERS: Final = ("scans_gathered", "scan_questions", "scan_silences", "scan_bad_answers", "scans_unanswered")
 
 
-class Source(NamedTuple):
+class ScanSource(NamedTuple):
     """Somebody who holds some of a version."""
 
     state: HolderState
@@ -67,19 +67,19 @@ class Source(NamedTuple):
 class Whereabouts(Protocol):
     """Who holds what, as members have told."""
 
-    def sources(self, database: str, version: str, wire_id: bytes) -> Mapping[str, Source]:
+    def sources(self, database: str, version: str, wire_id: bytes) -> Mapping[str, ScanSource]:
         """Return who may be asked for a content, by name."""
         ...
 
 
-class Plan(Protocol):
+class ScanPlan(Protocol):
     """What a request for a page asks, as of now."""
 
-    def wanted(self) -> Wanted:
+    def wanted(self) -> ScanOrder:
         """Return it, of the version that is to be read now; raises what a client is to be told."""
         ...
 
-    def here(self, wanted: Wanted) -> tuple[PartitionSet, Page]:
+    def here(self, wanted: ScanOrder) -> tuple[PartitionSet, ScanPage]:
         """Return which partitions are here, and their part of the page."""
         ...
 
@@ -93,7 +93,7 @@ class Question(Protocol):
 
 
 @final
-class _Part:
+class _ScanShare:
     """Some partitions, and who is asked for them; nobody: they wait for a new round."""
 
     def __init__(self, partitions: PartitionSet, name: str | None, tried: frozenset[str], due_s: float) -> None:
@@ -102,8 +102,8 @@ class _Part:
         self.tried = tried  # Who is not to be asked for any of it in this round.
         self.due_s = due_s  # When others are asked as well.
         self.outcome = ASKED
-        self.run: Run | None = None
-        self.others: list[_Part] = []  # Those to whom its partitions have gone.
+        self.run: ScanRun | None = None
+        self.others: list[_ScanShare] = []  # Those to whom its partitions have gone.
 
     @property
     def is_answered(self) -> bool:
@@ -115,7 +115,7 @@ class _Part:
         """Whether an answer may still come."""
         return self.name is not None and self.outcome in {ASKED, SILENT} and self.run is None
 
-    def runs(self) -> Iterator[Run]:
+    def runs(self) -> Iterator[ScanRun]:
         """Yield what it is made up of."""
         if self.run is not None:
             yield self.run
@@ -158,9 +158,9 @@ class Elsewhere:
         self._log = Log("gossipkv.node")
         self._whereabouts = whereabouts
         self._random = random
-        self._places = trio.Semaphore(MOST_PAGES)
+        self._places = trio.Semaphore(MAX_PAGES)
 
-    async def page(self, plan: Plan, timeout_ms: int) -> Packed:
+    async def page(self, plan: ScanPlan, timeout_ms: int) -> Packed:
         """Return a page of what is here and what is elsewhere; it is planned when its turn has come.
 
         Raises:
@@ -175,15 +175,15 @@ class Elsewhere:
                 await self._places.acquire()
             if turn.cancelled_caught:
                 words = "too many scans are gathered from other nodes; try again later"
-                raise Overloaded(words, {"limit": MOST_PAGES}) from None
+                raise Overloaded(words, {"limit": MAX_PAGES}) from None
         self._counts["scans_gathered"] += 1
         try:
             while True:
                 wanted = plan.wanted()
                 partitions, own = plan.here(wanted)
-                runs = await _Gathering(self, plan, wanted, began_s, limit_s).gather(wanted.partitions - partitions)
+                runs = await _GatheredPage(self, plan, wanted, began_s, limit_s).gather(wanted.partitions - partitions)
                 if runs is not None:
-                    return wanted.answer(merge([Run(own.packed, 0, own.last is not None), *runs], wanted))
+                    return wanted.answer(merge([ScanRun(own.packed, 0, own.last is not None), *runs], wanted))
         finally:
             self._places.release()
 
@@ -205,14 +205,14 @@ class Elsewhere:
             again_s, count = now_s + REPORT_PERIOD_S, -1
         self._refused[name] = again_s, count + 1
 
-    def sources(self, wanted: Wanted) -> Mapping[str, Source]:
+    def sources(self, wanted: ScanOrder) -> Mapping[str, ScanSource]:
         """Return who may be asked, by name."""
         version = wanted.version
         if version.wire_id is None:
             return {}
         return self._whereabouts.sources(version.database, version.name, version.wire_id)
 
-    def is_held(self, wanted: Wanted) -> bool:
+    def is_held(self, wanted: ScanOrder) -> bool:
         """Whether others hold all that is wanted, as far as is known."""
         left = wanted.partitions
         for source in self.sources(wanted).values():
@@ -220,7 +220,7 @@ class Elsewhere:
         return not left
 
     def cover(
-        self, wanted: Wanted, partitions: PartitionSet, tried: frozenset[str]
+        self, wanted: ScanOrder, partitions: PartitionSet, tried: frozenset[str]
     ) -> tuple[list[tuple[str, PartitionSet]], PartitionSet]:
         """Return whom to ask for which of these partitions, and those for which nobody is left.
 
@@ -244,10 +244,10 @@ class Elsewhere:
 
 
 @final
-class _Gathering:
+class _GatheredPage:
     """One page, while it is gathered."""
 
-    def __init__(self, elsewhere: Elsewhere, plan: Plan, wanted: Wanted, began_s: float, limit_s: float) -> None:
+    def __init__(self, elsewhere: Elsewhere, plan: ScanPlan, wanted: ScanOrder, began_s: float, limit_s: float) -> None:
         """`wanted`: the plan as it was when this began; the page began earlier, if it was planned before."""
         self._elsewhere = elsewhere
         self._plan = plan
@@ -257,13 +257,13 @@ class _Gathering:
         self._rounds_until_s = min(limit_s, self._began_s + elsewhere.whole_s)
         self._pause_s = FIRST_PAUSE_S
         self._rounds = 1
-        self._roots: list[_Part] = []
-        self._parts: list[_Part] = []  # All of them, in the order in which they were asked.
+        self._roots: list[_ScanShare] = []
+        self._parts: list[_ScanShare] = []  # All of them, in the order in which they were asked.
         self._moved = trio.Event()
         self._too_large: GossipKVError | None = None
         self._is_outdated = False
 
-    async def gather(self, partitions: PartitionSet) -> list[Run] | None:
+    async def gather(self, partitions: PartitionSet) -> list[ScanRun] | None:
         """Return runs that together hold these partitions; None: the page is to be planned anew.
 
         Raises:
@@ -304,7 +304,7 @@ class _Gathering:
             + [self._limit_s if is_pending else self._rounds_until_s]
         )
 
-    def _is_due(self, part: _Part, now_s: float) -> bool:
+    def _is_due(self, part: _ScanShare, now_s: float) -> bool:
         """Whether others are to be asked for its partitions now."""
         if part.name is None:
             return part.due_s <= now_s < self._rounds_until_s
@@ -317,7 +317,7 @@ class _Gathering:
         before, now = self._wanted.version, self._plan.wanted().version
         self._is_outdated = (before.name, before.wire_id, before.files) != (now.name, now.wire_id, now.files)
 
-    def _pass_on(self, part: _Part) -> None:
+    def _pass_on(self, part: _ScanShare) -> None:
         tried = part.tried
         if part.name is not None and part.is_pending:
             part.outcome = SILENT
@@ -329,20 +329,20 @@ class _Gathering:
             tried |= {part.name}
         part.others = self._cover(part.partitions, tried)
 
-    def _cover(self, partitions: PartitionSet, tried: frozenset[str]) -> list[_Part]:
+    def _cover(self, partitions: PartitionSet, tried: frozenset[str]) -> list[_ScanShare]:
         """Ask for these partitions; what nobody is left for waits for a new round."""
         now_s = trio.current_time()
         found, left = self._elsewhere.cover(self._wanted, partitions, tried)
-        parts = [_Part(some, name, tried, now_s + self._elsewhere.stage_s) for name, some in found]
+        parts = [_ScanShare(some, name, tried, now_s + self._elsewhere.stage_s) for name, some in found]
         self._parts += parts
         for part in parts:
             self._ask(part)
         if left:
-            parts.append(_Part(left, None, tried, now_s + self._pause_s))
+            parts.append(_ScanShare(left, None, tried, now_s + self._pause_s))
             self._parts.append(parts[-1])
         return parts
 
-    def _ask(self, part: _Part) -> None:
+    def _ask(self, part: _ScanShare) -> None:
         assert part.name is not None
         name, wanted, keys = part.name, self._wanted, self._wanted.keys
         limit = min(wanted.share(part.partitions), self._elsewhere.most_records)
@@ -364,7 +364,9 @@ class _Gathering:
         left_s = self._limit_s - trio.current_time() + self._elsewhere.stage_s  # So the time is over here first.
         self._elsewhere.ask(name, "scan", [wanted.version.database, options], round(left_s * 1000) + 1, hear)
 
-    def _hear(self, part: _Part, limit: int, result: bytes | None, error: bytes | None, *, is_connected: bool) -> None:
+    def _hear(
+        self, part: _ScanShare, limit: int, result: bytes | None, error: bytes | None, *, is_connected: bool
+    ) -> None:
         assert part.name is not None
         slow = self._elsewhere.slow
         self._moved.set()

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 _HALF: Final = -1
 _AUTO: Final = -1
-MOST_PUMPS: Final = 8  # The maximum for `auto`.
+MAX_PUMPS: Final = 8  # The maximum for `auto`.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,7 +114,7 @@ class ServingSettings:
 
     def pumps_for(self, cores: int) -> int:
         """Return how many threads serve with so many granted cores."""
-        return min(MOST_PUMPS, max(1, cores)) if self.pumps == _AUTO else self.pumps
+        return min(MAX_PUMPS, max(1, cores)) if self.pumps == _AUTO else self.pumps
 
     @property
     def connections_per_address(self) -> int:

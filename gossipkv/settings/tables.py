@@ -7,8 +7,8 @@ from typing import Final
 
 from gossipkv.settings.setting import choice, copies, count, duration, plain, rate, read_isolation_group, size
 
-MOST_WEIGHT: Final = 1000  # Relative to the minimum.
-MAX_KEY_BYTES: Final = 65_522  # Limit of a record; `table.records` explains it and the next limit.
+MAX_WEIGHT: Final = 1000  # Relative to the minimum.
+MAX_KEY_BYTES: Final = 65_522  # Limit of a record; `table.records.endpoints` explains it and the next limit.
 MAX_VALUE_BYTES: Final = 16_711_616
 
 
@@ -90,7 +90,7 @@ class TableSettings:
         ),
     )  # fmt: skip
     weight: int = count(
-        1, 1, MOST_WEIGHT,
+        1, 1, MAX_WEIGHT,
         meaning="share of the partitions of tables that this node gets when it is put in, beside others'",
         why="equal machines; `gossipkv node weight` changes it later",
     )  # fmt: skip

@@ -17,7 +17,7 @@ RANGE: Final = "range"
 KINDS: Final = ("hash", RANGE)
 
 
-class Holder(NamedTuple):
+class TableHolder(NamedTuple):
     """A node that holds partitions of a table."""
 
     node: str
@@ -47,7 +47,7 @@ class TableStatus(NamedTuple):
     kind: str
     partitions: int
     replication: int
-    holders: tuple[Holder, ...]
+    holders: tuple[TableHolder, ...]
 
 
 def partition_row(kind: str, told: Mapping[str, Value]) -> tuple[str, ...]:
@@ -84,8 +84,8 @@ def tables(told: Mapping[str, Value]) -> Iterator[TableStatus]:
             yield TableStatus(name, plain(entry["kind"]), partitions, replication, holders)
 
 
-def _holder(told: dict[str, Value]) -> Holder:
+def _holder(told: dict[str, Value]) -> TableHolder:
     partitions, records = whole_of(told.get("partitions")) or 0, whole_of(told.get("lag_records")) or 0
     coming, leaving = (whole_of(told.get(what)) or 0 for what in ("coming", "leaving"))
     lag_s = number_of(told.get("lag_s")) or 0.0
-    return Holder(plain(told.get("node")), plain(told.get("state")), partitions, records, lag_s, coming, leaving)
+    return TableHolder(plain(told.get("node")), plain(told.get("state")), partitions, records, lag_s, coming, leaving)

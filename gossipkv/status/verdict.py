@@ -27,10 +27,10 @@ SERVES: Final = "serves"  # The wanted version of the database serves at every m
 COMES: Final = "comes"  # A member builds the version, or can.
 STUCK: Final = "stuck"  # The version does not come by itself.
 
-MOST_REASONS: Final = 256  # The most reasons sent; further ones are counted.
+MAX_REASONS: Final = 256  # The most reasons sent; further ones are counted.
 
 
-class Said(NamedTuple):
+class MemberReports(NamedTuple):
     """The members' reports, as one of them heard them."""
 
     node: str  # The node that asked the others, and was asked itself.
@@ -75,7 +75,7 @@ class Coming(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ClusterVerdict:
     """The overall health, as one node heard the members."""
 
     node: str
@@ -95,7 +95,7 @@ class Verdict:
         """Return the advice without repetitions, the most urgent first."""
         return list(dict.fromkeys(reason.advice for reason in self.reasons if reason.advice is not None))
 
-    def about(self, database: str, *, is_table: bool = False) -> Verdict:
+    def about(self, database: str, *, is_table: bool = False) -> ClusterVerdict:
         """Return the part of the verdict that concerns one database."""
         reasons = tuple(
             reason
@@ -105,7 +105,9 @@ class Verdict:
         coming = {name: each for name, each in self.coming.items() if name == database}
         level = worst(reason.level for reason in reasons)
         text = headline(reasons, coming, database, is_sure=not self.silent)
-        return Verdict(self.node, level, text, reasons, coming, 1, self.silent, self.acceptors, self.certificates)
+        return ClusterVerdict(
+            self.node, level, text, reasons, coming, 1, self.silent, self.acceptors, self.certificates
+        )
 
     def level_of(self, database: str) -> str:
         """Return the level of one database."""
@@ -115,7 +117,7 @@ class Verdict:
         """Encode the verdict for the wire."""
         reasons: list[Value] = [
             {name: told for name, told in reason._asdict().items() if told not in {None, False}}
-            for reason in self.reasons[:MOST_REASONS]
+            for reason in self.reasons[:MAX_REASONS]
         ]
         coming: dict[str, Value] = {
             name: {**each._asdict(), "waits": list(each.waits)} for name, each in self.coming.items()
@@ -125,7 +127,7 @@ class Verdict:
             "level": self.level,
             "text": self.text,
             "reasons": reasons,
-            "reasons_not_told": len(self.reasons[MOST_REASONS:]),
+            "reasons_not_told": len(self.reasons[MAX_REASONS:]),
             "coming": coming,
             "databases": self.databases,
             "silent": {**self.silent},
@@ -134,12 +136,12 @@ class Verdict:
         }
 
 
-def verdict_of(told: Mapping[str, Value]) -> Verdict:
+def verdict_of(told: Mapping[str, Value]) -> ClusterVerdict:
     """Decode the verdict from the wire."""
     reasons = [*map(_reason, map(map_of, list_of(told.get("reasons"))))]
     if more := whole_of(told.get("reasons_not_told")):
         reasons.append(Reason(ATTENTION, f"and {more:,} more"))
-    return Verdict(
+    return ClusterVerdict(
         str(told.get("node")),
         level if (level := text_of(told.get("level"))) in LEVELS else ATTENTION,
         str(told.get("text")),

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from gossipkv.wire.rpc import Value
 
-MOST_NAMED: Final = 8  # A sentence for people names this many nodes.
+MAX_NAMED: Final = 8  # A sentence for people names this many nodes.
 FOUR_DIGITS: Final = 1000  # From this number on the next unit is easier to read.
 
 
@@ -39,8 +39,8 @@ def names_text(names: Iterable[Value]) -> str:
 
 def some_text(names: Sequence[Value]) -> str:
     """Return the first names in a sentence, with the number of others; there must be at least one."""
-    more = len(names) - MOST_NAMED
-    return names_text([*names[:MOST_NAMED], *([f"{more:,} more"] if more > 0 else [])])
+    more = len(names) - MAX_NAMED
+    return names_text([*names[:MAX_NAMED], *([f"{more:,} more"] if more > 0 else [])])
 
 
 def size_text(size_bytes: int) -> str:

@@ -72,7 +72,7 @@ class GroupTotal:
 
 
 @dataclass(frozen=True, slots=True)
-class Totals:
+class BuildTotals:
     """The totals of a build or of one lane: besides the records, all that the bytes of its files depend on."""
 
     added: int
@@ -150,10 +150,10 @@ class LaneBuilder:
         with refusals(self._directory):
             self._sorter.add_batch(batch)
 
-    def totals(self) -> Totals:
+    def totals(self) -> BuildTotals:
         """Return the totals of the records added so far."""
         sorter = self._sorter
-        return Totals(
+        return BuildTotals(
             sorter.added,
             {
                 group: GroupTotal(
@@ -173,7 +173,7 @@ class LaneBuilder:
             return self._sorter.put_aside()
 
     def write(
-        self, totals: Totals, groups: Sequence[int], runs: Iterable[RunReader] | None = None
+        self, totals: BuildTotals, groups: Sequence[int], runs: Iterable[RunReader] | None = None
     ) -> list[BuildReport]:
         """Write and sync the files of `groups`, which ascend.
 
@@ -211,7 +211,7 @@ class LaneBuilder:
             self._shared.close()
         self._sorter.close()
 
-    def _write_all(self, records: OrderedRecords, totals: Totals, groups: Iterable[int]) -> list[BuildReport]:
+    def _write_all(self, records: OrderedRecords, totals: BuildTotals, groups: Iterable[int]) -> list[BuildReport]:
         reports = []
         before = 0
         for group in groups:
@@ -220,7 +220,7 @@ class LaneBuilder:
             reports.append(report)
         return reports
 
-    def _write(self, ordered: OrderedRecords, group: int, totals: Totals, before: int) -> BuildReport:
+    def _write(self, ordered: OrderedRecords, group: int, totals: BuildTotals, before: int) -> BuildReport:
         total = totals.groups.get(group, _EMPTY_GROUP)
         path = temporary_path(self._directory, self._names[group])
         self._writer = SortedFileWriter(

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from gossipkv.storage.builder import GroupTotal, Totals
+from gossipkv.storage.builder import BuildTotals, GroupTotal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,10 +29,10 @@ _FILE_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Shares:
+class LaneShares:
     """The groups that each lane writes."""
 
-    totals: Totals  # Totals of the whole build.
+    totals: BuildTotals  # Totals of the whole build.
     groups: list[list[int]]  # Ascending, for each lane; a contiguous range with `exchange`.
     exchange: bool  # True if every lane must spill its records for all lanes.
 
@@ -43,28 +43,28 @@ class Shares:
         assert self.totals.groups.keys() <= set(written), self.groups
 
 
-def share_groups(lanes: Sequence[Totals], group_count: int) -> Shares:
+def share_groups(lanes: Sequence[BuildTotals], group_count: int) -> LaneShares:
     """Divide the groups among the lanes that added these totals."""
     totals = combined(lanes)
     if sum(len(lane.groups) for lane in lanes) > len(totals.groups):
         empty = GroupTotal(0, 0, 0, b"")
         weights = [_FILE_BYTES + totals.groups.get(group, empty).size_bytes for group in range(group_count)]
-        return Shares(totals, [list(share) for share in share_out(weights, len(lanes))], exchange=True)
+        return LaneShares(totals, [list(share) for share in share_out(weights, len(lanes))], exchange=True)
     groups = [list(lane.groups) for lane in lanes]
     for group in range(group_count):
         if group not in totals.groups:
             min(groups, key=len).append(group)
-    return Shares(totals, [sorted(share) for share in groups], exchange=False)
+    return LaneShares(totals, [sorted(share) for share in groups], exchange=False)
 
 
-def combined(lanes: Sequence[Totals]) -> Totals:
+def combined(lanes: Sequence[BuildTotals]) -> BuildTotals:
     """Return the totals of a build from those of its lanes."""
     groups: dict[int, GroupTotal] = {}
     for lane in lanes:
         for number, more in lane.groups.items():
             so_far = groups.get(number)
             groups[number] = more if so_far is None else _sum(so_far, more)
-    return Totals(sum(lane.added for lane in lanes), groups)
+    return BuildTotals(sum(lane.added for lane in lanes), groups)
 
 
 def _sum(a: GroupTotal, b: GroupTotal) -> GroupTotal:

@@ -10,7 +10,7 @@ from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Final, Protocol
 
-from gossipkv.register.store import Store
+from gossipkv.register.store import RegisterStore
 from gossipkv.replication.store import FollowedStore
 
 if TYPE_CHECKING:
@@ -22,25 +22,25 @@ if TYPE_CHECKING:
     from gossipkv.environment.seam import Environment, Files
     from gossipkv.settings.tables import TableSettings
     from gossipkv.storage.engine.backup import BackedUp
-    from gossipkv.storage.engine.manifest import Manifest
+    from gossipkv.storage.engine.manifest import StoreManifest
 
 # Whatever every node with tables needs at once: the serving thread, which would load it, stood still for 50 ms.
 LOADED: Final = (
     "gossipkv.register.metadata.catalogue",
     "gossipkv.register.metadata.server",
     "gossipkv.replication.shell",
-    "gossipkv.table.for_clients",
-    "gossipkv.table.for_peers",
-    "gossipkv.table.records",
-    "gossipkv.table.works",
+    "gossipkv.table.rpc.admin",
+    "gossipkv.table.rpc.peer_rpc",
+    "gossipkv.table.records.endpoints",
+    "gossipkv.table.controllers.supervisor",
 )
 
 
-class OpenStore(FollowedStore, Store, Protocol):
+class OpenStore(FollowedStore, RegisterStore, Protocol):
     """A store that is open."""
 
     @property
-    def manifest(self) -> Manifest:
+    def manifest(self) -> StoreManifest:
         """What it consists of."""
         ...
 
@@ -83,7 +83,7 @@ class OpenStores(Protocol):
 class Restore(Protocol):
     """How backups are put back."""
 
-    def __call__(self, files: Files, backup: PurePath, directory: PurePath, random: Random) -> Manifest:
+    def __call__(self, files: Files, backup: PurePath, directory: PurePath, random: Random) -> StoreManifest:
         """Make a store in `directory`, in its first life and of an id of its own, that has what a backup has.
 
         Raises:
@@ -115,10 +115,10 @@ def _loaded(settings: TableSettings) -> OpenStores:
     """Load the store, and what decides with it: a node without tables does without, and one that serves goes on."""
     for name in LOADED:
         import_module(name)
-    from gossipkv.storage.engine.options import Options  # noqa: PLC0415  # See above.
+    from gossipkv.storage.engine.options import EngineOptions  # noqa: PLC0415  # See above.
     from gossipkv.storage.engine.shell import open_store  # noqa: PLC0415  # See above.
 
-    options = Options(
+    options = EngineOptions(
         table_log=settings.table_log,
         segment_bytes=settings.table_segment,
         file_bytes=settings.table_segment,

@@ -197,17 +197,17 @@ class Arguments:
             raise BadRequest(f"{self.method}: the {what} must be an array, not {kind_of(values)}")
         return [_text(value, f"{self.method}: {what}[{index}]") for index, value in enumerate(values)]
 
-    def options(self, *known: str) -> Options:
+    def options(self, *known: str) -> OptionArguments:
         """Take the last parameter: a map of options, or nothing; refuses names that are not `known`."""
         if self._at == len(self._values):
-            return Options(self.method, {})
+            return OptionArguments(self.method, {})
         value = self._next("options")
         if not isinstance(value, dict):
             raise BadRequest(f"{self.method}: the options must be a map, not {kind_of(value)}")
         self.end()
         names = _by_bytes(known)
         try:
-            return Options(self.method, {names[name]: option for name, option in value.items()})
+            return OptionArguments(self.method, {names[name]: option for name, option in value.items()})
         except KeyError:
             pass
         name = next(_text(one, f"{self.method}: an option's name") for one in value if one not in names)
@@ -215,12 +215,12 @@ class Arguments:
         hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}" if known else "it has none"
         raise BadRequest(f"{self.method}: unknown option {name}; {hint}", {"option": name})
 
-    def map(self, what: str) -> Options:
+    def map(self, what: str) -> OptionArguments:
         """Take a map, of which unknown fields are ignored, since a later version may send more."""
         value = self._next(what)
         if not isinstance(value, dict):
             raise BadRequest(f"{self.method}: the {what} must be a map, not {kind_of(value)}")
-        return Options(self.method, {name.decode(errors="replace"): field for name, field in value.items()})
+        return OptionArguments(self.method, {name.decode(errors="replace"): field for name, field in value.items()})
 
     def end(self) -> None:
         """Refuse further parameters."""
@@ -240,7 +240,7 @@ class Arguments:
 
 
 @final
-class Options:
+class OptionArguments:
     """The options of one request; nil counts as not given.
 
     Raises:

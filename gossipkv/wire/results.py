@@ -1,6 +1,6 @@
 """Results of methods that are not plain values: encoded already, with a user, awaited, or from another node.
 
-Two kinds take time: `Waiting` runs in a task, `Later` calls back.
+Two kinds take time: `DeferredResult` runs in a task, `Later` calls back.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Packed(NamedTuple):
     data: bytes
 
 
-class Known(NamedTuple):
+class ProvenUser(NamedTuple):
     """A result for a client that proved to be a user; from now on the connection belongs to that user, by number."""
 
     user: int
@@ -30,10 +30,10 @@ class Known(NamedTuple):
 
 @final
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class DeferredResult:
     """A result to await; requests with equal `shared_by` share it until it begins."""
 
-    result: Callable[[], Awaitable[Value | Packed | Known]]
+    result: Callable[[], Awaitable[Value | Packed | ProvenUser]]
     shared_by: Hashable | None = None
 
 

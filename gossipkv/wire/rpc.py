@@ -35,7 +35,7 @@ Value = None | bool | int | float | str | bytes | list["Value"] | dict[str, "Val
 Raw = None | bool | int | float | bytes | list["Raw"] | dict[bytes, "Raw"]
 
 
-class Request(NamedTuple):
+class RpcRequest(NamedTuple):
     """A request as the node reads it: text is still bytes."""
 
     msgid: int
@@ -78,7 +78,7 @@ def decode_params(params: bytes) -> list[Raw]:
     return value
 
 
-def decode_request(frame: bytes) -> Request:
+def decode_request(frame: bytes) -> RpcRequest:
     """Decode a request frame.
 
     Raises:
@@ -87,7 +87,7 @@ def decode_request(frame: bytes) -> Request:
     message = _unpack_raw(frame)
     match message:
         case [0, int(msgid), bytes(method), list(params)] if 0 <= msgid <= MAX_MESSAGE_ID:
-            return Request(msgid, method, params)
+            return RpcRequest(msgid, method, params)
     raise BadRequest("a request is [0, id, method, [parameters]], its id an unsigned 32-bit number")
 
 

@@ -39,9 +39,9 @@ REQUEST_TIMEOUT_MS = 60_000
 POLL_PERIOD_S = 0.05
 CPUCLOCK_SCHED = 2  # Which of its clocks; before it stands the process, all bits turned over.
 DATABASE = "db"
-MOST_CONNECTIONS = 20_000
+MAX_CONNECTIONS = 20_000
 SERVE = ("-m", "gossipkv", "serve")
-MANY_CONNECTIONS = ("--max-connections", str(MOST_CONNECTIONS), "--max-connections-per-address", "off")
+MANY_CONNECTIONS = ("--max-connections", str(MAX_CONNECTIONS), "--max-connections-per-address", "off")
 NO_POLLING = ("--busy-poll", "off")
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import pytest
 
-from tests.oracle.store import DROPPED_SPACE, MOST_KEY_BYTES, NEW_SPACE, TOMBSTONE, VALUE, Entry, History
+from tests.oracle.store import DROPPED_SPACE, MAX_KEY_BYTES, NEW_SPACE, TOMBSTONE, VALUE, Entry, History
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -404,14 +404,14 @@ def check_estimates(place: Place) -> None:
 def check_limits(place: Place) -> None:
     """What is as large as it may be is taken, what is larger is refused, and nothing of its batch is there."""
     witness = begun(place)
-    witness.write((VALUE, FIRST, bytes(MOST_KEY_BYTES - 60_000), b""))
+    witness.write((VALUE, FIRST, bytes(MAX_KEY_BYTES - 60_000), b""))
     with pytest.raises(witness.place.refusals):
-        witness.place.batch().put(FIRST, bytes(MOST_KEY_BYTES + 1), b"")
+        witness.place.batch().put(FIRST, bytes(MAX_KEY_BYTES + 1), b"")
     with pytest.raises(witness.place.refusals):
-        witness.place.batch().delete(FIRST, bytes(MOST_KEY_BYTES + 1))
+        witness.place.batch().delete(FIRST, bytes(MAX_KEY_BYTES + 1))
     with pytest.raises(witness.place.refusals):
         witness.place.batch().put(FIRST, b"", bytes((16 << 20) + 1))
-    witness.place.batch().put(FIRST, bytes(MOST_KEY_BYTES), b"")
+    witness.place.batch().put(FIRST, bytes(MAX_KEY_BYTES), b"")
     witness.look()
     witness.close()
 

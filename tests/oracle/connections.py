@@ -39,7 +39,7 @@ def pack(msgid: int, error: object, result: object) -> bytes:
 
 
 # How long one may be silent in a crowd; between two looks for whom to send away; how many at once.
-PROOF_MS, LOOK_MS, MOST_SENT_AWAY = 10_000, 500, 64
+PROOF_MS, LOOK_MS, MAX_SENT_AWAY = 10_000, 500, 64
 
 
 @dataclass(frozen=True)
@@ -330,7 +330,7 @@ class Node:
             active_ms=self.now_ms,
         )
         most = self.limits.max_connections
-        if len(self.connections) + min(most // 10 + 1, MOST_SENT_AWAY) > most:
+        if len(self.connections) + min(most // 10 + 1, MAX_SENT_AWAY) > most:
             self.make_way(self.connections[handle])
 
     def is_crowded(self) -> bool:
@@ -348,7 +348,7 @@ class Node:
         counts = Counter(one.address for one in self.connections.values())
         busiest = max((one.address for one in found), key=lambda address: counts[address])
         oldest = sorted((one for one in found if one.address == busiest), key=lambda one: one.begun_ms)
-        for one in oldest[: min(MOST_SENT_AWAY, (len(oldest) + 1) // 2)]:
+        for one in oldest[: min(MAX_SENT_AWAY, (len(oldest) + 1) // 2)]:
             one.doom("unproven")
 
     def take_hand_offs(self) -> list[tuple[int, int, bytes, bytes]]:

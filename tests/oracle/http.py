@@ -15,7 +15,7 @@ from typing import NamedTuple
 from tests.oracle.sorted_file import crc32c
 
 LONGEST_HEAD = 8192
-MOST_FIELDS = 100
+MAX_FIELDS = 100
 LONGEST_TAG = 1024
 ENTITY = rb'(?:W/)?"[\x21\x23-\x7e\x80-\xff]*"'
 HIDDEN = {b"healthz", b"livez", b"readyz", b"metrics", b"debug", b"static"}
@@ -107,7 +107,7 @@ def one(head: bytes) -> Plain:
     """A head without the empty line that ends it."""
     line, *lines = head.split(b"\r\n")
     asked = re.fullmatch(rb"(GET|HEAD) /([-_a-zA-Z0-9]{1,255})/((?:[!-$&->@-~]|%[0-9a-fA-F]{2})+) HTTP/1\.([01])", line)
-    demand(asked is not None and asked[2] not in HIDDEN and len(lines) <= MOST_FIELDS)
+    demand(asked is not None and asked[2] not in HIDDEN and len(lines) <= MAX_FIELDS)
     assert asked is not None
     fields: dict[bytes, list[bytes]] = {}
     for each in lines:

@@ -6,7 +6,7 @@ import struct
 
 PUT, DELETED = 1, 2
 HEAD = struct.Struct(">QQQB")
-MOST_LENGTH_BYTES = 5
+MAX_LENGTH_BYTES = 5
 Fields = tuple[int, int, int, int, bytes, bytes]
 
 
@@ -23,7 +23,7 @@ def encode(fields: Fields) -> bytes:
 
 def decode(data: bytes) -> Fields | None:
     """Its fields; None where it is no record: one that would not be written so."""
-    for width in range(1, MOST_LENGTH_BYTES + 1):
+    for width in range(1, MAX_LENGTH_BYTES + 1):
         at = HEAD.size + width
         if len(data) >= at and not data[at - 1] & 0x80:
             length = sum((byte & 0x7F) << 7 * place for place, byte in enumerate(data[HEAD.size : at]))

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 Ballot = tuple[int, int, int, int]
 
-MOST_COUNTER = 2**62 - 1
+MAX_COUNTER = 2**62 - 1
 LEAP = 2**40
 GENERATIONS_LEAP = 64
 
@@ -109,4 +109,4 @@ class SlowAcceptor:
     def _is_made_up(self, ballot: Ballot) -> bool:
         highest = max(self.promised, default=(0, 0, 0, 0))
         before = highest[2] if highest[0] == ballot[0] else 0
-        return ballot[2] > before + LEAP or ballot[2] >= MOST_COUNTER or ballot[0] > highest[0] + GENERATIONS_LEAP
+        return ballot[2] > before + LEAP or ballot[2] >= MAX_COUNTER or ballot[0] > highest[0] + GENERATIONS_LEAP

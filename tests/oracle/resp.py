@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 LONGEST_LINE = 65536
-MOST_PARTS = 64
+MAX_PARTS = 64
 BAD_COUNT, BAD_SIZE = "invalid multibulk length", "invalid bulk length"
 TOO_LARGE = "the command is larger than the node accepts"
 INTEGER = b"-ERR value is not an integer or out of range\r\n"
@@ -244,9 +244,9 @@ class Connection:
             )
         ]
         first_bad = next((at for at, (one, _) in enumerate(divided) if one is None), None)
-        if first_bad is not None and sum(run[0][0] < first_bad for run in runs) <= MOST_PARTS:
+        if first_bad is not None and sum(run[0][0] < first_bad for run in runs) <= MAX_PARTS:
             return NO_DATABASE
-        if len(runs) > MOST_PARTS:
+        if len(runs) > MAX_PARTS:
             return (
                 b"-ERR more than 64 deletes, or changes from one database to another, in a command: make it several\r\n"
             )

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 VALUE, TOMBSTONE, NEW_SPACE, DROPPED_SPACE = 1, 2, 3, 4
-MOST_KEY_BYTES = 65_531
-MOST_VALUE_BYTES = 16 << 20
+MAX_KEY_BYTES = 65_531
+MAX_VALUE_BYTES = 16 << 20
 
 Operation = tuple[int, int, bytes, bytes]  # Kind, space, key, value: as `read_log` tells them.
 State = dict[int, dict[bytes, bytes]]  # What each space has.
@@ -33,12 +33,12 @@ class Batch:
         self.operations: list[Operation] = []
 
     def put(self, space: int, key: bytes, value: bytes) -> None:
-        if len(key) > MOST_KEY_BYTES or len(value) > MOST_VALUE_BYTES:
+        if len(key) > MAX_KEY_BYTES or len(value) > MAX_VALUE_BYTES:
             raise Refused(len(key), len(value))
         self.operations.append((VALUE, space, key, value))
 
     def delete(self, space: int, key: bytes) -> None:
-        if len(key) > MOST_KEY_BYTES:
+        if len(key) > MAX_KEY_BYTES:
             raise Refused(len(key))
         self.operations.append((TOMBSTONE, space, key, b""))
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from statistics import median
 from typing import TYPE_CHECKING
 
-from gossipkv.placement.partition import State
+from gossipkv.placement.partition import AssignmentState
 from tests.simulation.scenarios import back_after_leaving, late_verdict, remembered, suspected_again
 from tests.tally import sums
 from tests.world.faults import FAULTS
@@ -135,7 +135,7 @@ def replication(records):
         assert min(counts[name] for name in ("crashes around a sync or a send", "loads", "joined", "collected")) > 0
         assert counts["sessions: done"] > ENOUGH * counts["sessions: lost"] / 10
     if len(records) >= MANY:
-        cells = {f"{state.name} x {name}" for state in State for name in (*STRIKES, *COMMANDS)}
+        cells = {f"{state.name} x {name}" for state in AssignmentState for name in (*STRIKES, *COMMANDS)}
         assert {name for name in cells if not counts[name]} == set()
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from gossipkv.gossip.effects import Changed
-from gossipkv.gossip.member import REACHABLE, State, member_id
+from gossipkv.gossip.effects import MemberChanged
+from gossipkv.gossip.member import REACHABLE, MemberState, member_id
 from gossipkv.gossip.packets import messages
 from gossipkv.gossip.packets.envelope import HEADER_BYTES
 from gossipkv.gossip.profile import LAN, LOCAL
@@ -48,7 +48,7 @@ def crashes():
         bound_us = (8 + 2) * SECOND + scene.profile.suspicion_least_ms(8) * MS
         began_us = scene.world.now_us
         up = [machine for machine in scene.machines if machine.is_up]
-        while any(state_of(machine, victim) is not State.DEAD for machine in up):
+        while any(state_of(machine, victim) is not MemberState.DEAD for machine in up):
             scene.look_for(LOOK_US)
             if scene.world.now_us > began_us + bound_us:
                 scene.broken("the_dead_are_found", f"{victim.name} is not dead everywhere")
@@ -114,10 +114,10 @@ def suspicions(scene):
     suspected = []
 
     def changed(machine, effect):
-        if effect.member.state is State.SUSPECT:
+        if effect.member.state is MemberState.SUSPECT:
             suspected.append(f"{machine.name} suspects {effect.member.name}")
 
-    scene.world.on_told[Changed].append(changed)
+    scene.world.on_told[MemberChanged].append(changed)
     return suspected
 
 
@@ -186,7 +186,7 @@ def leave():
         leaver.leave()
         scene.look_for(1500 * MS)
         for machine in scene.machines:
-            if machine.is_up and state_of(machine, leaver) is not State.LEFT:
+            if machine.is_up and state_of(machine, leaver) is not MemberState.LEFT:
                 scene.broken("leavers_are_gone", f"{machine.name} shows {leaver.name} as {state_of(machine, leaver)}")
         scene.look_for(3 * SECOND)
         leaver.start()
@@ -216,7 +216,7 @@ def partitioned(time_us=60 * SECOND, profile=LOCAL, members=6):
     for machine in scene.machines:
         for other in scene.machines:
             apart = (machine in sides[: members // 2]) != (other in sides[: members // 2])
-            if machine.is_up and apart and state_of(machine, other) is not State.DEAD:
+            if machine.is_up and apart and state_of(machine, other) is not MemberState.DEAD:
                 scene.broken("the_dead_are_found", f"{machine.name} does not hold {other.name} for dead")
     scene.wrong_dead.clear()
     scene.world.network.heal()
@@ -326,11 +326,11 @@ def back_after_leaving():
             scene.look_for(5 * SECOND)
         elif end == "dead":
             gone.stop()
-            while state_of(others[0], gone) is not State.DEAD:
+            while state_of(others[0], gone) is not MemberState.DEAD:
                 scene.look_for(SECOND)
         else:
             gone.pause()
-            while state_of(others[0], gone) is not State.SUSPECT:
+            while state_of(others[0], gone) is not MemberState.SUSPECT:
                 scene.look_for(LOOK_US)
         scene.world.network.heal()
         scene.look_for(8 * SECOND)
@@ -351,13 +351,13 @@ def told_of_a_death():
     scene.look_for(3 * SECOND)
     scene.world.network.partition([away], scene.machines[1:])
     gone.crash()
-    while any(state_of(machine, gone) is not State.DEAD for machine in scene.machines[2:]):
+    while any(state_of(machine, gone) is not MemberState.DEAD for machine in scene.machines[2:]):
         scene.look_for(SECOND)
     scene.look_for(3 * SECOND)  # Nobody speaks of it any more.
     scene.world.network.heal()
     healed_us = scene.world.now_us
     most_ms = LAN.suspicion_least_ms(8) + 4 * LAN.probe_interval_ms  # By its own probes it would be 24 s and more.
-    while state_of(away, gone) is not State.DEAD:
+    while state_of(away, gone) is not MemberState.DEAD:
         scene.look_for(LOOK_US)
         if scene.world.now_us > healed_us + most_ms * MS:
             scene.broken("healed_in_time", f"{away.name} shows {gone.name} as {state_of(away, gone).name}")
@@ -371,7 +371,7 @@ def tell_of(teller, subject, hearer):
     """Have a machine hear what another believes of a third, whatever network there is between them."""
     said = gossip(teller).members.get(member_id(subject.name))
     own = gossip(teller).members.own.id
-    verdict = messages.Verdict(said.id, said.state, said.incarnation, said.epoch, own)
+    verdict = messages.MemberVerdict(said.id, said.state, said.incarnation, said.epoch, own)
     packet = gossip(teller)._outbox.envelope.wrap(messages.gossip(own) + messages.verdict(verdict))
     hearer.arrive(packet, teller.source)
 
@@ -382,12 +382,12 @@ def suspected_again():
     gone, away, other = scene.machines[3], scene.machines[4], scene.machines[0]
     scene.world.network.partition([away], scene.machines[:4])
     gone.pause()
-    while state_of(away, gone) is not State.SUSPECT or state_of(other, gone) is State.ALIVE:
+    while state_of(away, gone) is not MemberState.SUSPECT or state_of(other, gone) is MemberState.ALIVE:
         scene.look_for(LOOK_US)
     gone.resume()
     scene.look_for(3 * SECOND)
     gone.pause()
-    while state_of(other, gone) is not State.SUSPECT:
+    while state_of(other, gone) is not MemberState.SUSPECT:
         scene.look_for(LOOK_US)
     tell_of(other, gone, away)
     scene.look_for(LOOK_US)
@@ -402,15 +402,15 @@ def late_verdict():
     scene = Scene(5)
     gone, away, other = scene.machines[3], scene.machines[4], scene.machines[0]
     scene.world.network.partition([away], scene.machines[:4])
-    while state_of(away, gone) is not State.DEAD:
+    while state_of(away, gone) is not MemberState.DEAD:
         scene.look_for(SECOND)
     gone.pause()
-    while state_of(other, gone) is not State.SUSPECT:
+    while state_of(other, gone) is not MemberState.SUSPECT:
         scene.look_for(LOOK_US)
     gone.resume()
     scene.look_for(3 * SECOND)
     gone.stop()
-    while state_of(other, gone) is not State.DEAD:
+    while state_of(other, gone) is not MemberState.DEAD:
         scene.look_for(SECOND)
     tell_of(other, gone, away)
     scene.look_for(SECOND)
@@ -495,7 +495,7 @@ def copied():
     scene.publish_all()
     scene.look_for(2 * SECOND)
     original = scene.machines[2]
-    scene.world.on_told[Changed].clear()  # Two of one name are more than checkers can tell apart.
+    scene.world.on_told[MemberChanged].clear()  # Two of one name are more than checkers can tell apart.
     copy = scene.world.add("copy", program(scene.profile))
     copy.name = original.name  # Who it is stands on its disk.
     copy.disk.copy_from(original.disk)
@@ -529,9 +529,9 @@ def read_only():
     scene.look_for(60 * SECOND)
     for machine in silent:
         scene.history.publish(machine, "keys/late", machine.name.encode())
-        if any(state_of(other, machine) is not State.DEAD for other in others):
+        if any(state_of(other, machine) is not MemberState.DEAD for other in others):
             scene.broken("the_silent_are_unheard", f"{machine.name} is not dead everywhere")
-        if any(state_of(machine, other) is not State.ALIVE for other in others):
+        if any(state_of(machine, other) is not MemberState.ALIVE for other in others):
             scene.broken("the_silent_hear", f"{machine.name} does not see who lives")
     silent[0].crash(power=True)  # Silently once more, in the same epoch: nobody has heard of it.
     silent[0].start()

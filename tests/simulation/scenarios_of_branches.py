@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gossipkv.errors import TooLarge
-from gossipkv.gossip.core import Limits
+from gossipkv.gossip.core import GossipLimits
 from gossipkv.gossip.tree.limits import TreeLimits
 from tests.simulation.scene import Scene
 from tests.world.gossip.members import gossip
@@ -42,7 +42,7 @@ def full_branches(seed=1):
 
     Some may publish less than others, which is nobody's business but their own.
     """
-    scene = Scene(10, limits=Limits(tree=TINY), seed=seed)
+    scene = Scene(10, limits=GossipLimits(tree=TINY), seed=seed)
     modest = TreeLimits(max_branch_bytes=2048, protocol_branch_bytes=TINY.protocol_branch_bytes)
     for machine in scene.machines[::3]:
         gossip(machine).tree.limits = modest

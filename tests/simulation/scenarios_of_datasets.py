@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gossipkv.placement.identity import Identity
+from gossipkv.placement.identity import VersionIdentity
 from gossipkv.placement.partition_set import PartitionSet
 from gossipkv.placement.statement import DatabaseStatement
 from tests.simulation.scenarios_of_rings import all_who_are_expected, automatic_ids_at_once
@@ -377,7 +377,7 @@ def views_that_differ():
     """Rings of {A, B}, {A, B, C} and {A, C}: what they leave to nobody is built by the next of the ring, once."""
     cluster = SharingCluster(1, 3, terms=ONCE)
     content = cluster.offer("1")
-    identity = Identity(DATABASE, "1", content.source.digest, 6, FUNCTION, regrouped=False)
+    identity = VersionIdentity(DATABASE, "1", content.source.digest, 6, FUNCTION, regrouped=False)
     for machine, share in zip(cluster.machines, ((0, 2), (1,), (3, 5)), strict=True):
         some = PartitionSet.of(6, share)
         cluster.shared.disks[machine.name].versions["1"] = Stored(identity, some)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gossipkv.gossip.effects import Changed
-from gossipkv.gossip.member import State
+from gossipkv.gossip.effects import MemberChanged
+from gossipkv.gossip.member import MemberState
 from gossipkv.gossip.profile import LOCAL
 from tests.world.gossip.checkers import Checkers, shows_the_truth
 from tests.world.gossip.history import History
@@ -29,13 +29,13 @@ class Scene:
         self.history = History(self.world)
         self.checkers = Checkers(self.world, self.history, profile)
         self.wrong_dead = []
-        self.world.on_told[Changed].append(self._changed)
+        self.world.on_told[MemberChanged].append(self._changed)
 
-    def _changed(self, machine: Machine, effect: Changed):
+    def _changed(self, machine: Machine, effect: MemberChanged):
         member = effect.member
         up = {each.name: each.is_up and not each.is_leaving for each in self.machines}
         ended = self.history.epoch(member.name) > member.epoch
-        if member.state is State.DEAD and up.get(member.name) and not ended:
+        if member.state is MemberState.DEAD and up.get(member.name) and not ended:
             self.wrong_dead.append(f"{machine.name} holds {member.name} for dead")
 
     def broken(self, checker, what):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gossipkv.replication.copy import Write
-from gossipkv.replication.levels import ONE
+from gossipkv.replication.replica.acks import ONE
+from gossipkv.replication.replica.replica import RecordWrite
 from tests.world.replication.world import stage
 
 KEY = b"key"
@@ -25,6 +25,6 @@ def ways(cluster, *pairs):
 
 def put(cluster, at, value=b"value", level=ONE, key=KEY):
     """Have the node of that number write to the first partition; the number of the write."""
-    number = cluster.have(cluster.nodes[at], FIRST, [Write(key, value)], level, 1.0)
+    number = cluster.have(cluster.nodes[at], FIRST, [RecordWrite(key, value)], level, 1.0)
     assert number is not None
     return number

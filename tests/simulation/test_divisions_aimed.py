@@ -6,9 +6,9 @@ import pytest
 import trio
 
 from gossipkv.errors import NotReady
-from gossipkv.placement.partition import State
-from gossipkv.replication.copy import Write
-from gossipkv.replication.levels import ALL, LEVELS, MAJORITY, ONE
+from gossipkv.placement.partition import AssignmentState
+from gossipkv.replication.replica.acks import ALL, LEVELS, MAJORITY, ONE
+from gossipkv.replication.replica.replica import RecordWrite
 from tests.simulation.staged_copies import staged, ways
 from tests.simulation.test_moves_aimed import begun
 from tests.simulation.test_replication_aimed import answered, fill
@@ -21,7 +21,7 @@ LOW, HIGH = b"01", b"81"
 
 def put(cluster, at, key, value=b"value", level=ONE):
     """Have the node of that number write; the number of the write, or nothing."""
-    return cluster.have(cluster.nodes[at], WHOLE, [Write(key, value)], level, 1.0)
+    return cluster.have(cluster.nodes[at], WHOLE, [RecordWrite(key, value)], level, 1.0)
 
 
 async def divide(cluster, at, *firsts):
@@ -177,7 +177,7 @@ def test_a_range_is_divided_that_a_copy_has_just_left():
     async def play(cluster):
         source, late = cluster.nodes[0], {cluster.nodes[1].uuid}
         await answered(cluster, put(cluster, 0, LOW, level=ALL))
-        await begun(cluster, State.LEAVING)
+        await begun(cluster, AssignmentState.LEAVING)
         version = cluster.map[WHOLE].version
         await cluster.until(lambda: all(model.config == version for model in cluster.witness.models.values()))
         cluster.register.deaf |= late

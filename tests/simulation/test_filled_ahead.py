@@ -10,10 +10,10 @@ from bisect import bisect_right
 from collections import Counter
 
 from gossipkv.keyspace.time_key import TimeKey
-from gossipkv.placement.ahead import MOST_AHEAD, ahead
-from gossipkv.placement.measures import Measure, Written
+from gossipkv.placement.ahead import MAX_AHEAD, ahead
+from gossipkv.placement.measures import RangeMeasure, SeriesWrites
 from gossipkv.placement.moves import standing
-from gossipkv.table.planning import ASK_S
+from gossipkv.table.controllers.plan import ASK_S
 from tests.unit.placement.ranged import LIMITS, Ranged
 
 KEY = TimeKey(0, 8, "s")
@@ -43,8 +43,8 @@ class Series(Ranged):
 
     def look_ahead(self, second):
         """The planner is told what was written until then, and what it plans is done."""
-        usual = Measure(LIMITS.size_bytes // 2, 0, RATE)
-        written = Written(
+        usual = RangeMeasure(LIMITS.size_bytes // 2, 0, RATE)
+        written = SeriesWrites(
             b"", max(0, second - HOUR_S), second, PERIOD_BYTES * min(second, HOUR_S) // HOUR_S, min(second, HOUR_S)
         )
         found = ahead(KEY, [*self.map], [written], usual)
@@ -56,7 +56,7 @@ class Series(Ranged):
             zip(self.map.values(), firsts, [*firsts[1:], 1 << 40], strict=True)
         ):  # fmt: skip
             size = PERIOD_BYTES * max(0, min(end, second) - first) // HOUR_S
-            self.measures[one.id] = coming.get(number) or Measure(size, 0, RATE if first <= second < end else 0.0)
+            self.measures[one.id] = coming.get(number) or RangeMeasure(size, 0, RATE if first <= second < end else 0.0)
         self.look()
         before = {key: standing(one) for key, one in self.map.items()}
         made = self.plan()
@@ -82,7 +82,7 @@ def test_the_next_period_is_there_before_it_is_written_to():
         series.now = second
         series.look_ahead(second)
         ahead_of = [key for key in series.map if key > at(second)]
-        assert len(ahead_of) <= MOST_AHEAD
+        assert len(ahead_of) <= MAX_AHEAD
         for key in [key for key in series.map if at(second - int(ASK_S) if second else 0) < key <= at(second)]:
             reached += 1
             due = int.from_bytes(key, "big") - 60
@@ -90,7 +90,7 @@ def test_the_next_period_is_there_before_it_is_written_to():
             late += series.moved.get(key, 0) > due
     assert reached >= 80
     assert late <= reached / 10, (late, reached)
-    assert not ahead(KEY, [*series.map], [], Measure(1)).cuts
+    assert not ahead(KEY, [*series.map], [], RangeMeasure(1)).cuts
 
 
 def test_all_nodes_take_it():

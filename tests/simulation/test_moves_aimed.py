@@ -6,10 +6,10 @@ import pytest
 import trio
 
 from gossipkv.errors import Unavailable
-from gossipkv.placement.partition import State
-from gossipkv.replication.copy import Write
-from gossipkv.replication.keys import RECORD
-from gossipkv.replication.levels import ALL, LEVELS, MAJORITY, ONE
+from gossipkv.placement.partition import AssignmentState
+from gossipkv.replication.replica.acks import ALL, LEVELS, MAJORITY, ONE
+from gossipkv.replication.replica.keys import RECORD
+from gossipkv.replication.replica.replica import RecordWrite
 from tests.simulation.staged_copies import FIRST, KEY, put, staged, ways
 from tests.simulation.test_replication_aimed import answered, fill
 from tests.world.replication.clients import Answer, Asked
@@ -17,10 +17,10 @@ from tests.world.replication.world import SHORT_BYTES
 
 # What is withheld for a target to stay in a state; the last one has the source be LEAVING, and then nothing is.
 BEFORE = {
-    State.PROPOSED: ("advance", 2),
-    State.INITIALIZING: ("advance", 3),
-    State.LEAVING: ("unassign", None),
-    State.AVAILABLE: None,
+    AssignmentState.PROPOSED: ("advance", 2),
+    AssignmentState.INITIALIZING: ("advance", 3),
+    AssignmentState.LEAVING: ("unassign", None),
+    AssignmentState.AVAILABLE: None,
 }
 
 
@@ -48,7 +48,7 @@ async def begun(cluster, state):
     """The fourth node comes in place of the first one, as far as that state of it, or of the first."""
     withhold(cluster, state)
     assert await cluster.operator.replace(cluster.nodes[0], cluster.nodes[3])
-    at, to = (0, [State.LEAVING]) if state is State.LEAVING else (3, [state])
+    at, to = (0, [AssignmentState.LEAVING]) if state is AssignmentState.LEAVING else (3, [state])
     await cluster.until(lambda: states(cluster, at) == to, 20.0)
 
 
@@ -93,7 +93,7 @@ def test_an_origin_that_is_struck_amid_a_move(state, how, killed):
         for number in range(12):
             for at in range(4):
                 value, level = b"%d by %d" % (number, at), LEVELS[number % 3]
-                cluster.have(cluster.nodes[at], FIRST, [Write(b"key%d" % at, value)], level, 1.0)
+                cluster.have(cluster.nodes[at], FIRST, [RecordWrite(b"key%d" % at, value)], level, 1.0)
             await trio.sleep(0.1)
         heal()
         await left(cluster)
@@ -112,15 +112,15 @@ def test_a_target_is_fed_by_three_while_its_load_is_torn(who, at):
         for number in range(6):
             await answered(cluster, put(cluster, number % 3, b"old", ALL, b"key%d" % number))
         await fill(*cluster.nodes[:3])
-        await begun(cluster, State.PROPOSED)
-        withhold(cluster, State.INITIALIZING)
-        await cluster.until(lambda: states(cluster, 3) == [State.INITIALIZING])
+        await begun(cluster, AssignmentState.PROPOSED)
+        withhold(cluster, AssignmentState.INITIALIZING)
+        await cluster.until(lambda: states(cluster, 3) == [AssignmentState.INITIALIZING])
         for number, node in enumerate(cluster.nodes):
             is_struck = {"target": number == 3, "hosts": number < 3}.get(who, False)
             node.crashes_at = node.strikes + at if is_struck else 0
         for number in range(10):
             for node in cluster.nodes[:3]:
-                cluster.have(node, FIRST, [Write(b"key%d" % (number % 3), b"meanwhile")], ONE, 1.0)
+                cluster.have(node, FIRST, [RecordWrite(b"key%d" % (number % 3), b"meanwhile")], ONE, 1.0)
             if who == "logs" and number == at:
                 await fill(*(node for node in cluster.nodes[:3] if node.life))
             await trio.sleep(0.01)
@@ -141,7 +141,7 @@ def test_a_tombstone_is_collected_just_before_adoption():
         for node in cluster.nodes[:3]:
             batches, _ = node.life.store.opened.read_log(node.life.store.spaces(), 0)
             assert any(key == RECORD + KEY and b"put" in value for _, all_ in batches for _, _, key, value in all_)
-        await begun(cluster, State.AVAILABLE)
+        await begun(cluster, AssignmentState.AVAILABLE)
         await left(cluster)
         for host in cluster.map[FIRST].hosts:
             node = next(node for node in cluster.nodes if node.uuid == host.node)
@@ -167,7 +167,7 @@ def test_two_slots_and_most_metadata_servers_are_down(state):
         node.life.serving.read(Asked(FIRST, KEY, b"", 0.0), answer)
         assert answer.value == b"amid"
         with pytest.raises(Unavailable, match="connected"):
-            node.life.write(cluster.number(), FIRST, [Write(KEY, b"refused")], MAJORITY, 1.0)
+            node.life.write(cluster.number(), FIRST, [RecordWrite(KEY, b"refused")], MAJORITY, 1.0)
         await answered(cluster, put(cluster, 2, b"one"))
         answer = Answer()
         node.life.serving.read(Asked(FIRST, KEY, answer.token, 0.0), answer)
@@ -186,7 +186,7 @@ def test_one_of_two_replicas_is_replaced_by_force():
         lose(cluster, 0)
         assert await cluster.operator.replace(cluster.nodes[0], cluster.nodes[3], is_gone=True)
         await cluster.until(lambda: cluster.is_placed and cluster.is_level, 40.0)
-        assert states(cluster, 3) == [State.AVAILABLE]
+        assert states(cluster, 3) == [AssignmentState.AVAILABLE]
         cluster.register.serve([cluster.nodes[2].uuid])  # Of the metadata servers that is left.
         lose(cluster, 1)
 
@@ -200,12 +200,12 @@ def test_who_replaced_another_is_lost_before_that_has_gone():
 
     async def play(cluster):
         source = cluster.nodes[0]
-        await begun(cluster, State.LEAVING)
+        await begun(cluster, AssignmentState.LEAVING)
         await answered(cluster, put(cluster, 3, b"handed over", MAJORITY))
         cluster.register.withholds = lambda operation: (operation.name, operation.version) == ("unassign", 1)
         lose(cluster, 3)
         assert await cluster.operator.replace(cluster.nodes[3], source, is_gone=True)
-        await cluster.until(lambda: states(cluster, 0) == [State.AVAILABLE], 20.0)
+        await cluster.until(lambda: states(cluster, 0) == [AssignmentState.AVAILABLE], 20.0)
         cluster.register.withholds = lambda _: False
         await cluster.until(lambda: source.life.replication.replicas.copies[cluster.table, FIRST].originates)
         await answered(cluster, put(cluster, 0, b"after", ALL))

@@ -10,8 +10,8 @@ import pytest
 import trio
 
 from gossipkv.errors import GossipKVError
-from gossipkv.replication.copy import Write
-from gossipkv.replication.levels import ALL
+from gossipkv.replication.replica.acks import ALL
+from gossipkv.replication.replica.replica import RecordWrite
 from tests.simulation import test_moves_aimed as aimed
 from tests.simulation.staged_copies import KEY, put, staged
 from tests.simulation.test_replication_aimed import answered
@@ -82,7 +82,7 @@ def test_pushes_of_every_former_life():
                 await trio.sleep(0.5)
         cluster.make_anew(b"another_another_", 10)
         await cluster.until(lambda: cluster.is_level and cluster.is_ready, 20.0)
-        number = cluster.have(nodes[0], 10, [Write(KEY, b"another")], ALL, 1.0)
+        number = cluster.have(nodes[0], 10, [RecordWrite(KEY, b"another")], ALL, 1.0)
         await answered(cluster, number)
         assert await recorder.say_again()
         assert cluster.newest(10, KEY)[0].endswith(b"another")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import trio
 
-from gossipkv.replication.copy import Write
-from gossipkv.replication.levels import ALL, MAJORITY, ONE
+from gossipkv.replication.replica.acks import ALL, MAJORITY, ONE
+from gossipkv.replication.replica.replica import RecordWrite
 from tests.simulation.staged_copies import FIRST, KEY, put, staged, ways
 from tests.world.logs import capture_logs
 from tests.world.replication.world import SHORT_BYTES
@@ -25,7 +25,7 @@ def test_power_lost_around_a_push(at):
             node.crashes_at = node.strikes + at + number
         for value in range(12):
             for node in cluster.nodes:
-                cluster.have(node, FIRST, [Write(KEY, b"%d" % value)], MAJORITY, 1.0)
+                cluster.have(node, FIRST, [RecordWrite(KEY, b"%d" % value)], MAJORITY, 1.0)
             await trio.sleep(0.01)
 
     witness = staged(play, at)
@@ -79,12 +79,12 @@ def test_an_older_copy_of_a_disk():
         with capture_logs() as logs:
             node.start()
             await cluster.until(lambda: node.life is not None and node.uuid in cluster.network.lives)
-            assert cluster.have(node, FIRST, [Write(KEY, b"other")], ONE, 1.0) is None
+            assert cluster.have(node, FIRST, [RecordWrite(KEY, b"other")], ONE, 1.0) is None
             await trio.sleep(2.0)
         copies = node.life.replication.replicas.copies.values()
         assert [copy.identity.partition for copy in copies if copy.aside] == [FIRST]
         assert "copy_set_aside" in str(logs)
-        assert cluster.have(node, FIRST, [Write(KEY, b"other")], ONE, 1.0) is None
+        assert cluster.have(node, FIRST, [RecordWrite(KEY, b"other")], ONE, 1.0) is None
         await answered(cluster, put(cluster, 1, level=ALL))
         await cluster.until(lambda: cluster.is_level)
         await _restart(cluster, node)
@@ -183,7 +183,7 @@ def test_a_load_that_is_torn(who, at):
             node.crashes_at = node.strikes + at if (node is away) == (who == "loader") else 0
         for number in range(10):
             for node in cluster.nodes:
-                cluster.have(node, FIRST, [Write(b"key%d" % (number % 3), b"meanwhile")], ONE, 1.0)
+                cluster.have(node, FIRST, [RecordWrite(b"key%d" % (number % 3), b"meanwhile")], ONE, 1.0)
             if who == "log" and number == at:
                 await fill(*(node for node in cluster.nodes if node is not away and node.life))
             await trio.sleep(0.002)

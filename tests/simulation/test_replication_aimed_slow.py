@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import trio
 
-from gossipkv.replication.levels import MAJORITY
+from gossipkv.replication.replica.acks import MAJORITY
 from tests.simulation import test_replication_aimed as aimed
 from tests.simulation.staged_copies import put, staged, ways
 

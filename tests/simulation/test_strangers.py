@@ -19,8 +19,8 @@ from gossipkv.gossip.member import MAX_EPOCH
 from gossipkv.node.identity import read_node
 from gossipkv.node.peers.hello import PROTOCOL, Hello
 from gossipkv.register.configuration import AcceptorId
-from gossipkv.register.messages import Kind, Request, encode_request
-from gossipkv.table.words import Words
+from gossipkv.register.messages import RegisterRequest, RequestKind, encode_request
+from gossipkv.table.participant.words import Words
 from tests.oracle import packets as oracle
 from tests.world.nodes.phases import begin
 from tests.world.nodes.whole_cluster import simulated
@@ -134,7 +134,9 @@ async def test_nothing_lasts_of_what_a_stranger_sends(cluster: SimulatedCluster)
     )
     for claim in (invented(me), msgpack.packb([[OTHER, 1, 9, 9, 9, 16 * b"w"], [*me, 1, 1, 1]])):
         try:
-            await cluster.ask(machine, "register", encode_request(Request(Kind.READ, 2 * cluster_id, me, 1)), claim)
+            await cluster.ask(
+                machine, "register", encode_request(RegisterRequest(RequestKind.READ, 2 * cluster_id, me, 1)), claim
+            )
         except GossipKVError as error:
             assert "has not proved" in error.message
         else:

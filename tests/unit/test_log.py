@@ -13,9 +13,9 @@ from gossipkv.log import (
     LIMITED_PERIOD_S,
     LINES_PER_S,
     MAX_BURST_LINES,
-    MOST_SPARED,
-    MOST_WARNINGS,
-    Limits,
+    MAX_SPARED,
+    MAX_WARNINGS,
+    LineLimits,
     Log,
     RepeatedWarnings,
     Sparing,
@@ -33,9 +33,9 @@ def test_the_same_is_told_again_after_a_pause() -> None:
 def test_of_strangers_without_end_some_are_told() -> None:
     """Neither memory nor log is filled by them; a pause later others are told."""
     sparing = Sparing(1.0)
-    assert sum(sparing.lets(0.5, number) for number in range(2 * MOST_SPARED)) == MOST_SPARED
-    assert len(sparing._told) == MOST_SPARED
-    assert sum(sparing.lets(1.5, -1 - number) for number in range(2 * MOST_SPARED)) == MOST_SPARED
+    assert sum(sparing.lets(0.5, number) for number in range(2 * MAX_SPARED)) == MAX_SPARED
+    assert len(sparing._told) == MAX_SPARED
+    assert sum(sparing.lets(1.5, -1 - number) for number in range(2 * MAX_SPARED)) == MAX_SPARED
 
 
 def test_each_line_is_said_once_and_no_more_than_so_many():
@@ -43,15 +43,15 @@ def test_each_line_is_said_once_and_no_more_than_so_many():
     with capture_logs() as logs:
         notices = RepeatedWarnings(Log("gossipkv.test"))
         for _ in range(2):
-            for number in range(MOST_WARNINGS + 5):
+            for number in range(MAX_WARNINGS + 5):
                 notices.say("odd", f"line {number}")
-    assert [line["reason"] for line in logs] == [f"line {number}" for number in range(MOST_WARNINGS)]
+    assert [line["reason"] for line in logs] == [f"line {number}" for number in range(MAX_WARNINGS)]
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 400), st.integers(0, 300)), max_size=30))
 def test_lines_of_each_event_are_let_through_or_counted(steps):
     """No event has more than a burst and its share of the time, and one that says a lot costs the others nothing."""
-    limits, now, said, let, told = Limits(), 0.0, Counter(), Counter(), Counter()
+    limits, now, said, let, told = LineLimits(), 0.0, Counter(), Counter(), Counter()
     told_at = []
     for event, lines, pause_s in steps:
         now += pause_s
@@ -68,6 +68,6 @@ def test_lines_of_each_event_are_let_through_or_counted(steps):
 
 def test_a_place_has_one_traceback_a_minute():
     """Whatever else raises meanwhile."""
-    limits = Limits()
+    limits = LineLimits()
     let = [limits.lets_traceback(place, tick * 20.0) for tick in range(6) for place in ("a.py:1", "b.py:2")]
     assert let == [tick % 3 == 0 for tick in range(6) for _ in range(2)]

@@ -18,7 +18,7 @@ from tests.world.register.swarm import FAULTS as REGISTER_FAULTS
 from tests.world.register.swarm import RegisterPlan
 from tests.world.replication.world import run as run_replication
 from tests.world.shrink import shrink
-from tests.world.whole import MOST_WHOLE_MEMBERS, WHOLE_MEMBERS, simulate_whole
+from tests.world.whole import MAX_WHOLE_MEMBERS, WHOLE_MEMBERS, simulate_whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -86,8 +86,8 @@ def simulate(
     if whole is not None:
         words = "--whole goes with --members, --cold and --json alone"
         _refuse(without, sealed, registers, metadata, replication, stored, is_shrunk, words=words)
-        if members is not None and members > MOST_WHOLE_MEMBERS:
-            raise click.UsageError(f"of whole nodes there are {MOST_WHOLE_MEMBERS} at most, not {members}")
+        if members is not None and members > MAX_WHOLE_MEMBERS:
+            raise click.UsageError(f"of whole nodes there are {MAX_WHOLE_MEMBERS} at most, not {members}")
         failed = simulate_whole(whole, seeds, members or WHOLE_MEMBERS, cold=cold, as_json=as_json)
         context.exit(BROKEN if failed else 0)
     if metadata or replication or refounding:

@@ -1,6 +1,6 @@
 from typing import Self, final
 
-from gossipkv.environment.seam import Clock, Listener
+from gossipkv.environment.seam import EnvironmentClock, SocketListener
 from gossipkv.serving._serving import Core, Turn
 from gossipkv.serving._transport import Transport
 
@@ -43,4 +43,4 @@ class Line: ...
 
 @final
 class Streams(Transport):
-    def __new__(cls, listener: Listener, clock: Clock) -> Self: ...
+    def __new__(cls, listener: SocketListener, clock: EnvironmentClock) -> Self: ...

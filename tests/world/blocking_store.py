@@ -19,9 +19,9 @@ from gossipkv.storage.engine._engine import Batch
 from gossipkv.storage.engine.log_reader import SLICE_BYTES
 from gossipkv.storage.engine.merge import merge
 from gossipkv.storage.engine.opening import open_store
-from gossipkv.storage.engine.options import Options
-from gossipkv.storage.engine.reading import Reading
-from gossipkv.storage.engine.works import Merge
+from gossipkv.storage.engine.options import EngineOptions
+from gossipkv.storage.engine.reading import StoreReading
+from gossipkv.storage.engine.works import RunningMerge
 
 if TYPE_CHECKING:
     import os
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 
     from gossipkv.environment.seam import Files
     from gossipkv.storage.engine.engine import Engine
-    from gossipkv.storage.engine.log_reader import Cursor, Operations
+    from gossipkv.storage.engine.log_reader import LogCursor, Operations
     from gossipkv.storage.engine.works import Work
 
 
 @final
-class Store(Reading):
+class Store(StoreReading):
     """An open store.  Open it with `Store.open`, and close it."""
 
     @classmethod
@@ -46,7 +46,7 @@ class Store(Reading):
         *,
         files: Files | None = None,
         random: random.Random | None = None,
-        options: Options | None = None,
+        options: EngineOptions | None = None,
         expected: tuple[int, int] | None = None,
         create: bool = True,
         maintains: bool = True,
@@ -62,7 +62,7 @@ class Store(Reading):
         opened = open_store(
             seam,
             PurePath(path),
-            options or Options(),
+            options or EngineOptions(),
             random or _random.SystemRandom(),
             expected=expected,
             create=create,
@@ -149,7 +149,9 @@ class Store(Reading):
 
     # -- following the log -------------------------------------------------------------------------------------------
 
-    def read_next(self, cursor: Cursor, *, most_bytes: int = SLICE_BYTES) -> tuple[list[tuple[int, Operations]], int]:
+    def read_next(
+        self, cursor: LogCursor, *, most_bytes: int = SLICE_BYTES
+    ) -> tuple[list[tuple[int, Operations]], int]:
         while (part := self._next_slice(cursor, most_bytes)) is not None:
             if (taken := self._took(cursor, part.read(self.files))) is not None:
                 return taken
@@ -188,7 +190,7 @@ class Store(Reading):
 
     def perform(self, work: Work) -> None:
         engine = self.engine
-        if isinstance(work, Merge):
+        if isinstance(work, RunningMerge):
             engine.merged(work, merge(self.files, work.order))
         else:
             engine.done(work, works.perform(self.files, engine.directory, work))

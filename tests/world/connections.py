@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from tests.world.world import World
 
 RETRY_US: Final = 200 * MS  # Linux' first retransmission; each further one waits twice as long.
-MOST_RETRY_US: Final = 800 * MS
+MAX_RETRY_US: Final = 800 * MS
 BREAK_US: Final = 5 * SECOND
 BUFFER_BYTES: Final = 1 << 20
 MESSAGE_BYTES: Final = 64  # What each message costs beside its content.
@@ -110,7 +110,7 @@ class _Lane:
                 if self._since_us is None:
                     self._since_us, self._retry_us = scheduler.now_us, RETRY_US
                 scheduler.after(self._retry_us, self._again)
-                self._retry_us = min(2 * self._retry_us, MOST_RETRY_US)
+                self._retry_us = min(2 * self._retry_us, MAX_RETRY_US)
                 return
             self._queue.popleft()
             self._since_us = None

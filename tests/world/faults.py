@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tests.world.world import World
 
 LINK_FAULTS: Final = ("loss", "heavy_delay", "duplicate", "reorder", "corrupt")
-MOST_RATE = 0.4  # Of link faults; most seeds have much less.
+MAX_RATE = 0.4  # Of link faults; most seeds have much less.
 SMALL_MTU_BYTES = 576  # What every IPv4 host must take: some paths pass no more, and say nothing.
 
 WITH_POWER = 0.7  # The share of crashes around a step of a write that take the power with them.
@@ -57,7 +57,7 @@ class Faults:
         for name in LINK_FAULTS:
             if name in self.on:
                 chance = self.world.streams[f"faults/{name}"]
-                setattr(self.world.network.usual, name, MOST_RATE * chance.random() ** 3)
+                setattr(self.world.network.usual, name, MAX_RATE * chance.random() ** 3)
         self.world.network.changed()
         for name, fault in self._strikes.items():
             if name in self.on:

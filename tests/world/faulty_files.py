@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from _typeshed import ReadableBuffer as Buffer
 
-    from gossipkv.environment.seam import Entry, Files, Path
+    from gossipkv.environment.seam import FileEntry, Files, Path
 
 _Result = TypeVar("_Result")
 
@@ -225,10 +225,10 @@ class FaultyFiles:
     def remove_directory(self, path: Path) -> None:
         self._perform("remove_directory", os.fspath(path), lambda: self.inner.remove_directory(path), path=path)
 
-    def list_directory(self, path: Path) -> list[Entry]:
+    def list_directory(self, path: Path) -> list[FileEntry]:
         return self._perform("list_directory", os.fspath(path), lambda: self.inner.list_directory(path), path=path)
 
-    def stat(self, path: Path) -> Entry:
+    def stat(self, path: Path) -> FileEntry:
         return self._perform("stat", os.fspath(path), lambda: self.inner.stat(path), path=path)
 
     def resolve(self, path: Path) -> str:

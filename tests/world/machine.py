@@ -95,7 +95,7 @@ class Clocks:
 SOCKET_BUFFER_BYTES = 212_992  # Linux' default; what does not fit is lost.
 DATAGRAM_OVERHEAD_BYTES = 700  # What the kernel charges for one beside its content.
 START_US = 20 * MS
-AGAIN_US = SECOND  # Before a process is started again that ended by itself.
+RETRY_DELAY_US = SECOND  # Before a process is started again that ended by itself.
 
 
 class Surroundings(Protocol):
@@ -268,7 +268,7 @@ class Machine:
         self.world.struck[f"ended: {why}"] += 1
         self._end()
         if self.restarts:
-            self.later(AGAIN_US, self.start)
+            self.later(RETRY_DELAY_US, self.start)
 
     def leave(self, *, linger_us: int = SECOND) -> None:
         assert self.core is not None

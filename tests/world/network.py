@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from tests.world.scheduler import Scheduler
     from tests.world.streams import Streams
 
-LEAST_DELAY_US = 200  # A rack's network and two kernels.
+MIN_DELAY_US = 200  # A rack's network and two kernels.
 DELAY_SPREAD_US = 800
-MOST_DELAY_US = 10 * SECOND
+MAX_DELAY_US = 10 * SECOND
 REORDER_US = 50 * MS
 UDP_HEADER_BYTES = 28  # IPv4 and UDP; they count as sent.
 MTU_BYTES = 1472  # What Ethernet leaves of a frame.
@@ -50,7 +50,7 @@ class NetworkLink:
     stalls: bool = False  # Of a connection half of what comes next passes, and nothing behind it.
     clogged_until_us: int = 0  # What comes before waits until then.
     mtu_bytes: int = MTU_BYTES
-    least_delay_us: int = LEAST_DELAY_US
+    least_delay_us: int = MIN_DELAY_US
     delay_spread_us: int = DELAY_SPREAD_US
 
     @property
@@ -222,7 +222,7 @@ class Network:
     def delay_us(self, link: NetworkLink) -> int:
         usual = link.least_delay_us + int(self._delay() * link.delay_spread_us)
         if self._happens("heavy_delay", link.heavy_delay):
-            return min(MOST_DELAY_US, usual + int(MS / (1 - self._streams["network/heavy_delay"].random())))
+            return min(MAX_DELAY_US, usual + int(MS / (1 - self._streams["network/heavy_delay"].random())))
         return usual
 
     def fold(self, data: bytes, at_us: int) -> None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     Node = File | Directory
     Names = dict[Directory, dict[str, Node]]  # Where the names of a directory lead, of those that changes have altered.
 
-MOST_PENDING: Final = 12  # They have 4,096 states; with each more, twice as many.
+MAX_PENDING: Final = 12  # They have 4,096 states; with each more, twice as many.
 
 
 def draw_changes(changes: Iterable[Change], chance: random.Random) -> list[Change]:
@@ -109,12 +109,12 @@ def survivors(root: Directory, changes: Sequence[Change], sector_bytes: int) -> 
     Two that differ only in times, and not in names, contents, and which names are the same file, are one.
 
     Raises:
-        ValueError: more than `MOST_PENDING` are pending.
+        ValueError: more than `MAX_PENDING` are pending.
     """
     pending = count_pending(root, changes, sector_bytes)
-    if pending > MOST_PENDING:
+    if pending > MAX_PENDING:
         raise ValueError(
-            f"{pending} writes of sectors and changes of names are pending: of more than {MOST_PENDING} not every "
+            f"{pending} writes of sectors and changes of names are pending: of more than {MAX_PENDING} not every "
             "state can be tried; look sooner after a sync, write less, or draw some with power_loss(seed)"
         )
     return _survivors(*copy.deepcopy((root, list(changes))), sector_bytes)  # So the disk may go on meanwhile.

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from tests.world.network import Host
     from tests.world.world import World
 
-MOST_VIOLATIONS: Final = 100
+MAX_VIOLATIONS: Final = 100
 
 
 class BrokenPromise(NamedTuple):
@@ -34,6 +34,6 @@ class Promises:
         self.violations: list[BrokenPromise] = []
 
     def found(self, checker: str, machine: Host | None, what: str) -> None:
-        if len(self.violations) < MOST_VIOLATIONS:
+        if len(self.violations) < MAX_VIOLATIONS:
             name = "-" if machine is None else machine.name
             self.violations.append(BrokenPromise(checker, self._world.now_us, name, what))

@@ -29,7 +29,7 @@ import posixpath
 import random
 from typing import TYPE_CHECKING
 
-from gossipkv.environment.seam import READ, Entry
+from gossipkv.environment.seam import READ, FileEntry
 from tests.world.faulty_files import Crash
 from tests.world.power_loss import count_pending, draw_changes, draw_content, survivor, survivors
 from tests.world.simulated_tree import Change, Directory, File, apply, names_of_files
@@ -314,12 +314,12 @@ class SimulatedFiles:
             raise _refuse(errno.ENOTEMPTY, os.fspath(path))
         self._change((directory, name, None))
 
-    def list_directory(self, path: Path) -> list[Entry]:
+    def list_directory(self, path: Path) -> list[FileEntry]:
         self._tick()
         live = self._directory(path).live
         return [_entry(name, live[name]) for name in sorted(live, key=os.fsencode)]
 
-    def stat(self, path: Path) -> Entry:
+    def stat(self, path: Path) -> FileEntry:
         self._tick()
         return _entry(posixpath.basename(os.fspath(path)), self._node(path))
 
@@ -353,10 +353,10 @@ def _is_within(path: Path, directory: Path) -> bool:
     return len(parts) > len(above) and parts[: len(above)] == above
 
 
-def _entry(name: str, node: File | Directory) -> Entry:
+def _entry(name: str, node: File | Directory) -> FileEntry:
     if isinstance(node, Directory):
-        return Entry(name, "directory", 0, node.modified_ns)
-    return Entry(name, "file", node.content.size_bytes, node.modified_ns)
+        return FileEntry(name, "directory", 0, node.modified_ns)
+    return FileEntry(name, "file", node.content.size_bytes, node.modified_ns)
 
 
 def _copy(directory: Directory, made: dict[File, File]) -> Directory:

@@ -28,7 +28,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from gossipkv.errors import GossipKVError
-from gossipkv.storage.engine.options import Options
+from gossipkv.storage.engine.options import EngineOptions
 from gossipkv.storage.engine.shell import Batch
 from tests.world.blocking_store import Store
 from tests.world.faulty_files import CHANGING, Action, Crash, Fault, FaultyFiles
@@ -45,13 +45,13 @@ Operation = tuple[int, bytes, bytes | None]  # Space, key, and value; None delet
 Records = dict[int, dict[bytes, bytes]]  # By space.
 Contents = SimulatedFiles | tuple[int, int, Records]  # Of an ideal disk: store, life, and what is synced.
 
-LEAST_SYNC_US: Final = 300
+MIN_SYNC_US: Final = 300
 SYNC_SPREAD_US: Final = 2_700
 SLOW: Final = 0.03  # The share of syncs that wait for others, and how long on average, and at most.
 SLOW_US: Final = 30 * MS
-MOST_SLOW_US: Final = SECOND // 2
+MAX_SLOW_US: Final = SECOND // 2
 OPENING_STEPS: Final = 12  # About as many operations change the disk when a store is opened.
-OPTIONS: Final = Options(segment_bytes=64 << 10, table_log=64 << 10, file_bytes=1 << 20, stretch_bytes=1 << 20)
+OPTIONS: Final = EngineOptions(segment_bytes=64 << 10, table_log=64 << 10, file_bytes=1 << 20, stretch_bytes=1 << 20)
 
 _PLACE: Final = PurePosixPath("/data")
 
@@ -196,8 +196,8 @@ class RigDisk(ABC):
 
     def _sync_us(self) -> int:
         time = self._time
-        time_us = LEAST_SYNC_US + int(time.random() * SYNC_SPREAD_US)
-        return time_us + (min(MOST_SLOW_US, int(time.expovariate(1 / SLOW_US))) if time.random() < SLOW else 0)
+        time_us = MIN_SYNC_US + int(time.random() * SYNC_SPREAD_US)
+        return time_us + (min(MAX_SLOW_US, int(time.expovariate(1 / SLOW_US))) if time.random() < SLOW else 0)
 
     def _end(self, strike: _Strike | None) -> None:
         machine = self._machine
@@ -398,7 +398,7 @@ def _apply(batches: Sequence[Sequence[Operation]], contents: Records) -> None:
 class StoreDisk(RigDisk):
     """Production's store, over files that forget what was not synced."""
 
-    def __init__(self, name: str, world: World, *, spaces: int = 1, options: Options = OPTIONS) -> None:
+    def __init__(self, name: str, world: World, *, spaces: int = 1, options: EngineOptions = OPTIONS) -> None:
         """`spaces`: of 1 to so many it consists; `options`: a batch is to fit into a segment twice."""
         self._spaces, self._options = spaces, options
         super().__init__(name, world)

@@ -6,13 +6,13 @@ from collections import Counter
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, final
 
-from gossipkv.gossip.member import NEXT, Said, State
+from gossipkv.gossip.member import NEXT, MemberEvidence, MemberState
 from gossipkv.gossip.membership import beliefs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-Key = tuple[State | None, Said]
+Key = tuple[MemberState | None, MemberEvidence]
 
 
 def name(key: Key) -> str:
@@ -27,7 +27,7 @@ ALL: Final = frozenset(map(name, NEXT))
 class _Counting:
     """The table, as far as it is asked; every entry that is found counts."""
 
-    def __init__(self, table: Mapping[Key, State | None], taken: Counter[str]) -> None:
+    def __init__(self, table: Mapping[Key, MemberState | None], taken: Counter[str]) -> None:
         self._table = table
         self._taken = taken
 
@@ -37,7 +37,7 @@ class _Counting:
         self._taken[name(key)] += 1
         return True
 
-    def get(self, key: Key) -> State | None:
+    def get(self, key: Key) -> MemberState | None:
         return self._table[key] if key in self else None
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tests.world.nodes.whole_cluster import WholeRun
 
 WHOLE_MEMBERS: Final = 5
-MOST_WHOLE_MEMBERS: Final = 254  # One network of 10.0.0.0/24.
+MAX_WHOLE_MEMBERS: Final = 254  # One network of 10.0.0.0/24.
 SHOWN: Final = 40  # Lines of what happened last.
 
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 from gossipkv.dataset.build import recognition
 from gossipkv.dataset.formats.excerpt import excerpt
 from gossipkv.dataset.formats.sorted_files import PIECE_BYTES, Placement, walk
-from gossipkv.dataset.local.manifest import Manifest, PartitionFile, Stray, partition_name
+from gossipkv.dataset.local.manifest import PartitionFile, Stray, VersionManifest, partition_name
 from gossipkv.dataset.local.partition import PartitionClaim, claim_of, refuse_strayed
 from gossipkv.dataset.source.reader import READ_SOURCE, SourceReader
 from gossipkv.environment.seam import READ, WRITE_NEW
@@ -61,7 +61,7 @@ class NotAdoptable(LocalError):
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class AdoptionPlan:
     """Files that fit together: `files[i]` holds partition i."""
 
     function: str
@@ -96,7 +96,7 @@ def take_over(
     *,
     on_progress: Callable[[int, int, int, int], None] = lambda *_: None,
     pace: Callable[[int], None] = lambda _: None,
-) -> Manifest:
+) -> VersionManifest:
     """Adopt the job's sorted files and return their manifest; everything is durable but the manifest.
 
     Raises:
@@ -122,7 +122,7 @@ def take_over(
     except NotAdoptable as refusal:
         refusal.claim = plan.claim(job.files)
         raise
-    return Manifest(
+    return VersionManifest(
         job.identity(plan.function, regrouped=False),
         len(job.files),
         job.source_bytes,
@@ -135,7 +135,7 @@ def take_over(
     )
 
 
-def plan_adoption(listed: Sequence[SourceFile], open_reader: Opener) -> Plan:
+def plan_adoption(listed: Sequence[SourceFile], open_reader: Opener) -> AdoptionPlan:
     """Plan how the files fit together, by their labels alone; this takes a few small reads per file.
 
     Raises:
@@ -170,7 +170,7 @@ def plan_adoption(listed: Sequence[SourceFile], open_reader: Opener) -> Plan:
                 raise NotAdoptable(f"{names} hold the same partition, {partition}")
         ordered = tuple(held[partition][0] for partition in range(len(held)))
         compressions = {label.compression for _, label in ordered}
-        return Plan(function, compressions.pop() if len(compressions) == 1 else "mixed", ordered)
+        return AdoptionPlan(function, compressions.pop() if len(compressions) == 1 else "mixed", ordered)
     raise NotAdoptable("there are no files")
 
 
@@ -188,7 +188,7 @@ def _refuse_missing(function: str, partitions: int, held: dict[int, list[tuple[S
 
 
 def adopt(
-    plan: Plan,
+    plan: AdoptionPlan,
     open_reader: Opener,
     files: Files,
     directory: PurePath,
@@ -238,7 +238,7 @@ def adopt(
 
 @dataclass(slots=True)
 class _Taking:
-    plan: Plan
+    plan: AdoptionPlan
     open_reader: Opener
     files: Files
     directory: PurePath

@@ -4,7 +4,7 @@ A build in a thread raised the median read from 20 µs to 5 ms; a low-priority p
 Trio, to start quickly.  The program forks one process for each order, so builds share imports but no memory or
 niceness.
 
-    standard input   a line (`Order`) for each build; until the build ends, lines with its bytes per second
+    standard input   a line (`BuildOrder`) for each build; until the build ends, lines with its bytes per second
     standard output  lines of JSON.  The build: {"started": its process}, {"progress": [...]} at most ten times a
                      second, then {"done": VmHWM} or {"error": ...}; the program: {"ended": exit status, or -signal}
     the leash        a pipe without data; only the node holds its other end
@@ -25,7 +25,7 @@ from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from gossipkv.dataset.build.job import Order
+from gossipkv.dataset.build.job import BuildOrder
 from gossipkv.dataset.build.memory import share_of_lanes, share_of_one
 from gossipkv.dataset.build.steps import BuildResources, Lanes, perform, with_format
 from gossipkv.dataset.formats.detect import load
@@ -34,12 +34,12 @@ from gossipkv.environment.real_files import RealFiles
 from gossipkv.errors import GossipKVError
 from gossipkv.processes import leash
 from gossipkv.processes.leash import run_apart
-from gossipkv.processes.pace import Pace
-from gossipkv.processes.program import Lines, say
+from gossipkv.processes.pace import RunPace
+from gossipkv.processes.program import ProgramLines, say
 from gossipkv.processes.usage import peak_bytes
 
 if TYPE_CHECKING:
-    from gossipkv.dataset.build.job import BuildJob, Progress
+    from gossipkv.dataset.build.job import BuildJob, BuildProgress
     from gossipkv.dataset.source.files import SourceFiles
 
 REPORT_EVERY_NS = 100_000_000
@@ -49,7 +49,7 @@ class _Reporter:
     def __init__(self) -> None:
         self._next_ns = 0
 
-    def __call__(self, progress: Progress) -> None:
+    def __call__(self, progress: BuildProgress) -> None:
         now_ns = time.monotonic_ns()
         if now_ns >= self._next_ns:
             self._next_ns = now_ns + REPORT_EVERY_NS
@@ -64,7 +64,7 @@ class _ParentLines:
     """Lines of standard input, read without waiting for them."""
 
     def __init__(self) -> None:
-        self._lines = Lines()
+        self._lines = ProgramLines()
         self._whole: list[bytes] = []
 
     def order(self) -> bytes | None:
@@ -95,7 +95,7 @@ class _Throttle:
 
     def __init__(self, orders: _ParentLines, bytes_per_second: int) -> None:
         self._orders = orders
-        self._pace = Pace(bytes_per_second)
+        self._pace = RunPace(bytes_per_second)
         self._taking = Lock()
 
     def wait(self, size_bytes: int) -> None:
@@ -127,7 +127,7 @@ def main() -> int:
     orders = _ParentLines()
     gc.freeze()  # Imports stay shared with the builds: their garbage collections do not write to these pages.
     while (line := orders.order()) is not None:
-        order = Order.from_line(line)
+        order = BuildOrder.from_line(line)
         leash.wear(order.leash)
         status = run_apart(partial(build, order, orders))
         say(b"")  # End the line in which the build may have been killed.
@@ -135,7 +135,7 @@ def main() -> int:
     return 0
 
 
-def build(order: Order, orders: _ParentLines) -> int:
+def build(order: BuildOrder, orders: _ParentLines) -> int:
     """Perform the order in a process of its own; return 0 when done, 1 when an error was reported."""
     _say({"started": os.getpid()})
     try:
@@ -147,7 +147,7 @@ def build(order: Order, orders: _ParentLines) -> int:
     return 0
 
 
-def _build(order: Order, orders: _ParentLines) -> None:
+def _build(order: BuildOrder, orders: _ParentLines) -> None:
     # Import before memory is measured: the packages of stores and of some formats are large.
     origin = _connect(order.job)
     job = with_format(order.job, origin)

@@ -18,17 +18,17 @@ from gossipkv.errors import LocalError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from gossipkv.dataset.build.job import Progress
+    from gossipkv.dataset.build.job import BuildProgress
 
 # Poll the free space this often while a build waits: a poll is one system call, and room is used soon after it appears.
 POLL_MS = 1_000
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 # A build that was refused before these steps says too little about its need.
-_LEAST_STEPS = 0.05
+_MIN_STEPS = 0.05
 # One attempt raises the estimate by at most this factor: a disk that was full for a moment is no reason to wait for
 # terabytes.  After two more attempts even a source compressed to a fiftieth is built.
-_MOST_GROWTH = 4
+_MAX_GROWTH = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class Reservation:
     """The disk space reserved for one build."""
 
     needed_bytes: int
-    progress: Progress | None = None
+    progress: BuildProgress | None = None
 
     @property
     def outstanding_bytes(self) -> int:
@@ -105,7 +105,7 @@ def after_refusal(details: Mapping[str, object], reservation: Reservation, free_
     """Estimate the need of a build that the disk refused; `free_bytes` is the free space after its files were removed.
 
     The freed space is about what the build had taken, and its progress gives the rest.  Other programs use the disk as
-    well, so the estimate stays between the first one and `_MOST_GROWTH` times that.
+    well, so the estimate stays between the first one and `_MAX_GROWTH` times that.
     """
     number = details.get("errno")
     if not isinstance(number, int):  # The child looked before it began, and found less than its node had.
@@ -114,12 +114,12 @@ def after_refusal(details: Mapping[str, object], reservation: Reservation, free_
         assert isinstance(needed, int)
         assert isinstance(found, int)
         return Shortage(max(needed, reservation.needed_bytes), found, "less than there seemed to be")
-    taught = 2 * free_bytes / max(_LEAST_STEPS, _steps(reservation.progress))
-    needed = min(max(int(taught), reservation.needed_bytes), _MOST_GROWTH * reservation.needed_bytes)
+    taught = 2 * free_bytes / max(_MIN_STEPS, _steps(reservation.progress))
+    needed = min(max(int(taught), reservation.needed_bytes), _MAX_GROWTH * reservation.needed_bytes)
     return Shortage(needed, free_bytes, os.strerror(number))
 
 
-def _steps(progress: Progress | None) -> float:
+def _steps(progress: BuildProgress | None) -> float:
     """Return the steps done, from 0 to 2: 1 when everything is read, 2 when everything is written."""
     if progress is None:
         return 0.0

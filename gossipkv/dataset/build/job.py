@@ -17,11 +17,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from gossipkv.dataset.formats.reading import Reading
+from gossipkv.dataset.formats.reading import FileReading
 from gossipkv.dataset.source.declared_partitions import Declared
 from gossipkv.dataset.source.files import SourceFile, newest_ms
 from gossipkv.dataset.source.remote import RemoteRoot
-from gossipkv.placement.identity import Identity
+from gossipkv.placement.identity import VersionIdentity
 from gossipkv.settings.datasets import DatasetSettings
 from gossipkv.storage.sorted_file import SUFFIX
 
@@ -46,10 +46,10 @@ class BuildJob:
     partitions: int
     function: str | None = None  # None: the function that made the files, if it can be recognised.
     refuted: tuple[str, ...] = ()  # A stray refuted these functions for this digest; the build relies on none of them.
-    follow: Identity | None = None  # The identity that other nodes, or earlier builds here, gave these files.
+    follow: VersionIdentity | None = None  # The identity that other nodes, or earlier builds here, gave these files.
     compression: str = DatasetSettings.compression
     format: str | None = None  # None: detect the format from the files.
-    reading: Reading = field(default_factory=Reading)
+    reading: FileReading = field(default_factory=FileReading)
     wanted: tuple[int, ...] | None = None  # The partitions to build; None: all.
     # The rule for skipping a file of an unwanted partition is probe, declared or never.
     presharded: str = DatasetSettings.presharded
@@ -67,9 +67,9 @@ class BuildJob:
         """Return when the last of the files was modified."""
         return newest_ms(self.files)
 
-    def identity(self, function: str, *, regrouped: bool) -> Identity:
+    def identity(self, function: str, *, regrouped: bool) -> VersionIdentity:
         """Return the identity of the result."""
-        return Identity(self.database, self.version, self.digest, self.partitions, function, regrouped)
+        return VersionIdentity(self.database, self.version, self.digest, self.partitions, function, regrouped)
 
     def to_build(self) -> list[int]:
         """Return the partitions to build, in order."""
@@ -123,10 +123,10 @@ class BuildJob:
         """Decode the result of `to_json`."""
         fields = json.loads(line)
         fields["files"] = tuple(SourceFile.of(file) for file in fields["files"])
-        fields["reading"] = Reading(**fields["reading"])
+        fields["reading"] = FileReading(**fields["reading"])
         fields["refuted"] = tuple(fields["refuted"])
         if fields["follow"] is not None:
-            fields["follow"] = Identity(**fields["follow"])
+            fields["follow"] = VersionIdentity(**fields["follow"])
         if fields["wanted"] is not None:
             fields["wanted"] = tuple(fields["wanted"])
         if fields["declaration"] is not None:
@@ -139,7 +139,7 @@ class BuildJob:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class BuildProgress:
     """Progress of a build, which reads everything and then writes everything."""
 
     read_bytes: int
@@ -169,7 +169,7 @@ def space_needed_bytes(job: BuildJob) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class BuildOrder:
     """The order that the node sends to its child."""
 
     job: BuildJob
@@ -184,7 +184,7 @@ class Order:
         return json.dumps(order).encode() + b"\n"
 
     @classmethod
-    def from_line(cls, line: bytes) -> Order:
+    def from_line(cls, line: bytes) -> BuildOrder:
         """Decode the result of `to_line`."""
         job, *means = json.loads(line)
         return cls(BuildJob.from_json(job), *means)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from gossipkv.dataset.build.lanes import useful_lanes
 from gossipkv.dataset.formats import sequence_file
-from gossipkv.dataset.formats.reading import BLOCKS_IN_MEMORY, MAX_VALUE_BYTES, Reading
+from gossipkv.dataset.formats.reading import BLOCKS_IN_MEMORY, MAX_VALUE_BYTES, FileReading
 from gossipkv.dataset.source.remote import REMOTE_BYTES
 from gossipkv.errors import ConfigError
 from gossipkv.storage.builder import MIN_MEMORY_BYTES
@@ -23,9 +23,9 @@ PARQUET_BYTES = 51 << 20
 # The allocator itself and the manifest need this much.
 SLACK_BYTES = 4 << 20
 # A block that claims to expand to more than a thousand times its file is refused.  The longest value may still be
-# uniform bytes that compress to some hundred bytes, so the limit is at least `LEAST_BLOCK_BYTES`.
-MOST_EXPANSION = 1_000
-LEAST_BLOCK_BYTES = MAX_VALUE_BYTES + (1 << 20)
+# uniform bytes that compress to some hundred bytes, so the limit is at least `MIN_BLOCK_BYTES`.
+MAX_EXPANSION = 1_000
+MIN_BLOCK_BYTES = MAX_VALUE_BYTES + (1 << 20)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Share:
 
     lanes: int
     builders_bytes: int  # All lanes share this.
-    reading: Reading
+    reading: FileReading
 
 
 def share_of_one(job: BuildJob, memory_bytes: int, *, process_bytes: int) -> Share:
@@ -73,18 +73,18 @@ def _left(job: BuildJob, memory_bytes: int, process_bytes: int) -> int:
     return memory_bytes - process_bytes - reader_bytes(job, limits(job, memory_bytes)) - SLACK_BYTES
 
 
-def limits(job: BuildJob, memory_bytes: int) -> Reading:
+def limits(job: BuildJob, memory_bytes: int) -> FileReading:
     """Return the reading limits of the job: the longest value and the largest block are a twelfth of the memory.
 
     Otherwise a process of 64 MiB would reserve half of it for a value that hardly any source has.  Blocks are also
     limited by the largest file: a file that claims to expand a thousandfold is a bomb.
     """
     largest = max((file.size_bytes for file in job.files), default=0)
-    most = min(memory_bytes // BLOCKS_IN_MEMORY, max(LEAST_BLOCK_BYTES, largest * MOST_EXPANSION))
+    most = min(memory_bytes // BLOCKS_IN_MEMORY, max(MIN_BLOCK_BYTES, largest * MAX_EXPANSION))
     return replace(job.reading, max_value_bytes=min(MAX_VALUE_BYTES, most), max_block_bytes=most)
 
 
-def reader_bytes(job: BuildJob, reading: Reading) -> int:
+def reader_bytes(job: BuildJob, reading: FileReading) -> int:
     """Return the bytes that reading holds beside the builder: a block or the longest value, and its input."""
     remote = REMOTE_BYTES if job.remote is not None else 0
     if job.format == "sequence":

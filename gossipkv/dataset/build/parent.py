@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, Self, final
 import trio
 
 from gossipkv.dataset.build.disk_space import Reservations
-from gossipkv.dataset.build.job import BuildJob, Order, Progress
+from gossipkv.dataset.build.job import BuildJob, BuildOrder, BuildProgress
 from gossipkv.dataset.build.trouble import BuildError, Trouble
 from gossipkv.errors import LocalError, SourceChanged
 from gossipkv.processes import child
 from gossipkv.processes.niceness import give_way, take_back
-from gossipkv.processes.program import Lines, how_it_ended
+from gossipkv.processes.program import ProgramLines, how_it_ended
 from gossipkv.processes.usage import activity_of
 
 if TYPE_CHECKING:
@@ -45,12 +45,12 @@ class Build(Protocol):
         memory_bytes: int,
         most_lanes: int,
         loads: Loads,
-        on_progress: Callable[[Progress], None],
+        on_progress: Callable[[BuildProgress], None],
         waits_since_s: float,
     ) -> int: ...
 
 
-class Turn:
+class BuildSlot:
     """A place among the builds that may run at once."""
 
     def __init__(self, limiter: trio.CapacityLimiter) -> None:
@@ -79,9 +79,9 @@ class Loads:
         self._changed = trio.Event()
 
     @contextlib.asynccontextmanager
-    async def turn(self) -> AsyncIterator[Turn]:
+    async def turn(self) -> AsyncIterator[BuildSlot]:
         """Wait until a build may run, and count it while it does."""
-        turn = Turn(self._limiter)
+        turn = BuildSlot(self._limiter)
         self._here += 1
         try:
             await self._limiter.acquire_on_behalf_of(turn)
@@ -131,7 +131,7 @@ async def build_in_child(
     memory_bytes: int,
     most_lanes: int = 1,
     loads: Loads,
-    on_progress: Callable[[Progress], None],
+    on_progress: Callable[[BuildProgress], None],
     waits_since_s: float,
 ) -> int:
     """Build `job` in a child process; return its peak memory in bytes once the result is durable in `job.directory`.
@@ -144,9 +144,9 @@ async def build_in_child(
         BuildError: the reason, and whether a retry may help.
     """
     async with loads.children.one() as child_:
-        watch = _Watch(child_.pid, loads, waits_since_s, Progress(0, job.source_bytes, 0, 0), on_progress)
+        watch = _Watch(child_.pid, loads, waits_since_s, BuildProgress(0, job.source_bytes, 0, 0), on_progress)
         async with trio.open_nursery() as nursery:
-            order = Order(job, memory_bytes, loads.share_bytes_per_second(), child_.leash, most_lanes)
+            order = BuildOrder(job, memory_bytes, loads.share_bytes_per_second(), child_.leash, most_lanes)
             nursery.start_soon(_instruct, child_, order, loads)
             nursery.start_soon(watch.run)
             end = await child_.hear(watch)
@@ -165,7 +165,7 @@ class _End(NamedTuple):
 
 
 @final
-class Child:
+class BuilderProcess:
     """A child that builds one version after the other."""
 
     def __init__(self, process: trio.Process, leash: int, stack: AsyncExitStack) -> None:
@@ -211,7 +211,7 @@ class Child:
 
     async def _listen(self, watch: _Watch) -> tuple[dict[str, object] | None, int | None]:
         assert self._process.stdout is not None
-        lines = Lines()
+        lines = ProgramLines()
         outcome: dict[str, object] | None = None
         async for part in self._process.stdout:
             for line in lines.feed(bytes(part)):
@@ -224,7 +224,7 @@ class Child:
                         watch.build = process
                         watch.look()
                     case {"progress": [*numbers]}:
-                        watch.hear(Progress(*numbers))
+                        watch.hear(BuildProgress(*numbers))
                     case {"ended": int(status)}:
                         self.is_idle = True
                         return outcome, status
@@ -238,10 +238,10 @@ class Children:
     """The children of a node: one for each running build, and idle ones that are needed again soon."""
 
     def __init__(self) -> None:
-        self._idle: list[Child] = []
+        self._idle: list[BuilderProcess] = []
 
     @contextlib.asynccontextmanager
-    async def one(self) -> AsyncIterator[Child]:
+    async def one(self) -> AsyncIterator[BuilderProcess]:
         """Provide a child for one build.  Raises OSError if none can be started."""
         idle = None
         while self._idle and idle is None:
@@ -249,7 +249,7 @@ class Children:
             if not idle.is_alive:
                 await idle.end()
                 idle = None
-        found = idle or await Child.start()
+        found = idle or await BuilderProcess.start()
         try:
             yield found
         finally:
@@ -273,8 +273,8 @@ class _Watch:
         child_: int,
         loads: Loads,
         waits_since_s: float,
-        progress: Progress,
-        on_progress: Callable[[Progress], None],
+        progress: BuildProgress,
+        on_progress: Callable[[BuildProgress], None],
     ) -> None:
         self.build: int | None = None  # Process of the build, once it has one.
         self._child = child_
@@ -284,7 +284,7 @@ class _Watch:
         self._on_progress = on_progress
         self._gives_way = False
 
-    def hear(self, progress: Progress) -> None:
+    def hear(self, progress: BuildProgress) -> None:
         """Pass on the progress."""
         self._progress = progress
         self._on_progress(progress)
@@ -307,8 +307,8 @@ class _Watch:
         return activity.is_held_up
 
 
-async def _instruct(child_: Child, order: Order, loads: Loads) -> None:
-    with contextlib.suppress(trio.BrokenResourceError):  # The child is gone; `Child.hear` notices as well.
+async def _instruct(child_: BuilderProcess, order: BuildOrder, loads: Loads) -> None:
+    with contextlib.suppress(trio.BrokenResourceError):  # The child is gone; `BuilderProcess.hear` notices as well.
         share = order.bytes_per_second
         await child_.tell(order.to_line())
         while True:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from gossipkv.dataset.build.job import BuildJob
     from gossipkv.dataset.source.files import SourceFile, SourceFiles
-    from gossipkv.placement.identity import Identity
+    from gossipkv.placement.identity import VersionIdentity
 
 SAMPLE_KEYS = 64
 
@@ -63,7 +63,7 @@ class Recognition:
             return self
         return Recognition(_best_first(left, self.prefer), None if left else self.claims[0], self.prefer)
 
-    def towards(self, followed: Identity) -> Recognition:
+    def towards(self, followed: VersionIdentity) -> Recognition:
         """Prefer the identity that others gave these files, as far as the samples allow."""
         fitting = [claim.function for claim in self.claims]
         if followed.regrouped:

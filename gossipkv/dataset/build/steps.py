@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gossipkv.dataset.build.adopt import NotAdoptable, take_over
-from gossipkv.dataset.build.job import Progress, space_needed_bytes
+from gossipkv.dataset.build.job import BuildProgress, space_needed_bytes
 from gossipkv.dataset.build.lanes import LaneProgress, LaneTask, build_in_lanes, useful_lanes
 from gossipkv.dataset.build.reading_in import Rule, Strayed, probes, take_in
 from gossipkv.dataset.build.recognition import Recognition, find_format, recognise_function
-from gossipkv.dataset.local.manifest import Manifest, PartitionFile, partition_name, write_manifest
+from gossipkv.dataset.local.manifest import PartitionFile, VersionManifest, partition_name, write_manifest
 from gossipkv.dataset.source.declared_partitions import Declared, read_declared
 from gossipkv.dataset.source.reader import SourceReader
 from gossipkv.dataset.source.remote import files_of
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from gossipkv.dataset.build.job import BuildJob
     from gossipkv.dataset.build.reading_in import ReadingResult
-    from gossipkv.dataset.formats.reading import Reading
+    from gossipkv.dataset.formats.reading import FileReading
     from gossipkv.dataset.source.files import SourceFiles
     from gossipkv.environment.seam import Files
     from gossipkv.storage.builder import BuildReport, LaneBuilder
@@ -53,7 +53,7 @@ class Lanes:
 
     count: int
     memory_bytes: int  # All their builders share this.
-    reading: Reading  # The limits of a lane may be below those of a build in one lane.
+    reading: FileReading  # The limits of a lane may be below those of a build in one lane.
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +62,13 @@ class BuildResources:
 
     memory_bytes: int  # The builder of a single lane gets this.
     lanes: Lanes | None = None
-    on_progress: Callable[[Progress], None] = lambda _: None
+    on_progress: Callable[[BuildProgress], None] = lambda _: None
     pace: Callable[[int], None] = lambda _: None  # Gets the size of each piece before its use, and may sleep.
 
 
-def perform(job: BuildJob, files: Files, resources: BuildResources, *, origin: SourceFiles | None = None) -> Manifest:
+def perform(
+    job: BuildJob, files: Files, resources: BuildResources, *, origin: SourceFiles | None = None
+) -> VersionManifest:
     """Build the job; return its manifest when the result is durable in `job.directory`.
 
     Every lane reads the source with `origin`, by default with the files that the job names.
@@ -96,7 +98,7 @@ def with_format(job: BuildJob, origin: SourceFiles) -> BuildJob:
     return job if job.format is not None else replace(job, format=find_format(job, origin))
 
 
-def _taken_over_or_built(job: BuildJob, attempt: _Attempt) -> Manifest:
+def _taken_over_or_built(job: BuildJob, attempt: _Attempt) -> VersionManifest:
     """Adopt our own sorted files if they fit together; otherwise read everything."""
     recognition, refuted = None, set(job.refuted)
     if job.format == "sorted":
@@ -105,7 +107,7 @@ def _taken_over_or_built(job: BuildJob, attempt: _Attempt) -> Manifest:
                 job,
                 attempt.files,
                 attempt.origin,
-                on_progress=lambda *state: attempt.resources.on_progress(Progress(*state)),
+                on_progress=lambda *state: attempt.resources.on_progress(BuildProgress(*state)),
                 pace=attempt.resources.pace,
             )
         except NotAdoptable as refusal:
@@ -124,7 +126,9 @@ def _read_declaration(job: BuildJob, origin: SourceFiles) -> Declared | None:
     return declared if declared.partitions == job.partitions else None
 
 
-def _by_the_right_function(job: BuildJob, attempt: _Attempt, recognition: Recognition, refuted: set[str]) -> Manifest:
+def _by_the_right_function(
+    job: BuildJob, attempt: _Attempt, recognition: Recognition, refuted: set[str]
+) -> VersionManifest:
     """Rely on the recognised function while it holds; otherwise group by the job's function, or by ours."""
     if job.follow is not None and job.follow.partitions == job.partitions:
         recognition = recognition.towards(job.follow)
@@ -154,7 +158,7 @@ class _Attempt:
     resources: BuildResources
     source_bytes: int  # Kept here, since summing over the job at each step would be quadratic in the number of files.
 
-    def __call__(self, rule: Rule) -> Manifest:
+    def __call__(self, rule: Rule) -> VersionManifest:
         """Build by the rule; all but the manifest is durable.  Raises as `perform`, and Strayed."""
         job = self.job
         taken, reports = self._in_lanes(rule) or self._alone(rule)
@@ -180,7 +184,7 @@ class _Attempt:
 
         def tell(state: LaneProgress) -> None:
             self.resources.on_progress(
-                Progress(state.read_bytes, self.source_bytes, state.read_records, state.written_records)
+                BuildProgress(state.read_bytes, self.source_bytes, state.read_records, state.written_records)
             )
 
         try:
@@ -200,7 +204,7 @@ class _Attempt:
             nonlocal read_bytes
             resources.pace(size_bytes)
             read_bytes += size_bytes
-            resources.on_progress(Progress(read_bytes, self.source_bytes, read_records, 0))
+            resources.on_progress(BuildProgress(read_bytes, self.source_bytes, read_records, 0))
 
         def count_records(records: int) -> None:
             nonlocal read_records
@@ -232,12 +236,12 @@ class _Attempt:
         return min(size_bytes, SKIPPED_BYTES) if skipped else size_bytes
 
     def _tell_written(self, done: int, total: int) -> None:
-        self.resources.on_progress(Progress(self.source_bytes, self.source_bytes, total, done))
+        self.resources.on_progress(BuildProgress(self.source_bytes, self.source_bytes, total, done))
 
 
 def _manifest(
     job: BuildJob, rule: Rule, taken: ReadingResult, reports: Mapping[int, BuildReport], files: Files
-) -> Manifest:
+) -> VersionManifest:
     built: list[PartitionFile | None] = [None] * job.partitions
     for partition, report in reports.items():
         name = partition_name(partition)
@@ -247,7 +251,7 @@ def _manifest(
     if rule.relies:
         alike = tuple(claim.function for claim, strays in zip(rule.claims, taken.strays, strict=True) if not strays)
     voided = rule.claims[0].function if rule.claims and not rule.relies else None
-    return Manifest(
+    return VersionManifest(
         job.identity(rule.function, regrouped=not rule.relies),
         len(job.files),
         job.source_bytes,

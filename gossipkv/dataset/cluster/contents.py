@@ -16,19 +16,19 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from gossipkv.placement.identity import Identity
+    from gossipkv.placement.identity import VersionIdentity
 
 
-class Known(NamedTuple):
+class KnownContents(NamedTuple):
     """One identity with a version's name."""
 
-    identity: Identity
+    identity: VersionIdentity
     is_covered: bool = False  # Each partition has enough live owners, by their statements.
     is_here: bool = False
     is_active: bool = False  # A member has it active.
 
 
-def choose(known: Collection[Known]) -> Identity | None:
+def choose(known: Collection[KnownContents]) -> VersionIdentity | None:
     """Return the identity that clients get if none has passed its gate yet; None if there is none."""
     first = min(
         known,
@@ -38,7 +38,7 @@ def choose(known: Collection[Known]) -> Identity | None:
     return None if first is None else first.identity
 
 
-def to_follow(known: Collection[Known], digest: str) -> Identity | None:
+def to_follow(known: Collection[KnownContents], digest: str) -> VersionIdentity | None:
     """Return the identity that a build of these files should reach; None: the build recognises it."""
     of_these = [each for each in known if each.identity.digest == digest]
     first = min(of_these, key=lambda each: (not each.is_active, each.identity.wire_id), default=None)

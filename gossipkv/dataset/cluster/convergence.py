@@ -20,10 +20,10 @@ from gossipkv.dataset.cluster.members import LIVE
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from gossipkv.dataset.cluster.members import Member, Membership
+    from gossipkv.dataset.cluster.members import DatasetMember, Membership
 
 
-class Listed(NamedTuple):
+class ListedVersion(NamedTuple):
     """The list that has to be stable."""
 
     ids: frozenset[str]  # Ids of members that live, or did so less than `time_to_converge` ago.
@@ -52,7 +52,7 @@ class Convergence:
         self._expected = expected
         self._claims = dict(kept or {})
         self._ring: frozenset[str] | None = frozenset(self._claims.values()) or None
-        self._listed = Listed(frozenset(), frozenset())
+        self._listed = ListedVersion(frozenset(), frozenset())
         self._since_ms = now_ms  # The list is unchanged since then.
         self._lived_ms: dict[str, int] = {}  # When a member was last seen alive, by name.
         self._differs_ms: dict[str, int] = {}  # The time since when each id should enter or leave the ring.
@@ -114,7 +114,7 @@ class Convergence:
         present = self._present(now_ms)
         owned = {member.name: shard_id for member in present if (shard_id := self._id_of(member)) is not None}
         self._claims |= owned
-        listed = Listed(
+        listed = ListedVersion(
             frozenset(owned.values()), frozenset(member.name for member in present if member.name not in owned)
         )  # fmt: skip
         firm = {owned[member.name] for member in present if member.name in owned and member.is_firm}
@@ -148,7 +148,7 @@ class Convergence:
             self._differs_ms = {each: at for each, at in self._differs_ms.items() if each not in stood}
             self._due_ms = [at for each, at in self._differs_ms.items() if each in may]
 
-    def _present(self, now_ms: int) -> list[Member]:
+    def _present(self, now_ms: int) -> list[DatasetMember]:
         """Return the members that live, or did so less than `time_to_converge` ago: a restart is no departure."""
         for member in self._membership:
             if member.state in LIVE:
@@ -162,6 +162,6 @@ class Convergence:
         member = self._membership.get(name)
         return member is not None and member.state in LIVE
 
-    def _id_of(self, member: Member) -> str | None:
+    def _id_of(self, member: DatasetMember) -> str | None:
         """Return a member's id; until its present incarnation claims one, its former id."""
         return self._claims.get(member.name) if member.shard_id is None else member.shard_id

@@ -24,13 +24,13 @@ from gossipkv.dataset.cluster.effects import (
     KeepOrders,
     KeepRefuted,
     KeepRing,
-    Look,
     PublishDatabase,
+    ReadContents,
 )
 from gossipkv.dataset.cluster.publication import DatabasePublication
-from gossipkv.dataset.cluster.question import Answer
+from gossipkv.dataset.cluster.question import MemberAnswer
 from gossipkv.dataset.cluster.retiring import needed_by
-from gossipkv.dataset.cluster.survey import Survey
+from gossipkv.dataset.cluster.survey import VersionSurvey
 from gossipkv.dataset.cluster.view import DatabaseView
 from gossipkv.placement.partition_set import PartitionSet
 from gossipkv.placement.statement import DatabaseStatement
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from gossipkv.dataset.cluster.members import Membership
     from gossipkv.dataset.cluster.own_copy import OwnCopy
     from gossipkv.dataset.cluster.terms import Terms
-    from gossipkv.placement.identity import Identity
+    from gossipkv.placement.identity import VersionIdentity
     from gossipkv.placement.orders import Orders
     from gossipkv.placement.ownership import Ownership
     from gossipkv.placement.seals import Sealed
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 KEEP_MS: Final = 5_000  # Rewrite ACTIVE this often as owners change: each write is synced.
 
 
-class Cluster(NamedTuple):
+class DatasetCluster(NamedTuple):
     """The cluster objects that all databases of a node share."""
 
     membership: Membership
@@ -81,7 +81,11 @@ class DatabaseCore(DatabaseView):
     # Inputs
 
     def remember(
-        self, identity: Identity, ownerships: Iterable[Ownership], sealed: Iterable[Sealed], records: int | None = None
+        self,
+        identity: VersionIdentity,
+        ownerships: Iterable[Ownership],
+        sealed: Iterable[Sealed],
+        records: int | None = None,
     ) -> None:
         """Restore the content of ACTIVE: the version is active without a gate, and these nodes owned it."""
         own = self.membership.own
@@ -120,7 +124,7 @@ class DatabaseCore(DatabaseView):
         self.drop_copy(version)
         self._gates.passed.pop(version, None)
 
-    def activate(self, identity: Identity) -> None:
+    def activate(self, identity: VersionIdentity) -> None:
         """Note that this version is active here from now on; the switch is durable."""
         self._gates.activate(identity)
 
@@ -174,7 +178,7 @@ class DatabaseCore(DatabaseView):
         self.lost(name)
         self._routes.changed((name,))
 
-    def answered(self, name: str, epoch: int, wire_id: bytes, answer: Answer | None) -> None:
+    def answered(self, name: str, epoch: int, wire_id: bytes, answer: MemberAnswer | None) -> None:
         """Note the result of an `Ask`, with the epoch from the member's `hello`; None: no answer."""
         self._gates.answered(name, epoch, wire_id, answer)
 
@@ -189,7 +193,7 @@ class DatabaseCore(DatabaseView):
         """
         self._gates.hurry()
 
-    def answer(self, name: str, wire_id: bytes, *, now_ms: int) -> Answer | None:
+    def answer(self, name: str, wire_id: bytes, *, now_ms: int) -> MemberAnswer | None:
         """Answer another member's direct question; None: this node has nothing of the identity."""
         for version, copy in self._copies.items():
             identity = copy.identity
@@ -201,10 +205,10 @@ class DatabaseCore(DatabaseView):
                 self._others.note(name, version)  # The member may die before its switch is heard.
             is_going = self._retiring.is_leaving(version) or self.membership.leaving_since_ms is not None
             ready = self._gates.confined(copy).serves(identity)
-            return Answer(ready, copy.seals, is_going, self._gates.seals(identity), copy.records)
+            return MemberAnswer(ready, copy.seals, is_going, self._gates.seals(identity), copy.records)
         for identity in self._gates.passed.values():
             if identity.wire_id == wire_id:
-                return Answer(PartitionSet.empty(identity.partitions), {}, fixed=self._gates.seals(identity))
+                return MemberAnswer(PartitionSet.empty(identity.partitions), {}, fixed=self._gates.seals(identity))
         return None
 
     def refused(self, version: str, *, now_ms: int) -> list[Publish | Withdraw]:
@@ -261,11 +265,11 @@ class DatabaseCore(DatabaseView):
             if said is not None and not self._retiring.is_leaving(version):
                 own[version] = said
         least = self.terms.min_replication
-        self._survey = survey = Survey(self.membership, self._others, self._refutations, own, least)
+        self._survey = survey = VersionSurvey(self.membership, self._others, self._refutations, own, least)
         passed = {version: each for version, each in self._gates.passed.items() if self._is_to_be_had(each)}
         self._gates.look(survey, passed)
 
-    def _is_to_be_had(self, identity: Identity) -> bool:
+    def _is_to_be_had(self, identity: VersionIdentity) -> bool:
         """True if the version is active here, or if a node that may be asked has the identity."""
         version = identity.version
         is_active = self.active is not None and self.active.version == version
@@ -332,7 +336,7 @@ class DatabaseCore(DatabaseView):
         newest = self._survey.newest
         if newest is not None and newest > max((*self._copies, self._looked)):
             self._looked = newest
-            self._effects.append(Look(newest))
+            self._effects.append(ReadContents(newest))
 
     def _learn(self, digest: str, functions: Iterable[str]) -> None:
         in_use = {copy.digest for copy in self._copies.values() if copy.digest is not None}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from gossipkv.placement.identity import Identity
+    from gossipkv.placement.identity import VersionIdentity
     from gossipkv.placement.ownership import Owner, Ownership
     from gossipkv.placement.partition_set import PartitionSet
     from gossipkv.placement.seals import Sealed
@@ -31,17 +31,17 @@ class PublishDatabase(NamedTuple):
     statement: DatabaseStatement
 
 
-class Ask(NamedTuple):
+class AskMember(NamedTuple):
     """Ask a member the direct question over a connection after `hello`; dial if there is none."""
 
     member: str
-    identity: Identity
+    identity: VersionIdentity
 
 
-class Route(NamedTuple):
+class OpenRoute(NamedTuple):
     """Route requests for exactly these partitions of the identity to a member from now on."""
 
-    identity: Identity
+    identity: VersionIdentity
     owner: Owner
     partitions: PartitionSet  # An empty set removes the route.
 
@@ -49,7 +49,7 @@ class Route(NamedTuple):
 class KeepActive(NamedTuple):
     """Write the owners of the active version into ACTIVE, with the fixed checksums of all versions."""
 
-    identity: Identity
+    identity: VersionIdentity
     owners: tuple[Ownership, ...]
     sealed: tuple[Sealed, ...]
 
@@ -76,7 +76,7 @@ class BuildAnew(NamedTuple):
     partitions: PartitionSet
 
 
-class Look(NamedTuple):
+class ReadContents(NamedTuple):
     """Look at the source soon, after the node's own jitter, since a newer version was heard of."""
 
     version: str
@@ -86,7 +86,9 @@ class Decide(NamedTuple):
     """Decide again on the versions, since a verdict has changed."""
 
 
-Outward = Publish | Withdraw | PublishDatabase | Ask | Route  # The node carries these out towards the cluster.
+Outward = (
+    Publish | Withdraw | PublishDatabase | AskMember | OpenRoute
+)  # The node carries these out towards the cluster.
 # The database itself carries these out.
-Inward = KeepActive | KeepRefuted | KeepOrders | KeepRing | BuildAnew | Look | Decide
+Inward = KeepActive | KeepRefuted | KeepOrders | KeepRing | BuildAnew | ReadContents | Decide
 Effect = Outward | Inward

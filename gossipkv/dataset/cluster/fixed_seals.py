@@ -19,7 +19,7 @@ from gossipkv.placement.seals import differing
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gossipkv.placement.identity import Identity
+    from gossipkv.placement.identity import VersionIdentity
     from gossipkv.placement.seals import Seals
 
 
@@ -34,7 +34,7 @@ class _Judged(NamedTuple):
 class FixedSeals:
     """The fixed checksums of one identity."""
 
-    def __init__(self, identity: Identity, seals: Seals) -> None:
+    def __init__(self, identity: VersionIdentity, seals: Seals) -> None:
         self.identity = identity
         self.seals = seals  # A new object whenever its content changes.
         self._nothing = PartitionSet.empty(identity.partitions)

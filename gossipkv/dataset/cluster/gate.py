@@ -22,8 +22,8 @@ from gossipkv.placement.seals import differing
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from gossipkv.dataset.cluster.question import Answer
-    from gossipkv.placement.identity import Identity
+    from gossipkv.dataset.cluster.question import MemberAnswer
+    from gossipkv.placement.identity import VersionIdentity
     from gossipkv.placement.seals import Seals
 
 
@@ -50,24 +50,24 @@ class _Asked(NamedTuple):
     at_ms: int
 
 
-class _Heard(NamedTuple):
+class _GateStatement(NamedTuple):
     uuid: bytes
     epoch: int
     asked_ms: int  # When the question left: the answer may have become outdated since.
-    answer: Answer
+    answer: MemberAnswer
 
 
 @final
 class Gate:
     """The answers about one identity."""
 
-    def __init__(self, identity: Identity, *, own: str, uuid: bytes, max_age_ms: int) -> None:
+    def __init__(self, identity: VersionIdentity, *, own: str, uuid: bytes, max_age_ms: int) -> None:
         """Create it; answers older than `max_age_ms` (the probe interval) do not count, and questions expire alike."""
         self.identity = identity
         self.held_since_ms: int | None = None  # When the gate first held.
         self._own, self._uuid = own, uuid
         self._max_age_ms = max_age_ms
-        self._heard: dict[str, _Heard] = {}
+        self._heard: dict[str, _GateStatement] = {}
         self._asked: dict[str, _Asked] = {}  # The last question to each member.
         self._pending: set[str] = set()  # Members with an unanswered question are in this set.
         self._hurried: set[str] = set()  # Members to ask again, however fresh their answers are.
@@ -118,7 +118,7 @@ class Gate:
         due_ms = self.due_ms(member, every_ms=every_ms)
         return due_ms is None or now_ms >= due_ms
 
-    def hear(self, member: str, uuid: bytes, epoch: int, answer: Answer | None, own_seals: Seals) -> None:
+    def hear(self, member: str, uuid: bytes, epoch: int, answer: MemberAnswer | None, own_seals: Seals) -> None:
         """Note the answer to a question, None if there was none; ignore it if no question is pending."""
         if member not in self._pending:
             return
@@ -127,7 +127,7 @@ class Gate:
         if answer is None:
             self._settle(member)
             return
-        self._heard[member] = _Heard(uuid, epoch, self._asked[member].at_ms, answer)
+        self._heard[member] = _GateStatement(uuid, epoch, self._asked[member].at_ms, answer)
         if before is None or before.answer.seals != answer.seals:
             self._compare(member, answer.seals, own_seals)
 
@@ -162,7 +162,7 @@ class Gate:
 
     # Checksums
 
-    def answers(self) -> list[tuple[str, bytes, int, Answer]]:
+    def answers(self) -> list[tuple[str, bytes, int, MemberAnswer]]:
         """Return the answers with their member's name, uuid and epoch; the latest question first."""
         latest = sorted(self._heard.items(), key=lambda item: (-item[1].asked_ms, item[0]))
         return [(name, heard.uuid, heard.epoch, heard.answer) for name, heard in latest]

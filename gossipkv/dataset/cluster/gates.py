@@ -18,7 +18,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, final
 
 from gossipkv.dataset.cluster.contents import choose
-from gossipkv.dataset.cluster.effects import Ask
+from gossipkv.dataset.cluster.effects import AskMember
 from gossipkv.dataset.cluster.fixed_seals import FixedSeals
 from gossipkv.dataset.cluster.gate import Dispute, Gate
 from gossipkv.dataset.cluster.members import SILENT_EPOCH
@@ -33,15 +33,15 @@ if TYPE_CHECKING:
     from gossipkv.dataset.cluster.gate import Alive
     from gossipkv.dataset.cluster.members import Membership
     from gossipkv.dataset.cluster.own_copy import OwnCopy
-    from gossipkv.dataset.cluster.question import Answer
+    from gossipkv.dataset.cluster.question import MemberAnswer
     from gossipkv.dataset.cluster.retiring import Retiring
-    from gossipkv.dataset.cluster.survey import Availability, Survey
+    from gossipkv.dataset.cluster.survey import Availability, VersionSurvey
     from gossipkv.dataset.cluster.terms import Terms
-    from gossipkv.placement.identity import Identity
+    from gossipkv.placement.identity import VersionIdentity
     from gossipkv.placement.ownership import Owner
     from gossipkv.placement.seals import Seals
 
-MOST_UNKNOWN: Final = 8  # Keep the fixed checksums of this many versions that no node knows now.
+MAX_UNKNOWN: Final = 8  # Keep the fixed checksums of this many versions that no node knows now.
 OLD_ASK_MS: Final = 60_000  # Ask the owners of a version that will not become active this often.
 
 
@@ -53,28 +53,34 @@ class Gates:
         """Create them; `copies` are the local copies by version, as told to the core."""
         self.active: Named | None = None  # The version that is active here.
         self.hold: str | None = None  # The version that is held here.
-        self.passed: dict[str, Identity] = {}  # Versions that clients may have; an entry stays unless it is refuted.
+        self.passed: dict[
+            str, VersionIdentity
+        ] = {}  # Versions that clients may have; an entry stays unless it is refuted.
         # The owners of the identity that clients get, or will get, of each version.
         self.available: dict[str, Availability] = {}
         self._membership = membership
         self._terms = terms
         self._copies = copies
         self._retiring = retiring
-        self._gates: dict[Identity, Gate] = {}
+        self._gates: dict[VersionIdentity, Gate] = {}
         self.minimum = MinimumSettings()
-        self.counted: dict[Identity, int] = {}  # Number of records of identities for which all owners have reported.
+        self.counted: dict[
+            VersionIdentity, int
+        ] = {}  # Number of records of identities for which all owners have reported.
         # Versions active at ALIVE members; True if each of them is only held there.
         self._elsewhere: dict[str, bool] = {}
         self._fixed: dict[str, FixedSeals] = {}  # The fixed checksums of each version that clients may have.
         self.anew: dict[str, PartitionSet] = {}  # The partitions of each version to rebuild here.
         self._rerouted: set[str] = set()
-        self._differing: dict[Identity, dict[str, PartitionSet]] = {}  # Members report this about their own files.
+        self._differing: dict[
+            VersionIdentity, dict[str, PartitionSet]
+        ] = {}  # Members report this about their own files.
         # Members that have the identity active while nothing of it is fixed here.
-        self._active_at: dict[Identity, frozenset[str]] = {}
+        self._active_at: dict[VersionIdentity, frozenset[str]] = {}
 
     # Inputs
 
-    def activate(self, identity: Identity) -> None:
+    def activate(self, identity: VersionIdentity) -> None:
         """Note that a version is active here from now on, without asking its gate."""
         self.active = Named(identity.version, identity.wire_id)
         self.passed[identity.version] = identity
@@ -83,7 +89,7 @@ class Gates:
 
     def remember(
         self,
-        active: Identity,
+        active: VersionIdentity,
         sealed: Iterable[Sealed],
         owners: Iterable[tuple[Owner, PartitionSet]],
         records: int | None = None,
@@ -97,7 +103,7 @@ class Gates:
         for owner, partitions in owners:
             fixed.trust(owner.name, owner.uuid, partitions)
 
-    def confine(self, name: str, uuid: bytes, held: Mapping[Identity, PartitionSet]) -> None:
+    def confine(self, name: str, uuid: bytes, held: Mapping[VersionIdentity, PartitionSet]) -> None:
         """Note all partitions that a member claims."""
         for fixed in self._fixed.values():
             nothing = PartitionSet.empty(fixed.identity.partitions)
@@ -108,7 +114,7 @@ class Gates:
         for fixed in self._fixed.values():
             fixed.forget(name)
 
-    def look(self, survey: Survey, passed: dict[str, Identity]) -> None:
+    def look(self, survey: VersionSurvey, passed: dict[str, VersionIdentity]) -> None:
         """Note the published identities and those that clients may have; gates of others are removed."""
         self.passed = passed
         chosen = {name: passed.get(name) or choose(survey.known(name)) for name in {**survey.published, **passed}}
@@ -119,7 +125,7 @@ class Gates:
         known = identities | set(passed.values())
         self.counted = {identity: records for identity, records in self.counted.items() if identity in known}
         unknown = sorted(version for version, fixed in self._fixed.items() if fixed.identity not in known)
-        for version in unknown[:-MOST_UNKNOWN]:
+        for version in unknown[:-MAX_UNKNOWN]:
             del self._fixed[version]
         self._differing = survey.differing
         before, self._active_at = self._active_at, {}
@@ -141,8 +147,8 @@ class Gates:
             gate.compare_own(copy.seals)
         self._count(copy.identity)
 
-    def answered(self, name: str, epoch: int, wire_id: bytes, answer: Answer | None) -> None:
-        """Note the result of an `Ask`, with the epoch from the member's `hello`; None: no answer."""
+    def answered(self, name: str, epoch: int, wire_id: bytes, answer: MemberAnswer | None) -> None:
+        """Note the result of an `AskMember`, with the epoch from the member's `hello`; None: no answer."""
         gate = next((gate for identity, gate in self._gates.items() if identity.wire_id == wire_id), None)
         member = self._membership.get(name)
         if gate is None:
@@ -174,7 +180,7 @@ class Gates:
             if self._may_be_next(gate.identity):
                 gate.hurry()
 
-    def _count(self, identity: Identity) -> None:
+    def _count(self, identity: VersionIdentity) -> None:
         """Count the records of an identity anew if all its partitions were reported."""
         copy, gate = self._copies.get(identity.version), self._gates.get(identity)
         told = {} if gate is None else {at: count for *_, each in gate.answers() for at, count in each.records.items()}
@@ -201,7 +207,7 @@ class Gates:
             records, *(None, None) if before is None else (before.version, self.counted.get(before))
         )
 
-    def _before(self, version: str) -> Identity | None:
+    def _before(self, version: str) -> VersionIdentity | None:
         """Return the version to compare with; None: no version is active."""
         active = [*self._elsewhere] if self.active is None else [self.active.version, *self._elsewhere]
         before = max((each for each in active if each < version), default="")
@@ -225,7 +231,7 @@ class Gates:
                 found[version] = disputes
         return found
 
-    def is_fixed(self, identity: Identity) -> bool:
+    def is_fixed(self, identity: VersionIdentity) -> bool:
         """True if checksums of an identity are fixed."""
         return self._fixed_of(identity) is not None
 
@@ -234,22 +240,22 @@ class Gates:
         """Return the fixed checksums, by version."""
         return tuple(Sealed(fixed.identity, fixed.seals) for _, fixed in sorted(self._fixed.items()))
 
-    def seals(self, identity: Identity) -> Seals | None:
+    def seals(self, identity: VersionIdentity) -> Seals | None:
         """Return the checksums on which clients have an identity here; None: clients may not have it yet."""
         fixed = self._fixed_of(identity)
         return None if fixed is None or identity not in self.passed.values() else fixed.seals
 
-    def right(self, identity: Identity, owner: Owner, held: PartitionSet) -> PartitionSet:
+    def right(self, identity: VersionIdentity, owner: Owner, held: PartitionSet) -> PartitionSet:
         """Return the partitions, of those that an owner holds, for which it may be asked."""
         fixed = self._fixed_of(identity)
         return held if fixed is None else held & fixed.right(owner.name, owner.uuid)
 
-    def contradicting(self, identity: Identity, seals: Seals) -> PartitionSet:
+    def contradicting(self, identity: VersionIdentity, seals: Seals) -> PartitionSet:
         """Return the partitions whose files, by these checksums, differ from those that clients have."""
         fixed = self._fixed_of(identity)
         return PartitionSet.empty(identity.partitions) if fixed is None else fixed.contradicting(seals)
 
-    def wrong_here(self, identity: Identity) -> PartitionSet:
+    def wrong_here(self, identity: VersionIdentity) -> PartitionSet:
         """Return the partitions whose local files differ from those that clients have."""
         return self.contradicting(identity, self._own_seals(identity))
 
@@ -266,15 +272,15 @@ class Gates:
         names, self._rerouted = self._rerouted, set()
         return names
 
-    def _fixed_of(self, identity: Identity) -> FixedSeals | None:
+    def _fixed_of(self, identity: VersionIdentity) -> FixedSeals | None:
         fixed = self._fixed.get(identity.version)
         return fixed if fixed is not None and fixed.identity == identity else None
 
-    def _own_seals(self, identity: Identity) -> Seals:
+    def _own_seals(self, identity: VersionIdentity) -> Seals:
         copy = self._copies.get(identity.version)
         return copy.seals if copy is not None and copy.identity == identity else {}
 
-    def _fix(self, identity: Identity, seals: Seals) -> FixedSeals:
+    def _fix(self, identity: VersionIdentity, seals: Seals) -> FixedSeals:
         """Fix these checksums for an identity from now on."""
         before = self._fixed_of(identity)
         assert before is None, before
@@ -348,7 +354,7 @@ class Gates:
         gate = self._gates.get(available.identity)
         return (now_ms if gate is None or gate.since_ms is None else gate.since_ms) + self._terms.grace_ms
 
-    def _may_be_next(self, identity: Identity) -> bool:
+    def _may_be_next(self, identity: VersionIdentity) -> bool:
         """True if this node may later switch to the identity."""
         active, version = self.active, identity.version
         if active is not None and version == active.version:
@@ -360,12 +366,12 @@ class Gates:
 
     # A step
 
-    def step(self, *, now_ms: int) -> tuple[list[Ask], list[int | None]]:
+    def step(self, *, now_ms: int) -> tuple[list[AskMember], list[int | None]]:
         """Ask the members that are due, and note the gates that pass; return also when time alone requires a step.
 
         Versions that will not become active, and have never passed, are asked about less often.
         """
-        effects: list[Ask] = []
+        effects: list[AskMember] = []
         times: list[int | None] = []
         often_ms = self._terms.probe_interval_ms // 2
         for version, available in self.available.items():
@@ -381,7 +387,7 @@ class Gates:
                 for member in members:  # Ask all of them, as their answers must be fresh together.
                     if gate.is_due(member, every_ms=often_ms, now_ms=now_ms):
                         gate.begin(member, now_ms=now_ms)
-                        effects.append(Ask(member.name, identity))
+                        effects.append(AskMember(member.name, identity))
             times += [gate.due_ms(member, every_ms=every_ms) for member in members]
             if is_gated and self._holds(gate, available, now_ms):
                 if self.passed.get(version) != identity:
@@ -394,7 +400,7 @@ class Gates:
                 self.anew[version] = self.anew.get(version, anew) | anew
         return effects, times
 
-    def _gate(self, identity: Identity) -> Gate:
+    def _gate(self, identity: VersionIdentity) -> Gate:
         gate = self._gates.get(identity)
         if gate is None:
             own, fixed = self._membership.own, self._fixed_of(identity)

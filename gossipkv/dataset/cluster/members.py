@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-class State(enum.IntEnum):
+class MemberStanding(enum.IntEnum):
     """A state of a member, the best first."""
 
     ALIVE = 0
@@ -25,19 +25,19 @@ class State(enum.IntEnum):
     LEFT = 3  # The member announced its departure itself.
 
 
-LIVE = frozenset({State.ALIVE, State.SUSPECT})
+LIVE = frozenset({MemberStanding.ALIVE, MemberStanding.SUSPECT})
 
 SILENT_EPOCH = 0  # Epoch of a node that cannot keep its epoch: it may ask and be asked, and counts in no gate.
 
 
-class Member(NamedTuple):
+class DatasetMember(NamedTuple):
     """One member."""
 
     name: str
     uuid: bytes
     epoch: int
     address: Address
-    state: State = State.ALIVE
+    state: MemberStanding = MemberStanding.ALIVE
     shard_id: str | None = None  # Its id in the ring is None if unknown, or not claimed yet.
     is_firm: bool = False  # Its claim is configured or confirmed.
     is_leaving: bool = False  # It is about to leave, and answers until then.
@@ -45,13 +45,13 @@ class Member(NamedTuple):
     @property
     def standing(self) -> HolderState:
         """Return the trust in the member: a leaving one counts like a suspect, one that has left like the dead."""
-        known = HolderState(min(self.state, State.DEAD))
+        known = HolderState(min(self.state, MemberStanding.DEAD))
         return max(known, HolderState.SUSPECT) if self.is_leaving else known
 
 
 def alone() -> Membership:
     """Return the members of a cluster that always consists of this node alone."""
-    own = Member("alone", bytes(16), 1, Address("127.0.0.1", 0), shard_id="1", is_firm=True)
+    own = DatasetMember("alone", bytes(16), 1, Address("127.0.0.1", 0), shard_id="1", is_firm=True)
     return Membership(own, expects_others=False, retire_max_ms=0, now_ms=0)
 
 
@@ -59,7 +59,7 @@ def alone() -> Membership:
 class Membership:
     """All members, this node among them."""
 
-    def __init__(self, own: Member, *, expects_others: bool, retire_max_ms: int, now_ms: int) -> None:
+    def __init__(self, own: DatasetMember, *, expects_others: bool, retire_max_ms: int, now_ms: int) -> None:
         """Begin at `now_ms`.
 
         `expects_others`: this node was told to join or to expect members, or remembers one from its last run.
@@ -81,7 +81,7 @@ class Membership:
 
     # Inputs
 
-    def tell(self, member: Member, *, now_ms: int) -> None:
+    def tell(self, member: DatasetMember, *, now_ms: int) -> None:
         """Note the present state of a member, which may be this node itself."""
         if self._members.get(member.name) == member:
             return
@@ -91,7 +91,7 @@ class Membership:
             self.met_since_ms = now_ms
         if before is None or (before.uuid, before.epoch) != (member.uuid, member.epoch):
             self._lives_since_ms[member.name] = now_ms
-        if member.state is State.DEAD:
+        if member.state is MemberStanding.DEAD:
             self._dead_since_ms.setdefault(member.name, now_ms)
         else:
             self._dead_since_ms.pop(member.name, None)
@@ -128,27 +128,27 @@ class Membership:
 
     # Questions
 
-    def __iter__(self) -> Iterator[Member]:
+    def __iter__(self) -> Iterator[DatasetMember]:
         return iter(self._members.values())
 
-    def get(self, name: str) -> Member | None:
+    def get(self, name: str) -> DatasetMember | None:
         """Return a member; None if the name is unknown."""
         return self._members.get(name)
 
     @property
-    def own(self) -> Member:
+    def own(self) -> DatasetMember:
         """Return this node's entry."""
         return self._members[self._own]
 
     @property
-    def others(self) -> list[Member]:
+    def others(self) -> list[DatasetMember]:
         """Return all members but this node."""
         return [member for name, member in self._members.items() if name != self._own]
 
     @property
-    def awaited(self) -> list[Member]:
+    def awaited(self) -> list[DatasetMember]:
         """Return all other members that have not left."""
-        return [member for member in self.others if member.state is not State.LEFT]
+        return [member for member in self.others if member.state is not MemberStanding.LEFT]
 
     @property
     def staying(self) -> frozenset[str]:

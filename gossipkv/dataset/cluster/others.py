@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, final
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from gossipkv.placement.identity import Identity
+    from gossipkv.placement.identity import VersionIdentity
     from gossipkv.placement.ownership import Owner, Ownership
     from gossipkv.placement.partition_set import PartitionSet
     from gossipkv.placement.statement import DatabaseStatement, Statement
@@ -25,17 +25,19 @@ if TYPE_CHECKING:
 
 @final
 @dataclass(slots=True)
-class Said:
+class MemberStatement:
     """The statements of one member."""
 
     uuid: bytes
     epoch: int = 0
     versions: dict[str, Statement] = field(default_factory=dict)
     database: DatabaseStatement | None = None
-    former: dict[Identity, PartitionSet] = field(default_factory=dict)  # Stated by an incarnation that may be over.
+    former: dict[VersionIdentity, PartitionSet] = field(
+        default_factory=dict
+    )  # Stated by an incarnation that may be over.
     asked: str | None = None  # The newest version that the member asked about in order to switch to it.
 
-    def holds(self) -> dict[Identity, PartitionSet]:
+    def holds(self) -> dict[VersionIdentity, PartitionSet]:
         """Return the partitions of each identity that the member has not withdrawn itself."""
         found = {said.identity: said.ready for said in self.versions.values() if said.ready}
         for identity, partitions in self.former.items():
@@ -44,18 +46,18 @@ class Said:
 
 
 @final
-class Others:
+class MemberStatements:
     """The statements of all other members about one database."""
 
     def __init__(self) -> None:
-        self._said: dict[str, Said] = {}
+        self._said: dict[str, MemberStatement] = {}
         self._remembered: dict[str, Owner] = {}
 
-    def remember(self, identity: Identity, ownerships: Iterable[Ownership]) -> None:
+    def remember(self, identity: VersionIdentity, ownerships: Iterable[Ownership]) -> None:
         """Restore the owners of the last run."""
         for owner, partitions in ownerships:
             self._remembered[owner.name] = owner
-            said = self._said.setdefault(owner.name, Said(owner.uuid))
+            said = self._said.setdefault(owner.name, MemberStatement(owner.uuid))
             said.former[identity] = partitions
 
     def hear(
@@ -71,9 +73,9 @@ class Others:
         `uuid` and `epoch` are those under which the tree shows the statements.  Older epochs are ignored; another uuid
         is another node with files of its own.
         """
-        said = self._said.setdefault(name, Said(uuid))
+        said = self._said.setdefault(name, MemberStatement(uuid))
         if said.uuid != uuid:
-            said = self._said[name] = Said(uuid)
+            said = self._said[name] = MemberStatement(uuid)
         if epoch < said.epoch:
             return False
         shrunk = False
@@ -98,20 +100,20 @@ class Others:
         self._said.pop(name, None)
         self._remembered.pop(name, None)
 
-    def __iter__(self) -> Iterator[tuple[str, Said]]:
+    def __iter__(self) -> Iterator[tuple[str, MemberStatement]]:
         return iter(self._said.items())
 
-    def of(self, name: str, epoch: int) -> Said | None:
+    def of(self, name: str, epoch: int) -> MemberStatement | None:
         """Return the statements of a member in its present epoch; None: none yet."""
         said = self._said.get(name)
         return said if said is not None and said.epoch == epoch else None
 
-    def holds(self, owner: Owner) -> dict[Identity, PartitionSet]:
+    def holds(self, owner: Owner) -> dict[VersionIdentity, PartitionSet]:
         """Return the partitions for which a member may be asked; none if another node had its name."""
         said = self._said.get(owner.name)
         return {} if said is None or said.uuid != owner.uuid else said.holds()
 
-    def held_by(self, name: str) -> dict[Identity, PartitionSet]:
+    def held_by(self, name: str) -> dict[VersionIdentity, PartitionSet]:
         """Return the partitions of the node that has this name now."""
         said = self._said.get(name)
         return {} if said is None else said.holds()

@@ -11,7 +11,7 @@ from gossipkv.placement.statement import Statement
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from gossipkv.placement.identity import Identity
+    from gossipkv.placement.identity import VersionIdentity
     from gossipkv.placement.seals import Seals
 
 
@@ -22,7 +22,9 @@ class OwnCopy:
     version: str
     digest: str | None = None  # The digest of the files at the source is None if the source shows none.
     partitions: int | None = None  # The number of partitions, by the source or the manifest.
-    identity: Identity | None = None  # Identity of the copy or of its build; None until the function is recognised.
+    identity: VersionIdentity | None = (
+        None  # Identity of the copy or of its build; None until the function is recognised.
+    )
     source_ms: int = 0
     progress: int = 0
     share: PartitionSet | None = None  # The wanted partitions, by the manifest; None: not computed yet.
@@ -36,7 +38,7 @@ class OwnCopy:
     differing: PartitionSet | None = None
     asked_ms: int | None = None  # When an old version was last requested, in any way; None: the version is not old.
 
-    def statement(self, uuid: bytes, expected: Identity | None) -> Statement | None:
+    def statement(self, uuid: bytes, expected: VersionIdentity | None) -> Statement | None:
         """Return the statement about the copy; None if there is none.
 
         `expected`: the identity that a waiting build should reach before it has recognised a function.
@@ -50,12 +52,12 @@ class OwnCopy:
             return None
         return Statement(identity, self.source_ms, self.progress, ready, building, uuid, differing)
 
-    def serves(self, identity: Identity) -> PartitionSet:
+    def serves(self, identity: VersionIdentity) -> PartitionSet:
         """Return the partitions of an identity that stay here, and match the clients' files."""
         if identity != self.identity:
             return PartitionSet.empty(identity.partitions)
         return self._of(self.ready, identity) - self._of(self.going, identity) - self._of(self.differing, identity)
 
-    def _of(self, some: PartitionSet | None, identity: Identity) -> PartitionSet:
+    def _of(self, some: PartitionSet | None, identity: VersionIdentity) -> PartitionSet:
         is_of_it = some is not None and some.partitions == identity.partitions
         return some if some is not None and is_of_it else PartitionSet.empty(identity.partitions)

@@ -11,7 +11,15 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from gossipkv.dataset.cluster.core import DatabaseCore
-from gossipkv.dataset.cluster.effects import BuildAnew, Decide, KeepActive, KeepOrders, KeepRefuted, KeepRing, Look
+from gossipkv.dataset.cluster.effects import (
+    BuildAnew,
+    Decide,
+    KeepActive,
+    KeepOrders,
+    KeepRefuted,
+    KeepRing,
+    ReadContents,
+)
 from gossipkv.dataset.cluster.own_copy import OwnCopy
 from gossipkv.dataset.lifecycle.copy_states import CopyState
 from gossipkv.dataset.lifecycle.version_states import Life, VersionState
@@ -27,7 +35,7 @@ if TYPE_CHECKING:
     from gossipkv.dataset.local.version import Version
     from gossipkv.dataset.shared_resources import SharedResources
     from gossipkv.dataset.source.listing import SourceVersion
-    from gossipkv.placement.identity import Identity
+    from gossipkv.placement.identity import VersionIdentity
     from gossipkv.placement.partition_set import PartitionSet
     from gossipkv.placement.seals import Seals
 
@@ -48,10 +56,10 @@ class PartInCluster:
         self._listed: dict[str, tuple[SourceVersion, str, int]] = {}
         # The open files of each version, their checksums, and the records of each partition.
         self._seals: dict[str, tuple[Version, Seals, dict[int, int]]] = {}
-        self._offered: dict[str, Identity] = {}  # The offered identities at the last step.
+        self._offered: dict[str, VersionIdentity] = {}  # The offered identities at the last step.
         self._wrong: dict[str, PartitionSet] = {}  # The local partitions that answered no read at the last step.
         self._disputes: set[tuple[str, Dispute]] = set()  # The disputes at the last step.
-        self._activated: Identity | None = None
+        self._activated: VersionIdentity | None = None
         self._switching: Switching | None = None
         self.refuted_document = Rewriting(self._write_refuted, shared.may_write, self._log)
         self.orders_document = Rewriting(self._write_orders, shared.may_write, self._log)
@@ -124,7 +132,7 @@ class PartInCluster:
             match effect:
                 case BuildAnew(version, partitions):
                     self._copies.drop_partitions(version, partitions)
-                case Look(version):
+                case ReadContents(version):
                     self._newer = version
                 case KeepActive(identity, owners):
                     assert self._switching is not None, "what asks for it begins after `begin`"
@@ -176,7 +184,7 @@ class PartInCluster:
         identity = self.core.identity(active)
         return identity is not None and identity != self._activated and self.core.may_switch(active)
 
-    def _activate(self, identity: Identity) -> None:
+    def _activate(self, identity: VersionIdentity) -> None:
         self._activated = identity
         self.core.activate(identity)
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 COALESCED_MS: Final = 1_000
 PROGRESS_MS: Final = 10_000
-AGAIN_MS: Final = 10_000  # Retry after a refusal, as other keys of this node may have gone.
+RETRY_MS: Final = 10_000  # Retry after a refusal, as other keys of this node may have gone.
 
 
 @final
@@ -116,7 +116,7 @@ class Publication:
         if shown is not None and (shown.identity != statement.identity or shown.ready - statement.ready):
             return now_ms
         if refused_ms is not None:
-            return refused_ms + AGAIN_MS
+            return refused_ms + RETRY_MS
         if shown is None or (shown.building and not statement.building):
             return now_ms
         is_progress = replace(shown, progress=statement.progress) == statement
@@ -152,4 +152,4 @@ class DatabasePublication:
 
     def refused(self, *, now_ms: int) -> None:
         """Note that the tree has no room for the statement, and shows an older one or none."""
-        self._shown, self._not_before_ms = None, now_ms + AGAIN_MS
+        self._shown, self._not_before_ms = None, now_ms + RETRY_MS

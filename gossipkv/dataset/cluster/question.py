@@ -34,7 +34,7 @@ METHOD: Final = "serves"
 NOTHING: Final[dict[str, Packed]] = {"ready": b"", "dropping": False, "seals": {}, "fixed": None, "records": []}
 
 
-class Answer(NamedTuple):
+class MemberAnswer(NamedTuple):
     """The partitions that a member serves of one identity."""
 
     ready: PartitionSet
@@ -45,7 +45,7 @@ class Answer(NamedTuple):
     records: Mapping[int, int] = MappingProxyType({})
 
 
-def encode(answer: Answer) -> dict[str, Packed]:
+def encode(answer: MemberAnswer) -> dict[str, Packed]:
     """Encode the result of the question, for MessagePack."""
     partitions = answer.ready.partitions
     fixed = None if answer.fixed is None else _packed(answer.fixed, partitions)
@@ -56,7 +56,7 @@ def encode(answer: Answer) -> dict[str, Packed]:
     return {"ready": ready, "dropping": answer.dropping, "seals": seals, "fixed": fixed, "records": records}
 
 
-def decode(result: Packed, partitions: int) -> Answer | None:
+def decode(result: Packed, partitions: int) -> MemberAnswer | None:
     """Decode the answer about a version with this number of partitions; None if it is malformed."""
     match result:
         case {
@@ -71,7 +71,7 @@ def decode(result: Packed, partitions: int) -> Answer | None:
             return None
     try:
         served = PartitionSet.from_bytes(partitions, ready)
-        return Answer(
+        return MemberAnswer(
             served,
             packing.unpack(seals.items(), partitions),
             dropping,

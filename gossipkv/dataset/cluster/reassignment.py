@@ -20,7 +20,7 @@ from gossipkv.placement.ring import order
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-MOST_GENERATIONS: Final = 8  # Partitions that become unowned later share the clock of the latest generation.
+MAX_GENERATIONS: Final = 8  # Partitions that become unowned later share the clock of the latest generation.
 
 
 class Ring(NamedTuple):
@@ -56,7 +56,7 @@ class Reassignment:
                 kept.append(_Generation(since_ms, still))
                 before |= still
         if new := unowned - before:
-            if len(kept) == MOST_GENERATIONS:
+            if len(kept) == MAX_GENERATIONS:
                 new |= kept.pop().unowned
             kept.append(_Generation(now_ms, new))
         self._generations = kept

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Final, final
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
-    from gossipkv.placement.identity import Identity
+    from gossipkv.placement.identity import VersionIdentity
 
-MOST_DIGESTS: Final = 256  # Other nodes may publish any digests; digests of known versions are kept the longest.
+MAX_DIGESTS: Final = 256  # Other nodes may publish any digests; digests of known versions are kept the longest.
 
 
 @final
@@ -34,7 +34,7 @@ class Refutations:
         """Return all refuted functions by digest, the latest last, for publication and for the disk."""
         return dict(self._of)
 
-    def refutes(self, identity: Identity) -> bool:
+    def refutes(self, identity: VersionIdentity) -> bool:
         """True if a version of this identity may lack keys."""
         return not identity.regrouped and identity.function in self.of(identity.digest)
 
@@ -46,7 +46,7 @@ class Refutations:
             return False
         self._of.pop(digest, None)  # The digest moves to the end.
         self._of[digest] = more
-        if len(self._of) > MOST_DIGESTS:
+        if len(self._of) > MAX_DIGESTS:
             oldest = next((each for each in self._of if each not in in_use), next(iter(self._of)))
             del self._of[oldest]
         return True

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, final
 
-from gossipkv.dataset.cluster.effects import Route
-from gossipkv.dataset.cluster.members import State
+from gossipkv.dataset.cluster.effects import OpenRoute
+from gossipkv.dataset.cluster.members import MemberStanding
 from gossipkv.placement.ownership import Owner, Ownership
 from gossipkv.placement.partition_set import PartitionSet
 
@@ -19,28 +19,28 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from gossipkv.dataset.cluster.members import Membership
-    from gossipkv.dataset.cluster.others import Others
+    from gossipkv.dataset.cluster.others import MemberStatements
     from gossipkv.dataset.cluster.refutations import Refutations
-    from gossipkv.placement.identity import Identity
+    from gossipkv.placement.identity import VersionIdentity
 
 
 @final
-class Routes:
+class DatasetRoutes:
     """The routes of one database."""
 
     def __init__(
         self,
         membership: Membership,
-        others: Others,
+        others: MemberStatements,
         refutations: Refutations,
-        right: Callable[[Identity, Owner, PartitionSet], PartitionSet],
+        right: Callable[[VersionIdentity, Owner, PartitionSet], PartitionSet],
     ) -> None:
         """Create them; `right` returns the part of an owner's partitions for which it may be asked."""
         self._membership = membership
         self._others = others
         self._refutations = refutations
         self._right = right
-        self._told: dict[str, tuple[Owner, dict[Identity, PartitionSet]]] = {}
+        self._told: dict[str, tuple[Owner, dict[VersionIdentity, PartitionSet]]] = {}
         self._changed: set[str] = set()
         self._revision = -1
 
@@ -52,29 +52,29 @@ class Routes:
         """Note that an identity is refuted."""
         self._changed.update(self._told)
 
-    def step(self) -> list[Route]:
+    def step(self) -> list[OpenRoute]:
         """Return the routes that have changed."""
         if self._revision != self._membership.revision:
             self._revision = self._membership.revision
             self._changed.update(name for name, (owner, _) in self._told.items() if self._owner(name) != owner)
             self._changed.update(name for name, _ in self._others if name not in self._told)
-        effects: list[Route] = []
+        effects: list[OpenRoute] = []
         for name in sorted(self._changed):
             effects += self._step_of(name)
         self._changed.clear()
         return effects
 
-    def of(self, identity: Identity) -> tuple[Ownership, ...]:
+    def of(self, identity: VersionIdentity) -> tuple[Ownership, ...]:
         """Return the owners that may be asked for an identity, by name; they are kept over a restart."""
         told = (self._told[name] for name in sorted(self._told))
         return tuple(Ownership(owner, found[identity]) for owner, found in told if identity in found)
 
-    def has(self, identity: Identity) -> bool:
+    def has(self, identity: VersionIdentity) -> bool:
         """True if an owner that has not left may be asked for an identity."""
-        gone = {member.name for member in self._membership.others if member.state is State.LEFT}
+        gone = {member.name for member in self._membership.others if member.state is MemberStanding.LEFT}
         return any(identity in found for owner, found in self._told.values() if owner.name not in gone)
 
-    def _step_of(self, name: str) -> list[Route]:
+    def _step_of(self, name: str) -> list[OpenRoute]:
         owner = self._owner(name)
         found = {} if owner is None else self._others.holds(owner)
         if owner is not None:
@@ -84,7 +84,7 @@ class Routes:
         effects = []
         if before_owner is not None:
             effects += [
-                Route(identity, before_owner, PartitionSet.empty(identity.partitions))
+                OpenRoute(identity, before_owner, PartitionSet.empty(identity.partitions))
                 for identity in before
                 if before_owner != owner or identity not in found
             ]
@@ -93,7 +93,7 @@ class Routes:
             return effects
         self._told[name] = owner, found
         effects += [
-            Route(identity, owner, some)
+            OpenRoute(identity, owner, some)
             for identity, some in found.items()
             if before_owner != owner or before.get(identity) != some
         ]

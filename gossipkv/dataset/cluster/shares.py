@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from gossipkv.dataset.cluster.survey import Availability
     from gossipkv.dataset.cluster.terms import Terms
     from gossipkv.placement.holders import Holders
-    from gossipkv.placement.identity import Identity
+    from gossipkv.placement.identity import VersionIdentity
     from gossipkv.placement.partition_set import PartitionSet
 
 
 @final
-class Shares:
+class VersionShares:
     """The shares of one database's versions."""
 
     def __init__(self, membership: Membership, convergence: Convergence, terms: Terms) -> None:
@@ -35,7 +35,7 @@ class Shares:
         self._terms = terms
         self._computed: dict[tuple[str, int], PartitionSet] = {}  # The keys are a version and its number of partitions.
         self._reassigned: dict[str, PartitionSet] = {}  # Partitions that were reassigned to this node.
-        self._reassignments: dict[Identity, Reassignment] = {}
+        self._reassignments: dict[VersionIdentity, Reassignment] = {}
 
     def of(self, copy: OwnCopy) -> PartitionSet | None:
         """Return the partitions wanted here of a version; None: not known yet."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Final, final
 
-from gossipkv.dataset.cluster.members import State
+from gossipkv.dataset.cluster.members import MemberStanding
 from gossipkv.placement.holders import LIVE, HolderState
 from gossipkv.placement.partition_set import PartitionSet
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gossipkv.dataset.cluster.gate import Dispute
-    from gossipkv.dataset.cluster.members import Member
-    from gossipkv.dataset.cluster.view import Conflict, DatabaseView
+    from gossipkv.dataset.cluster.members import DatasetMember
+    from gossipkv.dataset.cluster.view import DatabaseView, NameConflict
     from gossipkv.errors import Detail
-    from gossipkv.placement.holders import Holder, Holders
+    from gossipkv.placement.holders import Holders, VersionHolder
 
-MOST_NODES: Final = 64  # The most nodes named in one list; a partition has at most as many owners.
-MOST_RUNS: Final = 256  # The most runs of a set in a program's report: enough for any set of 512 partitions.
+MAX_NODES: Final = 64  # The most nodes named in one list; a partition has at most as many owners.
+MAX_RUNS: Final = 256  # The most runs of a set in a program's report: enough for any set of 512 partitions.
 FEW_RUNS: Final = 8  # The most runs of a set in a sentence.
 
 
@@ -38,14 +38,14 @@ class Spread:
     def __init__(self, view: DatabaseView, *, bitmaps: bool = False) -> None:
         self._view = view
         self._told = as_bitmap if bitmaps else _in_runs
-        self._most_nodes = sys.maxsize if bitmaps else MOST_NODES
+        self._most_nodes = sys.maxsize if bitmaps else MAX_NODES
         self._conflicts = {conflict.version: conflict for conflict in view.conflicts}
         self._disputes = view.disputes
         self._left_out = frozenset(view.left_out)
 
     def of_database(self) -> dict[str, Detail]:
         """Return the entry of all versions together: the active version of each node."""
-        members = [member for member in self._view.membership if member.state is not State.LEFT]
+        members = [member for member in self._view.membership if member.state is not MemberStanding.LEFT]
         members.sort(key=lambda member: (member.state, member.name))
         return {
             "replication": self._view.terms.replication,
@@ -110,7 +110,7 @@ class Spread:
             "under_replicated": self._told(holders.under_replicated(self._view.terms.replication)),
         }
 
-    def _owner(self, holder: Holder) -> Detail:
+    def _owner(self, holder: VersionHolder) -> Detail:
         return {
             "node": holder.name,
             "state": holder.state.name.lower(),
@@ -121,7 +121,7 @@ class Spread:
     def _dispute(self, dispute: Dispute) -> Detail:
         return {"nodes": [dispute.first, dispute.second], "partitions": self._told(dispute.partitions)}
 
-    def _node(self, member: Member) -> Detail:
+    def _node(self, member: DatasetMember) -> Detail:
         view, is_own = self._view, member.name == self._view.membership.own.name
         named = view.active
         return {
@@ -166,7 +166,7 @@ class Spread:
         return any(
             self._view.needs_of(member.name).active is not None
             for member in self._view.membership
-            if member.state in {State.ALIVE, State.SUSPECT}
+            if member.state in {MemberStanding.ALIVE, MemberStanding.SUSPECT}
         )
 
     def is_brought_by_others(self, version: str) -> bool:
@@ -187,7 +187,7 @@ def as_bitmap(some: PartitionSet) -> Detail:
 
 
 def _in_runs(some: PartitionSet) -> Detail:
-    return {"count": len(some), "runs": some.in_words(MOST_RUNS)}
+    return {"count": len(some), "runs": some.in_words(MAX_RUNS)}
 
 
 def gaps(view: DatabaseView, version: str) -> dict[str, Detail]:
@@ -203,7 +203,7 @@ def _sentence(some: PartitionSet) -> str:
     return some.in_words(FEW_RUNS).replace(",", ", ")
 
 
-def _contents(conflict: Conflict) -> Detail:
+def _contents(conflict: NameConflict) -> Detail:
     """Return each of the identities with one name, and its nodes."""
     return [
         {
@@ -218,4 +218,4 @@ def _contents(conflict: Conflict) -> Detail:
 
 
 def _names(names: Sequence[str]) -> Detail:
-    return list(names[:MOST_NODES])
+    return list(names[:MAX_NODES])

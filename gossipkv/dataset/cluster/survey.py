@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, final
 
-from gossipkv.dataset.cluster.contents import Known
+from gossipkv.dataset.cluster.contents import KnownContents
 from gossipkv.dataset.cluster.gate import Alive
-from gossipkv.dataset.cluster.members import SILENT_EPOCH, State
+from gossipkv.dataset.cluster.members import SILENT_EPOCH, MemberStanding
 from gossipkv.dataset.cluster.retiring import Needs
 from gossipkv.placement.holders import LIVE, Holders, HolderState
 from gossipkv.placement.partition_set import PartitionSet, in_at_least
@@ -20,29 +20,29 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from gossipkv.dataset.cluster.members import Membership
-    from gossipkv.dataset.cluster.others import Others, Said
+    from gossipkv.dataset.cluster.others import MemberStatement, MemberStatements
     from gossipkv.dataset.cluster.refutations import Refutations
-    from gossipkv.placement.identity import Identity
+    from gossipkv.placement.identity import VersionIdentity
     from gossipkv.placement.statement import DatabaseStatement, Statement
 
 
 class Availability(NamedTuple):
     """The owners of the identity that clients get, or will get, by a version's name."""
 
-    identity: Identity
+    identity: VersionIdentity
     holders: Holders  # The owners include this node.
     alive: tuple[Alive, ...]  # Other members that have partitions of it, or have it active.
     is_covered: bool  # Each partition has enough ALIVE owners, by their statements: asking them is worthwhile.
 
 
 @final
-class Survey:
+class VersionSurvey:
     """One survey of all statements."""
 
     def __init__(
         self,
         membership: Membership,
-        others: Others,
+        others: MemberStatements,
         refutations: Refutations,
         own: Mapping[str, Statement],
         least: int,
@@ -52,10 +52,10 @@ class Survey:
         self._others = others
         self._least = least
         self._states = {
-            member.name: member.standing for member in membership.others if member.state is not State.LEFT
+            member.name: member.standing for member in membership.others if member.state is not MemberStanding.LEFT
         } | {membership.own.name: HolderState.ALIVE}  # This holds also while the node leaves.
         # The keys are version, identity and member.
-        self.published: dict[str, dict[Identity, dict[str, Statement]]] = {}
+        self.published: dict[str, dict[VersionIdentity, dict[str, Statement]]] = {}
         said_of = {name: said.versions for name, said in others if self._is_present(name, said)}
         for name, versions in [*said_of.items(), (membership.own.name, own)]:
             for version, said in versions.items():
@@ -71,33 +71,33 @@ class Survey:
         self.active = self._active_at.keys()
         self._known = {version: self._look(published) for version, published in self.published.items()}
 
-    def _is_present(self, name: str, said: Said) -> bool:
+    def _is_present(self, name: str, said: MemberStatement) -> bool:
         member = self._membership.get(name)
         is_here = member is not None and name in self._states
         return is_here and member is not None and (member.uuid, member.epoch) == (said.uuid, said.epoch)
 
-    def _look(self, published: Mapping[Identity, Mapping[str, Statement]]) -> tuple[Known, ...]:
+    def _look(self, published: Mapping[VersionIdentity, Mapping[str, Statement]]) -> tuple[KnownContents, ...]:
         own = self._membership.own.name
         found = []
         for identity, statements in published.items():
             is_active = Named(identity.version, identity.wire_id) in self.active
-            found.append(Known(identity, self._reaches(self._least, identity), own in statements, is_active))
+            found.append(KnownContents(identity, self._reaches(self._least, identity), own in statements, is_active))
         return tuple(found)
 
-    def _reaches(self, least: int, identity: Identity) -> bool:
+    def _reaches(self, least: int, identity: VersionIdentity) -> bool:
         """True if each partition has at least `least` ALIVE owners, by their statements."""
         statements = self.published[identity.version][identity]
         ready = [said.ready for name, said in statements.items() if self._states[name] is HolderState.ALIVE]
         return in_at_least(least, identity.partitions, ready) == PartitionSet.whole(identity.partitions)
 
-    def has_all(self, identity: Identity) -> bool:
+    def has_all(self, identity: VersionIdentity) -> bool:
         """True if each partition has an owner that is ALIVE."""
         return self._reaches(1, identity)
 
     @property
-    def differing(self) -> dict[Identity, dict[str, PartitionSet]]:
+    def differing(self) -> dict[VersionIdentity, dict[str, PartitionSet]]:
         """Return, by identity and member, the partitions that the member's clients get from other owners' files."""
-        found: dict[Identity, dict[str, PartitionSet]] = {}
+        found: dict[VersionIdentity, dict[str, PartitionSet]] = {}
         for published in self.published.values():
             for identity, statements in published.items():
                 for name, said in statements.items():
@@ -105,7 +105,7 @@ class Survey:
                         found.setdefault(identity, {})[name] = said.differing
         return found
 
-    def known(self, version: str) -> tuple[Known, ...]:
+    def known(self, version: str) -> tuple[KnownContents, ...]:
         """Return the identities that share a version's name."""
         return self._known.get(version, ())
 
@@ -120,7 +120,7 @@ class Survey:
             if own in statements
         }
 
-    def availability(self, identity: Identity) -> Availability:
+    def availability(self, identity: VersionIdentity) -> Availability:
         """Return the owners of an identity."""
         statements = self.published.get(identity.version, {}).get(identity, {})
         active_at = self._active_at.get(Named(identity.version, identity.wire_id), set())
@@ -134,7 +134,7 @@ class Survey:
         is_covered = any(each.is_covered for each in self.known(identity.version) if each.identity == identity)
         return Availability(identity, Holders(identity, statements, self._states), tuple(alive), is_covered)
 
-    def source_ms(self, identity: Identity) -> int | None:
+    def source_ms(self, identity: VersionIdentity) -> int | None:
         """Return the smallest source time that live owners report, which is the same at every node."""
         statements = self.published.get(identity.version, {}).get(identity, {})
         owners = [said for name, said in statements.items() if said.ready and self._states[name] in LIVE]
@@ -181,4 +181,4 @@ class Survey:
         active, next_ = (None if named is None else named.version for named in (database.active, database.next))
         known = (*said.versions, next_, database.newest, said.asked)
         newest = max((version for version in known if version is not None), default=None)
-        return Needs(name, active, next_, database.hold, None if member.state is State.ALIVE else newest)
+        return Needs(name, active, next_, database.hold, None if member.state is MemberStanding.ALIVE else newest)

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gossipkv.dataset.cluster.contents import to_follow
 from gossipkv.dataset.cluster.gates import Gates
-from gossipkv.dataset.cluster.others import Others
+from gossipkv.dataset.cluster.others import MemberStatements
 from gossipkv.dataset.cluster.publication import COALESCED_MS, Publication
 from gossipkv.dataset.cluster.refutations import Refutations
 from gossipkv.dataset.cluster.retiring import Retiring, needed_by
-from gossipkv.dataset.cluster.routes import Routes
-from gossipkv.dataset.cluster.shares import Shares
-from gossipkv.dataset.cluster.survey import Survey
+from gossipkv.dataset.cluster.routes import DatasetRoutes
+from gossipkv.dataset.cluster.shares import VersionShares
+from gossipkv.dataset.cluster.survey import VersionSurvey
 from gossipkv.placement.orders import Orders
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from gossipkv.dataset.cluster.retiring import Needs
     from gossipkv.dataset.cluster.terms import Terms
     from gossipkv.placement.holders import Holders
-    from gossipkv.placement.identity import Identity
+    from gossipkv.placement.identity import VersionIdentity
     from gossipkv.placement.ownership import Ownership
     from gossipkv.placement.partition_set import PartitionSet
     from gossipkv.placement.seals import Sealed, Seals
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
 PROBE_INTERVALS: Final = 2
 
 
-class Conflict(NamedTuple):
+class NameConflict(NamedTuple):
     """Several identities that share one version's name, and their owners."""
 
     version: str
-    owners: dict[Identity, list[str]]
+    owners: dict[VersionIdentity, list[str]]
 
 
 class DatabaseView:
@@ -52,20 +52,20 @@ class DatabaseView:
         self.membership = membership  # All databases of this node share it.
         self._convergence = convergence
         self._copies: dict[str, OwnCopy] = {}
-        self._others = Others()
+        self._others = MemberStatements()
         self._refutations = Refutations()
-        self._shares = Shares(membership, convergence, terms)
+        self._shares = VersionShares(membership, convergence, terms)
         self._publication = Publication()
         self._retiring = Retiring(retire_after_ms=terms.retire_after_ms, grace_ms=terms.grace_ms)
         self._gates = Gates(membership, terms, self._copies, self._retiring)
-        self._routes = Routes(membership, self._others, self._refutations, self._gates.right)
-        self._survey = Survey(membership, self._others, self._refutations, {}, terms.min_replication)
+        self._routes = DatasetRoutes(membership, self._others, self._refutations, self._gates.right)
+        self._survey = VersionSurvey(membership, self._others, self._refutations, {}, terms.min_replication)
         self.orders = Orders()  # Orders to hold a version.
         self._now_ms = 0  # The time of the last step.
 
     # Versions for clients
 
-    def identity(self, version: str) -> Identity | None:
+    def identity(self, version: str) -> VersionIdentity | None:
         """Return the identity that clients get by a version's name; None: it is unknown or refuted."""
         passed = self._gates.passed.get(version)
         if passed is not None:
@@ -77,7 +77,7 @@ class DatabaseView:
         """True if a member has published a statement about the version."""
         return version in self._survey.published
 
-    def heard(self) -> dict[str, Identity]:
+    def heard(self) -> dict[str, VersionIdentity]:
         """Return the identities that clients get or will get of versions that other members have published."""
         own = self.membership.own.name
         others = (
@@ -87,11 +87,11 @@ class DatabaseView:
         )
         return {version: identity for version in others if (identity := self.identity(version)) is not None}
 
-    def offered(self, version: str) -> Identity | None:
+    def offered(self, version: str) -> VersionIdentity | None:
         """Return the identity that clients may have by a name: passed here, or active at a member; None: none."""
         return self.identity(version) if self.passed(version) else self.active_elsewhere(version)
 
-    def active_elsewhere(self, version: str) -> Identity | None:
+    def active_elsewhere(self, version: str) -> VersionIdentity | None:
         """Return the identity that a member has active, if each partition has an ALIVE owner.
 
         The news that it is active may arrive before the statements of its owners.
@@ -100,15 +100,15 @@ class DatabaseView:
         fixed = (identity for identity in active if self._gates.is_fixed(identity))
         return next((identity for identity in fixed if self._survey.has_all(identity)), None)
 
-    def owners(self, identity: Identity) -> tuple[Ownership, ...]:
+    def owners(self, identity: VersionIdentity) -> tuple[Ownership, ...]:
         """Return the owners that may be asked for an identity, from the `Route`s of the core's steps."""
         return self._routes.of(identity)
 
-    def source_ms(self, identity: Identity) -> int | None:
+    def source_ms(self, identity: VersionIdentity) -> int | None:
         """Return when the identity's source files were last modified, as its owners report; None: unknown."""
         return self._survey.source_ms(identity)
 
-    def contradicting(self, identity: Identity, seals: Seals) -> PartitionSet:
+    def contradicting(self, identity: VersionIdentity, seals: Seals) -> PartitionSet:
         """Return the partitions whose files, by these checksums, differ from the clients'; they answer no read."""
         return self._gates.contradicting(identity, seals)
 
@@ -135,7 +135,7 @@ class DatabaseView:
         """Return why a version is not switched to by itself, even if its gate holds; None: it may be."""
         return self._gates.withheld(version)
 
-    def records(self, identity: Identity) -> int | None:
+    def records(self, identity: VersionIdentity) -> int | None:
         """Return the number of records of an identity; None: not all its owners have reported."""
         return self._gates.counted.get(identity)
 
@@ -182,7 +182,7 @@ class DatabaseView:
         """Return the functions that no build of these files may rely on."""
         return self._refutations.of(digest)
 
-    def to_follow(self, version: str) -> Identity | None:
+    def to_follow(self, version: str) -> VersionIdentity | None:
         """Return the identity that a build of the source should reach; None: the build recognises it."""
         copy = self._copies.get(version)
         if copy is None or copy.digest is None:
@@ -242,10 +242,10 @@ class DatabaseView:
         return self._gates.disputes
 
     @property
-    def conflicts(self) -> list[Conflict]:
+    def conflicts(self) -> list[NameConflict]:
         """Return the versions with more than one identity: other files, partition count or function."""
         return [
-            Conflict(version, {identity: sorted(statements) for identity, statements in published.items()})
+            NameConflict(version, {identity: sorted(statements) for identity, statements in published.items()})
             for version, published in sorted(self._survey.published.items())
             if len(published) > 1
         ]

@@ -53,7 +53,7 @@ def _cut(size_bytes: int) -> DamagedError:
     return DamagedError(f"their stream has not ended after {size_bytes:,} bytes")
 
 
-class Stream(Protocol):
+class Decompressor(Protocol):
     """A decompressor with the interface of bz2's, as also zstd's and lz4's."""
 
     @property
@@ -72,13 +72,15 @@ class Stream(Protocol):
         """Return at most `max_length` more bytes."""
 
 
-zlib_stream: Final[Callable[[], Stream]] = functools.partial(igzip_lib.IgzipDecompressor, igzip_lib.DECOMP_ZLIB)
-gzip_member: Final[Callable[[], Stream]] = functools.partial(igzip_lib.IgzipDecompressor, igzip_lib.DECOMP_GZIP)
+zlib_stream: Final[Callable[[], Decompressor]] = functools.partial(igzip_lib.IgzipDecompressor, igzip_lib.DECOMP_ZLIB)
+gzip_member: Final[Callable[[], Decompressor]] = functools.partial(igzip_lib.IgzipDecompressor, igzip_lib.DECOMP_GZIP)
 # The package's stub declares an exception instance.
 INFLATE_ERROR: Final = cast("type[Exception]", igzip_lib.error)
 
 
-def _streams(start: Callable[[], Stream], errors: tuple[type[Exception], ...], data: Bytes, limit: int) -> bytearray:
+def _streams(
+    start: Callable[[], Decompressor], errors: tuple[type[Exception], ...], data: Bytes, limit: int
+) -> bytearray:
     found = bytearray()
     view = memoryview(data)
     at = 0
@@ -103,7 +105,7 @@ def _streams(start: Callable[[], Stream], errors: tuple[type[Exception], ...], d
     return found
 
 
-def _inflated(start: Callable[[], Stream], data: Bytes, limit: int) -> bytes | bytearray:
+def _inflated(start: Callable[[], Decompressor], data: Bytes, limit: int) -> bytes | bytearray:
     """Decompress one or more zlib streams or gzip members."""
     if data:  # Most data are one stream, which one step can decompress.
         stream = start()

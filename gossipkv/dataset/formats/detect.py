@@ -28,7 +28,7 @@ from gossipkv.dataset.formats.reading import refusal
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
-    from gossipkv.dataset.formats.reading import Readable, Reading
+    from gossipkv.dataset.formats.reading import FileReading, Readable
     from gossipkv.storage.batch import Batch
 
 # This suffices for a magic number, and for space before a line of JSON.
@@ -62,11 +62,11 @@ _MODULES = {
 class Format(Protocol):
     """A module that reads a format."""
 
-    def batches(self, reader: Readable, options: Reading) -> Iterator[Batch]:
+    def batches(self, reader: Readable, options: FileReading) -> Iterator[Batch]:
         """Yield the records of a file, in order."""
 
 
-def detect_file(reader: Readable, options: Reading) -> str | None:
+def detect_file(reader: Readable, options: FileReading) -> str | None:
     """Detect the format of a file; None if it gives no evidence, such as an empty file.
 
     Raises:
@@ -84,7 +84,7 @@ def detect_file(reader: Readable, options: Reading) -> str | None:
     return _told(reader.name, head, whole=whole)
 
 
-def batches(form: str, reader: Readable, options: Reading) -> Generator[Batch]:
+def batches(form: str, reader: Readable, options: FileReading) -> Generator[Batch]:
     """Yield the records of a file in a format, one of `gossipkv.settings.databases.FORMATS`.
 
     A format's module is imported when its first file is read: pyarrow takes 60 MB.

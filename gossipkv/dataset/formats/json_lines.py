@@ -21,11 +21,11 @@ from gossipkv.dataset.formats._formats import JsonLines
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gossipkv.dataset.formats.reading import Readable, Reading
+    from gossipkv.dataset.formats.reading import FileReading, Readable
     from gossipkv.storage.batch import Batch
 
 
-def batches(reader: Readable, options: Reading) -> Iterator[Batch]:
+def batches(reader: Readable, options: FileReading) -> Iterator[Batch]:
     """Yield the records of a file in order; their offsets are those of their lines.
 
     A line, the block of this format, is held whole and has at most `max_block_bytes`.

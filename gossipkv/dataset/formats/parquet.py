@@ -21,7 +21,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gossipkv.dataset.formats._formats import Column, fill_columns
-from gossipkv.dataset.formats.parquet_pages import DELTA_BYTE_ARRAY, DICTIONARY_ENCODINGS, DICTIONARY_PAGE, Page, pages
+from gossipkv.dataset.formats.parquet_pages import (
+    DELTA_BYTE_ARRAY,
+    DICTIONARY_ENCODINGS,
+    DICTIONARY_PAGE,
+    ParquetPage,
+    pages,
+)
 from gossipkv.dataset.formats.reading import MAX_KEY_BYTES, enough_memory, refusal
 from gossipkv.errors import SourceError
 from gossipkv.storage.batch import Batch
@@ -33,7 +39,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyarrow import parquet as pq
 
-    from gossipkv.dataset.formats.reading import Readable, Reading
+    from gossipkv.dataset.formats.reading import FileReading, Readable
 
 MAGIC = b"PAR1"
 ENCRYPTED_MAGIC = b"PARE"
@@ -51,13 +57,13 @@ BUFFER_BYTES = 256 << 10  # The size of pyarrow's reads.
 WINDOW_BYTES = 4 << 20  # The size of our reads: a remote source reads ahead this far anyway.
 
 
-def batches(reader: Readable, options: Reading) -> Iterator[Batch]:
+def batches(reader: Readable, options: FileReading) -> Iterator[Batch]:
     """Yield the records of a file in order; their offsets are those of their row groups.
 
     Raises:
         SourceError: with `file` and `offset`, and `row` (from 1) for an error in a row; or pyarrow is not installed.
     """
-    source = _File.open(reader, options)
+    source = _ParquetFile.open(reader, options)
     names = list(dict.fromkeys((options.key, options.value)))
     columns = [_Column.find(source, name) for name in names]
     file, numbered = (source.parquet([]), source.parquet(names))
@@ -135,16 +141,16 @@ class _Bytes(io.RawIOBase):
 
 
 @dataclass(frozen=True, slots=True)
-class _File:
+class _ParquetFile:
     arrow: ModuleType
     reader: Readable
     data: _Bytes
-    options: Reading
+    options: FileReading
     end: int  # Start of the footer.
     metadata: pq.FileMetaData
 
     @classmethod
-    def open(cls, reader: Readable, options: Reading) -> _File:
+    def open(cls, reader: Readable, options: FileReading) -> _ParquetFile:
         try:
             arrow = importlib.import_module("pyarrow")
             parquet = importlib.import_module("pyarrow.parquet")
@@ -222,7 +228,7 @@ class _Column:
     width: int  # The size of every value; 0 if sizes differ.
 
     @classmethod
-    def find(cls, source: _File, name: str) -> _Column:
+    def find(cls, source: _ParquetFile, name: str) -> _Column:
         schema = source.metadata.schema
         paths = [schema.column(leaf).path for leaf in range(source.metadata.num_columns)]
         found = [leaf for leaf, path in enumerate(paths) if path == name]
@@ -241,7 +247,7 @@ class _Column:
         return cls(name, leaf, width)
 
 
-def _check_type(source: _File, name: str, kind: pa.DataType | None) -> None:
+def _check_type(source: _ParquetFile, name: str, kind: pa.DataType | None) -> None:
     types = source.arrow.types
     if kind is None:
         raise source.refusal(
@@ -272,7 +278,7 @@ class _RowGroup:
     dictionaries: tuple[str, ...]  # The columns with a dictionary.
 
 
-def _check_row_group(source: _File, number: int, columns: list[_Column]) -> _RowGroup:
+def _check_row_group(source: _ParquetFile, number: int, columns: list[_Column]) -> _RowGroup:
     """Measure a row group by the headers of its pages."""
     group = source.metadata.row_group(number)
     starts = []
@@ -296,7 +302,7 @@ def _check_row_group(source: _File, number: int, columns: list[_Column]) -> _Row
     return _RowGroup(number, min(starts), row_bytes, tuple(dictionaries))
 
 
-def _weigh(source: _File, column: _Column, found: Iterator[Page]) -> tuple[float, bool]:
+def _weigh(source: _ParquetFile, column: _Column, found: Iterator[ParquetPage]) -> tuple[float, bool]:
     """Return the bytes of a row in the densest page, and True if a dictionary adds to them."""
     limit = source.options.max_block_bytes * 2 // 5
     densest = column.width + 1.0
@@ -322,7 +328,7 @@ def _weigh(source: _File, column: _Column, found: Iterator[Page]) -> tuple[float
     return densest, dictionary_bytes > 0 and not column.width
 
 
-def _rows_at_once(source: _File, numbered: pq.ParquetFile, group: _RowGroup) -> int:
+def _rows_at_once(source: _ParquetFile, numbered: pq.ParquetFile, group: _RowGroup) -> int:
     """Return the number of rows to read at once, whatever they hold; `numbered` reads rows as value numbers."""
     row_bytes = group.row_bytes
     for column in group.dictionaries:
@@ -339,7 +345,7 @@ def _rows_at_once(source: _File, numbered: pq.ParquetFile, group: _RowGroup) -> 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    source: _File
+    source: _ParquetFile
     offset: int
     rows_before: int
 
@@ -354,7 +360,7 @@ class _Place:
 
 
 def _arrow_batches(
-    source: _File, file: pq.ParquetFile, group: _RowGroup, names: list[str], at_once: int
+    source: _ParquetFile, file: pq.ParquetFile, group: _RowGroup, names: list[str], at_once: int
 ) -> Iterator[pa.RecordBatch]:
     what = f"row group {group.number} cannot be read"
     with source.refusing(group.start, what):

@@ -37,7 +37,7 @@ Struct = dict[int, "int | Struct"]
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class ParquetPage:
     """A page as its header describes it."""
 
     offset: int
@@ -117,7 +117,7 @@ class _Compact:
         raise ValueError(f"a field of the unknown type {kind}")
 
 
-def pages(reader: Readable, start: int, end: int, values: int) -> Iterator[Page]:
+def pages(reader: Readable, start: int, end: int, values: int) -> Iterator[ParquetPage]:
     """Yield the pages of a column chunk from `start` to `end` with `values` values.
 
     Raises:
@@ -136,7 +136,7 @@ def pages(reader: Readable, start: int, end: int, values: int) -> Iterator[Page]
         at = after
 
 
-def _page(reader: Readable, at: int, end: int) -> tuple[Page, int]:
+def _page(reader: Readable, at: int, end: int) -> tuple[ParquetPage, int]:
     """Return the page at `at`, and its end."""
     size = FIRST_READ_BYTES
     while True:
@@ -159,4 +159,4 @@ def _page(reader: Readable, at: int, end: int) -> tuple[Page, int]:
     count, encoding = details.get(1, 0), details.get(4 if 8 in fields else 2, 0)  # noqa: PLR2004  # See the table.
     if raw < 0 or stored < 0 or not isinstance(count, int) or not isinstance(encoding, int) or count < 0:
         raise refusal(reader.name, at, f"a page of {raw:,} bytes, {stored:,} compressed, and {count} values")
-    return Page(at, kind, max(raw, stored), count, encoding), at + header.at + stored
+    return ParquetPage(at, kind, max(raw, stored), count, encoding), at + header.at + stored

@@ -28,7 +28,7 @@ MORE_MEMORY = "in a node, more build_memory allows larger ones"
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class FileReading:
     """Options for reading the files of a database."""
 
     key: str = "key"  # The field names, for formats with named fields.

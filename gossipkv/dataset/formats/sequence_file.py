@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from gossipkv.dataset.formats.codecs import Bytes, Decompress
-    from gossipkv.dataset.formats.reading import Readable, Reading
+    from gossipkv.dataset.formats.reading import FileReading, Readable
 
 MAGIC = b"SEQ"
 VERSIONS = (5, 6)
@@ -48,7 +48,7 @@ MIN_LENGTHS_BYTES = 2
 _SMALLER_BLOCKS = "let the job write smaller ones (io.seqfile.compress.blocksize)"
 
 
-def memory_bytes(options: Reading) -> int:
+def memory_bytes(options: FileReading) -> int:
     """Return the most memory that reading takes, given that malloc maps buffers of 1 MiB apart (`processes.child`).
 
     The memory covers a block, or a separately compressed value: compressed, in a window; decompressed; and the output
@@ -73,7 +73,7 @@ class Header:
         return MIN_LENGTHS_BYTES + (self.key_class != NULL_WRITABLE) + (self.value_class != NULL_WRITABLE)
 
 
-class Cursor:
+class WindowCursor:
     """The bytes of a file in order, through windows."""
 
     def __init__(self, reader: Readable) -> None:
@@ -156,19 +156,19 @@ class Cursor:
         return byte == 1
 
 
-def batches(reader: Readable, options: Reading) -> Iterator[Batch]:
+def batches(reader: Readable, options: FileReading) -> Iterator[Batch]:
     """Yield the records of a file in order.
 
     Raises:
         SourceError: the file is no supported SequenceFile, or is damaged; names the place.
         SourceChanged, StorageError: the file cannot be read at all.
     """
-    cursor = Cursor(reader)
+    cursor = WindowCursor(reader)
     header = read_header(cursor)
     yield from _in_blocks(cursor, header, options) if header.in_blocks else _one_by_one(cursor, header, options)
 
 
-def read_header(cursor: Cursor) -> Header:
+def read_header(cursor: WindowCursor) -> Header:
     """Read the header, leaving the cursor behind it.
 
     Raises:
@@ -203,7 +203,7 @@ def read_header(cursor: Cursor) -> Header:
     return Header(classes[0], classes[1], in_blocks, decompress, sync)
 
 
-def _codec(cursor: Cursor) -> Decompress:
+def _codec(cursor: WindowCursor) -> Decompress:
     offset = cursor.offset
     codec = cursor.text("the codec")
     decompress = decompressor(codec)
@@ -213,7 +213,7 @@ def _codec(cursor: Cursor) -> Decompress:
     return decompress
 
 
-def _pass_metadata(cursor: Cursor) -> None:
+def _pass_metadata(cursor: WindowCursor) -> None:
     offset = cursor.offset
     count = cursor.integer("the number of metadata")
     if not 0 <= count <= MAX_METADATA:
@@ -223,7 +223,7 @@ def _pass_metadata(cursor: Cursor) -> None:
         cursor.text("a value in the metadata")
 
 
-def _one_by_one(cursor: Cursor, header: Header, options: Reading) -> Iterator[Batch]:
+def _one_by_one(cursor: WindowCursor, header: Header, options: FileReading) -> Iterator[Batch]:
     name = cursor.reader.name
     decoder = RecordDecoder(
         header.sync, header.key_class, header.value_class, options.max_value_bytes, name, header.decompress
@@ -245,7 +245,7 @@ def _one_by_one(cursor: Cursor, header: Header, options: Reading) -> Iterator[Ba
             )  # fmt: skip
 
 
-def _in_blocks(cursor: Cursor, header: Header, options: Reading) -> Iterator[Batch]:
+def _in_blocks(cursor: WindowCursor, header: Header, options: FileReading) -> Iterator[Batch]:
     batch = Batch()
     while cursor.left:
         block = _block(cursor, header, options)
@@ -255,7 +255,7 @@ def _in_blocks(cursor: Cursor, header: Header, options: Reading) -> Iterator[Bat
         del block  # Release the block before the next one is decompressed.
 
 
-def _block(cursor: Cursor, header: Header, options: Reading) -> Block:
+def _block(cursor: WindowCursor, header: Header, options: FileReading) -> Block:
     name, offset = cursor.reader.name, cursor.offset
     if cursor.integer("the sync mark of a block") != SYNC_ESCAPE:
         raise refusal(name, offset, "no sync mark where a block must begin")
@@ -291,7 +291,7 @@ def _check_block(name: str, offset: int, size_bytes: int, limit: int, exactness:
         )  # fmt: skip
 
 
-def _buffer(cursor: Cursor, header: Header, block_offset: int, what: str, limit: int) -> Bytes:
+def _buffer(cursor: WindowCursor, header: Header, block_offset: int, what: str, limit: int) -> Bytes:
     """Decompress one buffer of a block to at most `limit` bytes."""
     assert header.decompress is not None
     offset = cursor.offset

@@ -23,7 +23,7 @@ from gossipkv.storage.label import HEADER_BYTES, PAGE_BYTES, CheckedBody, read_l
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gossipkv.dataset.formats.reading import Reading
+    from gossipkv.dataset.formats.reading import FileReading
     from gossipkv.storage.label import Label, RandomAccess
 
 __all__ = ["PIECE_BYTES", "Placement", "batches", "walk"]
@@ -41,7 +41,7 @@ _LONGEST_BLOCKS: Final = (16_842_760 + PAGE_BYTES - 1) // PAGE_BYTES
 _BAD_RECORD: Final = "a record is longer than its file or its limits"
 
 
-def batches(reader: RandomAccess, options: Reading) -> Iterator[Batch]:
+def batches(reader: RandomAccess, options: FileReading) -> Iterator[Batch]:
     """Yield the records of a sorted file in key order, with the offset of the record or its compressed block.
 
     Raises:

@@ -34,8 +34,8 @@ else:
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from gossipkv.dataset.formats.codecs import Stream
-    from gossipkv.dataset.formats.reading import Readable, Reading
+    from gossipkv.dataset.formats.codecs import Decompressor
+    from gossipkv.dataset.formats.reading import FileReading, Readable
 
 STEP_BYTES = 256 << 10
 
@@ -63,7 +63,7 @@ WORD_BYTES = 4
 OTHER_COMPRESSIONS = {".lzo", ".xz", ".lzma", ".zip", ".7z", ".br", ".z", ".tar", ".tgz"}
 
 
-def chunks(reader: Readable, options: Reading) -> Iterator[bytes]:
+def chunks(reader: Readable, options: FileReading) -> Iterator[bytes]:
     """Yield the text, piece by piece.
 
     Raises:
@@ -105,18 +105,18 @@ def extension(name: str) -> str | None:
 @dataclass(frozen=True, slots=True)
 class _Kind:
     name: str
-    start: Callable[[], Stream]
+    start: Callable[[], Decompressor]
     errors: tuple[type[Exception], ...]
     padded: bool = False
 
 
-def _zstd(options: Reading) -> _Kind:
+def _zstd(options: FileReading) -> _Kind:
     # A window takes as much memory as it states; sizes are powers of two.
     most = {int(zstd.DecompressionParameter.window_log_max): max(10, options.max_block_bytes.bit_length() - 1)}
     return _Kind("zstd", lambda: zstd.ZstdDecompressor(options=most), (zstd.ZstdError,))
 
 
-_STREAMS: dict[str, Callable[[Reading], _Kind]] = {
+_STREAMS: dict[str, Callable[[FileReading], _Kind]] = {
     ".gz": lambda _: _Kind("gzip", gzip_member, (INFLATE_ERROR,), padded=True),
     ".deflate": lambda _: _Kind("zlib", zlib_stream, (INFLATE_ERROR,)),
     ".bz2": lambda _: _Kind("bzip2", bz2.BZ2Decompressor, (OSError, ValueError)),
@@ -126,7 +126,7 @@ _STREAMS: dict[str, Callable[[Reading], _Kind]] = {
 
 
 def _streams(name: str, stored: Iterable[bytes], kind: _Kind) -> Iterator[bytes]:
-    stream: Stream | None = None
+    stream: Decompressor | None = None
     before = 0
     for chunk in stored:
         view = memoryview(chunk)
@@ -151,7 +151,7 @@ def _streams(name: str, stored: Iterable[bytes], kind: _Kind) -> Iterator[bytes]
         raise refusal(name, before, f"the {kind.name} data are cut short: their end is missing")
 
 
-def _made(stream: Stream, kind: _Kind, fed: bytes | memoryview, place: tuple[str, int]) -> Iterator[bytes]:
+def _made(stream: Decompressor, kind: _Kind, fed: bytes | memoryview, place: tuple[str, int]) -> Iterator[bytes]:
     """Yield a stream's output for a piece, step by step."""
     while not stream.eof:
         try:
@@ -213,7 +213,7 @@ class _Feed:
 
 
 def _blocks(
-    feed: _Feed, options: Reading, name: str, decompress_into: Callable[[bytes, memoryview], int]
+    feed: _Feed, options: FileReading, name: str, decompress_into: Callable[[bytes, memoryview], int]
 ) -> Iterator[bytes]:
     room = bytearray()
     limit = options.max_block_bytes

@@ -15,9 +15,9 @@ import trio
 
 from gossipkv.dataset.build.disk_space import POLL_MS, NoSpace
 from gossipkv.dataset.build.trouble import Trouble, trouble_of
-from gossipkv.dataset.lifecycle.copy_states import Copy, CopyEvent, CopyState
+from gossipkv.dataset.lifecycle.copy_states import CopyEvent, CopyState, VersionCopy
 from gossipkv.dataset.lifecycle.open_versions import Reopening, close
-from gossipkv.dataset.lifecycle.version_build import Built, VersionBuilder, Wanted
+from gossipkv.dataset.lifecycle.version_build import Built, VersionBuilder, VersionOrder
 from gossipkv.dataset.lifecycle.version_states import Life, VersionState
 from gossipkv.dataset.local.store import AnotherIdentity
 from gossipkv.dataset.local.version import Version, open_version
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
 
     from gossipkv.dataset.shared_resources import SharedResources
-    from gossipkv.dataset.source.listing import Source, SourceVersion
-    from gossipkv.placement.identity import Identity
+    from gossipkv.dataset.source.listing import SourceRoot, SourceVersion
+    from gossipkv.placement.identity import VersionIdentity
     from gossipkv.settings.databases import DatabaseSettings
 
 
@@ -108,10 +108,10 @@ class Copies:
         except StorageError as error:
             self._log.error("cannot_remove", error=error.message)
 
-    def _begin_copy(self, name: str, state: CopyState) -> Copy:
+    def _begin_copy(self, name: str, state: CopyState) -> VersionCopy:
         """Begin a copy; a look at the source may have created the life already."""
         life = self._lives.setdefault(name, Life(name))
-        life.copy = Copy(state, waits_since_ms=_now_ms())
+        life.copy = VersionCopy(state, waits_since_ms=_now_ms())
         return life.copy
 
     async def _open(self, name: str) -> None:
@@ -180,7 +180,7 @@ class Copies:
             self._wake()
             return
 
-    def _is_of(self, life: Life, copy: Copy) -> bool:
+    def _is_of(self, life: Life, copy: VersionCopy) -> bool:
         """True if this is still the life of its version, and the copy belongs to the life."""
         return self._lives.get(life.name) is life and life.copy is copy
 
@@ -215,12 +215,12 @@ class Copies:
     async def build(
         self,
         life: Life,
-        source: Source,
+        source: SourceRoot,
         settings: DatabaseSettings,
         nursery: trio.Nursery,
         *,
         refuted: tuple[str, ...],
-        follow: Identity | None,
+        follow: VersionIdentity | None,
     ) -> bool:
         """Build the partitions that a copy lacks; return False if the source may differ from its listing.
 
@@ -268,7 +268,7 @@ class Copies:
                 counts.stopped += 1
         return True
 
-    def _put_in_place(self, life: Life, copy: Copy, made: Built, nursery: trio.Nursery) -> None:
+    def _put_in_place(self, life: Life, copy: VersionCopy, made: Built, nursery: trio.Nursery) -> None:
         before = self.versions.get(life.name)
         if isinstance(made.copy, Version):
             version = made.copy
@@ -380,19 +380,19 @@ class Copies:
 
 
 def _wanted(
-    source: Source,
+    source: SourceRoot,
     settings: DatabaseSettings,
     listed: SourceVersion,
-    copy: Copy,
+    copy: VersionCopy,
     *,
     refuted: tuple[str, ...],
-    follow: Identity | None,
-) -> Wanted:
+    follow: VersionIdentity | None,
+) -> VersionOrder:
     """Return the order for building the lacking partitions; additions keep the identity of the copy."""
     assert copy.share is not None, copy
     assert copy.lacks, copy
     adds = copy.open and not copy.damaged
-    return Wanted(
+    return VersionOrder(
         source=source,
         settings=settings,
         version=listed,

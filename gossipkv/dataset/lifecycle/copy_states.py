@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from gossipkv.dataset.build.disk_space import Shortage
     from gossipkv.dataset.build.trouble import Trouble
     from gossipkv.dataset.source.listing import SourceVersion
-    from gossipkv.placement.identity import Identity
+    from gossipkv.placement.identity import VersionIdentity
     from gossipkv.placement.partition_set import PartitionSet
 
 FIRST_RETRY_MS = 1_000
@@ -84,7 +84,7 @@ NEXT: dict[tuple[CopyState, CopyEvent], CopyState] = {
 
 
 @dataclass(slots=True)
-class Copy:
+class VersionCopy:
     """The copy of one version on this node: its state, its share and its open partitions."""
 
     state: CopyState = CopyState.WANTED
@@ -97,7 +97,7 @@ class Copy:
     needed_bytes: int = 0  # The disk space that earlier attempts showed to be necessary.
     share: PartitionSet | None = None  # The partitions that should be here; None: not known yet.
     # Identity of the open files, which are served in ERROR and during a rebuild as well.
-    identity: Identity | None = None
+    identity: VersionIdentity | None = None
     here: PartitionSet | None = None  # The open partitions.
     damaged: bool = False  # The open files are incomplete or wrong: the whole share is built anew.
     differs: bool = False  # The source shows other files than the copy was built from.
@@ -164,11 +164,11 @@ class Copy:
             enough = free_bytes >= self.shortage.needed_bytes and now_ms >= self.not_before_ms
             self.shortage = None if enough else replace(self.shortage, free_bytes=free_bytes)
 
-    def begin_open(self, identity: Identity, here: PartitionSet) -> None:
+    def begin_open(self, identity: VersionIdentity, here: PartitionSet) -> None:
         """Note that the copy was found whole on the disk."""
         self.identity, self.here = identity, here
 
-    def finish(self, identity: Identity, here: PartitionSet) -> None:
+    def finish(self, identity: VersionIdentity, here: PartitionSet) -> None:
         """Note that the copy was built anew and is open."""
         self._opened(CopyEvent.FINISH, identity, here)
 
@@ -183,7 +183,7 @@ class Copy:
             self.trouble, self.damaged = damage, True
             self.take(CopyEvent.DAMAGE)
 
-    def opened(self, identity: Identity, here: PartitionSet) -> None:
+    def opened(self, identity: VersionIdentity, here: PartitionSet) -> None:
         """Note that the copy could be opened after all, and need not be built again."""
         self._opened(CopyEvent.OPEN, identity, here)
 
@@ -247,7 +247,7 @@ class Copy:
         lasting = self.trouble is not None and self.trouble.lasting
         return not lasting or self.tried != source.fingerprint
 
-    def _opened(self, event: CopyEvent, identity: Identity, here: PartitionSet) -> None:
+    def _opened(self, event: CopyEvent, identity: VersionIdentity, here: PartitionSet) -> None:
         self.trouble = None
         self.failures = 0
         self.needed_bytes = 0

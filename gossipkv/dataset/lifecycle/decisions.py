@@ -20,15 +20,15 @@ from gossipkv.dataset.lifecycle.version_states import VersionState
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from gossipkv.dataset.lifecycle.copy_states import Copy
+    from gossipkv.dataset.lifecycle.copy_states import VersionCopy
     from gossipkv.dataset.lifecycle.version_states import Life
-    from gossipkv.placement.identity import Identity
+    from gossipkv.placement.identity import VersionIdentity
     from gossipkv.placement.ownership import Ownership
     from gossipkv.placement.partition_set import PartitionSet
     from gossipkv.placement.seals import Sealed
 
 
-class Verdicts(Protocol):
+class VersionDecisions(Protocol):
     """Answers that a node cannot derive from its own copies; they change without notice but for a wake.
 
     In a cluster the members' statements decide them (`cluster/`), on a single node its own.
@@ -46,7 +46,7 @@ class Verdicts(Protocol):
         """True if the version may become active: its gate holds now."""
         ...
 
-    def owners(self, identity: Identity) -> tuple[Ownership, ...]:
+    def owners(self, identity: VersionIdentity) -> tuple[Ownership, ...]:
         """Return the other nodes that may be asked for an identity now."""
         ...
 
@@ -54,7 +54,7 @@ class Verdicts(Protocol):
         """Return the versions that clients may get, each with the checksums of its files."""
         ...
 
-    def records(self, identity: Identity) -> int | None:
+    def records(self, identity: VersionIdentity) -> int | None:
         """Return the number of records, as the owners report; None: not all have reported."""
         ...
 
@@ -96,7 +96,7 @@ class Decision:
 
 def decide(
     lives: Iterable[Life],
-    verdicts: Verdicts,
+    verdicts: VersionDecisions,
     *,
     active: str | None,
     hold: str | None,
@@ -147,7 +147,7 @@ def decide(
     return Decision(want, refute, skip, supersede, remove, switch, build, stop, min(waits, default=None))
 
 
-def _grown(copy: Copy | None, told: PartitionSet | None) -> PartitionSet | None:
+def _grown(copy: VersionCopy | None, told: PartitionSet | None) -> PartitionSet | None:
     """Return the share of a copy if it changed; a share of another source waits until the copy is built anew."""
     if copy is None or told is None or copy.state is CopyState.BUILDING:
         return None
@@ -158,7 +158,7 @@ def _grown(copy: Copy | None, told: PartitionSet | None) -> PartitionSet | None:
     return share if share != copy.share else None
 
 
-def _is_refuted(copy: Copy | None, verdicts: Verdicts) -> bool:
+def _is_refuted(copy: VersionCopy | None, verdicts: VersionDecisions) -> bool:
     """True if the copy was grouped by relying on a function that a stray has refuted."""
     if copy is None or copy.identity is None or copy.identity.regrouped or copy.state is CopyState.BUILDING:
         return False
@@ -174,7 +174,7 @@ def _is_skipped(life: Life, floor: str | None, hold: str | None) -> bool:
     return life.source is None and life.heard is None and life.name != floor
 
 
-def check(lives: Iterable[Life], verdicts: Verdicts, active: str | None, *, switching: bool) -> None:
+def check(lives: Iterable[Life], verdicts: VersionDecisions, active: str | None, *, switching: bool) -> None:
     """Assert the invariants that hold whenever nothing is left to do at once.
 
     The last version made active is ACTIVE, and at most one is built.  Every other built version that may be switched to

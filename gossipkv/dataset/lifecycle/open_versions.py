@@ -22,7 +22,7 @@ from gossipkv.errors import Corrupt, StorageError, UnsupportedFormat
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from gossipkv.dataset.lifecycle.copy_states import Copy
+    from gossipkv.dataset.lifecycle.copy_states import VersionCopy
     from gossipkv.dataset.lifecycle.version_states import Life
     from gossipkv.dataset.local.version import Version
     from gossipkv.dataset.shared_resources import SharedResources
@@ -136,7 +136,7 @@ class Reopening:
             version, files=[file if partition in opened else None for partition, file in enumerate(version.files)]
         )
 
-    def _copy_of(self, version: Version) -> Copy:
+    def _copy_of(self, version: Version) -> VersionCopy:
         copy = self._lives[version.name].copy
         assert copy is not None, version.name
         return copy

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, final
 import trio
 
 from gossipkv.dataset.lifecycle.version_states import VersionEvent, VersionState
-from gossipkv.dataset.local.active import Active
+from gossipkv.dataset.local.active import ActiveDocument
 from gossipkv.dataset.rewriting import Rewriting
 from gossipkv.errors import Corrupt, StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from gossipkv.dataset.lifecycle.decisions import Verdicts
+    from gossipkv.dataset.lifecycle.decisions import VersionDecisions
     from gossipkv.dataset.lifecycle.version_states import Life
     from gossipkv.dataset.shared_resources import SharedResources
     from gossipkv.placement.ownership import Ownership
@@ -35,7 +35,9 @@ def _now_ms() -> int:
 class Switching:
     """The active version of one database, and the retiring versions."""
 
-    def __init__(self, database: str, lives: Mapping[str, Life], verdicts: Verdicts, shared: SharedResources) -> None:
+    def __init__(
+        self, database: str, lives: Mapping[str, Life], verdicts: VersionDecisions, shared: SharedResources
+    ) -> None:
         self.active: str | None = None  # The version that was made active last, served or not.
         # The newest version that was ever active; newer than `active` only after a hold.
         self.newest: str | None = None
@@ -47,7 +49,7 @@ class Switching:
         self._verdicts = verdicts
         self._shared = shared
         self._log = shared.log.bind(database=database)
-        self.remembered: Active | None = None  # The content of the ACTIVE document.
+        self.remembered: ActiveDocument | None = None  # The content of the ACTIVE document.
         self.rewriting = Rewriting(self._rewrite, shared.may_write, self._log)
         self._owners: dict[str, tuple[Ownership, ...]] = {}
         self._writing = trio.Lock()
@@ -126,7 +128,7 @@ class Switching:
         if life is not None and life.identity is not None and self._told(life.name) != self.remembered:
             self.rewriting.note()
 
-    def _told(self, name: str) -> Active:
+    def _told(self, name: str) -> ActiveDocument:
         """Return the content of the ACTIVE document for this active version."""
         identity = self._lives[name].identity
         owners = tuple(
@@ -135,9 +137,9 @@ class Switching:
             if identity is not None and each.partitions.partitions == identity.partitions
         )
         records = None if identity is None else self._verdicts.records(identity)
-        return Active(name, max(name, self.newest or name), identity, owners, self._verdicts.sealed(), records)
+        return ActiveDocument(name, max(name, self.newest or name), identity, owners, self._verdicts.sealed(), records)
 
-    async def _write(self, told: Active) -> None:
+    async def _write(self, told: ActiveDocument) -> None:
         await self._shared.threads.run(self._shared.store.set_active, self._database, told)
         self.remembered = told
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import trio
 
 from gossipkv.dataset.build.disk_space import NoSpace, after_refusal, is_full
-from gossipkv.dataset.build.job import BuildJob, Progress, space_needed_bytes
+from gossipkv.dataset.build.job import BuildJob, BuildProgress, space_needed_bytes
 from gossipkv.dataset.build.trouble import BuildError
-from gossipkv.dataset.formats.reading import Reading
+from gossipkv.dataset.formats.reading import FileReading
 from gossipkv.dataset.local.version import Version, open_partitions, open_version
 from gossipkv.environment.cores import cores
 from gossipkv.errors import SourceChanged, SourceError, StorageError
@@ -23,11 +23,11 @@ from gossipkv.errors import SourceChanged, SourceError, StorageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from gossipkv.dataset.build.parent import Turn
-    from gossipkv.dataset.local.manifest import Manifest
+    from gossipkv.dataset.build.parent import BuildSlot
+    from gossipkv.dataset.local.manifest import VersionManifest
     from gossipkv.dataset.shared_resources import SharedResources
-    from gossipkv.dataset.source.listing import Source, SourceVersion
-    from gossipkv.placement.identity import Identity
+    from gossipkv.dataset.source.listing import SourceRoot, SourceVersion
+    from gossipkv.placement.identity import VersionIdentity
     from gossipkv.placement.partition_set import PartitionSet
     from gossipkv.settings.databases import DatabaseSettings
     from gossipkv.storage.sorted_file import SortedFile
@@ -41,17 +41,17 @@ LOOK_PERIOD_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class VersionOrder:
     """The order for a build."""
 
-    source: Source
+    source: SourceRoot
     settings: DatabaseSettings
     version: SourceVersion
     share: PartitionSet  # The partitions that should be here.
     lacks: PartitionSet  # The partitions to build.
     adds: bool  # The built partitions are added to the copy; otherwise they replace it.
     refuted: tuple[str, ...]  # Functions that are not relied on.
-    follow: Identity | None  # The identity to reach, if the files allow it.
+    follow: VersionIdentity | None  # The identity to reach, if the files allow it.
     needed_bytes: int  # The least disk space required.
     waits_since_s: float  # A time of Trio's clock.
 
@@ -60,7 +60,7 @@ class Wanted:
 class Built:
     """The result of a build, published and open."""
 
-    manifest: Manifest  # The built files only; other partitions may be here beside them.
+    manifest: VersionManifest  # The built files only; other partitions may be here beside them.
     copy: Version | Mapping[int, SortedFile]  # The whole copy, or the added files.
     peak_bytes: int  # The build's peak memory.
 
@@ -69,7 +69,7 @@ class VersionBuilder:
     """The builds of one database, one at a time."""
 
     def __init__(self, database: str, shared: SharedResources, look_thread: trio.CapacityLimiter) -> None:
-        self.progress: Progress | None = None
+        self.progress: BuildProgress | None = None
         self.began_ms = 0
         self.changing = trio.Lock()  # The lock is held while files enter or leave a version.
         self._database = database
@@ -78,7 +78,7 @@ class VersionBuilder:
         self._scope = trio.CancelScope()
         self._is_heard = False  # True if the build reported since the last look.
 
-    async def give_way(self, turn: Turn) -> None:
+    async def give_way(self, turn: BuildSlot) -> None:
         """Give up the turn when the build has long been silent; the build goes on without delaying others."""
         silent_looks = 0
         while silent_looks < SILENT_LOOKS:
@@ -91,7 +91,7 @@ class VersionBuilder:
         """Stop the build; `build` then returns False."""
         self._scope.cancel()
 
-    async def build(self, wanted: Wanted, removals: Sequence[trio.Event], place: Callable[[Built], None]) -> bool:
+    async def build(self, wanted: VersionOrder, removals: Sequence[trio.Event], place: Callable[[Built], None]) -> bool:
         """Build, and call `place` with the result; False if the build was stopped.
 
         `removals` are the ends of earlier removals under the same name.  `place` is called in the step that published
@@ -128,12 +128,12 @@ class VersionBuilder:
         except OSError as error:
             raise StorageError(f"{store.path}: {error.strerror}", {"file": str(store.path)}) from error
 
-    async def _reserve_and_build(self, wanted: Wanted, place: Callable[[Built], None]) -> None:
+    async def _reserve_and_build(self, wanted: VersionOrder, place: Callable[[Built], None]) -> None:
         job = self._job(wanted)
         needed_bytes = max(wanted.needed_bytes, space_needed_bytes(job))
         with self._shared.loads.disk_space.reserve(needed_bytes, await self.free_bytes()) as reservation:
 
-            def note(progress: Progress) -> None:
+            def note(progress: BuildProgress) -> None:
                 self.progress = reservation.progress = progress
                 self._is_heard = True
 
@@ -144,7 +144,7 @@ class VersionBuilder:
                     raise
                 raise NoSpace(after_refusal(error.details, reservation, await self.free_bytes())) from error
 
-    def _job(self, wanted: Wanted) -> BuildJob:
+    def _job(self, wanted: VersionOrder) -> BuildJob:
         shared, settings = self._shared, wanted.settings
         job = BuildJob.of(
             wanted.version,
@@ -155,7 +155,7 @@ class VersionBuilder:
         return replace(
             job,
             format=settings.format,
-            reading=Reading(settings.key, settings.value),
+            reading=FileReading(settings.key, settings.value),
             presharded=settings.presharded or shared.settings.presharded,
             wanted=None if len(wanted.lacks) == wanted.lacks.partitions else tuple(wanted.lacks),
             refuted=wanted.refuted,
@@ -163,7 +163,7 @@ class VersionBuilder:
         )
 
     async def _build_and_publish(
-        self, job: BuildJob, wanted: Wanted, note: Callable[[Progress], None], place: Callable[[Built], None]
+        self, job: BuildJob, wanted: VersionOrder, note: Callable[[BuildProgress], None], place: Callable[[Built], None]
     ) -> None:
         shared, database, name = self._shared, self._database, wanted.version.name
         store = shared.store
@@ -186,7 +186,7 @@ class VersionBuilder:
                 await shared.threads.run(store.discard_build, database, name)
             raise
 
-    def _publish(self, wanted: Wanted, peak_bytes: int) -> Built:
+    def _publish(self, wanted: VersionOrder, peak_bytes: int) -> Built:
         store, database, name = self._shared.store, self._database, wanted.version.name
         if wanted.adds:
             manifest = store.add_partitions(database, name, wanted.share)
@@ -196,7 +196,7 @@ class VersionBuilder:
         version = open_version(store.files, place, database, name)
         return Built(version.manifest, version, peak_bytes)
 
-    async def _check_source(self, wanted: Wanted) -> None:
+    async def _check_source(self, wanted: VersionOrder) -> None:
         """Check that the source still shows the version; a file added during the build is noticed here.
 
         Raises:

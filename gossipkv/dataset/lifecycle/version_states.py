@@ -18,11 +18,11 @@ import enum
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gossipkv.dataset.lifecycle.copy_states import Copy, CopyState
+from gossipkv.dataset.lifecycle.copy_states import CopyState, VersionCopy
 
 if TYPE_CHECKING:
     from gossipkv.dataset.source.listing import SourceVersion
-    from gossipkv.placement.identity import Identity
+    from gossipkv.placement.identity import VersionIdentity
 
 
 class VersionState(enum.StrEnum):
@@ -55,7 +55,7 @@ NEXT: dict[tuple[VersionState, VersionEvent], VersionState] = {
 }  # fmt: skip
 
 
-class Word(enum.StrEnum):
+class VersionWord(enum.StrEnum):
     """The one word of `status` for both states of a version."""
 
     SEEN = "SEEN"
@@ -66,7 +66,11 @@ class Word(enum.StrEnum):
     ERROR = "ERROR"
 
 
-_WORDS = {CopyState.WANTED: Word.SEEN, CopyState.BUILDING: Word.BUILDING, CopyState.ERROR: Word.ERROR}
+_WORDS = {
+    CopyState.WANTED: VersionWord.SEEN,
+    CopyState.BUILDING: VersionWord.BUILDING,
+    CopyState.ERROR: VersionWord.ERROR,
+}
 
 
 @dataclass(slots=True)
@@ -75,10 +79,10 @@ class Life:
 
     name: str
     state: VersionState = VersionState.KNOWN  # The state towards clients.
-    copy: Copy | None = None  # None: no partition is here, and none should be.
+    copy: VersionCopy | None = None  # None: no partition is here, and none should be.
     source: SourceVersion | None = None  # The version at the source now; None: it is not there (any more).
     # The identity that other nodes have under this name; None: no node has it (any more).
-    heard: Identity | None = None
+    heard: VersionIdentity | None = None
     asked_ms: int = 0  # When it began to retire, or was last requested since.
 
     @property
@@ -88,20 +92,20 @@ class Life:
         return copy is None or (not copy.open and copy.share is not None and not copy.share)
 
     @property
-    def identity(self) -> Identity | None:
+    def identity(self) -> VersionIdentity | None:
         """Return the identity of the copy, else the one that other nodes have."""
         return self.heard if self.copy is None or self.copy.identity is None else self.copy.identity
 
     @property
-    def word(self) -> Word:
+    def word(self) -> VersionWord:
         """Return one word for both states; an incomplete copy determines the word."""
         if self.state is VersionState.RETIRING:
-            return Word.RETIRING
+            return VersionWord.RETIRING
         if self.copy is not None and self.copy.state in _WORDS and not self.is_elsewhere:
             return _WORDS[self.copy.state]
         if self.state is VersionState.ACTIVE:
-            return Word.ACTIVE
-        return Word.SEEN if self.is_elsewhere else Word.AVAILABLE
+            return VersionWord.ACTIVE
+        return VersionWord.SEEN if self.is_elsewhere else VersionWord.AVAILABLE
 
     @property
     def open(self) -> bool:
@@ -126,7 +130,7 @@ class Life:
     @property
     def waiting_for(self) -> str | None:
         """Return the cause for which the copy waits, in words: the source, or the disk."""
-        if self.copy is None or self.word is not Word.SEEN or self.source is None:
+        if self.copy is None or self.word is not VersionWord.SEEN or self.source is None:
             return None
         return self.source.waiting_for or (None if self.copy.shortage is None else str(self.copy.shortage))
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final, final
 from gossipkv.address import parse_address
 from gossipkv.errors import Corrupt
 from gossipkv.placement import seals as packing
-from gossipkv.placement.identity import Identity
+from gossipkv.placement.identity import VersionIdentity
 from gossipkv.placement.ownership import Owner, Ownership
 from gossipkv.placement.partition_set import PartitionSet
 from gossipkv.placement.seals import Sealed
@@ -37,12 +37,12 @@ _HEXADECIMAL: Final = re.compile("([0-9a-f]{2})*")
 
 @final
 @dataclass(frozen=True, slots=True)
-class Active:
+class ActiveDocument:
     """The content of a database's ACTIVE document."""
 
     version: str  # The version that requests naming none get.
     newest: str  # The newest version that was ever active; differs from `version` only after a hold has led back.
-    identity: Identity | None = None  # None: unknown at the time of writing.
+    identity: VersionIdentity | None = None  # None: unknown at the time of writing.
     owners: tuple[Ownership, ...] = ()
     sealed: tuple[Sealed, ...] = ()
     records: int | None = None
@@ -56,7 +56,7 @@ class Active:
             assert self.identity is None or each.partitions.partitions == self.identity.partitions, each
 
 
-def to_body(database: str, active: Active) -> Body:
+def to_body(database: str, active: ActiveDocument) -> Body:
     """Encode the document as JSON."""
     identity = active.identity
     assert identity is None or identity.database == database, (database, identity)
@@ -75,7 +75,7 @@ def to_body(database: str, active: Active) -> Body:
     }
 
 
-def _told(identity: Identity) -> Body:
+def _told(identity: VersionIdentity) -> Body:
     return {
         "digest": identity.digest,
         "partitions": identity.partitions,
@@ -89,7 +89,7 @@ def _packed(sealed: Sealed) -> Body:
     return {kind: [bitmap.hex(), seals.hex()] for kind, (bitmap, seals) in packed.items()}
 
 
-def from_body(database: str, body: Body, name: str) -> Active:
+def from_body(database: str, body: Body, name: str) -> ActiveDocument:
     """Decode the document from JSON; errors call it `name`.
 
     Raises:
@@ -108,7 +108,9 @@ def from_body(database: str, body: Body, name: str) -> Active:
     if not isinstance(sealed, list):
         raise Corrupt(name, 0, "'sealed' should be a list")
     records = None if body.get("records") is None else whole(body, "records", name)
-    return Active(version, newest, identity, owners, tuple(_sealed(database, row, name) for row in sealed), records)
+    return ActiveDocument(
+        version, newest, identity, owners, tuple(_sealed(database, row, name) for row in sealed), records
+    )
 
 
 def _sealed(database: str, row: Json, name: str) -> Sealed:
@@ -129,7 +131,7 @@ def _pair(told: Json) -> list[bytes] | None:
     return None
 
 
-def _identity(database: str, version: str, told: Json | object, name: str) -> Identity | None:
+def _identity(database: str, version: str, told: Json | object, name: str) -> VersionIdentity | None:
     if told is None:
         return None
     if not isinstance(told, dict) or not isinstance(told.get("regrouped"), bool):
@@ -138,7 +140,7 @@ def _identity(database: str, version: str, told: Json | object, name: str) -> Id
     if partitions == 0:
         raise Corrupt(name, 0, "'partitions' should be at least 1")
     digest, function = text(told, "digest", name), text(told, "function", name)
-    return Identity(database, version, digest, partitions, function, regrouped=told["regrouped"] is True)
+    return VersionIdentity(database, version, digest, partitions, function, regrouped=told["regrouped"] is True)
 
 
 def _ownership(row: Json, partitions: int, name: str) -> Ownership:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from gossipkv.dataset.source.files import LAST_MS
 from gossipkv.errors import Corrupt
-from gossipkv.placement.identity import Identity
+from gossipkv.placement.identity import VersionIdentity
 from gossipkv.placement.partition_set import PartitionSet
 from gossipkv.storage.document import Body, Json, flag, read_document, text, whole, write_document
 
@@ -61,10 +61,10 @@ class Stray:
 
 
 @dataclass(frozen=True, slots=True)
-class Manifest:
+class VersionManifest:
     """The content of a version; `files[i]` is partition i, None if it is not held here."""
 
-    identity: Identity
+    identity: VersionIdentity
     source_files: int
     source_bytes: int
     compression: str
@@ -84,7 +84,7 @@ class Manifest:
         assert 0 < len(self.files) == self.identity.partitions, (len(self.files), self.identity)
         assert self.identity.regrouped or self.identity.function not in self.refuted, (self.identity, self.refuted)
 
-    def joined(self, added: Manifest) -> Manifest:
+    def joined(self, added: VersionManifest) -> VersionManifest:
         """Combine two builds of one version; if both have a partition, `added` wins."""
         assert self.identity == added.identity, (self.identity, added.identity)
         files = tuple(new or old for old, new in zip(self.files, added.files, strict=True))
@@ -94,7 +94,7 @@ class Manifest:
         newest_ms = max(self.source_ms, added.source_ms)
         return replace(self, files=files, alike=alike, refuted=refuted, share=added.share, source_ms=newest_ms)
 
-    def without(self, partitions: PartitionSet) -> Manifest:
+    def without(self, partitions: PartitionSet) -> VersionManifest:
         """Return the manifest without these partitions."""
         left = list(self.files)
         for partition in partitions:
@@ -132,12 +132,12 @@ def partition_name(partition: int) -> str:
     return f"part-{partition:05d}.gkv"
 
 
-def write_manifest(files: Files, directory: PurePath, manifest: Manifest) -> None:
+def write_manifest(files: Files, directory: PurePath, manifest: VersionManifest) -> None:
     """Write the manifest, which declares the build in `directory` complete."""
     write_document(files, directory / MANIFEST, KIND, to_body(manifest))
 
 
-def read_manifest(files: Files, directory: PurePath) -> Manifest:
+def read_manifest(files: Files, directory: PurePath) -> VersionManifest:
     """Read the manifest in `directory`.
 
     Raises:
@@ -148,7 +148,7 @@ def read_manifest(files: Files, directory: PurePath) -> Manifest:
     return from_body(read_document(files, path, KIND), str(path))
 
 
-def to_body(manifest: Manifest) -> Body:
+def to_body(manifest: VersionManifest) -> Body:
     """Encode the manifest as JSON; by partition, a file is `[records, duplicates, size, seal]` or null."""
     identity, stray = manifest.identity, manifest.first_stray
     return {
@@ -176,7 +176,7 @@ def to_body(manifest: Manifest) -> Body:
     }
 
 
-def from_body(body: Body, name: str) -> Manifest:
+def from_body(body: Body, name: str) -> VersionManifest:
     """Decode the manifest from JSON; errors call it `name`.
 
     Raises:
@@ -185,7 +185,7 @@ def from_body(body: Body, name: str) -> Manifest:
     voided = None if _present(body, "voided", name) is None else text(body, "voided", name)
     partitions, source_files = whole(body, "partitions", name), whole(body, "source_files", name)
     regrouped, refuted = flag(body, "regrouped", name), _functions(body, "refuted", name)
-    identity = Identity(
+    identity = VersionIdentity(
         text(body, "database", name),
         text(body, "version", name),
         text(body, "digest", name),
@@ -198,7 +198,7 @@ def from_body(body: Body, name: str) -> Manifest:
     files = body.get("files")
     if not isinstance(files, list) or not 0 < len(files) == partitions:
         raise Corrupt(name, 0, "'files' should be a list with an entry for each partition")
-    return Manifest(
+    return VersionManifest(
         identity,
         source_files,
         whole(body, "source_bytes", name),

@@ -18,10 +18,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, final
 
 from gossipkv.dataset.local import active as active_document
-from gossipkv.dataset.local.manifest import MANIFEST, Manifest, read_manifest, write_manifest
+from gossipkv.dataset.local.manifest import MANIFEST, VersionManifest, read_manifest, write_manifest
 from gossipkv.dataset.local.scrubbed import SCRUBBED
 from gossipkv.errors import Corrupt, LocalError, UnsupportedFormat
-from gossipkv.placement.orders import Order, Orders
+from gossipkv.placement.orders import Orders, RollbackOrder
 from gossipkv.settings.databases import is_name
 from gossipkv.storage.directories import clear_directory, make_directory, remove_tree, storage_error
 from gossipkv.storage.document import read_document, text, write_document
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
     from pathlib import PurePath
 
-    from gossipkv.dataset.local.active import Active
-    from gossipkv.environment.seam import Entry, Files
+    from gossipkv.dataset.local.active import ActiveDocument
+    from gossipkv.environment.seam import FileEntry, Files
     from gossipkv.placement.partition_set import PartitionSet
     from gossipkv.storage.document import Body, Json
 
@@ -101,7 +101,7 @@ class VersionStore:
 
     # The active version
 
-    def active(self, database: str) -> Active | None:
+    def active(self, database: str) -> ActiveDocument | None:
         """Read the ACTIVE document; None if no version was ever active.
 
         Raises:
@@ -123,7 +123,7 @@ class VersionStore:
             raise storage_error(error, path, "cannot be read") from error
         return active_document.from_body(database, body, str(path))
 
-    def set_active(self, database: str, active: Active) -> None:
+    def set_active(self, database: str, active: ActiveDocument) -> None:
         """Write the ACTIVE document, durably; the first answer from the version comes after that."""
         assert is_name(database), database
         assert is_name(active.version), active.version
@@ -231,7 +231,7 @@ class VersionStore:
             raise storage_error(error, target, "cannot be published") from error
         return target
 
-    def add_partitions(self, database: str, version: str, share: PartitionSet) -> Manifest:
+    def add_partitions(self, database: str, version: str, share: PartitionSet) -> VersionManifest:
         """Move built partitions into a version that lacks them; return the manifest of the build.
 
         Raises:
@@ -258,7 +258,7 @@ class VersionStore:
             raise storage_error(error, target, "partitions cannot be added") from error
         return built
 
-    def drop_partitions(self, database: str, version: str, partitions: PartitionSet) -> Manifest:
+    def drop_partitions(self, database: str, version: str, partitions: PartitionSet) -> VersionManifest:
         """Delete partitions of a version, which have no new readers; return the remaining manifest.
 
         Raises:
@@ -274,7 +274,7 @@ class VersionStore:
             raise storage_error(error, target, "partitions cannot be dropped") from error
         return left
 
-    def remove_unlisted(self, database: str, version: str, manifest: Manifest) -> None:
+    def remove_unlisted(self, database: str, version: str, manifest: VersionManifest) -> None:
         """Delete the files of a version that its manifest does not list.  Raises OSError."""
         target = self.version_path(database, version)
         listed = {MANIFEST, SCRUBBED, *(file.name for file in manifest.files_here)}
@@ -344,7 +344,7 @@ class VersionStore:
             return False
         return True
 
-    def _list(self, directory: str) -> list[Entry]:
+    def _list(self, directory: str) -> list[FileEntry]:
         try:
             return self.files.list_directory(self.path / directory)
         except OSError as error:
@@ -367,12 +367,12 @@ def _refuted_row(row: Json, name: str) -> tuple[str, tuple[str, ...]]:
     raise Corrupt(name, 0, "'refuted' has one that is no digest with names of functions")
 
 
-def _order(told: Json, name: str) -> Order | None:
+def _order(told: Json, name: str) -> RollbackOrder | None:
     match told:
         case None:
             return None
         case [int(stamp), str() | None as version] if version is None or is_name(version):
-            return Order(stamp, version)
+            return RollbackOrder(stamp, version)
     raise Corrupt(name, 0, "an order should be a stamp and a version, or null")
 
 
@@ -383,6 +383,6 @@ def _ring_row(row: Json, name: str) -> tuple[str, str]:
     raise Corrupt(name, 0, "'claims' has one that is no name with a shard id")
 
 
-def _with_share(manifest: Manifest, share: PartitionSet) -> Manifest:
+def _with_share(manifest: VersionManifest, share: PartitionSet) -> VersionManifest:
     assert share.partitions == manifest.identity.partitions, (share, manifest.identity)
     return replace(manifest, share=None if len(share) == share.partitions else share)

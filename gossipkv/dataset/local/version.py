@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from gossipkv.dataset.local.manifest import MANIFEST, Manifest, PartitionFile, partition_name, read_manifest
+from gossipkv.dataset.local.manifest import MANIFEST, PartitionFile, VersionManifest, partition_name, read_manifest
 from gossipkv.dataset.local.scrubbed import read_scrubbed
 from gossipkv.errors import Corrupt, StorageError
 from gossipkv.placement.partition_set import PartitionSet
@@ -22,20 +22,20 @@ if TYPE_CHECKING:
 
     from gossipkv.dataset.local.scrubbed import Scrubbed
     from gossipkv.environment.seam import Files
-    from gossipkv.placement.identity import Identity
+    from gossipkv.placement.identity import VersionIdentity
 
 
 @dataclass(eq=False, slots=True)
 class Version:
     """A version that can be served; `files[i]` is partition i, or None if it is not held here."""
 
-    manifest: Manifest
+    manifest: VersionManifest
     files: list[SortedFile | None]
     checked_ms: int = 0  # Wall-clock time when the version was built, or last read back.
     scrubbed: Scrubbed | None = None  # The result of the last reading back.
 
     @property
-    def identity(self) -> Identity:
+    def identity(self) -> VersionIdentity:
         return self.manifest.identity
 
     @property
@@ -82,7 +82,7 @@ class Version:
         share = self.manifest.share
         return PartitionSet.whole(self.partitions) if share is None else share
 
-    def with_partitions(self, built: Manifest, opened: Mapping[int, SortedFile]) -> Version:
+    def with_partitions(self, built: VersionManifest, opened: Mapping[int, SortedFile]) -> Version:
         """Return the version with these partitions added; the other files are shared."""
         assert not any(self.files[partition] for partition in opened), "what is served is dropped before it is replaced"
         files = [opened.get(partition, file) for partition, file in enumerate(self.files)]
@@ -161,7 +161,7 @@ def open_version(files: Files, directory: PurePath, database: str, name: str) ->
 
 
 def open_partitions(
-    files: Files, directory: PurePath, manifest: Manifest, partitions: Iterable[int]
+    files: Files, directory: PurePath, manifest: VersionManifest, partitions: Iterable[int]
 ) -> dict[int, SortedFile]:
     """Open some partitions of a version.  Raises as `open_version` does."""
     opened: dict[int, SortedFile] = {}
@@ -181,7 +181,9 @@ def open_partitions(
     return opened
 
 
-def open_lost(files: Files, directory: PurePath, manifest: Manifest, lost: Mapping[int, int]) -> dict[int, SortedFile]:
+def open_lost(
+    files: Files, directory: PurePath, manifest: VersionManifest, lost: Mapping[int, int]
+) -> dict[int, SortedFile]:
     """Reopen partitions that lost their map, given the first missing byte of each, if it can be read again.
 
     Raises:
@@ -218,7 +220,7 @@ def _refused(error: OSError, path: PurePath) -> StorageError:
     return StorageError(f"{place}: cannot be opened: {error.strerror}", {"file": place, "errno": error.errno})
 
 
-def read_version(files: Files, directory: PurePath, database: str, name: str) -> Manifest:
+def read_version(files: Files, directory: PurePath, database: str, name: str) -> VersionManifest:
     """Read the manifest of the version that was built in `directory`.
 
     Raises:

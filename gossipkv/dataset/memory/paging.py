@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from gossipkv.dataset.local.version import Version
     from gossipkv.environment.memory import Room
-    from gossipkv.environment.seam import Memory, Threads
+    from gossipkv.environment.seam import MemoryProbe, Threads
     from gossipkv.errors import Detail
     from gossipkv.log import Log
     from gossipkv.storage.sorted_file import SortedFile
@@ -34,10 +34,10 @@ LOOK_S: Final = 5.0  # A look takes about half a millisecond.
 SETTLE_S: Final = 0.2
 
 PIECE_BYTES: Final = 2 << 20  # One large page, which a slow disk reads in a tenth of a second.
-LEAST_PAUSE_S: Final = 0.002  # At this pause, data already in memory is passed at a gigabyte per second.
+MIN_PAUSE_S: Final = 0.002  # At this pause, data already in memory is passed at a gigabyte per second.
 
 
-class Open(NamedTuple):
+class OpenPagedFile(NamedTuple):
     """An open version; `is_active` if it is the active one of its database."""
 
     version: Version
@@ -58,7 +58,7 @@ class Open(NamedTuple):
         return self.is_compressed or level < (Level.ACTIVE if self.is_active else Level.ALL)
 
 
-class Range(NamedTuple):
+class PagedRange(NamedTuple):
     """Bytes of a file, from the first to the one before the end."""
 
     file: SortedFile
@@ -66,7 +66,7 @@ class Range(NamedTuple):
     end: int
 
 
-def measure(versions: Iterable[Open]) -> Mapped:
+def measure(versions: Iterable[OpenPagedFile]) -> Mapped:
     """Measure the sizes of versions, in bytes."""
     active = every = compressed = 0
     for each in versions:
@@ -79,7 +79,7 @@ def measure(versions: Iterable[Open]) -> Mapped:
     return Mapped(active, every, compressed)
 
 
-def to_warm(versions: Iterable[Open], level: Level, room_bytes: int | None) -> Iterator[Range]:
+def to_warm(versions: Iterable[OpenPagedFile], level: Level, room_bytes: int | None) -> Iterator[PagedRange]:
     """Yield the ranges to warm, the most important first, as far as there is room.
 
     Resident files come first, then the indexes of paged ones.
@@ -91,7 +91,7 @@ def to_warm(versions: Iterable[Open], level: Level, room_bytes: int | None) -> I
             taken_bytes += size_bytes
             if room_bytes is not None and taken_bytes > room_bytes:
                 return
-            yield Range(file, first, first + size_bytes)
+            yield PagedRange(file, first, first + size_bytes)
 
 
 @final
@@ -102,8 +102,8 @@ class Paging:
         self,
         setting: str,
         *,
-        versions: Callable[[], list[Open]],
-        memory: Memory,
+        versions: Callable[[], list[OpenPagedFile]],
+        memory: MemoryProbe,
         reserve: Callable[[], int],
         threads: Threads,
         chance: random.Random,
@@ -120,7 +120,7 @@ class Paging:
         self._mapped = Mapped(0, 0, 0)
         self._room: Room | None = None  # The room at the last look, less the reserve.
         self._changed = trio.Event()
-        self._to_warm: deque[Range] = deque()
+        self._to_warm: deque[PagedRange] = deque()
         self._warmed: dict[SortedFile, int] = {}  # The end of the warmed bytes.
         self._listed = trio.Event()  # Set when ranges are listed to be warmed.
 
@@ -207,15 +207,15 @@ class Paging:
                 await self._threads.run(piece.file.prewarm, piece.first, piece.end - piece.first)
             finally:
                 piece.file.unpin()
-            await trio.sleep(max(LEAST_PAUSE_S, trio.current_time() - began_s))
+            await trio.sleep(max(MIN_PAUSE_S, trio.current_time() - began_s))
 
-    def _next_piece(self) -> Range | None:
+    def _next_piece(self) -> PagedRange | None:
         while self._to_warm:
             file, first, end = self._to_warm[0]
             first = max(first, self._warmed.get(file, 0))
             if first < end:
                 self._warmed[file] = min(end, first + PIECE_BYTES)
-                return Range(file, first, self._warmed[file])
+                return PagedRange(file, first, self._warmed[file])
             self._to_warm.popleft()
         return None
 

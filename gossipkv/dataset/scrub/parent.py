@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
-from gossipkv.dataset.scrub.read_back import Job, Outcome
+from gossipkv.dataset.scrub.read_back import Job, ReadBackOutcome
 from gossipkv.errors import Corrupt, LocalError
 from gossipkv.processes import child
 from gossipkv.processes.niceness import give_way
-from gossipkv.processes.program import Lines, how_it_ended
+from gossipkv.processes.program import ProgramLines, how_it_ended
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,10 +31,10 @@ class ReadBackError(LocalError):
 class ReadBack(Protocol):
     """Reads versions back: `read_back_in_child`, or a simulation's replacement."""
 
-    async def __call__(self, job: Job, on_damage: Callable[[Corrupt], None]) -> Outcome: ...
+    async def __call__(self, job: Job, on_damage: Callable[[Corrupt], None]) -> ReadBackOutcome: ...
 
 
-async def read_back_in_child(job: Job, on_damage: Callable[[Corrupt], None]) -> Outcome:
+async def read_back_in_child(job: Job, on_damage: Callable[[Corrupt], None]) -> ReadBackOutcome:
     """Read a version back in a child process; `on_damage` gets each damaged file as it is found.
 
     Raises:
@@ -51,7 +51,7 @@ async def read_back_in_child(job: Job, on_damage: Callable[[Corrupt], None]) -> 
         outcome = await _converse(process, [*astuple(job), worn], on_damage)
         await process.wait()
         nursery.cancel_scope.cancel()
-    if isinstance(outcome, Outcome):
+    if isinstance(outcome, ReadBackOutcome):
         return outcome
     how = outcome or f"the process {how_it_ended(process.returncode)}{child.last_line(errors)}"
     raise ReadBackError(f"{job.directory}: cannot be read back: {how}", {"file": job.directory})
@@ -67,21 +67,21 @@ async def _give_way(process: trio.Process) -> None:
 
 async def _converse(
     process: trio.Process, order: list[object], on_damage: Callable[[Corrupt], None]
-) -> Outcome | str | None:
+) -> ReadBackOutcome | str | None:
     """Return the child's last message: an outcome or an error; None if it ended without one."""
     assert process.stdin is not None
     assert process.stdout is not None
     with contextlib.suppress(trio.BrokenResourceError):  # The child is gone, as its missing output shows too.
         await process.stdin.send_all(json.dumps(order).encode() + b"\n")
-    lines = Lines()
-    last: Outcome | str | None = None
+    lines = ProgramLines()
+    last: ReadBackOutcome | str | None = None
     async for part in process.stdout:
         for line in lines.feed(bytes(part)):
             match json.loads(line):
                 case {"damaged": [str(file), int(offset), str(reason), expected, got]}:
                     on_damage(Corrupt(file, offset, reason, expected=expected, got=got))
                 case {"done": [int(files), int(size_bytes), bool(bypassed_cache)]}:
-                    last = Outcome(files, size_bytes, bypassed_cache)
+                    last = ReadBackOutcome(files, size_bytes, bypassed_cache)
                 case {"error": str(reason)}:
                     last = reason
     return last

@@ -24,7 +24,7 @@ from gossipkv.dataset.local.version import read_version
 from gossipkv.environment.real_files import DirectFiles
 from gossipkv.errors import Corrupt, StorageError, UnsupportedFormat
 from gossipkv.processes import leash
-from gossipkv.processes.pace import Pace
+from gossipkv.processes.pace import RunPace
 from gossipkv.processes.program import say
 from gossipkv.storage.label import CheckedBody, OpenFile, read_label
 
@@ -50,7 +50,7 @@ class Job:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ReadBackOutcome:
     """A version was read back from beginning to end."""
 
     files: int
@@ -142,7 +142,7 @@ def main() -> int:
     leash.wear(worn)
     job = Job(*order)
     files = DirectFiles()
-    pace = Pace(job.bytes_per_second)
+    pace = RunPace(job.bytes_per_second)
 
     def wait(size_bytes: int) -> None:
         time.sleep(pace.take(size_bytes, time.monotonic()))
@@ -152,7 +152,7 @@ def main() -> int:
     except OSError as error:
         _say({"error": f"{error.filename or job.directory}: {error.strerror}"})
         return 1
-    _say({"done": astuple(Outcome(*counts, files.bypasses_cache))})
+    _say({"done": astuple(ReadBackOutcome(*counts, files.bypasses_cache))})
     return 0
 
 

@@ -27,24 +27,24 @@ if TYPE_CHECKING:
     from gossipkv.dataset.local.store import VersionStore
     from gossipkv.dataset.local.version import Version
     from gossipkv.dataset.scrub.parent import ReadBack
-    from gossipkv.dataset.scrub.read_back import Outcome
-    from gossipkv.environment.seam import Clock, Threads
+    from gossipkv.dataset.scrub.read_back import ReadBackOutcome
+    from gossipkv.environment.seam import EnvironmentClock, Threads
     from gossipkv.errors import Corrupt, Detail
     from gossipkv.log import Log
 
 # A slice of 10 GB is 10 MB: checking a slice again takes about a millisecond, spread over the reads of the next minute
 # and a half.
-MOST_SLICES: Final = 1024
-LEAST_SLICE_MS: Final = 100
+MAX_SLICES: Final = 1024
+MIN_SLICE_MS: Final = 100
 
 # Bounds of the period at which due versions are looked for.
 LONGEST_LOOK_S: Final = 60.0
 LOOKS_A_PERIOD: Final = 40
 
 # A pass over little data need not take a quarter of a day: even an old disk reads thirty times as fast.
-LEAST_BYTES_PER_SECOND: Final = 4 << 20
+MIN_BYTES_PER_SECOND: Final = 4 << 20
 # A pass over very much data exceeds the period rather than take the disk's whole bandwidth.
-MOST_BYTES_PER_SECOND: Final = 256 << 20
+MAX_BYTES_PER_SECOND: Final = 256 << 20
 
 RETRIES_A_PERIOD: Final = 16
 
@@ -71,12 +71,12 @@ def next_due(versions: Iterable[Version], now_ms: int, period_ms: int) -> Versio
 
 def bytes_per_second(size_bytes: int, period_ms: int) -> int:
     """Return the reading rate for this amount of data."""
-    return min(MOST_BYTES_PER_SECOND, max(LEAST_BYTES_PER_SECOND, size_bytes * 4_000 // period_ms))
+    return min(MAX_BYTES_PER_SECOND, max(MIN_BYTES_PER_SECOND, size_bytes * 4_000 // period_ms))
 
 
 @final
 @dataclass(slots=True)
-class Counts:
+class ScrubCounts:
     """Totals of the read back since the start."""
 
     versions: int = 0
@@ -97,10 +97,10 @@ class Scrub:
         read_back: ReadBack,
         store: VersionStore,
         threads: Threads,
-        clock: Clock,
+        clock: EnvironmentClock,
         log: Log,
     ) -> None:
-        self.counts = Counts()
+        self.counts = ScrubCounts()
         self._reading: Version | None = None
         self._scope = trio.CancelScope()  # The scope of the current reading.
         self._period_ms = period_ms
@@ -138,7 +138,7 @@ class Scrub:
     # In the cache
 
     async def _forget_in_slices(self) -> None:
-        slices = max(1, min(MOST_SLICES, self._period_ms // LEAST_SLICE_MS))
+        slices = max(1, min(MAX_SLICES, self._period_ms // MIN_SLICE_MS))
         pause_s = self._period_ms / 1000 / slices
         at, slice_ = trio.current_time(), 0
         while True:
@@ -195,7 +195,7 @@ class Scrub:
             except OSError as error:  # After a restart the version is read back sooner than necessary.
                 log.warning("cannot_note_scrub", reason=str(error))
 
-    def _note(self, version: Version, outcome: Outcome, damaged_files: int) -> None:
+    def _note(self, version: Version, outcome: ReadBackOutcome, damaged_files: int) -> None:
         now_ms = self._clock.wall_ms()
         self.counts.versions += 1
         self.counts.size_bytes += outcome.size_bytes

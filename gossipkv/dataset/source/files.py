@@ -10,15 +10,15 @@ from gossipkv.environment.seam import READ
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from gossipkv.environment.seam import Entry, Path
+    from gossipkv.environment.seam import FileEntry, Path
 
 
 class SourceFiles(Protocol):
     """The file operations for listing and reading a source: those of `Files`, or a remote store's."""
 
-    def list_directory(self, path: Path) -> list[Entry]: ...
+    def list_directory(self, path: Path) -> list[FileEntry]: ...
 
-    def stat(self, path: Path) -> Entry: ...
+    def stat(self, path: Path) -> FileEntry: ...
 
     def resolve(self, path: Path) -> str: ...
 

@@ -27,7 +27,7 @@ HEADER_BYTES: Final = 8
 CHECKSUM_BYTES: Final = 4
 
 # A piece is read whole, so this bounds memory; Hadoop's own is 512.
-MOST_BYTES_EACH: Final = 1 << 20
+MAX_BYTES_EACH: Final = 1 << 20
 
 # This many checksums are held at a time.
 WINDOW: Final = 16_384
@@ -54,7 +54,7 @@ class HadoopChecksums:
         if len(header) < HEADER_BYTES or header[:4] != MAGIC:
             raise self._unusable(f"it begins with {header[:4]!r} instead of {MAGIC!r}")
         self.bytes_each = int.from_bytes(header[4:], "big")
-        if not 0 < self.bytes_each <= MOST_BYTES_EACH:
+        if not 0 < self.bytes_each <= MAX_BYTES_EACH:
             raise self._unusable(f"it tells of {self.bytes_each:,} bytes under each checksum")
         expected = HEADER_BYTES + CHECKSUM_BYTES * -(-data.size_bytes // self.bytes_each)
         if file.size_bytes != expected:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from gossipkv.dataset.source.files import SourceFiles
-    from gossipkv.environment.seam import Entry, Files
+    from gossipkv.environment.seam import FileEntry, Files
     from gossipkv.settings.masking import Option
 
 # Each file of a version is one mapping; Linux allows a process 65,530 (vm.max_map_count).  During an upgrade a database
@@ -90,7 +90,7 @@ class Listing:
     ignored: tuple[str, ...]
 
 
-class Source:
+class SourceRoot:
     """A source root in a file system."""
 
     def __init__(
@@ -109,7 +109,7 @@ class Source:
     @classmethod
     def open(
         cls, root: str, files: Files, options: Mapping[str, Option], *, require_success_file: bool = False
-    ) -> Source:
+    ) -> SourceRoot:
         """Return the source at a path or URL; a store is first reached when it is listed."""
         remote = RemoteRoot(root, dict(options)) if is_url(root) else None
         name = root if remote is None else remote.name
@@ -187,13 +187,13 @@ class Source:
                 ignored.append(f"{place}: not {what}: it is not a directory")
         return Listing(tuple(sorted(names)), tuple(ignored[:MAX_IGNORED]))
 
-    def _list(self, path: str) -> list[Entry]:
+    def _list(self, path: str) -> list[FileEntry]:
         try:
             return self._files.list_directory(path)
         except OSError as error:
             raise SourceError(f"{path}: cannot be read: {error.strerror}", {"file": path}) from error
 
-    def _data_file(self, directory: str, entry: Entry, checksums: Entry | None = None) -> SourceFile:
+    def _data_file(self, directory: str, entry: FileEntry, checksums: FileEntry | None = None) -> SourceFile:
         name = entry.name
         path = resolved = f"{directory}/{name}"
         if entry.kind == "link":
@@ -207,7 +207,7 @@ class Source:
         beside = None if checksums is None else self._data_file(directory, checksums)
         return SourceFile(name, resolved, entry.size_bytes, entry.modified_ns, entry.tag, beside)
 
-    def _follow(self, path: str) -> Entry:
+    def _follow(self, path: str) -> FileEntry:
         """Return the target of a link.
 
         Raises:

@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 _Found = TypeVar("_Found")
 
 # Threads waiting for a store cost little; this many databases may hang before they delay others.
-MOST_LOOKS: Final = 32
+MAX_LOOKS: Final = 32
 
 
 @final
 class LookThreads:
     """The places that all databases of a node share."""
 
-    def __init__(self, threads: Threads, most: int = MOST_LOOKS) -> None:
+    def __init__(self, threads: Threads, most: int = MAX_LOOKS) -> None:
         self._threads = threads
         self._places = trio.CapacityLimiter(most)
 

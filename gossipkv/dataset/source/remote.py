@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, Protocol, final
 
-from gossipkv.environment.seam import MOST_ENTRIES, READ, Entry, too_many_entries
+from gossipkv.environment.seam import MAX_ENTRIES, READ, FileEntry, too_many_entries
 from gossipkv.settings.masking import Option, mask_url, scrub
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ BLOCK_BYTES: Final = 4 << 20
 REMOTE_BYTES: Final = 4 * BLOCK_BYTES
 
 # A message shows this many characters of a store's own words.
-MOST_SAID: Final = 300
+MAX_SAID: Final = 300
 
 # Fields in which stores report a sign of the content, and the time of the last change; the first one present counts.
 _TAGS: Final = ("ETag", "etag", "checksum", "md5Hash", "content_md5", "generation", "version_id")
@@ -51,7 +51,7 @@ _EXTRAS: Final = {"s3": "gossipkv[s3]", "s3a": "gossipkv[s3]"}
 Info = Mapping[str, object]
 
 
-class _Reading(Protocol):
+class _FsspecFile(Protocol):
     def seek(self, offset: int) -> int: ...
 
     def read(self, size: int) -> bytes: ...
@@ -64,7 +64,7 @@ class _FileSystem(Protocol):
 
     def info(self, path: str) -> Info: ...
 
-    def open(self, path: str, mode: str, *, block_size: int) -> _Reading: ...
+    def open(self, path: str, mode: str, *, block_size: int) -> _FsspecFile: ...
 
     def invalidate_cache(self) -> None: ...
 
@@ -101,7 +101,7 @@ class RemoteFiles:
         self._root = root
         self._opening = threading.Lock()
         self._opened: tuple[_FileSystem, str] | None = None
-        self._reading: dict[int, _Reading] = {}
+        self._reading: dict[int, _FsspecFile] = {}
         self._descriptors = itertools.count(3)
 
     def connect(self) -> None:
@@ -109,14 +109,14 @@ class RemoteFiles:
         with self._refusals(self._root.name):
             self._file_system()
 
-    def list_directory(self, path: Path) -> list[Entry]:
+    def list_directory(self, path: Path) -> list[FileEntry]:
         """List a directory, asking the store anew; see `Files`."""
         with self._refusals(path):
             system, base = self._file_system()
             system.invalidate_cache()
             inner = self._inner(path, base)
             infos = _first_of(system, inner) or system.ls(inner, detail=True)
-            if len(infos) > MOST_ENTRIES:
+            if len(infos) > MAX_ENTRIES:
                 raise too_many_entries(path)
             entries = []
             for info in infos:
@@ -128,7 +128,7 @@ class RemoteFiles:
                     raise NotADirectoryError(errno.ENOTDIR, "it is a file")
         return sorted(entries, key=lambda entry: entry.name.encode("utf-8", "surrogatepass"))
 
-    def stat(self, path: Path) -> Entry:
+    def stat(self, path: Path) -> FileEntry:
         """Return one entry, asking the store anew; see `Files`."""
         with self._refusals(path):
             system, base = self._file_system()
@@ -196,7 +196,7 @@ class RemoteFiles:
         said = (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__
         if number == errno.ENOENT and " " not in said:  # Many stores report no more than the path.
             said = "no such file or directory"
-        line = " ".join(said.split())[:MOST_SAID]
+        line = " ".join(said.split())[:MAX_SAID]
         return OSError(number, scrub(line, self._root.url, self._root.options), str(path))
 
 
@@ -238,7 +238,7 @@ def _taken(system: _FileSystem, pages: AsyncIterator[Info]) -> list[Info]:
         found = []
         async for info in pages:
             found.append(info)
-            if len(found) > MOST_ENTRIES:
+            if len(found) > MAX_ENTRIES:
                 break
         return found
 
@@ -251,7 +251,7 @@ def _name_of(info: Info) -> str:
     return str(info["name"]).rstrip("/")
 
 
-def _entry(path: str, info: Info) -> Entry:
+def _entry(path: str, info: Info) -> FileEntry:
     kind = {"file": "file", "directory": "directory"}.get(str(info.get("type")), "other")
     size = info.get("size")
     if kind == "file" and not isinstance(size, int):
@@ -261,7 +261,7 @@ def _entry(path: str, info: Info) -> Entry:
     if tag:
         modified_ns -= modified_ns % 1_000_000_000
     size_bytes = size if isinstance(size, int) else 0
-    return Entry(path.rstrip("/").rpartition("/")[2], kind, size_bytes, modified_ns, tag)
+    return FileEntry(path.rstrip("/").rpartition("/")[2], kind, size_bytes, modified_ns, tag)
 
 
 def _time_ns(value: object) -> int:

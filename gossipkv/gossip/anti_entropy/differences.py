@@ -11,28 +11,28 @@ from bisect import bisect_left, bisect_right
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
-from gossipkv.gossip.member import GONE, ID_BYTES, State
+from gossipkv.gossip.member import GONE, ID_BYTES, MemberState
 from gossipkv.gossip.packets import messages
 from gossipkv.gossip.packets.compression import MAX_UNPACKED_BYTES
-from gossipkv.gossip.packets.messages import MAX_PART_BYTES, MORE, PART_HEAD_BYTES, REPLY, Digest, Known
+from gossipkv.gossip.packets.messages import MAX_PART_BYTES, MORE, PART_HEAD_BYTES, REPLY, KnownMember, MemberDigest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from gossipkv.gossip.member import Member
-    from gossipkv.gossip.membership.members import Members
-    from gossipkv.gossip.profile import Profile
-    from gossipkv.gossip.tree.tree import Tree
+    from gossipkv.gossip.membership.members import MemberTable
+    from gossipkv.gossip.profile import TimingProfile
+    from gossipkv.gossip.tree.tree import GossipTree
 
 FIRST: Final = bytes(ID_BYTES)
 LAST: Final = b"\xff" * ID_BYTES
 
 _RANGE_BYTES: Final = PART_HEAD_BYTES + 2 * ID_BYTES
 DATAGRAMS: Final = 4  # Datagrams in an answer; a larger answer is faster and safer over TCP.
-MOST_KNOWN_BYTES: Final = 40  # Bounds one member in a want.
+MAX_KNOWN_BYTES: Final = 40  # Bounds one member in a want.
 # Bounds the changes of branches that are examined for an answer and do not fit; one branch may have more.
-MOST_UNSENT_CHANGES: Final = 4096
-MOST_REPLY_BYTES: Final = MAX_UNPACKED_BYTES // 2  # Bounds one reply over TCP; the asker comes again for the rest.
+MAX_UNSENT_CHANGES: Final = 4096
+MAX_REPLY_BYTES: Final = MAX_UNPACKED_BYTES // 2  # Bounds one reply over TCP; the asker comes again for the rest.
 
 # The memory of a dead member is not told near its end: a node that has just forgotten it would learn it anew.
 _NOT_TOLD_MS: Final = 60_000
@@ -43,26 +43,26 @@ class Differences(NamedTuple):
 
     records: list[Member]  # Records that the other node lacks.
     branches: list[tuple[bytes, int, int]]  # Branches of which the other lacks all after an epoch and a version.
-    wanted: list[Known]  # State of this node, of which the other has a newer one.
+    wanted: list[KnownMember]  # State of this node, of which the other has a newer one.
 
 
 @final
 class Knowledge:
     """The knowledge of this node, in the form in which it is told."""
 
-    def __init__(self, members: Members, tree: Tree, profile: Profile) -> None:
+    def __init__(self, members: MemberTable, tree: GossipTree, profile: TimingProfile) -> None:
         self._members = members
         self._tree = tree
         self._profile = profile
 
-    def known(self, id_: bytes, now_ms: int) -> Known:
+    def known(self, id_: bytes, now_ms: int) -> KnownMember:
         """Return the knowledge about one member as far as it matters to others; epoch 0 if it is unknown."""
         member = self._members.get(id_)
         if member is None:
-            return Known(id_, State.ALIVE, 0, 0, 0, 0)
+            return KnownMember(id_, MemberState.ALIVE, 0, 0, 0, 0)
         head = self._tree.head(id_)
         version = head.version if head.epoch == member.epoch else 0
-        return Known(id_, member.state, member.incarnation, member.epoch, version, self._age_s(member, now_ms))
+        return KnownMember(id_, member.state, member.incarnation, member.epoch, version, self._age_s(member, now_ms))
 
     def digest(self, most_bytes: int, now_ms: int) -> list[bytes]:
         """Return the knowledge about all members, as parts of at most `most_bytes`."""
@@ -86,7 +86,7 @@ class Knowledge:
         for member in members:
             yield messages.digest(member.id, member.id, (messages.known(self.known(member.id, now_ms)),))
 
-    def compare(self, digests: Iterable[Digest], now_ms: int) -> Differences:
+    def compare(self, digests: Iterable[MemberDigest], now_ms: int) -> Differences:
         """Return the differences to the sender of these digests.
 
         The digests are those of one message, in order. No id is compared twice, however often a message names it.
@@ -100,7 +100,7 @@ class Knowledge:
             end = digest.last
             theirs = {known.id: known for known in digest.known if digest.first <= known.id <= end}
             for id_ in ids[bisect_left(ids, digest.first) : bisect_right(ids, digest.last)]:
-                known = theirs.pop(id_, None) or Known(id_, State.ALIVE, 0, 0, 0, 0)
+                known = theirs.pop(id_, None) or KnownMember(id_, MemberState.ALIVE, 0, 0, 0, 0)
                 self._compare(known, found, now_ms)
             for known in theirs.values():
                 if not (known.state in GONE and self._is_old(known.age_s * 1000)):
@@ -120,7 +120,7 @@ class Knowledge:
                 found[record.id] = mine
         return found.values()
 
-    def newer(self, wanted: Iterable[Known], now_ms: int) -> Differences:
+    def newer(self, wanted: Iterable[KnownMember], now_ms: int) -> Differences:
         """Return the state that the sender of these wants lacks; of several wants of one id the last counts."""
         found = Differences([], [], [])
         for known in {known.id: known for known in wanted}.values():
@@ -128,7 +128,7 @@ class Knowledge:
         found.wanted.clear()  # The sender has asked for these itself.
         return found
 
-    def _compare(self, theirs: Known, found: Differences, now_ms: int) -> None:
+    def _compare(self, theirs: KnownMember, found: Differences, now_ms: int) -> None:
         member = self._members.get(theirs.id)
         if member is None:
             found.wanted.append(self.known(theirs.id, now_ms))
@@ -200,7 +200,7 @@ class DatagramBodies:
 class Replies:
     """Encodes differences as parts."""
 
-    def __init__(self, knowledge: Knowledge, tree: Tree, body_bytes: int) -> None:
+    def __init__(self, knowledge: Knowledge, tree: GossipTree, body_bytes: int) -> None:
         """`body_bytes`: room for the parts of a SYNC in a datagram."""
         self._knowledge = knowledge
         self._tree = tree
@@ -216,7 +216,7 @@ class Replies:
         unsent = 0
         # Send short branches first, so that one that may not fit does not displace those that do.
         for behind, owner, epoch, version in sorted((self._behind(*branch), *branch) for branch in found.branches):
-            if unsent <= MOST_UNSENT_CHANGES and not self._tree.is_large(owner, epoch, version, self._body_bytes):
+            if unsent <= MAX_UNSENT_CHANGES and not self._tree.is_large(owner, epoch, version, self._body_bytes):
                 delta, *rest = islice(self._tree.deltas(owner, epoch, version, part_bytes=self._body_bytes), 2)
                 if not rest and datagrams.add(delta):
                     continue
@@ -236,7 +236,7 @@ class Replies:
         size = 0
         for together in self._lacking(found, now_ms):
             size += sum(map(len, together))
-            if size > MOST_REPLY_BYTES:
+            if size > MAX_REPLY_BYTES:
                 assert parts, size  # An empty reply would never make progress.
                 return parts, True
             parts += together
@@ -257,18 +257,18 @@ class Replies:
             yield tuple(self._tree.deltas(owner, epoch, version, part_bytes=MAX_PART_BYTES))
 
 
-def wants(wanted: Sequence[Known], most_bytes: int) -> list[bytes]:
+def wants(wanted: Sequence[KnownMember], most_bytes: int) -> list[bytes]:
     """Return these as WANT parts."""
-    each = max(1, (most_bytes - PART_HEAD_BYTES) // MOST_KNOWN_BYTES)
+    each = max(1, (most_bytes - PART_HEAD_BYTES) // MAX_KNOWN_BYTES)
     return [
         messages.want([messages.known(known) for known in wanted[begin : begin + each]])
         for begin in range(0, len(wanted), each)
     ]
 
 
-def _rank(said: Member | Known) -> tuple[int, bool, int, bool]:
+def _rank(said: Member | KnownMember) -> tuple[int, bool, int, bool]:
     """Return the rank without a suspicion, which does not count in an exchange."""
-    return said.epoch, said.state is State.LEFT, said.incarnation, said.state is State.DEAD
+    return said.epoch, said.state is MemberState.LEFT, said.incarnation, said.state is MemberState.DEAD
 
 
 def _before(id_: bytes) -> bytes:

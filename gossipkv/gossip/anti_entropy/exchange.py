@@ -32,13 +32,13 @@ from gossipkv.gossip.packets.messages import (
     REPLY,
     SENDER,
     SYNC_BYTES,
+    BranchHead,
     Delta,
-    Digest,
-    Head,
-    Known,
+    KnownMember,
+    MemberDigest,
     Want,
 )
-from gossipkv.gossip.packets.prefix import Dropped
+from gossipkv.gossip.packets.prefix import DroppedPacket
 from gossipkv.gossip.tree.branch import DeltaOutcome, joined
 
 if TYPE_CHECKING:
@@ -50,14 +50,14 @@ if TYPE_CHECKING:
     from gossipkv.gossip.membership.self_identity import SelfIdentity
     from gossipkv.gossip.membership.shared_state import SharedState
     from gossipkv.gossip.packets.messages import Part
-    from gossipkv.gossip.tree.tree import Tree
+    from gossipkv.gossip.tree.tree import GossipTree
 
     Answered = Callable[[bytes | None, int], None]  # Called with the reply's message, or None, and now_ms.
 
 PAUSE_MS: Final = 1000  # Pause between two exchanges that this node begins.
 LONGEST_PAUSE_MS: Final = 8000  # Pause while exchanges change nothing here, as during a suspicion.
 LONGEST_WAIT_MS: Final = 5000  # Longest wait for stillness, on a node that always changes.
-MOST_ASKED: Final = 3  # Requests in flight.
+MAX_ASKED: Final = 3  # Requests in flight.
 KNOWN_BYTES: Final = 18  # Typical size of one member in a digest.
 
 
@@ -67,7 +67,7 @@ class Hearer(Protocol):
     def hear_record(self, record: Member, *, now_ms: int) -> None:
         """Process a statement about a member, which may be this node."""
 
-    def hear_age(self, known: Known, *, first: bool, now_ms: int) -> None:
+    def hear_age(self, known: KnownMember, *, first: bool, now_ms: int) -> None:
         """Process for how long a member was silent, dead or gone; `first`: the member was unknown before."""
 
     def hear_invention(self, epoch: int) -> None:
@@ -75,7 +75,7 @@ class Hearer(Protocol):
 
 
 @final
-class Transport:
+class SyncTransport:
     """Sends the messages of an exchange in envelopes, and only while this node's identity is undisputed."""
 
     __slots__ = ("_contact", "_identity", "_members", "_outbox", "_profile", "_timers")
@@ -110,14 +110,14 @@ class Transport:
             if message[KIND] == bytes((messages.SYNC,)):
                 then(message, now_ms)
                 return
-        except (Dropped, Malformed):
+        except (DroppedPacket, Malformed):
             pass
         self._outbox.counters["bad_reply"] += 1
         then(None, now_ms)
 
 
 @final
-class Exchange:
+class SyncExchange:
     """Finds differences, and ends them.
 
     A SYNC without a part tells only the hash; a receiver with another hash begins an exchange. A datagram of a reply
@@ -125,7 +125,7 @@ class Exchange:
     receiver asks for them over TCP. New knowledge spreads on, as news of members and as HEADs of branches.
     """
 
-    def __init__(self, state: SharedState, tree: Tree, hearer: Hearer, transport: Transport) -> None:
+    def __init__(self, state: SharedState, tree: GossipTree, hearer: Hearer, transport: SyncTransport) -> None:
         self._members = members = state.members
         self._profile = state.profile
         self._random = state.random
@@ -192,7 +192,7 @@ class Exchange:
         if self._tree.apply(delta) is DeltaOutcome.GAP and teller is not None:
             self._want(delta.owner, teller, now_ms)
 
-    def on_head(self, head: Head, teller: Address | None, *, now_ms: int) -> None:
+    def on_head(self, head: BranchHead, teller: Address | None, *, now_ms: int) -> None:
         """Process the position of a branch; newer changes are asked of `teller`, unless it is no member (None)."""
         if head.owner == self._own:
             self._look_at_own(head.epoch, head.version)
@@ -221,7 +221,7 @@ class Exchange:
         if flags & MORE:
             self._fetch(parts, source, now_ms)
             return
-        digests = [part for part in parts if isinstance(part, Digest)]
+        digests = [part for part in parts if isinstance(part, MemberDigest)]
         if flags & REPLY:
             self._was_answered = True
             found = self._newer(parts, now_ms)
@@ -269,7 +269,7 @@ class Exchange:
         if asked & REPLY:
             found = self._newer(parts, now_ms)
         else:
-            found = self._knowledge.compare((part for part in parts if isinstance(part, Digest)), now_ms)
+            found = self._knowledge.compare((part for part in parts if isinstance(part, MemberDigest)), now_ms)
             found.records.extend(self._knowledge.contradicting(part for part in parts if isinstance(part, Member)))
         told, more = self._replies.over_tcp(found, now_ms)
         told += wants(found.wanted, MAX_PART_BYTES)
@@ -339,12 +339,12 @@ class Exchange:
                     first.add(part.id)
                 self._hearer.hear_record(part, now_ms=now_ms)
         for part in parts:
-            if isinstance(part, Digest):
+            if isinstance(part, MemberDigest):
                 self._hear_ages(part, first, now_ms)
         for delta in joined(part for part in parts if isinstance(part, Delta)):
             self._tree.apply(delta, fresh=False)
 
-    def _hear_ages(self, digest: Digest, first: set[bytes], now_ms: int) -> None:
+    def _hear_ages(self, digest: MemberDigest, first: set[bytes], now_ms: int) -> None:
         for known in digest.known:
             if known.id == self._own:
                 self._look_at_own(known.epoch, known.version)
@@ -377,7 +377,7 @@ class Exchange:
 
     def _fetch(self, parts: Iterable[Part], source: Address, now_ms: int) -> None:
         """Ask over TCP for the named branches, or for all knowledge."""
-        heads = [part for part in parts if isinstance(part, Head)]
+        heads = [part for part in parts if isinstance(part, BranchHead)]
         if not heads:
             self._request(source, self.request(now_ms=now_ms))
             return
@@ -387,9 +387,9 @@ class Exchange:
             self._request(source, pack(self._own, self.state_hash, REPLY, b"".join(wants(wanted, MAX_PART_BYTES))))
 
     def _request(self, address: Address, message: bytes) -> None:
-        if len(self._asked) < MOST_ASKED and address not in self._asked:
+        if len(self._asked) < MAX_ASKED and address not in self._asked:
             self._asked.add(address)
-            assert len(self._asked) <= MOST_ASKED, self._asked
+            assert len(self._asked) <= MAX_ASKED, self._asked
             self._transport.ask(address, message, partial(self._answered, address))
 
     def _sync(self, address: Address, flags: int, bodies: Iterable[Sequence[bytes]]) -> None:

@@ -17,8 +17,8 @@ from gossipkv.gossip.member import GONE
 from gossipkv.gossip.packets.messages import HASH_BYTES
 
 if TYPE_CHECKING:
-    from gossipkv.gossip.membership.members import Members
-    from gossipkv.gossip.tree.tree import Tree
+    from gossipkv.gossip.membership.members import MemberTable
+    from gossipkv.gossip.tree.tree import GossipTree
 
 # Long after every node has heard of a death, and much shorter than a dead member is remembered.
 DEAD_COUNTS_MS: Final = 600_000
@@ -32,7 +32,7 @@ class StateHash:
 
     __slots__ = ("_dirty", "_fades", "_fading", "_folded", "_hash", "_members", "_now_ms", "_of", "_tree")
 
-    def __init__(self, members: Members, tree: Tree) -> None:
+    def __init__(self, members: MemberTable, tree: GossipTree) -> None:
         self._members = members
         self._tree = tree
         self._of: dict[bytes, int] = {}

@@ -10,28 +10,38 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, final
 
-from gossipkv.gossip.member import GONE, NEXT, REACHABLE, Rank, Said, State
+from gossipkv.gossip.member import GONE, NEXT, REACHABLE, MemberEvidence, MemberState, Rank
 from gossipkv.gossip.membership.lifeguard import NOBODY, Suspicion, silence_ms
 from gossipkv.gossip.packets import messages
-from gossipkv.gossip.packets.messages import Verdict
+from gossipkv.gossip.packets.messages import MemberVerdict
 
 if TYPE_CHECKING:
     from gossipkv.gossip.member import Member
     from gossipkv.gossip.membership.rumours import Rumours
     from gossipkv.gossip.membership.self_identity import SelfIdentity
     from gossipkv.gossip.membership.shared_state import SharedState
-    from gossipkv.gossip.packets.messages import Known
+    from gossipkv.gossip.packets.messages import KnownMember
 
-ALIVE, SUSPECT, DEAD, LEFT = State
+ALIVE, SUSPECT, DEAD, LEFT = MemberState
 MAX_AGE_S = 1 << 40  # Ages are forwarded and always grow a little; this bound fits a packet for ever.
-_BY_RECORD = {ALIVE: Said.ALIVE, SUSPECT: Said.SUSPECT, DEAD: Said.DEAD_RECORD, LEFT: Said.LEFT}
-_BY_VERDICT = {ALIVE: Said.ALIVE, SUSPECT: Said.SUSPECT, DEAD: Said.DEAD, LEFT: Said.LEFT}
+_BY_RECORD = {
+    ALIVE: MemberEvidence.ALIVE,
+    SUSPECT: MemberEvidence.SUSPECT,
+    DEAD: MemberEvidence.DEAD_RECORD,
+    LEFT: MemberEvidence.LEFT,
+}
+_BY_VERDICT = {
+    ALIVE: MemberEvidence.ALIVE,
+    SUSPECT: MemberEvidence.SUSPECT,
+    DEAD: MemberEvidence.DEAD,
+    LEFT: MemberEvidence.LEFT,
+}
 
 
-class Listener(Protocol):
+class BeliefListener(Protocol):
     """Receiver of changed beliefs."""
 
-    def on_changed(self, member: Member, before: State | None, *, now_ms: int) -> None:
+    def on_changed(self, member: Member, before: MemberState | None, *, now_ms: int) -> None:
         """Process a new member, or a changed record or state of a member."""
 
     def on_forgotten(self, member: Member, *, now_ms: int) -> None:
@@ -45,7 +55,7 @@ class Listener(Protocol):
 class Beliefs:
     """The table of members and the rules by which it changes."""
 
-    def __init__(self, state: SharedState, rumours: Rumours, identity: SelfIdentity, listener: Listener) -> None:
+    def __init__(self, state: SharedState, rumours: Rumours, identity: SelfIdentity, listener: BeliefListener) -> None:
         self._members = state.members
         self._profile = state.profile
         self._timers = state.timers
@@ -73,7 +83,7 @@ class Beliefs:
         elif _beats(record, peer.member):
             self._turn(peer.member, record, _BY_RECORD[record.state], NOBODY, now_ms)
 
-    def hear_verdict(self, said: Verdict, *, now_ms: int) -> None:
+    def hear_verdict(self, said: MemberVerdict, *, now_ms: int) -> None:
         """Process a VERDICT."""
         if said.id == self._members.own.id:
             self._identity.hear_verdict(said, now_ms)
@@ -104,7 +114,7 @@ class Beliefs:
         if known.state is SUSPECT:
             self._confirm(known, own, now_ms)
         else:
-            self._turn(known, known, Said.UNANSWERED, own, now_ms)
+            self._turn(known, known, MemberEvidence.UNANSWERED, own, now_ms)
 
     def _learn(self, record: Member, now_ms: int) -> None:
         state = NEXT.get((None, _BY_RECORD[record.state]))
@@ -124,14 +134,14 @@ class Beliefs:
         self._forget(oldest.member, now_ms)
         return True
 
-    def _turn(self, known: Member, statement: Member, said: Said, accuser: bytes, now_ms: int) -> None:
+    def _turn(self, known: Member, statement: Member, said: MemberEvidence, accuser: bytes, now_ms: int) -> None:
         state = NEXT.get((known.state, said))
         if state is None:
             return
         member = statement._replace(state=state)
-        if said is not Said.DEAD_RECORD or member.rank != known.rank:
+        if said is not MemberEvidence.DEAD_RECORD or member.rank != known.rank:
             self._become(member, accuser, now_ms)
-        if said is Said.DEAD_RECORD and state is SUSPECT:
+        if said is MemberEvidence.DEAD_RECORD and state is SUSPECT:
             self._hasten(member.id, now_ms)
 
     def _become(self, member: Member, accuser: bytes, now_ms: int) -> None:
@@ -151,7 +161,7 @@ class Beliefs:
         if whole:
             part = messages.record(member)
         else:
-            part = messages.verdict(Verdict(member.id, member.state, member.incarnation, member.epoch, accuser))
+            part = messages.verdict(MemberVerdict(member.id, member.state, member.incarnation, member.epoch, accuser))
         self._rumours.add(member.id, part)
 
     def _suspect(self, member: Member, accuser: bytes, now_ms: int) -> None:
@@ -190,7 +200,7 @@ class Beliefs:
             return
         known = self._members.peers[id_].member
         assert known.state is SUSPECT, known
-        self._turn(known, known, Said.EXPIRED, self._members.own.id, now_ms)
+        self._turn(known, known, MemberEvidence.EXPIRED, self._members.own.id, now_ms)
         self._outbox.counters["verdicts"] += 1
         if now_ms - self._members.heard_ms > self._silence_ms:
             # The member may not have heard this node's suspicion. Others learn of the death by exchange, and suspect
@@ -218,14 +228,14 @@ class Beliefs:
             self._timers.at(self._forgets_ms, self._forget_old)
 
     def _forget(self, member: Member, now_ms: int) -> None:
-        if (member.state, Said.FORGOTTEN) not in NEXT:
+        if (member.state, MemberEvidence.FORGOTTEN) not in NEXT:
             return
         assert member.id not in self._suspicions, member
         self._members.forget(member.id)
         self._rumours.remove(member.id)
         self._listener.on_forgotten(member, now_ms=now_ms)
 
-    def hear_age(self, known: Known, *, first: bool, now_ms: int) -> None:
+    def hear_age(self, known: KnownMember, *, first: bool, now_ms: int) -> None:
         """Process how long ago a peer was heard, or for how long it has been dead or gone.
 
         For a live peer the latest time that any node heard it counts. For a dead peer the earliest time of death
@@ -249,7 +259,7 @@ class Beliefs:
                 self._timers.at(max(now_ms, forgets_ms), self._forget_old)
 
 
-def _rank(said: Verdict | Known) -> Rank:
+def _rank(said: MemberVerdict | KnownMember) -> Rank:
     return Rank(said.epoch, said.state is LEFT, said.incarnation, said.state)
 
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, final
 
-from gossipkv.gossip.member import State
+from gossipkv.gossip.member import MemberState
 from gossipkv.gossip.membership.lifeguard import silence_ms
 
 if TYPE_CHECKING:
     from gossipkv.gossip.membership.beliefs import Beliefs
-    from gossipkv.gossip.membership.members import Peer
+    from gossipkv.gossip.membership.members import MemberPeer
     from gossipkv.gossip.membership.shared_state import SharedState
 
 
@@ -37,7 +37,7 @@ class Contact:
         """Start counting a silence."""
         self._members.hear(None, now_ms)
 
-    def hear(self, sender: bytes, now_ms: int) -> Peer | None:
+    def hear(self, sender: bytes, now_ms: int) -> MemberPeer | None:
         """Note a packet from `sender`; return that peer, or None for a stranger."""
         peer = self._peers.get(sender)
         if peer is None and sender == self._id:
@@ -55,6 +55,6 @@ class Contact:
 
     def is_isolated(self, now_ms: int) -> bool:
         """True if peers are known, and none was heard for half a suspicion time."""
-        if all(peer.member.state is State.LEFT for peer in self._peers.values()):
+        if all(peer.member.state is MemberState.LEFT for peer in self._peers.values()):
             return False
         return now_ms - self._members.heard_ms > self._profile.suspicion_least_ms(self._members.reachable) // 2

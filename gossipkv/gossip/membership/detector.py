@@ -17,14 +17,14 @@ from gossipkv.gossip.member import REACHABLE
 from gossipkv.gossip.membership.timers import NEVER
 from gossipkv.gossip.packets import messages
 from gossipkv.gossip.packets.fields import Malformed
-from gossipkv.gossip.packets.prefix import Dropped
+from gossipkv.gossip.packets.prefix import DroppedPacket
 
 if TYPE_CHECKING:
     from gossipkv.address import Address
     from gossipkv.gossip.member import Member
     from gossipkv.gossip.membership.beliefs import Beliefs
     from gossipkv.gossip.membership.lifeguard import Awareness
-    from gossipkv.gossip.membership.members import Peer
+    from gossipkv.gossip.membership.members import MemberPeer
     from gossipkv.gossip.membership.rumours import Spreading
     from gossipkv.gossip.membership.shared_state import SharedState
 
@@ -35,14 +35,14 @@ MAX_RELAYS: Final = 1024
 MAX_HINTS: Final = 16
 
 
-class StateHash(Protocol):
+class PiggybackHash(Protocol):
     """The state hash of this node, in eight bytes, which rides on each PING and ACK."""
 
     @property
     def value(self) -> bytes: ...
 
 
-class Listener(Protocol):
+class DetectorListener(Protocol):
     """Receiver of ACKs that come over TCP."""
 
     def on_reply(self, reply: bytes, now_ms: int) -> None:
@@ -92,9 +92,9 @@ class Detector:
         *,
         awareness: Awareness,
         spreading: Spreading,
-        state_hash: StateHash,
+        state_hash: PiggybackHash,
         beliefs: Beliefs,
-        listener: Listener,
+        listener: DetectorListener,
     ) -> None:
         self._members = state.members
         self._profile = state.profile
@@ -108,13 +108,13 @@ class Detector:
         self._listener = listener
         own = state.members.own.id
         self._ping_head, self._ack_head = bytes((messages.PING,)) + own, bytes((messages.ACK,)) + own
-        self._ring: list[Peer] = []
+        self._ring: list[MemberPeer] = []
         self._place = 0
         self._hints: list[bytes] = []
         self._was_hinted = False  # True if the last probe was hinted.
         self._count = int(self._random.random() * _SEQUENCES)
         self._sequence = b""  # Sequence of the present probe.
-        self._target: Peer | None = None  # The probed peer, until it has answered.
+        self._target: MemberPeer | None = None  # The probed peer, until it has answered.
         self._probed: Member = self._members.own  # The record of the target at the start of the probe.
         self._asked = self._nacks = -1  # Helpers asked to try (-1 before the timeout), and their NACKs.
         self._period_ms = 0  # When the present probe began.
@@ -142,7 +142,7 @@ class Detector:
         """Stop probing."""
         self.due_ms = NEVER
 
-    def newcomer(self, peer: Peer, now_ms: int) -> None:
+    def newcomer(self, peer: MemberPeer, now_ms: int) -> None:
         """Insert a peer at a random place in the rest of this round, unless it awaits its probe already."""
         if not peer.awaits_probe:
             peer.awaits_probe = True
@@ -195,7 +195,7 @@ class Detector:
         self._count = (self._count + 1) % _SEQUENCES
         return self._count.to_bytes(4, "big")
 
-    def _next(self) -> Peer | None:
+    def _next(self) -> MemberPeer | None:
         peers = self._members.peers
         # Every other probe belongs to the ring, however many requests fail.
         while self._hints and not self._was_hinted:
@@ -232,13 +232,13 @@ class Detector:
         then = partial(self._answered, target, sequence)
         self._outbox.ask(member.address, self.ping(sequence, member.id), wait_ms, then)
 
-    def _answered(self, target: Peer, sequence: bytes, reply: bytes | None, now_ms: int) -> None:
+    def _answered(self, target: MemberPeer, sequence: bytes, reply: bytes | None, now_ms: int) -> None:
         if reply is None:
             return
         waiting = self._target is target and self._sequence == sequence
         try:
             self._listener.on_reply(reply, now_ms)
-        except (Dropped, Malformed):
+        except (DroppedPacket, Malformed):
             self._outbox.counters["bad_reply"] += 1
         if waiting and self._target is None:
             self._outbox.counters["probes_saved_by_tcp"] += 1
@@ -271,7 +271,7 @@ class Detector:
             # A changed record shows that the member has spoken since, perhaps in a new life or at another address.
             self._beliefs.unanswered(known.id, now_ms=now_ms)
 
-    def greet(self, peer: Peer) -> None:
+    def greet(self, peer: MemberPeer) -> None:
         """Send a PING that is no probe: a missing answer has no consequence."""
         self._outbox.send(peer.member.address, self.ping(self._draw(), peer.member.id))
 

@@ -23,7 +23,7 @@ from gossipkv.gossip.packets import messages
 from gossipkv.gossip.packets.envelope import HEADER_BYTES
 from gossipkv.gossip.packets.fields import Malformed
 from gossipkv.gossip.packets.messages import SENDER
-from gossipkv.gossip.packets.prefix import CLUSTER_ID_BYTES, NO_CLUSTER, Dropped, cluster_id_of
+from gossipkv.gossip.packets.prefix import CLUSTER_ID_BYTES, NO_CLUSTER, DroppedPacket, cluster_id_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -103,7 +103,7 @@ class Seed:
         self.member = b""  # Id of the member that had this address at the last check.
 
 
-class Exchange(Protocol):
+class JoinExchange(Protocol):
     """Makes the requests, and processes the answers of nodes of this cluster."""
 
     def request(self, flags: int, *, now_ms: int) -> bytes:
@@ -121,7 +121,7 @@ class Exchange(Protocol):
 
 
 @final
-class Joining:
+class SeedJoin:
     """Asks the seeds."""
 
     __slots__ = (
@@ -150,7 +150,7 @@ class Joining:
         state: SharedState,
         identity: SelfIdentity,
         contact: Contact,
-        exchange: Exchange,
+        exchange: JoinExchange,
         *,
         cluster: str,
         pinned: bool,
@@ -287,7 +287,7 @@ class Joining:
         again_ms = self._profile.reconnect_interval_ms
         try:
             outcome = Meeting.REFUSED if reply is None else self._met(address, seed, reply, now_ms)
-        except (Dropped, Malformed) as error:
+        except (DroppedPacket, Malformed) as error:
             self._outbox.counters["bad_reply"] += 1
             self._refused(address, reply or b"", error)
             outcome = Meeting.REFUSED
@@ -419,8 +419,8 @@ class Joining:
 
         self._outbox.store(kept, cluster_id=cluster_id, drew=drew)
 
-    def _refused(self, address: Address, reply: bytes, error: Dropped | Malformed) -> None:
-        if not (isinstance(error, Dropped) and error.reason == "cluster_name"):
+    def _refused(self, address: Address, reply: bytes, error: DroppedPacket | Malformed) -> None:
+        if not (isinstance(error, DroppedPacket) and error.reason == "cluster_name"):
             return
         message = reply[HEADER_BYTES:]
         try:

@@ -19,7 +19,7 @@ from gossipkv.gossip.member import ID_BYTES
 from gossipkv.gossip.membership.timers import NEVER
 
 if TYPE_CHECKING:
-    from gossipkv.gossip.profile import Profile
+    from gossipkv.gossip.profile import TimingProfile
 
 CONFIRMATIONS: Final = 2  # Accusers beyond the first that shorten the time.
 SILENT_INTERVALS: Final = 2  # Detector intervals without any packet; each interval should bring a PING and an ACK.
@@ -58,7 +58,7 @@ class Suspicion:
 
     __slots__ = ("_least_ms", "_most_ms", "_started_ms", "_wanted", "accusers", "deadline_ms")
 
-    def __init__(self, accuser: bytes, profile: Profile, members: int, now_ms: int) -> None:
+    def __init__(self, accuser: bytes, profile: TimingProfile, members: int, now_ms: int) -> None:
         self.accusers = {accuser} - {NOBODY}
         # In a cluster of three, no member is left to confirm.
         enough = members - 2 >= CONFIRMATIONS and profile.lifeguard
@@ -88,6 +88,6 @@ class Suspicion:
         return True
 
 
-def silence_ms(profile: Profile) -> int:
+def silence_ms(profile: TimingProfile) -> int:
     """Return the time without any packet after which the fault may be this node's."""
     return SILENT_INTERVALS * profile.probe_interval_ms if profile.lifeguard else NEVER

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, final
 
-from gossipkv.gossip.member import REACHABLE, State
+from gossipkv.gossip.member import REACHABLE, MemberState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from gossipkv.gossip.member import Member
-    from gossipkv.gossip.protocols import Random
+    from gossipkv.gossip.protocols import GossipRandom
 
     Listed = list[Member]  # Within the class, `list` is the method.
-    Drawn = list["Peer"]
+    Drawn = list["MemberPeer"]
 
-ALIVE = State.ALIVE
+ALIVE = MemberState.ALIVE
 
 
 @final
-class Peer:
+class MemberPeer:
     """Another member."""
 
     __slots__ = ("alive", "awaits_probe", "heard_ms", "member", "reachable", "since_ms")
@@ -27,14 +27,14 @@ class Peer:
     def __init__(self, member: Member, now_ms: int) -> None:
         self.member = member
         self.alive = member.state is ALIVE
-        self.reachable = False  # True if alive or suspect, and in the table; `Members` maintains it.
+        self.reachable = False  # True if alive or suspect, and in the table; `MemberTable` maintains it.
         self.awaits_probe = False  # True until the detector has probed this peer in the present round.
         self.heard_ms = now_ms  # When its last packet, or the first statement about it, arrived.
         self.since_ms = now_ms  # When its present state began, by the earliest report.
 
 
 @final
-class Members:
+class MemberTable:
     """This node and its peers; `peers` excludes this node."""
 
     __slots__ = ("_gone", "_places", "_reachable", "heard_ms", "most", "own", "peers")
@@ -42,11 +42,13 @@ class Members:
     def __init__(self, own: Member, most: int) -> None:
         self.own = own
         self.most = most
-        self.peers: dict[bytes, Peer] = {}
+        self.peers: dict[bytes, MemberPeer] = {}
         self.heard_ms = 0  # When a packet of any sender arrived last.
-        self._reachable: list[Peer] = []  # Alive or suspect peers, in no order, so that drawing one takes one step.
+        self._reachable: list[
+            MemberPeer
+        ] = []  # Alive or suspect peers, in no order, so that drawing one takes one step.
         self._places: dict[bytes, int] = {}
-        self._gone: dict[bytes, Peer] = {}
+        self._gone: dict[bytes, MemberPeer] = {}
 
     def __len__(self) -> int:
         return len(self.peers) + 1
@@ -81,19 +83,19 @@ class Members:
         assert own.rank > self.own.rank, (own.rank, self.own.rank)
         self.own = own
 
-    def hear(self, peer: Peer | None, now_ms: int) -> None:
+    def hear(self, peer: MemberPeer | None, now_ms: int) -> None:
         """Note the arrival of a packet; `peer` is None for a stranger."""
         self.heard_ms = now_ms
         if peer is not None:
             peer.heard_ms = now_ms
 
-    def put(self, member: Member, now_ms: int) -> State | None:
+    def put(self, member: Member, now_ms: int) -> MemberState | None:
         """Replace the record of a peer, and return the state before."""
         assert member.id != self.own.id, member
         peer = self.peers.get(member.id)
         before = None
         if peer is None:
-            peer = self.peers[member.id] = Peer(member, now_ms)
+            peer = self.peers[member.id] = MemberPeer(member, now_ms)
         else:
             before = peer.member.state
             assert member.rank >= peer.member.rank, (member, peer.member)
@@ -127,7 +129,7 @@ class Members:
         assert counts[0] == counts[1] + counts[2], counts
         assert len(self._places) == counts[1], (len(self._places), counts)
 
-    def _lose(self, peer: Peer) -> None:
+    def _lose(self, peer: MemberPeer) -> None:
         if peer.reachable:
             peer.reachable = False
             place = self._places.pop(peer.member.id)
@@ -137,24 +139,24 @@ class Members:
                 self._reachable[place] = last
                 self._places[last.member.id] = place
 
-    def unreachable(self) -> Iterable[Peer]:
+    def unreachable(self) -> Iterable[MemberPeer]:
         """Return the peers that are dead or have left."""
         return self._gone.values()
 
-    def draw(self, random: Random, most: int, but: bytes = b"") -> Drawn:
+    def draw(self, random: GossipRandom, most: int, but: bytes = b"") -> Drawn:
         """Return up to `most` distinct reachable peers at random, without the peer of the id `but`."""
         reachable = self._reachable
         here = len(reachable) - (but in self._places)
         if here <= most:
             return [peer for peer in reachable if peer.member.id != but]
-        chosen: list[Peer] = []
+        chosen: list[MemberPeer] = []
         while len(chosen) < most:
             peer = reachable[int(random.random() * len(reachable))]
             if peer.member.id != but and peer not in chosen:
                 chosen.append(peer)
         return chosen
 
-    def ring(self, random: Random) -> Drawn:
+    def ring(self, random: GossipRandom) -> Drawn:
         """Return all reachable peers in a new random order."""
         order = self._reachable.copy()
         for last in range(len(order) - 1, 0, -1):

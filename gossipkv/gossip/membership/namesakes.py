@@ -20,7 +20,7 @@ from gossipkv.gossip.effects import Complain, Stop
 from gossipkv.gossip.packets import messages
 from gossipkv.gossip.packets.fields import Malformed
 from gossipkv.gossip.packets.messages import KIND, SENDER, Who
-from gossipkv.gossip.packets.prefix import Dropped, is_sealed
+from gossipkv.gossip.packets.prefix import DroppedPacket, is_sealed
 
 if TYPE_CHECKING:
     from gossipkv.errors import Detail
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from gossipkv.gossip.membership.shared_state import SharedState
 
 TRIES: Final = 2  # Questions to an address before it counts as abandoned.
-MOST_REST_MS: Final = 3_600_000  # Longest rest between two looks at claims of the name.
+MAX_REST_MS: Final = 3_600_000  # Longest rest between two looks at claims of the name.
 
 
-class Listener(Protocol):
+class NamesakeListener(Protocol):
     """Receiver of the results of claims."""
 
     def on_looked(self, epoch: int, *, now_ms: int) -> None:
@@ -79,7 +79,7 @@ class Namesakes:
         "_waits",
     )
 
-    def __init__(self, state: SharedState, listener: Listener) -> None:
+    def __init__(self, state: SharedState, listener: NamesakeListener) -> None:
         self._members = state.members
         self._profile = state.profile
         self._random = state.random
@@ -137,9 +137,9 @@ class Namesakes:
         if record is None:
             return
         self._asking = True
-        if now_ms - self._rests_until_ms >= MOST_REST_MS:
+        if now_ms - self._rests_until_ms >= MAX_REST_MS:
             self._rest_ms = self._outdone = 0
-        self._rest_ms = min(max(self._profile.probe_interval_ms, 2 * self._rest_ms), MOST_REST_MS)
+        self._rest_ms = min(max(self._profile.probe_interval_ms, 2 * self._rest_ms), MAX_REST_MS)
         self._rests_until_ms = now_ms + self._rest_ms
         self._ask(record, TRIES, now_ms)
 
@@ -173,7 +173,7 @@ class Namesakes:
             if message[KIND] != bytes((messages.ME,)) or message[SENDER] != self._members.own.id:
                 return None
             other = messages.read_who(message)
-        except (Dropped, Malformed):
+        except (DroppedPacket, Malformed):
             self._outbox.counters["bad_reply"] += 1
             return None
         return other if other.sequence == self._sequence else None
@@ -201,7 +201,7 @@ class Namesakes:
             self._listener.on_claimed_twice(None)
         elif 0 < self._outdone <= record.epoch:
             # Allow for the other node's rest, this node's rest and a delay.
-            self._mark(record, until_ms=now_ms + 3 * MOST_REST_MS)
+            self._mark(record, until_ms=now_ms + 3 * MAX_REST_MS)
         if self._claim is not None and self._claim.epoch <= epoch:
             self._claim = None
         if epoch >= self._members.own.epoch:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, final
 
-from gossipkv.gossip.effects import Ask, Send, Store
+from gossipkv.gossip.effects import AskOverTcp, SendDatagram, StoreDurably
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,7 +49,7 @@ class Outbox:
         """Send one datagram, unless this node is silent."""
         if self.silent:
             return
-        self.effects.append(Send(to, self.envelope.wrap(message)))
+        self.effects.append(SendDatagram(to, self.envelope.wrap(message)))
 
     def speak(self) -> None:
         """End the silence of this node."""
@@ -59,7 +59,7 @@ class Outbox:
         """Ask over TCP; `then` gets the packet of the reply, or None."""
         self._token += 1
         self._asked[self._token] = then
-        self.effects.append(Ask(to, self.envelope.wrap(message), self._token, timeout_ms))
+        self.effects.append(AskOverTcp(to, self.envelope.wrap(message), self._token, timeout_ms))
 
     def answered(self, token: int, reply: bytes | None, now_ms: int) -> None:
         """Pass a reply to the callback of its question; ignore a second reply."""
@@ -82,7 +82,7 @@ class Outbox:
         self._cluster_id = self._cluster_id if cluster_id is None else cluster_id
         self._token += 1
         self._storing[self._token] = then
-        self.effects.append(Store(self._epoch, self._cluster_id, self._token, pinned, drew))
+        self.effects.append(StoreDurably(self._epoch, self._cluster_id, self._token, pinned, drew))
 
     def stored(self, token: int, now_ms: int) -> None:
         """Run the callback of a Store that is durable."""

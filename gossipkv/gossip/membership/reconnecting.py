@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, final
 
 from gossipkv.gossip.effects import Remember
-from gossipkv.gossip.member import State
+from gossipkv.gossip.member import MemberState
 
 if TYPE_CHECKING:
     from gossipkv.gossip.member import Member
     from gossipkv.gossip.membership.detector import Detector
-    from gossipkv.gossip.membership.joining import Joining
+    from gossipkv.gossip.membership.joining import SeedJoin
     from gossipkv.gossip.membership.shared_state import SharedState
 
 REMEMBERED: Final = 64  # Addresses kept for the next start, of which one suffices.
@@ -23,7 +23,7 @@ class Reconnecting:
 
     __slots__ = ("_detector", "_is_remembering", "_joining", "_members", "_outbox", "_profile", "_random", "_state")
 
-    def __init__(self, state: SharedState, detector: Detector, joining: Joining) -> None:
+    def __init__(self, state: SharedState, detector: Detector, joining: SeedJoin) -> None:
         self._state = state
         self._members = state.members
         self._profile = state.profile
@@ -39,7 +39,7 @@ class Reconnecting:
 
     def on_forgotten(self, member: Member, now_ms: int) -> None:
         """Keep the address of a forgotten dead member, which may live behind a long partition."""
-        if member.state is State.DEAD:
+        if member.state is MemberState.DEAD:
             self._joining.lose(member.address)
             self.remember_soon(now_ms)
 
@@ -54,7 +54,9 @@ class Reconnecting:
         self._is_remembering = False
         peers = [peer.member.address for peer in self._members.draw(self._random, REMEMBERED)]
         if peers:
-            peers += [peer.member.address for peer in self._members.unreachable() if peer.member.state is State.DEAD]
+            peers += [
+                peer.member.address for peer in self._members.unreachable() if peer.member.state is MemberState.DEAD
+            ]
             peers += self._joining.unseen
             self._outbox.effects.append(Remember(tuple(dict.fromkeys(peers))[:REMEMBERED]))
 
@@ -65,10 +67,10 @@ class Reconnecting:
         once over TCP.
         """
         self.start(now_ms)
-        if self._members.own.state is State.LEFT:
+        if self._members.own.state is MemberState.LEFT:
             return
         self._joining.look_for_lost(now_ms)
-        dead = [peer for peer in self._members.unreachable() if peer.member.state is State.DEAD]
+        dead = [peer for peer in self._members.unreachable() if peer.member.state is MemberState.DEAD]
         some = min(GREETED, len(dead), -(-3 * len(dead) // self._members.reachable))
         for _ in range(some):
             place = int(self._random.random() * len(dead))

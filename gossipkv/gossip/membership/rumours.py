@@ -19,7 +19,7 @@ from gossipkv.gossip.membership.timers import NEVER
 from gossipkv.gossip.packets import messages
 
 if TYPE_CHECKING:
-    from gossipkv.gossip.membership.members import Peer
+    from gossipkv.gossip.membership.members import MemberPeer
     from gossipkv.gossip.membership.shared_state import SharedState
 
 AT_ONCE: Final = 0
@@ -143,7 +143,7 @@ class Spreading:
         assert len(laden) <= self._room, (len(laden), self._room)
         return laden
 
-    def laden_for(self, peer: Peer, message: bytes) -> bytes:
+    def laden_for(self, peer: MemberPeer, message: bytes) -> bytes:
         """Return a message to a peer with news; a peer that is not alive here first gets its own record."""
         if not peer.alive and self._profile.lifeguard:
             message += messages.record(peer.member)

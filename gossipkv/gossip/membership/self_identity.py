@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol, final
 
 from gossipkv.errors import LocalError
 from gossipkv.gossip.effects import Stop
-from gossipkv.gossip.member import GONE, MAX_EPOCH, MAX_INCARNATION, Member, State
+from gossipkv.gossip.member import GONE, MAX_EPOCH, MAX_INCARNATION, Member, MemberState
 from gossipkv.gossip.membership.namesakes import Namesakes
 from gossipkv.gossip.packets import messages
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from gossipkv.gossip.membership.lifeguard import Awareness
     from gossipkv.gossip.membership.rumours import Rumours
     from gossipkv.gossip.membership.shared_state import SharedState
-    from gossipkv.gossip.packets.messages import Verdict
+    from gossipkv.gossip.packets.messages import MemberVerdict
 
-ALIVE, SUSPECT, DEAD, LEFT = State
+ALIVE, SUSPECT, DEAD, LEFT = MemberState
 
 
-class Listener(Protocol):
+class IdentityListener(Protocol):
     """Receiver of changes of this node's identity."""
 
     def on_own(self, *, now_ms: int) -> None:
@@ -58,7 +58,13 @@ class SelfIdentity:
     )
 
     def __init__(
-        self, state: SharedState, rumours: Rumours, awareness: Awareness, listener: Listener, *, is_first: bool = False
+        self,
+        state: SharedState,
+        rumours: Rumours,
+        awareness: Awareness,
+        listener: IdentityListener,
+        *,
+        is_first: bool = False,
     ) -> None:
         self._members = state.members
         self._outbox = state.outbox
@@ -151,7 +157,7 @@ class SelfIdentity:
     def _is_from_another_life(self, record: Member) -> bool:
         return not self._shown or record.uuid != self._members.own.uuid or record.state is LEFT
 
-    def hear_verdict(self, said: Verdict, now_ms: int) -> None:
+    def hear_verdict(self, said: MemberVerdict, now_ms: int) -> None:
         """Process a VERDICT about this node's name; for another epoch a RECORD follows sooner or later."""
         own = self._members.own
         if said.epoch != own.epoch or own.state is LEFT or not self._shown:
@@ -167,7 +173,7 @@ class SelfIdentity:
         if own.epoch == epoch and own.state is not LEFT and self.announced:
             self._renew(epoch)
 
-    def _refute(self, state: State, incarnation: int, now_ms: int) -> None:
+    def _refute(self, state: MemberState, incarnation: int, now_ms: int) -> None:
         """Refute a statement about this node in its epoch, if others would believe the statement."""
         own = self._members.own
         if (incarnation, state) <= (own.incarnation, own.state):

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
 if TYPE_CHECKING:
-    from gossipkv.gossip.membership.members import Members
+    from gossipkv.gossip.membership.members import MemberTable
     from gossipkv.gossip.membership.outbox import Outbox
     from gossipkv.gossip.membership.timers import Timers
-    from gossipkv.gossip.profile import Profile
-    from gossipkv.gossip.protocols import Random
+    from gossipkv.gossip.profile import TimingProfile
+    from gossipkv.gossip.protocols import GossipRandom
 
 
 @final
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 class SharedState:
     """The table, the constants, randomness, timers and the outbox of one node."""
 
-    members: Members
-    profile: Profile
-    random: Random
+    members: MemberTable
+    profile: TimingProfile
+    random: GossipRandom
     timers: Timers
     outbox: Outbox
 

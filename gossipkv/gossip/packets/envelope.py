@@ -23,7 +23,7 @@ from gossipkv.gossip.packets.prefix import (
     PREFIX_BYTES,
     PROTOCOL,
     SEALED,
-    Dropped,
+    DroppedPacket,
     cluster_mark,
 )
 
@@ -96,7 +96,7 @@ class Envelope:
             return self._other(packet, any_cluster=any_cluster)
         message = packet[HEADER_BYTES:]
         if zlib.crc32(message, self._prefix_sum).to_bytes(4, "big") != packet[PREFIX_BYTES:HEADER_BYTES]:
-            raise Dropped("short" if len(packet) < HEADER_BYTES else "checksum")
+            raise DroppedPacket("short" if len(packet) < HEADER_BYTES else "checksum")
         return message
 
     def _other(self, packet: bytes, *, any_cluster: bool) -> bytes:
@@ -104,17 +104,17 @@ class Envelope:
         if why is None and not any_cluster and packet[ID_AT:PREFIX_BYTES] != self.cluster_id:
             why = "cluster_id"
         if why is not None:
-            raise Dropped(why)
+            raise DroppedPacket(why)
         if packet[2] == SEALED:
             if self._sealing is None:
-                raise Dropped("no_keys")
+                raise DroppedPacket("no_keys")
             return self._sealing.open(packet)
         if self._only_sealed:
-            raise Dropped("not_sealed")
+            raise DroppedPacket("not_sealed")
         message = packet[HEADER_BYTES:]
         check = zlib.crc32(message, zlib.crc32(packet[:PREFIX_BYTES]))
         if check.to_bytes(4, "big") != packet[PREFIX_BYTES:HEADER_BYTES]:
-            raise Dropped("checksum")
+            raise DroppedPacket("checksum")
         return message
 
     def _foreign(self, packet: bytes) -> str | None:

@@ -36,7 +36,7 @@ import struct
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from gossipkv.gossip.member import ID_BYTES, MAX_EPOCH, MAX_NAME_BYTES, UUID_BYTES, Member, State, member_id
+from gossipkv.gossip.member import ID_BYTES, MAX_EPOCH, MAX_NAME_BYTES, UUID_BYTES, Member, MemberState, member_id
 from gossipkv.gossip.packets import fields
 from gossipkv.gossip.packets.fields import MAX_VARINT_BYTES, FieldReader, Malformed, varint
 
@@ -85,17 +85,17 @@ class Who(NamedTuple):
     age_ms: int  # Time since the node announced itself; 0 if it has not.
 
 
-class Verdict(NamedTuple):
+class MemberVerdict(NamedTuple):
     """A finding about a member, and its accuser."""
 
     id: bytes
-    state: State
+    state: MemberState
     incarnation: int
     epoch: int
     accuser: bytes
 
 
-class Change(NamedTuple):
+class BranchChange(NamedTuple):
     """One change of a branch; `value` is None for a tombstone."""
 
     version: int
@@ -117,10 +117,10 @@ class Delta(NamedTuple):
     reach: int
     target: int
     reset: bool
-    changes: tuple[Change, ...]
+    changes: tuple[BranchChange, ...]
 
 
-class Head(NamedTuple):
+class BranchHead(NamedTuple):
     """Position of a branch."""
 
     owner: bytes
@@ -128,32 +128,32 @@ class Head(NamedTuple):
     version: int
 
 
-class Known(NamedTuple):
+class KnownMember(NamedTuple):
     """Knowledge of one member: its rank, the local version of its branch, and when it was heard last."""
 
     id: bytes
-    state: State
+    state: MemberState
     incarnation: int
     epoch: int
     version: int
     age_s: int
 
 
-class Digest(NamedTuple):
+class MemberDigest(NamedTuple):
     """All members that a node knows with ids from `first` to `last`, both included; ordered by id."""
 
     first: bytes
     last: bytes
-    known: tuple[Known, ...]
+    known: tuple[KnownMember, ...]
 
 
 class Want(NamedTuple):
     """State that a node has, and of which it wants a newer one."""
 
-    known: tuple[Known, ...]
+    known: tuple[KnownMember, ...]
 
 
-Part = Member | Verdict | Delta | Head | Digest | Want
+Part = Member | MemberVerdict | Delta | BranchHead | MemberDigest | Want
 
 
 # Heads
@@ -271,7 +271,7 @@ def record(member: Member) -> bytes:
     )
 
 
-def verdict(said: Verdict) -> bytes:
+def verdict(said: MemberVerdict) -> bytes:
     """Return the part VERDICT."""
     head = said.id + bytes((said.state,)) + said.incarnation.to_bytes(4, "big")
     return part(VERDICT, head + varint(said.epoch) + said.accuser)
@@ -284,7 +284,7 @@ def delta(sent: Delta) -> bytes:
     return part(DELTA, head + b"".join(change(made, sent.since) for made in sent.changes))
 
 
-def change(made: Change, since: int) -> bytes:
+def change(made: BranchChange, since: int) -> bytes:
     """Return one change as it stands in a DELTA."""
     version, path = varint(made.version - since), fields.text(made.path.encode())
     if made.value is None:
@@ -292,12 +292,12 @@ def change(made: Change, since: int) -> bytes:
     return version + bytes((PUT,)) + path + fields.text(made.value)
 
 
-def head(where: Head) -> bytes:
+def head(where: BranchHead) -> bytes:
     """Return the part HEAD."""
     return part(HEAD, where.owner + varint(where.epoch) + varint(where.version))
 
 
-def known(one: Known) -> bytes:
+def known(one: KnownMember) -> bytes:
     """Return one member as it stands in a DIGEST or a WANT."""
     fixed = one.id + bytes((one.state,)) + one.incarnation.to_bytes(4, "big")
     return fixed + varint(one.epoch) + varint(one.version) + varint(one.age_s)
@@ -341,7 +341,7 @@ def _read_record(body: bytes) -> Member:
     return _record(body) if len(body) <= MAX_RECORD_BYTES else _record.__wrapped__(body)
 
 
-def _read_verdict(body: bytes) -> Verdict:
+def _read_verdict(body: bytes) -> MemberVerdict:
     return _verdict(body) if len(body) <= MAX_VERDICT_BYTES else _verdict.__wrapped__(body)
 
 
@@ -356,10 +356,10 @@ def _record(body: bytes) -> Member:
 
 
 @lru_cache(maxsize=_KEPT_PARTS)
-def _verdict(body: bytes) -> Verdict:
+def _verdict(body: bytes) -> MemberVerdict:
     reader = FieldReader(body)
     id_, state, incarnation = reader.take(ID_BYTES), _read_state(reader), reader.number(4)
-    return Verdict(id_, state, incarnation, _read_epoch(reader), reader.take(ID_BYTES))
+    return MemberVerdict(id_, state, incarnation, _read_epoch(reader), reader.take(ID_BYTES))
 
 
 def _read_delta(body: bytes) -> Delta:
@@ -367,7 +367,7 @@ def _read_delta(body: bytes) -> Delta:
     owner, flags, epoch = reader.take(ID_BYTES), reader.byte(), _read_epoch(reader)
     floor, since, reach, target = (reader.varint() for _ in range(4))
     reset = bool(flags & RESET)
-    changes: list[Change] = []
+    changes: list[BranchChange] = []
     version = since
     while reader.left:
         made = _read_change(reader, since)
@@ -380,24 +380,24 @@ def _read_delta(body: bytes) -> Delta:
     return Delta(owner, epoch, floor, since, reach, target, reset, tuple(changes))
 
 
-def _read_change(reader: FieldReader, since: int) -> Change:
+def _read_change(reader: FieldReader, since: int) -> BranchChange:
     version, kind, path = since + reader.varint(), reader.byte(), _read_text(reader, MAX_PATH_BYTES)
     if kind == TOMBSTONE:
-        return Change(version, path, None)
+        return BranchChange(version, path, None)
     if kind != PUT:
         raise Malformed(f"a change of kind {kind}")
-    return Change(version, path, reader.text(MAX_VALUE_BYTES))
+    return BranchChange(version, path, reader.text(MAX_VALUE_BYTES))
 
 
-def _read_head(body: bytes) -> Head:
+def _read_head(body: bytes) -> BranchHead:
     reader = FieldReader(body)
-    return Head(reader.take(ID_BYTES), _read_epoch(reader), reader.varint())
+    return BranchHead(reader.take(ID_BYTES), _read_epoch(reader), reader.varint())
 
 
-def _read_digest(body: bytes) -> Digest:
+def _read_digest(body: bytes) -> MemberDigest:
     reader = FieldReader(body)
     first, last = reader.take(ID_BYTES), reader.take(ID_BYTES)
-    return Digest(first, last, tuple(_read_known(reader)))
+    return MemberDigest(first, last, tuple(_read_known(reader)))
 
 
 def _read_want(body: bytes) -> Want:
@@ -405,15 +405,15 @@ def _read_want(body: bytes) -> Want:
     return Want(tuple(_read_known(reader)))
 
 
-def _read_known(reader: FieldReader) -> Iterator[Known]:
+def _read_known(reader: FieldReader) -> Iterator[KnownMember]:
     while reader.left:
         id_, state, incarnation = reader.take(ID_BYTES), _read_state(reader), reader.number(4)
-        yield Known(id_, state, incarnation, _read_epoch(reader), reader.varint(), reader.varint())
+        yield KnownMember(id_, state, incarnation, _read_epoch(reader), reader.varint(), reader.varint())
 
 
-def _read_state(reader: FieldReader) -> State:
+def _read_state(reader: FieldReader) -> MemberState:
     try:
-        return State(reader.byte())
+        return MemberState(reader.byte())
     except ValueError as error:
         raise Malformed(str(error)) from None
 

@@ -8,7 +8,7 @@
     7      8    cluster id, zeros for none yet
     15     n    by form
 
-A packet that does not fit is dropped and counted under the reason in `Dropped`.
+A packet that does not fit is dropped and counted under the reason in `DroppedPacket`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ REASONS: Final = (
 )
 
 
-class Dropped(Exception):  # Ends in a counter, and is no error of ours.
+class DroppedPacket(Exception):  # Ends in a counter, and is no error of ours.
     """A packet is not for this node; `reason` is the name of its counter."""
 
     def __init__(self, reason: str) -> None:

@@ -29,7 +29,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from gossipkv.gossip.packets.key_ring import KEY_BYTES, KEY_ID_BYTES, SESSION_BYTES, Key
-from gossipkv.gossip.packets.prefix import PREFIX_BYTES, Dropped
+from gossipkv.gossip.packets.prefix import PREFIX_BYTES, DroppedPacket
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,7 +54,7 @@ _KEPT: Final = (1 << WINDOW) - 1
 
 
 @final
-class _Heard:
+class _SenderSession:
     """A sender's session at a receiver: the highest counter, and which of the `WINDOW` below it were opened."""
 
     __slots__ = ("cipher", "highest", "opened")
@@ -94,7 +94,7 @@ class Sealing:
         self._max_sessions = max_sessions
         self._counter = 0
         # The key is a key id and a session; the last used session is the last.
-        self._heard: OrderedDict[bytes, _Heard] = OrderedDict()
+        self._heard: OrderedDict[bytes, _SenderSession] = OrderedDict()
         self.use(keys)
 
     def use(self, keys: Sequence[Key]) -> None:
@@ -139,7 +139,7 @@ class Sealing:
             Dropped: no key fits, the packet changed in transit, or it was opened before.
         """
         if len(packet) < self.overhead:
-            raise Dropped("short")
+            raise DroppedPacket("short")
         sender = packet[PREFIX_BYTES:COUNTER_AT]
         counter = packet[COUNTER_AT:MESSAGE_AT]
         heard = self._heard.get(sender)
@@ -147,12 +147,12 @@ class Sealing:
             heard = self._newcomer(sender)
         number = int.from_bytes(counter, "big")
         if not heard.is_fresh(number):
-            raise Dropped("replayed")
+            raise DroppedPacket("replayed")
         try:
             nonce = bytes(NONCE_BYTES - COUNTER_BYTES) + counter
             message = heard.cipher.decrypt(nonce, packet[MESSAGE_AT:], packet[:MESSAGE_AT])
         except InvalidTag:
-            raise Dropped("not_authentic") from None
+            raise DroppedPacket("not_authentic") from None
         heard.note(number)
         assert not heard.is_fresh(number), number
         self._heard[sender] = heard
@@ -162,13 +162,13 @@ class Sealing:
         assert len(self._heard) <= self._max_sessions, len(self._heard)
         return message
 
-    def _newcomer(self, sender: bytes) -> _Heard:
+    def _newcomer(self, sender: bytes) -> _SenderSession:
         if sender[KEY_ID_BYTES:] == self._session:
-            raise Dropped("own")
+            raise DroppedPacket("own")
         secret = self._keys.get(sender[:KEY_ID_BYTES])
         if secret is None:
-            raise Dropped("unknown_key")
-        return _Heard(_cipher(secret, sender[KEY_ID_BYTES:]))
+            raise DroppedPacket("unknown_key")
+        return _SenderSession(_cipher(secret, sender[KEY_ID_BYTES:]))
 
 
 def _cipher(secret: bytes, session: bytes) -> AESGCM:

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Final, Protocol, final
 
 import trio
 
-from gossipkv.environment.seam import MOST_DATAGRAM_BYTES
+from gossipkv.environment.seam import MAX_DATAGRAM_BYTES
 from gossipkv.errors import GossipKVError, ProtocolError
-from gossipkv.gossip.effects import Ask, Changed, Complain, Remember, Stop, Store
+from gossipkv.gossip.effects import AskOverTcp, Complain, MemberChanged, Remember, Stop, StoreDurably
 from gossipkv.gossip.packets.compression import MAX_UNPACKED_BYTES
-from gossipkv.gossip.shell.driver import Driver
+from gossipkv.gossip.shell.driver import GossipDriver
 from gossipkv.gossip.shell.persistence import Keeping
 from gossipkv.gossip.shell.seeds import Seeds
 from gossipkv.log import Log
@@ -30,33 +30,33 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from gossipkv.address import Address
-    from gossipkv.environment.seam import Datagrams, Environment, Stream
+    from gossipkv.environment.seam import ByteStream, Datagrams, Environment
     from gossipkv.gossip.effects import Effect
-    from gossipkv.gossip.member import Member, State
-    from gossipkv.gossip.protocols import Core, Keeper, Place
+    from gossipkv.gossip.member import Member, MemberState
+    from gossipkv.gossip.protocols import GossipCore, Keeper, TreePlace
 
 # Datagrams per batch before Trio's other tasks run: about two milliseconds.
 BATCH: Final = 100
 
 # A receive buffer holds fewer datagrams: after this many, all that waited at the alarm have been heard.
-MOST_WAITING: Final = 16_384
+MAX_WAITING: Final = 16_384
 
 # Requests over TCP in flight, each with a reply of up to 2 MiB. Some dead machines, silent until the timeout, must not
 # delay the request of a probe.
-MOST_ASKS: Final = 32
+MAX_ASKS: Final = 32
 
 # Further requests that wait for their turn; beyond this a request fails.
-MOST_ASKS_WAITING: Final = 256
+MAX_ASKS_WAITING: Final = 256
 
 # Defects that are logged; further ones are only counted.
-MOST_DEFECTS_TOLD: Final = 20
+MAX_DEFECTS_TOLD: Final = 20
 
 # Pause before the core is woken after a failure: a repeated failure must not use a whole processor.
 DEFECT_REST_MS: Final = 1000
 
 # Refusals by other nodes that are logged, and characters of each; further ones are only counted.
-MOST_REFUSALS: Final = 100
-MOST_REFUSAL_CHARACTERS: Final = 200
+MAX_REFUSALS: Final = 100
+MAX_REFUSAL_CHARACTERS: Final = 200
 
 
 @final
@@ -65,13 +65,13 @@ class Agent:
 
     def __init__(
         self,
-        core: Core,
+        core: GossipCore,
         datagrams: Datagrams,
         environment: Environment,
         keeper: Keeper,
         joins: Sequence[Address],
         *,
-        place: Place | None = None,
+        place: TreePlace | None = None,
         dial: Dial | None = None,
     ) -> None:
         """`joins`: names or addresses of some members; without any this node is alone until others join it.
@@ -81,7 +81,7 @@ class Agent:
         self._dial = dial or environment.sockets.connect
         self._core = core
         self._place = place
-        self._driver = Driver(core, self, place)
+        self._driver = GossipDriver(core, self, place)
         self._seeds = Seeds(joins, environment.sockets, datagrams.reaches)
         self._datagrams = datagrams
         self._sockets = environment.sockets
@@ -90,7 +90,7 @@ class Agent:
         self._log = Log("gossipkv.gossip")
         self._counters: Counter[str] = Counter()
         self._refusals: set[tuple[Address, str]] = set()
-        self._asking = trio.CapacityLimiter(MOST_ASKS)
+        self._asking = trio.CapacityLimiter(MAX_ASKS)
         self._nursery: trio.Nursery | None = None
         self._alarm = trio.CancelScope()
         self._stop: Stop | None = None
@@ -195,7 +195,7 @@ class Agent:
                 self.act()
 
     async def _hear(self) -> None:
-        for _ in range(0, MOST_WAITING, BATCH):
+        for _ in range(0, MAX_WAITING, BATCH):
             with self._forgiving():
                 if not self._hear_some():
                     break
@@ -209,7 +209,7 @@ class Agent:
         try:
             for _ in range(BATCH):
                 packet, source = receive()
-                if len(packet) < MOST_DATAGRAM_BYTES:
+                if len(packet) < MAX_DATAGRAM_BYTES:
                     hear(packet, source, now_ms=now_ms)
                 else:
                     self._counters["dropped_oversized"] += 1
@@ -239,12 +239,12 @@ class Agent:
     def perform(self, effect: Effect) -> None:
         """Perform any effect but Send."""
         match effect:
-            case Ask():
+            case AskOverTcp():
                 assert self._nursery is not None
                 self._nursery.start_soon(self._ask, effect)
-            case Store() | Remember():
+            case StoreDurably() | Remember():
                 self._keeping.put(effect)
-            case Changed(member, before):
+            case MemberChanged(member, before):
                 self._say(member, before)
             case Complain(error):
                 self._log.warning("complaint", error=error.message)
@@ -259,9 +259,9 @@ class Agent:
         except OSError as error:
             self._counters[f"send_failed_{_name(error)}"] += 1
 
-    async def _ask(self, effect: Ask) -> None:
+    async def _ask(self, effect: AskOverTcp) -> None:
         reply = None
-        if self._asking.statistics().tasks_waiting < MOST_ASKS_WAITING:
+        if self._asking.statistics().tasks_waiting < MAX_ASKS_WAITING:
             reply = await self._reply_of(effect)
         else:
             self._counters["asks_dropped"] += 1
@@ -276,10 +276,10 @@ class Agent:
             yield
         except Exception as defect:  # noqa: BLE001  # One packet must not end every node that it reaches.
             self._counters["defects"] += 1
-            if self._counters["defects"] <= MOST_DEFECTS_TOLD:
+            if self._counters["defects"] <= MAX_DEFECTS_TOLD:
                 self._log.error("defect", exc_info=defect)
 
-    async def _reply_of(self, effect: Ask) -> bytes | None:
+    async def _reply_of(self, effect: AskOverTcp) -> bytes | None:
         with trio.move_on_after(effect.timeout_ms / 1000):
             async with self._asking:
                 try:
@@ -295,13 +295,13 @@ class Agent:
 
     def _tell(self, by: Address, message: str) -> None:
         """Log a refusal by another node once; an operator must fix it, and every attempt repeats it."""
-        if len(message) > MOST_REFUSAL_CHARACTERS:  # A peer's text may be as long as a frame.
-            message = f"{message[:MOST_REFUSAL_CHARACTERS]}..."
-        if (by, message) not in self._refusals and len(self._refusals) < MOST_REFUSALS:
+        if len(message) > MAX_REFUSAL_CHARACTERS:  # A peer's text may be as long as a frame.
+            message = f"{message[:MAX_REFUSAL_CHARACTERS]}..."
+        if (by, message) not in self._refusals and len(self._refusals) < MAX_REFUSALS:
             self._refusals.add((by, message))
             self._log.warning("refused", by=f"{by}: {message}")
 
-    def _say(self, member: Member, before: State | None) -> None:
+    def _say(self, member: Member, before: MemberState | None) -> None:
         self._log.info(
             "member",
             node=member.name,
@@ -327,7 +327,7 @@ MAX_REPLY_BYTES: Final = MAX_UNPACKED_BYTES + MAX_UNPACKED_BYTES // 128
 class Dial(Protocol):
     """Connects to another node for a request."""
 
-    async def __call__(self, to: Address, /) -> Stream:
+    async def __call__(self, to: Address, /) -> ByteStream:
         """Connect to an address. Raises OSError, GossipKVError."""
         ...
 
@@ -351,7 +351,7 @@ async def ask(dial: Dial, to: Address, question: bytes) -> bytes:
             await stream.aclose()
 
 
-async def _reply(stream: Stream, to: Address) -> bytes:
+async def _reply(stream: ByteStream, to: Address) -> bytes:
     reader = FrameReader(MAX_REPLY_BYTES)
     while True:
         received = await stream.receive_some(RECEIVE_BYTES)

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol, final
 
-from gossipkv.gossip.effects import Send
+from gossipkv.gossip.effects import SendDatagram
 
 if TYPE_CHECKING:
     from gossipkv.address import Address
     from gossipkv.gossip.effects import Effect
-    from gossipkv.gossip.protocols import Place
+    from gossipkv.gossip.protocols import TreePlace
 
 
 class Driven(Protocol):
@@ -40,12 +40,12 @@ class Performer(Protocol):
 
 
 @final
-class Driver:
+class GossipDriver:
     """Calls one core, and the claim of a place that belongs to it, until `is_over`."""
 
     __slots__ = ("_core", "_performer", "_place", "_take", "is_over")
 
-    def __init__(self, core: Driven, performer: Performer, place: Place | None) -> None:
+    def __init__(self, core: Driven, performer: Performer, place: TreePlace | None) -> None:
         self._core = core
         self._take = core.take
         self._performer = performer
@@ -87,7 +87,7 @@ class Driver:
     def _perform(self, effects: list[Effect]) -> None:
         performer = self._performer
         for effect in effects:
-            if type(effect) is Send:
+            if type(effect) is SendDatagram:
                 performer.send(effect.to, effect.packet)
             else:
                 performer.perform(effect)

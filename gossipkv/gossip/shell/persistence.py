@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, final
 import trio
 
 from gossipkv.errors import StorageError
-from gossipkv.gossip.effects import Remember, Store
+from gossipkv.gossip.effects import Remember, StoreDurably
 from gossipkv.log import Log
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class Keeping:
         self._keeper = keeper
         self._threads = threads
         self._log = Log("gossipkv.gossip")
-        self._put, self._queue = trio.open_memory_channel[Store | Remember | int](math.inf)
+        self._put, self._queue = trio.open_memory_channel[StoreDurably | Remember | int](math.inf)
         self._peers: Remember | None = None  # The latest peers; they wait in the queue.
         self._said = ""  # The last error of the disk.
 
@@ -48,7 +48,7 @@ class Keeping:
         """Delete all kept state, and keep no more."""
         await self._threads.run(self._keeper.forget)
 
-    def put(self, what: Store | Remember | int) -> None:
+    def put(self, what: StoreDurably | Remember | int) -> None:
         """Queue state to keep; a number is a shard id. Of waiting peers only the latest are written."""
         if isinstance(what, Remember):
             waits, self._peers = self._peers is not None, what
@@ -60,7 +60,7 @@ class Keeping:
         """Write the queue; call `stored` with the token of each durable Store."""
         async for what in self._queue:
             match what:
-                case Store(epoch, cluster_id, token, pinned, drew):
+                case StoreDurably(epoch, cluster_id, token, pinned, drew):
                     keep = partial(self._keeper.keep, epoch=epoch, cluster_id=cluster_id.hex())
                     await self._store(partial(keep, pinned=pinned or None, drew=drew or None))
                     stored(token)

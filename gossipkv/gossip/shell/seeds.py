@@ -16,21 +16,21 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from gossipkv.address import Address
-    from gossipkv.environment.seam import Sockets
+    from gossipkv.environment.seam import SocketFactory
 
 FIRST_PAUSE_S: Final = 1.0
 LAST_PAUSE_S: Final = 30.0
 RESOLVE_TIMEOUT_S: Final = 5.0
 
 # Bounds the addresses of all names together: of a name for a whole cluster a few suffice.
-MOST_ADDRESSES: Final = 64
+MAX_ADDRESSES: Final = 64
 
 
 @final
 class Seeds:
     """The names given with `join`, and their addresses."""
 
-    def __init__(self, names: Sequence[Address], sockets: Sockets, reaches: Callable[[Address], bool]) -> None:
+    def __init__(self, names: Sequence[Address], sockets: SocketFactory, reaches: Callable[[Address], bool]) -> None:
         """`reaches`: returns True if this node can reach an address; other addresses of a name are ignored."""
         self._reaches = reaches
         self.names = tuple(names)
@@ -53,7 +53,7 @@ class Seeds:
                 nursery.start_soon(self._resolve, name, limit, limits, found)
         self._found |= {name: some for name, some in found.items() if some}
         every = dict.fromkeys(one for name in self.names for one in self._found.get(name, ()))
-        addresses = tuple(every)[:MOST_ADDRESSES]
+        addresses = tuple(every)[:MAX_ADDRESSES]
         if not addresses or addresses == self.addresses:
             return False
         self.addresses = addresses

@@ -18,7 +18,7 @@ import enum
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from gossipkv.gossip.packets import messages
-from gossipkv.gossip.packets.messages import Change, Delta
+from gossipkv.gossip.packets.messages import BranchChange, Delta
 from gossipkv.gossip.tree.limits import ITEM_OVERHEAD_BYTES, item_bytes
 
 if TYPE_CHECKING:
@@ -37,14 +37,14 @@ class DeltaOutcome(enum.Enum):
     REFUSED = "refused"  # A path is invalid, or the branch would exceed its limit.
 
 
-class Item(NamedTuple):
+class BranchItem(NamedTuple):
     """A key's value, and the version that set it."""
 
     version: int
     value: bytes
 
 
-class Step(NamedTuple):
+class BranchStep(NamedTuple):
     """Changes of a step forward that readers see."""
 
     came: list[str]
@@ -66,7 +66,7 @@ class Branch:
         self.epoch = epoch
         self.version = 0
         self.floor = 0  # Tombstones up to this version are dropped.
-        self.live: dict[str, Item] = {}  # The keys are ordered by version.
+        self.live: dict[str, BranchItem] = {}  # The keys are ordered by version.
         self.gone: dict[str, int] = {}  # Versions of the tombstones, in their order.
         self.live_bytes = self.gone_bytes = 0
 
@@ -85,7 +85,7 @@ class Branch:
     def put(self, path: str, value: bytes) -> None:
         """Set a key under the next version."""
         self.version += 1
-        self._put(path, Item(self.version, value))
+        self._put(path, BranchItem(self.version, value))
         self._assert_sound()
 
     def withdraw(self, path: str) -> None:
@@ -107,7 +107,7 @@ class Branch:
 
     # Methods of readers
 
-    def apply(self, delta: Delta, most_bytes: int) -> tuple[DeltaOutcome, Step | None]:
+    def apply(self, delta: Delta, most_bytes: int) -> tuple[DeltaOutcome, BranchStep | None]:
         """Apply changes of this epoch; return a step if readers see another state now.
 
         `most_bytes`: the limit of a branch, the same for every reader.
@@ -134,19 +134,19 @@ class Branch:
 
     # Methods of both
 
-    def changes(self, since: int) -> list[Change]:
+    def changes(self, since: int) -> list[BranchChange]:
         """Return the changes after a version that is not below the floor, or all of them after 0."""
-        found: list[Change] = []
+        found: list[BranchChange] = []
         for path in reversed(self.live):
             version, value = self.live[path]
             if version <= since:
                 break
-            found.append(Change(version, path, value))
+            found.append(BranchChange(version, path, value))
         for path in reversed(self.gone):
             version = self.gone[path]
             if version <= since:
                 break
-            found.append(Change(version, path, None))
+            found.append(BranchChange(version, path, None))
         found.sort()
         return found
 
@@ -165,35 +165,35 @@ class Branch:
             self._drop(path)
         assert next(iter(self.gone.values()), floor + 1) > floor, floor
 
-    def _overlay(self, changes: Iterable[Change]) -> Step:
-        step = Step([], [], [])
+    def _overlay(self, changes: Iterable[BranchChange]) -> BranchStep:
+        step = BranchStep([], [], [])
         for version, path, value in changes:
             here = path in self.live
             if value is not None:
                 (step.altered if here else step.came).append(path)
-                self._put(path, Item(version, value))
+                self._put(path, BranchItem(version, value))
             else:
                 if here:
                     step.went.append(path)
                 self._withdraw(path, version)
         return step
 
-    def _swap(self, changes: Iterable[Change]) -> Step:
+    def _swap(self, changes: Iterable[BranchChange]) -> BranchStep:
         before = self.live
         self.live, self.gone = {}, {}
         self.live_bytes = self.gone_bytes = 0
         for version, path, value in changes:
             if value is not None:
-                self._put(path, Item(version, value))
+                self._put(path, BranchItem(version, value))
             else:
                 self._withdraw(path, version)
         now = self.live
         came = [path for path in now if path not in before]
         went = [path for path in before if path not in now]
         altered = [path for path, item in now.items() if path in before and before[path] != item]
-        return Step(came, went, altered)
+        return BranchStep(came, went, altered)
 
-    def _put(self, path: str, item: Item) -> None:
+    def _put(self, path: str, item: BranchItem) -> None:
         self._drop(path)
         self.live[path] = item
         self.live_bytes += item_bytes(path, item.value)
@@ -210,7 +210,7 @@ class Branch:
         elif self.gone.pop(path, None) is not None:
             self.gone_bytes -= item_bytes(path, None)
 
-    def _new_in(self, delta: Delta) -> list[Change]:
+    def _new_in(self, delta: Delta) -> list[BranchChange]:
         """Return the last new change of each path in a delta, without tombstones that are not kept."""
         known, floor = 0 if delta.reset else self.version, max(self.floor, delta.floor)
         newest = {change.path: change for change in delta.changes if change.version > known}
@@ -244,7 +244,7 @@ def chunks(owner: bytes, branch: Branch, since: int, most_bytes: int) -> Iterato
     reset = since < floor
     if reset:
         since = 0
-    taken: list[Change] = []
+    taken: list[BranchChange] = []
     size = HEAD_BYTES
     for change in branch.changes(since):
         more = _bytes_of(change)
@@ -284,7 +284,7 @@ def _whole(pieces: list[Delta]) -> Delta:
     return pieces[0]._replace(reach=pieces[-1].reach, changes=changes)
 
 
-def _bytes_of(change: Change) -> int:
+def _bytes_of(change: BranchChange) -> int:
     path = change.path
     size = CHANGE_BYTES + (len(path) if path.isascii() else len(path.encode()))
     return size if change.value is None else size + len(change.value)

@@ -15,25 +15,25 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from gossipkv.errors import TooLarge
-from gossipkv.gossip.member import GONE, State
+from gossipkv.gossip.member import GONE, MemberState
 from gossipkv.gossip.membership.rumours import Rumours
 from gossipkv.gossip.packets import messages
-from gossipkv.gossip.packets.messages import Delta, Head
+from gossipkv.gossip.packets.messages import BranchHead, Delta
 from gossipkv.gossip.tree.branch import Branch, DeltaOutcome, TombstoneGc, chunks, least_bytes
 from gossipkv.gossip.tree.limits import TreeLimits, check_path, item_bytes, wrong_path
-from gossipkv.gossip.tree.watch import Watch, Watches
+from gossipkv.gossip.tree.watch import TreeWatch, Watches
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from gossipkv.gossip.member import Member
-    from gossipkv.gossip.membership.members import Members
+    from gossipkv.gossip.membership.members import MemberTable
 
 
 # More changes are a burst, which the first nodes that ask get in fewer bytes than all get as rumours.
-MOST_CHANGES = 16
-MOST_VERSIONS = 64  # A longer step is told by a HEAD without counting its changes.
-MOST_BYTES = 600  # The tree's share of a packet: one owner's changes fit beside a full share of membership.
+MAX_CHANGES = 16
+MAX_VERSIONS = 64  # A longer step is told by a HEAD without counting its changes.
+MAX_BYTES = 600  # The tree's share of a packet: one owner's changes fit beside a full share of membership.
 
 
 @final
@@ -60,7 +60,7 @@ class Hot:
         """Spread only the position of a branch, unless changes are being spread."""
         if owner not in self.rumours:
             self._since[owner] = branch.version
-            self.rumours.add(owner, messages.head(Head(owner, branch.epoch, branch.version)))
+            self.rumours.add(owner, messages.head(BranchHead(owner, branch.epoch, branch.version)))
 
     def forget(self, owner: bytes) -> None:
         """Stop spreading changes of an owner."""
@@ -70,18 +70,18 @@ class Hot:
 
 def _part(owner: bytes, branch: Branch, since: int) -> bytes:
     version = branch.version
-    if since >= branch.floor and version - since <= MOST_VERSIONS:
+    if since >= branch.floor and version - since <= MAX_VERSIONS:
         changes = branch.changes(since)
         size = sum(len(change.path) + len(change.value or b"") for change in changes)
         # Checked before encoding, since a part has a bounded size.
-        if len(changes) <= MOST_CHANGES and size <= MOST_BYTES:
+        if len(changes) <= MAX_CHANGES and size <= MAX_BYTES:
             delta = Delta(
                 owner, branch.epoch, branch.floor, since, version, version, reset=False, changes=tuple(changes)
             )
             part = messages.delta(delta)
-            if len(part) <= MOST_BYTES:
+            if len(part) <= MAX_BYTES:
                 return part
-    return messages.head(Head(owner, branch.epoch, version))
+    return messages.head(BranchHead(owner, branch.epoch, version))
 
 
 BEHIND: Final = "0"  # The character after "/": paths below a name sort before it.
@@ -146,14 +146,14 @@ class TreeEntry(NamedTuple):
     value: bytes
     version: int
     age_ms: int  # Time since the owner was last heard: the age of this knowledge.
-    state: State
+    state: MemberState
 
 
 @final
-class Tree:
+class GossipTree:
     """The keys that this node and all others published."""
 
-    def __init__(self, members: Members, limits: TreeLimits | None = None) -> None:
+    def __init__(self, members: MemberTable, limits: TreeLimits | None = None) -> None:
         """`members`: its own member is this node, and it knows when an owner was last heard."""
         self.own = own = members.own.id
         self.limits = limits or TreeLimits()
@@ -256,12 +256,12 @@ class Tree:
             return None
         peer = self._table.peers.get(owner)
         age_ms = 0 if peer is None else max(0, now_ms - peer.heard_ms)
-        state = State.ALIVE if member is None else member.state
+        state = MemberState.ALIVE if member is None else member.state
         return TreeEntry(name, self._name(owner), item.value, item.version, age_ms, state)
 
-    def watch(self, path: str, wake: Callable[[], None] | None = None) -> Watch:
+    def watch(self, path: str, wake: Callable[[], None] | None = None) -> TreeWatch:
         """Return a watcher of all changes at and below a path."""
-        watch = Watch(check_path(path, root=True), wake)
+        watch = TreeWatch(check_path(path, root=True), wake)
         self._watches.add(watch)
         return watch
 
@@ -312,10 +312,10 @@ class Tree:
         """Rumours about branches."""
         return self._hot.rumours
 
-    def head(self, owner: bytes) -> Head:
+    def head(self, owner: bytes) -> BranchHead:
         """Return the local position of a branch."""
         branch = self._branches.get(owner)
-        return Head(owner, 0, 0) if branch is None else Head(owner, branch.epoch, branch.version)
+        return BranchHead(owner, 0, 0) if branch is None else BranchHead(owner, branch.epoch, branch.version)
 
     def deltas(self, owner: bytes, epoch: int, version: int, *, part_bytes: int) -> Iterator[bytes]:
         """Return the changes after this position, as parts of one message."""
@@ -414,9 +414,9 @@ class Tree:
     def _show(self, owner: bytes) -> bool:
         """Show or hide a branch by its owner's state; return True if that changed anything."""
         member, branch = self._members[owner], self._branches[owner]
-        alive = member.state is State.ALIVE
+        alive = member.state is MemberState.ALIVE
         if owner == self.own:
-            alive = member.state is not State.LEFT
+            alive = member.state is not MemberState.LEFT
         if alive == (owner in self._shown):
             return False
         if alive:

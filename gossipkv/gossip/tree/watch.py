@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 @final
-class Watch:
+class TreeWatch:
     """A flag for changes below one path since its reader looked."""
 
     __slots__ = ("_looked_at", "path", "revision", "wake")
@@ -42,12 +42,12 @@ class Watches:
     __slots__ = ("_at",)
 
     def __init__(self) -> None:
-        self._at: dict[str, list[Watch]] = {}
+        self._at: dict[str, list[TreeWatch]] = {}
 
     def __bool__(self) -> bool:
         return bool(self._at)
 
-    def add(self, watch: Watch) -> None:
+    def add(self, watch: TreeWatch) -> None:
         """Start to notify a watcher."""
         self._at.setdefault(watch.path, []).append(watch)
 

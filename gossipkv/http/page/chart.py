@@ -17,10 +17,10 @@ WIDTH: Final = KEPT - 1  # A unit is one second; the present is on the right.
 HEIGHT: Final = 60
 MILLISECOND_US: Final = 1000
 SECOND_US: Final = 1_000_000
-LEAST_TOP: Final = 10.0  # The least top of an axis of rates, so that a few requests a second do not fill it.
+MIN_TOP: Final = 10.0  # The least top of an axis of rates, so that a few requests a second do not fill it.
 
 
-class Line(NamedTuple):
+class ChartLine(NamedTuple):
     """One row of numbers."""
 
     name: str
@@ -28,7 +28,7 @@ class Line(NamedTuple):
     now: str
 
 
-class Tick(NamedTuple):
+class GridLine(NamedTuple):
     """One line of the grid."""
 
     y: float
@@ -40,8 +40,8 @@ class Chart:
     """Lines on a grid."""
 
     title: str
-    lines: tuple[Line, ...]
-    ticks: tuple[Tick, ...]
+    lines: tuple[ChartLine, ...]
+    ticks: tuple[GridLine, ...]
     since_s: int  # The length of observation.
     words: str
 
@@ -60,7 +60,7 @@ def rate_chart(intervals: Sequence[Interval]) -> Chart | None:
     highest = max(each.requests_per_s for each in intervals)
     top = nice(max(highest, *(each.errors_per_s for each in intervals)))
     lines = _lines(points, lambda value: HEIGHT - value / top * HEIGHT, rate_text)
-    ticks = tuple(Tick(HEIGHT - part * HEIGHT, rate_text(top * part)) for part in (0, 0.5, 1))
+    ticks = tuple(GridLine(HEIGHT - part * HEIGHT, rate_text(top * part)) for part in (0, 0.5, 1))
     words = f"now {lines[0].now}/s, at most {rate_text(highest)}/s; errors now {lines[1].now}/s"
     return Chart("Requests a second", lines, ticks, _since_s(intervals), words)
 
@@ -88,19 +88,19 @@ def latency_chart(intervals: Sequence[Interval]) -> Chart | None:
         return HEIGHT - above * HEIGHT
 
     lines = tuple(line for line in _lines(points, height, duration_us_text) if line.path)
-    ticks = tuple(Tick(height(10.0**power), duration_us_text(10.0**power)) for power in range(low, high + 1))
+    ticks = tuple(GridLine(height(10.0**power), duration_us_text(10.0**power)) for power in range(low, high + 1))
     words = ", ".join(f"{line.name} {line.now}" for line in lines) or "no request was answered"
     return Chart("Latency", lines, ticks if lines else (), _since_s(intervals), words)
 
 
 def _lines(
     named: dict[str, list[Point]], height: Callable[[float], float], text: Callable[[float], str]
-) -> tuple[Line, ...]:
+) -> tuple[ChartLine, ...]:
     now_s = max(at_s for points in named.values() for at_s, _ in points)
     found = []
     for name, points in named.items():
         last = points[-1][1]
-        found.append(Line(name, path_of(points, now_s, height), "-" if last is None else text(last)))
+        found.append(ChartLine(name, path_of(points, now_s, height), "-" if last is None else text(last)))
     return tuple(found)
 
 
@@ -123,15 +123,15 @@ def path_of(points: Sequence[Point], now_s: float, height: Callable[[float], flo
 
 def nice(value: float) -> float:
     """Return the smallest number from 1, 2, 5 times a power of ten that is no less than `value`; at least 10."""
-    if value <= LEAST_TOP:
-        return LEAST_TOP
+    if value <= MIN_TOP:
+        return MIN_TOP
     power = 10.0 ** math.floor(math.log10(value))
     return next(step * power for step in (1, 2, 5, 10) if step * power >= value)
 
 
 def rate_text(value: float) -> str:
     """Return a rate of requests per second as text."""
-    return f"{value:,.1f}" if 0 < value < LEAST_TOP and value % 1 else f"{value:,.0f}"
+    return f"{value:,.1f}" if 0 < value < MIN_TOP and value % 1 else f"{value:,.0f}"
 
 
 def duration_us_text(value: float) -> str:

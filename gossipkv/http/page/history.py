@@ -42,7 +42,7 @@ class Sample(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Latency:
+class IntervalLatency:
     """Latencies of an interval, in microseconds; None: not known, or no requests."""
 
     p50_us: float | None = None
@@ -58,12 +58,12 @@ class Interval:
     length_s: float
     requests_per_s: float
     errors_per_s: float
-    here: Latency
-    elsewhere: Latency
+    here: IntervalLatency
+    elsewhere: IntervalLatency
 
 
 @final
-class History:
+class NodeHistory:
     """The recent samples of one node."""
 
     def __init__(self) -> None:
@@ -123,14 +123,14 @@ def _interval(one: Sample, two: Sample) -> Interval:
     )
 
 
-def _latency(one: Counted, two: Counted) -> Latency:
+def _latency(one: Counted, two: Counted) -> IntervalLatency:
     count = two.total - one.total
     if count <= 0:
-        return Latency()
+        return IntervalLatency()
     mean_us = max(0.0, two.sum_us - one.sum_us) / count
     before = dict(one.buckets)
     grown = [(bound_us, reached - before.get(bound_us, 0)) for bound_us, reached in two.buckets]
-    return Latency(_percentile(grown, 0.5), _percentile(grown, 0.99), mean_us)
+    return IntervalLatency(_percentile(grown, 0.5), _percentile(grown, 0.99), mean_us)
 
 
 def _percentile(grown: Sequence[tuple[float, int]], part: float) -> float | None:

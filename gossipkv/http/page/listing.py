@@ -18,12 +18,12 @@ from gossipkv.status.words import plain, size_text
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from gossipkv.http.page.placement_map import PlacementMap, Row
-    from gossipkv.http.page.survey import Survey
+    from gossipkv.http.page.placement_map import MapRow, PlacementMap
+    from gossipkv.http.page.survey import PageSurvey
     from gossipkv.status.versions import VersionStatus
     from gossipkv.wire.rpc import Value
 
-MOST_ROWS: Final = 256  # The most rows of nodes or members: healthy ones come last, and further ones are counted.
+MAX_ROWS: Final = 256  # The most rows of nodes or members: healthy ones come last, and further ones are counted.
 STATES: Final = ("silent", "dead", "suspect", "alive", "left")
 
 
@@ -38,7 +38,7 @@ class DrawnRow:
     words: str
 
 
-class Profile(NamedTuple):
+class ListingProfile(NamedTuple):
     """A property that differs between ranges, drawn below a map."""
 
     name: str
@@ -59,7 +59,7 @@ class DrawnMap:
     rows: tuple[DrawnRow, ...]
     rows_left_out: int
     ticks: tuple[int, ...]  # These partition numbers are shown below the map.
-    profiles: tuple[Profile, ...] = ()
+    profiles: tuple[ListingProfile, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ class MemberRow:
     remark: str
 
 
-def database_rows(survey: Survey, *, most_drawn: int) -> list[DatabaseRow]:
+def database_rows(survey: PageSurvey, *, most_drawn: int) -> list[DatabaseRow]:
     """Return every database; maps of those in trouble come first, as far as their rows fit into `most_drawn`."""
     awaited = {(name, each.version) for name, each in survey.verdict.coming.items()}
     by_database: dict[str, list[VersionStatus]] = {name: [] for name in sorted(datasets(survey.status), key=in_order)}
@@ -137,7 +137,7 @@ def database_rows(survey: Survey, *, most_drawn: int) -> list[DatabaseRow]:
     ]
 
 
-def _maps(survey: Survey, awaited: set[tuple[str, str]]) -> list[tuple[tuple[str, str], PlacementMap]]:
+def _maps(survey: PageSurvey, awaited: set[tuple[str, str]]) -> list[tuple[tuple[str, str], PlacementMap]]:
     """Make the maps of active and awaited versions."""
     found = []
     for database, entry in maps_of(dict(survey.status)).items():
@@ -157,8 +157,8 @@ def _trouble(made: PlacementMap) -> int:
 def draw(made: PlacementMap) -> DrawnMap:
     """Return a map as shapes; of very many nodes, those with deviations come first."""
     rows = made.rows
-    if len(rows) > MOST_ROWS:
-        rows = tuple(sorted(rows, key=lambda row: row.state == "alive" and not row.counts.keys() - {"r"})[:MOST_ROWS])
+    if len(rows) > MAX_ROWS:
+        rows = tuple(sorted(rows, key=lambda row: row.state == "alive" and not row.counts.keys() - {"r"})[:MAX_ROWS])
     step = max(1, made.partitions // 4)
     return DrawnMap(
         made.partitions,
@@ -173,12 +173,12 @@ def draw(made: PlacementMap) -> DrawnMap:
     )
 
 
-def _drawn_row(row: Row) -> DrawnRow:
+def _drawn_row(row: MapRow) -> DrawnRow:
     counts = tuple((NAMES[letter], count) for letter, count in row.counts.items())
     return DrawnRow(row.name, row.state, tuple(shapes(row.cells)), counts, row.words)
 
 
-def _version_row(survey: Survey, version: VersionStatus, placement: DrawnMap | None) -> VersionRow:
+def _version_row(survey: PageSurvey, version: VersionStatus, placement: DrawnMap | None) -> VersionRow:
     told = map_of(maps_of(map_of(survey.status[version.database]).get("versions")).get(version.name))
     coming = survey.verdict.coming.get(version.database)
     if coming is None or coming.version != version.name:  # The version may be built here as a further copy.
@@ -216,18 +216,18 @@ def _source(told: Mapping[str, Value]) -> str:
     return f"{files:,} {'file' if files == 1 else 'files'}, {size_text(size)}"
 
 
-def member_rows(survey: Survey) -> tuple[list[MemberRow], int]:
+def member_rows(survey: PageSurvey) -> tuple[list[MemberRow], int]:
     """Return the members, unhealthy ones first, and the number of omitted ones."""
     rows = [_member_row(survey, member) for member in survey.members]
     rows.sort(key=lambda row: (_rank(row.state), in_order(row.name)))
-    return rows[:MOST_ROWS], len(rows[MOST_ROWS:])
+    return rows[:MAX_ROWS], len(rows[MAX_ROWS:])
 
 
 def _rank(state: str) -> int:
     return STATES.index(state) if state in STATES else 0
 
 
-def _member_row(survey: Survey, member: Mapping[str, Value]) -> MemberRow:
+def _member_row(survey: PageSurvey, member: Mapping[str, Value]) -> MemberRow:
     name, state = str(member.get("node")), str(member.get("state"))
     remarks = ["two nodes go by this name"] if member.get("claimed_twice") is True else []
     if name in survey.verdict.silent:
@@ -243,7 +243,7 @@ def _member_row(survey: Survey, member: Mapping[str, Value]) -> MemberRow:
     )
 
 
-def drawn_table(survey: Survey) -> DrawnMap | None:
+def drawn_table(survey: PageSurvey) -> DrawnMap | None:
     """Draw the placement of the survey's only table; None: its map is not known."""
     states = {str(member.get("node")): str(member.get("state")) for member in survey.members}
     made = table_map(survey.assigned, states)
@@ -258,7 +258,7 @@ def drawn_table(survey: Survey) -> DrawnMap | None:
 
 def _profile(
     name: str, ranges: Sequence[Mapping[str, Value]], key: str, most: str, text: Callable[[float], str]
-) -> Profile | None:
+) -> ListingProfile | None:
     """Draw a profile, if any value is reported; a band shows its highest."""
     said = [number_of(one.get(key)) for one in ranges]
     if all(value is None for value in said):
@@ -266,4 +266,4 @@ def _profile(
     values = [value or 0.0 for value in said]
     highest = max(values)
     words = f"{text(sum(values))}, {most} {text(highest)} ({plain(ranges[values.index(highest)].get('id'))})"
-    return Profile(name, heights([max(values[first:end]) for first, end in bands_of(len(values))]), words)
+    return ListingProfile(name, heights([max(values[first:end]) for first, end in bands_of(len(values))]), words)

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from gossipkv.wire.rpc import Value
 
-MOST_CELLS: Final = 256
-MOST_PARTITIONS: Final = 65_536  # A version has no more; larger numbers are not believed.
+MAX_CELLS: Final = 256
+MAX_PARTITIONS: Final = 65_536  # A version has no more; larger numbers are not believed.
 FEW_RUNS: Final = 8  # The most runs of partitions in the words of a row.
 
 NOTHING: Final = "."
@@ -67,7 +67,7 @@ class Layer(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class MapRow:
     """One node, or all of them together."""
 
     name: str
@@ -83,8 +83,8 @@ class PlacementMap:
 
     partitions: int
     band: int  # The most partitions in a cell.
-    together: Row
-    rows: tuple[Row, ...]
+    together: MapRow
+    rows: tuple[MapRow, ...]
 
     @property
     def cells(self) -> int:
@@ -104,7 +104,7 @@ def placement_map(version: Mapping[str, Value], nodes: Sequence[tuple[str, str]]
     `nodes`: name and state of each node that gets a row, even without partitions.
     """
     count = whole_of(version.get("partition_count"))
-    if count is None or not 0 < count <= MOST_PARTITIONS:
+    if count is None or not 0 < count <= MAX_PARTITIONS:
         return None
     missing, few = (partitions_of(version.get(name), count) for name in ("missing", "under_replicated"))
     owners = [map_of(each) for each in list_of(version.get("owners"))]
@@ -151,7 +151,7 @@ def table_map(partitions: Sequence[Sequence[Assigned]], states: Mapping[str, str
     A slot is present with an AVAILABLE live host; a LEAVING host answers until its successor has everything.
     """
     count = len(partitions)
-    if not 0 < count <= MOST_PARTITIONS:
+    if not 0 < count <= MAX_PARTITIONS:
         return None
     here: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
     together: dict[str, list[int]] = defaultdict(list)
@@ -179,7 +179,7 @@ def _layers(count: int, found: Mapping[str, Sequence[int]]) -> list[Layer]:
 
 def bands_of(partitions: int) -> list[tuple[int, int]]:
     """Return the bounds of each cell; only the last cell may have fewer partitions than the others."""
-    band = -(-partitions // MOST_CELLS)
+    band = -(-partitions // MAX_CELLS)
     return [(first, min(first + band, partitions)) for first in range(0, partitions, band)]
 
 
@@ -203,13 +203,13 @@ def _disputes(version: Mapping[str, Value], count: int) -> tuple[PartitionSet, d
     return disputed, by_owner
 
 
-def _row(name: str, state: str, layers: Sequence[Layer], bands: Sequence[tuple[int, int]]) -> Row:
+def _row(name: str, state: str, layers: Sequence[Layer], bands: Sequence[tuple[int, int]]) -> MapRow:
     """Make a row from its layers, the worst first."""
     there = [layer for layer in layers if layer.partitions]
     drawn = [(layer.letter, _digits(layer.partitions)) for layer in there]
     cells = "".join(_cell(drawn, first, end) for first, end in bands)
     words = (f"{len(some):,} {NAMES[letter]} ({_runs(some)})" for letter, some in there)
-    return Row(
+    return MapRow(
         name,
         state,
         cells,

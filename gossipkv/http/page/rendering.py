@@ -14,12 +14,12 @@ from urllib.parse import quote
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from gossipkv.http.answers import Answer
+from gossipkv.http.answers import HttpAnswer
 from gossipkv.http.conditions import is_among
 
 if TYPE_CHECKING:
-    from gossipkv.http.answers import Header, Request
-    from gossipkv.http.page.view import View
+    from gossipkv.http.answers import Header, HttpRequest
+    from gossipkv.http.page.view import PageView
 
 
 POLICY: Final = (
@@ -41,7 +41,7 @@ _BODIES: Final = {name: (_STATIC / name).read_bytes() for name in TYPES}
 _TAGS: Final = {name: f'"{hashlib.sha256(body).hexdigest()[:16]}"'.encode() for name, body in _BODIES.items()}
 
 
-def asset(name: str, request: Request | None = None) -> Answer | None:
+def asset(name: str, request: HttpRequest | None = None) -> HttpAnswer | None:
     """Return an asset, or 304 if `request` has its tag already; None if there is no such asset."""
     if name not in _BODIES:
         return None
@@ -52,8 +52,8 @@ def asset(name: str, request: Request | None = None) -> Answer | None:
         *GUARDS,
     ]
     if request is not None and is_among(_TAGS[name], request.headers.get(b"if-none-match", b""), weakly=True):
-        return Answer(304, headers[1:])
-    return Answer(200, headers, _BODIES[name])
+        return HttpAnswer(304, headers[1:])
+    return HttpAnswer(200, headers, _BODIES[name])
 
 
 def _quoted(name: str) -> str:
@@ -82,7 +82,7 @@ _ENVIRONMENT.filters["segment"] = _quoted
 _ENVIRONMENT.filters["code"] = _with_code
 
 
-def page(view: View) -> bytes:
+def page(view: PageView) -> bytes:
     """Return a page."""
     return _render("page.html", view=view)
 

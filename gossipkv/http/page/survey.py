@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import trio
 
 from gossipkv.errors import GossipKVError, UnknownDatabase
-from gossipkv.http.page.placement_map import MOST_PARTITIONS, Assigned
+from gossipkv.http.page.placement_map import MAX_PARTITIONS, Assigned
 from gossipkv.status.reading import list_of, map_of, whole_of
 from gossipkv.status.tables import KINDS, RANGE
 from gossipkv.status.verdict import verdict_of
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from gossipkv.http.answers import Asker
-    from gossipkv.status.verdict import Verdict
+    from gossipkv.status.verdict import ClusterVerdict
     from gossipkv.wire.rpc import Value
 
 NODE_MS: Final = 3000  # The node must answer a question in this time.
@@ -26,14 +26,14 @@ AT_ONCE: Final = 8  # A node gets this many questions in parallel, as it also se
 
 
 @dataclass(frozen=True, slots=True)
-class Survey:
+class PageSurvey:
     """The reports of one moment."""
 
     taken_s: float  # The time in seconds since 1970.
     info: dict[str, Value]
     members: list[dict[str, Value]]
     status: dict[str, Value]  # The keys are databases; sets of partitions are bitmaps.
-    verdict: Verdict
+    verdict: ClusterVerdict
     # The hosts of each partition, if the survey is about one table.
     assigned: list[list[Assigned]] = field(default_factory=list)
     # The entries of `partitions`, if the survey is about one range table.
@@ -45,7 +45,7 @@ class Survey:
         return str(self.info.get("node"))
 
 
-class Found(NamedTuple):
+class FoundKey(NamedTuple):
     """The value of a key, and the node that answered."""
 
     database: str
@@ -56,7 +56,7 @@ class Found(NamedTuple):
     error: str = ""
 
 
-async def take_survey(ask: Asker, now_s: float, database: str | None = None) -> Survey:
+async def take_survey(ask: Asker, now_s: float, database: str | None = None) -> PageSurvey:
     """Ask the node, about one database or about all.
 
     Raises:
@@ -73,7 +73,7 @@ async def take_survey(ask: Asker, now_s: float, database: str | None = None) -> 
     if database is not None and kind in KINDS:
         assigned, ranges = await partitions_of(ask, database, is_range=kind == RANGE)
     told = [map_of(each) for each in list_of(_value(members))]
-    return Survey(now_s, map_of(_value(info)), told, status, verdict_of(map_of(_value(judged))), assigned, ranges)
+    return PageSurvey(now_s, map_of(_value(info)), told, status, verdict_of(map_of(_value(judged))), assigned, ranges)
 
 
 async def status_of(ask: Asker, database: str | None, *, bitmaps: bool) -> dict[str, Value]:
@@ -120,20 +120,20 @@ async def partitions_of(
             )
             ranges += [partition] if is_range else []
         after = told.get("next")
-        if after is None or len(assigned) > MOST_PARTITIONS:
+        if after is None or len(assigned) > MAX_PARTITIONS:
             return assigned, ranges
         options = {"start": after}
 
 
-async def look_up(ask: Asker, database: str, key: bytes) -> Found:
+async def look_up(ask: Asker, database: str, key: bytes) -> FoundKey:
     """Read a key as a client would, with the node that answered."""
     try:
         answer = list_of(await ask.call("get", database, key, {"explain": True}, timeout_ms=NODE_MS))
     except GossipKVError as error:
-        return Found(database, key, None, "", "", error.message)
+        return FoundKey(database, key, None, "", "", error.message)
     value, told, explained = [*answer, None, None, None][:3]
     version = told if isinstance(told, str) else ""
-    return Found(
+    return FoundKey(
         database, key, value if isinstance(value, bytes) else None, version, str(map_of(explained).get("node") or "")
     )
 

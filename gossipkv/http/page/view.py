@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gossipkv.http.page.chart import Chart, latency_chart, rate_chart
-from gossipkv.http.page.listing import MOST_ROWS, DatabaseRow, MemberRow, database_rows, drawn_table, member_rows
+from gossipkv.http.page.listing import MAX_ROWS, DatabaseRow, MemberRow, database_rows, drawn_table, member_rows
 from gossipkv.status.reading import number_of
 from gossipkv.status.tables import RANGE, TableStatus, partition_row, tables
 from gossipkv.status.words import duration_text, plain
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
     from gossipkv.http.page.history import Interval
     from gossipkv.http.page.listing import DrawnMap
-    from gossipkv.http.page.survey import Found, Survey
-    from gossipkv.status.verdict import Verdict
+    from gossipkv.http.page.survey import FoundKey, PageSurvey
+    from gossipkv.status.verdict import ClusterVerdict
 
-MOST_SHOWN: Final = 2048  # A page shows this many bytes of a value.
-MOST_DRAWN: Final = 128  # Rows of maps on the overview; further maps are on the databases' own pages.
+MAX_SHOWN: Final = 2048  # A page shows this many bytes of a value.
+MAX_DRAWN: Final = 128  # Rows of maps on the overview; further maps are on the databases' own pages.
 
 
-class Asked(NamedTuple):
+class LookupForm(NamedTuple):
     """A lookup, as entered in the form."""
 
     database: str
@@ -33,10 +33,10 @@ class Asked(NamedTuple):
     is_hex: bool
 
 
-NOTHING: Final = Asked("", "", is_hex=False)
+NOTHING: Final = LookupForm("", "", is_hex=False)
 
 
-class Answer(NamedTuple):
+class LookupAnswer(NamedTuple):
     """The result of a lookup, in words."""
 
     value: str  # Text, or hexadecimal digits if it is no text.
@@ -45,7 +45,7 @@ class Answer(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class PageView:
     """One page."""
 
     title: str
@@ -55,9 +55,9 @@ class View:
     up: str
     taken: str
     database: str | None  # The database that the page is about.
-    verdict: Verdict
-    asked: Asked
-    answer: Answer | None
+    verdict: ClusterVerdict
+    asked: LookupForm
+    answer: LookupAnswer | None
     databases: tuple[DatabaseRow, ...]
     tables: tuple[TableStatus, ...]
     table_map: DrawnMap | None
@@ -68,17 +68,17 @@ class View:
 
 
 def view(
-    survey: Survey,
+    survey: PageSurvey,
     intervals: Sequence[Interval],
     database: str | None = None,
-    asked: Asked = NOTHING,
-    found: Found | None = None,
-) -> View:
+    asked: LookupForm = NOTHING,
+    found: FoundKey | None = None,
+) -> PageView:
     """Return the overview, or the page of the only database of `survey`, with the result of a lookup."""
     members, left_out = member_rows(survey)
     cluster = plain(survey.info.get("cluster"))
     charts = (rate_chart(intervals), latency_chart(intervals))
-    return View(
+    return PageView(
         cluster if database is None else f"{database} in {cluster}",
         cluster,
         survey.node,
@@ -89,24 +89,24 @@ def view(
         survey.verdict,
         asked,
         None if found is None else _answer(found),
-        tuple(database_rows(survey, most_drawn=MOST_DRAWN)),
+        tuple(database_rows(survey, most_drawn=MAX_DRAWN)),
         tuple(tables(survey.status)),
         drawn_table(survey),
-        tuple(partition_row(RANGE, each) for each in survey.ranges[:MOST_ROWS]),
+        tuple(partition_row(RANGE, each) for each in survey.ranges[:MAX_ROWS]),
         tuple(members),
         left_out,
         tuple(chart for chart in charts if chart is not None),
     )
 
 
-def _answer(found: Found) -> Answer:
+def _answer(found: FoundKey) -> LookupAnswer:
     where = f"{found.database}{f' {found.version}' if found.version else ''}"
     by = f", answered by {found.node}" if found.node else ""
     if found.error:
-        return Answer("", "", f"Not read: {found.error}")
+        return LookupAnswer("", "", f"Not read: {found.error}")
     if found.value is None:
-        return Answer("", "", f"There is no key {shown(found.key)} in {where}{by}.")
-    part = found.value[:MOST_SHOWN]
+        return LookupAnswer("", "", f"There is no key {shown(found.key)} in {where}{by}.")
+    part = found.value[:MAX_SHOWN]
     try:
         text = part.decode() if len(part) == len(found.value) else part.decode("utf-8", "ignore")
     except UnicodeDecodeError:
@@ -115,4 +115,4 @@ def _answer(found: Found) -> Answer:
         text = part.hex(" ")
     counted = "1 byte" if len(found.value) == 1 else f"{len(found.value):,} bytes"
     cut = f", of which the first {len(part):,} are shown" if len(part) < len(found.value) else ""
-    return Answer(text, f"{counted}{cut}", f"{shown(found.key)} in {where}{by}:")
+    return LookupAnswer(text, f"{counted}{cut}", f"{shown(found.key)} in {where}{by}:")

@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from gossipkv.address import Address
-    from gossipkv.environment.seam import Stream
+    from gossipkv.environment.seam import ByteStream
     from gossipkv.node.peers.dialling import Dialling
     from gossipkv.node.peers.hello import Hello
     from gossipkv.node.peers.proof import Prover
     from gossipkv.serving.pump import PeerEvent, PeerReply
     from gossipkv.serving.pumps import Ways
-    from gossipkv.table.words import Words
+    from gossipkv.table.participant.words import Words
     from gossipkv.wire.results import OnAnswer
     from gossipkv.wire.rpc import Value
 
@@ -50,10 +50,10 @@ LAST_PAUSE_S: Final = 5.0
 LOST: Final = 2  # States of peers from here on: dead, or gone.
 
 # No hello is longer.
-MOST_HELLO_BYTES: Final = 4096
+MAX_HELLO_BYTES: Final = 4096
 
 
-class Peer(NamedTuple):
+class NodePeer(NamedTuple):
     """A member that may be asked."""
 
     name: str
@@ -67,7 +67,7 @@ class Peer(NamedTuple):
 class _Line:
     """The way to one member."""
 
-    def __init__(self, peer: Peer, column: int) -> None:
+    def __init__(self, peer: NodePeer, column: int) -> None:
         self.peer = peer
         self.column = column
         self.epoch: int | None = None  # As the other end has said; None: not connected.
@@ -96,7 +96,7 @@ class _Line:
 
 
 @final
-class Peers:
+class NodePeers:
     """The ways to all members but this one."""
 
     def __init__(
@@ -104,7 +104,7 @@ class Peers:
         dialling: Dialling,
         random: random.Random,
         table: Ways,
-        adopt: Callable[[int, Stream], None],
+        adopt: Callable[[int, ByteStream], None],
         *,
         mine: Callable[[], Hello],
         prover: Prover | None,
@@ -113,7 +113,7 @@ class Peers:
         on_not_served: Callable[[], None],
         on_damaged: Callable[[bytes], None],
         wake: Callable[[], None],
-        beside: Sequence[Peers] = (),
+        beside: Sequence[NodePeers] = (),
     ) -> None:
         """Begin without members; `beside`: the ways of further pumps to the same members, which are run and told here.
 
@@ -153,7 +153,7 @@ class Peers:
             task_status.started()
             await trio.sleep_forever()
 
-    def tell(self, peers: Iterable[Peer]) -> None:
+    def tell(self, peers: Iterable[NodePeer]) -> None:
         """Take in the members as they are known now; who is not among them is forgotten."""
         known = {peer.name: peer for peer in peers}
         for others in self._beside:
@@ -265,7 +265,7 @@ class Peers:
 
     # Inside
 
-    def _begin(self, peer: Peer) -> _Line:
+    def _begin(self, peer: NodePeer) -> _Line:
         free = next((column for column, line in enumerate(self._columns) if line is None), len(self._columns))
         line = _Line(peer, free)
         self._columns[free : free + 1] = [line]
@@ -333,7 +333,7 @@ class Peers:
             tell(line.peer.name, line.peer.uuid)
         return True
 
-    async def _greet(self, stream: Stream, peer: Peer) -> Hello:
+    async def _greet(self, stream: ByteStream, peer: NodePeer) -> Hello:
         """Say hello; what whoever answers says of itself.
 
         Raises:
@@ -364,7 +364,7 @@ class Peers:
         line.failure = failure
 
 
-async def _exchange(stream: Stream, mine: Hello) -> Hello:
+async def _exchange(stream: ByteStream, mine: Hello) -> Hello:
     """Say hello; what is answered.
 
     Raises:
@@ -372,9 +372,9 @@ async def _exchange(stream: Stream, mine: Hello) -> Hello:
         GossipKVError: whoever does refuses, or does not say hello.
     """
     await stream.send_all(request(0, "hello", [mine.to_map()]))
-    reader = FrameReader(MOST_HELLO_BYTES)
+    reader = FrameReader(MAX_HELLO_BYTES)
     while True:
-        received = await stream.receive_some(MOST_HELLO_BYTES)
+        received = await stream.receive_some(MAX_HELLO_BYTES)
         if not received:
             raise ConnectionResetError(errno.ECONNRESET, "closed without a hello")
         reader.feed(received)

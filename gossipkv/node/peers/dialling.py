@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gossipkv.address import Address
-    from gossipkv.environment.seam import Sockets, Stream
+    from gossipkv.environment.seam import ByteStream, SocketFactory
     from gossipkv.serving.loop import Tls
 
 RECEIVE_BYTES: Final = 16_384
@@ -30,7 +30,7 @@ RECEIVE_BYTES: Final = 16_384
 class Dialling:
     """Connections to other nodes, over such sockets."""
 
-    def __init__(self, sockets: Sockets) -> None:
+    def __init__(self, sockets: SocketFactory) -> None:
         self._sockets = sockets
         self._tls: Tls | None = None
 
@@ -43,7 +43,7 @@ class Dialling:
         """True if whoever is dialled has to prove its uuid by a certificate."""
         return self._tls is not None
 
-    async def connect(self, to: Address, uuid: bytes | None = None) -> Stream:
+    async def connect(self, to: Address, uuid: bytes | None = None) -> ByteStream:
         """A connection to a numeric address, where, by TLS, that node answers; None: any node of the cluster.
 
         Raises:
@@ -96,7 +96,7 @@ class Proofs:
 class SecuredStream:
     """A connection by TLS, of which one end is ours; nothing is sent or received but when somebody waits for it."""
 
-    def __init__(self, stream: Stream, end: TlsEnd) -> None:
+    def __init__(self, stream: ByteStream, end: TlsEnd) -> None:
         self._stream = stream
         self._end = end
 

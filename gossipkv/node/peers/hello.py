@@ -18,7 +18,7 @@ from gossipkv.gossip.member import MAX_EPOCH, UUID_BYTES
 from gossipkv.node.identity import MAX_STORE
 
 if TYPE_CHECKING:
-    from gossipkv.wire.arguments import Options
+    from gossipkv.wire.arguments import OptionArguments
     from gossipkv.wire.rpc import Value
 
 PROTOCOL = 1  # Grows when a peer or a client must know; new methods and options are no reason.
@@ -75,7 +75,7 @@ def prove(proven: bytes | None, uuid: bytes | None) -> None:
         )
 
 
-def of_fields(fields: Options) -> Hello:
+def of_fields(fields: OptionArguments) -> Hello:
     """What whoever connects has sent.
 
     Raises:

@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, final
 import trio
 
 from gossipkv.dataset.cluster import question
-from gossipkv.dataset.cluster.effects import Ask, Publish, PublishDatabase, Route, Withdraw
-from gossipkv.dataset.cluster.members import Member, State
+from gossipkv.dataset.cluster.effects import AskMember, OpenRoute, Publish, PublishDatabase, Withdraw
+from gossipkv.dataset.cluster.members import DatasetMember, MemberStanding
 from gossipkv.dataset.cluster.terms import Terms
 from gossipkv.errors import TooLarge, UnknownDatabase
 from gossipkv.gossip.profile import PROFILES
-from gossipkv.node.peers.connections import Peer
+from gossipkv.node.peers.connections import NodePeer
 from gossipkv.placement.holders import HolderState
-from gossipkv.placement.shard_claim import NODES, Place, place_of
+from gossipkv.placement.shard_claim import NODES, ClaimPlace, place_of
 from gossipkv.placement.statement import MAX_PIECES, decode, decode_database, encode, encode_database
-from gossipkv.serving.scan_elsewhere import Source
+from gossipkv.serving.scan_elsewhere import ScanSource
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from gossipkv.dataset.library import Library
     from gossipkv.gossip import member as gossip
     from gossipkv.gossip.tree.tree import TreeEntry
-    from gossipkv.gossip.tree.watch import Watch
-    from gossipkv.node.peers.connections import Peers
-    from gossipkv.placement.identity import Identity
+    from gossipkv.gossip.tree.watch import TreeWatch
+    from gossipkv.node.peers.connections import NodePeers
+    from gossipkv.placement.identity import VersionIdentity
     from gossipkv.placement.ownership import Owner
     from gossipkv.placement.partition_set import PartitionSet
     from gossipkv.placement.statement import DatabaseStatement
@@ -82,11 +82,11 @@ class ClusterTree(Protocol):
     def below(self, path: str) -> list[TreeEntry]: ...  # Likewise.
     def publish(self, path: str, value: bytes) -> None: ...  # Raises TooLarge.
     def withdraw(self, path: str) -> bool: ...
-    def watch(self, path: str, wake: Callable[[], None]) -> Watch: ...
+    def watch(self, path: str, wake: Callable[[], None]) -> TreeWatch: ...
     def news(self) -> bytes | None: ...  # What was published since the last call, for the method `gossip`.
 
 
-class Heard(NamedTuple):
+class SharedBytes(NamedTuple):
     """The bytes that a member has published of one database in an epoch."""
 
     epoch: int
@@ -103,7 +103,7 @@ class Sharing:
         tree: ClusterTree,
         library: Library,
         membership: Membership,
-        peers: Peers,
+        peers: NodePeers,
         routes: Pumps,
         *,
         address: Address,
@@ -117,12 +117,12 @@ class Sharing:
         self._address = str(address)
         self._ask_timeout_ms = ask_timeout_ms
         self._wake = trio.Event()
-        self._watches: dict[str, tuple[Watch, ...]] = {}  # By database.
+        self._watches: dict[str, tuple[TreeWatch, ...]] = {}  # By database.
         self._places = tree.watch(NODES, self.wake)
         self._names = tree.watch(DATABASES, self.wake)
         self._known: list[gossip.Member] = []  # The members, and the names of databases, at the last look.
         self._named: list[str] = []
-        self._heard: dict[tuple[str, str], Heard] = {}  # By database and member.
+        self._heard: dict[tuple[str, str], SharedBytes] = {}  # By database and member.
         self._owners: dict[str, Owner] = {}  # Those of the last run that nobody has heard of in this one.
         self._published: dict[tuple[str, str], int] = {}  # Pieces, by database and version.
         self._unread: set[tuple[str, str]] = set()  # Members and databases of which something cannot be read.
@@ -168,9 +168,11 @@ class Sharing:
         places = self._claimed()
         known = {self._membership.own.name}
         for member in self._known:
-            place = places.get(member.name, Place())
+            place = places.get(member.name, ClaimPlace())
             known.add(member.name)
-            told = Member(member.name, member.uuid, member.epoch, member.address, State(member.state), *place)
+            told = DatasetMember(
+                member.name, member.uuid, member.epoch, member.address, MemberStanding(member.state), *place
+            )
             self._membership.tell(told, now_ms=now_ms)
         for name in [member.name for member in self._membership.others if member.name not in known]:
             self._membership.forget(name)
@@ -178,15 +180,15 @@ class Sharing:
                 core.forget(name)
         self._tell_peers()
 
-    def _claimed(self) -> dict[str, Place]:
+    def _claimed(self) -> dict[str, ClaimPlace]:
         """What each owner says of its place in the ring."""
         found = ((entry.owner, place_of(entry.name, entry.value)) for entry in self._tree.below(NODES))
         return {owner: place for owner, place in found if place is not None}
 
     def _tell_peers(self) -> None:
         members = self._membership.others
-        peers = {each.name: Peer(each.name, each.uuid, each.address, each.standing, each.epoch) for each in members}
-        remembered = {name: Peer(*owner, HolderState.DEAD, 0) for name, owner in self._owners.items()}
+        peers = {each.name: NodePeer(each.name, each.uuid, each.address, each.standing, each.epoch) for each in members}
+        remembered = {name: NodePeer(*owner, HolderState.DEAD, 0) for name, owner in self._owners.items()}
         self._peers.tell((remembered | peers).values())
 
     # What comes in: what they say
@@ -207,15 +209,15 @@ class Sharing:
         changed = [self._take(core, member, heard) for member, heard in {**found, **silent}.items()]
         return any(changed)
 
-    def _read(self, database: str) -> dict[str, Heard]:
+    def _read(self, database: str) -> dict[str, SharedBytes]:
         """What others have published of a database, by member; of those that are suspected or dead, too."""
-        found: dict[str, Heard] = {}
+        found: dict[str, SharedBytes] = {}
 
-        def of(owner: str) -> Heard | None:
+        def of(owner: str) -> SharedBytes | None:
             member = self._membership.get(owner)
             if member is None or owner == self._membership.own.name:
                 return None
-            return found.setdefault(owner, Heard(member.epoch, {}))
+            return found.setdefault(owner, SharedBytes(member.epoch, {}))
 
         for entry in self._tree.below(f"{DATABASES}/{database}"):
             heard = of(entry.owner)
@@ -228,7 +230,7 @@ class Sharing:
                     heard.versions.setdefault(version, []).append(entry.value)
         return found
 
-    def _take(self, core: DatabaseCore, name: str, heard: Heard | None) -> bool:
+    def _take(self, core: DatabaseCore, name: str, heard: SharedBytes | None) -> bool:
         """Whether a member says something else than before."""
         before = self._heard.get((core.name, name))
         member = self._membership.get(name)
@@ -285,7 +287,7 @@ class Sharing:
         self._library.wake(database)
         return question.NOTHING if answer is None else question.encode(answer)
 
-    def sources(self, database: str, version: str, wire_id: bytes) -> dict[str, Source]:
+    def sources(self, database: str, version: str, wire_id: bytes) -> dict[str, ScanSource]:
         """Return which members may be asked for a content, by name, as the serving loop knows it, too."""
         core = self._library.core(database)
         identity = None if core is None else core.identity(version)
@@ -294,7 +296,7 @@ class Sharing:
         found = {}
         for owner, partitions in core.owners(identity):
             member = self._membership.get(owner.name)
-            found[owner.name] = Source(HolderState.DEAD if member is None else member.standing, partitions)
+            found[owner.name] = ScanSource(HolderState.DEAD if member is None else member.standing, partitions)
         return found
 
     # What goes out
@@ -309,9 +311,9 @@ class Sharing:
                     self._withdraw(core.name, version, 0)
                 case PublishDatabase(statement):
                     self._publish_database(core, statement)
-                case Ask(member, identity):
+                case AskMember(member, identity):
                     self._ask(core, member, identity)
-                case Route(identity, owner, partitions):
+                case OpenRoute(identity, owner, partitions):
                     self._route(owner, identity, partitions)
         self._tell_news()
 
@@ -353,7 +355,7 @@ class Sharing:
     def _path(self, database: str, version: str) -> str:
         return f"{PARTITIONS}/{database}/{version}/{self._address}"
 
-    def _ask(self, core: DatabaseCore, member: str, identity: Identity) -> None:
+    def _ask(self, core: DatabaseCore, member: str, identity: VersionIdentity) -> None:
         def hear(result: Value, epoch: int | None) -> None:
             answer = None if epoch is None else question.decode(result, identity.partitions)
             core.answered(member, epoch or 0, identity.wire_id, answer)
@@ -362,7 +364,7 @@ class Sharing:
         params: list[Value] = [identity.database, identity.wire_id, self._membership.own.name]
         self._peers.ask(member, question.METHOD, params, self._ask_timeout_ms, hear)
 
-    def _route(self, owner: Owner, identity: Identity, partitions: PartitionSet) -> None:
+    def _route(self, owner: Owner, identity: VersionIdentity, partitions: PartitionSet) -> None:
         if self._membership.get(owner.name) is None and partitions:
             self._owners[owner.name] = owner
             self._tell_peers()

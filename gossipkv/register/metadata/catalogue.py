@@ -35,37 +35,37 @@ from gossipkv.errors import (
     UnknownDatabase,
     no_table,
 )
-from gossipkv.placement.partition import Assignment, Partition, State
+from gossipkv.placement.partition import Assignment, AssignmentState, Partition
 from gossipkv.placement.spread import spread
 from gossipkv.register.ballot import ZERO, Ballot, draw_id
 from gossipkv.register.configuration import Acceptors, Forced, Value
-from gossipkv.register.messages import Kind, Request, Verdict, decode_reply, encode_request
+from gossipkv.register.messages import AcceptorVerdict, RegisterRequest, RequestKind, decode_reply, encode_request
 from gossipkv.register.metadata.deadline import Deadline
-from gossipkv.register.metadata.head import DROPPED_BEFORE, TRANSACTION_BYTES, Head, drop
+from gossipkv.register.metadata.head import DROPPED_BEFORE, TRANSACTION_BYTES, MapHead, drop
 from gossipkv.register.metadata.ledger import Offer
 from gossipkv.register.metadata.nodes import Nodes, placed
-from gossipkv.register.metadata.operations import EXPIRED, ID_USED, Answer, Operation
+from gossipkv.register.metadata.operations import EXPIRED, ID_USED, Operation, OperationAnswer
 from gossipkv.register.metadata.pages import (
-    MOST_JUDGED,
+    MAX_JUDGED,
     OPERATION_ID_BYTES,
-    Outcome,
+    OperationOutcome,
     config_id,
     pack,
 )
-from gossipkv.register.metadata.partitions import HASH, MURMUR3, TABLE_ID_BYTES, Table, first_body, shard_key
+from gossipkv.register.metadata.partitions import HASH, MURMUR3, TABLE_ID_BYTES, TableMeta, first_body, shard_key
 from gossipkv.register.metadata.tables import CATALOGUE, END_OF_NODES, EXISTS, NamedTable, decode_named
-from gossipkv.register.metadata.tree import Changed, Tree
-from gossipkv.register.proposer import End, Reconfigure
+from gossipkv.register.metadata.tree import ChangedPages, MapTree
+from gossipkv.register.proposer import ChangeEnd, Reconfigure
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from random import Random
 
     from gossipkv.keyspace.time_key import TimeKey
-    from gossipkv.placement.spread import Node
+    from gossipkv.placement.spread import SpreadNode
     from gossipkv.register.configuration import AcceptorId
-    from gossipkv.register.metadata.nodes import Host, Members
-    from gossipkv.register.metadata.server import Metadata, Others
+    from gossipkv.register.metadata.nodes import NodeList, PlaceableNode
+    from gossipkv.register.metadata.server import Metadata, OtherServers
     from gossipkv.wire.rpc import Value as WireValue
 
 FIRST_CONFIG: Final = config_id(0, 1)  # The config id of the first map of a register.
@@ -74,7 +74,7 @@ ASK_S: Final = 5.0
 SMALL_BYTES: Final = 1 << 20  # A first map of this size goes along with the hold request; a larger one is fetched.
 FEW_PARTITIONS: Final = 1024  # Up to this many partitions are placed in the loop, more in a thread.
 GROWN_S: Final = 10.0  # Time until all registers are checked again without a change of members or tables.
-MOST_GROWN: Final = 16  # Registers that grow before other work has its turn.
+MAX_GROWN: Final = 16  # Registers that grow before other work has its turn.
 MARK_BYTES: Final = 8  # The last bytes of a table's id; the rest of its 16 bytes is random.
 SIZES: Final = (1, 3, 5)  # Numbers of acceptors of a growing register.
 REPLICATION: Final = 3  # With two replicas the majority is both, so one failure would stop all writes.
@@ -85,7 +85,7 @@ _STEPS: Final = {size: larger - size for size, larger in pairwise(SIZES)}
 class _IdUsed(Conflict): ...
 
 
-class Wanted(NamedTuple):
+class WantedTable(NamedTuple):
     """A requested table."""
 
     name: str
@@ -97,7 +97,7 @@ class Wanted(NamedTuple):
     smears: bool = False
 
 
-class Dropped(NamedTuple):
+class DroppedTable(NamedTuple):
     """A dropped table."""
 
     table: NamedTable
@@ -109,7 +109,7 @@ class Catalogue:
     """The catalogue, at a node that takes part."""
 
     def __init__(
-        self, metadata: Metadata, members: Members, others: Others, random: Random, *, most_copies: int
+        self, metadata: Metadata, members: NodeList, others: OtherServers, random: Random, *, most_copies: int
     ) -> None:
         self._metadata = metadata
         self._members = members
@@ -154,7 +154,7 @@ class Catalogue:
             Unavailable: the store is closed.
         """
         if self._metadata.registers.record(self.register) is None:
-            await self._found(ZERO, Tree.empty(CATALOGUE.name).edit(FIRST_CONFIG).finish())
+            await self._found(ZERO, MapTree.empty(CATALOGUE.name).edit(FIRST_CONFIG).finish())
         await self._metadata.quorum_read(self.register)
 
     async def found_anew(self, force: int) -> None:
@@ -172,7 +172,7 @@ class Catalogue:
             raise Conflict("not forced: this node was an acceptor of the catalogue, and is none any more")
         known = metadata.known.get(self.register)
         if known is None:
-            await self._found(Ballot(1, force, 0, 0), Tree.empty(CATALOGUE.name).edit(config_id(1, 1)).finish())
+            await self._found(Ballot(1, force, 0, 0), MapTree.empty(CATALOGUE.name).edit(config_id(1, 1)).finish())
         else:
             metadata.tree(self.register)
             ballot = Ballot(known.generation + 1, force, 0, 0)
@@ -182,10 +182,10 @@ class Catalogue:
         metadata.registers.learn(self.register)
         await metadata.quorum_read(self.register)
 
-    async def _found(self, ballot: Ballot, first: Changed) -> None:
+    async def _found(self, ballot: Ballot, first: ChangedPages) -> None:
         metadata, config = self._metadata, config_id(ballot.generation, 1)
         await metadata.pin(self.register, first, config)
-        head = Head(config, self._random.randbytes(TRANSACTION_BYTES), first.root)
+        head = MapHead(config, self._random.randbytes(TRANSACTION_BYTES), first.root)
         await self._create_at(metadata.me, self.register, ballot, Value(Acceptors.of([metadata.me]), head.encode()))
 
     async def grow(self) -> bool:
@@ -206,7 +206,7 @@ class Catalogue:
             self._grown_for, self._grown_until_s = seen, now_s + GROWN_S
         self._random.shuffle(short)
         has_grown = False
-        for register in short[:MOST_GROWN]:
+        for register in short[:MAX_GROWN]:
             if missing := self._missing(register, alive):  # A change in the meantime may have made this unnecessary.
                 members = self._metadata.known[register].acceptors.new
                 newcomers = await self._strangers(members, missing)
@@ -277,7 +277,7 @@ class Catalogue:
         """
         metadata, known = self._metadata, await self._metadata.quorum_read(register)
         head = known.head
-        offer = Offer(metadata.me.node, None, Changed(head.root, {}), head.config)
+        offer = Offer(metadata.me.node, None, ChangedPages(head.root, {}), head.config)
         params: list[WireValue] = [register, *offer.values()]
         newcomers = set(members) - known.acceptors.everyone - {metadata.me}
         with metadata.keeping(register, head.root):
@@ -287,15 +287,15 @@ class Catalogue:
                     raise Unavailable(f"{newcomer} has another store by now")
         wanted = Reconfigure(tuple(members), known.acceptors.new if instead is None else tuple(instead))
         outcome = await metadata.registers.change(register, wanted, timeout_s=WHOLE_S)
-        if outcome.end is End.UNKNOWN:
+        if outcome.end is ChangeEnd.UNKNOWN:
             raise Unknown(f"whether that has changed who decides is not known: {outcome.message}")
-        if outcome.end is End.REFUSED:
+        if outcome.end is ChangeEnd.REFUSED:
             raise (Conflict if outcome.code == Conflict.code else Unavailable)(outcome.message)
         await metadata.quorum_read(register)
 
     # -- tables --------------------------------------------------------------------------------------------------------
 
-    async def create(self, wanted: Wanted, operation: bytes, timeout_s: float = WHOLE_S) -> NamedTable:
+    async def create(self, wanted: WantedTable, operation: bytes, timeout_s: float = WHOLE_S) -> NamedTable:
         """Create a table.
 
         `operation`: 20 random bytes; a repeated request with the same bytes returns the table that it created.
@@ -318,7 +318,7 @@ class Catalogue:
         replication = wanted.replication or min(len(hosts), REPLICATION)
         shards = len(wanted.keys) if wanted.kind == HASH else 0
         id_ = self._random.randbytes(TABLE_ID_BYTES - MARK_BYTES) + _mark_of(wanted, operation)
-        table = Table(id_, wanted.name, wanted.kind, replication, shards, wanted.partitioner, (), *wanted[5:])
+        table = TableMeta(id_, wanted.name, wanted.kind, replication, shards, wanted.partitioner, (), *wanted[5:])
         nodes = placed({host.uuid: host.node for host in hosts})
         place = partial(_first_map, table, wanted.keys, nodes, self._random)
         try:
@@ -349,7 +349,7 @@ class Catalogue:
             await self._metadata.quorum_read(made.id, Acceptors.of(made.acceptors))
         return made
 
-    async def put_in(self, hosts: Sequence[Host], base: int) -> None:
+    async def put_in(self, hosts: Sequence[PlaceableNode], base: int) -> None:
         """Add these nodes to the catalogue.
 
         Raises:
@@ -360,12 +360,15 @@ class Catalogue:
         puts = [
             Operation(self._random.randbytes(OPERATION_ID_BYTES), base, "set_node", 1, argument) for argument in unnamed
         ]
-        for at in range(0, len(puts), MOST_JUDGED):
-            for answer in await self.transact(self.register, puts[at : at + MOST_JUDGED]):
-                if answer.outcome not in {Outcome.DONE, Outcome.CONFLICT}:  # Another node has added it.
+        for at in range(0, len(puts), MAX_JUDGED):
+            for answer in await self.transact(self.register, puts[at : at + MAX_JUDGED]):
+                if answer.outcome not in {
+                    OperationOutcome.DONE,
+                    OperationOutcome.CONFLICT,
+                }:  # Another node has added it.
                     raise Conflict(answer.message or "the nodes of tables were changed meanwhile; try again")
 
-    def _made(self, wanted: Wanted, operation: bytes) -> NamedTable | None:
+    def _made(self, wanted: WantedTable, operation: bytes) -> NamedTable | None:
         """Return the table that a repeated operation has created; None if the operation is unknown.
 
         Raises:
@@ -377,13 +380,13 @@ class Catalogue:
             return None
         config, kept = judged
         entry = tree.get(wanted.name.encode())
-        if kept.outcome is Outcome.DONE and entry is not None and entry.version == config:
+        if kept.outcome is OperationOutcome.DONE and entry is not None and entry.version == config:
             named = decode_named(entry.record)
             adding = _adding(wanted.name, named, operation, config)
             if named.id.endswith(_mark_of(wanted, operation)) and kept.digest == adding.digest:
                 return named
         words = "was used before, for another table, or for one that was dropped since"
-        if kept.outcome is not Outcome.DONE:
+        if kept.outcome is not OperationOutcome.DONE:
             words = "was used before, and was refused when it was asked for"
         raise Conflict(
             f"the table {wanted.name} is not made: the operation's id {operation.hex()} {words}; each operation has an "
@@ -393,7 +396,7 @@ class Catalogue:
 
     async def drop(
         self, name: str, operation: bytes, timeout_s: float = WHOLE_S, *, table: bytes | None = None
-    ) -> Dropped:
+    ) -> DroppedTable:
         """Drop a table, for good; return the table, and whether another operation had dropped it before.
 
         `table`: the expected id, so that a repeated request does not drop the next table of that name.
@@ -415,21 +418,21 @@ class Catalogue:
             await self._decide(remove, name, deadline)
         except GossipKVError as error:  # The register is ended for good; a node that finds the name finishes the drop.
             raise Unknown(f"the table is dropped, and its name is not free yet: {error.message}") from error
-        return Dropped(named, before)
+        return DroppedTable(named, before)
 
     async def _end(self, table: NamedTable, operation: bytes, timeout_s: float) -> bool:
         """End a table's register; return True if another operation had ended it."""
         hint = Acceptors.of(table.acceptors)
         outcome = await self._metadata.registers.change(table.id, drop(operation), timeout_s=timeout_s, hint=hint)
-        if outcome.end is End.REFUSED:
+        if outcome.end is ChangeEnd.REFUSED:
             raise Unavailable(f"the table is not dropped: {outcome.message}")
-        if outcome.end is End.UNKNOWN:
+        if outcome.end is ChangeEnd.UNKNOWN:
             raise Unknown(f"whether the table is dropped is not known: {outcome.message}")
         return outcome.result == DROPPED_BEFORE
 
     async def transact(
         self, register: bytes, operations: Sequence[Operation], timeout_s: float = WHOLE_S
-    ) -> list[Answer]:
+    ) -> list[OperationAnswer]:
         """Run operations at a server of that map: this node, if it is one.
 
         Raises:
@@ -469,28 +472,28 @@ class Catalogue:
     async def _decide(self, operation: Operation, name: str, deadline: Deadline) -> None:
         """Run one operation on the catalogue, which reads that name alone. Raises as `create`."""
         (answer,) = await self.transact(self.register, [operation], deadline.left_s())
-        if answer.outcome is Outcome.DONE or answer.code == ID_USED:
+        if answer.outcome is OperationOutcome.DONE or answer.code == ID_USED:
             with deadline.rest(), contextlib.suppress(GossipKVError):  # The operation is done in any case.
                 await self._metadata.quorum_read(self.register)
         match answer.outcome:
-            case Outcome.CONFLICT:
+            case OperationOutcome.CONFLICT:
                 raise _exists(name)
-            case Outcome.REFUSED:
+            case OperationOutcome.REFUSED:
                 if answer.code == EXISTS:
                     raise _exists(name)
                 refusals = {ID_USED: _IdUsed, EXPIRED: Conflict}
                 raise refusals.get(answer.code, BadRequest)(answer.message or "refused")
-            case Outcome.UNKNOWN:
+            case OperationOutcome.UNKNOWN:
                 raise Unknown("whether it was done is not known: ask by its id", {"operation": operation.id.hex()})
 
-    async def _write_first(self, register: bytes, servers: Acceptors, first: Changed) -> None:
+    async def _write_first(self, register: bytes, servers: Acceptors, first: ChangedPages) -> None:
         """Make every server hold the first map, and then ballot 0. Raises `Unavailable`: a server did not."""
         metadata = self._metadata
         await metadata.pin(register, first, FIRST_CONFIG)
-        head = Head(FIRST_CONFIG, self._random.randbytes(TRANSACTION_BYTES), first.root)
+        head = MapHead(FIRST_CONFIG, self._random.randbytes(TRANSACTION_BYTES), first.root)
         value = Value(servers, head.encode())
         is_small = sum(map(len, first.pages.values())) <= SMALL_BYTES
-        sent = first if is_small else Changed(first.root, {first.root: first.pages[first.root]})
+        sent = first if is_small else ChangedPages(first.root, {first.root: first.pages[first.root]})
         params: list[WireValue] = [register, *Offer(metadata.me.node, None, sent, FIRST_CONFIG).values()]
 
         async def write(server: AcceptorId) -> None:
@@ -508,14 +511,14 @@ class Catalogue:
             raise Unavailable(f"a server does not take the first map: {errors.exceptions[0]}") from errors
 
     async def _create_at(self, server: AcceptorId, register: bytes, ballot: Ballot, value: Value) -> None:
-        request = encode_request(Request(Kind.CREATE, register, server, 0, ballot, value))
+        request = encode_request(RegisterRequest(RequestKind.CREATE, register, server, 0, ballot, value))
         if server == self._metadata.me:
             reply = await self._metadata.registers.answer(request)
         else:
             answer = await self._ask(server.node, "register", [request], ASK_S)
             reply = answer if isinstance(answer, bytes) else b""
         verdict = decode_reply(reply).verdict
-        if verdict is not Verdict.OK:
+        if verdict is not AcceptorVerdict.OK:
             raise Unavailable(f"{server} does not begin a register: {verdict.name}")
 
     # -- upkeep --------------------------------------------------------------------------------------------------------
@@ -542,7 +545,7 @@ class Catalogue:
         await self._metadata.let_go(named, known.head.config)
 
 
-def _first_map(table: Table, keys: Sequence[bytes], nodes: Sequence[Node], draw: Random) -> Changed:
+def _first_map(table: TableMeta, keys: Sequence[bytes], nodes: Sequence[SpreadNode], draw: Random) -> ChangedPages:
     """Return a map of all partitions, with each assignment AVAILABLE at once, since there is nothing to load yet."""
     wanted = spread(nodes, table.replication, [()] * len(keys))
     if any(len([node for node in slots if node]) < table.replication for slots in wanted):
@@ -550,7 +553,11 @@ def _first_map(table: Table, keys: Sequence[bytes], nodes: Sequence[Node], draw:
     partitions = {
         key: Partition.of(
             draw_id(draw),
-            [Assignment(draw_id(draw), node, slot, State.AVAILABLE) for slot, node in enumerate(slots) if node],
+            [
+                Assignment(draw_id(draw), node, slot, AssignmentState.AVAILABLE)
+                for slot, node in enumerate(slots)
+                if node
+            ],
         )
         for key, slots in zip(keys, wanted, strict=True)
     }
@@ -572,7 +579,7 @@ def keys_of(kind: str, partitions: int, bounds: Sequence[bytes]) -> list[bytes]:
     return [b"", *bounds]
 
 
-def _mark_of(wanted: Wanted, operation: bytes) -> bytes:
+def _mark_of(wanted: WantedTable, operation: bytes) -> bytes:
     """Return the end of a new table's id: it tells a repeated request from another one."""
     return sha256(pack((operation, *wanted))).digest()[:MARK_BYTES]
 
@@ -585,15 +592,15 @@ def _adding(name: str, named: NamedTable, operation: bytes, base: int) -> Operat
     return Operation(operation, base, "add_table", 1, (name.encode(), *named))
 
 
-def _answers_of(value: WireValue, operations: Sequence[Operation]) -> list[Answer]:
+def _answers_of(value: WireValue, operations: Sequence[Operation]) -> list[OperationAnswer]:
     answers = [_answer_of(row) for row in value] if isinstance(value, list) else []
     if [None if answer is None else answer.operation for answer in answers] == [one.id for one in operations]:
         return [answer for answer in answers if answer is not None]
     raise Unknown("a server answered what is no answer to those operations")
 
 
-def _answer_of(row: WireValue) -> Answer | None:
+def _answer_of(row: WireValue) -> OperationAnswer | None:
     match row:
-        case [bytes(operation), int(outcome), str(code), str(message)] if outcome in set(Outcome):
-            return Answer(operation, Outcome(outcome), code, message)
+        case [bytes(operation), int(outcome), str(code), str(message)] if outcome in set(OperationOutcome):
+            return OperationAnswer(operation, OperationOutcome(outcome), code, message)
     return None

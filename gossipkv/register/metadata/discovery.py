@@ -12,18 +12,18 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gossipkv.errors import BadRequest
-from gossipkv.placement.partition import Partition, State
+from gossipkv.placement.partition import AssignmentState, Partition
 from gossipkv.register.metadata.partitions import decode_partition
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from gossipkv.placement.partition import Assignment
-    from gossipkv.register.metadata.tree import Tree
+    from gossipkv.register.metadata.tree import MapTree
 
 
 # Partitions of the map per stored partition that the map does not assign to the node, on average.
-MOST_OVERLAP: Final = 4
+MAX_OVERLAP: Final = 4
 
 
 class Duty(StrEnum):
@@ -34,15 +34,15 @@ class Duty(StrEnum):
     UNLOAD = "UNLOAD"
 
 
-DUTIES: Final[Mapping[State, Duty]] = {
-    State.PROPOSED: Duty.LOAD,
-    State.INITIALIZING: Duty.LOAD,
-    State.AVAILABLE: Duty.SERVE,
-    State.LEAVING: Duty.UNLOAD,
+DUTIES: Final[Mapping[AssignmentState, Duty]] = {
+    AssignmentState.PROPOSED: Duty.LOAD,
+    AssignmentState.INITIALIZING: Duty.LOAD,
+    AssignmentState.AVAILABLE: Duty.SERVE,
+    AssignmentState.LEAVING: Duty.UNLOAD,
 }
 
 
-class Target(NamedTuple):
+class PushTarget(NamedTuple):
     """A destination for pushed records of a partition."""
 
     node: bytes
@@ -50,24 +50,24 @@ class Target(NamedTuple):
     assignment: int
 
 
-class Found(NamedTuple):
+class FoundPartition(NamedTuple):
     """One partition in a node's answer: its duty, and its push targets."""
 
     partition: int
     key: bytes  # The first key by the map, or, for a partition that is gone, by the asker.
     assignment: int  # 0 if the map does not assign the partition to the node.
     duty: Duty
-    targets: tuple[Target, ...]
+    targets: tuple[PushTarget, ...]
 
 
-def discover(tree: Tree, node: bytes, stored: Mapping[int, tuple[bytes, bytes | None]]) -> list[Found]:
+def discover(tree: MapTree, node: bytes, stored: Mapping[int, tuple[bytes, bytes | None]]) -> list[FoundPartition]:
     """Return a node's duties by a map; `stored`: its partitions by id, with first key and end.
 
     Raises:
         BadRequest: the stored partitions overlap more often than splits explain.
         MissingPage, ProtocolError: as reading the tree does.
     """
-    found: list[Found] = []
+    found: list[FoundPartition] = []
     keys: list[bytes] = []
     partitions: list[Partition] = []
     there: set[int] = set()
@@ -78,9 +78,11 @@ def discover(tree: Tree, node: bytes, stored: Mapping[int, tuple[bytes, bytes | 
         mine = next((one for one in partition.assignments if one.node == node), None)
         if mine is not None:
             others = (one for one in partition.assignments if one is not mine)
-            found.append(Found(partition.id, entry.key, mine.id, DUTIES[mine.state], _targets(partition, others)))
+            found.append(
+                FoundPartition(partition.id, entry.key, mine.id, DUTIES[mine.state], _targets(partition, others))
+            )
             there.add(partition.id)
-    room = MOST_OVERLAP * (len(keys) + len(stored))
+    room = MAX_OVERLAP * (len(keys) + len(stored))
     for id_, (start, end) in stored.items():
         if id_ not in there:
             # The partition was moved or divided: the present holders of its keys must get its records.
@@ -90,9 +92,11 @@ def discover(tree: Tree, node: bytes, stored: Mapping[int, tuple[bytes, bytes | 
                 raise BadRequest("the partitions that are stored overlap too often")
             now = partitions[low:high]
             targets = tuple(target for each in now for target in _targets(each, each.assignments))
-            found.append(Found(id_, start, 0, Duty.UNLOAD, targets))
+            found.append(FoundPartition(id_, start, 0, Duty.UNLOAD, targets))
     return found
 
 
-def _targets(partition: Partition, assignments: Iterable[Assignment]) -> tuple[Target, ...]:
-    return tuple(Target(one.node, partition.id, one.id) for one in assignments if one.state is not State.LEAVING)
+def _targets(partition: Partition, assignments: Iterable[Assignment]) -> tuple[PushTarget, ...]:
+    return tuple(
+        PushTarget(one.node, partition.id, one.id) for one in assignments if one.state is not AssignmentState.LEAVING
+    )

@@ -12,13 +12,13 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from gossipkv.errors import ProtocolError
-from gossipkv.register.changes import READING, Applied, Change, Refused
+from gossipkv.register.changes import READING, Applied, ChangeRefused, RegisterChange
 from gossipkv.register.metadata.pages import NAME_BYTES, generation_of, is_whole, pack, sequence_of, unpack
 
 FORMAT: Final = 1
 TRANSACTION_BYTES: Final = 16
 LAST_HEADS: Final = 8  # A reader of a changing map has the time of this many transactions.
-MOST_HEAD_BYTES: Final = 4 << 10
+MAX_HEAD_BYTES: Final = 4 << 10
 
 
 class Past(NamedTuple):
@@ -29,7 +29,7 @@ class Past(NamedTuple):
     root: bytes
 
 
-class Head(NamedTuple):
+class MapHead(NamedTuple):
     """The head of a map after one transaction."""
 
     config: int
@@ -47,35 +47,35 @@ class Head(NamedTuple):
         """Return the payload."""
         return pack((FORMAT, *self))
 
-    def followed_by(self, config: int, transaction: bytes, root: bytes) -> Head:
+    def followed_by(self, config: int, transaction: bytes, root: bytes) -> MapHead:
         """Return the head of the next transaction."""
         last = (Past(self.config, self.transaction, self.root), *self.last)
-        return Head(config, transaction, root, last[:LAST_HEADS])
+        return MapHead(config, transaction, root, last[:LAST_HEADS])
 
 
 @lru_cache(maxsize=64)  # A head is decoded before and after each of its steps.
-def decode_head(payload: bytes) -> Head:
+def decode_head(payload: bytes) -> MapHead:
     """Read a payload.
 
     Raises:
         ProtocolError: the payload is no head in this format.
     """
-    match unpack(payload, MOST_HEAD_BYTES):
+    match unpack(payload, MAX_HEAD_BYTES):
         case (format_, config, transaction, root, tuple(last), bool(ended)) if format_ == FORMAT:
             if len(last) <= LAST_HEADS:
                 now, *past = (_past_of(row) for row in ((config, transaction, root), *last))
-                return Head(*now, tuple(past), ended)
+                return MapHead(*now, tuple(past), ended)
     raise ProtocolError("a head is [1, config id, transaction, root, last heads, ended]", {"got": repr(payload)[:80]})
 
 
-def swap(expected: bytes, config: int, transaction: bytes, root: bytes) -> Change:
+def swap(expected: bytes, config: int, transaction: bytes, root: bytes) -> RegisterChange:
     """Return the change from one transaction's head to the next."""
-    return Change("swap", 1, pack((expected, config, transaction, root)))
+    return RegisterChange("swap", 1, pack((expected, config, transaction, root)))
 
 
-def drop(operation: bytes) -> Change:
+def drop(operation: bytes) -> RegisterChange:
     """Return the change that ends a map for good; its result tells if another operation had ended it before."""
-    return Change("drop", 1, operation[:TRANSACTION_BYTES])
+    return RegisterChange("drop", 1, operation[:TRANSACTION_BYTES])
 
 
 DROPPED_BEFORE: Final = b"before"
@@ -90,24 +90,24 @@ def _past_of(row: object) -> Past:
     raise ProtocolError("a head that was is [config id, transaction, root]", {"got": repr(row)[:80]})
 
 
-def _swap(payload: bytes, argument: bytes, generation: int) -> Applied | Refused:
-    match unpack(argument, MOST_HEAD_BYTES):
+def _swap(payload: bytes, argument: bytes, generation: int) -> Applied | ChangeRefused:
+    match unpack(argument, MAX_HEAD_BYTES):
         case (bytes(expected), int(config), bytes(transaction), bytes(root)):
             head = decode_head(payload)
         case _:
-            return Refused("BAD_REQUEST", "swap takes [expected transaction, config id, transaction, root]")
+            return ChangeRefused("BAD_REQUEST", "swap takes [expected transaction, config id, transaction, root]")
     if transaction in {head.transaction, *(past.transaction for past in head.last)}:
         return Applied(payload)
     if head.ended:
-        return Refused("UNKNOWN_DATABASE", "the table was dropped")
+        return ChangeRefused("UNKNOWN_DATABASE", "the table was dropped")
     if head.transaction != expected or sequence_of(config) != sequence_of(head.config) + 1:
-        return Refused("CONFLICT", "another transaction came first")
+        return ChangeRefused("CONFLICT", "another transaction came first")
     if generation_of(config) != generation:
-        return Refused("CONFLICT", f"the generation is {generation} by now")
+        return ChangeRefused("CONFLICT", f"the generation is {generation} by now")
     return Applied(head.followed_by(config, transaction, root).encode())
 
 
-def _drop(payload: bytes, argument: bytes, generation: int) -> Applied | Refused:
+def _drop(payload: bytes, argument: bytes, generation: int) -> Applied | ChangeRefused:
     del generation
     head = decode_head(payload)
     if not head.ended:

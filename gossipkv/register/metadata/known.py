@@ -18,7 +18,7 @@ import trio
 
 from gossipkv.errors import GossipKVError, ProtocolError, UnknownDatabase
 from gossipkv.register.configuration import Acceptors, members_of
-from gossipkv.register.metadata.head import Head, decode_head
+from gossipkv.register.metadata.head import MapHead, decode_head
 from gossipkv.register.metadata.pages import config_id, pack, sequence_of, unpack
 
 if TYPE_CHECKING:
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from gossipkv.register.space import Space
 
 KNOWN: Final = b"k"  # Key in the space, before the register, of the known head and its acceptors.
-MOST_KNOWN_BYTES: Final = 8 << 10
+MAX_KNOWN_BYTES: Final = 8 << 10
 PAUSE_S: Final = 0.05
 
 
-class Known(NamedTuple):
+class KnownMap(NamedTuple):
     """The head and the acceptors of a map, as a full round has shown or written them."""
 
-    head: Head
+    head: MapHead
     acceptors: Acceptors
     generation: int  # The generation of the ballot: a forced head may have a lower config id than the lost one.
 
@@ -57,15 +57,15 @@ class Known(NamedTuple):
 class Hold(Protocol):
     """A function that holds the map of a head on this node."""
 
-    async def __call__(self, register: bytes, known: Known) -> None:
+    async def __call__(self, register: bytes, known: KnownMap) -> None:
         """Hold the map. Raises MissingPage, ProtocolError, Unavailable."""
         ...
 
 
-class Settle(Protocol):
+class ReleasePages(Protocol):
     """A function that ends the pins that a known head makes unnecessary."""
 
-    async def __call__(self, register: bytes, known: Known) -> None:
+    async def __call__(self, register: bytes, known: KnownMap) -> None:
         """End these pins. Raises Unavailable: the store is closed."""
         ...
 
@@ -75,7 +75,7 @@ class Settle(Protocol):
 class _Standing:
     """State of one map beside its known head."""
 
-    shown: Known
+    shown: KnownMap
     written: bool = False  # This node has written the head, and has heard of no other since.
     learning: bool = False  # A task is learning the head.
     failed: GossipKVError | None = None  # Why the shown head could not be learned; the next `show` tries again.
@@ -87,7 +87,7 @@ class _Standing:
 class Heads:
     """The heads of all maps of a node."""
 
-    def __init__(self, space: Space, hold: Hold, settle: Settle) -> None:
+    def __init__(self, space: Space, hold: Hold, settle: ReleasePages) -> None:
         """Raises ProtocolError, Unavailable: the space cannot be read."""
         self._space = space
         self._hold = hold
@@ -105,16 +105,16 @@ class Heads:
             await trio.sleep_forever()
 
     @property
-    def known(self) -> Mapping[bytes, Known]:
+    def known(self) -> Mapping[bytes, KnownMap]:
         """The known heads, by register."""
         return self._known
 
-    def shown(self, register: bytes) -> Known | None:
+    def shown(self, register: bytes) -> KnownMap | None:
         """Return the newest head that a full round has shown, or that was written here."""
         standing = self._standings.get(register)
         return None if standing is None else standing.shown
 
-    def written(self, register: bytes) -> Known | None:
+    def written(self, register: bytes) -> KnownMap | None:
         """Return the head if this node has written it and has heard of no other: the next change may build on it."""
         standing = self._standings.get(register)
         return standing.shown if standing is not None and standing.written else None
@@ -125,7 +125,7 @@ class Heads:
         if standing is not None:
             standing.written = False
 
-    def show(self, register: bytes, known: Known, *, written: bool = False) -> Known:
+    def show(self, register: bytes, known: KnownMap, *, written: bool = False) -> KnownMap:
         """Process a head that a full round has shown or, if `written`, that was written here; return the newest."""
         standing = self._standings.get(register)
         if standing is None:
@@ -139,7 +139,7 @@ class Heads:
             self._nursery.start_soon(self._learn, register, standing)
         return standing.shown
 
-    async def learn(self, register: bytes, known: Known) -> Known:
+    async def learn(self, register: bytes, known: KnownMap) -> KnownMap:
         """Make the head of a full round, or a newer one, known; return the known head.
 
         Raises:
@@ -157,7 +157,7 @@ class Heads:
             await self._move(standing)
         raise UnknownDatabase("the table was dropped")
 
-    async def reached(self, register: bytes, config: int) -> Known:
+    async def reached(self, register: bytes, config: int) -> KnownMap:
         """Return the known head of a map once its config id is at least `config`; wait as long as it takes.
 
         Raises:
@@ -203,7 +203,7 @@ class Heads:
         standing.learning = False
         self._tell(standing)
 
-    async def _have_known(self, register: bytes, standing: _Standing, shown: Known) -> None:
+    async def _have_known(self, register: bytes, standing: _Standing, shown: KnownMap) -> None:
         if not shown.head.ended:
             await self._hold(register, shown)
         if self._standings.get(register) is not standing:
@@ -223,14 +223,14 @@ class Heads:
         moved.set()
 
 
-def known_of(value: bytes) -> Known:
+def known_of(value: bytes) -> KnownMap:
     """Read the record of a known head.
 
     Raises:
-        ProtocolError: the value is no result of `Known.encode`.
+        ProtocolError: the value is no result of `KnownMap.encode`.
     """
-    match unpack(value, MOST_KNOWN_BYTES):
+    match unpack(value, MAX_KNOWN_BYTES):
         case (bytes(payload), tuple(old), tuple(new), int(joint), int(generation)):
             before, after = map(members_of, (old, new))
-            return Known(decode_head(payload), Acceptors(before, after if joint else before, joint), generation)
+            return KnownMap(decode_head(payload), Acceptors(before, after if joint else before, joint), generation)
     raise ProtocolError("what is known of a map is [head, old acceptors, new ones, joint id, generation]")

@@ -8,7 +8,7 @@ held root or page by page. Pages and pins are records of the store, behind the r
 
 Invariants: a page is present only while a pinned root names it. A root is *here* once its pin and all its pages were
 appended; only then is a head with it accepted, by a later record. A root is *held* once they are synced, and only then
-reported as held. `Ledger` explains the end of pins.
+reported as held. `RegisterLedger` explains the end of pins.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ import trio
 from gossipkv.errors import GossipKVError, Overloaded, ProtocolError
 from gossipkv.register.metadata.pages import MissingPage, decode_root, name_of
 from gossipkv.register.metadata.tree import check_all, check_change, pages_of
-from gossipkv.register.space import MAP, MOST_BATCH_BYTES
+from gossipkv.register.space import MAP, MAX_BATCH_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
-    from gossipkv.register.metadata.tree import Changed, Kind
+    from gossipkv.register.metadata.tree import ChangedPages, MapKind
     from gossipkv.register.space import Space
     from gossipkv.wire.rpc import Value
 
@@ -39,9 +39,9 @@ _PAGE: Final = b"\1"
 _CONFIG_BYTES: Final = 8
 _ABSENT: Final[Mapping[bytes, bytes | None]] = {}
 
-MOST_PAGES: Final = 8  # Bounds one question: half a megabyte.
-MOST_LENT: Final = 8  # Roots that stay while other nodes fetch their pages from a changing map.
-MOST_PINS: Final = 256  # Undecided roots: honest servers have a few, one for each swap.
+MAX_PAGES: Final = 8  # Bounds one question: half a megabyte.
+MAX_LENT: Final = 8  # Roots that stay while other nodes fetch their pages from a changing map.
+MAX_PINS: Final = 256  # Undecided roots: honest servers have a few, one for each swap.
 FEW_PAGES: Final = 8  # Up to this many pages are checked in the loop, more in a thread: a page has some 400 partitions.
 ASK_S: Final = 2.0
 
@@ -67,7 +67,7 @@ class Offer(NamedTuple):
 
     source: bytes  # The node that made the change, and has all of it.
     base: bytes | None  # The root that it changes; None for a first map.
-    changed: Changed
+    changed: ChangedPages
     config: int
 
     def values(self) -> list[Value]:
@@ -81,7 +81,7 @@ class _Pin(NamedTuple):
 
 
 @final
-class Ledger:
+class RegisterLedger:
     """The local pages of one register's map; a ledger with a closed space accepts no more.
 
     A page is deleted in the batch that ends the last pin over it. A pin ends in `collect` alone: a refused swap or a
@@ -93,7 +93,7 @@ class Ledger:
     def __init__(
         self,
         register: bytes,
-        kind: Kind,
+        kind: MapKind,
         space: Space,
         ask: AskNode,
         *,
@@ -119,7 +119,7 @@ class Ledger:
         self._fetching = trio.Lock()
         self._taking: dict[bytes, trio.Event] = {}  # Roots that are arriving, until they are pinned.
         self._kept: list[bytes] = []  # Roots that `keeping` protects.
-        self._lent: deque[bytes] = deque(maxlen=MOST_LENT)  # Roots that other nodes have asked for last.
+        self._lent: deque[bytes] = deque(maxlen=MAX_LENT)  # Roots that other nodes have asked for last.
         self.sources: list[bytes] = []  # Nodes that have provided changes last.
         configs: dict[bytes, int] = {}
         for key, value in records:  # Pins come before pages.
@@ -164,7 +164,7 @@ class Ledger:
         A node that asks for a root asks for the rest next, so the root stays until others were asked for.
         """
         found: list[bytes | None] = []
-        for name in names[:MOST_PAGES]:
+        for name in names[:MAX_PAGES]:
             if name in self._pins and name not in self._lent:
                 self._lent.append(name)
             try:
@@ -197,7 +197,7 @@ class Ledger:
         if not self.holds(root):
             raise MissingPage(root)
 
-    def append(self, changed: Changed, config: int) -> None:
+    def append(self, changed: ChangedPages, config: int) -> None:
         """Append a change of a root that is here, before any later append. Raises as `pin`."""
         self._check_room(changed.root)
         for piece in _pieces(changed.root, changed.pages):
@@ -220,8 +220,8 @@ class Ledger:
         # A change of what is here replaces that by and by; a first map only takes room.
         if not self._pins:
             self._space.check_free()
-        if root not in self._pins and len(self._pins) >= MOST_PINS:
-            raise Overloaded(f"{MOST_PINS} maps of this register are held already, and none of them is decided")
+        if root not in self._pins and len(self._pins) >= MAX_PINS:
+            raise Overloaded(f"{MAX_PINS} maps of this register are held already, and none of them is decided")
 
     def _pinned(self, root: bytes, config: int, pages: Mapping[bytes, bytes]) -> dict[bytes, bytes | None]:
         """Pin a root; return the records of the pin and of the new pages."""
@@ -312,7 +312,7 @@ class Ledger:
 
     async def _fetch_from(self, source: bytes, root: bytes, pages: dict[bytes, bytes]) -> None:
         """Ask one node for all missing pages, as long as it provides some."""
-        while missing := self._missing(root, pages)[:MOST_PAGES]:
+        while missing := self._missing(root, pages)[:MAX_PAGES]:
             try:
                 answer = await self._ask(source, "metadata_pages", [self.register, [*missing]], ASK_S)
             except GossipKVError:
@@ -382,7 +382,7 @@ def _pieces(root: bytes, pages: Mapping[bytes, bytes]) -> Iterator[dict[bytes, b
     """Yield pages in batches: a small change in one, a large map in several, its root first."""
     piece: dict[bytes, bytes] = {root: pages[root]} if root in pages else {}
     for name, page in pages.items():
-        if sum(map(len, piece.values())) + len(page) > MOST_BATCH_BYTES:
+        if sum(map(len, piece.values())) + len(page) > MAX_BATCH_BYTES:
             yield piece
             piece = {}
         piece[name] = page

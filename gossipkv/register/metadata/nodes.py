@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, final
 import trio
 
 from gossipkv.errors import GossipKVError, Unavailable
-from gossipkv.placement.spread import Node
+from gossipkv.placement.spread import SpreadNode
 from gossipkv.register.metadata.partitions import decode_partition
 from gossipkv.register.metadata.tables import END_OF_NODES, NODE, NamedNode, decode_node
 
@@ -27,7 +27,7 @@ ASK_S: Final = 5.0
 FEW: Final = 256  # Partitions that are processed before other tasks run.
 
 
-class Members(Protocol):
+class NodeList(Protocol):
     """The nodes of the cluster, as the catalogue knows them."""
 
     def alive(self) -> Sequence[bytes]:
@@ -47,7 +47,7 @@ class Members(Protocol):
         ...
 
 
-class Host(NamedTuple):
+class PlaceableNode(NamedTuple):
     """A node that may hold partitions of a new table."""
 
     uuid: bytes
@@ -56,16 +56,16 @@ class Host(NamedTuple):
     is_named: bool  # True if the catalogue names it.
 
 
-def placed(named: Mapping[bytes, NamedNode]) -> list[Node]:
+def placed(named: Mapping[bytes, NamedNode]) -> list[SpreadNode]:
     """Return the nodes that may hold partitions, for the placement."""
-    return [Node(uuid, node.isolation_group, node.weight) for uuid, node in named.items() if node.weight]
+    return [SpreadNode(uuid, node.isolation_group, node.weight) for uuid, node in named.items() if node.weight]
 
 
 @final
 class Nodes:
     """The nodes of tables."""
 
-    def __init__(self, metadata: Metadata, members: Members, tables: Callable[[], Mapping[str, NamedTable]]) -> None:
+    def __init__(self, metadata: Metadata, members: NodeList, tables: Callable[[], Mapping[str, NamedTable]]) -> None:
         self._metadata = metadata
         self._members = members
         self._tables = tables
@@ -90,7 +90,7 @@ class Nodes:
         taken = Counter((*formers.values(), *members.values()))
         return {uuid: name for uuid, name in formers.items() if taken[name] == 1}
 
-    async def hosts(self, wanted: int) -> list[Host]:
+    async def hosts(self, wanted: int) -> list[PlaceableNode]:
         """Return the nodes that take part, seem to be alive, and were not removed, in order.
 
         If they are too few but a majority of `wanted`, the result includes live nodes that refuse, for example with a
@@ -100,7 +100,7 @@ class Nodes:
             Unavailable: there are fewer than `wanted`.
         """
         named = self.named()
-        found: dict[bytes, Host] = {}
+        found: dict[bytes, PlaceableNode] = {}
         failed: dict[bytes, str] = {}
 
         async def invite(node: bytes) -> None:
@@ -111,7 +111,7 @@ class Nodes:
                 name = named[node].name if node in named else node.hex()[:8]
                 failed[node] = f"{name}: {error.message}"
             else:
-                found[node] = Host(node, acceptor, described, is_named=node in named)
+                found[node] = PlaceableNode(node, acceptor, described, is_named=node in named)
 
         with trio.move_on_after(ASK_S):
             async with trio.open_nursery() as nursery:
@@ -121,7 +121,7 @@ class Nodes:
         # With a majority the table is usable, and the other nodes catch up when they are back.
         if wanted // 2 < len(found) < wanted:
             shut = [node for node in sorted(failed) if node in named][: wanted - len(found)]
-            found |= {node: Host(node, None, named[node], is_named=True) for node in shut}
+            found |= {node: PlaceableNode(node, None, named[node], is_named=True) for node in shut}
         if len(found) < wanted:
             said = "; ".join(failed.values()) or "no others are known"
             raise Unavailable(f"a table of {wanted} replicas needs so many nodes, and {len(found)} take part: {said}")

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, final
 from gossipkv.errors import LimitExceeded, ProtocolError
 from gossipkv.register.metadata.pages import (
     DIGEST_BYTES,
-    MOST_JUDGED,
-    MOST_META_BYTES,
+    MAX_JUDGED,
+    MAX_META_BYTES,
     OPERATION_ID_BYTES,
-    Entry,
-    Outcome,
+    MapEntry,
+    OperationOutcome,
     generation_of,
     is_whole,
     pack,
@@ -33,10 +33,10 @@ from gossipkv.register.metadata.tree import KEPT, LIFE, fits
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from gossipkv.register.metadata.tree import Changed, Edit, Tree
+    from gossipkv.register.metadata.tree import ChangedPages, Edit, MapTree
 
-MOST_OPERATION_BYTES: Final = 64 << 10
-MOST_NAME_CHARACTERS: Final = 32
+MAX_OPERATION_BYTES: Final = 64 << 10
+MAX_NAME_CHARACTERS: Final = 32
 
 # Codes of refusals, beside those of functions.
 EXPIRED: Final = "EXPIRED"
@@ -70,12 +70,9 @@ def decode_operation(data: bytes) -> Operation:
     Raises:
         ProtocolError: the data is no operation.
     """
-    match unpack(data, MOST_OPERATION_BYTES):
+    match unpack(data, MAX_OPERATION_BYTES):
         case (bytes(id_), base, str(name), version, argument) if (
-            len(id_) == OPERATION_ID_BYTES
-            and is_whole(base)
-            and is_whole(version)
-            and len(name) <= MOST_NAME_CHARACTERS
+            len(id_) == OPERATION_ID_BYTES and is_whole(base) and is_whole(version) and len(name) <= MAX_NAME_CHARACTERS
         ):
             return Operation(id_, base, name, version, argument)
     raise ProtocolError("an operation is [id of 20 bytes, base, name, version, argument]")
@@ -89,7 +86,7 @@ class Edits(NamedTuple):
     touches_all: bool = False
 
 
-class Refusal(Exception):
+class OperationRefusal(Exception):
     """A function refuses an operation."""
 
     def __init__(self, code: str, message: str) -> None:
@@ -98,13 +95,13 @@ class Refusal(Exception):
         self.message = message
 
 
-class View(Protocol):
+class MapView(Protocol):
     """A map as functions see it."""
 
     @property
     def meta(self) -> bytes: ...
 
-    def get(self, key: bytes) -> Entry | None:
+    def get(self, key: bytes) -> MapEntry | None:
         """Return the entry at a key, and mark the key as touched."""
         ...
 
@@ -115,27 +112,27 @@ class View(Protocol):
 
 if TYPE_CHECKING:
     # Pure, and never changed once it has a name and a version; raises Refusal.
-    Function = Callable[[View, object], Edits]
+    Function = Callable[[MapView, object], Edits]
     Functions = Mapping[tuple[str, int], Function]
 
 
-class Answer(NamedTuple):
+class OperationAnswer(NamedTuple):
     """The outcome of one operation."""
 
     operation: bytes  # The id of the operation.
-    outcome: Outcome
+    outcome: OperationOutcome
     code: str = ""  # Set only by the transaction that refused it; the map keeps neither code nor message.
     message: str = ""
 
 
-class Judgement(NamedTuple):
+class OperationJudgement(NamedTuple):
     """The outcomes of a list of operations, true once their root is committed."""
 
-    answers: list[Answer]
-    changed: Changed | None  # None: the map is unchanged, so the answers are true already.
+    answers: list[OperationAnswer]
+    changed: ChangedPages | None  # None: the map is unchanged, so the answers are true already.
 
 
-def judge(tree: Tree, operations: Sequence[Operation], config: int, functions: Functions) -> Judgement:
+def judge(tree: MapTree, operations: Sequence[Operation], config: int, functions: Functions) -> OperationJudgement:
     """Judge at most 48 operations in turn, for the transaction of that config id.
 
     Each operation is judged on the map as the earlier ones leave it:
@@ -155,7 +152,7 @@ def judge(tree: Tree, operations: Sequence[Operation], config: int, functions: F
         MissingPage, ProtocolError, UnsupportedFormat: as reading the tree does.
         LimitExceeded: the map's root is full.
     """
-    assert len(operations) <= MOST_JUDGED, len(operations)
+    assert len(operations) <= MAX_JUDGED, len(operations)
     try:
         return _judge(tree, operations, config, functions, may_grow=True)
     except LimitExceeded:
@@ -163,7 +160,7 @@ def judge(tree: Tree, operations: Sequence[Operation], config: int, functions: F
         return _judge(tree, operations, config, functions, may_grow=False)
 
 
-def ask(tree: Tree, operation: bytes, base: int, head: int) -> Outcome:
+def ask(tree: MapTree, operation: bytes, base: int, head: int) -> OperationOutcome:
     """Return the outcome of an operation of that base, by the tree of a head that a quorum showed, and its config id.
 
     UNKNOWN: the operation may still happen, or its outcome is not kept any more.
@@ -172,7 +169,7 @@ def ask(tree: Tree, operation: bytes, base: int, head: int) -> Outcome:
     if found is not None:
         return found
     is_kept = sequence_of(head) <= sequence_of(base) + 1 + KEPT
-    return Outcome.REFUSED if is_kept and head > base and is_dead(base, head + 1) else Outcome.UNKNOWN
+    return OperationOutcome.REFUSED if is_kept and head > base and is_dead(base, head + 1) else OperationOutcome.UNKNOWN
 
 
 def is_dead(base: int, config: int) -> bool:
@@ -181,8 +178,8 @@ def is_dead(base: int, config: int) -> bool:
 
 
 def _judge(
-    tree: Tree, operations: Sequence[Operation], config: int, functions: Functions, *, may_grow: bool
-) -> Judgement:
+    tree: MapTree, operations: Sequence[Operation], config: int, functions: Functions, *, may_grow: bool
+) -> OperationJudgement:
     edit = tree.edit(config)
     answers = []
     # Operations based on a head of an old generation are dead, so the new generation needs a head of its own.
@@ -190,38 +187,38 @@ def _judge(
     for operation in operations:
         kept = edit.kept(operation.id, operation.base)
         if kept is not None and kept.digest == operation.digest:
-            answers.append(Answer(operation.id, kept.outcome))
+            answers.append(OperationAnswer(operation.id, kept.outcome))
         elif kept is not None:
             words = f"the id {operation.id.hex()} is another operation's: each has an id of its own, drawn at random"
-            answers.append(Answer(operation.id, Outcome.REFUSED, ID_USED, words))
+            answers.append(OperationAnswer(operation.id, OperationOutcome.REFUSED, ID_USED, words))
         elif operation.base >= config:
             # This tree lacks the base. If this transaction is committed all the same, the base was forged.
-            answers.append(Answer(operation.id, Outcome.UNKNOWN))
+            answers.append(OperationAnswer(operation.id, OperationOutcome.UNKNOWN))
         elif is_dead(operation.base, config):
             # The operation never happens now; whether it did before is unknown after 4,096 sequences.
             told = ask(tree, operation.id, operation.base, config - 1)
-            answers.append(Answer(operation.id, told, EXPIRED, "its base is too old"))
+            answers.append(OperationAnswer(operation.id, told, EXPIRED, "its base is too old"))
         else:
             answers.append(_try(edit, tree.root.config, operation, functions, may_grow=may_grow))
             edit.record(operation.id, answers[-1].outcome, operation.digest)
             is_new = True
-    return Judgement(answers, edit.finish() if is_new else None)
+    return OperationJudgement(answers, edit.finish() if is_new else None)
 
 
-def _try(edit: Edit, head: int, operation: Operation, functions: Functions, *, may_grow: bool) -> Answer:
+def _try(edit: Edit, head: int, operation: Operation, functions: Functions, *, may_grow: bool) -> OperationAnswer:
     function = functions.get((operation.name, operation.version))
     if function is None:
         words = f"there is no operation {operation.name!r} of version {operation.version} here"
-        return Answer(operation.id, Outcome.REFUSED, UNKNOWN_OPERATION, words)
+        return OperationAnswer(operation.id, OperationOutcome.REFUSED, UNKNOWN_OPERATION, words)
     view = _Watched(edit)
     edits, refusal = Edits(), None
     try:
         edits = function(view, operation.argument)
-    except Refusal as refused:
+    except OperationRefusal as refused:
         refusal = refused
     touches_all = edits.touches_all or edits.meta is not None
     if refusal is None and not edits.puts and not touches_all:
-        return Answer(operation.id, Outcome.DONE)
+        return OperationAnswer(operation.id, OperationOutcome.DONE)
     newest = edit.version
     if touches_all:
         newest = head if edit.is_empty else edit.config
@@ -229,14 +226,14 @@ def _try(edit: Edit, head: int, operation: Operation, functions: Functions, *, m
     newest = max(newest, *(entry.version for entry in touched if entry is not None), 0)
     if newest > operation.base:
         words = f"what it touches was changed by {newest}, behind its base {operation.base}"
-        return Answer(operation.id, Outcome.CONFLICT, "", words)
+        return OperationAnswer(operation.id, OperationOutcome.CONFLICT, "", words)
     if refusal is None and not may_grow and _grows(edit, edits):
-        refusal = Refusal(TOO_LARGE, "the map is full")
+        refusal = OperationRefusal(TOO_LARGE, "the map is full")
     if refusal is None:
         refusal = _apply(edit, edits, touches_all=touches_all)
     if refusal is not None:
-        return Answer(operation.id, Outcome.REFUSED, refusal.code, refusal.message)
-    return Answer(operation.id, Outcome.DONE)
+        return OperationAnswer(operation.id, OperationOutcome.REFUSED, refusal.code, refusal.message)
+    return OperationAnswer(operation.id, OperationOutcome.DONE)
 
 
 def _grows(edit: Edit, edits: Edits) -> bool:
@@ -248,12 +245,12 @@ def _grows(edit: Edit, edits: Edits) -> bool:
     return any(entry is None or len(record) > len(entry.record) for entry, record in lengths)
 
 
-def _apply(edit: Edit, edits: Edits, *, touches_all: bool) -> Refusal | None:
+def _apply(edit: Edit, edits: Edits, *, touches_all: bool) -> OperationRefusal | None:
     """Apply all edits, or return the refusal and apply none."""
     if not all(fits(key, record or b"") for key, record in edits.puts.items()) or (
-        edits.meta is not None and len(edits.meta) > MOST_META_BYTES
+        edits.meta is not None and len(edits.meta) > MAX_META_BYTES
     ):
-        return Refusal(TOO_LARGE, "an entry would be too large")
+        return OperationRefusal(TOO_LARGE, "an entry would be too large")
     for key, record in edits.puts.items():
         if record is None:
             edit.delete(key)
@@ -276,7 +273,7 @@ class _Watched:
     def meta(self) -> bytes:
         return self._edit.meta
 
-    def get(self, key: bytes) -> Entry | None:
+    def get(self, key: bytes) -> MapEntry | None:
         self.touched.add(key)
         return self._edit.get(key)
 

@@ -33,22 +33,22 @@ FORMAT: Final = 1
 ROOT, LEAF, IDS = 1, 2, 3
 
 NAME_BYTES: Final = 32
-MOST_PAGE_BYTES: Final = 64 << 10
-MOST_IDS_BYTES: Final = 16 << 10  # Bounds a page of ids, since every transaction writes one.
-MOST_KEY_BYTES: Final = 255
-MOST_RECORD_BYTES: Final = 8 << 10  # A leaf can thus be cut into pieces of similar size.
-MOST_META_BYTES: Final = 4 << 10
-MOST_KIND_CHARACTERS: Final = 32
+MAX_PAGE_BYTES: Final = 64 << 10
+MAX_IDS_BYTES: Final = 16 << 10  # Bounds a page of ids, since every transaction writes one.
+MAX_KEY_BYTES: Final = 255
+MAX_RECORD_BYTES: Final = 8 << 10  # A leaf can thus be cut into pieces of similar size.
+MAX_META_BYTES: Final = 4 << 10
+MAX_KIND_CHARACTERS: Final = 32
 
 OPERATION_ID_BYTES: Final = 20
-MOST_OPERATIONS: Final = 64  # Bounds one request.
-MOST_JUDGED: Final = 48  # Bounds one transaction: a burst of 1,000 operations takes 21.
+MAX_OPERATIONS: Final = 64  # Bounds one request.
+MAX_JUDGED: Final = 48  # Bounds one transaction: a burst of 1,000 operations takes 21.
 DIGEST_BYTES: Final = 4  # An accidental second use of an id is detected, except once in four billion.
 SEQUENCE_BITS: Final = 48
-MOST_CONFIG: Final = (1 << 64) - 1
+MAX_CONFIG: Final = (1 << 64) - 1
 
 _ID_ROW: Final = OPERATION_ID_BYTES + DIGEST_BYTES + 1
-_MOST_MEMO: Final = 16  # Cached pages of a kind: a transaction reads pages of the last one several times.
+_MAX_MEMO: Final = 16  # Cached pages of a kind: a transaction reads pages of the last one several times.
 
 
 class MissingPage(NotReady):
@@ -59,7 +59,7 @@ class MissingPage(NotReady):
         self.name = name
 
 
-class Outcome(IntEnum):
+class OperationOutcome(IntEnum):
     """The outcome of an operation, with its number in pages of ids."""
 
     UNKNOWN = 0  # Never written: the operation may have been done, or may still be.
@@ -68,7 +68,7 @@ class Outcome(IntEnum):
     REFUSED = 3
 
 
-class Entry(NamedTuple):
+class MapEntry(NamedTuple):
     """A key of a map, with its record and version."""
 
     key: bytes
@@ -110,10 +110,10 @@ class Root(NamedTuple):
         return (*(leaf.name for leaf in self.leaves), *(page.name for page in self.ids))
 
 
-class Kept(NamedTuple):
+class KeptOutcome(NamedTuple):
     """The stored outcome of a judged operation."""
 
-    outcome: Outcome
+    outcome: OperationOutcome
     digest: bytes  # The digest of the operation.
 
 
@@ -124,16 +124,18 @@ class Judged(NamedTuple):
     rows: bytes
 
     @classmethod
-    def of(cls, config: int, kept: Mapping[bytes, Kept]) -> Judged:
+    def of(cls, config: int, kept: Mapping[bytes, KeptOutcome]) -> Judged:
         """Encode the operations in their order."""
         rows = (operation + digest + bytes((outcome,)) for operation, (outcome, digest) in kept.items())
         return cls(config, b"".join(rows))
 
     @property
-    def kept(self) -> dict[bytes, Kept]:
+    def kept(self) -> dict[bytes, KeptOutcome]:
         """The operations by their ids."""
         rows = (self.rows[at : at + _ID_ROW] for at in range(0, len(self.rows), _ID_ROW))
-        return {row[:OPERATION_ID_BYTES]: Kept(Outcome(row[-1]), row[OPERATION_ID_BYTES:-1]) for row in rows}
+        return {
+            row[:OPERATION_ID_BYTES]: KeptOutcome(OperationOutcome(row[-1]), row[OPERATION_ID_BYTES:-1]) for row in rows
+        }
 
 
 def config_id(generation: int, sequence: int) -> int:
@@ -163,7 +165,7 @@ def encode_root(root: Root) -> bytes:
     return pack((ROOT, FORMAT, *root))
 
 
-def encode_leaf(entries: Sequence[Entry]) -> bytes:
+def encode_leaf(entries: Sequence[MapEntry]) -> bytes:
     """Return the bytes of a leaf."""
     return pack((LEAF, FORMAT, entries))
 
@@ -182,7 +184,7 @@ class _Memo(Generic[_Decoded]):
             del name
             return []
 
-        self._cell = lru_cache(maxsize=_MOST_MEMO)(make)  # Threads may read at the same time.
+        self._cell = lru_cache(maxsize=_MAX_MEMO)(make)  # Threads may read at the same time.
 
     def get(self, name: bytes, page: bytes) -> _Decoded | None:
         for known, decoded in self._cell(name):
@@ -196,7 +198,7 @@ class _Memo(Generic[_Decoded]):
 
 
 _ROOTS: Final = _Memo[Root]()
-_LEAVES: Final = _Memo[tuple[Entry, ...]]()
+_LEAVES: Final = _Memo[tuple[MapEntry, ...]]()
 _IDS: Final = _Memo[tuple[Judged, ...]]()
 
 
@@ -211,9 +213,9 @@ def decode_root(name: bytes, page: bytes) -> Root:
     if known is not None:
         return known
     kind, config, version, meta, leaves, ids = _fields(ROOT, 6, name, page)
-    if not isinstance(kind, str) or len(kind) > MOST_KIND_CHARACTERS or not isinstance(meta, bytes):
+    if not isinstance(kind, str) or len(kind) > MAX_KIND_CHARACTERS or not isinstance(meta, bytes):
         raise ProtocolError("a root begins with the kind of its map", {"got": repr(kind)[:80]})
-    if not is_whole(config) or not is_whole(version, config) or len(meta) > MOST_META_BYTES:
+    if not is_whole(config) or not is_whole(version, config) or len(meta) > MAX_META_BYTES:
         raise ProtocolError("a root has a config id, a version that is no newer, and a small meta")
     root = Root(kind, config, version, meta, _leaves_of(leaves, config), _ids_of(ids, config))
     if len(set(root.names)) != len(root.names):
@@ -221,7 +223,7 @@ def decode_root(name: bytes, page: bytes) -> Root:
     return _ROOTS.keep(name, page, root)
 
 
-def decode_leaf(name: bytes, page: bytes) -> tuple[Entry, ...]:
+def decode_leaf(name: bytes, page: bytes) -> tuple[MapEntry, ...]:
     """Read the entries of a leaf; raises as `decode_root`."""
     known = _LEAVES.get(name, page)
     if known is not None:
@@ -232,9 +234,9 @@ def decode_leaf(name: bytes, page: bytes) -> tuple[Entry, ...]:
         key, version, record = row
         if not isinstance(key, bytes) or not isinstance(record, bytes) or not is_whole(version):
             raise ProtocolError("an entry is [key, version, record]", {"got": repr(row)[:80]})
-        if len(key) > MOST_KEY_BYTES or len(record) > MOST_RECORD_BYTES:
+        if len(key) > MAX_KEY_BYTES or len(record) > MAX_RECORD_BYTES:
             raise ProtocolError(f"an entry with {len(key)} bytes of key, {len(record)} of record")
-        entries.append(Entry(key, version, record))
+        entries.append(MapEntry(key, version, record))
     if not entries or any(one.key >= other.key for one, other in pairwise(entries)):
         raise ProtocolError("the keys of a leaf do not ascend")
     return _LEAVES.keep(name, page, tuple(entries))
@@ -252,14 +254,14 @@ def decode_ids(name: bytes, page: bytes) -> tuple[Judged, ...]:
         if not is_whole(config) or not isinstance(outcomes, bytes) or not _is_rows(outcomes):
             raise ProtocolError("a row of ids is [config id, ids, digests and outcomes]", {"got": repr(row)[:80]})
         judged.append(Judged(config, outcomes))
-    if not judged or len(page) > MOST_IDS_BYTES or any(one.config >= other.config for one, other in pairwise(judged)):
+    if not judged or len(page) > MAX_IDS_BYTES or any(one.config >= other.config for one, other in pairwise(judged)):
         raise ProtocolError("a page of ids is empty, too large, or not in the order of config ids")
     return _IDS.keep(name, page, tuple(judged))
 
 
 def last_judged(page: bytes) -> Judged:
     """Return the last row of a page of ids, without checking the others. Raises ProtocolError: there is none."""
-    match unpack(page, MOST_IDS_BYTES):
+    match unpack(page, MAX_IDS_BYTES):
         case (_, _, (*_, (config, bytes(rows)))) if is_whole(config) and _is_rows(rows):
             return Judged(config, rows)
     raise ProtocolError("a page of ids ends with [config id, ids, digests and outcomes]")
@@ -272,7 +274,7 @@ def keep_ids(rows: Sequence[Judged], page: bytes) -> bytes:
     return name
 
 
-def keep_leaf(entries: Sequence[Entry], page: bytes) -> bytes:
+def keep_leaf(entries: Sequence[MapEntry], page: bytes) -> bytes:
     """Return the name of a leaf, and cache its entries."""
     name = name_of(page)
     _LEAVES.keep(name, page, tuple(entries))
@@ -303,11 +305,11 @@ def unpack(data: bytes, most_bytes: int) -> object:
 
 
 def _fields(kind: int, number: int, name: bytes, page: bytes) -> tuple[object, ...]:
-    if len(page) > MOST_PAGE_BYTES:
-        raise ProtocolError(f"a page of {len(page)} bytes, where at most {MOST_PAGE_BYTES} are allowed")
+    if len(page) > MAX_PAGE_BYTES:
+        raise ProtocolError(f"a page of {len(page)} bytes, where at most {MAX_PAGE_BYTES} are allowed")
     if name_of(page) != name:
         raise ProtocolError(f"a page whose bytes are not its name, {name.hex()[:16]}")
-    match unpack(page, MOST_PAGE_BYTES):
+    match unpack(page, MAX_PAGE_BYTES):
         case (int(found), int(made), *fields) if type(made) is int and type(found) is int:
             if made > FORMAT:
                 raise UnsupportedFormat(
@@ -329,9 +331,9 @@ def _rows(value: object, width: int) -> tuple[tuple[object, ...], ...]:
 def _leaves_of(value: object, config: int) -> tuple[LeafReference, ...]:
     leaves = []
     for first, name, entries, size_bytes, newest in _rows(value, 5):
-        if not isinstance(first, bytes) or not _is_name(name) or len(first) > MOST_KEY_BYTES:
+        if not isinstance(first, bytes) or not _is_name(name) or len(first) > MAX_KEY_BYTES:
             raise ProtocolError("a leaf is named by its first key and 32 bytes")
-        if not is_whole(entries) or not is_whole(size_bytes, MOST_PAGE_BYTES) or not is_whole(newest, config):
+        if not is_whole(entries) or not is_whole(size_bytes, MAX_PAGE_BYTES) or not is_whole(newest, config):
             raise ProtocolError("a leaf has a number of entries, a size and a newest version")
         leaves.append(LeafReference(first, name, entries, size_bytes, newest))
     if any(one.first >= other.first for one, other in pairwise(leaves)):
@@ -353,14 +355,14 @@ def _ids_of(value: object, config: int) -> tuple[IdsReference, ...]:
 def _is_rows(rows: bytes) -> bool:
     """Return True if these are operations with their outcomes, each once."""
     number, rest = divmod(len(rows), _ID_ROW)
-    if rest or not 1 <= number <= MOST_JUDGED:
+    if rest or not 1 <= number <= MAX_JUDGED:
         return False
     told = rows[_ID_ROW - 1 :: _ID_ROW]
     ids = {rows[at : at + OPERATION_ID_BYTES] for at in range(0, len(rows), _ID_ROW)}
-    return len(ids) == number and min(told) >= Outcome.DONE and max(told) <= Outcome.REFUSED
+    return len(ids) == number and min(told) >= OperationOutcome.DONE and max(told) <= OperationOutcome.REFUSED
 
 
-def is_whole(value: object, most: int = MOST_CONFIG) -> TypeGuard[int]:
+def is_whole(value: object, most: int = MAX_CONFIG) -> TypeGuard[int]:
     """Return True for a number from 0 to `most`; bools do not count, since they have other bytes."""
     return type(value) is int and 0 <= value <= most
 

@@ -1,8 +1,8 @@
 """A table's map: its partitions, and the nodes that hold each.
 
 An entry's key is the partition's first key. In a hash table, that is the shard's number in 4 bytes, big-endian. In a
-range table, it is the first user's key, `b""` for the lowest, so ranges always tile the key space. `Table.encode` shows
-the meta, `encode_partition` a record, and `OPERATIONS` the operations.
+range table, it is the first user's key, `b""` for the lowest, so ranges always tile the key space. `TableMeta.encode`
+shows the meta, `encode_partition` a record, and `OPERATIONS` the operations.
 
 A range table has 0 shards. Partitions and assignments have ids of 64 random bits, which are never used again. With
 groups, shard s lies on nodes of group s modulo the number of groups alone (seed 004's shards). Shards are never re-cut,
@@ -21,28 +21,28 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from gossipkv.errors import ProtocolError
 from gossipkv.keyspace.time_key import TimeKey, time_key_of
 from gossipkv.placement.partition import (
-    MOST_ENDS,
-    MOST_FORMER,
-    MOST_REPLICATION,
-    MOST_TO_MOVE,
+    MAX_ENDS,
+    MAX_FORMER,
+    MAX_REPLICATION,
+    MAX_TO_MOVE,
     Assignment,
-    End,
+    AssignmentState,
+    ForcedEnd,
     Partition,
-    State,
     fault_of,
     least_of_group,
 )
 from gossipkv.register.configuration import UUID_BYTES
-from gossipkv.register.metadata.operations import Edits, Refusal
-from gossipkv.register.metadata.pages import MOST_KEY_BYTES, MOST_META_BYTES, MOST_RECORD_BYTES, is_whole, pack, unpack
-from gossipkv.register.metadata.tree import Kind, Tree
+from gossipkv.register.metadata.operations import Edits, OperationRefusal
+from gossipkv.register.metadata.pages import MAX_KEY_BYTES, MAX_META_BYTES, MAX_RECORD_BYTES, is_whole, pack, unpack
+from gossipkv.register.metadata.tree import MapKind, MapTree
 from gossipkv.settings.databases import is_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from gossipkv.register.metadata.operations import Functions, View
-    from gossipkv.register.metadata.tree import Changed
+    from gossipkv.register.metadata.operations import Functions, MapView
+    from gossipkv.register.metadata.tree import ChangedPages
 
 FORMAT: Final = 1
 HASH: Final = "hash"
@@ -53,8 +53,8 @@ PARTITIONERS: Final = (MURMUR3, SHA1)
 
 TABLE_ID_BYTES: Final = 16
 SHARD_BYTES: Final = 4
-MOST_SHARDS: Final = 1 << 17  # A tree has room for this many with three replicas.
-MOST_CHILDREN: Final = 64
+MAX_SHARDS: Final = 1 << 17  # A tree has room for this many with three replicas.
+MAX_CHILDREN: Final = 64
 
 # Codes of refusals.
 INVALID: Final = "INVALID"  # The argument is malformed, or would break an invariant.
@@ -62,11 +62,11 @@ NOT_FOUND: Final = "NOT_FOUND"  # The partition or the assignment does not exist
 
 
 # Assignments in these states may have records of their own.
-_ORIGINATED: Final = frozenset({State.AVAILABLE, State.LEAVING})
-_STATES: Final = {state.value: state for state in State}  # Looked up for each decoded assignment.
+_ORIGINATED: Final = frozenset({AssignmentState.AVAILABLE, AssignmentState.LEAVING})
+_STATES: Final = {state.value: state for state in AssignmentState}  # Looked up for each decoded assignment.
 
 
-class Table(NamedTuple):
+class TableMeta(NamedTuple):
     """A table as described by the meta of its map, with the rules of the map's entries."""
 
     id: bytes
@@ -104,24 +104,24 @@ class Table(NamedTuple):
             raise ProtocolError(f"{entries} partitions, where the table has {self.shards} shards")
 
 
-def decode_table(meta: bytes) -> Table:
+def decode_table(meta: bytes) -> TableMeta:
     """Read the meta of a map.
 
     Raises:
         ProtocolError: the meta describes no table.
     """
-    match unpack(meta, MOST_META_BYTES):
+    match unpack(meta, MAX_META_BYTES):
         case (
             format_, bytes(id_), str(name), str(kind), replication, shards, partitioner, tuple(groups), time_key,
             bool(smears),
         ) if (
             is_whole(format_) and format_ == FORMAT and len(id_) == TABLE_ID_BYTES and is_name(name)
-            and is_whole(replication, MOST_REPLICATION) and replication > 0
-            and is_whole(shards, MOST_SHARDS) and kind == (HASH if shards else RANGE)
+            and is_whole(replication, MAX_REPLICATION) and replication > 0
+            and is_whole(shards, MAX_SHARDS) and kind == (HASH if shards else RANGE)
             and partitioner in (PARTITIONERS if shards else (MURMUR3,))
         ):  # fmt: skip
             assert isinstance(partitioner, str)
-            table = Table(id_, name, kind, replication, shards, partitioner, _groups_of(groups))
+            table = TableMeta(id_, name, kind, replication, shards, partitioner, _groups_of(groups))
             return table if (time_key, smears) == (None, False) else _timed(table, time_key, smears=smears)
     raise ProtocolError(
         "a table is [1, id of 16 bytes, name, kind, replication, shards, partitioner, groups, time key or nil, "
@@ -130,7 +130,7 @@ def decode_table(meta: bytes) -> Table:
     )
 
 
-def _timed(table: Table, time_key: object, *, smears: bool) -> Table:
+def _timed(table: TableMeta, time_key: object, *, smears: bool) -> TableMeta:
     """Return a table with its time key. Raises ProtocolError: the table can have none, or not this one."""
     if table.kind != RANGE or table.groups or not isinstance(time_key, tuple):
         raise ProtocolError("a time key is of a range table, and so is that it smears")
@@ -168,10 +168,10 @@ def decode_partition(record: bytes) -> Partition:
     Raises:
         ProtocolError: the record does not have that form.
     """
-    match unpack(record, MOST_RECORD_BYTES):
+    match unpack(record, MAX_RECORD_BYTES):
         case (format_, id_, tuple(rows), tuple(former), tuple(ends), kept) if (
             is_whole(format_) and format_ == FORMAT and is_whole(id_) and all(map(is_whole, former))
-            and len(ends) <= MOST_ENDS and is_whole(kept)
+            and len(ends) <= MAX_ENDS and is_whole(kept)
         ):  # fmt: skip
             return Partition(id_, tuple(map(_assignment_of, rows)), former, tuple(map(_end_of, ends)), kept)
     raise ProtocolError(
@@ -184,7 +184,7 @@ def shard_key(number: int) -> bytes:
     return number.to_bytes(SHARD_BYTES, "big")
 
 
-def range_of(tree: Tree, key: bytes) -> tuple[bytes, Partition]:
+def range_of(tree: MapTree, key: bytes) -> tuple[bytes, Partition]:
     """Return the first key of the range that has a key, and the range, by the map of a range table.
 
     Raises:
@@ -195,7 +195,7 @@ def range_of(tree: Tree, key: bytes) -> tuple[bytes, Partition]:
     return entry.key, decode_partition(entry.record)
 
 
-def first_body(table: Table, partitions: Mapping[bytes, Partition], config: int) -> Changed:
+def first_body(table: TableMeta, partitions: Mapping[bytes, Partition], config: int) -> ChangedPages:
     """Return the first map of a table, as an edit of an empty one.
 
     Raises:
@@ -203,7 +203,7 @@ def first_body(table: Table, partitions: Mapping[bytes, Partition], config: int)
         LimitExceeded: there are too many partitions.
     """
     decode_table(table.encode())
-    edit = Tree.empty(MAP.name).edit(config)
+    edit = MapTree.empty(MAP.name).edit(config)
     edit.set_meta(table.encode())
     for key, partition in partitions.items():
         if partition.moves:
@@ -217,7 +217,7 @@ def first_body(table: Table, partitions: Mapping[bytes, Partition], config: int)
     return edit.finish()
 
 
-MAP: Final = Kind("partitions", decode_table)
+MAP: Final = MapKind("partitions", decode_table)
 
 
 def _assignment_of(value: object) -> Assignment:
@@ -229,10 +229,10 @@ def _assignment_of(value: object) -> Assignment:
     raise ProtocolError("an assignment is [id, uuid, slot, state]", {"got": repr(value)[:80]})
 
 
-def _end_of(value: object) -> End:
+def _end_of(value: object) -> ForcedEnd:
     match value:
         case (assignment, counter) if is_whole(assignment) and (counter is None or is_whole(counter)):
-            return End(assignment, counter)
+            return ForcedEnd(assignment, counter)
     raise ProtocolError("an end is [assignment, counter or nil]", {"got": repr(value)[:80]})
 
 
@@ -264,115 +264,119 @@ def _end_of(value: object) -> End:
 # former, so another copy that comes back belongs to no partition.
 
 
-def _assign(view: View, argument: object) -> Edits:
+def _assign(view: MapView, argument: object) -> Edits:
     match argument:
         case (bytes(key), partition, assignment, bytes(node), slot):
             pass
         case _:
-            raise Refusal(INVALID, "assign takes [key, partition, assignment, node, slot]")
+            raise OperationRefusal(INVALID, "assign takes [key, partition, assignment, node, slot]")
     found = _partition_at(view, key, partition)
     if not is_whole(assignment) or not is_whole(slot) or len(node) != UUID_BYTES:
-        raise Refusal(INVALID, "assign takes an id, a uuid of 16 bytes and a slot")
+        raise OperationRefusal(INVALID, "assign takes an id, a uuid of 16 bytes and a slot")
     known = found.assignment(assignment)
     if known is not None and (known.node, known.slot) == (node, slot):
         return Edits()
-    if assignment in found.former or len(found.former) >= MOST_TO_MOVE:
-        raise Refusal(
+    if assignment in found.former or len(found.former) >= MAX_TO_MOVE:
+        raise OperationRefusal(
             INVALID, f"the partition at {key[:40]!r} has {len(found.former)} former assignments to be settled"
         )
-    return _changed(view, key, found, [*found.assignments, Assignment(assignment, node, slot, State.PROPOSED)])
+    return _changed(
+        view, key, found, [*found.assignments, Assignment(assignment, node, slot, AssignmentState.PROPOSED)]
+    )
 
 
-def _advance(view: View, argument: object) -> Edits:
+def _advance(view: MapView, argument: object) -> Edits:
     match argument:
-        case (bytes(key), partition, assignment, int(state)) if State.INITIALIZING <= state <= State.AVAILABLE:
+        case (bytes(key), partition, assignment, int(state)) if (
+            AssignmentState.INITIALIZING <= state <= AssignmentState.AVAILABLE
+        ):
             pass
         case _:
-            raise Refusal(INVALID, "advance takes [key, partition, assignment, 2 or 3]")
+            raise OperationRefusal(INVALID, "advance takes [key, partition, assignment, 2 or 3]")
     found, known = _assignment_at(view, key, partition, assignment)
     if known is None:
-        raise Refusal(NOT_FOUND, f"there is no assignment {assignment} at {key[:40]!r}")
+        raise OperationRefusal(NOT_FOUND, f"there is no assignment {assignment} at {key[:40]!r}")
     if known.state >= state:
         return Edits()
     if known.state + 1 != state:
-        raise Refusal(INVALID, f"assignment {assignment} is {known.state.name} still")
+        raise OperationRefusal(INVALID, f"assignment {assignment} is {known.state.name} still")
     after = []
     for one in found.assignments:
         if one is known:
-            after.append(one._replace(state=State(state)))
-        elif one.slot == known.slot and state == State.AVAILABLE:
-            after.append(one._replace(state=State.LEAVING))
+            after.append(one._replace(state=AssignmentState(state)))
+        elif one.slot == known.slot and state == AssignmentState.AVAILABLE:
+            after.append(one._replace(state=AssignmentState.LEAVING))
         else:
             after.append(one)
     return _changed(view, key, found, after)
 
 
-def _unassign(view: View, argument: object) -> Edits:
+def _unassign(view: MapView, argument: object) -> Edits:
     key, found, known = _unassigned(view, argument)
     if known is None:
         return Edits()
-    if known.state == State.AVAILABLE:
-        raise Refusal(INVALID, f"assignment {known.id} is AVAILABLE: another takes its place first")
+    if known.state == AssignmentState.AVAILABLE:
+        raise OperationRefusal(INVALID, f"assignment {known.id} is AVAILABLE: another takes its place first")
     return _without(view, key, found, known)
 
 
-def _unassign_by_force(view: View, argument: object) -> Edits:
+def _unassign_by_force(view: MapView, argument: object) -> Edits:
     key, found, known = _unassigned(view, argument)
     if known is None:
         return Edits()
     if known.state not in _ORIGINATED:
         return _without(view, key, found, known)
     told = dict(found.ends)
-    ends = (*found.ends, *(End(one, None) for one in (*found.former, known.id) if one not in told))
-    return _without(view, key, found._replace(ends=ends[-MOST_ENDS:]), known)
+    ends = (*found.ends, *(ForcedEnd(one, None) for one in (*found.former, known.id) if one not in told))
+    return _without(view, key, found._replace(ends=ends[-MAX_ENDS:]), known)
 
 
-def _unassigned(view: View, argument: object) -> tuple[bytes, Partition, Assignment | None]:
+def _unassigned(view: MapView, argument: object) -> tuple[bytes, Partition, Assignment | None]:
     match argument:
         case (bytes(key), partition, assignment):
             return key, *_assignment_at(view, key, partition, assignment)
-    raise Refusal(INVALID, "unassign takes [key, partition, assignment]")
+    raise OperationRefusal(INVALID, "unassign takes [key, partition, assignment]")
 
 
-def _without(view: View, key: bytes, found: Partition, gone: Assignment) -> Edits:
+def _without(view: MapView, key: bytes, found: Partition, gone: Assignment) -> Edits:
     former = found.former
     if gone.state in _ORIGINATED:
         former = tuple(sorted((*former, gone.id)))
     # The replica that it replaced still has the records.
-    replaced = (gone.slot, State.LEAVING) if gone.state is State.AVAILABLE else None
+    replaced = (gone.slot, AssignmentState.LEAVING) if gone.state is AssignmentState.AVAILABLE else None
     rest = [
-        one._replace(state=State.AVAILABLE) if (one.slot, one.state) == replaced else one
+        one._replace(state=AssignmentState.AVAILABLE) if (one.slot, one.state) == replaced else one
         for one in found.assignments
         if one is not gone
     ]
     return _changed(view, key, found._replace(former=former), rest)
 
 
-def _end(view: View, argument: object) -> Edits:
+def _end(view: MapView, argument: object) -> Edits:
     key, found, counters = _counted(view, "end", argument)
-    ends = tuple(End(one, counters.get(one) if end is None else end) for one, end in found.ends)
+    ends = tuple(ForcedEnd(one, counters.get(one) if end is None else end) for one, end in found.ends)
     return _changed(view, key, found._replace(ends=ends), found.assignments) if ends != found.ends else Edits()
 
 
-def _settle(view: View, argument: object) -> Edits:
+def _settle(view: MapView, argument: object) -> Edits:
     key, found, counters = _counted(view, "settle", argument)
     former = tuple(one for one in found.former if one not in counters)
     if former == found.former:
         return Edits()
     settled = {one: counter for one, counter in counters.items() if one in found.former}
     # Any host with a larger counter was removed by force as well.
-    ends = tuple(End(one, settled.get(one, end)) for one, end in found.ends)
+    ends = tuple(ForcedEnd(one, settled.get(one, end)) for one, end in found.ends)
     return _changed(view, key, found._replace(former=former, ends=ends), found.assignments)
 
 
-def _counted(view: View, operation: str, argument: object) -> tuple[bytes, Partition, dict[int, int]]:
+def _counted(view: MapView, operation: str, argument: object) -> tuple[bytes, Partition, dict[int, int]]:
     """Return the partition and the counters in an argument, one for each assignment."""
     match argument:
         case (bytes(key), partition, tuple(rows)) if rows and all(map(_is_counted, rows)):
             counters = dict(rows)
             if len(counters) == len(rows):
                 return key, _partition_at(view, key, partition), counters
-    raise Refusal(INVALID, f"{operation} takes [key, partition, [[assignment, counter], ...]], one of each")
+    raise OperationRefusal(INVALID, f"{operation} takes [key, partition, [[assignment, counter], ...]], one of each")
 
 
 def _is_counted(row: object) -> bool:
@@ -382,20 +386,20 @@ def _is_counted(row: object) -> bool:
     return False
 
 
-def _divide(view: View, argument: object) -> Edits:
+def _divide(view: MapView, argument: object) -> Edits:
     match argument:
-        case (bytes(key), partition, tuple(rows)) if 1 < len(rows) <= MOST_CHILDREN:
+        case (bytes(key), partition, tuple(rows)) if 1 < len(rows) <= MAX_CHILDREN:
             children = [_child_of(row) for row in rows]
         case _:
-            raise Refusal(INVALID, f"divide takes [key, partition, children], 2 to {MOST_CHILDREN}")
+            raise OperationRefusal(INVALID, f"divide takes [key, partition, children], 2 to {MAX_CHILDREN}")
     if decode_table(view.meta).kind != RANGE:
-        raise Refusal(INVALID, "a hash table is not divided")
+        raise OperationRefusal(INVALID, "a hash table is not divided")
     entry, first = view.get(key), children[0]
     if entry is not None and decode_partition(entry.record).id == first.partition != partition and first.first == key:
         return Edits()
     found = _partition_at(view, key, partition)
     if fault := _fault_of_children(found, children, key, view.next_key(key)):
-        raise Refusal(INVALID, f"the partition at {key[:40]!r}: {fault}")
+        raise OperationRefusal(INVALID, f"the partition at {key[:40]!r}: {fault}")
     puts: dict[bytes, bytes | None] = {}
     for child in children:
         held = zip(found.assignments, child.assignments, strict=True)
@@ -404,7 +408,7 @@ def _divide(view: View, argument: object) -> Edits:
     return Edits(puts)
 
 
-def _refound(view: View, argument: object) -> Edits:
+def _refound(view: MapView, argument: object) -> Edits:
     match argument:
         case (bytes(key), partition, new, assignment, bytes(node), tuple(rows), kept) if (
             is_whole(new) and is_whole(assignment) and is_whole(kept) and len(node) == UUID_BYTES
@@ -412,24 +416,26 @@ def _refound(view: View, argument: object) -> Edits:
         ):  # fmt: skip
             counters: dict[int, int] = dict(rows)
         case _:
-            raise Refusal(INVALID, "refound takes [key, partition, new partition, assignment, node, ends, kept]")
+            raise OperationRefusal(
+                INVALID, "refound takes [key, partition, new partition, assignment, node, ends, kept]"
+            )
     if decode_table(view.meta).kind != RANGE:
-        raise Refusal(INVALID, "a shard is not begun anew")
+        raise OperationRefusal(INVALID, "a shard is not begun anew")
     entry = view.get(key)
     if entry is not None and decode_partition(entry.record).id == new != partition:
         return Edits()
     found = _partition_at(view, key, partition)
     if not counters.keys() >= {*found.named, *(end.assignment for end in found.ends)}:
-        raise Refusal(INVALID, f"the partition at {key[:40]!r}: each of its assignments has an end")
+        raise OperationRefusal(INVALID, f"the partition at {key[:40]!r}: each of its assignments has an end")
     if new == found.id or assignment in counters:
-        raise Refusal(INVALID, f"the partition at {key[:40]!r}: an id is there already")
+        raise OperationRefusal(INVALID, f"the partition at {key[:40]!r}: an id is there already")
     # If there are too many, drop ends without kept records first.
-    ends = tuple(End(one, counters[one]) for one in sorted(counters, key=lambda one: (counters[one] > 0, one)))
-    after = Partition(new, (), (), ends[-MOST_ENDS:], kept)
-    return _changed(view, key, after, [Assignment(assignment, node, 0, State.AVAILABLE)])
+    ends = tuple(ForcedEnd(one, counters[one]) for one in sorted(counters, key=lambda one: (counters[one] > 0, one)))
+    after = Partition(new, (), (), ends[-MAX_ENDS:], kept)
+    return _changed(view, key, after, [Assignment(assignment, node, 0, AssignmentState.AVAILABLE)])
 
 
-def _fault_of_children(parent: Partition, children: Sequence[Child], key: bytes, after: bytes | None) -> str:
+def _fault_of_children(parent: Partition, children: Sequence[ChildRange], key: bytes, after: bytes | None) -> str:
     """Return the reason why a partition, from `key` to before `after`, may not be divided so; empty if it may."""
     firsts = [child.first for child in children]
     partitions = [parent.id, *(child.partition for child in children)]
@@ -438,12 +444,12 @@ def _fault_of_children(parent: Partition, children: Sequence[Child], key: bytes,
     bounds = firsts if after is None else [*firsts, after]
     tiles = firsts[0] == key and all(one < other for one, other in pairwise(bounds))
     count = len(parent.named)
-    many = f"its children would have {count} former assignments, at most {MOST_FORMER}: they have to settle first"
+    many = f"its children would have {count} former assignments, at most {MAX_FORMER}: they have to settle first"
     broken = (
         (parent.moves, "it is moving"),
         (parent.has_too_many_former, many),
         (not tiles, "the children do not tile it"),
-        (max(map(len, firsts)) > MOST_KEY_BYTES, f"a child's first key has {MOST_KEY_BYTES} bytes at most"),
+        (max(map(len, firsts)) > MAX_KEY_BYTES, f"a child's first key has {MAX_KEY_BYTES} bytes at most"),
         (len({*partitions}) < len(partitions), "a partition's id is there already"),
         (len({*assignments} - known) < len(assignments), "an assignment's id is there already"),
         (
@@ -454,16 +460,16 @@ def _fault_of_children(parent: Partition, children: Sequence[Child], key: bytes,
     return next((words for is_broken, words in broken if is_broken), "")
 
 
-def _set_groups(view: View, argument: object) -> Edits:
+def _set_groups(view: MapView, argument: object) -> Edits:
     table = decode_table(view.meta)
     try:
         wanted = table._replace(groups=_groups_of(argument))
     except ProtocolError as error:
-        raise Refusal(INVALID, error.message) from error
+        raise OperationRefusal(INVALID, error.message) from error
     if table.kind != HASH:
-        raise Refusal(INVALID, "groups are of the shards of a hash table, and this one has ranges")
+        raise OperationRefusal(INVALID, "groups are of the shards of a hash table, and this one has ranges")
     if any(len(group) < least_of_group(table.replication) for group in wanted.groups):
-        raise Refusal(INVALID, f"a group has at least {least_of_group(table.replication)} nodes")
+        raise OperationRefusal(INVALID, f"a group has at least {least_of_group(table.replication)} nodes")
     return Edits() if wanted == table else Edits(meta=wanted.encode())
 
 
@@ -480,7 +486,7 @@ OPERATIONS: Final[Functions] = {
 }
 
 
-class Child(NamedTuple):
+class ChildRange(NamedTuple):
     """A range that replaces, with others, a divided one."""
 
     first: bytes
@@ -488,32 +494,32 @@ class Child(NamedTuple):
     assignments: tuple[int, ...]  # One for each of the parent's, in their order.
 
 
-def _child_of(value: object) -> Child:
+def _child_of(value: object) -> ChildRange:
     match value:
         case (bytes(first), partition, tuple(assignments)) if is_whole(partition) and all(map(is_whole, assignments)):
-            return Child(first, partition, assignments)
-    raise Refusal(INVALID, "a child is [first key, partition, [assignment, ...]]")
+            return ChildRange(first, partition, assignments)
+    raise OperationRefusal(INVALID, "a child is [first key, partition, [assignment, ...]]")
 
 
-def _partition_at(view: View, key: bytes, partition: object) -> Partition:
+def _partition_at(view: MapView, key: bytes, partition: object) -> Partition:
     entry = view.get(key)
     found = None if entry is None else decode_partition(entry.record)
     if found is None or found.id != partition:
-        raise Refusal(NOT_FOUND, f"there is no partition {partition} at {key[:40]!r}")
+        raise OperationRefusal(NOT_FOUND, f"there is no partition {partition} at {key[:40]!r}")
     return found
 
 
 def _assignment_at(
-    view: View, key: bytes, partition: object, assignment: object
+    view: MapView, key: bytes, partition: object, assignment: object
 ) -> tuple[Partition, Assignment | None]:
     """Return the partition at a key, and its assignment of that id, if any."""
     found = _partition_at(view, key, partition)
     return found, found.assignment(assignment) if is_whole(assignment) else None
 
 
-def _changed(view: View, key: bytes, partition: Partition, assignments: Iterable[Assignment]) -> Edits:
+def _changed(view: MapView, key: bytes, partition: Partition, assignments: Iterable[Assignment]) -> Edits:
     """Return the edit that gives a partition these assignments, if they break no invariant."""
     after = partition._replace(assignments=Partition.of(partition.id, assignments).assignments)
     if fault := fault_of(after, decode_table(view.meta).replication):
-        raise Refusal(INVALID, f"the partition at {key[:40]!r}: {fault}")
+        raise OperationRefusal(INVALID, f"the partition at {key[:40]!r}: {fault}")
     return Edits({key: encode_partition(after)})

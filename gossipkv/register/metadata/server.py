@@ -16,11 +16,11 @@ from gossipkv.errors import BadRequest, GossipKVError, NotReady, Overloaded, Pro
 from gossipkv.register.messages import REGISTER_BYTES, decode_request
 from gossipkv.register.metadata import partitions, tables
 from gossipkv.register.metadata.head import FUNCTIONS, decode_head
-from gossipkv.register.metadata.known import KNOWN, Heads, Known, known_of
-from gossipkv.register.metadata.ledger import MOST_PINS, AskNode, Beside, Ledger
+from gossipkv.register.metadata.known import KNOWN, Heads, KnownMap, known_of
+from gossipkv.register.metadata.ledger import MAX_PINS, AskNode, Beside, RegisterLedger
 from gossipkv.register.metadata.operations import ask, is_dead
 from gossipkv.register.metadata.transactions import Transactions
-from gossipkv.register.metadata.tree import LIFE, Changed, Tree
+from gossipkv.register.metadata.tree import LIFE, ChangedPages, MapTree
 from gossipkv.register.shell import Registers
 from gossipkv.register.space import MAP, Space
 
@@ -31,18 +31,18 @@ if TYPE_CHECKING:
 
     from gossipkv.register.configuration import AcceptorId, Acceptors
     from gossipkv.register.metadata.ledger import Offer
-    from gossipkv.register.metadata.operations import Answer, Functions, Operation
-    from gossipkv.register.metadata.pages import Outcome
-    from gossipkv.register.metadata.tree import Kind
+    from gossipkv.register.metadata.operations import Functions, Operation, OperationAnswer
+    from gossipkv.register.metadata.pages import OperationOutcome
+    from gossipkv.register.metadata.tree import MapKind
     from gossipkv.register.shell import AskAcceptor
-    from gossipkv.register.store import Store
+    from gossipkv.register.store import RegisterStore
 
-MANY_PINS: Final = MOST_PINS // 2  # Many undecided roots: the head should be read.
-MOST_UNNAMED: Final = 256  # Maps of tables that are being created, or whose creation was lost.
+MANY_PINS: Final = MAX_PINS // 2  # Many undecided roots: the head should be read.
+MAX_UNNAMED: Final = 256  # Maps of tables that are being created, or whose creation was lost.
 FETCH_S: Final = 0.8  # A proposer stops waiting for this acceptor after somewhat more.
 
 
-class Others(Protocol):
+class OtherServers(Protocol):
     """Access to other nodes, and to worker threads."""
 
     @property
@@ -60,7 +60,7 @@ class Others(Protocol):
 class _Map(NamedTuple):
     """A map that this node serves or holds."""
 
-    ledger: Ledger
+    ledger: RegisterLedger
     transactions: Transactions
 
 
@@ -68,7 +68,9 @@ class _Map(NamedTuple):
 class Metadata:
     """A node's part in the catalogue and all tables."""
 
-    def __init__(self, store: Store, me: AcceptorId, others: Others, random: Random, catalogue: bytes) -> None:
+    def __init__(
+        self, store: RegisterStore, me: AcceptorId, others: OtherServers, random: Random, catalogue: bytes
+    ) -> None:
         """`catalogue`: its register. Raises ProtocolError, StorageError: the store's records cannot be read."""
         self.me = me
         self.catalogue = catalogue
@@ -105,11 +107,11 @@ class Metadata:
     # -- known heads ---------------------------------------------------------------------------------------------------
 
     @property
-    def known(self) -> Mapping[bytes, Known]:
+    def known(self) -> Mapping[bytes, KnownMap]:
         """The known heads, by register."""
         return self.heads.known
 
-    def tree(self, register: bytes) -> Tree:
+    def tree(self, register: bytes) -> MapTree:
         """Return the map of a register, as known here.
 
         Raises:
@@ -122,9 +124,9 @@ class Metadata:
         if known.head.ended:
             raise UnknownDatabase("the table was dropped")
         ledger = self._map(register).ledger
-        return Tree.opened(ledger.read, known.head.root, ledger.kind.name)
+        return MapTree.opened(ledger.read, known.head.root, ledger.kind.name)
 
-    async def quorum_read(self, register: bytes, hint: Acceptors | None = None) -> Known:
+    async def quorum_read(self, register: bytes, hint: Acceptors | None = None) -> KnownMap:
         """Read a register by a quorum, store the head durably, and hold the map.
 
         Raises:
@@ -151,11 +153,11 @@ class Metadata:
         known, shown = self.known.get(register), self.heads.shown(register)
         return known is None or shown is None or known.place[:2] < shown.place[:2]
 
-    async def learn(self, register: bytes, shown: Known) -> Known:
+    async def learn(self, register: bytes, shown: KnownMap) -> KnownMap:
         """Store the head of a full round, or a newer one. Raises as `Heads.learn`."""
         return await self.heads.learn(register, shown)
 
-    async def look(self, register: bytes, node: bytes = b"") -> Known:
+    async def look(self, register: bytes, node: bytes = b"") -> KnownMap:
         """Read a register; if too few servers answer, take the head of `node`, which uses a newer map.
 
         A full round has shown that head to the node, and its pages come from the node.
@@ -173,14 +175,14 @@ class Metadata:
         await self._part(register).ledger.fetch(known.head.root, known.head.config, [node])
         return await self.learn(register, known)
 
-    async def _hold_map(self, register: bytes, known: Known) -> None:
+    async def _hold_map(self, register: bytes, known: KnownMap) -> None:
         each, before = self._map(register), self.known.get(register)
         if each.ledger.pins >= MANY_PINS:  # Make room before holding more: the shown head ends pins, held here or not.
             roots = known.head.roots | (frozenset() if before is None else before.head.roots)
             await each.ledger.collect(known.head.config, roots | self._accepted(register))
         await each.transactions.have(known)
 
-    async def _settle(self, register: bytes, known: Known) -> None:
+    async def _settle(self, register: bytes, known: KnownMap) -> None:
         """End the pins that no node can need any more, after a head became known."""
         ledger = self._map(register).ledger
         if known.head.ended:
@@ -241,7 +243,9 @@ class Metadata:
 
     # -- requests of this node -----------------------------------------------------------------------------------------
 
-    async def transact(self, register: bytes, operations: Sequence[Operation], timeout_s: float) -> list[Answer]:
+    async def transact(
+        self, register: bytes, operations: Sequence[Operation], timeout_s: float
+    ) -> list[OperationAnswer]:
         """Run operations at this node, a server of the map; return the answers.
 
         Raises:
@@ -249,12 +253,12 @@ class Metadata:
         """
         return await self._part(register).transactions.submit(operations, timeout_s)
 
-    async def outcome(self, register: bytes, operation: bytes, base: int) -> Outcome:
+    async def outcome(self, register: bytes, operation: bytes, base: int) -> OperationOutcome:
         """Return the present outcome of an operation of that base; its "no" is final. Raises as `quorum_read`."""
         known = await self.quorum_read(register)
         return ask(self.tree(register), operation, base, known.config)
 
-    async def pin(self, register: bytes, first: Changed, config: int) -> None:
+    async def pin(self, register: bytes, first: ChangedPages, config: int) -> None:
         """Hold the first map of a register, made here. Raises `Unavailable`: the store is closed."""
         await self._map(register).ledger.pin(first.root, config, first.pages)
 
@@ -275,8 +279,8 @@ class Metadata:
         """
         self.space.check_room()
         self._look_if_many(register)
-        if register not in self._maps and len(self._maps) - len(self.known) >= MOST_UNNAMED:
-            raise Overloaded(f"{MOST_UNNAMED} maps are held here of which no table is known yet")
+        if register not in self._maps and len(self._maps) - len(self.known) >= MAX_UNNAMED:
+            raise Overloaded(f"{MAX_UNNAMED} maps are held here of which no table is known yet")
         try:
             await self._map(register).ledger.take(offer)
         except ProtocolError as error:
@@ -397,9 +401,11 @@ class Metadata:
     def _map(self, register: bytes, records: Iterable[tuple[bytes, bytes]] = ()) -> _Map:
         each = self._maps.get(register)
         if each is None:
-            kind: Kind = tables.CATALOGUE if register == self.catalogue else partitions.MAP
+            kind: MapKind = tables.CATALOGUE if register == self.catalogue else partitions.MAP
             functions: Functions = (tables if register == self.catalogue else partitions).OPERATIONS
-            ledger = Ledger(register, kind, self.space, self._others.ask, beside=self._others.beside, records=records)
+            ledger = RegisterLedger(
+                register, kind, self.space, self._others.ask, beside=self._others.beside, records=records
+            )
             transactions = Transactions(ledger, functions, self.registers, self.heads, self._random)
             each = self._maps[register] = _Map(ledger, transactions)
             if self._nursery is not None:

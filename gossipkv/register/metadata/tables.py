@@ -16,17 +16,17 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gossipkv.errors import ProtocolError
 from gossipkv.register.configuration import UUID_BYTES, AcceptorId, members_of
-from gossipkv.register.metadata.operations import Edits, Refusal
-from gossipkv.register.metadata.pages import MOST_RECORD_BYTES, is_whole, pack, unpack
+from gossipkv.register.metadata.operations import Edits, OperationRefusal
+from gossipkv.register.metadata.pages import MAX_RECORD_BYTES, is_whole, pack, unpack
 from gossipkv.register.metadata.partitions import HASH, INVALID, RANGE, TABLE_ID_BYTES
-from gossipkv.register.metadata.tree import Kind
+from gossipkv.register.metadata.tree import MapKind
 from gossipkv.settings.databases import MAX_NAME_CHARACTERS, NAMES, is_name
-from gossipkv.settings.tables import MOST_WEIGHT
+from gossipkv.settings.tables import MAX_WEIGHT
 
 if TYPE_CHECKING:
     from collections.abc import Container
 
-    from gossipkv.register.metadata.operations import Functions, View
+    from gossipkv.register.metadata.operations import Functions, MapView
 
 FORMAT: Final = 1
 
@@ -57,7 +57,7 @@ def decode_named(record: bytes) -> NamedTable:
     Raises:
         ProtocolError: the record does not have the form of a table's.
     """
-    match unpack(record, MOST_RECORD_BYTES):
+    match unpack(record, MAX_RECORD_BYTES):
         case (format_, bytes(id_), str(kind), tuple(acceptors), config) if (
             is_whole(format_) and format_ == FORMAT
             and len(id_) == TABLE_ID_BYTES and kind in {HASH, RANGE} and is_whole(config)
@@ -84,10 +84,10 @@ def decode_node(record: bytes) -> NamedNode:
     Raises:
         ProtocolError: the record does not have that form.
     """
-    match unpack(record, MOST_RECORD_BYTES):
+    match unpack(record, MAX_RECORD_BYTES):
         case (format_, str(name), str(group), weight) if (
             is_whole(format_) and format_ == FORMAT and len(name) <= MAX_NAME_CHARACTERS
-            and len(group) <= MAX_NAME_CHARACTERS and (weight is None or is_whole(weight, MOST_WEIGHT))
+            and len(group) <= MAX_NAME_CHARACTERS and (weight is None or is_whole(weight, MAX_WEIGHT))
         ):  # fmt: skip
             return NamedNode(name, group, weight)
     raise ProtocolError("a node of tables is [1, name, isolation group, weight]", {"got": repr(record)[:80]})
@@ -112,7 +112,7 @@ def _rules(meta: bytes) -> _Rules:
     return _Rules()
 
 
-CATALOGUE: Final = Kind("tables", _rules)
+CATALOGUE: Final = MapKind("tables", _rules)
 
 
 def _is_node(key: bytes) -> bool:
@@ -123,34 +123,36 @@ def _is_key(key: bytes) -> bool:
     return is_name(key.decode("ascii", "replace"))
 
 
-def _add_table(view: View, argument: object) -> Edits:
+def _add_table(view: MapView, argument: object) -> Edits:
     match argument:
         case (bytes(key), *fields) if _is_key(key):
             pass
         case _:
-            raise Refusal(INVALID, f"add_table takes [name, table id, kind, acceptors, config id]; of names, {NAMES}")
+            raise OperationRefusal(
+                INVALID, f"add_table takes [name, table id, kind, acceptors, config id]; of names, {NAMES}"
+            )
     record = pack((FORMAT, *fields))
     try:
         wanted = decode_named(record)
     except ProtocolError as error:
-        raise Refusal(INVALID, error.message) from error
+        raise OperationRefusal(INVALID, error.message) from error
     entry = view.get(key)
     if entry is None:
         return Edits({key: record})
     if decode_named(entry.record).id != wanted.id:
-        raise Refusal(EXISTS, f"there is a table {key.decode()} already")
+        raise OperationRefusal(EXISTS, f"there is a table {key.decode()} already")
     return Edits()
 
 
-def _remove_table(view: View, argument: object) -> Edits:
+def _remove_table(view: MapView, argument: object) -> Edits:
     match argument:
         case (bytes(key), bytes(id_)):
             entry = view.get(key)
             return Edits({key: None} if entry is not None and decode_named(entry.record).id == id_ else {})
-    raise Refusal(INVALID, "remove_table takes [name, table id]")
+    raise OperationRefusal(INVALID, "remove_table takes [name, table id]")
 
 
-def _set_node(view: View, argument: object) -> Edits:
+def _set_node(view: MapView, argument: object) -> Edits:
     replaced: bytes | None = None
     is_gone = False
     match argument:
@@ -159,16 +161,16 @@ def _set_node(view: View, argument: object) -> Edits:
         case (bytes(node), name, group, weight, (bytes(replaced), bool(is_gone)), stay):
             pass
         case _:
-            raise Refusal(
+            raise OperationRefusal(
                 INVALID, f"set_node takes [uuid, name, isolation group, weight, {_REPLACED}, nodes that stay]"
             )
     key, record = NODE + node, pack((FORMAT, name, group, weight))
     try:
         wanted = decode_node(record)
     except ProtocolError as error:
-        raise Refusal(INVALID, error.message) from error
+        raise OperationRefusal(INVALID, error.message) from error
     if not _is_node(key) or node == replaced or not wanted.weight or not is_whole(stay):
-        raise Refusal(INVALID, "a node has a uuid of 16 bytes, and a weight, and does not take its own place")
+        raise OperationRefusal(INVALID, "a node has a uuid of 16 bytes, and a weight, and does not take its own place")
     entry = view.get(key)
     puts: dict[bytes, bytes | None] = {} if entry is not None and entry.record == record else {key: record}
     if replaced is not None and (edits := _taken_out(view, replaced, is_gone=is_gone)):
@@ -177,18 +179,18 @@ def _set_node(view: View, argument: object) -> Edits:
     return Edits(puts)
 
 
-def _remove_node(view: View, argument: object) -> Edits:
+def _remove_node(view: MapView, argument: object) -> Edits:
     match argument:
         case (bytes(node), bool(is_gone), stay) if is_whole(stay):
             puts = _taken_out(view, node, is_gone=is_gone)
         case _:
-            raise Refusal(INVALID, "remove_node takes [uuid, is gone, nodes that stay]")
+            raise OperationRefusal(INVALID, "remove_node takes [uuid, is gone, nodes that stay]")
     if puts:
         _check_enough(view, {node}, stay)
     return Edits(puts)
 
 
-def _taken_out(view: View, node: bytes, *, is_gone: bool) -> dict[bytes, bytes | None]:
+def _taken_out(view: MapView, node: bytes, *, is_gone: bool) -> dict[bytes, bytes | None]:
     """Return the edits that remove a node, if any: removing a lost node normally does not bring it back."""
     key = NODE + node
     entry = view.get(key) if _is_node(key) else None
@@ -198,7 +200,7 @@ def _taken_out(view: View, node: bytes, *, is_gone: bool) -> dict[bytes, bytes |
     return {key: stands._replace(weight=None if is_gone else 0).encode()}
 
 
-def _check_enough(view: View, but: Container[bytes], stay: int) -> None:
+def _check_enough(view: MapView, but: Container[bytes], stay: int) -> None:
     """Raise Refusal if fewer than `stay` other nodes have a weight.
 
     All nodes are read: of two changes at once the second is judged again.
@@ -210,7 +212,7 @@ def _check_enough(view: View, but: Container[bytes], stay: int) -> None:
         left += bool(decode_node(entry.record).weight) and key[len(NODE) :] not in but
         key = view.next_key(key)
     if left < stay:
-        raise Refusal(TOO_FEW, f"{left} other nodes have a weight, and tables need {stay} of them")
+        raise OperationRefusal(TOO_FEW, f"{left} other nodes have a weight, and tables need {stay} of them")
 
 
 OPERATIONS: Final[Functions] = {

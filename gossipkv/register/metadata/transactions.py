@@ -19,12 +19,12 @@ import trio
 
 from gossipkv.errors import GossipKVError, NotReady, Unavailable, UnknownDatabase
 from gossipkv.register.metadata.head import TRANSACTION_BYTES, decode_head, swap
-from gossipkv.register.metadata.known import Known
+from gossipkv.register.metadata.known import KnownMap
 from gossipkv.register.metadata.ledger import Offer
-from gossipkv.register.metadata.operations import Answer, judge
-from gossipkv.register.metadata.pages import MOST_JUDGED, Outcome, config_id, sequence_of
-from gossipkv.register.metadata.tree import Tree
-from gossipkv.register.proposer import End
+from gossipkv.register.metadata.operations import OperationAnswer, judge
+from gossipkv.register.metadata.pages import MAX_JUDGED, OperationOutcome, config_id, sequence_of
+from gossipkv.register.metadata.tree import MapTree
+from gossipkv.register.proposer import ChangeEnd
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
 
     from gossipkv.register.configuration import Acceptors
     from gossipkv.register.metadata.known import Heads
-    from gossipkv.register.metadata.ledger import Ledger
-    from gossipkv.register.metadata.operations import Functions, Judgement, Operation
+    from gossipkv.register.metadata.ledger import RegisterLedger
+    from gossipkv.register.metadata.operations import Functions, Operation, OperationJudgement
     from gossipkv.register.shell import Registers
 
 ROUND_S: Final = 3.0  # Time of one quorum read, or one swap.
-LEAST_PAUSE_S: Final = 0.01
-MOST_PAUSE_S: Final = 0.5
+MIN_PAUSE_S: Final = 0.01
+MAX_PAUSE_S: Final = 0.5
 
 
 class NoServer(NotReady):
@@ -50,7 +50,7 @@ class NoServer(NotReady):
 class _Waiting:
     operation: Operation
     done: trio.Event
-    answer: Answer | None = None
+    answer: OperationAnswer | None = None
     error: GossipKVError | None = None  # Why the operation was not tried.
     gone: bool = False  # The requester does not wait any more.
 
@@ -60,7 +60,7 @@ class Transactions:
     """The operations on one map that this node was asked for."""
 
     def __init__(
-        self, ledger: Ledger, functions: Functions, registers: Registers, heads: Heads, random: Random
+        self, ledger: RegisterLedger, functions: Functions, registers: Registers, heads: Heads, random: Random
     ) -> None:
         self._ledger = ledger
         self._functions = functions
@@ -73,7 +73,7 @@ class Transactions:
         self._may_be_done = False  # A swap of the running batch may have been done.
         self._scope = trio.CancelScope()
 
-    async def submit(self, operations: Sequence[Operation], timeout_s: float) -> list[Answer]:
+    async def submit(self, operations: Sequence[Operation], timeout_s: float) -> list[OperationAnswer]:
         """Run operations; return the answers, with UNKNOWN for those without an outcome in time.
 
         Raises:
@@ -91,7 +91,7 @@ class Transactions:
         errors = [one.error for one in waiting if one.error is not None]
         if errors and len(errors) == len(waiting):
             raise errors[0]
-        return [one.answer or Answer(one.operation.id, Outcome.UNKNOWN) for one in waiting]
+        return [one.answer or OperationAnswer(one.operation.id, OperationOutcome.UNKNOWN) for one in waiting]
 
     async def run(self) -> None:
         """Run transactions of waiting operations, until cancelled or until `end`."""
@@ -110,7 +110,7 @@ class Transactions:
     def _next(self) -> list[_Waiting]:
         batch: list[_Waiting] = []
         seen: set[bytes] = set()
-        while self._queue and len(batch) < MOST_JUDGED and self._queue[0].operation.id not in seen:
+        while self._queue and len(batch) < MAX_JUDGED and self._queue[0].operation.id not in seen:
             one = self._queue.popleft()
             if not one.gone:
                 batch.append(one)
@@ -126,7 +126,7 @@ class Transactions:
                 answers = await self._transact([one.operation for one in batch])
             except (NoServer, UnknownDatabase) as error:
                 # Another server, or an own swap before the table was dropped, may have done it.
-                answers = [Answer(one.operation.id, Outcome.UNKNOWN) for one in batch]
+                answers = [OperationAnswer(one.operation.id, OperationOutcome.UNKNOWN) for one in batch]
                 for one in batch:
                     one.error = None if self._may_be_done else error
             except GossipKVError:
@@ -138,10 +138,10 @@ class Transactions:
                 return
             self._heads.doubt(self._ledger.register)
             self._failures += 1
-            pause_s = min(LEAST_PAUSE_S * 2 ** min(self._failures, 16), MOST_PAUSE_S)
+            pause_s = min(MIN_PAUSE_S * 2 ** min(self._failures, 16), MAX_PAUSE_S)
             await trio.sleep(self._random.random() * pause_s)
 
-    async def _transact(self, operations: list[Operation]) -> list[Answer] | None:
+    async def _transact(self, operations: list[Operation]) -> list[OperationAnswer] | None:
         """Run one attempt; return None if its outcome is unknown, and it must be judged again."""
         register, written = self._ledger.register, self._heads.written(self._ledger.register)
         is_sure = written is None  # True if a round of this attempt has shown the head.
@@ -149,7 +149,7 @@ class Transactions:
         if chosen.head.ended:
             raise UnknownDatabase("the table was dropped")
         judgement = await self._judge(chosen, operations)
-        if not is_sure and any(answer.outcome is Outcome.UNKNOWN for answer in judgement.answers):
+        if not is_sure and any(answer.outcome is OperationOutcome.UNKNOWN for answer in judgement.answers):
             return None  # Their base is above this head, so a newer head exists.
         if judgement.changed is None:
             # No operation was new: the answers are true of a head that was not replaced yet.
@@ -161,43 +161,43 @@ class Transactions:
         change = swap(head.transaction, config, transaction, changed.root)
         offer = Offer(self._registers.me.node, head.root, changed, config)
         outcome = await self._registers.change(register, change, timeout_s=ROUND_S, offer=offer)
-        if outcome.end is not End.DONE or outcome.value is None or outcome.ballot is None:
-            self._may_be_done |= outcome.end is not End.REFUSED
+        if outcome.end is not ChangeEnd.DONE or outcome.value is None or outcome.ballot is None:
+            self._may_be_done |= outcome.end is not ChangeEnd.REFUSED
             return None
-        committed = Known(decode_head(outcome.value.payload), outcome.value.acceptors, outcome.ballot.generation)
+        committed = KnownMap(decode_head(outcome.value.payload), outcome.value.acceptors, outcome.ballot.generation)
         if not committed.head.ended:
             self._heads.show(register, committed, written=committed.head.transaction == transaction)
         return judgement.answers
 
-    async def read(self, hint: Acceptors | None = None) -> Known:
+    async def read(self, hint: Acceptors | None = None) -> KnownMap:
         """Read the head by a quorum, ended or not.
 
         Raises:
             Unavailable: no quorum answers, or none knows of this register.
         """
         outcome = await self._registers.read(self._ledger.register, timeout_s=ROUND_S, hint=hint)
-        if outcome.end is not End.DONE or outcome.value is None or outcome.ballot is None:
+        if outcome.end is not ChangeEnd.DONE or outcome.value is None or outcome.ballot is None:
             raise Unavailable(f"what is decided of this table cannot be read: {outcome.message}")
-        return Known(decode_head(outcome.value.payload), outcome.value.acceptors, outcome.ballot.generation)
+        return KnownMap(decode_head(outcome.value.payload), outcome.value.acceptors, outcome.ballot.generation)
 
-    async def have(self, chosen: Known) -> Tree:
+    async def have(self, chosen: KnownMap) -> MapTree:
         """Fetch the map of a head if needed, and open it. Raises MissingPage, ProtocolError, Unavailable."""
         head = chosen.head
         if not self._ledger.has(head.root):
             await self._ledger.fetch(head.root, head.config, self._others(chosen))
-        return Tree.opened(self._ledger.read, head.root, self._ledger.kind.name)
+        return MapTree.opened(self._ledger.read, head.root, self._ledger.kind.name)
 
-    async def _judge(self, chosen: Known, operations: list[Operation]) -> Judgement:
+    async def _judge(self, chosen: KnownMap, operations: list[Operation]) -> OperationJudgement:
         if self._registers.me not in chosen.acceptors.everyone:
             raise NoServer("this node is no metadata server of the table")
         tree = await self.have(chosen)
         return judge(tree, operations, _next_config(chosen), self._functions)
 
-    def _others(self, chosen: Known) -> list[bytes]:
+    def _others(self, chosen: KnownMap) -> list[bytes]:
         nodes = sorted({acceptor.node for acceptor in chosen.acceptors.everyone} - {self._registers.me.node})
         self._random.shuffle(nodes)
         return nodes
 
 
-def _next_config(chosen: Known) -> int:
+def _next_config(chosen: KnownMap) -> int:
     return config_id(chosen.generation, sequence_of(chosen.head.config) + 1)

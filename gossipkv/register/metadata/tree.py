@@ -1,6 +1,6 @@
 """An ordered map on immutable pages: a root above leaves, and above the ids of judged operations.
 
-A `Tree` reads one root. An `Edit` makes the next one, and reads and writes only the leaves that it changes. A server
+A `MapTree` reads one root. An `Edit` makes the next one, and reads and writes only the leaves that it changes. A server
 checks an edit of another node by `check_change`: it repeats the edit from the difference, and requires equal bytes. So
 the rules for borders, sizes, versions and ids exist once. Invariants of every root that an edit made:
 
@@ -19,20 +19,20 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, final
 
 from gossipkv.errors import LimitExceeded, ProtocolError
 from gossipkv.register.metadata.pages import (
-    MOST_CONFIG,
-    MOST_IDS_BYTES,
-    MOST_JUDGED,
-    MOST_KEY_BYTES,
-    MOST_META_BYTES,
-    MOST_PAGE_BYTES,
-    MOST_RECORD_BYTES,
+    MAX_CONFIG,
+    MAX_IDS_BYTES,
+    MAX_JUDGED,
+    MAX_KEY_BYTES,
+    MAX_META_BYTES,
+    MAX_PAGE_BYTES,
+    MAX_RECORD_BYTES,
     OPERATION_ID_BYTES,
-    Entry,
     IdsReference,
     Judged,
-    Kept,
+    KeptOutcome,
     LeafReference,
-    Outcome,
+    MapEntry,
+    OperationOutcome,
     Root,
     decode_ids,
     decode_leaf,
@@ -56,8 +56,8 @@ if TYPE_CHECKING:
 LIFE: Final = 64  # Sequences after its base in which an operation can be judged.
 KEPT: Final = 4096  # Sequences for which its outcome is kept.
 
-_LEAST_BYTES: Final = MOST_PAGE_BYTES // 4
-_PIECE_BYTES: Final = MOST_PAGE_BYTES * 3 // 4
+_MIN_BYTES: Final = MAX_PAGE_BYTES // 4
+_PIECE_BYTES: Final = MAX_PAGE_BYTES * 3 // 4
 # Share of a root for its pages of ids: 13 transactions of 48 rows fill a page, so 4,096 take 316 of 53 bytes.
 _IDS_SHARE_BYTES: Final = 20 << 10
 
@@ -65,7 +65,7 @@ _key = itemgetter(0)
 _version = itemgetter(1)
 
 
-class Rules(Protocol):
+class EntryRules(Protocol):
     """The rules of the entries of a map, given its meta."""
 
     def check_entry(self, key: bytes, record: bytes) -> None:
@@ -77,14 +77,14 @@ class Rules(Protocol):
         ...
 
 
-class Kind(NamedTuple):
+class MapKind(NamedTuple):
     """A kind of map: its name, which each root has, and its rules."""
 
     name: str
-    rules: Callable[[bytes], Rules]  # Called with the meta; raises ProtocolError.
+    rules: Callable[[bytes], EntryRules]  # Called with the meta; raises ProtocolError.
 
 
-class Changed(NamedTuple):
+class ChangedPages(NamedTuple):
     """The pages that an edit made."""
 
     root: bytes  # The name of the root's page.
@@ -92,7 +92,7 @@ class Changed(NamedTuple):
 
 
 @final
-class Tree:
+class MapTree:
     """A view of a map at one head, with a cache of its pages; use it for that head alone."""
 
     __slots__ = ("_firsts", "_ids", "_leaves", "_read", "root")
@@ -101,11 +101,11 @@ class Tree:
         self.root = root
         self._read = read
         self._firsts = [leaf.first for leaf in root.leaves]
-        self._leaves: dict[int, tuple[Entry, ...]] = {}
+        self._leaves: dict[int, tuple[MapEntry, ...]] = {}
         self._ids: dict[bytes, tuple[Judged, ...]] = {}
 
     @classmethod
-    def opened(cls, read: Read, name: bytes, kind: str) -> Tree:
+    def opened(cls, read: Read, name: bytes, kind: str) -> MapTree:
         """Open the tree under a root.
 
         Raises:
@@ -118,14 +118,14 @@ class Tree:
         return cls(read, root)
 
     @classmethod
-    def empty(cls, kind: str) -> Tree:
+    def empty(cls, kind: str) -> MapTree:
         """Return a tree without entries, which was never written: the base of a first edit."""
         return cls(_read_nothing, Root(kind, 0, 0, b"", (), ()))
 
     def __len__(self) -> int:
         return sum(leaf.entries for leaf in self.root.leaves)
 
-    def get(self, key: bytes) -> Entry | None:
+    def get(self, key: bytes) -> MapEntry | None:
         """Return the entry at a key; raises as `opened`, as all reads do."""
         at = bisect_right(self._firsts, key) - 1
         if at < 0:
@@ -136,7 +136,7 @@ class Tree:
         place = bisect_left(entries, key, key=_key)
         return entries[place] if place < len(entries) and entries[place].key == key else None
 
-    def scan(self, start: bytes = b"", end: bytes | None = None) -> Iterator[Entry]:
+    def scan(self, start: bytes = b"", end: bytes | None = None) -> Iterator[MapEntry]:
         """Yield entries from `start` up to before `end`, in order."""
         for at in range(self.leaf_of(start), len(self._firsts)):
             for entry in self.leaf(at):
@@ -145,12 +145,12 @@ class Tree:
                 if entry.key >= start:
                     yield entry
 
-    def outcome(self, operation: bytes, base: int) -> Outcome | None:
+    def outcome(self, operation: bytes, base: int) -> OperationOutcome | None:
         """Return the outcome of an operation of that base; None if no kept transaction judged it."""
         kept = self.kept(operation, base)
         return None if kept is None else kept.outcome
 
-    def kept(self, operation: bytes, base: int) -> Kept | None:
+    def kept(self, operation: bytes, base: int) -> KeptOutcome | None:
         """Return the stored outcome of an operation of that base; None if no kept transaction judged it.
 
         An operation is judged after its base. Earlier rows, also from before a force, may have another operation of its
@@ -172,7 +172,7 @@ class Tree:
                     return found
         return None
 
-    def judgement(self, operation: bytes) -> tuple[int, Kept] | None:
+    def judgement(self, operation: bytes) -> tuple[int, KeptOutcome] | None:
         """Return the config id at which an operation of any base was judged, and its outcome; None if not."""
         for page in reversed(self.root.ids):
             for row in self.judged(page):
@@ -189,7 +189,7 @@ class Tree:
         """Return the number of the leaf that has a key, or would have it."""
         return max(0, bisect_right(self._firsts, key) - 1)
 
-    def leaf(self, at: int) -> tuple[Entry, ...]:
+    def leaf(self, at: int) -> tuple[MapEntry, ...]:
         """Read a leaf, and compare it with its root's reference."""
         if at in self._leaves:
             return self._leaves[at]
@@ -219,28 +219,28 @@ class Edit:
 
     __slots__ = ("_kept", "_puts", "_tree", "config", "meta", "version")
 
-    def __init__(self, tree: Tree, config: int) -> None:
+    def __init__(self, tree: MapTree, config: int) -> None:
         """Requires: a sequence above that of the transaction which made the tree."""
-        assert config <= MOST_CONFIG, config
+        assert config <= MAX_CONFIG, config
         assert sequence_of(config) > sequence_of(tree.root.config), (config, tree.root.config)
         self.config = config
         self.meta = tree.root.meta
         self.version = tree.root.version
         self._tree = tree
         self._puts: dict[bytes, bytes | None] = {}
-        self._kept: dict[bytes, Kept] = {}
+        self._kept: dict[bytes, KeptOutcome] = {}
 
     @property
     def is_empty(self) -> bool:
         """True if no key and not the whole map was touched; outcomes may have been recorded."""
         return not self._puts and self.version != self.config
 
-    def get(self, key: bytes) -> Entry | None:
+    def get(self, key: bytes) -> MapEntry | None:
         """Return the entry at a key."""
         if key not in self._puts:
             return self._tree.get(key)
         record = self._puts[key]
-        return None if record is None else Entry(key, self.config, record)
+        return None if record is None else MapEntry(key, self.config, record)
 
     def next_key(self, key: bytes) -> bytes | None:
         """Return the key of the next entry after `key`."""
@@ -256,8 +256,8 @@ class Edit:
         """
         if not fits(key, record):
             raise LimitExceeded(
-                f"an entry with {len(key)} bytes of key and {len(record)} of record, where at most {MOST_KEY_BYTES} "
-                f"and {MOST_RECORD_BYTES} are allowed"
+                f"an entry with {len(key)} bytes of key and {len(record)} of record, where at most {MAX_KEY_BYTES} "
+                f"and {MAX_RECORD_BYTES} are allowed"
             )
         self._puts[key] = record
 
@@ -270,24 +270,24 @@ class Edit:
 
     def set_meta(self, meta: bytes) -> None:
         """Set the meta, which raises the version of the whole map; raises LimitExceeded."""
-        if len(meta) > MOST_META_BYTES:
-            raise LimitExceeded(f"{len(meta)} bytes of meta, where at most {MOST_META_BYTES} are allowed")
+        if len(meta) > MAX_META_BYTES:
+            raise LimitExceeded(f"{len(meta)} bytes of meta, where at most {MAX_META_BYTES} are allowed")
         self.meta = meta
         self.version = self.config
 
-    def kept(self, operation: bytes, base: int) -> Kept | None:
+    def kept(self, operation: bytes, base: int) -> KeptOutcome | None:
         """Return the stored outcome of an operation, of this edit or an earlier one."""
         return self._kept.get(operation) or self._tree.kept(operation, base)
 
-    def record(self, operation: bytes, outcome: Outcome, digest: bytes) -> None:
+    def record(self, operation: bytes, outcome: OperationOutcome, digest: bytes) -> None:
         """Store an operation's outcome and digest."""
         assert len(operation) == OPERATION_ID_BYTES, operation
         assert operation not in self._kept, operation
-        assert outcome is not Outcome.UNKNOWN, operation
-        self._kept[operation] = Kept(outcome, digest)
-        assert len(self._kept) <= MOST_JUDGED, len(self._kept)
+        assert outcome is not OperationOutcome.UNKNOWN, operation
+        self._kept[operation] = KeptOutcome(outcome, digest)
+        assert len(self._kept) <= MAX_JUDGED, len(self._kept)
 
-    def finish(self) -> Changed:
+    def finish(self) -> ChangedPages:
         """Return the new pages.
 
         Raises:
@@ -300,33 +300,33 @@ class Edit:
         root = Root(before.kind, self.config, self.version, self.meta, leaves, ids)
         page = encode_root(root)
         size_bytes = max(len(encode_root(root._replace(ids=()))) + _IDS_SHARE_BYTES, len(page))
-        if size_bytes > MOST_PAGE_BYTES:
+        if size_bytes > MAX_PAGE_BYTES:
             raise LimitExceeded(
                 f"a map of {sum(leaf.entries for leaf in leaves)} entries in {len(leaves)} leaves needs {size_bytes} "
-                f"bytes of root, ids of operations included, where {MOST_PAGE_BYTES} are allowed: it cannot grow"
+                f"bytes of root, ids of operations included, where {MAX_PAGE_BYTES} are allowed: it cannot grow"
             )
         for known in before.names:  # A leaf may have joined a neighbour and been cut off again.
             pages.pop(known, None)
         name = name_of(page)
         pages[name] = page
-        return Changed(name, pages)
+        return ChangedPages(name, pages)
 
     def _leaves(self, pages: dict[bytes, bytes]) -> tuple[LeafReference, ...]:
         """Write the leaves with a touched key, and their neighbours if they join."""
-        touched: dict[int, dict[bytes, Entry | None]] = {}
+        touched: dict[int, dict[bytes, MapEntry | None]] = {}
         for key in sorted(self._puts):
             touched.setdefault(self._tree.leaf_of(key), {})[key] = self.get(key)
-        joined: list[LeafReference | _Leaf] = []
+        joined: list[LeafReference | _NewLeaf] = []
         for at in range(max(1, len(self._tree.root.leaves))):
             if at not in touched:
-                leaf: LeafReference | _Leaf | None = self._tree.root.leaves[at] if self._tree.root.leaves else None
+                leaf: LeafReference | _NewLeaf | None = self._tree.root.leaves[at] if self._tree.root.leaves else None
             else:
                 stands = self._tree.leaf(at) if self._tree.root.leaves else ()
-                leaf = _Leaf.of(_overlaid(stands, touched[at]))
-            if leaf is None or (isinstance(leaf, _Leaf) and not leaf.entries):
+                leaf = _NewLeaf.of(_overlaid(stands, touched[at]))
+            if leaf is None or (isinstance(leaf, _NewLeaf) and not leaf.entries):
                 continue
-            if joined and min(joined[-1].size_bytes, leaf.size_bytes) < _LEAST_BYTES:
-                leaf = _Leaf.of([*self._entries(joined.pop()), *self._entries(leaf)])
+            if joined and min(joined[-1].size_bytes, leaf.size_bytes) < _MIN_BYTES:
+                leaf = _NewLeaf.of([*self._entries(joined.pop()), *self._entries(leaf)])
             joined.append(leaf)
         return tuple(
             reference
@@ -334,8 +334,8 @@ class Edit:
             for reference in ([leaf] if isinstance(leaf, LeafReference) else leaf.write(pages))
         )
 
-    def _entries(self, leaf: LeafReference | _Leaf) -> Sequence[Entry]:
-        return leaf.entries if isinstance(leaf, _Leaf) else self._tree.leaf(self._tree.leaf_of(leaf.first))
+    def _entries(self, leaf: LeafReference | _NewLeaf) -> Sequence[MapEntry]:
+        return leaf.entries if isinstance(leaf, _NewLeaf) else self._tree.leaf(self._tree.leaf_of(leaf.first))
 
     def _ids(self, pages: dict[bytes, bytes]) -> tuple[IdsReference, ...]:
         """Drop old pages of ids; rewrite the last page, or append a new one."""
@@ -345,7 +345,7 @@ class Edit:
             row = Judged.of(self.config, self._kept)
             rows = [*self._tree.judged(kept[-1]), row] if kept else [row]
             page = encode_ids(rows)
-            if len(page) > MOST_IDS_BYTES:
+            if len(page) > MAX_IDS_BYTES:
                 rows, page = [row], encode_ids([row])
             elif kept:
                 kept.pop()
@@ -355,12 +355,12 @@ class Edit:
         return tuple(kept)
 
 
-class _Leaf(NamedTuple):
-    entries: list[Entry]
+class _NewLeaf(NamedTuple):
+    entries: list[MapEntry]
     page: bytes
 
     @classmethod
-    def of(cls, entries: list[Entry]) -> _Leaf:
+    def of(cls, entries: list[MapEntry]) -> _NewLeaf:
         return cls(entries, encode_leaf(entries))
 
     @property
@@ -369,7 +369,7 @@ class _Leaf(NamedTuple):
 
     def write(self, pages: dict[bytes, bytes]) -> list[LeafReference]:
         """Return the references of its page, or of several if it is too large for one."""
-        pieces = [self] if self.size_bytes <= MOST_PAGE_BYTES else [_Leaf.of(piece) for piece in _cut(self.entries)]
+        pieces = [self] if self.size_bytes <= MAX_PAGE_BYTES else [_NewLeaf.of(piece) for piece in _cut(self.entries)]
         references = [_refer(piece.entries, piece.page, keep_leaf(piece.entries, piece.page)) for piece in pieces]
         pages.update((reference.name, piece.page) for reference, piece in zip(references, pieces, strict=True))
         return references
@@ -377,10 +377,10 @@ class _Leaf(NamedTuple):
 
 def fits(key: bytes, record: bytes) -> bool:
     """Return True if an entry is within the limits."""
-    return len(key) <= MOST_KEY_BYTES and len(record) <= MOST_RECORD_BYTES
+    return len(key) <= MAX_KEY_BYTES and len(record) <= MAX_RECORD_BYTES
 
 
-def check_change(read: Read, kind: Kind, before: bytes | None, changed: Changed, config: int) -> None:
+def check_change(read: Read, kind: MapKind, before: bytes | None, changed: ChangedPages, config: int) -> None:
     """Check that another node's change is an edit of the root `before` (None: of an empty map), with that config id.
 
     Only the changed leaves of `before` are read.
@@ -394,8 +394,8 @@ def check_change(read: Read, kind: Kind, before: bytes | None, changed: Changed,
         page = changed.pages.get(name)
         return read(name) if page is None else page
 
-    old = Tree.empty(kind.name) if before is None else Tree.opened(read, before, kind.name)
-    new = Tree.opened(read_either, changed.root, kind.name)
+    old = MapTree.empty(kind.name) if before is None else MapTree.opened(read, before, kind.name)
+    new = MapTree.opened(read_either, changed.root, kind.name)
     if new.root.config != config or sequence_of(config) <= sequence_of(old.root.config):
         raise ProtocolError(
             f"a root of config id {new.root.config}, where {config} above {old.root.config} was expected"
@@ -415,12 +415,12 @@ def check_change(read: Read, kind: Kind, before: bytes | None, changed: Changed,
     rules.check_whole(len(new), new.root.leaves[0].first if new.root.leaves else None)
 
 
-def check_all(read: Read, kind: Kind, name: bytes, only: Collection[bytes] | None = None) -> None:
+def check_all(read: Read, kind: MapKind, name: bytes, only: Collection[bytes] | None = None) -> None:
     """Check that a root and its pages fit together: all of them, or `only` these, if others were checked before.
 
     Raises as `check_change`.
     """
-    tree = Tree.opened(read, name, kind.name)
+    tree = MapTree.opened(read, name, kind.name)
     rules = kind.rules(tree.root.meta)
     for at, leaf in enumerate(tree.root.leaves):
         if only is None or leaf.name in only:
@@ -437,14 +437,14 @@ def pages_of(name: bytes, root: bytes) -> tuple[bytes, ...]:
     return (name, *decode_root(name, root).names)
 
 
-def _entries_beside(tree: Tree, other: Tree) -> dict[bytes, Entry]:
+def _entries_beside(tree: MapTree, other: MapTree) -> dict[bytes, MapEntry]:
     """Return the entries of leaves that `other` lacks."""
     known = set(other.root.leaves)
     places = (at for at, leaf in enumerate(tree.root.leaves) if leaf not in known)
     return {entry.key: entry for at in places for entry in tree.leaf(at)}
 
 
-def _replayed(old: Tree, new: Tree, entries: dict[bytes, Entry]) -> Edit:
+def _replayed(old: MapTree, new: MapTree, entries: dict[bytes, MapEntry]) -> Edit:
     """Return the edit that leads from one tree to another whose changed leaves have these entries."""
     edit = old.edit(new.root.config)
     for key, entry in entries.items():
@@ -460,7 +460,7 @@ def _replayed(old: Tree, new: Tree, entries: dict[bytes, Entry]) -> Edit:
     return edit
 
 
-def _overlaid(stands: Sequence[Entry], touched: dict[bytes, Entry | None]) -> list[Entry]:
+def _overlaid(stands: Sequence[MapEntry], touched: dict[bytes, MapEntry | None]) -> list[MapEntry]:
     others = [entry for entry in stands if entry.key not in touched]
     return sorted([*others, *(entry for entry in touched.values() if entry is not None)])
 
@@ -469,11 +469,11 @@ def _sequence(row: Judged) -> int:
     return sequence_of(row.config)
 
 
-def _refer(entries: Sequence[Entry], page: bytes, name: bytes) -> LeafReference:
+def _refer(entries: Sequence[MapEntry], page: bytes, name: bytes) -> LeafReference:
     return LeafReference(entries[0].key, name, len(entries), len(page), max(map(_version, entries)))
 
 
-def _cut(entries: list[Entry]) -> Iterator[list[Entry]]:
+def _cut(entries: list[MapEntry]) -> Iterator[list[MapEntry]]:
     """Yield pieces of similar size, none larger than a page."""
     sizes = [len(pack(entry)) for entry in entries]
     sum_bytes = sum(sizes)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from gossipkv.status.judging.merging import Entry
     from gossipkv.wire.rpc import Value
 
-MOST_BUILDERS: Final = 8  # Builders named individually; the others are counted.
+MAX_BUILDERS: Final = 8  # Builders named individually; the others are counted.
 CONTENTS: Final = frozenset(("conflicts", "disputes", "unpublished"))
 DIGEST_DIGITS: Final = 8  # Enough digits of a digest to tell two apart.
 
@@ -36,7 +36,7 @@ class Building(NamedTuple):
 
 
 @final
-class Dataset:
+class DatasetReport:
     """One dataset in the members' reports."""
 
     def __init__(
@@ -220,9 +220,9 @@ class Dataset:
     def _waits(self, version: str, building: list[Building]) -> Iterator[str]:
         said = self._said(version)
         yield from (f"waits until {until}" for until in grouped(said, "waits_until"))
-        for each in building[:MOST_BUILDERS]:
+        for each in building[:MAX_BUILDERS]:
             yield f"waits for what {each.name} builds, {each.words}"
-        if more := building[MOST_BUILDERS:]:
+        if more := building[MAX_BUILDERS:]:
             least, most = more[0].done * 100, more[-1].done * 100
             yield f"waits for {len(more):,} more nodes that build, {least:.0f} to {most:.0f} % done"
         for error, nodes, _, _ in self._failed(version):

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from gossipkv.status.judging.datasets import Dataset
+from gossipkv.status.judging.datasets import DatasetReport
 from gossipkv.status.judging.members import cut_links, of_members, of_nodes, reached, states_of
 from gossipkv.status.judging.tables import acceptors, of_acceptors, of_table
 from gossipkv.status.reading import map_of, whole_of
 from gossipkv.status.tables import KINDS
-from gossipkv.status.verdict import LEVELS, WELL, Coming, Reason, Verdict, headline, worst
+from gossipkv.status.verdict import LEVELS, WELL, ClusterVerdict, Coming, Reason, headline, worst
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
-    from gossipkv.status.verdict import Said
+    from gossipkv.status.verdict import MemberReports
     from gossipkv.wire.rpc import Value
 
 STATES: Final = ("dead", "left", "gone", "suspect", "silent", "alive")
 
 
-def judge(said: Said) -> Verdict:
+def judge(said: MemberReports) -> ClusterVerdict:
     """Merge all members' reports, and judge them.
 
     Statements about others count unless their author is isolated; from an isolated node no others are available.
@@ -37,7 +37,7 @@ def judge(said: Said) -> Verdict:
         reasons.append(Reason(WELL, "no databases: nothing is built, and the source shows none", None, empty))
     reasons.sort(key=lambda reason: -LEVELS.index(reason.level))  # The sort is stable: an isolated node comes first.
     counted = "1 database" if len(entries) == 1 else f"{len(entries):,} databases"
-    return Verdict(
+    return ClusterVerdict(
         said.node,
         worst(reason.level for reason in reasons),
         headline(reasons, judged.coming, f"{counted}, {counted_members(states.values())}", is_sure=not said.silent),
@@ -53,7 +53,7 @@ def judge(said: Said) -> Verdict:
 class _Databases:
     def __init__(
         self,
-        said: Said,
+        said: MemberReports,
         states: Mapping[str, str],
         entries: Mapping[str, Mapping[str, Mapping[str, Value]]],
         here: Collection[str],
@@ -78,7 +78,7 @@ class _Databases:
         if tables:
             yield from of_table(name, tables, self._here)
         if datasets:
-            dataset = Dataset(name, datasets, self._shared, self._able, self._dead)
+            dataset = DatasetReport(name, datasets, self._shared, self._able, self._dead)
             coming = dataset.coming()
             if coming is not None:
                 self.coming[name] = coming

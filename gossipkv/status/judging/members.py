@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from gossipkv.status.judging.merging import Entry
-    from gossipkv.status.verdict import Said
+    from gossipkv.status.verdict import MemberReports
     from gossipkv.wire.rpc import Value
 
     Link = tuple[str, str]  # The nodes at its ends, in order.
@@ -92,7 +92,7 @@ _OF_NODES: Final = (
 _OF_TABLES: Final = frozenset(("tables_closed", "tables_lost", "log_damage", "copies_aside"))
 
 
-def of_members(said: Said, states: Mapping[str, str], cut: Mapping[Link, str]) -> Iterator[Reason]:
+def of_members(said: MemberReports, states: Mapping[str, str], cut: Mapping[Link, str]) -> Iterator[Reason]:
     """Yield absent members, preceded by the isolation of the asked node."""
     yield from _cut_off(said, states)
     for state, words in _AWAY.items():
@@ -113,7 +113,7 @@ def of_members(said: Said, states: Mapping[str, str], cut: Mapping[Link, str]) -
         )
 
 
-def _replacing(said: Said, names: list[str]) -> str:
+def _replacing(said: MemberReports, names: list[str]) -> str:
     """Return advice for nodes that are down, by the data that they may hold."""
     databases, ways = _databases(said), [f"Start {some_text(names)} again"]
     if not placed_away(databases).keys().isdisjoint(names):
@@ -123,17 +123,17 @@ def _replacing(said: Said, names: list[str]) -> str:
     return f"{', or '.join(ways)}."
 
 
-def _databases(said: Said) -> list[Entry]:
+def _databases(said: MemberReports) -> list[Entry]:
     entries = (map_of(report.get("databases")).values() for report in said.reports.values())
     return [map_of(entry) for of_member in entries for entry in of_member]
 
 
-def reached(said: Said, cut: Mapping[Link, str]) -> frozenset[str]:
+def reached(said: MemberReports, cut: Mapping[Link, str]) -> frozenset[str]:
     """Return the members that answer the asked node, or a third one if the link to them is cut."""
     return frozenset(said.reports).union(*(link for link in cut if said.node in link))
 
 
-def cut_links(said: Said) -> dict[Link, str]:
+def cut_links(said: MemberReports) -> dict[Link, str]:
     """Return the pairs of nodes that do not reach each other though a third one reaches both, and why."""
     missed = {
         name: map_of(report.get("unreached"))
@@ -153,7 +153,7 @@ def _link(one: str, other: str) -> Link:
     return min(one, other), max(one, other)
 
 
-def _cut_off(said: Said, states: Mapping[str, str]) -> Iterator[Reason]:
+def _cut_off(said: MemberReports, states: Mapping[str, str]) -> Iterator[Reason]:
     others = f"Look at the network between {said.node} and the other nodes, and whether they have the same key ring."
     if said.reports.get(said.node, {}).get("isolated") is True and len(states) > FEW:
         yield Reason(
@@ -172,7 +172,7 @@ def _cut_off(said: Said, states: Mapping[str, str]) -> Iterator[Reason]:
             )
 
 
-def of_nodes(said: Said) -> Iterator[Reason]:
+def of_nodes(said: MemberReports) -> Iterator[Reason]:
     """Yield the faults that nodes report about themselves; equal ones are merged."""
     reports = {node: _without_aside(report) for node, report in sorted(said.reports.items())}
     for key, level, words, advice in _OF_NODES:
@@ -196,13 +196,13 @@ def _without_aside(report: Entry) -> Entry:
     return {**report, "copies_aside": left} if told else report
 
 
-def _named(said: Said, key: str) -> str:
+def _named(said: MemberReports, key: str) -> str:
     """Return the names that members list under a key, in words; empty if there are none."""
     names = sorted({plain(name) for report in said.reports.values() for name in list_of(report.get(key))})
     return some_text(names) if names else ""
 
 
-def states_of(said: Said) -> dict[str, str]:
+def states_of(said: MemberReports) -> dict[str, str]:
     """Return each member's state over all reports: an answering member is alive, else the worst state counts.
 
     Nodes that hold partitions of tables count as well, even if no node has heard of them since its start.

@@ -26,8 +26,8 @@ from gossipkv.storage.engine.manifest import (
     LOG,
     MANIFEST,
     RUNS,
-    Manifest,
     SegmentName,
+    StoreManifest,
     read_manifest,
     segment_path,
     write_manifest,
@@ -60,7 +60,7 @@ class BackedUp(NamedTuple):
 
 
 def back_up(
-    files: Files, directory: PurePath, manifest: Manifest, log: Sequence[Segment], target: PurePath
+    files: Files, directory: PurePath, manifest: StoreManifest, log: Sequence[Segment], target: PurePath
 ) -> BackedUp:
     """Copy a store to `target`, which is made; its manifest comes last, so a partial backup does not open.
 
@@ -89,7 +89,7 @@ def back_up(
 
 def restore(
     files: Files, backup: PurePath, directory: PurePath, random: random.Random, *, segment_bytes: int
-) -> Manifest:
+) -> StoreManifest:
     """Make a store in `directory` with the content of a backup, a new id, and life 1.
 
     Raises:
@@ -139,7 +139,7 @@ def _make_empty(files: Files, target: PurePath) -> None:
         make_directory(files, place)
 
 
-def _take_runs(files: Files, source: PurePath, manifest: Manifest, target: PurePath) -> tuple[int, int]:
+def _take_runs(files: Files, source: PurePath, manifest: StoreManifest, target: PurePath) -> tuple[int, int]:
     """Link or copy every file of the runs to `target`; returns the bytes linked, and copied."""
     linked = copied = 0
     for file in manifest.run_files:

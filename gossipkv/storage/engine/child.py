@@ -2,9 +2,9 @@
 
 Sorting and writing beside the serving loop would delay reads. It does not import Trio, so it starts quickly.
 
-    standard input   one line: the order (`Order`); then lines with a new write rate, in bytes a second
+    standard input   one line: the order (`MergeCommand`); then lines with a new write rate, in bytes a second
     standard output  lines of JSON: {"progress": bytes so far}, then {"done": [replaced, files, end]} of its
-                     `Output`, {"damaged": [file, offset, reason, expected, got]} or {"error": reason}
+                     `MergeOutput`, {"damaged": [file, offset, reason, expected, got]} or {"error": reason}
     the leash        as of a build
 """
 
@@ -21,11 +21,11 @@ from typing import Final, NamedTuple, final
 from gossipkv.environment.real_files import RealFiles
 from gossipkv.errors import Corrupt, LocalError
 from gossipkv.processes import leash
-from gossipkv.processes.pace import Pace
-from gossipkv.processes.program import Lines, say
+from gossipkv.processes.pace import RunPace
+from gossipkv.processes.program import ProgramLines, say
 from gossipkv.storage import sigbus
-from gossipkv.storage.engine.manifest import Run, run_json, run_of
-from gossipkv.storage.engine.merge import LogInput, MergeOrder, Output, merge
+from gossipkv.storage.engine.manifest import SortedRun, run_json, run_of
+from gossipkv.storage.engine.merge import LogInput, MergeOrder, MergeOutput, merge
 
 MODULE: Final = "gossipkv.storage.engine.child"
 STDIN: Final = 0
@@ -35,7 +35,7 @@ LONGEST_SLEEP_S: Final = 60.0  # The system limits the timeout of `select`; long
 
 @final
 @dataclass(frozen=True, slots=True)
-class Order:
+class MergeCommand:
     """The order of a node to its child."""
 
     merge: MergeOrder
@@ -44,12 +44,12 @@ class Order:
     def to_line(self) -> bytes:
         """Return the order as one line of JSON."""
         told = self.merge
-        runs = [run_json(Run(files)) for files in told.runs]
+        runs = [run_json(SortedRun(files)) for files in told.runs]
         plain = [getattr(told, field.name) for field in fields(told) if field.name not in {"runs", "start"}]
         return json.dumps([plain, runs, told.start.hex(), self.leash]).encode() + b"\n"
 
     @classmethod
-    def from_line(cls, line: bytes) -> Order:
+    def from_line(cls, line: bytes) -> MergeCommand:
         """Return the order that `to_line` encoded."""
         (directory, store, number, log, drops_tombstones, spaces, *numbers), runs, start, worn = json.loads(line)
         file_bytes, purges, stretch_bytes, memory_bytes, bytes_per_second = numbers
@@ -71,19 +71,19 @@ class Order:
         return cls(order, worn)
 
 
-class Progress(NamedTuple):
+class MergeProgress(NamedTuple):
     """The progress of the merge."""
 
     worked_bytes: int  # Read and written.
 
 
-class Refused(NamedTuple):
+class MergeRefused(NamedTuple):
     """The child gave up: the system refused, or a limit was exceeded."""
 
     reason: str
 
 
-def understand(line: bytes) -> Progress | Output | Corrupt | Refused:
+def understand(line: bytes) -> MergeProgress | MergeOutput | Corrupt | MergeRefused:
     """Decode a line of the child.
 
     Raises:
@@ -95,26 +95,28 @@ def understand(line: bytes) -> Progress | Output | Corrupt | Refused:
         raise ValueError("a line of a merge is nested without end") from error
     match told:
         case {"progress": int(worked)}:
-            return Progress(worked)
+            return MergeProgress(worked)
         case {"done": [list(replaced), files, str() | None as end]}:
-            return Output(tuple(map(str, replaced)), run_of(files).files, None if end is None else bytes.fromhex(end))
+            return MergeOutput(
+                tuple(map(str, replaced)), run_of(files).files, None if end is None else bytes.fromhex(end)
+            )
         case {"damaged": [str(file), int(offset), str(reason), expected, got]}:
             return Corrupt(file, offset, reason, expected=expected, got=got)
         case {"error": str(reason)}:
-            return Refused(reason)
+            return MergeRefused(reason)
     raise ValueError(f"{line!r} is no line of a merge")
 
 
 def main() -> int:
     """Merge as ordered on standard input; returns 0 if it was done."""
-    heard = Heard()
+    heard = ChildInput()
     line = heard.first_line()
     if line is None:
         return 1
-    order = Order.from_line(line)
+    order = MergeCommand.from_line(line)
     leash.wear(order.leash)
     sigbus.install()
-    heard.pace = Pace(order.merge.bytes_per_second)
+    heard.pace = RunPace(order.merge.bytes_per_second)
     try:
         output = merge(RealFiles(), order.merge, lambda worked: _say({"progress": worked}), wait=heard.wait)
     except Corrupt as damage:
@@ -128,18 +130,18 @@ def main() -> int:
         _say({"error": error.message})
         return 1
     end = None if output.end is None else output.end.hex()
-    _say({"done": [output.replaced, run_json(Run(output.files)), end]})
+    _say({"done": [output.replaced, run_json(SortedRun(output.files)), end]})
     return 0
 
 
 @final
-class Heard:
+class ChildInput:
     """The lines of standard input: the order, then write rates, each effective when it arrives."""
 
     def __init__(self, descriptor: int = STDIN) -> None:
-        self.pace = Pace(0)
+        self.pace = RunPace(0)
         self._descriptor = descriptor
-        self._lines = Lines()
+        self._lines = ProgramLines()
         self._waiting: list[bytes] = []
         self._has_ended = False
 
@@ -166,7 +168,7 @@ class Heard:
             self._read()
         if not self._waiting:
             return False
-        self.pace = Pace(int(self._waiting[-1]))
+        self.pace = RunPace(int(self._waiting[-1]))
         self._waiting.clear()
         return True
 

@@ -35,7 +35,7 @@ class Committing(Protocol):
 
 
 @final
-class OwnThread:
+class CommitThread:
     """The thread in C."""
 
     def __init__(self) -> None:
@@ -85,4 +85,4 @@ def write_group(files: Files, group: Group) -> None:
 
 def committing(environment: Environment) -> Committing:
     """Return the writer that suits the environment's files."""
-    return OwnThread() if type(environment.files) is RealFiles else OverSeam(environment)
+    return CommitThread() if type(environment.files) is RealFiles else OverSeam(environment)

@@ -26,11 +26,11 @@ from gossipkv.storage.engine._engine import (
     batch_cost,
     frame_bytes,
 )
-from gossipkv.storage.engine.manifest import MOST_SPACES, SegmentName
-from gossipkv.storage.engine.options import MOST_WAITING_BYTES, Counts
+from gossipkv.storage.engine.manifest import MAX_SPACES, SegmentName
+from gossipkv.storage.engine.options import MAX_WAITING_BYTES, EngineCounts
 from gossipkv.storage.engine.segments import SegmentHeader
-from gossipkv.storage.engine.upkeep import Now, Upkeep
-from gossipkv.storage.engine.works import MakeSegment, Merge, Remove, Reserve, Switch
+from gossipkv.storage.engine.upkeep import ManifestUpkeep, Now
+from gossipkv.storage.engine.works import MakeSegment, Remove, Reserve, RunningMerge, Switch
 
 if TYPE_CHECKING:
     import random
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from pathlib import PurePath
 
     from gossipkv.storage.engine._engine import Batch, Group
-    from gossipkv.storage.engine.manifest import Manifest
-    from gossipkv.storage.engine.merge import Output
-    from gossipkv.storage.engine.options import Options
+    from gossipkv.storage.engine.manifest import StoreManifest
+    from gossipkv.storage.engine.merge import MergeOutput
+    from gossipkv.storage.engine.options import EngineOptions
     from gossipkv.storage.engine.segments import Segment
     from gossipkv.storage.engine.works import Done, Short, Work
     from gossipkv.storage.sorted_file import SortedFile
@@ -72,11 +72,16 @@ class Engine:
     """The core of a store, from its opening to its end."""
 
     def __init__(
-        self, directory: PurePath, options: Options, random: random.Random, manifest: Manifest, log: OpenedLog
+        self,
+        directory: PurePath,
+        options: EngineOptions,
+        random: random.Random,
+        manifest: StoreManifest,
+        log: OpenedLog,
     ) -> None:
         self.directory = directory
         self.options = options
-        self.counts = Counts()
+        self.counts = EngineCounts()
         self.closed: str | None = None  # The reason, once the store is closed.
         self.has_failed = False  # True if the store closed itself; synced records can still be read.
         self.trouble: str | None = None  # The last error of work besides the writing.
@@ -86,11 +91,11 @@ class Engine:
         self._reserving: Reserve | None = None
         self._replaced = self._frozen_replaced = 0  # Records put by relieving batches since the opening.
         self._deletes_wait = False  # True if deletes wait for a flush or for the next segment.
-        self.upkeep = Upkeep(directory, options, manifest, log.kept, log.closed, files=log.files)
+        self.upkeep = ManifestUpkeep(directory, options, manifest, log.kept, log.closed, files=log.files)
         self._live = set(log.spaces)  # Includes planned changes.
         self._writer = Writer(log.active, log.memtable, self._live, life=manifest.life, position=log.position)
         self._pressure: policy.Pressure | None = None  # The last computed value.
-        self._limits = policy.Limits(options.file_bytes, options.stretch_bytes, margin_bytes=options.margin_bytes)
+        self._limits = policy.MergeLimits(options.file_bytes, options.stretch_bytes, margin_bytes=options.margin_bytes)
         self._random = random
         self._next_number = log.next_number
         self._making: MakeSegment | None = None
@@ -102,7 +107,7 @@ class Engine:
         self.view = self._new_view()
 
     @property
-    def manifest(self) -> Manifest:
+    def manifest(self) -> StoreManifest:
         """The manifest: the files and spaces of the store."""
         return self.upkeep.manifest
 
@@ -130,7 +135,7 @@ class Engine:
             StorageError: the store is closed.
         """
         self.check_open()
-        if self._next_space >= MOST_SPACES:
+        if self._next_space >= MAX_SPACES:
             raise LimitExceeded("all of the 4,294,967,296 numbers of spaces are given out")
         space, self._next_space = self._next_space, self._next_space + 1
         self._reserved.add(space)
@@ -193,7 +198,7 @@ class Engine:
         may_pass = batch.relieves or (batch.may_fill and not is_full)
         relieves = may_pass and self.is_scarce
         refusal = None if relieves else self._look().refusal
-        if refusal is None and writer.is_waiting and writer.waiting_bytes + size_bytes > MOST_WAITING_BYTES:
+        if refusal is None and writer.is_waiting and writer.waiting_bytes + size_bytes > MAX_WAITING_BYTES:
             refusal = f"{writer.waiting_bytes:,} bytes wait for the disk"
         if refusal is None and is_full:
             self._deletes_wait |= relieves
@@ -388,7 +393,7 @@ class Engine:
             (Switch, lambda: self.upkeep.next_switch(now)),
             (Remove, self.upkeep.next_removal),
             (MakeSegment, self._next_segment),
-            (Merge, self._next_merge),
+            (RunningMerge, self._next_merge),
             (Reserve, self._next_reserve),
         )
         return next((work for kind, find in kinds if kind not in without and (work := find()) is not None), None)
@@ -402,7 +407,7 @@ class Engine:
         self._making = MakeSegment(header, self.upkeep.take_free())
         return self._making
 
-    def _next_merge(self) -> Merge | None:
+    def _next_merge(self) -> RunningMerge | None:
         """Begin a flush before any compaction, since writers may wait for the flush."""
         upkeep, state = self.upkeep, self.state()
         if upkeep.merge is not None or self._is_short(state):
@@ -461,7 +466,7 @@ class Engine:
         name = SegmentName(work.header.number, work.header.salt)
         self._writer.prepared = Active(name, descriptor, work.header.size_bytes, HEADER_BYTES, 0)
 
-    def merged(self, work: Merge, output: Output) -> None:
+    def merged(self, work: RunningMerge, output: MergeOutput) -> None:
         """Accept the output of a merge, to replace its inputs by the next switch."""
         self.counts.merged_bytes += sum(file.size_bytes for file in output.files)
         self.upkeep.merged(work, output)
@@ -491,7 +496,7 @@ class Engine:
                 self.upkeep.switch_failed(may_have_happened=isinstance(error, OSError))
             case Remove():
                 self.upkeep.removal_failed()
-            case Merge():
+            case RunningMerge():
                 self.upkeep.merge_failed()
             case Reserve():
                 self._reserving = None

@@ -36,7 +36,7 @@ SHORT_BYTES: Final = 16 << 10
 MARK_BYTES: Final = 1 << 20
 
 
-class Place(NamedTuple):
+class LogPlace(NamedTuple):
     """A reader's place in the log."""
 
     position: int  # Position of the frame before.
@@ -46,19 +46,19 @@ class Place(NamedTuple):
 
 @final
 @dataclass(eq=False, slots=True)
-class Cursor:
+class LogCursor:
     """A follower's cursor in the log: the spaces it wants, and its place."""
 
     spaces: frozenset[int]
     position: int  # The follower has everything up to here.
-    place: Place | None = None  # Possibly before the position; None: nothing was read yet.
+    place: LogPlace | None = None  # Possibly before the position; None: nothing was read yet.
 
 
 class Read(NamedTuple):
     """The result of reading a slice."""
 
     batches: list[tuple[int, Operations]]
-    place: Place  # End of the slice.
+    place: LogPlace  # End of the slice.
     trouble: Corrupt | OSError | None = None  # With trouble, `batches` is empty.
 
 
@@ -70,7 +70,7 @@ class Slice:
     path: PurePath
     segment: Segment
     store: int
-    place: Place
+    place: LogPlace
     spaces: frozenset[int]
     after: int  # Only batches above this position are wanted.
     synced: int
@@ -92,8 +92,8 @@ class Slice:
         except (Corrupt, OSError) as trouble:
             return Read([], self.place, trouble)
         if has_ended:
-            return Read(batches, Place(reader.position, self.place.number + 1, HEADER_BYTES))
-        return Read(batches, Place(reader.position, self.place.number, reader.offset))
+            return Read(batches, LogPlace(reader.position, self.place.number + 1, HEADER_BYTES))
+        return Read(batches, LogPlace(reader.position, self.place.number, reader.offset))
 
 
 @final
@@ -103,9 +103,9 @@ class LogReader:
     def __init__(self, directory: PurePath, store: int) -> None:
         self._directory = directory
         self._store = store
-        self._marks: list[Place] = []  # Sorted by position.
+        self._marks: list[LogPlace] = []  # Sorted by position.
 
-    def next(self, cursor: Cursor, segments: Sequence[Segment], synced: int, most_bytes: int) -> Slice | None:
+    def next(self, cursor: LogCursor, segments: Sequence[Segment], synced: int, most_bytes: int) -> Slice | None:
         """Return the next slice for a cursor, up to the position `synced`; None: there is nothing.
 
         `segments` are consecutive, and the first one begins at the cursor's position + 1 or below.
@@ -118,18 +118,18 @@ class LogReader:
             return None
         segment = segments[at]
         if segment.name.number > place.number:
-            place = Place(place.position, segment.name.number, HEADER_BYTES)
+            place = LogPlace(place.position, segment.name.number, HEADER_BYTES)
         path = segment_path(self._directory, segment.name.number)
         return Slice(path, segment, self._store, place, cursor.spaces, cursor.position, synced, most_bytes)
 
-    def _before(self, position: int, segments: Sequence[Segment]) -> Place:
+    def _before(self, position: int, segments: Sequence[Segment]) -> LogPlace:
         """Return the last known place at or before a position."""
         at = bisect_right(segments, position + 1, key=lambda segment: segment.first) - 1
-        start = Place(segments[at].first - 1, segments[at].name.number, HEADER_BYTES)
-        mark = bisect_left(self._marks, Place(position + 1, 0, 0))
+        start = LogPlace(segments[at].first - 1, segments[at].name.number, HEADER_BYTES)
+        mark = bisect_left(self._marks, LogPlace(position + 1, 0, 0))
         return max(start, self._marks[mark - 1]) if mark else start
 
-    def took(self, cursor: Cursor, place: Place, floor: int) -> bool:
+    def took(self, cursor: LogCursor, place: LogPlace, floor: int) -> bool:
         """Move a cursor to the end of a slice; returns True if that lies behind its position.
 
         `floor`: nobody reads the log before that position any more.
@@ -137,7 +137,7 @@ class LogReader:
         cursor.place = place
         is_new, cursor.position = place.position > cursor.position, max(place.position, cursor.position)
         marks = self._marks
-        del marks[: bisect_left(marks, Place(floor, 0, 0))]
+        del marks[: bisect_left(marks, LogPlace(floor, 0, 0))]
         at = bisect_left(marks, place)
         near = (mark for mark in marks[max(0, at - 1) : at + 1] if mark.number == place.number)
         if all(abs(mark.offset - place.offset) >= MARK_BYTES for mark in near):

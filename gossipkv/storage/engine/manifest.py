@@ -33,7 +33,7 @@ LOG: Final = "log"
 RUNS: Final = "runs"
 KIND: Final = "STORE"
 
-MOST_SPACES: Final = 1 << 32
+MAX_SPACES: Final = 1 << 32
 
 _WORD: Final = 1 << 64
 _RUN_FILE: Final = re.compile(r"[0-9A-Za-z-]+\.gkv", re.ASCII)
@@ -71,7 +71,7 @@ class RunFile(NamedTuple):
     tombstones: int = 0
 
 
-class Run(NamedTuple):
+class SortedRun(NamedTuple):
     """Files whose keys ascend from one file to the next: the output of a merge."""
 
     files: tuple[RunFile, ...]
@@ -92,12 +92,12 @@ class Run(NamedTuple):
         return sum(file.tombstones for file in self.files)
 
 
-NO_RUN: Final = Run(())
+NO_RUN: Final = SortedRun(())
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class Manifest:
+class StoreManifest:
     """The files and spaces of a store at one moment, all of them synced."""
 
     store: int  # A random id of 64 bits, constant for the store.
@@ -108,8 +108,8 @@ class Manifest:
     recovery_floor: SegmentName  # Recovery begins here; older records are in runs.
     log_floor: SegmentName  # The oldest segment that is kept for readers of the log.
     lives: tuple[LifeEnd, ...] = ()  # Lives that ended in the kept log, from the oldest.
-    young: tuple[Run, ...] = ()  # Ordered from the newest to the oldest.
-    oldest: Run = NO_RUN
+    young: tuple[SortedRun, ...] = ()  # Ordered from the newest to the oldest.
+    oldest: SortedRun = NO_RUN
     dropped_bytes: int = 0  # Estimate of the bytes of dropped spaces in runs: debt.
     kept: tuple[SegmentName, ...] = ()  # Segments from `log_floor` up to, but without, `recovery_floor`.
 
@@ -129,7 +129,7 @@ def segment_path(directory: PurePath, number: int) -> PurePath:
     return directory / LOG / f"{number:016d}.log"
 
 
-def read_manifest(files: Files, directory: PurePath) -> Manifest:
+def read_manifest(files: Files, directory: PurePath) -> StoreManifest:
     """Return the manifest of the store in `directory`.
 
     Raises:
@@ -141,7 +141,7 @@ def read_manifest(files: Files, directory: PurePath) -> Manifest:
     name = str(path)
     body = read_document(files, path, KIND)
     try:
-        manifest = Manifest(
+        manifest = StoreManifest(
             store=whole(body, "store", name),
             life=whole(body, "life", name),
             spaces=frozenset(_whole(space) for space in _list(body["spaces"])),
@@ -162,11 +162,11 @@ def read_manifest(files: Files, directory: PurePath) -> Manifest:
     return manifest
 
 
-def _can_be(manifest: Manifest) -> bool:
+def _can_be(manifest: StoreManifest) -> bool:
     return (
         manifest.life > 0
         and max(manifest.life, manifest.store, manifest.next_merge, manifest.dropped_bytes) < _WORD
-        and manifest.next_space <= MOST_SPACES
+        and manifest.next_space <= MAX_SPACES
         and all(space < manifest.next_space for space in manifest.spaces)
         and manifest.log_floor.number <= manifest.recovery_floor.number
         and _follow((*manifest.kept, manifest.recovery_floor), manifest.log_floor)
@@ -178,7 +178,7 @@ def _follow(names: tuple[SegmentName, ...], floor: SegmentName) -> bool:
     return names[0] == floor and all(one.number < other.number for one, other in pairwise(names))
 
 
-def write_manifest(files: Files, directory: PurePath, manifest: Manifest) -> None:
+def write_manifest(files: Files, directory: PurePath, manifest: StoreManifest) -> None:
     """Replace the manifest durably; after a crash the old one or the new one is there. Raises OSError."""
     body: Body = {
         "store": manifest.store,
@@ -197,7 +197,7 @@ def write_manifest(files: Files, directory: PurePath, manifest: Manifest) -> Non
     write_document(files, directory / MANIFEST, KIND, body)
 
 
-def run_json(run: Run) -> Json:
+def run_json(run: SortedRun) -> Json:
     """Return a run in its JSON form."""
     return [
         [file.name, file.records, file.size_bytes, file.seal, file.first.hex(), file.last.hex(), file.tombstones]
@@ -205,7 +205,7 @@ def run_json(run: Run) -> Json:
     ]
 
 
-def run_of(told: Json) -> Run:
+def run_of(told: Json) -> SortedRun:
     """Return the run of a JSON form. Raises ValueError, TypeError: the form is invalid."""
     found: list[RunFile] = []
     for one in _list(told):
@@ -226,7 +226,7 @@ def run_of(told: Json) -> Run:
         if file.first > file.last or (found and found[-1].last >= file.first):
             raise ValueError(f"the keys of {name} do not follow those before")
         found.append(file)
-    return Run(tuple(found))
+    return SortedRun(tuple(found))
 
 
 def _life(told: Json) -> LifeEnd:

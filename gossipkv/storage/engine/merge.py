@@ -55,7 +55,7 @@ SPACE_BYTES: Final = 4
 PROGRAM_BYTES: Final = 24 << 20
 FIXED_BYTES: Final = 12 << 20
 INDEX_SHARE: Final = 0.2
-LEAST_MEMORY_BYTES: Final = PROGRAM_BYTES + FIXED_BYTES + (12 << 20)
+MIN_MEMORY_BYTES: Final = PROGRAM_BYTES + FIXED_BYTES + (12 << 20)
 
 STRETCH_REPLACED: Final = 2  # A stretch replaces files of about this many times its length, and at most one file more.
 
@@ -88,7 +88,7 @@ class MergeOrder:
     bytes_per_second: int  # Initial write rate; 0: unlimited.
 
 
-class Output(NamedTuple):
+class MergeOutput(NamedTuple):
     """Complete, synced and renamed files, and the files of the target that they replace."""
 
     replaced: tuple[str, ...]
@@ -129,7 +129,7 @@ def merge(
     *,
     read_log: ReadLog = read_batches,
     wait: Callable[[int], object] = lambda _: None,
-) -> Output:
+) -> MergeOutput:
     """Merge as ordered; returns the output to switch to.
 
     `on_progress` is called now and then with the total bytes read and written. `wait` is called with the size of each
@@ -164,8 +164,8 @@ class _Merging:
         on_progress: Callable[[int], object],
         wait: Callable[[int], object],
     ) -> None:
-        if order.memory_bytes < LEAST_MEMORY_BYTES:
-            raise ValueError(f"memory_bytes must be at least {LEAST_MEMORY_BYTES}, got {order.memory_bytes}")
+        if order.memory_bytes < MIN_MEMORY_BYTES:
+            raise ValueError(f"memory_bytes must be at least {MIN_MEMORY_BYTES}, got {order.memory_bytes}")
         self._files = files
         self._order = order
         self._directory = PurePath(order.directory)
@@ -213,7 +213,7 @@ class _Merging:
 
     # -- the target ------------------------------------------------------------------------------------------------
 
-    def run(self) -> Output:
+    def run(self) -> MergeOutput:
         """Write one stretch, and return it."""
         while True:
             if not self._is_open:
@@ -334,13 +334,13 @@ class _Merging:
         self._made.append(RunFile(PurePath(path).name, records, size_bytes, seal, self._first, last, tombstones))
         self._files.rename(path + TEMPORARY_SUFFIX, path)
 
-    def _end(self, rest: bytes | None) -> Output:
+    def _end(self, rest: bytes | None) -> MergeOutput:
         """End the stretch; its files replace those it has read."""
         if self._writer is not None:
             self._end_file()
         if self._made:
             self._files.sync_directory(self._directory / RUNS)
-        return Output(tuple(file.name for file in self._replaced), tuple(self._made), rest)
+        return MergeOutput(tuple(file.name for file in self._replaced), tuple(self._made), rest)
 
     def _open(self, path: str) -> SortedFile:
         return SortedFile(path, files=self._files)

@@ -23,8 +23,8 @@ from gossipkv.storage.engine.manifest import (
     MANIFEST,
     RUNS,
     LifeEnd,
-    Manifest,
     SegmentName,
+    StoreManifest,
     read_manifest,
     segment_path,
     write_manifest,
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from pathlib import PurePath
 
     from gossipkv.environment.seam import Files
-    from gossipkv.storage.engine.options import Options
+    from gossipkv.storage.engine.options import EngineOptions
     from gossipkv.storage.engine.recovery import Recovered
     from gossipkv.storage.engine.segments import Segment
 
@@ -59,7 +59,7 @@ class Opened(NamedTuple):
 def open_store(
     files: Files,
     directory: PurePath,
-    options: Options,
+    options: EngineOptions,
     random: random.Random,
     *,
     expected: tuple[int, int] | None = None,
@@ -101,7 +101,7 @@ def open_store(
 def _open(
     files: Files,
     directory: PurePath,
-    options: Options,
+    options: EngineOptions,
     random: random.Random,
     lock: int,
     *,
@@ -123,7 +123,7 @@ def _open(
     return _continue(files, directory, options, random, manifest, lock=lock)
 
 
-def check_expected(directory: PurePath, manifest: Manifest, expected: tuple[int, int] | None) -> None:
+def check_expected(directory: PurePath, manifest: StoreManifest, expected: tuple[int, int] | None) -> None:
     """Raise `UnsupportedFormat` unless this is the expected store, in that life or the next.
 
     The manifest records a new life first, and the caller's memory follows; a crash between the two leaves one more.
@@ -140,10 +140,10 @@ def check_expected(directory: PurePath, manifest: Manifest, expected: tuple[int,
         )
 
 
-def _make(files: Files, directory: PurePath, options: Options, random: random.Random) -> Manifest:
+def _make(files: Files, directory: PurePath, options: EngineOptions, random: random.Random) -> StoreManifest:
     """Make a store: its first segment, then its manifest."""
     first = SegmentName(1, random.getrandbits(64))
-    manifest = Manifest(
+    manifest = StoreManifest(
         store=random.getrandbits(64) or 1,
         life=1,
         spaces=frozenset(),
@@ -174,7 +174,7 @@ def _refuse_remains(files: Files, directory: PurePath) -> None:
         files.unlink(path)
 
 
-def _new_log(files: Files, directory: PurePath, options: Options, manifest: Manifest) -> OpenedLog:
+def _new_log(files: Files, directory: PurePath, options: EngineOptions, manifest: StoreManifest) -> OpenedLog:
     name = manifest.log_floor
     return OpenedLog(
         active=Active(
@@ -196,7 +196,7 @@ def _new_log(files: Files, directory: PurePath, options: Options, manifest: Mani
 class _Replay:
     """The state replayed from the log: memtables by segment, and the spaces made and dropped."""
 
-    def __init__(self, options: Options, manifest: Manifest) -> None:
+    def __init__(self, options: EngineOptions, manifest: StoreManifest) -> None:
         self.tables: dict[SegmentName, Memtable] = {}
         self.spaces = set(manifest.spaces)
         self.next_space = manifest.next_space
@@ -221,7 +221,13 @@ class _Replay:
 
 
 def _continue(
-    files: Files, directory: PurePath, options: Options, random: random.Random, manifest: Manifest, *, lock: int
+    files: Files,
+    directory: PurePath,
+    options: EngineOptions,
+    random: random.Random,
+    manifest: StoreManifest,
+    *,
+    lock: int,
 ) -> Opened:
     opened = works.open_runs(files, directory, tuple(manifest.run_files))
     replay = _Replay(options, manifest)

@@ -12,15 +12,15 @@ from gossipkv.storage.engine.segments import RESERVED_BYTES
 RECORD_COST_BYTES: Final = 64
 
 # Written at once. A disk takes some milliseconds for this much, which bounds the wait for the next group.
-MOST_GROUP_BYTES: Final = 4 << 20
+MAX_GROUP_BYTES: Final = 4 << 20
 
 # Appended and not written yet: one group under way and the next ones. More would only delay every answer.
-MOST_WAITING_BYTES: Final = 16 << 20
+MAX_WAITING_BYTES: Final = 16 << 20
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class Options:
+class EngineOptions:
     """Sizes of a store's parts, in bytes."""
 
     segment_bytes: int = 64 << 20
@@ -56,7 +56,7 @@ class Options:
 
 @final
 @dataclass(slots=True)
-class Counts:
+class EngineCounts:
     """Counters, which only rise."""
 
     batches: int = 0  # Applied batches.

@@ -10,9 +10,9 @@ import trio
 from gossipkv.errors import Corrupt, LocalError
 from gossipkv.processes import child
 from gossipkv.processes.niceness import give_way, take_back
-from gossipkv.processes.program import Lines, how_it_ended
-from gossipkv.storage.engine.child import MODULE, Order, Refused, understand
-from gossipkv.storage.engine.merge import Output, run_name
+from gossipkv.processes.program import ProgramLines, how_it_ended
+from gossipkv.storage.engine.child import MODULE, MergeCommand, MergeRefused, understand
+from gossipkv.storage.engine.merge import MergeOutput, run_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,7 +31,7 @@ class MergeError(LocalError):
     """A merge did not finish, for reasons other than damaged inputs."""
 
 
-async def merge_in_child(order: MergeOrder, manner: Callable[[], Manner]) -> Output:
+async def merge_in_child(order: MergeOrder, manner: Callable[[], Manner]) -> MergeOutput:
     """Run a merge in a child process, and return its output; `manner` says how hard it should work.
 
     Raises:
@@ -44,7 +44,7 @@ async def merge_in_child(order: MergeOrder, manner: Callable[[], Manner]) -> Out
         nursery.start_soon(child.collect_errors, process, errors)
         with contextlib.suppress(trio.BrokenResourceError):  # The child is gone, as its silence will show.
             assert process.stdin is not None
-            await process.stdin.send_all(Order(order, worn).to_line())
+            await process.stdin.send_all(MergeCommand(order, worn).to_line())
         nursery.start_soon(_drive, process, manner)
         told = await _listen(process)
         if told is None:
@@ -55,7 +55,7 @@ async def merge_in_child(order: MergeOrder, manner: Callable[[], Manner]) -> Out
         nursery.cancel_scope.cancel()
     if isinstance(told, Corrupt):
         raise told
-    if isinstance(told, Output):
+    if isinstance(told, MergeOutput):
         if can_be(order, told):
             return told
         told = f"it says that it has written {', '.join(file.name for file in told.files)}, which cannot be"
@@ -78,10 +78,10 @@ async def _drive(process: trio.Process, manner: Callable[[], Manner]) -> None:
             await trio.sleep(MANNER_PERIOD_S)
 
 
-async def _listen(process: trio.Process) -> Output | Corrupt | str | None:
+async def _listen(process: trio.Process) -> MergeOutput | Corrupt | str | None:
     """Return the child's result: a text describes an error, None means it ended without a result."""
     assert process.stdout is not None
-    lines = Lines()
+    lines = ProgramLines()
     while True:
         with trio.move_on_after(STALL_S) as patience:
             part = bytes(await process.stdout.receive_some())
@@ -95,13 +95,13 @@ async def _listen(process: trio.Process) -> Output | Corrupt | str | None:
             except (ValueError, TypeError) as error:
                 return str(error)
             match said:
-                case Refused(reason):
+                case MergeRefused(reason):
                     return reason
-                case Output() | Corrupt():
+                case MergeOutput() | Corrupt():
                     return said
 
 
-def can_be(order: MergeOrder, output: Output) -> bool:
+def can_be(order: MergeOrder, output: MergeOutput) -> bool:
     """Return True if a merge can have written this output. Otherwise it is rejected, since the inputs leave for it."""
     names = [run_name(order.number, at + 1) for at in range(len(output.files))]
     target = {file.name: file for run in order.runs[-1:] for file in run}

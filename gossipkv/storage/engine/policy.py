@@ -27,13 +27,13 @@ YOUNG_AIM: Final = 8
 YOUNG_MOST: Final = 16
 # The inputs of a started compaction are among the young runs, and leave at its end; it has priority up to this count.
 YOUNG_WAITING: Final = 12
-LEAST_RUNS: Final = 2  # Fewer runs are not worth a merge.
+MIN_RUNS: Final = 2  # Fewer runs are not worth a merge.
 MEMTABLES: Final = 2
 OLDEST_SHARE: Final = 2  # Merge into the oldest run when the debt is half of it.
 MIB: Final = 1 << 20
 
 # Delay of a batch: zero at ease; just before refusal, ten writers still get a hundred batches a second.
-MOST_DELAY_S: Final = 0.1
+MAX_DELAY_S: Final = 0.1
 
 # A merge at ease writes as fast as the log may be written anyway; under load it is not limited.
 CALM_BYTES_PER_S: Final = 64 * MIB
@@ -43,7 +43,7 @@ UNBOUND_LOAD: Final = 0.75  # From this load on, a limited rate would only cost 
 
 @final
 @dataclass(frozen=True, slots=True)
-class Limits:
+class MergeLimits:
     """The limits that the store's options set."""
 
     file_bytes: int = 64 * MIB  # The longest file of a run.
@@ -127,13 +127,13 @@ def debt_bytes(state: StoreState) -> int:
     return sum(run.size_bytes for run in state.young) + hidden + state.dropped_bytes
 
 
-def is_flush_due(state: StoreState, limits: Limits) -> bool:
+def is_flush_due(state: StoreState, limits: MergeLimits) -> bool:
     """Return True if a flush should begin now."""
     margin_bytes = 0 if state.deletes_wait else limits.margin_bytes
     return state.closed_segments > 0 and state.free_bytes >= state.closed_bytes + margin_bytes
 
 
-def compaction(state: StoreState, limits: Limits) -> Compaction | None:
+def compaction(state: StoreState, limits: MergeLimits) -> Compaction | None:
     """Return the compaction to begin or to go on with now, or None."""
     relief = _relief(state, limits) if is_scarce(state, limits) else None
     found = relief or _wanted(state)
@@ -143,12 +143,12 @@ def compaction(state: StoreState, limits: Limits) -> Compaction | None:
     return found if state.free_bytes >= needed else None
 
 
-def stretch_bytes(state: StoreState, limits: Limits) -> int:
+def stretch_bytes(state: StoreState, limits: MergeLimits) -> int:
     """Return the length of the next stretch of a compaction: as the room allows, and at least a file."""
     return max(limits.file_bytes, min(limits.stretch_bytes, state.free_bytes - limits.margin_bytes))
 
 
-def is_scarce(state: StoreState, limits: Limits) -> bool:
+def is_scarce(state: StoreState, limits: MergeLimits) -> bool:
     """Return True if only work that frees room is written and merged."""
     return state.free_bytes < _needed(state, limits)
 
@@ -159,14 +159,14 @@ def hidden_bytes(state: StoreState, tombstones: int) -> int:
     return tombstones * sum(run.size_bytes for run in state.runs) // values if values else 0
 
 
-def pressure(state: StoreState, limits: Limits) -> Pressure:
+def pressure(state: StoreState, limits: MergeLimits) -> Pressure:
     """Return how writers are to be held back."""
     if (refusal := _refusal(state, limits)) is not None:
-        return Pressure(MOST_DELAY_S, refusal)
-    return Pressure(MOST_DELAY_S * load(state, limits) ** 2, None)
+        return Pressure(MAX_DELAY_S, refusal)
+    return Pressure(MAX_DELAY_S * load(state, limits) ** 2, None)
 
 
-def load(state: StoreState, limits: Limits) -> float:
+def load(state: StoreState, limits: MergeLimits) -> float:
     """Return how near the store is to refusing: 0 at ease, 1 where it refuses."""
     young = (len(state.young) - YOUNG_AIM) / (YOUNG_MOST - YOUNG_AIM)
     waiting = (state.closed_segments - 1) / max(1, limits.segments_waiting)
@@ -177,7 +177,7 @@ def load(state: StoreState, limits: Limits) -> float:
     return max(0.0, min(1.0, max(young, waiting, room)))
 
 
-def manner(state: StoreState, limits: Limits, *, is_flush: bool) -> Manner:
+def manner(state: StoreState, limits: MergeLimits, *, is_flush: bool) -> Manner:
     """Return how hard a merge should work now: a node that lags with its merges soon serves nobody well.
 
     A flush never lowers its priority: it takes a second, writers may come to wait for it, and a process that lowered
@@ -188,7 +188,7 @@ def manner(state: StoreState, limits: Limits, *, is_flush: bool) -> Manner:
     return Manner(gives_way=not is_flush and strain <= EASY_LOAD, bytes_per_second=pace)
 
 
-def compaction_bytes(state: StoreState, wanted: Compaction, limits: Limits) -> int:
+def compaction_bytes(state: StoreState, wanted: Compaction, limits: MergeLimits) -> int:
     """Return the room that a compaction needs in its shortest stretches: each replaced file leaves at once.
 
     The growth of the run is not known in advance. A merge that runs out of room has kept its stretches; the next merge
@@ -199,7 +199,7 @@ def compaction_bytes(state: StoreState, wanted: Compaction, limits: Limits) -> i
     return min(inputs, limits.file_bytes + max(limits.file_bytes, state.runs[end - 1].longest_bytes))
 
 
-def _relief(state: StoreState, limits: Limits) -> Compaction | None:
+def _relief(state: StoreState, limits: MergeLimits) -> Compaction | None:
     """Return the compaction that frees room, if there is any."""
     begun = state.begun
     if begun is not None and not begun.count:
@@ -217,13 +217,13 @@ def _wanted(state: StoreState) -> Compaction | None:
     count, begun = len(state.young), state.begun
     # Newer runs, which take no part in the started one.
     free = count if begun is None else count - begun.below - begun.count
-    if begun is not None and (count < YOUNG_WAITING or free < LEAST_RUNS):
+    if begun is not None and (count < YOUNG_WAITING or free < MIN_RUNS):
         return begun
     if begun is None and _is_due_into_oldest(state):
         return Compaction(0, count)
     if count < YOUNG_AIM:
         return None
-    windows = [(first, size) for size in range(LEAST_RUNS, free + 1) for first in range(free - size + 1)]
+    windows = [(first, size) for size in range(MIN_RUNS, free + 1) for first in range(free - size + 1)]
     first, size = min(windows, key=lambda window: (_cost(state.young, *window), -window[1]))
     return Compaction(count + 1 - first - size, size - 1)
 
@@ -240,7 +240,7 @@ def _cost(runs: tuple[Weight, ...], first: int, count: int) -> float:
     return sum(run.size_bytes for run in runs[first : first + count]) / (count - 1)
 
 
-def _needed(state: StoreState, limits: Limits) -> int:
+def _needed(state: StoreState, limits: MergeLimits) -> int:
     """Return the room for the merge that is due, or that closing the active memtable would make due."""
     needed = state.closed_bytes
     wanted = None if state.is_merging else _wanted(state)
@@ -249,7 +249,7 @@ def _needed(state: StoreState, limits: Limits) -> int:
     return needed + limits.margin_bytes
 
 
-def _refusal(state: StoreState, limits: Limits) -> str | None:
+def _refusal(state: StoreState, limits: MergeLimits) -> str | None:
     if is_scarce(state, limits):  # Said first: what else waits cannot be merged for it.
         needed = _needed(state, limits)
         return (

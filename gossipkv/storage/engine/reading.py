@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from gossipkv.errors import LocalError
 from gossipkv.storage.directories import storage_error
 from gossipkv.storage.engine._engine import PAGE_BYTES as SCAN_PAGE_BYTES
-from gossipkv.storage.engine.log_reader import Cursor, LogReader
+from gossipkv.storage.engine.log_reader import LogCursor, LogReader
 from gossipkv.storage.engine.policy import debt_bytes
 from gossipkv.storage.engine.segments import is_damage
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from gossipkv.environment.seam import Files
     from gossipkv.storage.engine.engine import Engine
     from gossipkv.storage.engine.log_reader import Operations, Read, Slice
-    from gossipkv.storage.engine.manifest import Manifest
+    from gossipkv.storage.engine.manifest import StoreManifest
 
 Records = list[tuple[bytes, bytes]]
 
@@ -27,7 +27,7 @@ class BelowFloor(LocalError):
     """The log no longer reaches back to a position; its reader needs all records instead."""
 
 
-class Reading:
+class StoreReading:
     """An open store, as its readers see it."""
 
     def __init__(self, files: Files, engine: Engine) -> None:
@@ -36,7 +36,7 @@ class Reading:
         self._log = LogReader(engine.directory, engine.manifest.store)
 
     @property
-    def manifest(self) -> Manifest:
+    def manifest(self) -> StoreManifest:
         """The manifest: the files and spaces of the store."""
         return self.engine.manifest
 
@@ -160,14 +160,14 @@ class Reading:
         self._check(space)
         return self.engine.view.middle_key(space, start, end)
 
-    def follow(self, spaces: Collection[int], position: int) -> Cursor:
+    def follow(self, spaces: Collection[int], position: int) -> LogCursor:
         """Return a cursor that follows the log: whole synced batches behind `position` that touch `spaces`.
 
         The shell's `read_log` reads for it, a slice at a time.
         """
-        return Cursor(frozenset(spaces), position)
+        return LogCursor(frozenset(spaces), position)
 
-    def _next_slice(self, cursor: Cursor, most_bytes: int) -> Slice | None:
+    def _next_slice(self, cursor: LogCursor, most_bytes: int) -> Slice | None:
         """Return the next slice for a cursor, to be read in any thread; None: the cursor has all that is synced.
 
         Raises:
@@ -178,7 +178,7 @@ class Reading:
         self._check_floor(cursor)
         return self._log.next(cursor, self.engine.log(), self.engine.synced_position, most_bytes)
 
-    def _took(self, cursor: Cursor, read: Read) -> tuple[list[tuple[int, Operations]], int] | None:
+    def _took(self, cursor: LogCursor, read: Read) -> tuple[list[tuple[int, Operations]], int] | None:
         """Move a cursor behind a slice that was read for it; None: the slice ended before the cursor's position.
 
         Returns the batches, in order, each with its operations in the cursor's spaces, and the position to go on from.
@@ -198,7 +198,7 @@ class Reading:
         is_new = self._log.took(cursor, read.place, self.engine.log_floor)
         return (read.batches, cursor.position) if is_new else None
 
-    def _check_floor(self, cursor: Cursor) -> None:
+    def _check_floor(self, cursor: LogCursor) -> None:
         floor = self.engine.log_floor
         if cursor.position < floor:
             raise BelowFloor(

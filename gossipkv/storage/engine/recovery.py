@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from gossipkv.errors import Corrupt, UnsupportedFormat
 from gossipkv.storage.engine._engine import HEADER_BYTES, NEXT
-from gossipkv.storage.engine.manifest import LOG, MANIFEST, Manifest, SegmentName, segment_path
+from gossipkv.storage.engine.manifest import LOG, MANIFEST, SegmentName, StoreManifest, segment_path
 from gossipkv.storage.engine.segments import (
     RESERVED_BYTES,
     Segment,
@@ -71,7 +71,7 @@ class Recovered:
 
 
 def recover(
-    files: Files, directory: PurePath, manifest: Manifest, on_batch: Callable[[SegmentName, int, bytes], None]
+    files: Files, directory: PurePath, manifest: StoreManifest, on_batch: Callable[[SegmentName, int, bytes], None]
 ) -> Recovered:
     """Read the log from the recovery floor on, and pass each batch, with segment and position, to `on_batch`.
 
@@ -117,7 +117,7 @@ def rewrite(files: Files, directory: PurePath, recovered: Recovered, header: Seg
 class _Recovery:
     """One pass along the segments."""
 
-    def __init__(self, files: Files, directory: PurePath, manifest: Manifest) -> None:
+    def __init__(self, files: Files, directory: PurePath, manifest: StoreManifest) -> None:
         self._files = files
         self._directory = directory
         self._manifest = manifest

@@ -31,10 +31,10 @@ from gossipkv.storage.engine.committing import committing
 from gossipkv.storage.engine.log_reader import SLICE_BYTES
 from gossipkv.storage.engine.opening import Opened
 from gossipkv.storage.engine.opening import open_store as open_blocking
-from gossipkv.storage.engine.options import Options
+from gossipkv.storage.engine.options import EngineOptions
 from gossipkv.storage.engine.parent import merge_in_child
-from gossipkv.storage.engine.reading import Reading
-from gossipkv.storage.engine.works import Merge, Reserve, Switch
+from gossipkv.storage.engine.reading import StoreReading
+from gossipkv.storage.engine.works import Reserve, RunningMerge, Switch
 
 if TYPE_CHECKING:
     import os
@@ -43,12 +43,12 @@ if TYPE_CHECKING:
     from gossipkv.environment.seam import Environment
     from gossipkv.storage.engine.backup import BackedUp
     from gossipkv.storage.engine.committing import Committing
-    from gossipkv.storage.engine.log_reader import Cursor, Operations
-    from gossipkv.storage.engine.merge import MergeOrder, Output
+    from gossipkv.storage.engine.log_reader import LogCursor, Operations
+    from gossipkv.storage.engine.merge import MergeOrder, MergeOutput
     from gossipkv.storage.engine.policy import Manner
     from gossipkv.storage.engine.works import Short, Work
 
-__all__ = ["DELETE", "KEY_LIMIT", "PUT", "VALUE_LIMIT", "Batch", "Store", "open_store", "operations"]
+__all__ = ["DELETE", "KEY_LIMIT", "PUT", "VALUE_LIMIT", "Batch", "EngineShell", "open_store", "operations"]
 
 # A pause in writing after which the log records that its tail is synced. Damage of an unmarked tail cannot be told from
 # an interrupted write.
@@ -62,7 +62,7 @@ LOOK_PERIOD_S: Final = 5.0
 RETRY_AFTER_S: Final = 1.0
 
 # The pause doubles after each failed merge: each retry would read all of a damaged file.
-MOST_RETRY_AFTER_S: Final = 60.0
+MAX_RETRY_AFTER_S: Final = 60.0
 
 EVENTS: Final = Log("gossipkv.storage")
 
@@ -70,7 +70,7 @@ EVENTS: Final = Log("gossipkv.storage")
 class RunMerge(Protocol):
     """Runs merges: `merge_in_child`, or a simulation's substitute."""
 
-    async def __call__(self, order: MergeOrder, manner: Callable[[], Manner]) -> Output:
+    async def __call__(self, order: MergeOrder, manner: Callable[[], Manner]) -> MergeOutput:
         """Run a merge to its end.  Raises `MergeError`, `Corrupt` or OSError."""
         ...
 
@@ -79,19 +79,19 @@ class RunMerge(Protocol):
 async def open_store(
     path: str | os.PathLike[str],
     environment: Environment,
-    options: Options | None = None,
+    options: EngineOptions | None = None,
     *,
     expected: tuple[int, int] | None = None,
     create: bool = True,
     run_merge: RunMerge = merge_in_child,
-) -> AsyncIterator[Store]:
+) -> AsyncIterator[EngineShell]:
     """Open the store at `path` for the duration of the block; arguments and errors as in `opening.open_store`."""
     with contextlib.closing(committing(environment)) as thread:
-        chosen = options or Options()
+        chosen = options or EngineOptions()
         opened = await environment.threads.run(
             partial(_open, path, environment, chosen, expected=expected, create=create)
         )
-        store = Store(environment, opened, thread, run_merge)
+        store = EngineShell(environment, opened, thread, run_merge)
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(store.run)
@@ -108,7 +108,7 @@ async def open_store(
 def _open(
     path: str | os.PathLike[str],
     environment: Environment,
-    options: Options,
+    options: EngineOptions,
     *,
     expected: tuple[int, int] | None,
     create: bool,
@@ -120,7 +120,7 @@ def _open(
 
 @final
 @dataclass(eq=False, slots=True)
-class Waiter:
+class SyncWaiter:
     """A task or callback that is told once that a position is synced, or why it never will be."""
 
     position: int
@@ -128,7 +128,7 @@ class Waiter:
 
 
 @final
-class Store(Reading):
+class EngineShell(StoreReading):
     """An open store under Trio."""
 
     def __init__(self, environment: Environment, opened: Opened, thread: Committing, run_merge: RunMerge) -> None:
@@ -141,7 +141,7 @@ class Store(Reading):
         self._began_ns = 0
         self._ends: int | None = None  # Descriptor of a segment whose last group is under way.
         self._position = 0  # Last position of the group under way; 0: none is under way.
-        self._waiting: deque[Waiter] = deque()
+        self._waiting: deque[SyncWaiter] = deque()
         self._more = trio.Event()  # Set when there may be background work.
         self._room = trio.Event()  # Set when room may have been made.
         self._idle_from = 0.0
@@ -201,7 +201,7 @@ class Store(Reading):
         """
         self.engine.pressure()  # Computes the pressure anew when that is due.
         position = self._plan(batch)
-        self._enqueue(Waiter(position, on_synced))
+        self._enqueue(SyncWaiter(position, on_synced))
         return position
 
     def _plan(self, batch: Batch) -> int:
@@ -228,11 +228,11 @@ class Store(Reading):
                 waiter.tell = None
                 return trio.lowlevel.Abort.SUCCEEDED
 
-            waiter = Waiter(position, go_on)
+            waiter = SyncWaiter(position, go_on)
             self._enqueue(waiter)
             await trio.lowlevel.wait_task_rescheduled(abort)
 
-    def _enqueue(self, waiter: Waiter) -> None:
+    def _enqueue(self, waiter: SyncWaiter) -> None:
         place = len(self._waiting)
         while place and self._waiting[place - 1].position > waiter.position:
             place -= 1
@@ -267,7 +267,7 @@ class Store(Reading):
     # -- following the log -------------------------------------------------------------------------------------------
 
     async def read_log(
-        self, cursor: Cursor, *, most_bytes: int = SLICE_BYTES
+        self, cursor: LogCursor, *, most_bytes: int = SLICE_BYTES
     ) -> tuple[list[tuple[int, Operations]], int]:
         """Return the next batches for a cursor, and its new position; that is unchanged at the end of the synced log.
 
@@ -374,9 +374,9 @@ class Store(Reading):
                     self.files.free_bytes, self.engine.directory
                 )
             self._made_room()
-            failed: set[type[Work]] = {Merge, Reserve} if trio.current_time() < self._merges_from else set()
+            failed: set[type[Work]] = {RunningMerge, Reserve} if trio.current_time() < self._merges_from else set()
             while (work := self.engine.next_work(failed)) is not None:
-                if isinstance(work, Merge):
+                if isinstance(work, RunningMerge):
                     nursery.start_soon(self._merge, work)
                 elif not await self._perform(work):
                     failed.add(type(work))
@@ -401,7 +401,7 @@ class Store(Reading):
             self._merges_failed = 0
         return True
 
-    async def _merge(self, work: Merge) -> None:
+    async def _merge(self, work: RunningMerge) -> None:
         try:
             output = await self._run_merge(work.order, partial(self.engine.manner, is_flush=work.is_flush))
         except (OSError, GossipKVError) as error:
@@ -412,7 +412,7 @@ class Store(Reading):
 
     def _merge_failed(self, work: Work, error: Exception) -> None:
         self._merges_failed += 1
-        pause_s = min(RETRY_AFTER_S * 2.0 ** (self._merges_failed - 1), MOST_RETRY_AFTER_S)
+        pause_s = min(RETRY_AFTER_S * 2.0 ** (self._merges_failed - 1), MAX_RETRY_AFTER_S)
         self._merges_from = trio.current_time() + pause_s
         self.engine.put_off(work, error)
 

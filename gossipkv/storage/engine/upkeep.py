@@ -10,22 +10,22 @@ from collections import deque
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
-from gossipkv.storage.engine.manifest import Manifest, Run, RunFile, SegmentName, segment_path
+from gossipkv.storage.engine.manifest import RunFile, SegmentName, SortedRun, StoreManifest, segment_path
 from gossipkv.storage.engine.merge import LogInput, MergeOrder, run_path
 from gossipkv.storage.engine.policy import Compaction, StoreState, Weight
-from gossipkv.storage.engine.works import Merge, Remove, Switch
+from gossipkv.storage.engine.works import Remove, RunningMerge, Switch
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
     from pathlib import PurePath
 
-    from gossipkv.storage.engine.merge import Output
-    from gossipkv.storage.engine.options import Options
+    from gossipkv.storage.engine.merge import MergeOutput
+    from gossipkv.storage.engine.options import EngineOptions
     from gossipkv.storage.engine.segments import Segment
     from gossipkv.storage.sorted_file import SortedFile
 
 # Unneeded segments kept for reuse; more are returned to the file system.
-MOST_FREE_SEGMENTS: Final = 1
+MAX_FREE_SEGMENTS: Final = 1
 
 # Estimated size of a manifest, and of each file's entry in it.
 MANIFEST_BYTES: Final = 16 << 10
@@ -51,14 +51,14 @@ class Now(NamedTuple):
 
 
 @final
-class Upkeep:
+class ManifestUpkeep:
     """The manifest and its changes."""
 
     def __init__(
         self,
         directory: PurePath,
-        options: Options,
-        manifest: Manifest,
+        options: EngineOptions,
+        manifest: StoreManifest,
         kept: Iterable[Segment],
         closed: Iterable[Segment],
         *,
@@ -70,13 +70,13 @@ class Upkeep:
         self._lost: list[int] = []  # Formerly kept segments, dropped for damage.
         self.closed = list(closed)  # Full segments that are in no run yet.
         self.dropped_bytes = manifest.dropped_bytes
-        self.merge: Merge | None = None  # Under way, until the switch to its output.
+        self.merge: RunningMerge | None = None  # Under way, until the switch to its output.
         self._directory = directory
         self._options = options
         self._next_merge = manifest.next_merge
         self._begun: list[Begun] = []  # Each merges newer runs than the one before; the last goes on first.
         self._purged = 0  # Tombstones of young runs whose records the last purge removed.
-        self._output: Output | None = None  # Output of the merge, once it is done.
+        self._output: MergeOutput | None = None  # Output of the merge, once it is done.
         self._switch: Switch | None = None
         self._may_have_happened = False  # True if the next switch was tried, and may have succeeded.
         self._removal: Remove | None = None
@@ -86,12 +86,14 @@ class Upkeep:
 
     # -- merges ------------------------------------------------------------------------------------------------------
 
-    def begin_flush(self, spaces: Iterable[int], rate: int) -> Merge:
+    def begin_flush(self, spaces: Iterable[int], rate: int) -> RunningMerge:
         """Begin a merge of the closed segments into a young run."""
         log = tuple(LogInput(*segment.name, segment.end) for segment in self.closed)
         return self._begin(spaces, rate, log=log)
 
-    def begin_compaction(self, chosen: Compaction, spaces: Iterable[int], rate: int, stretch_bytes: int) -> Merge:
+    def begin_compaction(
+        self, chosen: Compaction, spaces: Iterable[int], rate: int, stretch_bytes: int
+    ) -> RunningMerge:
         """Begin a merge of a compaction's next stretch; a purge supersedes all started compactions."""
         if not self._begun or self._begun[-1].chosen != chosen:
             if not chosen.count:
@@ -122,7 +124,7 @@ class Upkeep:
         start: bytes = b"",
         purges: bool = False,
         stretch_bytes: int = 0,
-    ) -> Merge:
+    ) -> RunningMerge:
         assert self.merge is None, "one merge at a time"
         number, self._next_merge = self._next_merge, self._next_merge + 1
         order = MergeOrder(
@@ -140,10 +142,10 @@ class Upkeep:
             memory_bytes=self._options.merge_memory,
             bytes_per_second=rate,
         )
-        self.merge = Merge(order)
+        self.merge = RunningMerge(order)
         return self.merge
 
-    def _runs(self) -> list[Run]:
+    def _runs(self) -> list[SortedRun]:
         """Return all runs, from the newest to the oldest."""
         return [*self.manifest.young, self.manifest.oldest]
 
@@ -172,7 +174,7 @@ class Upkeep:
             begun=self._begun[-1].chosen if self._begun else None,
         )
 
-    def merged(self, work: Merge, output: Output) -> None:
+    def merged(self, work: RunningMerge, output: MergeOutput) -> None:
         """Accept a merge's output, synced and renamed; the next switch replaces its inputs by it."""
         assert work is self.merge, "one merge at a time"
         self._output = output
@@ -198,7 +200,7 @@ class Upkeep:
             floor = self._log_floor(now)
             then = replace(
                 before,
-                young=(*([Run(output.files)] if output.files else []), *before.young),
+                young=(*([SortedRun(output.files)] if output.files else []), *before.young),
                 recovery_floor=now.active,
                 log_floor=floor,
                 kept=tuple(one.name for one in (*self.kept, *self.closed) if one.name.number >= floor.number),
@@ -218,7 +220,7 @@ class Upkeep:
         self._switch = Switch(then, tuple(file for file in then.run_files if file.name not in known))
         return self._switch
 
-    def _compacted(self, chosen: Compaction, output: Output) -> list[Run]:
+    def _compacted(self, chosen: Compaction, output: MergeOutput) -> list[SortedRun]:
         """Return all runs after a stretch is merged; the last stretch removes the newer runs."""
         runs, last = self._runs(), self._place(chosen)
         runs[last] = with_stretch(runs[last], output)
@@ -226,7 +228,7 @@ class Upkeep:
             runs[last - chosen.count : last + 1] = [runs[last]] if runs[last].files or not chosen.below else []
         return runs
 
-    def _dropped_after(self, output: Output) -> int:
+    def _dropped_after(self, output: MergeOutput) -> int:
         """Return the bytes that dropped spaces still take.
 
         A finished merge into the oldest run removes those that were dropped before it began.
@@ -282,7 +284,7 @@ class Upkeep:
         self.abandon(lost)
         self.kept, self.closed = [segment for segment in segments if segment.name.number >= floor], []
         for segment in segments[: len(segments) - len(self.kept)]:
-            if len(self._free) < MOST_FREE_SEGMENTS:
+            if len(self._free) < MAX_FREE_SEGMENTS:
                 self._free.append(segment.name.number)
             else:
                 self.abandon([segment.name.number])
@@ -358,7 +360,7 @@ class Upkeep:
         self._holds -= 1
 
 
-def weight(run: Run) -> Weight:
+def weight(run: SortedRun) -> Weight:
     """Return the sizes of a run, for `policy`."""
     longest = max((file.size_bytes for file in run.files), default=0)
     return Weight(run.size_bytes, run.records, run.tombstones, longest)
@@ -369,9 +371,9 @@ def known_bytes(segment: Segment) -> int:
     return segment.end or segment.size_bytes
 
 
-def with_stretch(run: Run, output: Output) -> Run:
+def with_stretch(run: SortedRun, output: MergeOutput) -> SortedRun:
     """Return a run with some of its files replaced by a stretch's output."""
     replaced = set(output.replaced)
     left = [file for file in run.files if file.name not in replaced]
     assert len(left) + len(replaced) == len(run.files), "a stretch replaces what is there"
-    return Run(tuple(sorted((*left, *output.files), key=lambda file: file.first)))
+    return SortedRun(tuple(sorted((*left, *output.files), key=lambda file: file.first)))

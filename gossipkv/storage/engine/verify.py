@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from gossipkv.errors import Corrupt, GossipKVError
 from gossipkv.storage.directories import storage_error
 from gossipkv.storage.engine._engine import operations
-from gossipkv.storage.engine.manifest import LOG, MANIFEST, RUNS, Manifest, read_manifest, segment_path
+from gossipkv.storage.engine.manifest import LOG, MANIFEST, RUNS, StoreManifest, read_manifest, segment_path
 from gossipkv.storage.engine.recovery import recover
 from gossipkv.storage.label import FOOTER_BYTES, look_at_seal
 from gossipkv.storage.sorted_file import SortedFile
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from gossipkv.storage.engine.segments import Segment
 
 # Looks at a growing log. Each look finds the end at another place; two at the same place are enough.
-MOST_LOOKS: Final = 10
+MAX_LOOKS: Final = 10
 
 
-class Checked(NamedTuple):
+class CheckedStoreFile(NamedTuple):
     """A file of the store, completely checked."""
 
     path: PurePath
@@ -40,7 +40,7 @@ class Checked(NamedTuple):
     trouble: GossipKVError | None
 
 
-def verify_store(files: Files, directory: PurePath, on_progress: Callable[[int], object]) -> list[Checked]:
+def verify_store(files: Files, directory: PurePath, on_progress: Callable[[int], object]) -> list[CheckedStoreFile]:
     """Check the store in `directory`; `on_progress` is called with the number of bytes checked since the last call.
 
     Raises only defects: the result of each file has its damage, or the system's refusal.
@@ -49,10 +49,10 @@ def verify_store(files: Files, directory: PurePath, on_progress: Callable[[int],
     try:
         manifest = read_manifest(files, directory)
     except FileNotFoundError:
-        return [Checked(path, 0, Corrupt(str(path), 0, "the manifest of the store is missing"))]
+        return [CheckedStoreFile(path, 0, Corrupt(str(path), 0, "the manifest of the store is missing"))]
     except (GossipKVError, OSError) as error:
-        return [Checked(path, _size(files, path), _in_words(error, path))]
-    checked = [Checked(path, _size(files, path), None)]
+        return [CheckedStoreFile(path, _size(files, path), _in_words(error, path))]
+    checked = [CheckedStoreFile(path, _size(files, path), None)]
     on_progress(checked[0].size_bytes)
     for file in manifest.run_files:
         found = _check_run(files, directory, file, on_progress)
@@ -69,7 +69,9 @@ def _is_named(files: Files, directory: PurePath, file: RunFile) -> bool:
         return True
 
 
-def _check_run(files: Files, directory: PurePath, file: RunFile, on_progress: Callable[[int], object]) -> Checked:
+def _check_run(
+    files: Files, directory: PurePath, file: RunFile, on_progress: Callable[[int], object]
+) -> CheckedStoreFile:
     path = directory / RUNS / file.name
     told = 0
 
@@ -92,11 +94,11 @@ def _check_run(files: Files, directory: PurePath, file: RunFile, on_progress: Ca
                     got=len(found),
                 )
     except FileNotFoundError:
-        return Checked(path, 0, Corrupt(str(path), 0, "the file is missing"))
+        return CheckedStoreFile(path, 0, Corrupt(str(path), 0, "the file is missing"))
     except (GossipKVError, OSError) as error:
-        return Checked(path, _size(files, path), _in_words(error, path))
+        return CheckedStoreFile(path, _size(files, path), _in_words(error, path))
     on_progress(file.size_bytes - told)
-    return Checked(path, file.size_bytes, None)
+    return CheckedStoreFile(path, file.size_bytes, None)
 
 
 def _compare(files: Files, path: PurePath, file: RunFile) -> None:
@@ -112,11 +114,11 @@ def _compare(files: Files, path: PurePath, file: RunFile) -> None:
 
 
 def _check_log(
-    files: Files, directory: PurePath, manifest: Manifest, on_progress: Callable[[int], object]
-) -> list[Checked]:
+    files: Files, directory: PurePath, manifest: StoreManifest, on_progress: Callable[[int], object]
+) -> list[CheckedStoreFile]:
     """Check each segment from the log's floor on, as recovery reads it."""
     before: Corrupt | None = None
-    for _ in range(MOST_LOOKS):
+    for _ in range(MAX_LOOKS):
         try:
             found = _read_log(files, directory, manifest)
         except Corrupt as damage:
@@ -124,9 +126,11 @@ def _check_log(
                 break
             before = damage
         except (GossipKVError, OSError) as error:
-            return [Checked(directory / LOG, 0, _in_words(error, directory / LOG))]
+            return [CheckedStoreFile(directory / LOG, 0, _in_words(error, directory / LOG))]
         else:
-            checked = [Checked(segment_path(directory, one.name.number), one.end, None) for one in _walked(found)]
+            checked = [
+                CheckedStoreFile(segment_path(directory, one.name.number), one.end, None) for one in _walked(found)
+            ]
             for one in checked:
                 on_progress(one.size_bytes)
             return checked
@@ -134,7 +138,7 @@ def _check_log(
             manifest = read_manifest(files, directory)
     assert before is not None
     path = directory / LOG / PurePath(before.file).name
-    return [Checked(path, _size(files, path), before)]
+    return [CheckedStoreFile(path, _size(files, path), before)]
 
 
 def _walked(found: Recovered) -> list[Segment]:
@@ -142,7 +146,7 @@ def _walked(found: Recovered) -> list[Segment]:
     return sorted({found.cut.name: found.cut, **{one.name: one for one in found.segments}}.values())
 
 
-def _read_log(files: Files, directory: PurePath, manifest: Manifest) -> Recovered:
+def _read_log(files: Files, directory: PurePath, manifest: StoreManifest) -> Recovered:
     """Read all of the log; segments kept for readers are checked as strictly as those to recover."""
 
     def check(segment: SegmentName, position: int, payload: bytes) -> None:

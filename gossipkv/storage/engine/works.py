@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
 from gossipkv.errors import Corrupt
-from gossipkv.storage.engine.manifest import RESERVE, RUNS, Manifest, RunFile, segment_path, write_manifest
+from gossipkv.storage.engine.manifest import RESERVE, RUNS, RunFile, StoreManifest, segment_path, write_manifest
 from gossipkv.storage.engine.segments import WRITE, SegmentHeader, make_segment
 from gossipkv.storage.label import FOOTER_BYTES, look_at_seal
 from gossipkv.storage.sorted_file import SortedFile
@@ -38,7 +38,7 @@ class MakeSegment:
 class Switch:
     """Replace the manifest."""
 
-    manifest: Manifest
+    manifest: StoreManifest
     opens: tuple[RunFile, ...]  # Files that only the new manifest names.
 
 
@@ -60,7 +60,7 @@ class Reserve:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Merge:
+class RunningMerge:
     """Run a merge, which takes long."""
 
     order: MergeOrder
@@ -72,7 +72,7 @@ class Merge:
 
 
 Short = MakeSegment | Switch | Remove | Reserve
-Work = Short | Merge
+Work = Short | RunningMerge
 Done = int | dict[str, SortedFile] | None
 
 

@@ -28,7 +28,7 @@ cdef enum:
     FIXED_BYTES = 32  # of a frame: what is not the database, the keys and the options
     KEY_HEAD_BYTES = 5
 
-cdef Py_ssize_t MOST_BYTES = FRAME_BYTES
+cdef Py_ssize_t MAX_BYTES = FRAME_BYTES
 
 
 cdef class Deadlines
@@ -91,10 +91,10 @@ cdef inline object as_key(object key):
 
 cdef int bound(Request request) except -1:
     """Refuse what no node would read."""
-    if request.size_bytes > MOST_BYTES:
+    if request.size_bytes > MAX_BYTES:
         raise TooLarge(
-            f"{request.method}: a request of {request.size_bytes} bytes; a frame has at most {MOST_BYTES}",
-            {"limit": MOST_BYTES, "size": request.size_bytes},
+            f"{request.method}: a request of {request.size_bytes} bytes; a frame has at most {MAX_BYTES}",
+            {"limit": MAX_BYTES, "size": request.size_bytes},
         )
     return 0
 

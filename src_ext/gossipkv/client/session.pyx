@@ -41,9 +41,9 @@ from gossipkv.wire.frames import refusal
 
 cdef enum:
     # Ids of requests whose answers nobody awaits; a node that never answers them is left before they pile up.
-    MOST_ABANDONED = 10000
+    MAX_ABANDONED_REQUESTS = 10000
 
-MAX_ABANDONED = MOST_ABANDONED
+MAX_ABANDONED = MAX_ABANDONED_REQUESTS
 MAX_IN_FLIGHT = 1_000  # What a node takes of one connection before it stops reading, by default.
 MAX_UNSENT_BYTES = 1 << 20  # Some 10,000 requests for one key; a node that reads takes more than this in a millisecond.
 
@@ -228,8 +228,8 @@ cdef class Session:
         request.session = None
         self.requests[request.message_id] = None
         self.abandoned += 1
-        if self.abandoned > MOST_ABANDONED and self.failure is None:
-            self.failure = ProtocolError(f"more than {MOST_ABANDONED} requests stay unanswered")
+        if self.abandoned > MAX_ABANDONED_REQUESTS and self.failure is None:
+            self.failure = ProtocolError(f"more than {MAX_ABANDONED_REQUESTS} requests stay unanswered")
 
     def outstanding(self):
         """The requests that somebody waits for, in the order in which they were sent."""

@@ -29,7 +29,7 @@ from gossipkv.wire._wire cimport Blob
 
 cdef enum:
     INBOX_BYTES = 262144  # A window of sixteen answers to `get_many` of a hundred short values.
-    LEAST_ROOM = 65536  # A receive behind half an answer needs this room.
+    MIN_ROOM = 65536  # A receive behind half an answer needs this room.
     EVENTS = 256
     SLICE_MS = 20  # The longest sleep within a step.
     SWEEPS = 16  # Overdue requests are looked for this often during one timeout.
@@ -436,7 +436,7 @@ cdef class Generator:
         cdef int64_t now
         cdef bint holds
         if is_half:
-            if buffer_reserve(input, LEAST_ROOM) < 0:
+            if buffer_reserve(input, MIN_ROOM) < 0:
                 self.end(link, NO_MEMORY, self.now())
                 return False
             into = input.data + input.end

@@ -20,7 +20,7 @@ cdef enum:
     DOT_OFFSET = 8
     DOT_END = 24
     HEAD_BYTES = 25
-    MOST_LENGTH_BYTES = 5
+    MAX_LENGTH_BYTES = 5
 
 
 cdef enum Fault:

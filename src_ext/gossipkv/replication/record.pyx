@@ -52,7 +52,7 @@ cdef Fault parse_record(const unsigned char* data, Py_ssize_t size, RecordView* 
     if view.kind != KIND_PUT and view.kind != KIND_DELETED:
         return NO_KIND
     while byte & 0x80:
-        if at == HEAD_BYTES + MOST_LENGTH_BYTES:
+        if at == HEAD_BYTES + MAX_LENGTH_BYTES:
             return NO_LENGTH
         if at == size:
             return CUT

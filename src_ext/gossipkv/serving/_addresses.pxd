@@ -21,7 +21,7 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp
 
 cdef enum:
-    LEAST_ADDRESSES = 16
+    MIN_ADDRESSES = 16
 
 cdef struct AddressCount:
     uint64_t address
@@ -64,7 +64,7 @@ cdef inline uint32_t addresses_count(const AddressCounts* counts, uint64_t addre
 
 
 cdef inline int addresses_grow(AddressCounts* counts) noexcept nogil:
-    cdef uint32_t capacity = 2 * (counts.mask + 1) if counts.entries != NULL else LEAST_ADDRESSES
+    cdef uint32_t capacity = 2 * (counts.mask + 1) if counts.entries != NULL else MIN_ADDRESSES
     cdef AddressCounts larger
     cdef uint32_t i
     larger.entries = <AddressCount*>calloc(capacity, sizeof(AddressCount))

@@ -104,7 +104,7 @@ cdef int next_to_ask(Asking asking, Relay* relay, Py_ssize_t partition) noexcept
     """The next owner that there is a connection to, and room in its output; -1: none is left in this round."""
     cdef Connection* connection
     cdef int column
-    while relay.tried_count < MOST_TRIED:
+    while relay.tried_count < MAX_TRIED:
         column = asking.peers.next_owner(relay, partition)
         if column < 0:
             break

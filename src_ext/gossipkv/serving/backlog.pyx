@@ -16,7 +16,7 @@ from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy, memset
 
 cdef enum:
-    LEAST_QUEUES = 16
+    MIN_QUEUES = 16
 
 cdef uint32_t NO_TURN = 0xFFFFFFFFU
 
@@ -143,7 +143,7 @@ cdef class Backlog:
 
     cdef int reach(self, uint32_t slot) noexcept nogil:
         """Queues for slots up to this one."""
-        cdef size_t capacity = self.capacity if self.capacity > 0 else LEAST_QUEUES
+        cdef size_t capacity = self.capacity if self.capacity > 0 else MIN_QUEUES
         cdef Queue* queues
         while capacity <= slot:
             capacity *= 2

@@ -194,7 +194,7 @@ cdef int read_cold(
     cdef Py_ssize_t partition
     reading.stops = reading.stops + 1 if reading.left == reading.stopped_at else 1
     reading.stopped_at = reading.left
-    for _ in range(<int>min(<Py_ssize_t>MOST_AT_ONCE, reading.left)):
+    for _ in range(<int>min(<Py_ssize_t>MAX_AT_ONCE, reading.left)):
         if not take_blob(&ahead, &key):
             break
         partition = partition_of(version.function, key.data, key.size, version.partitions)

@@ -7,7 +7,7 @@ from gossipkv.storage._storage cimport PageRead, PageThreads, Pager
 
 cdef enum:
     # Pages that one request has read at the same time.
-    MOST_AT_ONCE = 32
+    MAX_AT_ONCE = 32
 
 cdef struct Wait:  # of a relay, or of a connection's scans
     ColdPage* first  # those that it waits for

@@ -13,7 +13,7 @@ cdef enum:
     # Failures to read pages, and lookups, after which a read waits where it stands: what is damaged shows then, and a
     # page that is thrown out again and again before it is used holds up one read and not all for ever.
     PATIENCE = 2
-    MOST_LOOKUPS = 16
+    MAX_LOOKUPS = 16
 
 
 cdef void wait_for_page(Asking asking, Get* get, PyObject* file) noexcept nogil:
@@ -30,7 +30,7 @@ cdef void wait_for_page(Asking asking, Get* get, PyObject* file) noexcept nogil:
 
 cdef bint is_patient(const Get* get) noexcept nogil:
     """Whether it waits for the disk where it stands by now."""
-    return get.wait.failures >= PATIENCE or get.head.rounds >= MOST_LOOKUPS
+    return get.wait.failures >= PATIENCE or get.head.rounds >= MAX_LOOKUPS
 
 
 cdef void release_get(Relays* relays, Relay* relay) noexcept nogil:

@@ -11,7 +11,7 @@ cdef extern from "gossipkv/checks.h" nogil:
     bint CHECKED "GKV_CHECKS"  # the debug build, in which invariants are checked
 
 cdef enum:
-    MOST_BROKEN = 8  # Further invariants that do not hold are not kept.
+    MAX_BROKEN = 8  # Further invariants that do not hold are not kept.
     NO_COLUMN = -1
     LOOK_MS = 500  # Between two looks for whom to send away, where there was nobody.
     ANONYMOUS = 0  # Numbers of users (`gossipkv.node.access`): whoever has shown nothing,
@@ -108,7 +108,7 @@ cdef class Connections:
     cdef uint64_t counts[COUNTERS]
     cdef Py_ssize_t seen_bytes  # of all connections
     cdef uint32_t seen_in_flight
-    cdef Broken broken[MOST_BROKEN]
+    cdef Broken broken[MAX_BROKEN]
     cdef int broken_count
 
     cdef int admit(self, uint64_t address) noexcept nogil

@@ -567,7 +567,7 @@ cdef class Connections:
 
     cdef void note_broken(self, Connection* connection, const char* invariant) noexcept nogil:
         """Keep it for `take_broken`, and end the connection."""
-        if self.broken_count < MOST_BROKEN:
+        if self.broken_count < MAX_BROKEN:
             self.broken[self.broken_count].invariant = invariant
             self.broken[self.broken_count].handle = connection.handle if connection != NULL else 0
             self.broken_count += 1

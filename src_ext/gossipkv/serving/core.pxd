@@ -9,7 +9,7 @@ cdef enum:
     GATHERED_MOST = 32  # As in a window of `get_many`.
     INBOX_BYTES = 65536  # One receive: 1,300 gets, which take a quarter of a millisecond.
     # What is received of a connection once the work of this round is done.
-    LEAST_INBOX_BYTES = 8192
+    MIN_INBOX_BYTES = 8192
     # Work that is done at once before sockets are looked at again, in units of some 50 ns: 400 µs.
     WORK_AT_ONCE = 8000
     # A batch of more is read in slices if there is not time for all of it at once.
@@ -77,4 +77,4 @@ cdef inline bint has_time(Core core) noexcept nogil:
 
 cdef inline Py_ssize_t most_to_receive(Core core) noexcept nogil:
     """How much may be received from the next one: once the work is done, what somebody with little to ask sends."""
-    return INBOX_BYTES if core.connections.work > 0 else LEAST_INBOX_BYTES
+    return INBOX_BYTES if core.connections.work > 0 else MIN_INBOX_BYTES

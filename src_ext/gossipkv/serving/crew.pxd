@@ -6,10 +6,10 @@ from gossipkv.serving._addresses cimport AddressCounts
 from gossipkv.storage._storage cimport PageThreads
 
 cdef enum:
-    MOST_OF_ITS_OWN = 1024 * 1024  # Of what may be held, for each pump: a few requests, and seldom asked for.
+    MAX_OF_ITS_OWN = 1024 * 1024  # Of what may be held, for each pump: a few requests, and seldom asked for.
     CROWDED_PERCENT = 80  # Of the connections that there may be.
-    MOST_SENT_AWAY = 64  # At once, to make way: each look at all connections takes as long as a thousand reads.
-    MOST_ARRIVALS = 64  # That wait for one pump; who comes then is served by whoever has accepted.
+    MAX_SENT_AWAY = 64  # At once, to make way: each look at all connections takes as long as a thousand reads.
+    MAX_ARRIVALS = 64  # That wait for one pump; who comes then is served by whoever has accepted.
 
 cdef enum Refusal:
     TOO_MANY_CONNECTIONS = -1
@@ -22,7 +22,7 @@ cdef struct Arrival:
 
 cdef struct Seat:
     uint32_t connections  # That are this pump's, or on their way to it.
-    Arrival arrivals[MOST_ARRIVALS]
+    Arrival arrivals[MAX_ARRIVALS]
     uint32_t arrival_count  # What may be looked at without the mutex.
     int waker  # What makes it look at them.
 
@@ -70,7 +70,7 @@ cdef inline bint is_crowded(Crew crew) noexcept nogil:
 
 cdef inline bint is_short(Crew crew) noexcept nogil:
     """True while so few more may connect that some have to go for them."""
-    return atomic_load(&crew.connections) + min(crew.max_connections // 10 + 1, <uint32_t>MOST_SENT_AWAY) > crew.max_connections
+    return atomic_load(&crew.connections) + min(crew.max_connections // 10 + 1, <uint32_t>MAX_SENT_AWAY) > crew.max_connections
 
 
 cdef inline bint may_be_in_flight(Crew crew) noexcept nogil:

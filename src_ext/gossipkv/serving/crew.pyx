@@ -55,7 +55,7 @@ cdef class Crew:
         self.max_of_address = max_of_address
         self.max_in_flight = max_in_flight
         self.max_held = max_held
-        self.block = max(1, min(MOST_OF_ITS_OWN, max_held // (4 * size)))
+        self.block = max(1, min(MAX_OF_ITS_OWN, max_held // (4 * size)))
         self.spare = max_held - size * self.block
         self.page_threads = PageThreads()
         self.seats = <Seat*>calloc(size, sizeof(Seat))
@@ -100,7 +100,7 @@ cdef class Crew:
         cdef Seat* seat = &self.seats[pump]
         cdef bint sent
         pthread_mutex_lock(&self.mutex)
-        sent = seat.arrival_count < MOST_ARRIVALS
+        sent = seat.arrival_count < MAX_ARRIVALS
         if sent:
             seat.arrivals[seat.arrival_count] = arrival
             atomic_add(&seat.arrival_count, 1)

@@ -6,7 +6,7 @@ from gossipkv.wire._buffer cimport Buffer
 from gossipkv.wire._wire cimport Blob
 
 cdef enum:
-    MOST_HEAD = 8192
+    MAX_HEAD = 8192
     NOT_WHOLE = 0  # Instead of a length.
     STRANGE = -1
 

@@ -18,9 +18,9 @@ from gossipkv.wire._wire cimport Blob, blob_is, put, put_bin, put_bin_head
 from gossipkv.wire._text cimport LONGEST_DATABASE, hex_digit, is_of_name, lower, word_is
 
 cdef enum:
-    MOST_FIELDS = 100
+    MAX_FIELDS = 100
     LONGEST_TAG = 1024
-    MOST_DIGITS = 18  # More are beyond the end of any value.
+    MAX_DIGITS = 18  # More are beyond the end of any value.
     FIELDS = 31
     HIDDEN = 6
     TOKEN_SIZE = 14
@@ -83,11 +83,11 @@ HIDING[:] = [b"healthz", b"livez", b"readyz", b"metrics", b"debug", b"static"]
 cdef Py_ssize_t read_plain(const uint8_t* data, Py_ssize_t size, Plain* plain) noexcept nogil:
     """Read the request that the bytes begin with; its length, `NOT_WHOLE` or `STRANGE`."""
     cdef const uint8_t* at
-    cdef const uint8_t* end = data + min(size, <Py_ssize_t>MOST_HEAD)
+    cdef const uint8_t* end = data + min(size, <Py_ssize_t>MAX_HEAD)
     cdef int fields = 0
     cdef int seen = 0
     cdef int meaning
-    cdef Py_ssize_t left = NOT_WHOLE if size < MOST_HEAD else STRANGE  # Where the head ends too early.
+    cdef Py_ssize_t left = NOT_WHOLE if size < MAX_HEAD else STRANGE  # Where the head ends too early.
     plain.is_last = False
     plain.wanted = WHOLE
     plain.tag = Blob(NULL, 0)
@@ -116,7 +116,7 @@ cdef Py_ssize_t read_plain(const uint8_t* data, Py_ssize_t size, Plain* plain) n
             return at + 2 - data
         fields += 1
         meaning = read_field(&at, end, plain)
-        if meaning < 0 or seen & meaning or fields > MOST_FIELDS:
+        if meaning < 0 or seen & meaning or fields > MAX_FIELDS:
             return STRANGE
         seen |= meaning
     return left
@@ -274,10 +274,10 @@ cdef int64_t read_digits(const uint8_t** at, const uint8_t* end) noexcept nogil:
     """A number; -1: there is none; less: it has too many digits."""
     cdef const uint8_t* begin = at[0]
     cdef int64_t number = 0
-    while at[0] < end and 0x30 <= at[0][0] <= 0x39 and at[0] - begin <= MOST_DIGITS:
+    while at[0] < end and 0x30 <= at[0][0] <= 0x39 and at[0] - begin <= MAX_DIGITS:
         number = 10 * number + at[0][0] - 0x30
         at[0] += 1
-    if at[0] - begin > MOST_DIGITS:
+    if at[0] - begin > MAX_DIGITS:
         return -2
     return number if at[0] > begin else -1
 

@@ -8,7 +8,7 @@ from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 
 cdef enum:
-    LEAST_IDS = 16
+    MIN_IDS = 16
 
 cdef struct IdSet:
     uint64_t* slots
@@ -46,7 +46,7 @@ cdef inline bint ids_contain(const IdSet* ids, uint32_t msgid) noexcept nogil:
 
 
 cdef inline int ids_grow(IdSet* ids) noexcept nogil:
-    cdef uint32_t capacity = 2 * (ids.mask + 1) if ids.slots != NULL else LEAST_IDS
+    cdef uint32_t capacity = 2 * (ids.mask + 1) if ids.slots != NULL else MIN_IDS
     cdef uint32_t slot
     cdef uint32_t i
     cdef IdSet larger

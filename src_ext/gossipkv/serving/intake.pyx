@@ -20,7 +20,7 @@ from gossipkv.wire._wire cimport (
 
 cdef enum:
     # What a connection has of it in any case: a few requests, so that those who ask for little never wait for a turn.
-    LEAST_TURN_WORK = 64
+    MIN_TURN_WORK = 64
     # Received bytes and looked through, in a unit of work.
     RECEIVED_BYTES_PER_WORK = 128
     # What TLS begins with, and no dialect: a record of a handshake, and the major version, which has never changed.
@@ -40,7 +40,7 @@ cdef void receive_requests(Core core, Connection* connection, const uint8_t* dat
     core.connections.work -= size // RECEIVED_BYTES_PER_WORK
     connection.active_ms = core.connections.now_ms
     connection.received_ns = core.connections.now_ns
-    if size >= LEAST_INBOX_BYTES and not in_time:
+    if size >= MIN_INBOX_BYTES and not in_time:
         if core.connections.hold_input(connection, data, size) == 0:
             connection.held = True  # Whoever sends much has its turn later; those behind it do not wait for that.
             core.connections.run_later(connection)
@@ -68,7 +68,7 @@ cdef void resume_requests(Core core, Connection* connection) noexcept nogil:
 cdef Py_ssize_t consume(Core core, Connection* connection, const uint8_t* data, Py_ssize_t size) noexcept nogil:
     """Have a turn: take message after message; how many bytes they were."""
     cdef Py_ssize_t at
-    cdef int64_t work = max(core.connections.work, <int64_t>LEAST_TURN_WORK)
+    cdef int64_t work = max(core.connections.work, <int64_t>MIN_TURN_WORK)
     check(core.connections, connection, buffer_size(core.out) == 0, b"`out` is empty when a turn begins")
     check(core.connections, connection, core.gathered.count == 0, b"no get is left behind by a turn")
     check(core.connections, connection, core.fresh_answers == 0, b"answers are counted in the turn that gave them")

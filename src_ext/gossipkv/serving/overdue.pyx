@@ -68,8 +68,8 @@ cdef void refuse_slow_request(Connections connections, Connection* connection) n
 
 cdef void make_way(Connections connections, const Connection* newcomer) noexcept nogil:
     """Send away the older half, but few at once, of the unproven connections of the address that has most."""
-    cdef uint64_t oldest[MOST_SENT_AWAY]
-    cdef int64_t ages[MOST_SENT_AWAY]
+    cdef uint64_t oldest[MAX_SENT_AWAY]
+    cdef int64_t ages[MAX_SENT_AWAY]
     cdef Connection* connection
     cdef uint64_t busiest = 0
     cdef uint32_t most = 0
@@ -94,9 +94,9 @@ cdef void make_way(Connections connections, const Connection* newcomer) noexcept
             elif connections.crew.max_of_address > 0:
                 continue
         count += 1
-        if kept == MOST_SENT_AWAY and ages[kept - 1] <= connection.begun_ms:
+        if kept == MAX_SENT_AWAY and ages[kept - 1] <= connection.begun_ms:
             continue
-        kept = min(kept + 1, <int>MOST_SENT_AWAY)
+        kept = min(kept + 1, <int>MAX_SENT_AWAY)
         at = kept - 1
         while at > 0 and ages[at - 1] > connection.begun_ms:
             ages[at] = ages[at - 1]

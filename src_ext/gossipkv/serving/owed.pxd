@@ -8,7 +8,7 @@ from gossipkv.wire._wire cimport FRAME_COMPLETE, FRAME_DEPTH, Cursor, FrameLimit
 cdef enum:
     # What an idle connection may keep of each of its buffers.
     SPARE_ANSWER_BYTES = 4096
-    MOST_PARTS = 64  # Requests of one command, each of another database than the one before.
+    MAX_PARTS = 64  # Requests of one command, each of another database than the one before.
 
 cdef struct Owed:  # the answer to a request
     uint8_t form  # how it is said, in the dialect's own numbers

@@ -76,7 +76,7 @@ cdef int say_answers(Owing* owing, const uint8_t* data, Py_ssize_t size, Buffer*
 
 cdef int say_kept(Owing* owing, Buffer* out) noexcept nogil:
     """Say what is kept, as far as nothing before it is missing; -1: no memory."""
-    cdef Cursor bodies[MOST_PARTS]
+    cdef Cursor bodies[MAX_PARTS]
     cdef Owed* owed
     cdef const uint8_t* at
     cdef uint32_t parts

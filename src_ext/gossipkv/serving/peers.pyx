@@ -19,7 +19,7 @@ cdef enum:
     # The state of a peer that its members have given up.
     DEAD = 2
     # Refusals that wait for Python; further ones are counted only.
-    MOST_REFUSAL_BYTES = 65536
+    MAX_REFUSAL_BYTES = 65536
 
 
 cdef inline bint was_asked(const Relay* relay, int column) noexcept nogil:
@@ -101,7 +101,7 @@ cdef class Peers:
         cdef Connection* connection = self.connections.find(self.routes.peers[column].handle)
         if connection == NULL or connection.state != OPEN or connection.doomed:
             return NULL
-        if connection.attempts.abandoned < MOST_ABANDONED:
+        if connection.attempts.abandoned < MAX_ABANDONED_REQUESTS:
             return connection
         self.connections.doom(connection, CLOSED_ABANDONED)
         self.connections.flush_later(connection)
@@ -118,7 +118,7 @@ cdef class Peers:
         """Keep for Python what a peer says that it does not serve, and which version it has active."""
         cdef uint32_t head[2]
         cdef Py_ssize_t size = error.end - error.at
-        if buffer_size(&self.not_served) + size > MOST_REFUSAL_BYTES:
+        if buffer_size(&self.not_served) + size > MAX_REFUSAL_BYTES:
             return
         head[0] = <uint32_t>column
         head[1] = <uint32_t>size

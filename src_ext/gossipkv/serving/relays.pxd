@@ -9,9 +9,9 @@ cdef enum:
     # An attempt's id: so many bits are its slot, the others count how often that was used.
     SLOT_BITS = 20
     # Owners that one round asks: what is left out is asked by the next one.
-    MOST_TRIED = 16
+    MAX_TRIED = 16
     # Answers that nobody awaits any more, of one connection; with more it is closed.
-    MOST_ABANDONED = 4096
+    MAX_ABANDONED_REQUESTS = 4096
 
 cdef extern from "<stdint.h>" nogil:
     const int64_t NEVER "INT64_MAX"
@@ -71,7 +71,7 @@ cdef struct Relay:  # the head; what a kind has beside it follows, in a struct o
     int64_t pause_ns  # before the next round
     uint32_t rounds
     uint32_t tried_count
-    Asked tried[MOST_TRIED]
+    Asked tried[MAX_TRIED]
     uint8_t identity[IDENTITY_BYTES]  # whose owners are asked
     Py_ssize_t partition
     # What it keeps.  Of a client's request the parameters as they came, then the version's name; of a part the places

@@ -28,7 +28,7 @@ from gossipkv.wire._buffer cimport buffer_release
 
 cdef enum:
     CHUNK = 256
-    MOST_CHUNKS = (1 << SLOT_BITS) // CHUNK
+    MAX_CHUNKS = (1 << SLOT_BITS) // CHUNK
     # A relay that has ended keeps this much for the next one.
     SPARE_BODY_BYTES = 1024
 
@@ -79,7 +79,7 @@ cdef int grow_attempts(Relays* relays) noexcept nogil:
     cdef Attempt** chunks
     cdef Attempt* chunk
     cdef uint32_t i
-    if relays.attempt_chunk_count == MOST_CHUNKS:
+    if relays.attempt_chunk_count == MAX_CHUNKS:
         return -1
     chunks = <Attempt**>realloc(relays.attempt_chunks, (relays.attempt_chunk_count + 1) * sizeof(Attempt*))
     if chunks == NULL:
@@ -231,7 +231,7 @@ cdef void relay_note(Relay* relay, uint16_t column, Tried outcome) noexcept nogi
         if relay.tried[i].column == column:
             relay.tried[i].outcome = outcome
             return
-    if relay.tried_count < MOST_TRIED:
+    if relay.tried_count < MAX_TRIED:
         relay.tried[relay.tried_count] = Asked(column, outcome)
         relay.tried_count += 1
 

@@ -4,7 +4,7 @@ from libc.stdint cimport uint8_t, uint32_t
 
 
 cdef enum:
-    MOST_NAME = 255
+    MAX_NAME = 255
 
 cdef enum Form:  # how an answer is said
     SAID = 0  # it is RESP already
@@ -24,7 +24,7 @@ cdef struct Resp:  # of a connection
     int protocol
     uint32_t database  # as `SELECT` names it
     uint8_t name_size
-    uint8_t name[MOST_NAME]
+    uint8_t name[MAX_NAME]
 
 
 cdef Owing* resp_begin() noexcept nogil

@@ -66,7 +66,7 @@ cdef bint say_value(Owing* owing, Cursor* left, Buffer* out) noexcept nogil:
 cdef int say_resp(Owing* owing, const Cursor* bodies, int parts, Buffer* out) noexcept nogil:
     """The first error, or what the form makes of the results."""
     cdef const Owed* owed = owed_of(owing, 0)
-    cdef Cursor results[MOST_PARTS]
+    cdef Cursor results[MAX_PARTS]
     cdef Py_ssize_t size = 0
     cdef int i
     for i in range(parts):
@@ -148,7 +148,7 @@ cdef void put_one(const Owed* owed, Cursor result, Buffer* out) noexcept nogil:
 
 cdef int say_values(const Owed* owed, Cursor* results, int parts, Buffer* out) noexcept nogil:
     """The values of one `get_many` behind those of another, as one array."""
-    cdef Py_ssize_t counts[MOST_PARTS]
+    cdef Py_ssize_t counts[MAX_PARTS]
     cdef Py_ssize_t room = BULK_BYTES
     cdef Py_ssize_t count = 0
     cdef Blob value

@@ -286,7 +286,7 @@ cdef int count_runs(Core core, const Resp* resp, const Command* command, int ste
     cdef int count = 0
     if resp.database > 0 and command.verb != DELETE:  # All of them are of that one.
         return 1
-    while left > 0 and count <= MOST_PARTS:
+    while left > 0 and count <= MAX_PARTS:
         left -= 1
         take_word(&words, &word)
         if not divide_key(core, resp, &word, &database, &key):
@@ -303,7 +303,7 @@ cdef void take_runs(Core core, Connection* connection, Command* command, int ste
     cdef int parts = count_runs(core, resp_of(connection.owing), command, step)
     cdef Py_ssize_t left = (command.count - 1) // step
     cdef int part
-    if not 0 <= parts <= MOST_PARTS:
+    if not 0 <= parts <= MAX_PARTS:
         say_line(core, connection, NO_DATABASE if parts < 0 else TOO_MANY_KEYS)
         return
     for part in range(parts):
@@ -435,7 +435,7 @@ cdef void take_word_of_connection(Core core, Connection* connection, Command* co
 cdef bint set_name(Resp* resp, const Blob* name) noexcept nogil:
     """What the connection is called from now on, if it may be."""
     cdef Py_ssize_t i
-    if name.size > MOST_NAME:
+    if name.size > MAX_NAME:
         return False
     for i in range(name.size):
         if not 0x21 <= name.data[i] <= 0x7E:

@@ -5,7 +5,7 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from gossipkv.wire._wire cimport Blob
 
 cdef enum:
-    MOST_PEERS = 4096  # Columns; of so many a row has 512 bytes.
+    MAX_PEERS = 4096  # Columns; of so many a row has 512 bytes.
 
 cdef struct Peer:
     bint known

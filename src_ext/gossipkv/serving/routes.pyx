@@ -15,8 +15,8 @@ from libc.string cimport memcmp, memcpy, memset
 from gossipkv.wire._wire cimport Blob
 
 cdef enum:
-    LEAST_ROUTES = 16
-    MOST_PARTITIONS = 65536
+    MIN_ROUTES = 16
+    MAX_PARTITIONS = 65536
 
 
 cdef inline uint32_t home_of(const uint8_t* identity) noexcept nogil:
@@ -33,8 +33,8 @@ cdef class Routes:
     def __cinit__(self, uint64_t seed):
         self.names = []
         self.state = seed * 2 + 1
-        self.mask = LEAST_ROUTES - 1
-        self.routes = <Route*>calloc(LEAST_ROUTES, sizeof(Route))
+        self.mask = MIN_ROUTES - 1
+        self.routes = <Route*>calloc(MIN_ROUTES, sizeof(Route))
         if self.routes == NULL:
             raise MemoryError
 
@@ -53,8 +53,8 @@ cdef class Routes:
         cdef bytes told = name.encode()
         cdef uint32_t count
         cdef Peer* peers
-        if not 0 <= column < MOST_PEERS:
-            raise ValueError(f"a column is a number below {MOST_PEERS}, not {column}")
+        if not 0 <= column < MAX_PEERS:
+            raise ValueError(f"a column is a number below {MAX_PEERS}, not {column}")
         if not 0 <= state <= 2:
             raise ValueError(f"a state is 0, 1 or 2, not {state}")
         if <uint32_t>column >= self.peer_count:
@@ -97,8 +97,8 @@ cdef class Routes:
         self.peer(column)
         if len(identity) != IDENTITY_BYTES:
             raise ValueError(f"an identity has {IDENTITY_BYTES} bytes, not {len(identity)}")
-        if not 1 <= partitions <= MOST_PARTITIONS:
-            raise ValueError(f"there are 1 to {MOST_PARTITIONS} partitions, not {partitions}")
+        if not 1 <= partitions <= MAX_PARTITIONS:
+            raise ValueError(f"there are 1 to {MAX_PARTITIONS} partitions, not {partitions}")
         if size * 8 < partitions:
             raise ValueError(f"{size} bytes are too few for {partitions} partitions")
         route = self.find(identity)

@@ -36,7 +36,7 @@ from gossipkv.errors import TooLarge
 cdef enum:
     NOBODY = -1  # In a node of the tree: nobody has come by yet.
     NO_RECORD = -2  # A file without a further record loses against everybody.
-    LEAST_HEADS = 16
+    MIN_HEADS = 16
     WHOLE_PAGE = 1 << 30  # Work for a page of any size; it is only looked at between two records.
     # Files ahead of the one that is opened, whose fields and then whose anchors are asked for.
     FIELDS_AHEAD = 8
@@ -209,7 +209,7 @@ cdef PyObject* page_look(Page* page, Py_ssize_t ahead) noexcept nogil:
 
 
 cdef int add_heads(Page* page) noexcept nogil:
-    cdef Py_ssize_t room = min(max(<Py_ssize_t>LEAST_HEADS, 4 * page.head_room), page.file_count)
+    cdef Py_ssize_t room = min(max(<Py_ssize_t>MIN_HEADS, 4 * page.head_room), page.file_count)
     cdef Head* heads = <Head*>realloc(page.heads, room * sizeof(Head))
     if heads == NULL:
         return -1

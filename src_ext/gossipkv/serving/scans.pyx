@@ -40,8 +40,8 @@ cdef enum:
     # Scans that run at the same time: each holds a page and 200 bytes for each partition.
     RUNNING_SCANS = 32
     # What is read with a cold page, at first; it doubles up to the most.  Most scans are short.
-    LEAST_AHEAD = 16 * 1024
-    MOST_AHEAD = 256 * 1024
+    MIN_AHEAD = 16 * 1024
+    MAX_AHEAD = 256 * 1024
     # Stops for cold pages without a record in between; then it waits for the disk where it stands.
     MAX_SCAN_STOPS = 64
     # A job that has ended keeps this much for the next one.
@@ -110,7 +110,7 @@ cdef void begin_job(Scans* scans, Job* job, PublishedTable table) noexcept nogil
     )
     job.page.waits = False
     job.stops = 0
-    job.ahead = LEAST_AHEAD
+    job.ahead = MIN_AHEAD
 
 
 cdef int keep_job(Scans* scans, Scanner* scanner, Job* job, PublishedTable table, const Cursor* params) noexcept nogil:
@@ -382,8 +382,8 @@ cdef void scans_read_cold(Scanner* scanner, ColdPages cold) noexcept nogil:
     job.page.waits = job.stops >= MAX_SCAN_STOPS
     cold.ask(&scanner.wait, file, job.table, 0 if job.page.stage == OPENING else job.ahead)
     if job.page.stage == MERGING:
-        job.ahead = min(<uint64_t>MOST_AHEAD, 2 * job.ahead)
-    for i in range(1, <Py_ssize_t>MOST_AT_ONCE):
+        job.ahead = min(<uint64_t>MAX_AHEAD, 2 * job.ahead)
+    for i in range(1, <Py_ssize_t>MAX_AT_ONCE):
         file = page_look(&job.page, i)
         if file != NULL:
             cold.ask(&scanner.wait, file, job.table, 0)

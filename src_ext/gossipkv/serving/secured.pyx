@@ -22,7 +22,7 @@ cdef extern from "<sys/socket.h>" nogil:
 
 cdef enum:
     HANDSHAKE = 0x16  # What a record of TLS begins with, if it is part of one.
-    LEAST_LINES = 64
+    MIN_LINES = 64
 
 
 @cython.final
@@ -75,7 +75,7 @@ cdef class Secured:
 
     cdef int grow(self, int size) noexcept nogil:
         """Have room for so many descriptors."""
-        cdef int capacity = max(self.size, <int>LEAST_LINES)
+        cdef int capacity = max(self.size, <int>MIN_LINES)
         cdef Line* lines
         while capacity < size:
             capacity *= 2

@@ -52,10 +52,10 @@ from gossipkv.wire._buffer cimport Buffer, buffer_append, buffer_release, buffer
 
 cdef enum:
     EVENTS = 256  # Ready connections fetched at once.
-    LEAST_NS = 250000  # What those that are ready have in each step, whatever held input took: thirty gets or so.
+    MIN_NS = 250000  # What those that are ready have in each step, whatever held input took: thirty gets or so.
     ACCEPTS_PER_STEP = 64  # A flood of newcomers leaves time for those who are here.
     # Steps of handshakes in each step, and how long they may take: the last one longer, by what it costs itself.
-    MOST_HANDSHAKES = 4
+    MAX_HANDSHAKES = 4
     HANDSHAKES_NS = 200000
     DRAIN_READS = 16  # Receives of one connection when draining: 1 MiB, more than socket buffers usually hold.
     DRAIN_NS = 50000000  # For those of all connections: a second signal must not wait for long.
@@ -65,9 +65,9 @@ cdef enum:
     # How exact the time-outs of connections are.  A look at 10,000 connections takes about 1 ms.
     SWEEP_NS = 500000000
     # Deadlines within so much are done at once.
-    LEAST_WAIT_NS = 1000000
+    MIN_WAIT_NS = 1000000
     MILLISECOND_NS = 1000000
-    MOST_REST_S = 3600
+    MAX_REST_S = 3600
 
 
 cdef struct Detached:
@@ -246,7 +246,7 @@ cdef class Loop:
         if self.closed:
             return
         self.begin_round(serve_us)
-        self.rest_until_ns = self.connections.now_ns + <int64_t>(1e9 * min(max(idle_s, 0.0), <double>MOST_REST_S))
+        self.rest_until_ns = self.connections.now_ns + <int64_t>(1e9 * min(max(idle_s, 0.0), <double>MAX_REST_S))
         if not self.wants_python():
             with nogil:
                 self.serve(False)
@@ -291,7 +291,7 @@ cdef class Loop:
             self.turn.take()
             while not self.stopping:
                 self.begin_round(serve_us)
-                self.rest_until_ns = self.connections.now_ns + <int64_t>MOST_REST_S * 1000000000
+                self.rest_until_ns = self.connections.now_ns + <int64_t>MAX_REST_S * 1000000000
                 self.welcome_arrivals()
                 self.serve_ready()
                 self.serve_scans()
@@ -448,7 +448,7 @@ cdef class Loop:
         ):
             left -= 1
             self.serve_held(self.connections.next_runnable())
-        until_ns = self.connections.now_ns + LEAST_NS
+        until_ns = self.connections.now_ns + MIN_NS
         if self.event_at == self.event_count and not self.fetch():
             return
         while True:
@@ -485,7 +485,7 @@ cdef class Loop:
     cdef void serve_handshakes(self) noexcept nogil:
         """Some steps of handshakes, in the order in which their peers have spoken."""
         cdef int64_t until_ns = self.connections.now_ns + HANDSHAKES_NS
-        cdef int left = MOST_HANDSHAKES
+        cdef int left = MAX_HANDSHAKES
         cdef Connection* connection
         while left > 0 and buffer_size(&self.connections.handshakes) > 0 and self.connections.now_ns < until_ns:
             left -= 1
@@ -713,7 +713,7 @@ cdef class Loop:
 
     cdef void arm(self) noexcept nogil:
         """Have the timer go off when something is due: a little later, so that what is due nearly together is one."""
-        cdef int64_t due_ns = max(next_due(&self.connections.relays), self.connections.now_ns + LEAST_WAIT_NS)
+        cdef int64_t due_ns = max(next_due(&self.connections.relays), self.connections.now_ns + MIN_WAIT_NS)
         if self.connections.connection_count > 0 or not self.accepting or self.transport.left_count() > 0:
             due_ns = min(due_ns, self.sweep_ns)
         if due_ns < self.armed_ns:

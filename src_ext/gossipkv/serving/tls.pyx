@@ -53,7 +53,7 @@ NAMES = """
 """.split()
 
 cdef enum:  # OpenSSL's own numbers, the same in every 3.x.
-    LEAST_VERSION = 0x30000000
+    MIN_VERSION = 0x30000000
     OP_IGNORE_UNEXPECTED_EOF = 1 << 7  # Requests say how long they are: an end says nothing more by being said.
     OP_NO_COMPRESSION = 1 << 17
     OP_NO_RENEGOTIATION = 1 << 30
@@ -62,7 +62,7 @@ cdef enum:  # OpenSSL's own numbers, the same in every 3.x.
     CONTROL_READ_AHEAD = 41
     CONTROL_CACHE_MODE = 44
     CONTROL_BUILD_CHAIN = 105
-    CONTROL_LEAST_PROTOCOL = 123
+    CONTROL_MIN_PROTOCOL = 123
     # Records are sent as far as they can be; the rest may lie elsewhere by then; who is idle has no buffers.
     MODES = 0x1 | 0x2 | 0x10
     CACHE_OFF = 0
@@ -75,7 +75,7 @@ cdef enum:  # OpenSSL's own numbers, the same in every 3.x.
     WHY_WANTS_WRITE = 3
     WHY_ENDED = 6
     TICKETS = 1  # To each client of TLS 1.3; two are usual, for browsers, and take twice the time.
-    MOST_AT_ONCE = 1 << 30
+    MAX_AT_ONCE = 1 << 30
     NAMES_EXTENSION = 85  # NID_subject_alt_name
     NAME_URI = 6
     COMMON_NAME = 13
@@ -130,7 +130,7 @@ cdef int open_library() except -1:
         if found == NULL:
             raise no_library(f"it has no {function}")
         (<void**>&openssl)[at] = found
-    if openssl.version() < LEAST_VERSION:
+    if openssl.version() < MIN_VERSION:
         raise no_library(f"it is {openssl.version():#x}")
     signers_index = openssl.new_index(OF_CONTEXTS, 0, NULL, NULL, NULL, free_signers)
     if signers_index < 0:
@@ -176,7 +176,7 @@ cdef void* new_context() except NULL:
     if context == NULL:
         raise MemoryError
     openssl.set_options(context, OP_NO_COMPRESSION | OP_NO_RENEGOTIATION | OP_IGNORE_UNEXPECTED_EOF)
-    openssl.context_control(context, CONTROL_LEAST_PROTOCOL, TLS_1_2, NULL)
+    openssl.context_control(context, CONTROL_MIN_PROTOCOL, TLS_1_2, NULL)
     openssl.context_control(context, CONTROL_MODE, MODES, NULL)
     openssl.context_control(context, CONTROL_READ_AHEAD, 1, NULL)
     openssl.context_control(context, CONTROL_CACHE_MODE, CACHE_OFF, NULL)
@@ -467,7 +467,7 @@ cdef ssize_t tls_receive(void* tls, uint8_t* data, Py_ssize_t size, bint* holds)
     holds[0] = False
     forget_errors()
     while True:
-        result = openssl.read(tls, data + came, <int>min(size - came, <Py_ssize_t>MOST_AT_ONCE))
+        result = openssl.read(tls, data + came, <int>min(size - came, <Py_ssize_t>MAX_AT_ONCE))
         if result <= 0:
             break
         came += result
@@ -485,7 +485,7 @@ cdef ssize_t tls_peek(void* tls, uint8_t* data, Py_ssize_t size) noexcept nogil:
     """As `tls_receive`, of one record at most, which stays."""
     cdef int result
     forget_errors()
-    result = openssl.peek(tls, data, <int>min(size, <Py_ssize_t>MOST_AT_ONCE))
+    result = openssl.peek(tls, data, <int>min(size, <Py_ssize_t>MAX_AT_ONCE))
     return result if result > 0 else tls_failed(tls, result)
 
 
@@ -495,7 +495,7 @@ cdef ssize_t tls_send(void* tls, const uint8_t* data, Py_ssize_t size) noexcept 
     cdef int result = 0
     forget_errors()
     while taken < size:
-        result = openssl.write(tls, data + taken, <int>min(size - taken, <Py_ssize_t>MOST_AT_ONCE))
+        result = openssl.write(tls, data + taken, <int>min(size - taken, <Py_ssize_t>MAX_AT_ONCE))
         if result <= 0:
             break
         taken += result

@@ -16,7 +16,7 @@ cdef enum:
     WALK_LINES = 32
     STRETCH_RECORDS = PAGE_SIZE // 8  # Maximum, since the smallest record takes 8 bytes.
     # Read-ahead of a walk over a paged file: little at first, since most scans are short.
-    MOST_AHEAD = 64 * PAGE_SIZE
+    MAX_AHEAD = 64 * PAGE_SIZE
 
 
 cdef inline int anchor_position(RecordReader file, uint64_t anchor, uint64_t* position) noexcept nogil:
@@ -110,14 +110,14 @@ cdef void walk_ahead(RecordReader file, Walk* walk) noexcept nogil:
         if walk.end > walk.ahead + walk.ahead_size // 2:
             return
         to = walk.ahead
-        walk.ahead_size = min(<uint64_t> MOST_AHEAD, 2 * walk.ahead_size)
+        walk.ahead_size = min(<uint64_t> MAX_AHEAD, 2 * walk.ahead_size)
         from_ = max(walk.at, to - min(to, walk.ahead_size))
         walk.ahead = from_
     else:
         if walk.at + walk.ahead_size // 2 < walk.ahead:
             return
         from_ = max(walk.at, walk.ahead)
-        walk.ahead_size = min(<uint64_t> MOST_AHEAD, 2 * walk.ahead_size)
+        walk.ahead_size = min(<uint64_t> MAX_AHEAD, 2 * walk.ahead_size)
         to = min(walk.end, from_ + walk.ahead_size)
         walk.ahead = to
     if from_ < to:

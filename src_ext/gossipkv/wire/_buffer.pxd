@@ -9,7 +9,7 @@ from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy, memmove
 
 cdef enum:
-    LEAST_CAPACITY = 1024  # A handful of small replies; the capacity doubles from there.
+    MIN_CAPACITY = 1024  # A handful of small replies; the capacity doubles from there.
     LARGE_CAPACITY = 262144  # Above this, unused memory is returned.
 
 cdef struct Buffer:
@@ -38,7 +38,7 @@ cdef inline void buffer_release(Buffer* buffer) noexcept nogil:
 cdef inline int buffer_grow(Buffer* buffer, Py_ssize_t extra) noexcept nogil:
     """Move the content to the front, or allocate: the slow half of `buffer_reserve`."""
     cdef Py_ssize_t size = buffer_size(buffer)
-    cdef Py_ssize_t capacity = buffer.capacity if buffer.capacity > 0 else LEAST_CAPACITY
+    cdef Py_ssize_t capacity = buffer.capacity if buffer.capacity > 0 else MIN_CAPACITY
     cdef uint8_t* data
     if buffer.start > 0:
         memmove(buffer.data, buffer.data + buffer.start, size)
@@ -78,10 +78,10 @@ cdef inline void buffer_shrink(Buffer* buffer) noexcept nogil:
     memmove(buffer.data, buffer.data + buffer.start, size)
     buffer.start = 0
     buffer.end = size
-    data = <uint8_t*>realloc(buffer.data, 2 * size + LEAST_CAPACITY)
+    data = <uint8_t*>realloc(buffer.data, 2 * size + MIN_CAPACITY)
     if data != NULL:
         buffer.data = data
-        buffer.capacity = 2 * size + LEAST_CAPACITY
+        buffer.capacity = 2 * size + MIN_CAPACITY
 
 
 cdef inline void buffer_drop(Buffer* buffer, Py_ssize_t size) noexcept nogil:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from gossipkv.dataset.build.job import BuildJob, Order
-from gossipkv.dataset.source.listing import Source
+from gossipkv.dataset.build.job import BuildJob, BuildOrder
+from gossipkv.dataset.source.listing import SourceRoot
 from gossipkv.environment.real_files import RealFiles
 from gossipkv.processes.child import ALLOCATION
 
@@ -33,7 +33,7 @@ class Cost:
 def job_of(root: Path, database: str, target: Path) -> BuildJob:
     """The only version of a database, all of whose partitions go into a new directory."""
     target.mkdir()
-    source = Source(root, RealFiles())
+    source = SourceRoot(root, RealFiles())
     (version,) = source.versions(database).names
     return BuildJob.of(source.version(database, version), str(target))
 
@@ -53,7 +53,7 @@ def run(job: BuildJob, *, lanes: int = 1, memory_bytes: int = BUDGET_BYTES) -> C
         )
         assert process.stdin is not None
         assert process.stdout is not None
-        process.stdin.write(Order(job, memory_bytes, 0, leash, lanes).to_line())
+        process.stdin.write(BuildOrder(job, memory_bytes, 0, leash, lanes).to_line())
         process.stdin.close()
         said = process.stdout.read()
         process.stdout.close()

@@ -15,7 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { PAGE = 4096, MOST_THREADS = 1024 };
+enum { PAGE = 4096, MAX_THREADS = 1024 };
 
 static int file, direct;
 static uint64_t pages, end_ns, seed;
@@ -33,7 +33,7 @@ static uint64_t mixed(uint64_t word) { /* splitmix64 */
 }
 
 static void *read_pages(void *number) {
-    uint64_t state = mixed(seed * MOST_THREADS + (uint64_t)(uintptr_t)number), done = 0;
+    uint64_t state = mixed(seed * MAX_THREADS + (uint64_t)(uintptr_t)number), done = 0;
     void *page;
     if (posix_memalign(&page, PAGE, PAGE) != 0) abort();
     while (clock_ns(CLOCK_MONOTONIC) < end_ns) {
@@ -52,9 +52,9 @@ static void *read_pages(void *number) {
 int main(int count, char **words) {
     if (count != 5) return 2;
     uint64_t threads = strtoull(words[2], NULL, 10), done = 0;
-    pthread_t running[MOST_THREADS];
+    pthread_t running[MAX_THREADS];
     struct stat found;
-    if (threads < 1 || threads > MOST_THREADS) return 2;
+    if (threads < 1 || threads > MAX_THREADS) return 2;
     file = open(words[1], O_RDONLY | O_DIRECT);
     direct = file >= 0;
     if (!direct && errno == EINVAL) {

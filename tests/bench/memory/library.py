@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 KIB = 1024
 RATIO = 3  # Of data to memory.
-LEAST_BYTES = 16 << 20  # Of memory: what a process takes on the way varies by a few.
+MIN_BYTES = 16 << 20  # Of memory: what a process takes on the way varies by a few.
 CACHE_SHARE = 0.8  # Of memory, for a store that has its own cache: its allocator takes some, too.
 FILTER_BYTES = 3  # A record, of filter and index of a store that keeps them in memory.
 RUNS = 300
@@ -101,8 +101,8 @@ def measure(
     random.Random(data.SEED).shuffle(made)  # Or what is popular would lie together in a store that keeps their order.
     paths = _fill(bench, made)
     kept = {name: machine.size_on_disk(path) for name, path in paths.items()}
-    memory_bytes = max(records * data.RECORD_BYTES // RATIO, LEAST_BYTES)
-    packed_bytes = max(kept[short.COMPRESSED[0].name] // RATIO, LEAST_BYTES)
+    memory_bytes = max(records * data.RECORD_BYTES // RATIO, MIN_BYTES)
+    packed_bytes = max(kept[short.COMPRESSED[0].name] // RATIO, MIN_BYTES)
     plain = (
         (reader.UNIFORM, goals.LARGER_GET, goals.LARGER_GET_PAGES),
         (reader.ZIPF, goals.LARGER_ZIPF, goals.LARGER_ZIPF_PAGES),

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from tests.bench import data, goals, machine
 from tests.bench.measurement import OURS, WrongAnswerError
 from tests.bench.memory import cgroup, disk
-from tests.bench.memory.library import LEAST_BYTES, RATIO
+from tests.bench.memory.library import MIN_BYTES, RATIO
 from tests.bench.memory.reader import MICROSECOND_NS, pages_read
 from tests.bench.network import rows
 from tests.bench.processes import DATABASE, MANY_CONNECTIONS, anonymous_bytes, serve, serving, wait_for_records
@@ -56,7 +56,7 @@ def _serving(directory: Path, made: list[Record]) -> Iterator[tuple[Server, int]
         wait_for_records(builder.address, [(DATABASE, made[0])])
         own_bytes = anonymous_bytes(builder.pid)
     raw_bytes = sum(path.stat().st_size for path in directory.glob("data/**/*.gkv"))
-    memory_bytes = max(raw_bytes // RATIO, LEAST_BYTES)
+    memory_bytes = max(raw_bytes // RATIO, MIN_BYTES)
     machine.forget(directory)
     with cgroup.made("node") as group:
         group.limit(memory_bytes + own_bytes)

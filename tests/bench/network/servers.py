@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from gossipkv.address import Address
 from tests.bench import compiled, goals
 from tests.bench.cluster import nodes
-from tests.bench.processes import DATABASE, MOST_CONNECTIONS, Server, free_port, pin, process, serving
+from tests.bench.processes import DATABASE, MAX_CONNECTIONS, Server, free_port, pin, process, serving
 from tests.bench.sources import write_database
 from tests.load import RedisDialect, RpcDialect
 
@@ -77,7 +77,7 @@ def redis(records: list[Record], core: int | None, *options: str) -> Iterator[Se
     """redis-server without persistence, as one would run it as a cache."""
     port = free_port()
     command = ["redis-server", "--save", "", "--appendonly", "no", "--bind", "127.0.0.1", "--port", str(port)]
-    command += ["--maxclients", str(MOST_CONNECTIONS), "--tcp-backlog", "4096", *options]
+    command += ["--maxclients", str(MAX_CONNECTIONS), "--tcp-backlog", "4096", *options]
     with process(command, ready=lambda line: "eady to accept connections" in line) as (running, _):
         address = Address("127.0.0.1", port)
         _tell(address, [redis_set(key, value) for key, value in records], b"+OK\r\n")

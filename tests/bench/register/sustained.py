@@ -17,7 +17,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from gossipkv.register.metadata.operations import Operation
-from gossipkv.register.metadata.pages import OPERATION_ID_BYTES, Outcome
+from gossipkv.register.metadata.pages import OPERATION_ID_BYTES, OperationOutcome
 from tests.bench import data, goals, machine
 from tests.bench.cluster import nodes
 from tests.bench.measurement import OURS, WrongAnswerError
@@ -129,11 +129,11 @@ class Map:
 
     def _take(self, asked: Asked, told: list[object]) -> None:
         id_, outcome, code, message = told
-        if id_ == asked.operation.id and outcome == Outcome.CONFLICT:  # A node has taken an assignment back.
+        if id_ == asked.operation.id and outcome == OperationOutcome.CONFLICT:  # A node has taken an assignment back.
             self.conflicts += 1
             self.done.pop(asked.key, None)
             return
-        if id_ != asked.operation.id or outcome != Outcome.DONE:
+        if id_ != asked.operation.id or outcome != OperationOutcome.DONE:
             raise WrongAnswerError(f"an operation ended as {outcome}: {code} {message}")
         self.count += 1
         if asked.assignment is None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
     from pathlib import Path
 
-    from gossipkv.storage.engine.options import Options
+    from gossipkv.storage.engine.options import EngineOptions
     from tests.bench.data import Record
 
 POLL_S: Final = 0.01
@@ -30,7 +30,7 @@ def batch_of(space: int, records: Iterable[Record]) -> Batch:
 
 
 @asynccontextmanager
-async def shell(path: Path, options: Options) -> AsyncIterator[Shell]:
+async def shell(path: Path, options: EngineOptions) -> AsyncIterator[Shell]:
     """The store as a node has it, and a new space."""
     async with storage.open_store(path, trio_world.real(), options) as store:
         space = store.reserve_space()

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 import trio
 
-from gossipkv.storage.engine.options import Options
+from gossipkv.storage.engine.options import EngineOptions
 from tests.bench import building, goals
 from tests.bench.data import RECORD_BYTES, SEED, Noise, key_of
 from tests.bench.machine import BLOCK_BYTES
@@ -121,7 +121,7 @@ class Space:
 
 async def run_ours(directory: Path, memtable_bytes: int, keys: int, puts: int) -> Figures:
     """Through the Trio shell, as in a node: a child merges."""
-    options = Options(segment_bytes=memtable_bytes, table_log=0, file_bytes=FILE_MEMTABLES * memtable_bytes)
+    options = EngineOptions(segment_bytes=memtable_bytes, table_log=0, file_bytes=FILE_MEMTABLES * memtable_bytes)
     with Space(directory, ".gkv") as space:
         async with ours.shell(directory / "store", options) as store:
             return await _run(store.write_batch, store.get, store.idle, space, keys=keys, puts=puts)

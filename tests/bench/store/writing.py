@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from gossipkv.storage.engine.options import Options
+from gossipkv.storage.engine.options import EngineOptions
 from tests.bench import data, goals, machine
 from tests.bench.measurement import OURS, WrongAnswerError
 from tests.bench.store import ours, rocksdb
@@ -54,7 +54,7 @@ def durable(
 
 async def _durable(bench: Bench, keys: int, counts: dict[Row, int], writers: int, rounds: int) -> None:
     async with AsyncExitStack() as stack:
-        store = await stack.enter_async_context(ours.shell(bench.directory / "ours", Options()))
+        store = await stack.enter_async_context(ours.shell(bench.directory / "ours", EngineOptions()))
         sides = {OURS: _Side(store.get, _works_of_ours(store, writers))}
         if bench.takes_part(goals.ROCKSDB, rocksdb.missing()):
             rocks = rocksdb.RocksStore(bench.directory / "rocksdb", sync=True)

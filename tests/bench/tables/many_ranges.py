@@ -14,14 +14,14 @@ from time import perf_counter, sleep
 from typing import TYPE_CHECKING
 
 from gossipkv.errors import GossipKVError
-from gossipkv.placement.partition import Assignment, Partition, State
+from gossipkv.placement.partition import Assignment, AssignmentState, Partition
 from gossipkv.register.metadata.known import known_of
 from gossipkv.register.metadata.operations import Operation
 from gossipkv.register.metadata.pages import OPERATION_ID_BYTES, decode_root
-from gossipkv.register.metadata.partitions import MAP, MOST_CHILDREN, RANGE, Table, first_body
-from gossipkv.register.metadata.tree import Tree
-from gossipkv.table.route import Route
-from gossipkv.table.splitting import DIVIDE, division
+from gossipkv.register.metadata.partitions import MAP, MAX_CHILDREN, RANGE, TableMeta, first_body
+from gossipkv.register.metadata.tree import MapTree
+from gossipkv.table.controllers.splitter import DIVIDE, division
+from gossipkv.table.records.route import TableRoute
 from tests.bench import data, goals, machine
 from tests.bench.cluster import nodes
 from tests.bench.measurement import WrongAnswerError
@@ -87,14 +87,14 @@ class Ranges:
     def _divide(self, told: list[dict[str, object]]) -> None:
         """Have all that are to be divided be so once, in 64 at most; what comes too late is left."""
         firsts = [*(row["start"] for row in told), None]
-        held = [Assignment(0, bytes(16), slot, State.AVAILABLE) for slot in range(self._replication)]
+        held = [Assignment(0, bytes(16), slot, AssignmentState.AVAILABLE) for slot in range(self._replication)]
         asked: list[Operation] = []
         for row, end in zip(told, firsts[1:], strict=True):
             low = bisect_right(self.keys, row["start"])
             inside = self.keys[low : None if end is None else bisect_left(self.keys, end)]
             step = 1
-            while step * MOST_CHILDREN <= len(inside):
-                step *= MOST_CHILDREN
+            while step * MAX_CHILDREN <= len(inside):
+                step *= MAX_CHILDREN
             if cuts := inside[step - 1 :: step]:
                 argument = division(row["start"], Partition(int(row["id"]), tuple(held)), cuts, self._random)
                 asked.append(Operation(self._id(), self._config, DIVIDE, 1, argument))
@@ -219,11 +219,13 @@ def route(bench: Bench, *, partitions: int = 100_000, few: int = 16, gets: int =
             bench.add(goals.ROUTE, median(took) * 1e6, side)
 
 
-def _ranges(count: int) -> Route:
+def _ranges(count: int) -> TableRoute:
     keys = sorted({data.key_of(number) for number in range(count - 1)})
     partitions = {}
     for number, first in enumerate([b"", *keys]):
-        hosts = (Assignment(3 * number + slot, bytes([slot]) * 16, slot, State.AVAILABLE) for slot in range(3))
+        hosts = (
+            Assignment(3 * number + slot, bytes([slot]) * 16, slot, AssignmentState.AVAILABLE) for slot in range(3)
+        )
         partitions[first] = Partition(number, tuple(hosts))
-    changed = first_body(Table(bytes(16), "t", RANGE, 3, 0), partitions, 1 << 48 | 1)
-    return Route(Tree.opened(changed.pages.__getitem__, changed.root, MAP.name))
+    changed = first_body(TableMeta(bytes(16), "t", RANGE, 3, 0), partitions, 1 << 48 | 1)
+    return TableRoute(MapTree.opened(changed.pages.__getitem__, changed.root, MAP.name))

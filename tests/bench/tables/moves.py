@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 NODES, REPLICAS = 4, 3
 BATCH = 1_000
 LOST = 2  # The node that is replaced.
-LEAST_RATE = 64 << 10
+MIN_RATE = 64 << 10
 LOGGED = {"log_level": "info", "log_format": "json"}  # What was loaded is read there.
 WARM_S = 1.0
 
@@ -59,7 +59,7 @@ def measure(
 ) -> None:
     """Both in one run, one after the other; `copying_s`: how long what moves is to take at `table_transfer`."""
     ideal_bytes = records * data.RECORD_BYTES * REPLICAS / (NODES + 1)
-    rate = max(LEAST_RATE, int(ideal_bytes / copying_s))
+    rate = max(MIN_RATE, int(ideal_bytes / copying_s))
     settings = {"refresh_period": "off", "table_transfer": f"{rate >> 10}KiB/s", **LOGGED}
     with nodes.running(bench.directory / "moves", NODES, **settings) as cluster, closing(nodes.Nodes(cluster)) as asked:
         asked.wait_alive()

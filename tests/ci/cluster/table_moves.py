@@ -25,7 +25,7 @@ T = TypeVar("T")
 OLD = 3_000  # Records that are there before anything moves.
 VALUE_BYTES = 100
 PUT_AT_ONCE = 500
-MOST_OF_MAP = 10_000
+MAX_OF_MAP = 10_000
 
 
 class Death(NamedTuple):
@@ -58,7 +58,7 @@ class Held(NamedTuple):
 
 def held(nodes: Nodes, index: int) -> list[Held]:
     """All assignments of the table, as a node knows them."""
-    told = nodes.ask(index, "partition_map", TABLE, {"limit": MOST_OF_MAP})
+    told = nodes.ask(index, "partition_map", TABLE, {"limit": MAX_OF_MAP})
     assert told["next"] is None
     return [
         Held(number, one["slot"], one["node"], one["state"])
@@ -116,7 +116,7 @@ def hosts_of(nodes: Nodes, index: int) -> dict[int, list[str]]:
 
 def starts(nodes: Nodes, index: int) -> list[bytes]:
     """Where the partitions of a range table begin, as a node knows them; of a hash table nothing."""
-    told = nodes.ask(index, "partition_map", TABLE, {"limit": MOST_OF_MAP})
+    told = nodes.ask(index, "partition_map", TABLE, {"limit": MAX_OF_MAP})
     return [one["start"] for one in told["partitions"]] if told["kind"] == "range" else []
 
 

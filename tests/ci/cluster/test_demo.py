@@ -17,8 +17,8 @@ import pytest
 from gossipkv import demo
 from gossipkv.demo import table, upgrade
 from gossipkv.demo.editions import Edition, editions
-from gossipkv.demo.outcome import Outcome
-from gossipkv.demo.upgrade import IN_FLIGHT, PHASES, READS_AFTER, READS_BEFORE, Reader
+from gossipkv.demo.outcome import DemoOutcome
+from gossipkv.demo.upgrade import IN_FLIGHT, PHASES, READS_AFTER, READS_BEFORE, UpgradeReader
 from gossipkv.launcher import NodeStatus
 
 COMMAND = [sys.executable, "-m", "gossipkv", "demo"]
@@ -151,7 +151,7 @@ SWITCH = READS_BEFORE + 4000  # The answer at which a right node switches.
 
 def outcome_of(answers, status=None, happened=None, said=None):
     """What the reader makes of these answers; what it has happen is added to `happened`, what it says to `said`."""
-    outcome = Outcome(upgrade.REQUIRED)
+    outcome = DemoOutcome(upgrade.REQUIRED)
     happened, said = [] if happened is None else happened, [] if said is None else said
     killed = Future()
     killed.set_result(NodeStatus(3, "n3", "127.0.0.1:7072", "ended", exit_status=-signal.SIGKILL))
@@ -163,7 +163,7 @@ def outcome_of(answers, status=None, happened=None, said=None):
         happened.append(("kill", outcome.counts["reads"]))
         return killed
 
-    Reader(OLD, NEW, outcome, said.append).read(Scripted(answers, status), publish, kill)
+    UpgradeReader(OLD, NEW, outcome, said.append).read(Scripted(answers, status), publish, kill)
     return outcome
 
 

@@ -16,7 +16,7 @@ import pytest
 from gossipkv.address import Address
 from gossipkv.client import blocking
 from gossipkv.errors import Unavailable
-from gossipkv.gossip.member import Member, State, member_id
+from gossipkv.gossip.member import Member, MemberState, member_id
 from gossipkv.gossip.packets import messages
 from gossipkv.gossip.packets.envelope import Envelope
 from gossipkv.gossip.packets.prefix import cluster_id_of
@@ -181,7 +181,7 @@ def test_a_forged_packet_ends_no_node(start):
         def claimed():
             """What it says is claimed twice; it is claimed each time, for the liar may have been slow to answer."""
             told = ask(node, "info")
-            claim = Member(id_, "alpha", b"liar" * 4, place, told["epoch"] + 1, 0, State.ALIVE)
+            claim = Member(id_, "alpha", b"liar" * 4, place, told["epoch"] + 1, 0, MemberState.ALIVE)
             datagrams.sendto(envelope.wrap(messages.gossip(id_) + messages.record(claim)), (host, int(port)))
             return told["claimed_twice"]
 

@@ -31,7 +31,7 @@ from tests.unit.http.sequins_table import lines
 BIG = b"y" * (12 << 20)
 IDLE = 1000
 # A process with Trio, h11 and the client has some 45 MB; 1,000 connections had 20 KiB each.
-MOST_PEAK_BYTES = 200 << 20
+MAX_PEAK_BYTES = 200 << 20
 # With so many, shard ids 1 and 2, and one copy: `1881/boy` and `foo` are with the first node, `away` with the second.
 PARTITIONS = 11
 MADE = "Mon, 01 Aug 2016 11:56:27 GMT"
@@ -238,7 +238,7 @@ def test_a_thousand_idle_connections(tmp_path, source):
         ((_, gateway),) = gateways(node)
         with open(f"/proc/{gateway}/status", encoding="ascii") as told:
             peak = int(re.search(r"VmHWM:\s+(\d+) kB", told.read())[1]) << 10
-        assert peak < MOST_PEAK_BYTES
+        assert peak < MAX_PEAK_BYTES
 
 
 class Alone:

@@ -16,7 +16,7 @@ SETTINGS = [
 # From when the file is there no rumour and no exchange leaves a node; pings do, so all stay alive to each other.
 DUMB = """
 import os
-from gossipkv.gossip.anti_entropy.exchange import Exchange
+from gossipkv.gossip.anti_entropy.exchange import SyncExchange
 from gossipkv.gossip.membership.rumours import Spreading
 def unless_dumb(owner, name, instead):
     usual = getattr(owner, name)

@@ -11,9 +11,9 @@ from types import SimpleNamespace
 import pytest
 
 from gossipkv.launcher import Cluster
-from gossipkv.placement.partition import Assignment, Partition, State
-from gossipkv.register.metadata.operations import Refusal
-from gossipkv.register.metadata.partitions import HASH, OPERATIONS, Table, decode_partition, encode_partition
+from gossipkv.placement.partition import Assignment, AssignmentState, Partition
+from gossipkv.register.metadata.operations import OperationRefusal
+from gossipkv.register.metadata.partitions import HASH, OPERATIONS, TableMeta, decode_partition, encode_partition
 from tests.ci.cluster.pages import ROOT
 from tests.ci.cluster.table_nodes import Nodes, until
 from tests.ci.cluster.test_cli import gossipkv
@@ -47,14 +47,14 @@ def moving(nodes):
     return [one for each in partitions for one in each["assignments"] if one["state"] != "AVAILABLE"]
 
 
-def steps(before: State) -> set[tuple[str, str, str]]:
+def steps(before: AssignmentState) -> set[tuple[str, str, str]]:
     """What each operation makes of an assignment in a state, the other one of its slot among them."""
-    table = Table(bytes(16), "t", HASH, 2, 1)
-    other = Assignment(1, b"a" * 16, 0, State.AVAILABLE)
+    table = TableMeta(bytes(16), "t", HASH, 2, 1)
+    other = Assignment(1, b"a" * 16, 0, AssignmentState.AVAILABLE)
     one = Assignment(2, b"b" * 16, 1, before)
     others = {
-        State.AVAILABLE: [Assignment(3, b"c" * 16, 1, State.INITIALIZING)],
-        State.LEAVING: [Assignment(3, b"c" * 16, 1, State.AVAILABLE)],
+        AssignmentState.AVAILABLE: [Assignment(3, b"c" * 16, 1, AssignmentState.INITIALIZING)],
+        AssignmentState.LEAVING: [Assignment(3, b"c" * 16, 1, AssignmentState.AVAILABLE)],
     }.get(before, [])
     partition = Partition.of(7, [other, one, *others])
     record = encode_partition(partition)
@@ -69,7 +69,7 @@ def steps(before: State) -> set[tuple[str, str, str]]:
         for arguments in all_:
             try:
                 edits = OPERATIONS[name, version](view, (b"key", 7, *arguments))
-            except Refusal:
+            except OperationRefusal:
                 continue
             for changed in edits.puts.values():
                 after = decode_partition(changed).assignment(2)
@@ -83,9 +83,11 @@ def test_the_page_draws_the_states_of_the_code():
     """Every step that an operation takes an assignment is on the page, and no other."""
     rows = re.findall(r"^\| ([A-Za-z, ]+) \| `(\w+)`( by force| of another)?[^|]*\| (\w+) \|$", PAGE, re.MULTILINE)
     drawn = {(before, name + more, after) for all_, name, more, after in rows for before in all_.split(", ")}
-    assert drawn == {("nobody", "assign", "PROPOSED"), *(step for state in State for step in steps(state))}
+    assert drawn == {("nobody", "assign", "PROPOSED"), *(step for state in AssignmentState for step in steps(state))}
     picture = re.findall(r"nobody ─+► .*", PAGE)
-    assert [re.findall(r"\w+", line) for line in picture] == [["nobody", *(state.name for state in State), "nobody"]]
+    assert [re.findall(r"\w+", line) for line in picture] == [
+        ["nobody", *(state.name for state in AssignmentState), "nobody"]
+    ]
 
 
 def typed(cluster, before):

@@ -15,7 +15,7 @@ import pytest
 from gossipkv import cli
 from gossipkv.dataset.build.job import SPACE_FACTOR, SPACE_PER_PARTITION_BYTES
 from gossipkv.settings.config import Config
-from gossipkv.storage.engine.options import Options
+from gossipkv.storage.engine.options import EngineOptions
 from gossipkv.table.stores import memory_bytes
 from tests.ci.cluster.node_process import PATIENCE_S, NodeProcess, connect, wait_for
 from tests.ci.cluster.pages import blocks_of, checked
@@ -47,7 +47,7 @@ def test_the_page_has_the_constants_of_the_code() -> None:
         "build_memory", "max_parallel_loads", "max_queued_total", "table_log", "table_merge_memory", "table_segment",
     )  # fmt: skip
     assert {name: names[name] for name in settings} == {name: getattr(defaults, name) for name in settings}
-    assert names["reserve"] == Options().reserve_bytes
+    assert names["reserve"] == EngineOptions().reserve_bytes
     assert names["tables"] - names["copies"] * 2.9 * 1024 == memory_bytes(defaults)
     held = names["source"] * names["share"] * SPACE_FACTOR
     assert names["building"] == held + 43 * SPACE_PER_PARTITION_BYTES

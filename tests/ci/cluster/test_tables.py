@@ -14,10 +14,10 @@ import pytest
 
 from gossipkv.errors import Conflict
 from gossipkv.launcher import Cluster
-from gossipkv.register.metadata.ledger import MOST_PINS
+from gossipkv.register.metadata.ledger import MAX_PINS
 from gossipkv.register.metadata.operations import Operation
-from gossipkv.register.metadata.pages import Outcome
-from gossipkv.table.deciding import POLL_S
+from gossipkv.register.metadata.pages import OperationOutcome
+from gossipkv.table.participant.participant import POLL_S
 from tests.ci.cluster.node_process import NodeProcess, connect
 from tests.ci.cluster.table_nodes import OPTIONS, Loop, Nodes, judge, until
 from tests.ci.cluster.test_cli import gossipkv
@@ -52,11 +52,11 @@ def test_a_stream_of_transactions(tmp_path):
         nodes.same((1, 2, 3))
         first = nodes.ask(1, "partition_map", "t")["partitions"][0]
         chance, config = Random(1), made["config"]
-        for _ in range(MOST_PINS + 44):
+        for _ in range(MAX_PINS + 44):
             operation = Operation(chance.randbytes(20), config, "unassign", 1, (first["start"], first["id"], 0))
             sent = [operation.encode()]
             told = nodes.ask(1, "metadata_transact", bytes.fromhex(made["table"]), sent, 30_000)
-            assert told == [[operation.id, Outcome.DONE, "", ""]]
+            assert told == [[operation.id, OperationOutcome.DONE, "", ""]]
             config += 1
         known = until(lambda: nodes.same((1, 2, 3)), lambda known: known["t"][1] >= config, within_s=POLL_S / 2)
         assert known == {"t": (made["table"], config)}

@@ -1,7 +1,7 @@
 """100M rows in random order into an empty range table of six nodes, in a hundredth: rules of the product, made-up time.
 
-Hosts divide what is over the limit (`Limits`), a planner says what moves (`placement.ranges`), the mover begins so many
-at a time (`placement.moves`); what takes time is made up: loading, adopting, settling, and how old sizes are.
+Hosts divide what is over the limit (`MeasureLimits`), a planner says what moves (`placement.ranges`), the mover begins
+so many at a time (`placement.moves`); what takes time is made up: loading, adopting, settling, and how old sizes are.
 """
 
 from __future__ import annotations
@@ -10,21 +10,21 @@ import random
 from collections import Counter
 
 from gossipkv.placement.lately import Lately
-from gossipkv.placement.measures import Limits, Measure
+from gossipkv.placement.measures import MeasureLimits, RangeMeasure
 from gossipkv.placement.moves import next_moves, standing
-from gossipkv.placement.partition import MOST_FORMER, Assignment, Partition, State
+from gossipkv.placement.partition import MAX_FORMER, Assignment, AssignmentState, Partition
 from gossipkv.placement.ranges import Situation, plan, wanted
-from gossipkv.placement.spread import Node
-from gossipkv.table.planning import ASK_S
+from gossipkv.placement.spread import SpreadNode
+from gossipkv.table.controllers.plan import ASK_S
 from tests.unit.placement.hosted import node
 
 SCALE = 100
 ROWS, ROW_BYTES, RATE = 100_000_000 // SCALE, 100 * SCALE, 100_000 // SCALE  # A second.
-LIMITS = Limits(512 << 20, 2_000_000 // SCALE)
+LIMITS = MeasureLimits(512 << 20, 2_000_000 // SCALE)
 TRANSFER = 64 << 20
 MEASURED_S, SETTLED_S, ADOPTED_S = 10, 2, 2  # Until a host sees a size; a child has settled; a map is adopted.
 PLANNED_S = 5
-MOST_MOVES = 64
+MAX_MOVES = 64
 
 
 class Filled:
@@ -32,10 +32,10 @@ class Filled:
 
     def __init__(self, seed, nodes=6, replication=3):
         self.random = random.Random(seed)
-        self.nodes = [Node(node(one), "", 1) for one in range(1, nodes + 1)]
+        self.nodes = [SpreadNode(node(one), "", 1) for one in range(1, nodes + 1)]
         self.replication = replication
         self.drawn = 0
-        held = [Assignment(self.id(), node(one + 1), one, State.AVAILABLE) for one in range(replication)]
+        held = [Assignment(self.id(), node(one + 1), one, AssignmentState.AVAILABLE) for one in range(replication)]
         self.map = {0.0: Partition.of(self.id(), held)}
         self.rows = {0.0: 0}
         self.second = self.divisions = self.moved = 0
@@ -73,9 +73,9 @@ class Filled:
     def divide(self):
         """Hosts divide at the middle of the rows, but what moves or has to settle."""
         for first, one in [*self.map.items()]:
-            moves = any(each.state is not State.AVAILABLE for each in one.assignments)
+            moves = any(each.state is not AssignmentState.AVAILABLE for each in one.assignments)
             size = self.rows[first] * ROW_BYTES, self.rows[first]
-            if LIMITS.are_exceeded(size) and not moves and len(one.named) <= MOST_FORMER:
+            if LIMITS.are_exceeded(size) and not moves and len(one.named) <= MAX_FORMER:
                 self.divisions += 1
                 starts = [*self.map]
                 after = starts[starts.index(first) + 1] if first != starts[-1] else 1.0
@@ -98,14 +98,18 @@ class Filled:
         for first in [first for first, at in self.arrives.items() if at <= self.second]:
             del self.arrives[first]
             one = self.map[first]
-            slot = next(each.slot for each in one.assignments if each.state is not State.AVAILABLE)
-            stay = [each for each in one.assignments if each.slot != slot or each.state is not State.AVAILABLE]
-            self.map[first] = Partition.of(one.id, [each._replace(state=State.AVAILABLE) for each in stay])
+            slot = next(each.slot for each in one.assignments if each.state is not AssignmentState.AVAILABLE)
+            stay = [
+                each for each in one.assignments if each.slot != slot or each.state is not AssignmentState.AVAILABLE
+            ]
+            self.map[first] = Partition.of(one.id, [each._replace(state=AssignmentState.AVAILABLE) for each in stay])
 
     def ask(self, rows):
         total = sum(self.rows.values()) or 1
         self.measures = {
-            one.id: Measure(self.rows[first] * ROW_BYTES, self.rows[first], rows * SCALE * self.rows[first] / total)
+            one.id: RangeMeasure(
+                self.rows[first] * ROW_BYTES, self.rows[first], rows * SCALE * self.rows[first] / total
+            )
             for first, one in self.map.items()
         }
         self.lately.measured(self.measures, LIMITS, self.second)
@@ -118,11 +122,13 @@ class Filled:
             measures=self.measures, limits=LIMITS, lately=self.lately, now=self.second,
         )  # fmt: skip
         made = plan(situation)
-        coming = Counter(each.node for one in partitions for each in one.assignments if each.state < State.AVAILABLE)
-        for step in next_moves(partitions, wanted([*map(standing, partitions)], made.moves), MOST_MOVES):
+        coming = Counter(
+            each.node for one in partitions for each in one.assignments if each.state < AssignmentState.AVAILABLE
+        )
+        for step in next_moves(partitions, wanted([*map(standing, partitions)], made.moves), MAX_MOVES):
             assert step.unassign is None
             first, one = firsts[step.partition], partitions[step.partition]
-            target = Assignment(self.id(), step.target, step.slot, State.PROPOSED)
+            target = Assignment(self.id(), step.target, step.slot, AssignmentState.PROPOSED)
             self.map[first] = Partition.of(one.id, [*one.assignments, target])._replace(former=one.former)
             coming[step.target] += 1
             takes = self.rows[first] * ROW_BYTES * coming[step.target] / TRANSFER

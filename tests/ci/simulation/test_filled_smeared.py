@@ -12,9 +12,9 @@ from bisect import bisect_left, insort
 from collections import Counter, defaultdict
 
 from gossipkv.keyspace.time_key import TimeKey
-from gossipkv.replication.accepted import LATEST_MS
-from gossipkv.replication.time import ms_of
-from gossipkv.table.smearing import MOST_WAIT_MS, Smearing
+from gossipkv.replication.replica.hlc import ms_of
+from gossipkv.replication.replica.smeared import LATEST_MS
+from gossipkv.table.controllers.smear_schedule import MAX_WAIT_MS, SmearSchedule
 
 TAKEN = 200  # Puts of one range that its hosts take in a second,
 RATE = 10 * TAKEN  # and how many there are.
@@ -37,7 +37,7 @@ class Smearer:
 
     def begin(self, now):
         self.seed += 100
-        self.core = Smearing(random.Random(self.seed))
+        self.core = SmearSchedule(random.Random(self.seed))
         self.core.begin(now, WALL_MS + int(now * 1000), self.rows[-1].at if self.rows else None)
         for put in self.rows:
             self.core.count(put)
@@ -120,14 +120,14 @@ def test_ranges_are_filled_evenly_and_nothing_is_lost():
     series = Series(seed=1)
     count = series.run()
     assert (len(series.had), series.refused, series.not_kept) == (count, 0, 0)
-    assert series.now <= RANGE_S * RANGES + MOST_WAIT_MS / 1000 + 15  # Some answers were lost.
+    assert series.now <= RANGE_S * RANGES + MAX_WAIT_MS / 1000 + 15  # Some answers were lost.
     for number in range(RANGES):
         begins = number * RANGE_S + RANGE_S  # All of it has come.
         taken = series.taken[number]
         assert sum(taken.values()) == RATE * RANGE_S
-        whole = (MOST_WAIT_MS // 1000 - RANGE_S) // WINDOW_S
+        whole = (MAX_WAIT_MS // 1000 - RANGE_S) // WINDOW_S
         windows = [sum(taken[begins + at * WINDOW_S + one] for one in range(WINDOW_S)) for at in range(whole)]
-        even = RATE * RANGE_S * WINDOW_S / (MOST_WAIT_MS / 1000)
+        even = RATE * RANGE_S * WINDOW_S / (MAX_WAIT_MS / 1000)
         assert all(0.9 * even <= window <= 1.1 * even for window in windows), (number, even, windows)
         assert max(taken.values()) < TAKEN
-        assert max(taken) - min(taken) >= MOST_WAIT_MS / 1000
+        assert max(taken) - min(taken) >= MAX_WAIT_MS / 1000

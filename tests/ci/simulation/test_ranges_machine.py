@@ -15,7 +15,7 @@ import pytest
 import trio
 
 from gossipkv.errors import BadRequest, Conflict, GossipKVError, Unknown, WriteLost
-from tests.unit.table.test_placing import come, made
+from tests.unit.table.rpc.test_node_admin import come, made
 from tests.world.nodes.phases import shown
 from tests.world.nodes.whole_cluster import USUAL, simulate, simulated
 

@@ -35,7 +35,7 @@ pytestmark = pytest.mark.timeout(SECONDS + 900)
 
 N = 6
 ALL = range(1, N + 1)
-LEAST_NODES = 4  # On which the table lies, of three replicas: of each one may be away, and one may go.
+MIN_NODES = 4  # On which the table lies, of three replicas: of each one may be away, and one may go.
 PARTITIONS = 32
 CLIENTS = Path(__file__).with_name("moving_clients.py")
 FAULTS = (*faults.FAULTS, lambda *_: lambda: None)
@@ -87,7 +87,7 @@ class Commands:
         match method:
             case "add_node":
                 params: tuple[object, ...] = (other,)
-            case "remove_node" if len(placed) > LEAST_NODES:
+            case "remove_node" if len(placed) > MIN_NODES:
                 params = (one,)
             case "replace_node" if others:
                 params = (one, other)

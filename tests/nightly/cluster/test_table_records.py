@@ -18,7 +18,7 @@ from tests.ci.cluster.test_table_records import ALL, LEAST, SETTINGS
 pytestmark = pytest.mark.timeout(900)
 
 SECONDS = 60.0
-LEAST_KILLS = 5
+MIN_KILLS = 5
 DEAD_FROM_TO_S = (0.1, 4.0)  # From before anybody has suspected it to after all have called it dead.
 UP_FROM_TO_S = (0.5, 4.0)
 ALONE_S = 10.0
@@ -32,7 +32,7 @@ def test_nodes_are_killed_and_come_back_for_a_minute(tmp_path, record_property):
         table_records.prepare(cluster)
         kills, end_s = 0, time.monotonic() + SECONDS
         with Load(cluster.addresses, seed=1) as load:
-            while time.monotonic() < end_s or kills < LEAST_KILLS:
+            while time.monotonic() < end_s or kills < MIN_KILLS:
                 load.goes_on(chance.uniform(*UP_FROM_TO_S), LEAST)
                 victim = chance.choice(ALL)
                 cluster.kill(victim)

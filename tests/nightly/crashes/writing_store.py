@@ -14,11 +14,11 @@ import trio
 
 from gossipkv.environment.trio_world import real
 from gossipkv.storage.engine._engine import Batch
-from gossipkv.storage.engine.options import Options
+from gossipkv.storage.engine.options import EngineOptions
 from gossipkv.storage.engine.shell import open_store
 from tests.world.blocking_store import Store
 
-OPTIONS = Options(segment_bytes=64 << 10, table_log=128 << 10, file_bytes=32 << 10, stretch_bytes=32 << 10)
+OPTIONS = EngineOptions(segment_bytes=64 << 10, table_log=128 << 10, file_bytes=32 << 10, stretch_bytes=32 << 10)
 SPACE = 1
 RECORDS = 4
 KEYS = 100

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from gossipkv.address import Address
 from gossipkv.dataset.local import active, manifest
 from gossipkv.errors import Corrupt, UnsupportedFormat
-from gossipkv.placement.identity import Identity
+from gossipkv.placement.identity import VersionIdentity
 from gossipkv.placement.ownership import Owner, Ownership
 from gossipkv.placement.partition_set import PartitionSet
 from gossipkv.storage import document
@@ -34,12 +34,12 @@ GOLDEN = Path(__file__).parents[2] / "golden"
 FILES = tuple(
     manifest.PartitionFile(f"{number:05d}.gkv", number, 0, 4096 + number, number * 7919) for number in range(3)
 )
-IDENTITY = Identity("db", "v1", "d" * 64, 3, "sequins", regrouped=False)
-ACTIVE = active.Active(
+IDENTITY = VersionIdentity("db", "v1", "d" * 64, 3, "sequins", regrouped=False)
+ACTIVE = active.ActiveDocument(
     "v1", "v2", IDENTITY, (Ownership(Owner("n1", bytes(16), Address("a", 1)), PartitionSet.of(3, [0, 2])),)
 )
 DOCUMENTS = {
-    "MANIFEST": manifest.to_body(manifest.Manifest(IDENTITY, 3, 9, "none", FILES)),
+    "MANIFEST": manifest.to_body(manifest.VersionManifest(IDENTITY, 3, 9, "none", FILES)),
     "ACTIVE": active.to_body("db", ACTIVE),
     "REFUTED": {"database": "db", "refuted": [["d" * 64, ["sequins", "text"]]]},
     "NODE": {"cluster": "c", "node": "n1", "uuid": "0" * 32, "epoch": 7},

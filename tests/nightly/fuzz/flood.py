@@ -16,7 +16,7 @@ from collections import Counter
 from pathlib import Path
 
 from gossipkv.address import Address
-from gossipkv.gossip.core import Gossip, Limits, Me
+from gossipkv.gossip.core import Gossip, GossipLimits, Me
 from gossipkv.gossip.packets import messages
 from gossipkv.gossip.packets.envelope import Envelope, Seal
 from gossipkv.gossip.packets.key_ring import key
@@ -31,9 +31,9 @@ from tests.unit.gossip.membership.recounted import recount_core
 SECRET = bytes(range(32))
 NAMES = [f"n{place}" for place in range(4)]
 KEYS = {name: {f"nodes/{place}@10.0.0.1:700{place}": name.encode()} for place, name in enumerate(NAMES)}
-LIMITS = Limits(max_members=300, tree=TreeLimits(max_branch_bytes=2048, protocol_branch_bytes=2048))
+LIMITS = GossipLimits(max_members=300, tree=TreeLimits(max_branch_bytes=2048, protocol_branch_bytes=2048))
 REQUESTS = 0.2  # The share of them that come over TCP.
-MOST_ANSWERED = 1 << 20
+MAX_ANSWERED = 1 << 20
 STRANGERS = [Address("192.0.2.1", 9), Address("10.0.0.1", 7000), Address("10.0.0.1", 7001), Address("::1", 65535)]
 
 
@@ -165,7 +165,7 @@ def request(link: Flooded, node: Node, packet: bytes) -> None:
         assert (answer is None) is ("cluster_name" not in dropped)
     else:
         assert dropped.total() == 0
-        assert len(answer) < MOST_ANSWERED
+        assert len(answer) < MAX_ANSWERED
     link.expected[node.me.name] += dropped
 
 

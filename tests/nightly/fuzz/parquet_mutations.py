@@ -19,7 +19,7 @@ import pyarrow as pa
 from pyarrow import parquet as pq
 
 from gossipkv.dataset.formats.parquet import batches
-from gossipkv.dataset.formats.reading import Reading
+from gossipkv.dataset.formats.reading import FileReading
 from gossipkv.errors import SourceError
 from tests.unit.dataset.formats.cut_reader import CutReader, everything
 
@@ -78,7 +78,7 @@ def mutated(files: list[bytes], case: int) -> bytes:
 def outcome(data: bytes) -> str:
     """What reading a file comes to; anything but these two ends the process with its traceback."""
     try:
-        everything(batches(CutReader(data), Reading()))
+        everything(batches(CutReader(data), FileReading()))
     except SourceError:
         return "refused"
     return "read"

@@ -11,9 +11,9 @@ import random
 import msgpack
 
 from gossipkv.errors import GossipKVError
-from gossipkv.replication import clock, record
-from gossipkv.replication.keys import IDENTITY, RECORD, STATE, TOMBSTONE, decode_state
-from gossipkv.replication.time import COUNT_BITS
+from gossipkv.replication.replica import clock, record
+from gossipkv.replication.replica.hlc import COUNT_BITS
+from gossipkv.replication.replica.keys import IDENTITY, RECORD, STATE, TOMBSTONE, decode_state
 from tests.unit.replication.talker import LINK, MINE, THIRD, YOURS, Talker, made
 
 EXTREMES = (0, 1, 2, 255, (1 << 31) - 1, 1 << 32, (1 << 63) - 1, 1 << 63, (1 << 64) - 1, -1, -(1 << 63))

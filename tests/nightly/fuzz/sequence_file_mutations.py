@@ -21,7 +21,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from gossipkv.dataset.formats.reading import Reading
+from gossipkv.dataset.formats.reading import FileReading
 from gossipkv.dataset.formats.sequence_file import batches
 from gossipkv.errors import SourceError
 from tests.oracle import sequence_file as oracle
@@ -29,7 +29,7 @@ from tests.unit.dataset.formats.readers import MemoryReader
 from tests.unit.dataset.formats.sequence_files import CODECS, short
 
 SEED = 20_030_003
-READING = Reading(max_value_bytes=1 << 16, max_block_bytes=1 << 20)
+READING = FileReading(max_value_bytes=1 << 16, max_block_bytes=1 << 20)
 RECORDS = [(b"", b""), (b"key", b"value"), (b"k" * 130, b"v" * 300), (b"caf\xc3\xa9", bytes(20)), (b"z", b"\xff" * 129)]
 MARK = struct.pack(">i", -1)
 EDGES = [

@@ -12,7 +12,7 @@ from __future__ import annotations
 import random
 import sys
 
-from gossipkv.dataset.formats.reading import MAX_KEY_BYTES, MAX_VALUE_BYTES, Reading
+from gossipkv.dataset.formats.reading import MAX_KEY_BYTES, MAX_VALUE_BYTES, FileReading
 from gossipkv.dataset.formats.sorted_files import Placement, batches
 from gossipkv.errors import Corrupt, SourceError, UnsupportedFormat
 from tests.nightly.fuzz.sorted_file_mutations import BASES, SEED, main, mutate_plainly, mutate_with_new_checksums
@@ -28,7 +28,7 @@ def read(image: bytes) -> tuple[list[oracle.Record], bool]:
     found: list[oracle.Record] = []
     placement = Placement(0, 0, 1)
     try:
-        for batch in batches(CutReader(image, name="mutated.gkv"), Reading()):
+        for batch in batches(CutReader(image, name="mutated.gkv"), FileReading()):
             assert 0 <= placement.first_wrong(batch) <= len(batch)
             found += list(batch)
     except (Corrupt, UnsupportedFormat):

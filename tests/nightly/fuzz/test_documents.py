@@ -7,7 +7,7 @@ import pytest
 from gossipkv.dataset.local import manifest
 from gossipkv.dataset.source import listing
 from gossipkv.errors import Corrupt, UnsupportedFormat
-from gossipkv.placement.identity import Identity
+from gossipkv.placement.identity import VersionIdentity
 from gossipkv.storage import document
 
 ROUNDS = 100_000
@@ -39,7 +39,9 @@ def test_no_mutation_of_a_document_is_read_as_another():
     rng = random.Random(20)
     files = tuple(manifest.PartitionFile(f"{n:05d}.gkv", n, 0, 4096 + n, n * 7919) for n in range(3))
     body = manifest.to_body(
-        manifest.Manifest(Identity("db", "v1", "d" * 64, 3, "sequins", regrouped=True), 3, 9, "none", files)
+        manifest.VersionManifest(
+            VersionIdentity("db", "v1", "d" * 64, 3, "sequins", regrouped=True), 3, 9, "none", files
+        )
     )
     whole = document.encode("MANIFEST", body)
     refused = same = 0

@@ -15,7 +15,7 @@ import msgpack
 import pytest
 
 from gossipkv.http.answers import text
-from gossipkv.http.exchange import CONTINUE, Exchange, Limits, Nothing, Refusal
+from gossipkv.http.exchange import CONTINUE, HttpExchange, HttpRefusal, NoRequest, RequestLimits
 from tests.nightly.fuzz.frames import FRAMES, mutate, numbers, replay
 from tests.oracle import request_target
 from tests.unit.http.asking import context_of, converse, read_answers
@@ -97,10 +97,10 @@ async def test_mutated_requests_are_answered_rightly_or_refused(record_property:
         pieces = [piece for piece in (stream[:cut], stream[cut:]) if piece]
         try:
             asked, sent, closing = await converse(context, stream, pieces=pieces)
-            methods = [b"GET" if isinstance(each, Refusal) else each.method for each in asked]
+            methods = [b"GET" if isinstance(each, HttpRefusal) else each.method for each in asked]
             answers = read_answers(sent.removesuffix(CONTINUE), methods)
             for each, answer in zip(asked, answers, strict=True):
-                if isinstance(each, Refusal):
+                if isinstance(each, HttpRefusal):
                     assert (each is asked[-1], closing) == (True, True)
                     seen["refused"] += 1
                 else:
@@ -194,15 +194,15 @@ def test_what_never_ends_takes_bounded_memory(what: str) -> None:
     """8 MiB of each, or what is taken of it, in receives of 64 KiB: little more is held than the longest request."""
     begin, more = ENDLESS[what]
     piece = more * (64 * 1024 // len(more))
-    exchange = Exchange(Limits())
+    exchange = HttpExchange(RequestLimits())
     tracemalloc.start()
     try:
         for each in [begin, *[piece] * (128 if what != "requests" else 8)]:
             if each:
                 exchange.receive(each)
-            while not isinstance(found := exchange.next_request(), Nothing):
-                exchange.whole(None if isinstance(found, Refusal) else found, text(200, "x"))
+            while not isinstance(found := exchange.next_request(), NoRequest):
+                exchange.whole(None if isinstance(found, HttpRefusal) else found, text(200, "x"))
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert peak < 2 * (Limits().max_body + 4 * 64 * 1024), peak
+    assert peak < 2 * (RequestLimits().max_body + 4 * 64 * 1024), peak

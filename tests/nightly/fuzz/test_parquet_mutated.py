@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 FILES = 2000
 # pyarrow 26 ends the process over statistics of the wrong size, as it may over what nobody has found yet.
 DEADLY = {-signal.SIGABRT, -signal.SIGSEGV}
-MOST_DEATHS = FILES // 50
+MAX_DEATHS = FILES // 50
 
 
 def test_mutated_files_are_refused_or_read(tmp_path: Path) -> None:
@@ -37,5 +37,5 @@ def test_mutated_files_are_refused_or_read(tmp_path: Path) -> None:
         counts["died"] += 1
         first = int(case) + 1
     assert counts.total() == FILES
-    assert counts["died"] <= MOST_DEATHS
+    assert counts["died"] <= MAX_DEATHS
     assert min(counts["refused"], counts["read"]) > FILES // 10

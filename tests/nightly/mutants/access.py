@@ -154,7 +154,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     planted(
         "a node's host name is unchecked",
-        "gossipkv.client.tls:Tls.__init__",
+        "gossipkv.client.tls:ClientTls.__init__",
         "self._object = context.wrap_bio(self._arrived, self._leaving, server_hostname=named)",
         "context.check_hostname = False; self._object = context.wrap_bio(self._arrived, self._leaving)",
         "tests/unit/client/test_credentials_slow.py",

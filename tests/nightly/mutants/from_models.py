@@ -10,33 +10,33 @@ from itertools import starmap
 from tests.nightly.mutants.mutant import Edit, Mutant, planted
 
 UNIT = "tests/unit"
-ACCEPTING = f"{UNIT}/table/test_accepting.py"
-COPY = f"{UNIT}/replication/test_copy.py"
-DIVIDING = f"{UNIT}/replication/test_dividing.py"
-FEED = f"{UNIT}/replication/test_feed.py"
+ACCEPTING = f"{UNIT}/table/controllers/test_smear_buffer.py"
+COPY = f"{UNIT}/replication/replica/test_replica.py"
+DIVIDING = f"{UNIT}/replication/maintenance/test_split.py"
+FEED = f"{UNIT}/replication/stream/test_sender.py"
 KEEPING = f"{UNIT}/table/test_refounded_holding.py"
-LEVELS = f"{UNIT}/replication/test_levels.py"
-LOADING = f"{UNIT}/replication/test_loading.py"
-REPLICAS = f"{UNIT}/replication/test_replicas.py"
-STEPS = f"{UNIT}/replication/test_steps.py"
-SPACES = f"{UNIT}/replication/test_spaces.py"
+LEVELS = f"{UNIT}/replication/replica/test_acks.py"
+LOADING = f"{UNIT}/replication/snapshot/test_transfer.py"
+REPLICAS = f"{UNIT}/replication/test_replica_set.py"
+STEPS = f"{UNIT}/table/controllers/test_move_step.py"
+SPACES = f"{UNIT}/replication/replica/test_spaces.py"
 SWAP = f"{UNIT}/serving/test_scans.py::test_a_scan_keeps_its_version_through_a_swap"
 TARGETS = f"{UNIT}/replication/test_targets.py"
 TURN = f"{UNIT}/serving/test_turn_slow.py"
 
-IN_COPY = "gossipkv.replication.copy:Copy"
-IN_DIVIDING = "gossipkv.replication.dividing"
-IN_FEED = "gossipkv.replication.feed:Feed"
-IN_LOADING = "gossipkv.replication.loading:Loading"
-IN_SIFT = "gossipkv.replication.accepted:sift"
-IN_SPACES = "gossipkv.replication.spaces"
-IN_STEPS = "gossipkv.replication.steps"
-IN_TAKING = "gossipkv.replication.taking:entries_of"
+IN_COPY = "gossipkv.replication.replica.replica:Replica"
+IN_DIVIDING = "gossipkv.replication.maintenance.split"
+IN_FEED = "gossipkv.replication.stream.sender:LogSender"
+IN_LOADING = "gossipkv.replication.snapshot.transfer:BulkLoader"
+IN_SIFT = "gossipkv.replication.replica.smeared:sift"
+IN_SPACES = "gossipkv.replication.replica.spaces"
+IN_STEPS = "gossipkv.table.controllers.move_step"
+IN_TAKING = "gossipkv.replication.stream.receiver:entries_of"
 IN_TURN = "gossipkv.serving._turn:Turn"
 
 STATE_LINE = "batch.put(load.space, STATE, encode_state(max(time, copy.time.last), config, joined, joined))"
 AT_END = "load.own_position, load.start = self._outside.synced(), copy.bounds.records[0]"
-HEIR_LINE = "copy = Copy(parent.space, heir.identity, state, parent.made_at, suffix=suffix)"
+HEIR_LINE = "copy = Replica(parent.space, heir.identity, state, parent.made_at, suffix=suffix)"
 NAMED = "return tuple(sorted((*(host.assignment for host in self.hosts), *self.rules.former)))"
 OF_TOLD = "if row is None or copy is None or peer.node not in copy.sharers or row.assignment not in copy.assigned:"
 PARENTS_TOLD = """told = self.told.get(copy)
@@ -80,16 +80,17 @@ ROWS = (
      "is_covered = True", STEPS),
     ("a former assignment is settled by the hosts that answer", f"{IN_STEPS}:_settled",
      "if len(clocks) < len(hosts):", "if not clocks:", STEPS),
-    ("a target confirms for a slot that has no other host", "gossipkv.replication.levels:Levels._counting",
+    ("a target confirms for a slot that has no other host", "gossipkv.replication.replica.acks:AckTracker._counting",
      "slots = {seat.slot for _, seat in counting if seat.available}", "slots = {seat.slot for _, seat in counting}",
      LEVELS),
     ("a LEAVING host originates", f"{IN_COPY}.originates",
      "return seat is None or (seat.available and seat.counts)", "return seat is None or seat.available", COPY),
-    ("a departed copy answers a session that has seen a newer map", "gossipkv.table.readiness:Readiness._unready",
+    ("a departed copy answers a session that has seen a newer map",
+     "gossipkv.table.session.readiness:ReplicaReadiness._unready",
      "if copy in replication.departed and seen.config > copy.config:", "if False:",
-     f"{UNIT}/table/test_readiness.py"),
+     f"{UNIT}/table/session/test_readiness.py"),
     # -- replication.md, "Divisions" --
-    ("a child's clock has no former assignments", f"{IN_DIVIDING}:Heir.named",
+    ("a child's clock has no former assignments", f"{IN_DIVIDING}:ChildReplica.named",
      NAMED, "return tuple(sorted(host.assignment for host in self.hosts))", DIVIDING),
     ("an heir originates under its parent's assignment", f"{IN_DIVIDING}:_put", HEIR_LINE,
      HEIR_LINE.replace("heir.identity", "heir.identity._replace(assignment=parent.assignment)"), DIVIDING),
@@ -106,28 +107,29 @@ ROWS = (
      f"{UNIT}/register/metadata/test_partitions.py"),
     ("others feed a copy records of its own that it never gave out", IN_TAKING,
      "if clock.counter(ends, copy.assignment) > given and copy.aside is None:", "if False:", REPLICAS),
-    ("who accepts a put goes by its own clock alone", "gossipkv.table.accepting:Accepting.accept",
+    ("who accepts a put goes by its own clock alone", "gossipkv.table.controllers.smear_buffer:SmearBuffer.accept",
      "wall_ms = replication.now_ms() + skew.ahead_ms(hosts)", "wall_ms = replication.now_ms()", ACCEPTING),
     ("a table's ranges are met with those of others", f"{IN_SPACES}:Spaces.has_ranges",
      "if copy.partition[0] == table:", "if True:", SPACES),
     ("a child's entry of several batches stands at the last of them", f"{IN_SPACES}:Spaces.read",
      "part.after = after", "part.after, part._position = after, position", DIVIDING),
-    ("a node is ready before it knows the maps of its replicas", "gossipkv.replication.replicas:Replicas.can_answer",
+    ("a node is ready before it knows the maps of its replicas",
+     "gossipkv.replication.replica_set:ReplicaSet.can_answer",
      "return are_heard and all(table in self.maps for table, _ in self.copies)", "return are_heard", REPLICAS),
-    ("a few wrong clocks say where a series is divided ahead", "gossipkv.table.written:_covered",
-     "room = BELIEVED * (middle[-1] - middle[0])", "room = 1 << 62", f"{UNIT}/table/test_written.py"),
+    ("a few wrong clocks say where a series is divided ahead", "gossipkv.table.controllers.write_stats:_covered",
+     "room = BELIEVED * (middle[-1] - middle[0])", "room = 1 << 62", f"{UNIT}/table/controllers/test_write_stats.py"),
     ("a child rests as if it had been moved", "gossipkv.placement.lately:Lately.read",
      "self.divided[partition.id] = now", "self.divided[partition.id] = self.moved[partition.id, 0] = now",
      f"{UNIT}/placement/test_ranges.py"),
     # -- replication.md, "A range that begins anew" --
-    ("a range goes on with a copy of a part of it", "gossipkv.table.refounding:chosen",
+    ("a range goes on with a copy of a part of it", "gossipkv.table.rpc.force_join:chosen",
      "usable = {one.name: one for one in kept if one.clock is not None and one.bounds.covers(bounds)}",
-     "usable = {one.name: one for one in kept if one.clock is not None}", f"{UNIT}/table/test_refounding_slow.py"),
+     "usable = {one.name: one for one in kept if one.clock is not None}", f"{UNIT}/table/rpc/test_force_join_slow.py"),
     ("a range goes on with a copy that was not whole", "gossipkv.replication.shell:Replication.kept",
      "if state is None or self._store.get(one.space, JOINING + one.suffix) is not None:", "if state is None:", KEEPING),
     ("a range begins anew and names its former assignments", "gossipkv.register.metadata.partitions:_refound",
-     "after = Partition(new, (), (), ends[-MOST_ENDS:], kept)",
-     "after = Partition(new, (), found.named, ends[-MOST_ENDS:], kept)", "tests/simulation/test_refounding.py"),
+     "after = Partition(new, (), (), ends[-MAX_ENDS:], kept)",
+     "after = Partition(new, (), found.named, ends[-MAX_ENDS:], kept)", "tests/simulation/test_refounding.py"),
     # -- replication.md, "Smearing" --
     ("a smeared put is forwarded under a new time", IN_SIFT,
      "one = write if is_lately else write._replace(time=0)", "one = write._replace(time=0)", ACCEPTING),

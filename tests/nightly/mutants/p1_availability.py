@@ -28,7 +28,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     planted(
         "a member that has left is not asked although it answers",
-        "gossipkv.dataset.cluster.routes:Routes._owner",
+        "gossipkv.dataset.cluster.routes:DatasetRoutes._owner",
         "return Owner(member.name, member.uuid, member.address)",
         "return None if member.state is State.LEFT else Owner(member.name, member.uuid, member.address)",
         "tests/unit/dataset/cluster/test_others.py",
@@ -42,7 +42,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     planted(
         "partitions of leaving nodes alone are left to time",
-        "gossipkv.dataset.cluster.shares:Shares.step",
+        "gossipkv.dataset.cluster.shares:VersionShares.step",
         "mine |= self._left_to_this(holders, reassignment, ring)",
         "pass",
         "tests/simulation/test_datasets_slow.py::test_no_promise_is_broken[the_only_owner_is_stopped]",
@@ -56,7 +56,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     planted(
         "a read waits for the register",
-        "gossipkv.table.readiness:Readiness._unready",
+        "gossipkv.table.session.readiness:ReplicaReadiness._unready",
         "if seen.config > replication.maps.get(copy.identity.table, 0):",
         "if seen.config >= replication.maps.get(copy.identity.table, 0):",
         "tests/unit/table/test_ready_on_the_way.py",
@@ -70,7 +70,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     planted(
         "reads end when a sync fails",
-        "gossipkv.storage.engine.reading:Reading._check",
+        "gossipkv.storage.engine.reading:StoreReading._check",
         "self.engine.check_readable()",
         "self.engine.check_open()",
         "tests/unit/storage/engine/test_store_faults.py",
@@ -84,14 +84,14 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     planted(
         "a store that does not let its works go on stays open",
-        "gossipkv.table.works:Works.run",
+        "gossipkv.table.controllers.supervisor:Controllers.run",
         "self._replication.fail(met)",
         "pass",
-        "tests/unit/table/test_works.py",
+        "tests/unit/table/controllers/test_supervisor.py",
     ),
     planted(
         "who decides goes on with a store that has failed",
-        "gossipkv.table.deciding:Deciding._has_ended",
+        "gossipkv.table.participant.participant:MetadataParticipant._has_ended",
         "return self._store is not self._tables.opened() or (",
         "return (",
         "tests/simulation/test_failing_disks.py",

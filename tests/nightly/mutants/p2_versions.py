@@ -28,7 +28,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     planted(
         "suspects are counted in a gate",
-        "gossipkv.dataset.cluster.survey:Survey.availability",
+        "gossipkv.dataset.cluster.survey:VersionSurvey.availability",
         "if (ready or is_active) and member.standing is HolderState.ALIVE and member.epoch != SILENT_EPOCH:",
         "if (ready or is_active) and member.epoch != SILENT_EPOCH:",
         "tests/unit/dataset/cluster/test_gate.py",

@@ -65,8 +65,8 @@ MUTANTS: tuple[Mutant, ...] = (
     planted(
         "a ballot is used twice",
         "gossipkv.register.proposer:Proposer._propose",
-        "counter = min(max(self._top.counter, self._heard.counter) + outbid, MOST_COUNTER - 1)",
-        "counter = min(max(self._top.counter + 1, self._heard.counter), MOST_COUNTER - 1)",
+        "counter = min(max(self._top.counter, self._heard.counter) + outbid, MAX_COUNTER - 1)",
+        "counter = min(max(self._top.counter + 1, self._heard.counter), MAX_COUNTER - 1)",
         "tests/unit/register/test_small_world_night.py::test_nothing_that_was_told_is_untrue[a bad net]",
         "tests/unit/register/test_small_world_night.py::test_nothing_that_was_told_is_untrue[the same acceptors]",
     ),
@@ -130,7 +130,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     planted(
         "a store that is behind goes on",
-        "gossipkv.register.seen:Seen._check",
+        "gossipkv.register.seen:SeenPositions._check",
         "if self.behind or self.has_been(position):",
         "if True:",
         "tests/unit/register/test_older_copies_night.py",
@@ -144,14 +144,14 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     planted(
         "positions count of whoever asks, members or not",
-        "gossipkv.table.words:Words.counts",
+        "gossipkv.table.participant.words:Words.counts",
         "return self._knows_peers or hmac.compare_digest(word, self.made_for(teller))",
         "return True",
         "tests/simulation/test_strangers.py::test_nothing_lasts_of_what_a_stranger_sends",
     ),
     planted(
         "positions count of nobody who asks",
-        "gossipkv.table.words:Words.counts",
+        "gossipkv.table.participant.words:Words.counts",
         "return self._knows_peers or hmac.compare_digest(word, self.made_for(teller))",
         "return self._knows_peers",
         "tests/simulation/test_strangers.py::test_members_are_believed_that_were_dialled_and_nobody_else",
@@ -179,7 +179,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     planted(
         "any node founds the catalogue",
-        "gossipkv.table.host:may_not_found",
+        "gossipkv.table.ports:may_not_found",
         "if record.drew != cluster_id:",
         "if False:",
         "tests/unit/table/test_founding.py",

@@ -14,10 +14,10 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     planted(
         "what a node lacks is told that is not reached",
-        "gossipkv.table.telling:_lags",
+        "gossipkv.table.rpc.status:_lags",
         "if node not in replication.replicas.peers or (node in alive and not replication.replicas.reaches(node)):",
         "if node not in replication.replicas.peers:",
-        "tests/unit/table/test_telling.py",
+        "tests/unit/table/rpc/test_status.py",
     ),
     planted(
         "a node that nobody reaches is taken for one behind a cut link",
@@ -52,7 +52,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     planted(
         "the dead are shown",
-        "gossipkv.gossip.tree.tree:Tree._show",
+        "gossipkv.gossip.tree.tree:GossipTree._show",
         "alive = member.state is State.ALIVE",
         "alive = member.state is not State.LEFT",
         "crashes",
@@ -125,10 +125,10 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     planted(
         "a replica's time does not merge the time of others",
-        "gossipkv.replication.copy:Copy.merge",
+        "gossipkv.replication.replica.replica:Replica.merge",
         'self.time.merge(int.from_bytes(data[:8], "big"))',
         "pass",
-        "tests/unit/replication/test_replicas.py",
+        "tests/unit/replication/test_replica_set.py",
     ),
     planted(
         "the younger of two namesakes goes on",

@@ -56,7 +56,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     planted(
         "a damaged copy is added to",
-        "gossipkv.dataset.lifecycle.copy_states:Copy.lacks",
+        "gossipkv.dataset.lifecycle.copy_states:VersionCopy.lacks",
         "if self.share is None or self.here is None or self.damaged:",
         "if self.share is None or self.here is None:",
         "tests/unit/dataset/lifecycle/test_verdicts.py",

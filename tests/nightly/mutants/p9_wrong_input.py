@@ -7,14 +7,14 @@ from tests.nightly.mutants.mutant import Mutant, planted
 MUTANTS: tuple[Mutant, ...] = (
     planted(
         "both lengths of a body are taken",
-        "gossipkv.http.exchange:Exchange._read_head",
+        "gossipkv.http.exchange:HttpExchange._read_head",
         'if b"content-length" in headers and b"transfer-encoding" in headers:',
         "if False:",
         "tests/unit/http/test_exchange.py",
     ),
     planted(
         "a folded header is taken",
-        "gossipkv.http.exchange:Exchange._judge_head",
+        "gossipkv.http.exchange:HttpExchange._judge_head",
         "if _FOLD.search(head) is not None:",
         "if False:",
         "tests/unit/http/test_exchange.py",
@@ -49,17 +49,17 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     planted(
         "a change that a peer sends along is not checked",
-        "gossipkv.register.metadata.ledger:Ledger.append_checked",
+        "gossipkv.register.metadata.ledger:RegisterLedger.append_checked",
         "check_change(self.read, self.kind, offer.base, offer.changed, offer.config)",
         "pass",
         "tests/unit/register/metadata/test_ledger.py::test_what_is_no_change_of_its_base",
     ),
     planted(
         "a time that is far ahead is taken",
-        "gossipkv.replication.accepted:sift",
+        "gossipkv.replication.replica.smeared:sift",
         "is_lately = -most_ahead_ms <= now_ms - ms_of(write.time) <= LATEST_MS",
         "is_lately = now_ms - ms_of(write.time) <= LATEST_MS",
-        "tests/unit/table/test_accepting.py",
+        "tests/unit/table/controllers/test_smear_buffer.py",
     ),
     planted(
         "a child begins beyond its parent's end",

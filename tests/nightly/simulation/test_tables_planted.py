@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gossipkv.register.metadata.catalogue import Catalogue
-from gossipkv.table.deciding import Deciding
+from gossipkv.table.participant.participant import MetadataParticipant
 from tests.world.nodes.replay import WholePlan, run
 from tests.world.nodes.whole_cluster import Violation
 
@@ -26,7 +26,7 @@ def found(scenario: str, members: int, seeds: int) -> list[str]:
 
 def test_a_catalogue_that_anybody_founds_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """All say that they may, or somebody does it although it was not its to found."""
-    monkeypatch.setattr(Deciding, "may_not_found", lambda self: None if self.register else "no cluster yet")
+    monkeypatch.setattr(MetadataParticipant, "may_not_found", lambda self: None if self.register else "no cluster yet")
     assert found("founder_lost", 3, 1)
 
 

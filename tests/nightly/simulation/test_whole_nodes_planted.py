@@ -21,11 +21,11 @@ from gossipkv.gossip.core import Gossip
 from gossipkv.gossip.membership.beliefs import Beliefs
 from gossipkv.gossip.membership.namesakes import Namesakes
 from gossipkv.gossip.shell.agent import Agent
-from gossipkv.gossip.tree.tree import Tree
+from gossipkv.gossip.tree.tree import GossipTree
 from gossipkv.node.directory import DataDirectory
 from gossipkv.node.gossip import Gossiping
-from gossipkv.node.peers.connections import Peers
-from gossipkv.placement.identity import Identity
+from gossipkv.node.peers.connections import NodePeers
+from gossipkv.placement.identity import VersionIdentity
 from gossipkv.serving.pump import Pump
 from tests.world.nodes.replay import WholePlan, run
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from gossipkv.dataset.held import Held
-    from gossipkv.node.peers.connections import Peer
+    from gossipkv.node.peers.connections import NodePeer
 
 SEEDS = range(6)
 
@@ -57,7 +57,7 @@ PLANTED: dict[str, tuple[str, type, str, Callable[..., object]]] = {
     "a drain answers nobody": ("leave", Pump, "drain", cut),
     "a request that has failed is forgotten": ("death", Gossiping, "suspect_hint", nothing),
     "a suspicion never ends": ("restarts", Beliefs, "unanswered", nothing),
-    "what the dead have published stays": ("restarts", Tree, "_hide", nothing),
+    "what the dead have published stays": ("restarts", GossipTree, "_hide", nothing),
     "peers are not remembered": ("blackout", DataDirectory, "remember", nothing),
     "who hears of another of its name does not care": ("twins", Namesakes, "hear_claim", nothing),
     "what is withdrawn stays": ("tree", Gossiping, "withdraw", nothing),
@@ -80,12 +80,12 @@ def test_a_planted_defect_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -
         some()
 
 
-def name_alone(self: Identity) -> bytes:
+def name_alone(self: VersionIdentity) -> bytes:
     """What travels is the same for two contents by one name."""
     return sha256(f"{self.database}/{self.version}".encode()).digest()[:16]
 
 
-_tell = Peers.tell
+_tell = NodePeers.tell
 
 
 def another_partition(held: Held, _: Database) -> Held:
@@ -112,14 +112,14 @@ def knows(self: DatabaseView, version: str) -> bool:
     return self.identity(version) is not None
 
 
-def tell_of_the_living(self: Peers, peers: Iterable[Peer]) -> None:
+def tell_of_the_living(self: NodePeers, peers: Iterable[NodePeer]) -> None:
     """The serving loop does not know who is called dead."""
     _tell(self, [peer for peer in peers if peer.state <= 1])
 
 
 # By name: the scenario, what is replaced, by what, and what is said by whatever finds it.
 PLANTED_IN_SHARING: dict[str, tuple[str, object, str, object, str]] = {
-    "the identity is a name": ("another_disk", Identity, "wire_id", property(name_alone), "identities|truth"),
+    "the identity is a name": ("another_disk", VersionIdentity, "wire_id", property(name_alone), "identities|truth"),
     "what is elsewhere is absent": ("one_version", Database, "held", holding(another_partition), "truth"),
     # Whose answers go back, or whose answers keep the old version in use.
     "the retired is answered": (
@@ -130,7 +130,7 @@ PLANTED_IN_SHARING: dict[str, tuple[str, object, str, object, str]] = {
         "monotonic|101 is gone",
     ),
     "a switch waits for no gate": ("slow_source", DatabaseView, "may_switch", knows, "reads failed"),
-    "the dead are not asked": ("wrong_dead", Peers, "tell", tell_of_the_living, "reads failed"),
+    "the dead are not asked": ("wrong_dead", NodePeers, "tell", tell_of_the_living, "reads failed"),
     "laggards are not waited for": ("laggard", core, "needed_by", lambda *_: [], "let 101 go"),
     "who is stopped is gone at once": ("owner_stopped", DatabaseView, "is_missed", never, "reads failed"),
     "who is stopped amid an upgrade, too": ("stopped_amid_upgrades", DatabaseView, "is_missed", never, "reads failed"),

@@ -14,7 +14,7 @@ from gossipkv.http.site import site_of
 from gossipkv.node.methods import Handlers
 from gossipkv.serving import resp
 from gossipkv.settings.config import Config
-from gossipkv.table.methods import FOR_PEERS, FOR_PEOPLE, OF_RECORDS, TableMethods
+from gossipkv.table.rpc.dispatch import FOR_PEERS, FOR_PEOPLE, OF_RECORDS, TableMethods
 
 ROOT = Path(__file__).parents[3]
 

@@ -11,7 +11,7 @@ from gossipkv import cli
 from gossipkv.cli import FAILED
 from gossipkv.cli import cluster as command
 from gossipkv.launcher import Cluster, NodeFailed, NodeStatus
-from gossipkv.launcher.plan import NodePlan, Plan
+from gossipkv.launcher.plan import ClusterPlan, NodePlan
 from gossipkv.launcher.status import Unread
 from tests.unit.client.fake_node import FakeNode
 
@@ -36,7 +36,7 @@ def test_brackets_in_a_path(tmp_path, capsys, monkeypatch, name):
     monkeypatch.setenv("COLUMNS", "300")
     place = tmp_path / name
     place.mkdir(parents=True)
-    Plan([NodePlan(1, 7070)], settings={"cluster": "x"}).save(place)
+    ClusterPlan([NodePlan(1, 7070)], settings={"cluster": "x"}).save(place)
     assert cli.run(["cluster", "status", "--data", str(place)]) == 0
     out = capsys.readouterr().out
     assert str(place / "n1" / "data") in out
@@ -62,7 +62,7 @@ def test_http_is_on_unless_it_was_off(tmp_path, begun):
     cli.run(["cluster", "up", *place])
     cli.run(["cluster", "up", *place, "--no-http"])
     (tmp_path / "c").mkdir()
-    Plan([NodePlan(1, 7070)]).save(tmp_path / "c")
+    ClusterPlan([NodePlan(1, 7070)]).save(tmp_path / "c")
     cli.run(["cluster", "up", *place])
     cli.run(["cluster", "up", *place, "--http", "--http-base-port", "9000"])
     asked = [(cluster._order.http, cluster._order.http_base_port) for cluster, _ in begun]

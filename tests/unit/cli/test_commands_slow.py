@@ -21,9 +21,9 @@ from gossipkv.status.verdict import (
     STUCK,
     TROUBLE,
     WELL,
+    ClusterVerdict,
     Coming,
     Reason,
-    Verdict,
     headline,
     worst,
 )
@@ -376,7 +376,7 @@ REASONS = (
 
 def judged(*reasons, **coming):
     level = worst(reason.level for reason in reasons)
-    return Verdict("n1", level, headline(reasons, coming, "1 database"), reasons, coming, 1).to_map()
+    return ClusterVerdict("n1", level, headline(reasons, coming, "1 database"), reasons, coming, 1).to_map()
 
 
 @pytest.mark.parametrize(("count", "status"), [(3, 3), (2, 0), (1, 0)])

@@ -10,9 +10,9 @@ import shutil
 
 import pytest
 
-from gossipkv.dataset.local.active import Active
+from gossipkv.dataset.local.active import ActiveDocument
 from gossipkv.environment.real_files import RealFiles
-from gossipkv.launcher.plan import NodePlan, Plan
+from gossipkv.launcher.plan import ClusterPlan, NodePlan
 from gossipkv.node.directory import DataDirectory
 from gossipkv.storage.sorted_file import SortedFile
 
@@ -38,7 +38,7 @@ def data(run, source, tmp_path):
         built.parent.mkdir()
         assert run("build", source, built).status == 0
         directory.store.publish("geo", "v1")
-        directory.store.set_active("geo", Active("v1", "v1"))
+        directory.store.set_active("geo", ActiveDocument("v1", "v1"))
     return place
 
 
@@ -245,7 +245,7 @@ def cluster(data, tmp_path):
     (place / "n3").mkdir()
     for name in ("lock", "supervisor.log"):
         (place / name).touch()
-    Plan([NodePlan(index, 7069 + index) for index in (1, 2, 3)]).save(place)
+    ClusterPlan([NodePlan(index, 7069 + index) for index in (1, 2, 3)]).save(place)
     return place
 
 

@@ -11,7 +11,17 @@ import pytest
 from gossipkv.cli import loadtest as command
 from gossipkv.loadtest import limits
 from gossipkv.loadtest.compare import chance
-from gossipkv.loadtest.result import Event, Latency, OfRound, OfStep, OfTarget, OfVersion, Result, Second, Totals
+from gossipkv.loadtest.result import (
+    Event,
+    LatencyResult,
+    OfRound,
+    OfStep,
+    OfTarget,
+    OfVersion,
+    Result,
+    RunTotals,
+    Second,
+)
 
 PAGE = (Path(__file__).parents[3] / "docs" / "users" / "load-test.md").read_text(encoding="utf-8")
 
@@ -51,13 +61,13 @@ def test_every_field_of_the_document_is_listed():
     """And each of what is counted; those of the parts stand beside them."""
     rows = {row[0]: row[1] for row in table("| field | |")}
     assert {name for cell in rows for name in named(cell)} == names_of(Result) | {"limits"}
-    assert {name for row in table("| of `totals` | |") for name in named(row[0])} == names_of(Totals)
+    assert {name for row in table("| of `totals` | |") for name in named(row[0])} == names_of(RunTotals)
     assert {*named(rows["`targets`"])} == names_of(OfTarget)
     assert {*named(rows["`steps`"])} == names_of(OfStep)
     assert {*named(rows["`seconds`"])} == names_of(Second)
     assert {*named(rows["`rounds`"])} == names_of(OfRound)
     assert {*named(rows["`by_version`"])} == names_of(OfVersion)
-    assert {*named(rows["`latency`"])} >= names_of(Latency)
+    assert {*named(rows["`latency`"])} >= names_of(LatencyResult)
     assert {*named(rows["`events`"])} >= names_of(Event)
 
 

@@ -12,7 +12,7 @@ from gossipkv.cli import FAILED
 from gossipkv.cli import loadtest as command
 from gossipkv.errors import Unavailable
 from gossipkv.loadtest import documents
-from gossipkv.loadtest.result import Totals
+from gossipkv.loadtest.result import RunTotals
 from tests.unit.client.fake_node import FakeNode, answering, store
 from tests.unit.loadtest import results
 
@@ -242,7 +242,7 @@ def test_the_status(run, engine, changes, options, said):
 
 def test_nothing_was_answered(run, engine, keys):
     """A run without an answer is a failure, and a server that is not there one line."""
-    engine.result = results.plain(totals=Totals(lost=4), latency={})
+    engine.result = results.plain(totals=RunTotals(lost=4), latency={})
     assert run(*LINE, *keys).status == 3
     engine.result = Unavailable(f"{NODE} cannot be reached")
     done = run(*LINE, *keys)

@@ -11,7 +11,7 @@ from rich.console import Console
 from gossipkv.cli import loadtest_view as view
 from gossipkv.cli import screen
 from gossipkv.loadtest.judgement import judge
-from gossipkv.loadtest.result import Event, Progress, Second
+from gossipkv.loadtest.result import Event, RunProgress, Second
 from tests.unit.loadtest import results
 
 
@@ -30,7 +30,7 @@ def progress(t=0, *, events=(), phase="load", requests=40, **changes):
         "latency": result.latency["all"],
         "events": list(events),
     }
-    return Progress(**(told | changes))
+    return RunProgress(**(told | changes))
 
 
 def drawn(renderable):

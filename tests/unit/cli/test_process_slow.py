@@ -257,7 +257,7 @@ NOT_SERVED_WITH = {
     "gossipkv.dataset.build.steps", "gossipkv.dataset.build.build_child", "gossipkv.dataset.formats.detect",
     "gossipkv.dataset.offline", "gossipkv.storage.builder", "gossipkv.storage.engine.opening",
     "gossipkv.storage.engine.merge", "gossipkv.storage.engine.shell", "gossipkv.register.shell",
-    "gossipkv.register.metadata.server", "gossipkv.register.metadata.catalogue", "gossipkv.table.for_clients",
+    "gossipkv.register.metadata.server", "gossipkv.register.metadata.catalogue", "gossipkv.table.rpc.admin",
     "gossipkv.http.gateway", "gossipkv.http.page",
 }  # fmt: skip
 

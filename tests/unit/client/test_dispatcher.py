@@ -12,7 +12,7 @@ from gossipkv.address import Address
 from gossipkv.client._client import Request, Session, call_request
 from gossipkv.client.backoff import FIRST_PAUSE_S, LONGEST_PAUSE_S, Backoff
 from gossipkv.client.dispatcher import Dispatcher
-from gossipkv.client.route import Route
+from gossipkv.client.route import AddressRoute
 from gossipkv.errors import TimedOut, Unavailable, Unknown
 
 A, B, C = (Address("host", port) for port in (1, 2, 3))
@@ -51,7 +51,7 @@ class World:
         self.woken: list[object] = []
         self.alarms: list[float] = []
         self.wanted = 0
-        self.dispatcher = Dispatcher(Route(addresses), Backoff(lambda: draw), self)
+        self.dispatcher = Dispatcher(AddressRoute(addresses), Backoff(lambda: draw), self)
 
     def wake(self, owner: object) -> None:
         self.woken.append(owner)

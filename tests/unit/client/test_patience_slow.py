@@ -75,7 +75,7 @@ async def test_a_read_under_trio_waits(method):
 
 async def test_the_deadline_ends_it(monkeypatch):
     """Then the node's last word is raised, which says how far it is."""
-    monkeypatch.setattr(patience, "LEAST_LEFT_S", LONG_MS / 1000 - 0.2)
+    monkeypatch.setattr(patience, "MIN_LEFT_S", LONG_MS / 1000 - 0.2)
     asked = []
     with built_after(1_000_000, asked) as node:
         with blocking.connect(node.address, timeout_ms=LONG_MS) as client:

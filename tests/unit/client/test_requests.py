@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gossipkv.client import reads
 from gossipkv.client._client import Deadlines, Request, Session, call_request, get_many_request, get_request
-from gossipkv.client.pages import Pages
+from gossipkv.client.pages import ScanPages
 from gossipkv.errors import BadRequest, TimedOut, TooLarge
 from gossipkv.wire.frames import MAX_FRAME_BYTES
 from tests.oracle import deadlines as oracle
@@ -94,7 +94,7 @@ def test_keys_of_every_kind_are_bytes_on_the_wire(key):
         plain.send(request)
     assert session.take_output() == plain.take_output()
     bounds = [
-        Pages("geo", start=bound, end=bound, prefix=bound, reverse=False, limit=None, version=None)
+        ScanPages("geo", start=bound, end=bound, prefix=bound, reverse=False, limit=None, version=None)
         for bound in (key, as_bytes)
     ]
     for pages, asking in zip(bounds, (session, plain), strict=True):

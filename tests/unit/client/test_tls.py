@@ -7,7 +7,7 @@ import ssl
 
 import pytest
 
-from gossipkv.client.tls import Tls
+from gossipkv.client.tls import ClientTls
 from tests.unit.client.certificates import Authority
 
 HOST = "node.example"
@@ -54,7 +54,7 @@ def contexts(tmp_path_factory):
 def met(request, contexts):
     """Two ends that have shaken hands, each byte alone."""
     contexts[1].maximum_version = request.param
-    tls, node = Tls(contexts[0], HOST), Node(contexts[1])
+    tls, node = ClientTls(contexts[0], HOST), Node(contexts[1])
     ahead = node.take(tls.shake(None))
     while not tls.is_shaken:
         ahead, now = ahead[1:], ahead[:1]
@@ -103,9 +103,9 @@ def test_what_was_changed_on_its_way_is_never_read(met):
 def test_a_name_that_no_certificate_has(contexts, name):
     """Refused before anything is sent."""
     with pytest.raises(OSError, match="not a name that a certificate could have"):
-        Tls(contexts[0], name)
+        ClientTls(contexts[0], name)
 
 
 def test_the_zone_of_an_address_is_not_looked_for(contexts):
     """It is this machine's own name for one of its networks."""
-    assert Tls(contexts[0], "fe80::1%eth0").shake(None)
+    assert ClientTls(contexts[0], "fe80::1%eth0").shake(None)

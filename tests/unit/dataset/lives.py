@@ -2,12 +2,12 @@
 
 from dataclasses import replace
 
-from gossipkv.dataset.lifecycle.copy_states import Copy, CopyState
+from gossipkv.dataset.lifecycle.copy_states import CopyState, VersionCopy
 from gossipkv.dataset.lifecycle.decisions import check, decide
-from gossipkv.dataset.lifecycle.version_states import Life, VersionState, Word
+from gossipkv.dataset.lifecycle.version_states import Life, VersionState, VersionWord
 from gossipkv.dataset.source.files import SourceFile
 from gossipkv.dataset.source.listing import SourceVersion
-from gossipkv.placement.identity import Identity
+from gossipkv.placement.identity import VersionIdentity
 from gossipkv.placement.partition_set import PartitionSet
 
 RETIRE_MS = 1000
@@ -18,15 +18,19 @@ def source(name, size=1, waiting_for=None, files=1):
 
 
 WHOLE = PartitionSet.whole(1)
-IDENTITY = Identity("db", "v", "digest", 1, "sequins", regrouped=False)
+IDENTITY = VersionIdentity("db", "v", "digest", 1, "sequins", regrouped=False)
 
-COPIES = {Word.SEEN: CopyState.WANTED, Word.BUILDING: CopyState.BUILDING, Word.ERROR: CopyState.ERROR}
-TOWARDS_CLIENTS = {Word.ACTIVE: VersionState.ACTIVE, Word.RETIRING: VersionState.RETIRING}
+COPIES = {
+    VersionWord.SEEN: CopyState.WANTED,
+    VersionWord.BUILDING: CopyState.BUILDING,
+    VersionWord.ERROR: CopyState.ERROR,
+}
+TOWARDS_CLIENTS = {VersionWord.ACTIVE: VersionState.ACTIVE, VersionWord.RETIRING: VersionState.RETIRING}
 
 
-def life(name, word=Word.SEEN, **fields):
+def life(name, word=VersionWord.SEEN, **fields):
     """Both lives, by the word for them; at the source unless told."""
-    copy = Copy(COPIES.get(word, CopyState.READY), fields.pop("trouble", None), share=WHOLE)
+    copy = VersionCopy(COPIES.get(word, CopyState.READY), fields.pop("trouble", None), share=WHOLE)
     if fields.pop("open", word not in COPIES):
         copy.begin_open(IDENTITY, WHOLE)
         copy.damaged = word in COPIES
@@ -74,7 +78,7 @@ def share_of(*some):
 
 def partial(*here, share, **fields):
     """A life with a copy that has some of four partitions."""
-    one = Life("v1", copy=Copy(CopyState.READY), source=source("v1", files=4), **fields)
+    one = Life("v1", copy=VersionCopy(CopyState.READY), source=source("v1", files=4), **fields)
     one.copy.begin_open(replace(IDENTITY, partitions=4), share_of(*here))
     one.copy.want(share_of(*share))
     return one

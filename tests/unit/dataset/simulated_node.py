@@ -24,7 +24,7 @@ from gossipkv.dataset.cluster.core import DatabaseCore
 from gossipkv.dataset.cluster.part import PartInCluster
 from gossipkv.dataset.library import Library
 from gossipkv.dataset.lifecycle import copy_states
-from gossipkv.dataset.lifecycle.version_states import Word
+from gossipkv.dataset.lifecycle.version_states import VersionWord
 from gossipkv.environment.trio_world import RealThreads
 from gossipkv.errors import GossipKVError, SourceChanged, SourceError
 from gossipkv.node.directory import DataDirectory
@@ -39,7 +39,7 @@ from tests.world.simulated_files import SimulatedFiles
 RETIRE_MS = 1_000
 STEP_S = RETIRE_MS / 4_000  # As often as requests are counted.
 DATABASE = "db"
-MOST_CHANGES = 50  # of what is served, in one step
+MAX_CHANGES = 50  # of what is served, in one step
 
 
 async def at_once(function, *args, **_options):
@@ -265,7 +265,7 @@ class SimulatedNode:
 
     @property
     def states(self):
-        return {name: Word(told["state"]) for name, told in self.status["versions"].items()}
+        return {name: VersionWord(told["state"]) for name, told in self.status["versions"].items()}
 
     def value(self, key):
         for file in self.library.active(DATABASE).files:
@@ -402,7 +402,7 @@ class SimulatedNode:
 
     def _note(self):
         self._changes += 1
-        assert self._changes < MOST_CHANGES, "it goes round in circles"
+        assert self._changes < MAX_CHANGES, "it goes round in circles"
         active = self.active
         if not self.answers or self.answers[-1][0] != active:
             self.answers.append((active, self.databases[DATABASE].hold if self.databases else None))

@@ -3,7 +3,7 @@
 import contextlib
 import os
 
-from gossipkv.dataset.source.listing import Source
+from gossipkv.dataset.source.listing import SourceRoot
 from gossipkv.environment.seam import READ_WRITE_NEW
 
 MEMORY_BYTES = 8 << 20  # Of a builder.
@@ -25,7 +25,7 @@ def put_version(files, root, name, contents, database="db"):
         files.sync(descriptor)
         files.close(descriptor)
     files.sync_directory(path)
-    return Source(root, files).version(database, name)
+    return SourceRoot(root, files).version(database, name)
 
 
 def lines(**records):

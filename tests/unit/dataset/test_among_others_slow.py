@@ -8,10 +8,10 @@ import trio
 
 from gossipkv.address import Address
 from gossipkv.dataset.cluster.convergence import Convergence
-from gossipkv.dataset.cluster.core import Cluster
-from gossipkv.dataset.cluster.effects import Ask, Withdraw
-from gossipkv.dataset.cluster.members import Member, alone
-from gossipkv.dataset.cluster.question import Answer
+from gossipkv.dataset.cluster.core import DatasetCluster
+from gossipkv.dataset.cluster.effects import AskMember, Withdraw
+from gossipkv.dataset.cluster.members import DatasetMember, alone
+from gossipkv.dataset.cluster.question import MemberAnswer
 from gossipkv.dataset.cluster.terms import Terms
 from gossipkv.placement.partition_set import PartitionSet
 from gossipkv.placement.statement import DatabaseStatement, Named, Statement
@@ -19,7 +19,7 @@ from tests.unit.dataset.build.test_steps import partitioned
 from tests.unit.dataset.sources import lines
 from tests.unit.dataset.world import World, active, until
 
-OTHER = Member("other", b"o" * 16, 1, Address("other", 7070), shard_id="2", is_firm=True)
+OTHER = DatasetMember("other", b"o" * 16, 1, Address("other", 7070), shard_id="2", is_firm=True)
 
 
 def is_here(library, version):
@@ -71,12 +71,12 @@ async def test_a_version_that_was_never_switched_to_is_withdrawn_before_its_file
             match effect:
                 case Withdraw(version):
                     files_at_withdrawal[version] = sorted(path.name for path in place(version).glob("*.gkv"))
-                case Ask(name, identity):
-                    answer = Answer(PartitionSet.of(2, [1]), {}, dropping=False)
+                case AskMember(name, identity):
+                    answer = MemberAnswer(PartitionSet.of(2, [1]), {}, dropping=False)
                     core.answered(name, 1, identity.wire_id, answer if identity.version == "v3" else None)
 
     terms = Terms(1, 1, 60_000, retire_after_ms=200, probe_interval_ms=1_000, grace_ms=200)
-    cluster = Cluster(membership, Convergence(membership, settle_ms=0, now_ms=0), terms, perform)
+    cluster = DatasetCluster(membership, Convergence(membership, settle_ms=0, now_ms=0), terms, perform)
     world.put("v1")
     async with world.node(cluster, retire_after=200) as library:
         await active(library, "v1")

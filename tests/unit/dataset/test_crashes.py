@@ -6,9 +6,9 @@ import pytest
 
 from gossipkv.dataset.build.job import BuildJob
 from gossipkv.dataset.build.steps import BuildResources, perform
-from gossipkv.dataset.local.active import Active
+from gossipkv.dataset.local.active import ActiveDocument
 from gossipkv.dataset.local.version import open_version
-from gossipkv.dataset.source.listing import Source
+from gossipkv.dataset.source.listing import SourceRoot
 from gossipkv.errors import Corrupt, UnsupportedFormat
 from gossipkv.node.directory import DataDirectory
 from tests.unit.dataset.sources import MEMORY_BYTES, lines, put_version
@@ -31,11 +31,11 @@ def raise_to(files, root, name, said=None):
     """Builds, publishes and switches to a version, then removes the older ones: what a node does over time."""
     with directory(files, root) as data:
         if name not in data.store.versions("db"):
-            source = Source(f"{root}/source", files).version("db", name)
+            source = SourceRoot(f"{root}/source", files).version("db", name)
             path = data.store.begin_build("db", name)
             perform(BuildJob.of(source, str(path)), files, BuildResources(MEMORY_BYTES))
             data.store.publish("db", name)
-        data.store.set_active("db", Active(name, name))
+        data.store.set_active("db", ActiveDocument(name, name))
         if said is not None:
             said.append(name)
         for older in data.store.versions("db"):

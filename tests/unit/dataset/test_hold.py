@@ -4,7 +4,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from gossipkv.dataset.lifecycle.version_states import Word
+from gossipkv.dataset.lifecycle.version_states import VersionWord
 from gossipkv.errors import Conflict, Corrupt, UnknownVersion
 from tests.unit.dataset.simulated_node import DATABASE, SimulatedNode
 
@@ -43,14 +43,19 @@ def no_builds(node):
 def test_a_newer_one_that_appears_during_a_build_comes_next(node):
     """The build goes on, and is switched to; those between are skipped."""
     put(node, "v1", "v2", "v3", "v4")
-    assert node.states == {"v1": Word.BUILDING, "v2": Word.SEEN, "v3": Word.SEEN, "v4": Word.SEEN}
+    assert node.states == {
+        "v1": VersionWord.BUILDING,
+        "v2": VersionWord.SEEN,
+        "v3": VersionWord.SEEN,
+        "v4": VersionWord.SEEN,
+    }
     node.finish()
     assert node.active == "v1"
-    assert node.states["v4"] is Word.BUILDING
+    assert node.states["v4"] is VersionWord.BUILDING
     node.finish()
     assert node.active == "v4"
     assert node.builds == ["v1", "v4"]
-    assert node.states == {"v1": Word.RETIRING, "v4": Word.ACTIVE}
+    assert node.states == {"v1": VersionWord.RETIRING, "v4": VersionWord.ACTIVE}
 
 
 def test_a_hold_leads_back_at_once_while_the_version_is_here(node):
@@ -60,7 +65,7 @@ def test_a_hold_leads_back_at_once_while_the_version_is_here(node):
         node.hold("v1")
         assert node.active == "v1"
         assert node.value(b"name") == b"v1"
-        assert node.states == {"v1": Word.ACTIVE, "v2": Word.RETIRING}
+        assert node.states == {"v1": VersionWord.ACTIVE, "v2": VersionWord.RETIRING}
         for _ in range(8):
             node.requests["v2"] += 1
             node.wait()
@@ -70,7 +75,7 @@ def test_a_hold_leads_back_at_once_while_the_version_is_here(node):
         assert node.kept == {"v1"}
         node.look()
         put(node, "v3")
-        assert node.states == {"v1": Word.ACTIVE, "v2": Word.SEEN, "v3": Word.SEEN}
+        assert node.states == {"v1": VersionWord.ACTIVE, "v2": VersionWord.SEEN, "v3": VersionWord.SEEN}
     assert node.status["hold"] == "v1"
     assert node.status["error"] is None
 
@@ -82,7 +87,7 @@ def test_a_hold_builds_what_is_only_at_the_source(node):
         node.wait()
     assert node.kept == {"v2"}
     node.hold("v1")
-    assert (node.active, node.states["v1"]) == ("v2", Word.BUILDING)
+    assert (node.active, node.states["v1"]) == ("v2", VersionWord.BUILDING)
     node.finish()
     assert node.active == "v1"
     assert node.builds == ["v1", "v2", "v1"]
@@ -93,7 +98,7 @@ def test_a_hold_looks_at_the_source_before_it_builds(node):
     put(node, "v1", "v2", "v3")
     node.put("v2", [])
     node.hold("v2")
-    assert node.states["v2"] is Word.SEEN
+    assert node.states["v2"] is VersionWord.SEEN
     assert node.status["versions"]["v2"]["waiting_for"] == "a data file"
     assert node.builds == ["v1"]
 
@@ -103,9 +108,9 @@ def test_a_hold_on_a_newer_one_skips_what_is_newer_still(node):
     upgrade(node, "v1")
     node.hold("v2")
     put(node, "v3")
-    assert node.states == {"v1": Word.ACTIVE, "v3": Word.SEEN}
+    assert node.states == {"v1": VersionWord.ACTIVE, "v3": VersionWord.SEEN}
     put(node, "v2")
-    assert node.states["v2"] is Word.BUILDING
+    assert node.states["v2"] is VersionWord.BUILDING
     node.finish()
     assert node.active == "v2"
     assert "v3" not in node.builds
@@ -115,14 +120,14 @@ def test_a_hold_breaks_off_the_build_of_another(node):
     """It may take hours, and the way back must not wait for it; nothing is left of it."""
     upgrade(node, "v1")
     put(node, "v2")
-    assert node.states["v2"] is Word.BUILDING
+    assert node.states["v2"] is VersionWord.BUILDING
     node.hold("v1")
-    assert node.states == {"v1": Word.ACTIVE, "v2": Word.SEEN}
+    assert node.states == {"v1": VersionWord.ACTIVE, "v2": VersionWord.SEEN}
     assert node.disk.list_directory(f"/data/building/{DATABASE}") == []
     counters = node.library.counters()
     assert [counters[f"builds_{what}"] for what in ("begun", "done", "failed", "stopped")] == [2, 1, 0, 1]
     node.hold(None)
-    assert node.states["v2"] is Word.BUILDING
+    assert node.states["v2"] is VersionWord.BUILDING
 
 
 def test_a_hold_that_is_nowhere_leaves_what_is_served_and_says_so(node):
@@ -155,7 +160,7 @@ def test_a_held_version_that_is_wrong_is_an_error_and_the_active_one_serves(node
     node.put("v2", [b"wrong\n"])
     node.hold("v2")
     node.finish()
-    assert (node.active, node.states["v2"]) == ("v3", Word.ERROR)
+    assert (node.active, node.states["v2"]) == ("v3", VersionWord.ERROR)
     assert "part-0" in node.status["versions"]["v2"]["error"]["message"]
     assert "v2" in node.library.unready(DATABASE)
 
@@ -172,7 +177,7 @@ def test_without_the_hold_the_newest_serves_again(node):
         node.wait()
     assert node.kept == {"v1"}
     node.hold(None)
-    assert node.states["v2"] is Word.BUILDING
+    assert node.states["v2"] is VersionWord.BUILDING
     node.finish()
     assert node.active == "v2"
 
@@ -187,7 +192,7 @@ def test_a_version_that_was_withdrawn_does_not_come_back(node):
     assert (node.active, node.kept) == ("v1", {"v1", "v2"})
     node.stop()
     node.start()
-    assert (node.active, node.states["v2"]) == ("v1", Word.RETIRING)
+    assert (node.active, node.states["v2"]) == ("v1", VersionWord.RETIRING)
     upgrade(node, "v3")
 
 
@@ -201,7 +206,7 @@ def test_a_restart_under_a_hold_serves_what_is_held(node):
     with no_builds(node):
         node.start()
         assert node.active == "v1"
-        assert node.states == {"v1": Word.ACTIVE, "v2": Word.RETIRING}
+        assert node.states == {"v1": VersionWord.ACTIVE, "v2": VersionWord.RETIRING}
 
 
 def test_a_restart_after_the_hold_has_gone(node):
@@ -244,12 +249,12 @@ def test_damage_found_while_it_retired_is_known_when_it_is_held(node):
     """It is switched to, and built again under its readers."""
     upgrade(node, "v1", "v2")
     node.damaged("v1", Corrupt("00000.gkv", 4096, "checksum"))
-    assert node.states["v1"] is Word.RETIRING
+    assert node.states["v1"] is VersionWord.RETIRING
     node.hold("v1")
-    assert (node.active, node.states["v1"]) == ("v1", Word.BUILDING)
+    assert (node.active, node.states["v1"]) == ("v1", VersionWord.BUILDING)
     assert "4096" in node.status["versions"]["v1"]["error"]["message"]
     node.finish()
-    assert (node.active, node.states["v1"]) == ("v1", Word.ACTIVE)
+    assert (node.active, node.states["v1"]) == ("v1", VersionWord.ACTIVE)
     assert "error" not in node.status["versions"]["v1"]
 
 
@@ -262,7 +267,7 @@ def test_a_version_is_built_again_only_when_its_removal_is_done(node):
         node.wait()
     assert node.kept == {"v2"}
     node.hold("v1")
-    assert node.states["v1"] is Word.BUILDING
+    assert node.states["v1"] is VersionWord.BUILDING
     assert node.builds == ["v1", "v2"]
     pinned.unpin()
     node.wait()

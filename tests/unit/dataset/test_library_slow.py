@@ -572,7 +572,7 @@ async def test_it_is_told_since_when_a_version_waits(world):
 
 async def test_so_many_databases_of_others_and_no_more(world, monkeypatch):
     """Each costs tasks, and anybody may name thousands: the first ones are taken, and that there are more is said."""
-    monkeypatch.setattr("gossipkv.dataset.library.MOST_HEARD", 3)
+    monkeypatch.setattr("gossipkv.dataset.library.MAX_HEARD", 3)
     async with world.node() as library:
         library.hear_of(["a", "b", "not a name"])
         await until(lambda: len(library.cores()) == 2)

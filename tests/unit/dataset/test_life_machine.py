@@ -6,7 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from gossipkv.dataset.lifecycle.version_states import Word
+from gossipkv.dataset.lifecycle.version_states import VersionWord
 from tests.unit.dataset.simulated_node import RETIRE_MS, SimulatedNode
 from tests.world.faulty_files import Action
 
@@ -186,9 +186,11 @@ class Life(RuleBasedStateMachine):
         states = self.real.states
         assert self.real.active == self.model.active
         assert self.real.kept == set(self.model.kept)
-        assert {name for name, state in states.items() if state is Word.BUILDING} == {self.model.building} - {None}
-        assert {name for name, state in states.items() if state is Word.ACTIVE} == {self.model.active} - {None}
-        errors = {name for name, state in states.items() if state is Word.ERROR}
+        assert {name for name, state in states.items() if state is VersionWord.BUILDING} == {self.model.building} - {
+            None
+        }
+        assert {name for name, state in states.items() if state is VersionWord.ACTIVE} == {self.model.active} - {None}
+        errors = {name for name, state in states.items() if state is VersionWord.ERROR}
         assert self.model.failed <= errors <= self.model.failed | self.model.mended
         assert self.real.on_disk()[:2] == (self.model.active, self.model.newest)
         if self.model.active is not None:

@@ -50,8 +50,8 @@ def finishes_what_is_held_out(monkeypatch):
 
 
 def builds_again_what_is_wrong(monkeypatch):
-    real = copy_states.Copy.fail
-    monkeypatch.setattr(copy_states.Copy, "fail", lambda self, trouble, now_ms: (
+    real = copy_states.VersionCopy.fail
+    monkeypatch.setattr(copy_states.VersionCopy, "fail", lambda self, trouble, now_ms: (
         real(self, replace(trouble, lasting=False), now_ms)
     ))  # fmt: skip
 

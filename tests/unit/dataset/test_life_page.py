@@ -7,7 +7,7 @@ import pytest
 
 from gossipkv.dataset.lifecycle import copy_states, version_states
 from gossipkv.dataset.lifecycle.copy_states import CopyState
-from gossipkv.dataset.lifecycle.version_states import VersionState, Word
+from gossipkv.dataset.lifecycle.version_states import VersionState, VersionWord
 
 
 def test_the_pictures_show_the_tables():
@@ -56,7 +56,7 @@ def test_the_documentation_draws_the_tables(title, table, first):
 
 
 @pytest.mark.parametrize(("title", "states"), [
-    ("The copy", CopyState), ("Towards clients", VersionState), ("One word for both", Word),
+    ("The copy", CopyState), ("Towards clients", VersionState), ("One word for both", VersionWord),
 ])  # fmt: skip
 def test_the_documentation_explains_each_state(title, states):
     """One row each."""

@@ -10,9 +10,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from gossipkv.dataset.build.disk_space import Shortage
 from gossipkv.dataset.build.trouble import Trouble
 from gossipkv.dataset.lifecycle import copy_states, version_states
-from gossipkv.dataset.lifecycle.copy_states import Copy, CopyEvent, CopyState
+from gossipkv.dataset.lifecycle.copy_states import CopyEvent, CopyState, VersionCopy
 from gossipkv.dataset.lifecycle.decisions import Decision
-from gossipkv.dataset.lifecycle.version_states import Life, VersionEvent, VersionState, Word
+from gossipkv.dataset.lifecycle.version_states import Life, VersionEvent, VersionState, VersionWord
 from gossipkv.placement.partition_set import PartitionSet
 from tests.unit.dataset.lives import (
     ScriptedVerdicts,
@@ -44,7 +44,7 @@ def test_only_what_was_built_can_become_active():
     assert {event for (_, event), to in version_states.NEXT.items() if to is VersionState.RETIRING} == {
         VersionEvent.SUPERSEDE
     }
-    for word in (Word.SEEN, Word.BUILDING, Word.ERROR):
+    for word in (VersionWord.SEEN, VersionWord.BUILDING, VersionWord.ERROR):
         for is_open in (False, True):
             assert what(life("v1", word, open=is_open)).switch is None
         assert what(life("v1", word), active="v2").supersede == ()
@@ -63,7 +63,7 @@ def test_the_newest_complete_version_is_built():
     assert what(life("v1"), life("v3"), life("v2")).build == "v3"
     waiting = life("v3", source=source("v3", waiting_for="a data file"))
     assert what(life("v1"), waiting, life("v2")).build == "v2"
-    assert what(life("v1", Word.BUILDING), life("v3")).build is None
+    assert what(life("v1", VersionWord.BUILDING), life("v3")).build is None
 
 
 def test_versions_are_ordered_as_strings():
@@ -74,8 +74,8 @@ def test_versions_are_ordered_as_strings():
 def test_the_newest_available_is_switched_to_and_the_rest_is_superseded():
     """Versions between are skipped, whether built or not."""
     lives = [
-        life("v1", Word.ACTIVE), life("v2", Word.AVAILABLE), life("v3"), life("v4", Word.AVAILABLE), life("v5"),
-        life("v0", Word.ERROR),
+        life("v1", VersionWord.ACTIVE), life("v2", VersionWord.AVAILABLE), life("v3"),
+        life("v4", VersionWord.AVAILABLE), life("v5"), life("v0", VersionWord.ERROR),
     ]  # fmt: skip
     decision = what(*lives, active="v1")
     assert decision.switch == "v4"
@@ -86,8 +86,8 @@ def test_the_newest_available_is_switched_to_and_the_rest_is_superseded():
 
 def test_answers_never_go_back():
     """An older version is neither built nor switched to, though the active one is not served."""
-    lost = life("v5", Word.ERROR, source=None)
-    decision = what(lost, life("v4"), life("v3", Word.AVAILABLE), active="v5")
+    lost = life("v5", VersionWord.ERROR, source=None)
+    decision = what(lost, life("v4"), life("v3", VersionWord.AVAILABLE), active="v5")
     assert decision.switch is None
     assert decision.build is None
     assert decision.supersede == ("v3",)
@@ -96,16 +96,16 @@ def test_answers_never_go_back():
 
 def test_a_damaged_active_version_is_built_again():
     """When the source has it; a newer one comes first."""
-    lost = life("v5", Word.ERROR)
+    lost = life("v5", VersionWord.ERROR)
     assert what(lost, active="v5").build == "v5"
     assert what(lost, life("v6"), active="v5").build == "v6"
-    assert what(life("v5", Word.AVAILABLE), active="v5").switch == "v5"
+    assert what(life("v5", VersionWord.AVAILABLE), active="v5").switch == "v5"
 
 
 def test_what_is_damaged_again_and_again_is_built_after_a_pause_that_doubles():
     """At once for the first time; a bad disk does not keep the node building; and one day it begins anew."""
     now_ms = 10**12
-    one = life("v5", Word.ACTIVE)
+    one = life("v5", VersionWord.ACTIVE)
     pauses = []
     for _ in range(15):
         one.copy.damage(Trouble("damaged"), now_ms)
@@ -124,19 +124,19 @@ def test_what_is_damaged_again_and_again_is_built_after_a_pause_that_doubles():
 
 def test_a_damaged_version_whose_files_are_held_retires_as_others_do():
     """Not at once, whatever became of its build; without files it is forgotten."""
-    for state in (Word.ERROR, Word.SEEN):
+    for state in (VersionWord.ERROR, VersionWord.SEEN):
         damaged = life("v5", state, open=True)
-        decision = what(damaged, life("v6", Word.AVAILABLE), active="v5")
+        decision = what(damaged, life("v6", VersionWord.AVAILABLE), active="v5")
         assert (decision.switch, decision.supersede, decision.skip) == ("v6", ("v5",), ())
         assert decision.build is None
-        assert what(life("v5", state), life("v6", Word.AVAILABLE), active="v5").skip == ("v5",)
+        assert what(life("v5", state), life("v6", VersionWord.AVAILABLE), active="v5").skip == ("v5",)
         assert what(life("v7", state, source=None, open=True), active="v5").skip == ()
 
 
 def test_what_has_vanished_unbuilt_is_forgotten_and_what_is_built_stays():
     """The source may do what it likes."""
     assert what(life("v1", source=None)).skip == ("v1",)
-    for state in (Word.AVAILABLE, Word.ACTIVE, Word.RETIRING, Word.BUILDING):
+    for state in (VersionWord.AVAILABLE, VersionWord.ACTIVE, VersionWord.RETIRING, VersionWord.BUILDING):
         assert what(life("v1", state, source=None), active="v1").skip == ()
 
 
@@ -145,7 +145,7 @@ def test_a_wrong_source_is_tried_again_when_it_has_changed():
     bad = life("v2")
     begin(bad)
     bad.copy.fail(Trouble("no TAB"), now_ms=0)
-    assert bad.word is Word.ERROR
+    assert bad.word is VersionWord.ERROR
     older = life("v1")
     assert what(bad, older, now_ms=10**9).build == "v1"
     bad.source = source("v2", size=2)
@@ -166,7 +166,7 @@ def test_trouble_of_our_own_is_tried_again_after_a_pause_that_doubles():
     assert pauses == [1000, 2000, 4000, 8000, 16000, 32000, 60000, 60000, 60000]
     begin(full)
     finish(full)
-    assert (full.word, full.copy.failures, full.copy.trouble) == (Word.AVAILABLE, 0, None)
+    assert (full.word, full.copy.failures, full.copy.trouble) == (VersionWord.AVAILABLE, 0, None)
 
 
 def test_an_interrupted_build_begins_again_after_a_pause():
@@ -174,7 +174,7 @@ def test_an_interrupted_build_begins_again_after_a_pause():
     one = life("v1")
     begin(one)
     one.copy.interrupt(now_ms=5)
-    assert one.word is Word.SEEN
+    assert one.word is VersionWord.SEEN
     assert what(one, now_ms=5).build is None
     assert what(one, now_ms=5).look_again_ms == 1005
     assert what(one, now_ms=1005).build == "v1"
@@ -182,7 +182,7 @@ def test_an_interrupted_build_begins_again_after_a_pause():
 
 def test_a_retiring_version_goes_when_nobody_has_asked_for_it():
     """`retire_after` counts from the last request."""
-    old = life("v1", Word.RETIRING, asked_ms=500)
+    old = life("v1", VersionWord.RETIRING, asked_ms=500)
     assert what(old, active="v2", now_ms=1499).remove == ()
     assert what(old, active="v2", now_ms=1499).look_again_ms == 1500
     assert what(old, active="v2", now_ms=1500).remove == ("v1",)
@@ -190,45 +190,45 @@ def test_a_retiring_version_goes_when_nobody_has_asked_for_it():
 
 def test_a_hold_is_switched_to_older_or_newer():
     """From AVAILABLE and from RETIRING; the one left behind retires, and so does another that was just built."""
-    newer = life("v3", Word.ACTIVE)
-    for state in (Word.AVAILABLE, Word.RETIRING):
+    newer = life("v3", VersionWord.ACTIVE)
+    for state in (VersionWord.AVAILABLE, VersionWord.RETIRING):
         assert what(life("v1", state), newer, life("v4"), active="v3", hold="v1").switch == "v1"
-        assert what(life("v1", Word.ACTIVE), life("v3", state), active="v1", hold="v3").switch == "v3"
-    assert what(life("v1", Word.ACTIVE), newer, active="v1", hold="v1").supersede == ("v3",)
-    assert what(life("v4", Word.AVAILABLE), newer, active="v3", hold="v1").supersede == ("v4",)
-    assert what(life("v4", Word.AVAILABLE), hold="v1").supersede == ("v4",)
-    assert what(life("v4", Word.AVAILABLE), newer, active="v3", hold="v1").switch is None
+        assert what(life("v1", VersionWord.ACTIVE), life("v3", state), active="v1", hold="v3").switch == "v3"
+    assert what(life("v1", VersionWord.ACTIVE), newer, active="v1", hold="v1").supersede == ("v3",)
+    assert what(life("v4", VersionWord.AVAILABLE), newer, active="v3", hold="v1").supersede == ("v4",)
+    assert what(life("v4", VersionWord.AVAILABLE), hold="v1").supersede == ("v4",)
+    assert what(life("v4", VersionWord.AVAILABLE), newer, active="v3", hold="v1").switch is None
 
 
 def test_under_a_hold_no_other_is_built():
     """The held one is, also if it is older; the build of another is broken off."""
-    lives = [life("v1"), life("v2"), life("v3", Word.ACTIVE), life("v4")]
+    lives = [life("v1"), life("v2"), life("v3", VersionWord.ACTIVE), life("v4")]
     assert what(*lives, active="v3", hold="v1").build == "v1"
     assert what(*lives, active="v3", hold="v1").skip == ("v2",)
     assert what(*lives, active="v3", hold="v3").build is None
     assert what(*lives, active="v3", hold="v0").build is None
-    building = life("v5", Word.BUILDING)
+    building = life("v5", VersionWord.BUILDING)
     assert what(*lives, building, active="v3", hold="v1").stop == "v5"
     assert what(*lives, building, active="v3", hold="v5").stop is None
     assert what(*lives, building, active="v3").stop is None
-    assert what(life("v1", Word.BUILDING), life("v3", Word.ACTIVE), active="v3").stop == "v1"
+    assert what(life("v1", VersionWord.BUILDING), life("v3", VersionWord.ACTIVE), active="v3").stop == "v1"
 
 
 def test_a_held_version_is_not_removed_while_the_switch_to_it_waits():
     """Nor one that is to be switched to after a hold."""
-    old = life("v1", Word.RETIRING)
-    assert what(old, life("v2", Word.ACTIVE), active="v2", hold="v1", now_ms=10**9).remove == ()
-    assert what(old, life("v2", Word.ACTIVE), active="v2", now_ms=10**9).remove == ("v1",)
+    old = life("v1", VersionWord.RETIRING)
+    assert what(old, life("v2", VersionWord.ACTIVE), active="v2", hold="v1", now_ms=10**9).remove == ()
+    assert what(old, life("v2", VersionWord.ACTIVE), active="v2", now_ms=10**9).remove == ("v1",)
 
 
 def test_after_a_hold_only_what_the_source_shows_comes_back():
     """A bad version is withdrawn there, or its source is not complete any more."""
-    active = life("v1", Word.ACTIVE)
-    assert what(active, life("v3", Word.RETIRING), active="v1").switch == "v3"
-    assert what(active, life("v3", Word.RETIRING, source=None), active="v1").switch is None
+    active = life("v1", VersionWord.ACTIVE)
+    assert what(active, life("v3", VersionWord.RETIRING), active="v1").switch == "v3"
+    assert what(active, life("v3", VersionWord.RETIRING, source=None), active="v1").switch is None
     waiting = source("v3", waiting_for="a data file")
-    assert what(active, life("v3", Word.RETIRING, source=waiting), active="v1").switch is None
-    assert what(active, life("v3", Word.AVAILABLE, source=None), active="v1").switch == "v3"
+    assert what(active, life("v3", VersionWord.RETIRING, source=waiting), active="v1").switch is None
+    assert what(active, life("v3", VersionWord.AVAILABLE, source=None), active="v1").switch == "v3"
 
 
 def test_a_version_without_room_waits_until_there_is_some():
@@ -236,7 +236,7 @@ def test_a_version_without_room_waits_until_there_is_some():
     one = life("v1")
     begin(one)
     one.copy.wait(Shortage(100, 50), now_ms=0)
-    assert (one.word, one.copy.trouble, one.copy.failures) == (Word.SEEN, None, 0)
+    assert (one.word, one.copy.trouble, one.copy.failures) == (VersionWord.SEEN, None, 0)
     assert one.waiting_for == "room on the disk: about 100 bytes are needed, 50 are free"
     assert what(one, now_ms=599_999).build is None
     assert what(one, now_ms=1).look_again_ms == 600_000
@@ -263,21 +263,21 @@ def test_an_older_one_is_built_while_the_newest_waits_for_room():
     big = life("v3")
     begin(big)
     big.copy.wait(Shortage(100, 50), now_ms=0)
-    assert what(life("v1", Word.ACTIVE), life("v2"), big, active="v1").build == "v2"
+    assert what(life("v1", VersionWord.ACTIVE), life("v2"), big, active="v1").build == "v2"
 
 
 @pytest.mark.parametrize(("lives", "active"), [
-    ([life("v1", Word.ACTIVE, open=True), life("v2", Word.ACTIVE, open=True)], "v2"),
-    ([life("v1", Word.ACTIVE, open=True)], "v2"),
+    ([life("v1", VersionWord.ACTIVE, open=True), life("v2", VersionWord.ACTIVE, open=True)], "v2"),
+    ([life("v1", VersionWord.ACTIVE, open=True)], "v2"),
     ([], "v2"),
-    ([life("v1", Word.ACTIVE, open=True)], None),
-    ([life("v1", Word.BUILDING), life("v2", Word.BUILDING)], None),
-    ([life("v1", Word.AVAILABLE, open=True)], None),
-    ([life("v1", Word.RETIRING, open=False), life("v2", Word.ACTIVE, open=True)], "v2"),
-    ([life("v1", Word.ACTIVE, open=False)], "v1"),
+    ([life("v1", VersionWord.ACTIVE, open=True)], None),
+    ([life("v1", VersionWord.BUILDING), life("v2", VersionWord.BUILDING)], None),
+    ([life("v1", VersionWord.AVAILABLE, open=True)], None),
+    ([life("v1", VersionWord.RETIRING, open=False), life("v2", VersionWord.ACTIVE, open=True)], "v2"),
+    ([life("v1", VersionWord.ACTIVE, open=False)], "v1"),
     ([Life("v1", VersionState.GONE)], None),
-    ([Life("v1", copy=Copy(CopyState.GONE))], None),
-    ([life("v1", Word.ERROR)], None),
+    ([Life("v1", copy=VersionCopy(CopyState.GONE))], None),
+    ([life("v1", VersionWord.ERROR)], None),
 ])  # fmt: skip
 def test_what_must_never_be_is_noticed(lives, active):
     """While the program runs."""
@@ -299,16 +299,16 @@ def test_a_decision_does_not_contradict_itself(contradiction):
 
 def test_what_may_be_is_let_pass():
     """A switch that the system refuses leaves one behind that is built; a lost active version is in ERROR."""
-    one = life("v1", Word.ACTIVE, open=True)
-    checked([one, life("v2", Word.BUILDING), life("v0", Word.RETIRING, open=True)], "v1")
-    checked([one, life("v2", Word.AVAILABLE, open=True)], "v1", switching=True)
-    lost = Life("v1", VersionState.ACTIVE, Copy(CopyState.ERROR, Trouble("lost")))
+    one = life("v1", VersionWord.ACTIVE, open=True)
+    checked([one, life("v2", VersionWord.BUILDING), life("v0", VersionWord.RETIRING, open=True)], "v1")
+    checked([one, life("v2", VersionWord.AVAILABLE, open=True)], "v1", switching=True)
+    lost = Life("v1", VersionState.ACTIVE, VersionCopy(CopyState.ERROR, Trouble("lost")))
     checked([lost], "v1")
 
 
 SOME = st.none() | st.builds(PartitionSet.of, st.just(2), st.sets(st.integers(0, 1)))
 COPY = st.none() | st.builds(
-    Copy,
+    VersionCopy,
     st.sampled_from([state for state in CopyState if state is not CopyState.GONE]),
     st.sampled_from([None, Trouble("x"), Trouble("y", lasting=False)]),
     share=SOME,
@@ -403,7 +403,7 @@ class Upgrades(RuleBasedStateMachine):
     @rule(name=st.sampled_from("abcdefgh"), size=st.integers(1, 3))
     def appear(self, name, size):
         if self.active is None or name > self.active:
-            self.lives.setdefault(name, Life(name, copy=Copy())).source = source(name, size)
+            self.lives.setdefault(name, Life(name, copy=VersionCopy())).source = source(name, size)
         self.settle()
 
     @rule(name=st.sampled_from("abcdefgh"))
@@ -434,8 +434,8 @@ class Upgrades(RuleBasedStateMachine):
         """And at most one is active, at most one is built."""
         assert self.answers == sorted(set(self.answers))
         words = [one.word for one in self.lives.values()]
-        assert words.count(Word.ACTIVE) == (self.active is not None)
-        assert words.count(Word.BUILDING) <= 1
+        assert words.count(VersionWord.ACTIVE) == (self.active is not None)
+        assert words.count(VersionWord.BUILDING) <= 1
 
 
 TestUpgrades = Upgrades.TestCase

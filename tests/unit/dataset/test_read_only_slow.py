@@ -2,7 +2,7 @@
 
 import errno
 
-from gossipkv.dataset.local.active import Active
+from gossipkv.dataset.local.active import ActiveDocument
 from gossipkv.environment.real_files import RealFiles
 from tests.unit.dataset.world import active, get, state, until
 from tests.world.faulty_files import CHANGING, Action, Fault, FaultyFiles
@@ -20,7 +20,9 @@ async def test_nothing_is_built_switched_or_removed(world):
         world.put("v2")
         await library.rescan()
         await active(library, "v2")
-        library._shared.store.set_active("db", Active("v1", "v1"))  # As if the node had crashed before it switched.
+        library._shared.store.set_active(
+            "db", ActiveDocument("v1", "v1")
+        )  # As if the node had crashed before it switched.
     world.put("v3")
     before = content(world.root / "data")
     read_only = Fault(0, Action.FAIL, kinds=CHANGING, error=errno.EROFS, lasting=True)

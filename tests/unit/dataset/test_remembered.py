@@ -10,11 +10,11 @@ import trio
 
 from gossipkv.address import Address
 from gossipkv.dataset.lifecycle.switching import Switching
-from gossipkv.dataset.lifecycle.version_states import Life, Word
-from gossipkv.dataset.local.active import Active
+from gossipkv.dataset.lifecycle.version_states import Life, VersionWord
+from gossipkv.dataset.local.active import ActiveDocument
 from gossipkv.dataset.local.store import VersionStore
 from gossipkv.log import Log
-from gossipkv.placement.identity import Identity
+from gossipkv.placement.identity import VersionIdentity
 from gossipkv.placement.ownership import Owner, Ownership
 from gossipkv.placement.partition_set import PartitionSet
 from gossipkv.placement.seals import Sealed
@@ -23,7 +23,7 @@ from tests.unit.dataset.lifecycle.test_copies import Cluster, N
 from tests.unit.dataset.simulated_node import DATABASE, SimulatedNode
 from tests.world.faulty_files import Action, Fault
 
-IDENTITY = Identity(DATABASE, "v1", "d" * 64, N, "sequins", regrouped=True)
+IDENTITY = VersionIdentity(DATABASE, "v1", "d" * 64, N, "sequins", regrouped=True)
 
 
 def owned(name, *partitions):
@@ -53,8 +53,10 @@ def test_a_restart_that_hears_nobody_knows_what_is_active_and_whom_to_ask(node):
     node.start()
     for _ in range(2):
         owners = owned("a", 0, 1), owned("b", 2, 3)
-        assert node.database.switching.remembered == Active("v1", "v1", IDENTITY, owners, (Sealed(IDENTITY, {}),))
-        assert (node.states, node.status["versions"]["v1"].get("error")) == ({"v1": Word.ACTIVE}, None)
+        assert node.database.switching.remembered == ActiveDocument(
+            "v1", "v1", IDENTITY, owners, (Sealed(IDENTITY, {}),)
+        )
+        assert (node.states, node.status["versions"]["v1"].get("error")) == ({"v1": VersionWord.ACTIVE}, None)
         assert [(held.identity, held.active) for held in node.library.held()] == [(IDENTITY, True)]
         node.hear()
 
@@ -76,15 +78,15 @@ def test_who_holds_it_is_written_at_once_and_then_once_a_second(node):
 def test_who_will_hold_the_next_version_is_written_with_the_switch(node):
     """And not before."""
     node.note_owners("v1", owned("a", 0))
-    v2 = Identity(DATABASE, "v2", "e" * 64, N, "sequins", regrouped=True)
+    v2 = VersionIdentity(DATABASE, "v2", "e" * 64, N, "sequins", regrouped=True)
     node.hear(v1=IDENTITY, v2=v2)
     node.note_owners("v2", owned("b", 1))
     for _ in range(8):
         node.wait()
-    assert on_disk(node) == Active("v1", "v1", IDENTITY, (owned("a", 0),))
+    assert on_disk(node) == ActiveDocument("v1", "v1", IDENTITY, (owned("a", 0),))
     node.verdicts.had.add("v2")
     node.decide_again()
-    assert on_disk(node) == Active("v2", "v2", v2, (owned("b", 1),))
+    assert on_disk(node) == ActiveDocument("v2", "v2", v2, (owned("b", 1),))
 
 
 def switching_on(threads):
@@ -156,7 +158,7 @@ def test_a_rewrite_that_fails_is_tried_again_and_harms_nothing(node):
         node.wait()
     assert on_disk(node).owners == (owned("b", 1),)
     assert len(node.log("cannot_note")) == 1
-    assert node.states == {"v1": Word.ACTIVE}
+    assert node.states == {"v1": VersionWord.ACTIVE}
 
 
 def test_what_is_refuted_is_kept(node):

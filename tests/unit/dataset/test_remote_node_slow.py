@@ -13,7 +13,7 @@ from moto.server import ThreadedMotoServer
 
 from gossipkv.dataset import library as library_module
 from gossipkv.dataset.source import remote
-from gossipkv.dataset.source.listing import Source
+from gossipkv.dataset.source.listing import SourceRoot
 from gossipkv.environment.real_files import RealFiles
 from gossipkv.errors import SourceError
 from gossipkv.settings.databases import DatabaseSettings
@@ -66,7 +66,7 @@ class Bucket:
         return len([*self._client.get_paginator("list_objects_v2").paginate(Bucket=self.name, Prefix=f"root/{prefix}")])
 
     def source(self, **settings):
-        return Source.open(self.url, RealFiles(), self.options, **settings)
+        return SourceRoot.open(self.url, RealFiles(), self.options, **settings)
 
     def settings(self, **others):
         return {"source": self.url, "storage_options": self.options, "build_memory": MEMORY} | others
@@ -117,7 +117,7 @@ def test_a_listing_ends_early(bucket, monkeypatch):
         bucket.put(f"db/v1/part-{number}", b"")
     source = bucket.source()
     assert len(source.version("db", "v1").files) == 7
-    monkeypatch.setattr(remote, "MOST_ENTRIES", 3)
+    monkeypatch.setattr(remote, "MAX_ENTRIES", 3)
     with pytest.raises(SourceError, match="db/v1: cannot be read: more than"):
         source.version("db", "v1")
     assert len(remote._first_of(source._files._opened[0], f"{bucket.name}/root/db/v1")) == 4

@@ -9,8 +9,8 @@ import trio
 
 from gossipkv.address import Address
 from gossipkv.dataset.cluster.convergence import Convergence
-from gossipkv.dataset.cluster.core import Cluster
-from gossipkv.dataset.cluster.members import Member, Membership
+from gossipkv.dataset.cluster.core import DatasetCluster
+from gossipkv.dataset.cluster.members import DatasetMember, Membership
 from gossipkv.dataset.cluster.terms import Terms
 from gossipkv.dataset.local.manifest import read_manifest, write_manifest
 from gossipkv.environment.real_files import RealFiles
@@ -25,19 +25,19 @@ TERMS = Terms(2, 1, 60_000, 600_000, 1_000, 0)
 LOCAL = {"kind", "active", "hold", "held_by", "error", "versions"}
 
 
-def member(name: str, shard_id: str) -> Member:
+def member(name: str, shard_id: str) -> DatasetMember:
     """One that lives, and has its place in the ring."""
-    return Member(name, name.encode() * 16, 1, Address("127.0.0.1", 0), shard_id=shard_id, is_firm=True)
+    return DatasetMember(name, name.encode() * 16, 1, Address("127.0.0.1", 0), shard_id=shard_id, is_firm=True)
 
 
-def among(*others: Member, settle_ms: int = 0, replication: int = 1):
+def among(*others: DatasetMember, settle_ms: int = 0, replication: int = 1):
     now_ms = int(trio.current_time() * 1000)
     membership = Membership(member("a", "1"), expects_others=True, retire_max_ms=3_600_000, now_ms=now_ms)
     for other in others:
         membership.tell(other, now_ms=now_ms)
     terms = TERMS._replace(replication=replication)
     convergence = Convergence(membership, settle_ms=settle_ms, now_ms=now_ms)
-    return Cluster(membership, convergence, terms, lambda _core, _effects: None)
+    return DatasetCluster(membership, convergence, terms, lambda _core, _effects: None)
 
 
 def say(library, ready, identity, source_ms=0):

@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gossipkv.dataset import finish_version, partition_of, write_partition
-from gossipkv.dataset.build.job import BuildJob, Progress
+from gossipkv.dataset.build.job import BuildJob, BuildProgress
 from gossipkv.dataset.build.steps import BuildResources, perform
 from gossipkv.dataset.local.manifest import Stray, read_manifest
 from gossipkv.dataset.local.version import open_version
-from gossipkv.dataset.source.listing import Source
+from gossipkv.dataset.source.listing import SourceRoot
 from gossipkv.environment.real_files import RealFiles
 from gossipkv.errors import Corrupt, SourceError
 from gossipkv.storage.builder import build
@@ -35,7 +35,7 @@ def write(place, partitions=3, function="sequins", records=RECORDS, **options):
 
 def job_of(root, directory, **options):
     """The build of the version `db/v1` below a root."""
-    source = Source.open(str(root), RealFiles(), {})
+    source = SourceRoot.open(str(root), RealFiles(), {})
     os.mkdir(directory)
     one = BuildJob.of(source.version("db", "v1"), str(directory), remote=source.remote)
     return dataclasses.replace(one, **options)
@@ -80,7 +80,7 @@ def test_a_finished_version_is_taken_over(tmp_path, function):
     assert (manifest.source_files, manifest.source_bytes) == (3, manifest.size_bytes)
     for file in manifest.files_here:
         assert (tmp_path / "build" / file.name).read_bytes() == (tmp_path / "root/db/v1" / file.name).read_bytes()
-    assert told[-1] == Progress(one.source_bytes, one.source_bytes, 3000, 3000)
+    assert told[-1] == BuildProgress(one.source_bytes, one.source_bytes, 3000, 3000)
     assert [state.done for state in told] == sorted(state.done for state in told)
 
 

@@ -7,8 +7,8 @@ import random
 from typing import TYPE_CHECKING
 
 from gossipkv.address import Address
-from gossipkv.gossip.core import Gossip, Limits, Me
-from gossipkv.gossip.effects import Ask, Changed, Complain, Remember, Send, Stop, Store
+from gossipkv.gossip.core import Gossip, GossipLimits, Me
+from gossipkv.gossip.effects import AskOverTcp, Complain, MemberChanged, Remember, SendDatagram, Stop, StoreDurably
 from gossipkv.gossip.packets.envelope import Envelope, Seal
 from gossipkv.gossip.packets.key_ring import SESSION_BYTES, key
 from gossipkv.gossip.packets.prefix import NO_CLUSTER
@@ -18,10 +18,10 @@ from gossipkv.gossip.profile import LAN
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gossipkv.gossip.profile import Profile
+    from gossipkv.gossip.profile import TimingProfile
 
 CLUSTER_ID = b"cluster!"
-LIMITS = Limits()
+LIMITS = GossipLimits()
 KEY = key(bytes(range(32)))
 
 
@@ -35,9 +35,9 @@ class Node:
         self.address = me.address
         self.stopped: Stop | None = None
         self.complaints: list[Complain] = []
-        self.changes: list[Changed] = []
+        self.changes: list[MemberChanged] = []
         self.remembered: tuple[Address, ...] = ()
-        self.stores: list[Store] = []
+        self.stores: list[StoreDurably] = []
         self.sent = 0
         self.frozen = False
         self.held: list[tuple[bytes, Address]] = []
@@ -75,8 +75,8 @@ class Link:
         cluster: str = "c",
         cluster_id: bytes = CLUSTER_ID,
         pinned: bool = False,
-        profile: Profile = LAN,
-        limits: Limits = LIMITS,
+        profile: TimingProfile = LAN,
+        limits: GossipLimits = LIMITS,
         sealed: bool = False,
         silent: bool = False,
         is_first: bool = False,
@@ -142,18 +142,18 @@ class Link:
 
     def settle(self, node: Node) -> None:
         for effect in node.core.take():
-            if isinstance(effect, Send):
+            if isinstance(effect, SendDatagram):
                 node.sent += len(effect.packet)
                 self.largest = max(self.largest, len(effect.packet))
                 self._send(node.address, effect.to, effect.packet)
-            elif isinstance(effect, Ask):
+            elif isinstance(effect, AskOverTcp):
                 self._ask(node, effect)
-            elif isinstance(effect, Store):
+            elif isinstance(effect, StoreDurably):
                 node.stores.append(effect)
                 self.at(self.store_ms, lambda effect=effect: self._stored(node, effect))
             elif isinstance(effect, Remember):
                 node.remembered = effect.peers
-            elif isinstance(effect, Changed):
+            elif isinstance(effect, MemberChanged):
                 node.changes.append(effect)
             elif isinstance(effect, Complain):
                 node.complaints.append(effect)
@@ -161,7 +161,7 @@ class Link:
                 node.stopped = effect
                 self.nodes.pop(node.address, None)
 
-    def _stored(self, node: Node, effect: Store) -> None:
+    def _stored(self, node: Node, effect: StoreDurably) -> None:
         if self.nodes.get(node.address) is node:
             node.core.stored(effect.token, now_ms=self.now_ms)
             self.settle(node)
@@ -181,7 +181,7 @@ class Link:
         node.core.receive(packet, source, now_ms=self.now_ms)
         self.settle(node)
 
-    def _ask(self, asker: Node, ask: Ask) -> None:
+    def _ask(self, asker: Node, ask: AskOverTcp) -> None:
         connect_ms = self.random.randrange(self.connect_ms + 1) if self.connect_ms else 0
 
         def answer() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gossipkv.gossip.member import NEXT, Said, State
+from gossipkv.gossip.member import NEXT, MemberEvidence, MemberState
 from gossipkv.gossip.profile import PROFILES
 
 PAGE = (Path(__file__).parents[3] / "docs" / "operators" / "gossip.md").read_text(encoding="utf-8")
@@ -40,10 +40,10 @@ def test_the_drawing_is_the_automaton():
 def test_every_state_and_statement_is_explained():
     """One row each."""
     assert re.findall(r"^\| ([A-Z]+) \| [a-z][^|]+ \| (?:shown|hidden)[^|]* \|$", PAGE, re.MULTILINE) == [
-        state.name for state in State
+        state.name for state in MemberState
     ]
     assert dict(re.findall(r"^\| ([A-Z_]+) \| ([^|]+) \|$", PAGE, re.MULTILINE)) == {
-        said.name: said.value for said in Said
+        said.name: said.value for said in MemberEvidence
     }
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import h11
 
 from gossipkv.http import target
-from gossipkv.http.answers import Answer, Request
+from gossipkv.http.answers import HttpAnswer, HttpRequest
 from gossipkv.http.batches import read_many
-from gossipkv.http.exchange import Exchange, Limits, Nothing, Refusal
+from gossipkv.http.exchange import HttpExchange, HttpRefusal, NoRequest, RequestLimits
 from gossipkv.http.reads import ReadContext, read_one
 from gossipkv.http.scans import scan
 from tests.unit.http.fake_node import OWN
@@ -34,23 +34,23 @@ async def answer_to(context, request):
 async def ask(context, method, path, headers=None, body=b""):
     """Return status, headers and body of one answer, all of it."""
     named = {name.lower().encode(): value.encode() for name, value in (headers or {}).items()}
-    answer = await answer_to(context, Request(method.encode(), path.encode("latin-1"), named, body))
+    answer = await answer_to(context, HttpRequest(method.encode(), path.encode("latin-1"), named, body))
     return answer.status, {name.decode(): value.decode() for name, value in answer.headers}, await whole(answer)
 
 
-async def whole(answer: Answer):
+async def whole(answer: HttpAnswer):
     return answer.body if isinstance(answer.body, bytes) else b"".join([piece async for piece in answer.body])
 
 
 async def converse(context, stream, *, pieces=None, limits=None):
     """Return the requests and refusals of a stream, what is sent, and whether the connection closes then."""
-    exchange = Exchange(limits or Limits())
+    exchange = HttpExchange(limits or RequestLimits())
     asked, sent = [], []
     for piece in pieces or [stream]:
         exchange.receive(piece)
-        while not isinstance(found := exchange.next_request(), Nothing):
+        while not isinstance(found := exchange.next_request(), NoRequest):
             asked.append(found)
-            if isinstance(found, Refusal):
+            if isinstance(found, HttpRefusal):
                 sent.append(exchange.whole(None, found.answer))
             else:
                 sent += await sent_for(exchange, context, found)

@@ -12,7 +12,7 @@ from gossipkv.errors import TimedOut
 from gossipkv.http import json_lines
 from gossipkv.http.batches import MAX_KEYS
 from gossipkv.http.json_lines import MAX_DOCUMENT_BYTES
-from gossipkv.http.read_options import Session
+from gossipkv.http.read_options import ReadSession
 from gossipkv.wire.json_form import json_form
 from tests.unit.http.asking import ask, context_of
 from tests.unit.http.fake_node import FakeDatabase, FakeNode, baby_names
@@ -169,7 +169,7 @@ async def test_what_steers_a_read_steers_these():
     assert (status, headers["X-Sequins-Version"], said(answer)[0]["value"]) == (200, "1", "John")
     status, headers, _ = await mget(b'"away"', path="/baby-names/_mget?proxy=true")
     assert (status, headers["X-GossipKV-Error"]) == (500, "NOT_SERVED")
-    session = Session()
+    session = ReadSession()
     for _ in range(2):
         await mget(b'"x"', node=node, alone=True, session=session)
     assert [call[2:] for call in node.asked("get_many")][-2:] == [(), ({"min_version": "2"},)]

@@ -41,7 +41,7 @@ HEADERS = st.one_of(
 
 
 def found_of(value, time_s=TIME_S):
-    return conditions.Found(value, TAG.encode(), time_s, CONTENT_TYPE, [ABOUT])
+    return conditions.FoundValue(value, TAG.encode(), time_s, CONTENT_TYPE, [ABOUT])
 
 
 def in_bytes(headers):
@@ -127,7 +127,7 @@ def test_no_header_makes_an_answer_much_larger_than_its_value(pairs):
 
 def test_a_boundary_is_no_part_of_the_value():
     """A value that has the first choice gets another one."""
-    parts = [ranges.Part(0, 0), ranges.Part(2, 2)]
+    parts = [ranges.BodyPart(0, 0), ranges.BodyPart(2, 2)]
     first = ranges.several(b"abc", parts, b"a/b")[1].partition(b"boundary=")[2]
     second = ranges.several(b"ab" + first, parts, b"a/b")[1].partition(b"boundary=")[2]
     assert second != first

@@ -16,8 +16,8 @@ from gossipkv.http import detached
 from gossipkv.http.answers import NOBODY
 from gossipkv.http.connection import READ_BYTES
 from gossipkv.http.detached import DetachedListener
-from gossipkv.http.gateway import Gateway
-from gossipkv.http.order import Limits
+from gossipkv.http.gateway import HttpGateway
+from gossipkv.http.order import GatewayLimits
 from gossipkv.http.site import Site
 from gossipkv.processes import passing
 from tests.unit.http.asking import context_of, read_answers
@@ -36,7 +36,7 @@ class Served:
         self._sender, receiver = passing.pair()
         stack.callback(self._sender.close)
         site = Site(context_of(FakeNode({"db": FakeDatabase({"1": {b"k": b"value"}}, "1", {"1": 0})})), {}, None)
-        self.gateway = Gateway(site, Limits(**limits))
+        self.gateway = HttpGateway(site, GatewayLimits(**limits))
         nursery.start_soon(self.gateway.run, DetachedListener(receiver))
 
     def detach(self, begun):
@@ -77,7 +77,7 @@ async def test_more_was_read_than_is_taken_at_once(autojump_clock, serve):
     """It comes in its order: a body longer than one piece, with the request behind it."""
     body = b'"none"\n' * 10_000
     begun = BATCH % (len(body), body) + GET
-    assert READ_BYTES < len(begun) < passing.MOST_BYTES
+    assert READ_BYTES < len(begun) < passing.MAX_BYTES
     first, second = await answers(serve().detach(begun), b"", ["POST", "GET"])
     assert (first[0], second[2]) == (200, b"value")
 

@@ -8,8 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gossipkv.http.answers import Answer, Request, text
-from gossipkv.http.exchange import CLOSED, CONTINUE, NEED_DATA, Dates, Exchange, Limits, Nothing, Refusal
+from gossipkv.http.answers import HttpAnswer, HttpRequest, text
+from gossipkv.http.exchange import (
+    CLOSED,
+    CONTINUE,
+    NEED_DATA,
+    Dates,
+    HttpExchange,
+    HttpRefusal,
+    NoRequest,
+    RequestLimits,
+)
 from gossipkv.http.target import MAX_TARGET_BYTES
 from tests.unit.http.asking import read_answers
 
@@ -26,7 +35,7 @@ CHUNKS = (
 
 def heard(*pieces, limits=None):
     """Return what an exchange makes of pieces, each received when it asks for more, and the exchange."""
-    exchange = Exchange(limits or Limits())
+    exchange = HttpExchange(limits or RequestLimits())
     found = []
     for piece in pieces:
         exchange.receive(piece)
@@ -40,7 +49,7 @@ def heard(*pieces, limits=None):
 def refused(stream, limits=None):
     """Return status and line of the refusal of what is all that comes."""
     found, exchange = heard(stream, limits=limits)
-    assert [type(each) for each in found] == [Refusal, Nothing]
+    assert [type(each) for each in found] == [HttpRefusal, NoRequest]
     refusal, _ = found
     ((status, headers, body),) = read_answers(exchange.whole(None, refusal.answer), ["GET"])
     assert exchange.is_closing
@@ -63,7 +72,7 @@ def judged_by_h11(stream):
         headers = {}
         for name, value in head.headers:
             headers[name] = b", ".join(filter(None, (headers.get(name), value)))
-        found.append(Request(head.method, head.target, headers, body))
+        found.append(HttpRequest(head.method, head.target, headers, body))
         connection.send(h11.Response(status_code=204, headers=[]))
         connection.send(h11.EndOfMessage())
         if connection.our_state is not h11.DONE:
@@ -112,13 +121,13 @@ def test_what_came_before_changes_no_request():
 def test_a_request_byte_by_byte():
     """It is there with its last byte and not before."""
     for request in (GET, POST, CHUNKS, b"\r\n" + GET):
-        exchange = Exchange(Limits())
+        exchange = HttpExchange(RequestLimits())
         for at in range(len(request) - 1):
             exchange.receive(request[at : at + 1])
             assert exchange.next_request() is NEED_DATA
             assert exchange.has_begun is (request[: at + 1] != b"\r\n")
         exchange.receive(request[-1:])
-        assert isinstance(exchange.next_request(), Request)
+        assert isinstance(exchange.next_request(), HttpRequest)
         assert not exchange.has_begun
 
 
@@ -126,7 +135,7 @@ def test_answers_come_in_the_order_of_requests():
     """Requests may be taken ahead; the answer to the second is not given first."""
     (first, second), exchange = heard(GET + HEAD)
     with pytest.raises(AssertionError):
-        exchange.head(Request(b"GET", b"/other"), text(200, "x"))
+        exchange.head(HttpRequest(b"GET", b"/other"), text(200, "x"))
     (first, second), exchange = heard(GET + HEAD)
     sent = exchange.whole(first, text(404, "first")) + exchange.whole(second, text(200, "second"))
     answers = read_answers(sent, ["GET", "HEAD"])
@@ -156,7 +165,7 @@ def test_an_answer_in_pieces():
         yield b""
 
     (request,), exchange = heard(GET)
-    answer = Answer(200, [(b"X", b"y")], nothing())
+    answer = HttpAnswer(200, [(b"X", b"y")], nothing())
     head = exchange.head(request, answer)
     pieces = [exchange.body(piece) for piece in (b"ab", b"", b"c" * 20)]
     assert pieces[1] == b""
@@ -180,7 +189,7 @@ def test_an_answer_in_pieces_to_an_old_client():
         yield b""
 
     (request, _), exchange = heard(OLD)
-    head = exchange.head(request, Answer(200, [], nothing()))
+    head = exchange.head(request, HttpAnswer(200, [], nothing()))
     assert b"chunked" not in head
     assert b"Content-Length" not in head
     assert not exchange.is_closing
@@ -193,7 +202,7 @@ def test_an_answer_in_pieces_to_an_old_client():
 def test_answers_without_a_body(status):
     """Neither has one, nor a length."""
     (request,), exchange = heard(GET)
-    ((told, headers, body),) = read_answers(exchange.whole(request, Answer(status, [(b"ETag", b'"x"')])), ["GET"])
+    ((told, headers, body),) = read_answers(exchange.whole(request, HttpAnswer(status, [(b"ETag", b'"x"')])), ["GET"])
     assert (told, body, b"content-length" in headers) == (status, b"", False)
 
 
@@ -202,13 +211,13 @@ def test_nothing_that_is_stored_is_a_page():
     usual = b"default-src 'none'; style-src 'unsafe-inline'; sandbox"
     own = [(b"Content-Security-Policy", b"script-src 'self'")]
     values = [
-        Answer(200, [(b"Content-Type", b"text/html")], b"<script>"),
+        HttpAnswer(200, [(b"Content-Type", b"text/html")], b"<script>"),
         text(404, "x"),
-        Answer(304),
-        Answer(200, own),
+        HttpAnswer(304),
+        HttpAnswer(200, own),
     ]
     for answer in values:
-        exchange = Exchange(Limits())
+        exchange = HttpExchange(RequestLimits())
         exchange.receive(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")
         head = exchange.head(exchange.next_request(), answer)
         assert head.count(b"X-Content-Type-Options: nosniff\r\n") == 1
@@ -221,12 +230,12 @@ def test_nothing_that_is_stored_is_a_page():
 def test_unknown_statuses_and_dates():
     """A status without a phrase is sent as it is; the time is written once a second."""
     now = [784_111_777.9]
-    exchange = Exchange(Limits(), dates=Dates(lambda: now[0]))
+    exchange = HttpExchange(RequestLimits(), dates=Dates(lambda: now[0]))
     dates = []
     for step in (0.0, 0.05, 0.1):
         now[0] += step
         exchange.receive(GET)
-        ((status, headers, _),) = read_answers(exchange.whole(exchange.next_request(), Answer(499)), ["GET"])
+        ((status, headers, _),) = read_answers(exchange.whole(exchange.next_request(), HttpAnswer(499)), ["GET"])
         assert status == 499
         dates.append(headers[b"date"])
     assert dates == [*[b"Sun, 06 Nov 1994 08:49:37 GMT"] * 2, b"Sun, 06 Nov 1994 08:49:38 GMT"]
@@ -236,7 +245,7 @@ def test_a_header_is_not_broken_by_what_it_names():
     """A line feed in a header of ours is our own bug, and never goes out."""
     (request,), exchange = heard(GET)
     with pytest.raises(AssertionError):
-        exchange.head(request, Answer(200, [(b"X", b"a\r\nSet-Cookie: b")]))
+        exchange.head(request, HttpAnswer(200, [(b"X", b"a\r\nSet-Cookie: b")]))
 
 
 EXPECTING = b"POST /geo/_mget HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\nExpect: 100-Continue\r\n\r\n"
@@ -244,7 +253,7 @@ EXPECTING = b"POST /geo/_mget HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\nExpect
 
 def test_who_waits_for_leave_gets_it_once():
     """A client that sends its body only then is told so; one that has sent it is not."""
-    exchange = Exchange(Limits())
+    exchange = HttpExchange(RequestLimits())
     exchange.receive(EXPECTING)
     assert exchange.next_request() is NEED_DATA
     assert exchange.interim() == CONTINUE
@@ -258,7 +267,7 @@ def test_who_waits_for_leave_gets_it_once():
     assert exchange.next_request().body == b"abc"
     assert exchange.interim() == b""
     exchange.receive(EXPECTING.replace(b": 3", b": 3000000"))
-    assert isinstance(exchange.next_request(), Refusal)
+    assert isinstance(exchange.next_request(), HttpRefusal)
     assert exchange.interim() == b""
 
 
@@ -319,7 +328,7 @@ def test_targets_of_8_kib_and_heads_of_32_are_taken():
     many = b"GET / HTTP/1.1\r\nHost: h\r\n" + b"X: y\r\n" * 99 + b"\r\n"
     for stream in (long, large, many):
         (request,), _ = heard(stream)
-        assert isinstance(request, Request)
+        assert isinstance(request, HttpRequest)
 
 
 @pytest.mark.parametrize("cut", range(1, 60))
@@ -351,9 +360,9 @@ def test_a_body_that_nobody_wants_is_left_unread(method, body):
 def test_a_body_in_too_many_pieces():
     """A chunk for each byte costs more than it brings."""
     stream = CHUNKS.partition(b"3;")[0] + b"1\r\nx\r\n" * 20
-    assert refused(stream, Limits(max_pieces=10))[0] == 413
-    assert refused(CHUNKS, Limits(max_body=4))[0] == 413
-    assert heard(CHUNKS, limits=Limits(max_body=5))[0][0].body == b"abcde"
+    assert refused(stream, RequestLimits(max_pieces=10))[0] == 413
+    assert refused(CHUNKS, RequestLimits(max_body=4))[0] == 413
+    assert heard(CHUNKS, limits=RequestLimits(max_body=5))[0][0].body == b"abcde"
 
 
 @pytest.mark.parametrize("begun", [b"", b"GET /geo", POST[:-1], CHUNKS[:-2]])
@@ -375,7 +384,7 @@ def test_bytes_beyond_ascii_in_a_target_are_escaped():
 
 def test_a_thousand_requests_at_once():
     """Each is taken when it is asked for, and nothing is read ahead."""
-    exchange = Exchange(Limits())
+    exchange = HttpExchange(RequestLimits())
     exchange.receive(GET * 1000)
     for _ in range(1000):
         exchange.whole(exchange.next_request(), text(200, "x"))
@@ -384,7 +393,7 @@ def test_a_thousand_requests_at_once():
 
 def test_finishing():
     """What was taken is answered, the last answer says that it is the last, and nothing more is taken."""
-    exchange = Exchange(Limits())
+    exchange = HttpExchange(RequestLimits())
     exchange.receive(GET + GET + GET)
     first, second = exchange.next_request(), exchange.next_request()
     exchange.finish()

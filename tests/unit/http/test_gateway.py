@@ -9,9 +9,9 @@ import pytest
 import trio
 from trio.testing import lockstep_stream_pair, memory_stream_pair
 
-from gossipkv.http.answers import Answer
-from gossipkv.http.gateway import Gateway
-from gossipkv.http.order import Limits
+from gossipkv.http.answers import HttpAnswer
+from gossipkv.http.gateway import HttpGateway
+from gossipkv.http.order import GatewayLimits
 from gossipkv.http.site import Site
 from tests.unit.http.asking import context_of, read_answers
 from tests.unit.http.fake_node import FakeDatabase, FakeNode
@@ -67,7 +67,7 @@ class Newcomers(trio.abc.Listener):
 
 def gateway_of(site=None, **limits):
     """A gateway before a fake node, or of a site."""
-    return Gateway(site or Site(context_of(a_node()), {}, None), Limits(**limits))
+    return HttpGateway(site or Site(context_of(a_node()), {}, None), GatewayLimits(**limits))
 
 
 async def received(stream):
@@ -178,7 +178,7 @@ async def test_for_one_more_the_longest_idle_makes_room(autojump_clock, nursery)
     async def answering(request):
         if request.target == b"/busy":
             await busy.wait()
-        return Answer(200, [], b"")
+        return HttpAnswer(200, [], b"")
 
     gateway = gateway_of(Made(answering), max_connections=2)
     newcomers = Newcomers()
@@ -247,7 +247,7 @@ async def test_a_drain_lets_answers_out(autojump_clock, nursery):
     async def answering(request):
         if request.target == b"/slow":
             await going.wait()
-        return Answer(200, [], b"done")
+        return HttpAnswer(200, [], b"done")
 
     site = Made(answering)
     gateway = gateway_of(site)
@@ -294,7 +294,7 @@ async def test_a_defect_costs_one_request(autojump_clock, nursery):
     async def answering(request):
         if request.target == b"/db/bad":
             raise ZeroDivisionError
-        return Answer(200, [], b"fine")
+        return HttpAnswer(200, [], b"fine")
 
     gateway = gateway_of(Made(answering))
     ours, theirs = memory_stream_pair()
@@ -317,7 +317,7 @@ async def test_a_defect_amid_a_stream_cuts_it_off(autojump_clock, nursery):
         raise ZeroDivisionError
 
     async def answering(_request):
-        return Answer(200, [], pieces())
+        return HttpAnswer(200, [], pieces())
 
     gateway = gateway_of(Made(answering))
     ours, theirs = memory_stream_pair()
@@ -344,7 +344,7 @@ async def test_a_stream_ends_with_its_reader(autojump_clock, nursery):
             ended.set()
 
     async def answering(_request):
-        return Answer(200, [], pieces())
+        return HttpAnswer(200, [], pieces())
 
     gateway = gateway_of(Made(answering))
     ours, theirs = lockstep_stream_pair()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gossipkv.http import batches, ranges, read_options
-from gossipkv.http.exchange import Limits
+from gossipkv.http.exchange import RequestLimits
 from gossipkv.http.target import MAX_TARGET_BYTES
 from tests.unit.http.asking import context_of, converse, read_answers
 from tests.unit.http.fake_node import baby_names
@@ -31,7 +31,7 @@ def test_the_table_has_them_all():
 def test_numbers_are_those_of_the_code():
     """The limits that the page states."""
     said = " ".join(PAGE.split())
-    limits = Limits()
+    limits = RequestLimits()
     assert f"at most {MAX_TARGET_BYTES >> 10} KiB (414)" in said
     assert f"headers over {limits.max_head >> 10} KiB, or more than {limits.max_fields}" in said
     assert f"a body over {limits.max_body >> 20} MiB, or in more than {limits.max_pieces:,} chunks" in said

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from gossipkv.errors import GossipKVError
-from gossipkv.http.metric_table import IDENTITY, IDENTITY_HELP, IDENTITY_NAME, LEFT_OUT, METRICS, Kind
+from gossipkv.http.metric_table import IDENTITY, IDENTITY_HELP, IDENTITY_NAME, LEFT_OUT, METRICS, MetricKind
 from gossipkv.http.metrics import InfoCollector
 from tests.unit.http.node_info import info
 
@@ -57,7 +57,7 @@ def written():
     text = PAGE.read_text(encoding="utf-8")
     shown = [_row(f"{IDENTITY_NAME}_info", "info", IDENTITY, IDENTITY_HELP)]
     for one in METRICS:
-        name = f"{one.name}_info" if one.kind is Kind.TEXT else one.name
+        name = f"{one.name}_info" if one.kind is MetricKind.TEXT else one.name
         shown.append(_row(name, one.kind.value, one.labels, one.help))
     for title, lines in (
         ("| metric |", shown), ("| field |", [f"| `{'.'.join(path)}` | {why} |" for path, why in LEFT_OUT.items()]),
@@ -74,17 +74,17 @@ def test_names_follow_prometheus_rules():
     assert len(set(names)) == len(names)
     for metric in METRICS:
         assert re.fullmatch(r"(gossipkv|process)_[a-z]+(_[a-z]+)*", metric.name)
-        assert metric.name.endswith("_total") is (metric.kind is Kind.COUNTER)
+        assert metric.name.endswith("_total") is (metric.kind is MetricKind.COUNTER)
         assert not set(metric.name.split("_")) & {"ms", "us", "kib", "mib", "percent", "counter", "gauge", "histogram"}
         assert metric.help.endswith(".")
 
 
 def test_labels_fit_their_places():
-    """What is fixed, what stars stand for, and the text of a `Kind.TEXT` are as many as there are labels."""
+    """What is fixed, what stars stand for, and the text of a `MetricKind.TEXT` are as many as there are labels."""
     for metric in METRICS:
         for place in metric.places:
             stars = sum(name.endswith("*") for name in place.path)
-            assert len(place.labels) + stars + (metric.kind is Kind.TEXT) == len(metric.labels), metric.name
+            assert len(place.labels) + stars + (metric.kind is MetricKind.TEXT) == len(metric.labels), metric.name
         assert not metric.shown or len(metric.labels) == 1
 
 

@@ -11,7 +11,7 @@ from prometheus_client import openmetrics, parser
 from prometheus_client.openmetrics import parser as openmetrics_parser
 
 from gossipkv.errors import TimedOut, Unavailable
-from gossipkv.http.metric_table import METRICS, Kind
+from gossipkv.http.metric_table import METRICS, MetricKind
 from gossipkv.http.metrics import InfoCollector, as_json, debug_vars, metrics
 from gossipkv.http.samples import Histogram, samples
 from tests.unit.http.node_info import SPARSE, Node, counters, database, info
@@ -40,7 +40,7 @@ async def test_every_metric_is_scraped():
     for metric in METRICS:
         for labels, sample in samples(info(("geo", "users")))[metric.name].items():
             named = tuple(sorted(zip(metric.labels, labels, strict=True)))
-            suffix = {Kind.TEXT: "_info", Kind.HISTOGRAM: "_count"}.get(metric.kind, "")
+            suffix = {MetricKind.TEXT: "_info", MetricKind.HISTOGRAM: "_count"}.get(metric.kind, "")
             value = sample.count if isinstance(sample, Histogram) else sample
             assert found[metric.name + suffix, named] == value
             expected += len(sample.buckets) + 3 if isinstance(sample, Histogram) else 1
@@ -169,7 +169,7 @@ async def test_debug_vars_has_the_same_numbers():
         "count": 9, "sum": 0.001,
         "buckets": {"8.192e-06": 0, "2e-05": 0, "5e-05": 0, "0.0001": 7, "0.001": 8, "10.0": 9, "+Inf": 9},
     }  # fmt: skip
-    suffix = {Kind.TEXT: "_info"}
+    suffix = {MetricKind.TEXT: "_info"}
     names = {metric.name + suffix.get(metric.kind, "") for metric in METRICS}
     assert told.keys() == names | {"gossipkv_node_info"}
 

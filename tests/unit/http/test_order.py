@@ -3,33 +3,33 @@
 from __future__ import annotations
 
 from gossipkv.address import Address
-from gossipkv.http.order import HIDING, Limits, Order, Peer, Types, Word
+from gossipkv.http.order import HIDING, GatewayLimits, GatewayOrder, GatewayPeer, GatewayWord, Types
 
 TYPES = Types("text/plain", {"db": "image/png"})
 
 
 def test_an_order_is_one_line_and_comes_back():
     """With all that stands in it."""
-    limits = Limits(max_connections=7, idle_timeout_ms=0)
-    order = Order(Address("::1", 7070), 4, "n\n1", Address("::1", 8080), 5, 6, TYPES, limits, is_secured=True)
+    limits = GatewayLimits(max_connections=7, idle_timeout_ms=0)
+    order = GatewayOrder(Address("::1", 7070), 4, "n\n1", Address("::1", 8080), 5, 6, TYPES, limits, is_secured=True)
     line = order.to_line()
     assert line.count(b"\n") == 1
-    assert Order.from_line(line) == order
+    assert GatewayOrder.from_line(line) == order
     assert "secret" not in repr(order)
 
 
 def test_a_word_is_one_line_and_comes_back():
     """To end, or not."""
-    for word in (Word(TYPES), Word(TYPES, 0), Word(TYPES, 10_000)):
+    for word in (GatewayWord(TYPES), GatewayWord(TYPES, 0), GatewayWord(TYPES, 10_000)):
         assert word.to_line().count(b"\n") == 1
-        assert Word.from_line(word.to_line()) == word
+        assert GatewayWord.from_line(word.to_line()) == word
 
 
 def test_who_is_at_the_other_end_stands_before_what_was_read():
     """Whatever that is."""
-    for peer in (Peer("::1", "ana"), Peer("10.0.0.1", "anonymous")):
+    for peer in (GatewayPeer("::1", "ana"), GatewayPeer("10.0.0.1", "anonymous")):
         for begun in (b"", b"GET / HTTP/1.1\r\n\r\n", b"\n \xff"):
-            assert Peer.of(peer.before(begun)) == (peer, begun)
+            assert GatewayPeer.of(peer.before(begun)) == (peer, begun)
 
 
 def test_types_of_values():

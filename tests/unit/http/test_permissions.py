@@ -11,9 +11,9 @@ import trio
 from gossipkv.access.rights import Right, of_path, parse_grant
 from gossipkv.access.users import User, Users, digest_of
 from gossipkv.errors import ProtocolError, Unauthorized, Unavailable
-from gossipkv.http.answers import Request
-from gossipkv.http.order import Peer
-from gossipkv.http.permissions import KEPT_S, MAX_FORM_BYTES, MOST_KEPT, TIMEOUT_MS, Permissions, token_of
+from gossipkv.http.answers import HttpRequest
+from gossipkv.http.order import GatewayPeer
+from gossipkv.http.permissions import KEPT_S, MAX_FORM_BYTES, MAX_KEPT, TIMEOUT_MS, HttpPermissions, token_of
 from gossipkv.http.site import Site, site_of
 from tests.unit.http.asking import context_of, whole
 from tests.unit.http.fake_node import FakeDatabase, FakeNode
@@ -75,7 +75,7 @@ def node() -> Asked:
 def site_that(node, *, is_secured: bool) -> Site:
     """What a gateway answers, to which all come by TLS, or none."""
     records = FakeDatabase({"1": {b"key": b"value", b"_mget": b"a key", b"_scan": b"a key"}}, "1")
-    permissions = Permissions(node, trio.current_time, is_secured=is_secured)
+    permissions = HttpPermissions(node, trio.current_time, is_secured=is_secured)
     databases = context_of(FakeNode({"db": records, "dba": records, "d": records}), permissions=permissions)
     return Site(databases, dict.fromkeys(OWN, looking), FakePages())
 
@@ -86,15 +86,15 @@ def site(node) -> Site:
     return site_that(node, is_secured=False)
 
 
-def bearer(token: str | None, target: bytes, method: bytes = b"GET", **more: bytes) -> Request:
+def bearer(token: str | None, target: bytes, method: bytes = b"GET", **more: bytes) -> HttpRequest:
     shown = {} if token is None else {b"authorization": b"Bearer " + token.encode()}
     headers = {**shown, **{name.encode(): value for name, value in more.items()}}
-    return Request(method, target, headers, peer=Peer("10.0.0.1", "anonymous"))
+    return HttpRequest(method, target, headers, peer=GatewayPeer("10.0.0.1", "anonymous"))
 
 
 async def test_who_may_see_more_is_no_refusal(node, autojump_clock):
     """Of whom the node says nothing has no right; without users everybody has it."""
-    permissions = Permissions(node, trio.current_time)
+    permissions = HttpPermissions(node, trio.current_time)
     node.let(see="see", read="read:*", anonymous="read:db")
     asked = (None, "see", "read", "nobody")
     assert [await permissions.allows(bearer(name, b"/readyz"), (Right.SEE, None)) for name in asked] == [
@@ -164,9 +164,9 @@ async def test_what_was_said_of_a_token_stands_for_a_second(autojump_clock, site
     gone = await site.answer(bearer("ana", b"/db/key"))
     assert (gone.status, await whole(gone)) == (401, b"this token is nobody's\n")
     node.users = None
-    for number in range(MOST_KEPT + 10):
+    for number in range(MAX_KEPT + 10):
         assert (await site.answer(bearer(f"t{number}", b"/db/key"))).status == 200
-    assert len(site._permissions._kept) == MOST_KEPT
+    assert len(site._permissions._kept) == MAX_KEPT
 
 
 @pytest.mark.parametrize(("told", "status"), [
@@ -190,7 +190,7 @@ async def test_a_node_that_does_not_say_lets_nobody_through(site, node, told, st
 ])  # fmt: skip
 def test_where_a_token_is(headers, token):
     """A bearer's before the cookie; of the cookie the whole name counts."""
-    assert token_of(Request(b"GET", b"/", headers)) == token
+    assert token_of(HttpRequest(b"GET", b"/", headers)) == token
 
 
 async def test_a_browser_is_shown_a_form_and_gets_a_cookie(site, node):
@@ -202,19 +202,19 @@ async def test_a_browser_is_shown_a_form_and_gets_a_cookie(site, node):
     assert (await site.answer(bearer(None, b"/login"))).status == 200
     for token, more in (("ana", {}), ("ana", {"x-forwarded-proto": b"https"})):
         headers = {name.encode(): value for name, value in more.items()}
-        done = await site.answer(Request(b"POST", b"/login", headers, b"token=" + token.encode()))
+        done = await site.answer(HttpRequest(b"POST", b"/login", headers, b"token=" + token.encode()))
         cookie = dict(done.headers)[b"Set-Cookie"]
         assert (done.status, dict(done.headers)[b"Location"]) == (303, b"/")
         expected = b"gossipkv-token=ana; Path=/; HttpOnly; SameSite=Strict" + b"; Secure" * bool(more)
         assert cookie == expected
-        seen = await site.answer(Request(b"GET", b"/", {b"cookie": cookie.partition(b";")[0]}))
+        seen = await site.answer(HttpRequest(b"GET", b"/", {b"cookie": cookie.partition(b";")[0]}))
         assert seen.status == 200
     for body in (b"token=wrong", b"", b"token=ana%0D%0AX%3A1", b"token=\xff"):
-        refused = await site.answer(Request(b"POST", b"/login", {b"accept": b"text/html"}, body))
+        refused = await site.answer(HttpRequest(b"POST", b"/login", {b"accept": b"text/html"}, body))
         assert refused.status == 401
         assert b"Set-Cookie" not in dict(refused.headers)
     node.users = None
-    split = await site.answer(Request(b"POST", b"/login", {}, b"token=a%0D%0AX%3A1"))
+    split = await site.answer(HttpRequest(b"POST", b"/login", {}, b"token=a%0D%0AX%3A1"))
     assert dict(split.headers)[b"Set-Cookie"].startswith(b"gossipkv-token=aX1;")
 
 
@@ -226,7 +226,7 @@ async def test_a_browser_is_shown_a_form_and_gets_a_cookie(site, node):
 ])  # fmt: skip
 async def test_a_form_comes_from_a_page_of_this_host(site, node, headers, status):
     node.let(ana="see")
-    done = await site.answer(Request(b"POST", b"/login", {b"host": b"node:8080", **headers}, b"token=ana"))
+    done = await site.answer(HttpRequest(b"POST", b"/login", {b"host": b"node:8080", **headers}, b"token=ana"))
     assert (done.status, b"Set-Cookie" in dict(done.headers)) == (status, status == 303)
     assert len(node.asked) == (status == 303)
 
@@ -235,13 +235,13 @@ async def test_a_form_is_short(site, node):
     node.let(ana="see")
     for size, status in ((MAX_FORM_BYTES, 303), (MAX_FORM_BYTES + 1, 413)):
         body = b"token=ana&x=" + b"y" * (size - 12)
-        assert (await site.answer(Request(b"POST", b"/login", {}, body))).status == status
+        assert (await site.answer(HttpRequest(b"POST", b"/login", {}, body))).status == status
 
 
 async def test_a_scan_ends_with_the_right_to_read(autojump_clock, node):
     """With the page that follows, once what was said of the token stands no longer; the others are whole."""
     records = FakeDatabase({"1": {b"key%02d" % number: b"v" for number in range(50)}}, "1")
-    permissions = Permissions(node, trio.current_time)
+    permissions = HttpPermissions(node, trio.current_time)
     fake = FakeNode({"db": records}, page=7)
     site = Site(context_of(fake, permissions=permissions), {}, FakePages())
     for gone in ({"ana": "read:other"}, {}):
@@ -263,7 +263,7 @@ async def test_the_cookie_of_who_has_come_by_tls_goes_by_nothing_else(node):
     """TLS has ended in the node: no header says so, and none says otherwise."""
     node.let(ana="see")
     for headers in ({}, {b"x-forwarded-proto": b"http"}):
-        done = await site_that(node, is_secured=True).answer(Request(b"POST", b"/login", headers, b"token=ana"))
+        done = await site_that(node, is_secured=True).answer(HttpRequest(b"POST", b"/login", headers, b"token=ana"))
         assert dict(done.headers)[b"Set-Cookie"].endswith(b"; SameSite=Strict; Secure")
 
 
@@ -273,7 +273,7 @@ async def test_who_shows_a_certificate_is_its_user(autojump_clock, site, node):
 
     async def status(target: bytes, user: str, token: bytes | None = None) -> int:
         shown = {} if token is None else {b"authorization": b"Bearer " + token}
-        return (await site.answer(Request(b"GET", target, shown, peer=Peer("10.0.0.1", user)))).status
+        return (await site.answer(HttpRequest(b"GET", target, shown, peer=GatewayPeer("10.0.0.1", user)))).status
 
     assert [await status(b"/db/key", user) for user in ("ana", "bob", "anonymous")] == [200, 401, 401]
     assert [await status(b"/", user) for user in ("ana", "bob", "anonymous")] == [401, 200, 401]

@@ -16,9 +16,9 @@ from gossipkv.errors import (
     Unavailable,
     WriteLost,
 )
-from gossipkv.http.answers import Request
-from gossipkv.http.read_options import Session
-from gossipkv.http.reads import AGAIN_S, SourceTimes
+from gossipkv.http.answers import HttpRequest
+from gossipkv.http.read_options import ReadSession
+from gossipkv.http.reads import RETRY_S, SourceTimes
 from tests.oracle.token import crc32c
 from tests.unit.http.asking import answer_to, ask, context_of
 from tests.unit.http.fake_node import baby_names
@@ -241,7 +241,7 @@ async def test_a_header_that_is_not_text():
     """400, with its place."""
     context = context_of(baby_names())
     assert (await ask(context, "GET", "/baby-names/x", {"X-Sequins-Version": "ü"}))[0] == 404
-    answer = await answer_to(context, Request(b"GET", b"/baby-names/x", {b"x-sequins-version": b"\xff"}))
+    answer = await answer_to(context, HttpRequest(b"GET", b"/baby-names/x", {b"x-sequins-version": b"\xff"}))
     assert (answer.status, b"not UTF-8" in answer.body) == (400, True)
 
 
@@ -277,7 +277,7 @@ async def test_a_gateway_alone():
 async def test_a_gateway_alone_keeps_a_session():
     """What it has answered from is the least that it asks for, of that database alone, until it is told to forget."""
     node = baby_names()
-    context = context_of(node, alone=True, session=Session())
+    context = context_of(node, alone=True, session=ReadSession())
     for _ in range(2):
         await ask(context, "GET", "/baby-names/1881/boy")
     assert [options.get("min_version") for _, _, options in node.asked("get")] == [None, "2"]
@@ -287,7 +287,7 @@ async def test_a_gateway_alone_keeps_a_session():
     assert (await ask(context, "GET", "/baby-names/1881/boy"))[0] == 503
     assert (await ask(context, "GET", "/baby-names/1881/boy", {"X-Sequins-Version": "1"}))[2] == b"John"
     assert (await ask(context, "GET", "/baby-names/1881/boy", {"X-GossipKV-Min-Version": "1"}))[0] == 503
-    context.session = Session()  # As SIGHUP has it.
+    context.session = ReadSession()  # As SIGHUP has it.
     assert (await ask(context, "GET", "/baby-names/1881/boy"))[2] == b"John"
 
 
@@ -386,7 +386,7 @@ async def test_what_is_not_told_is_asked_for_again_later(autojump_clock):
     assert await times.of("coming", "3") is None
     assert len(node.calls) == 2
     node.databases["baby-names"].times["3"] = 3000
-    await trio.sleep(AGAIN_S)
+    await trio.sleep(RETRY_S)
     assert await times.of("baby-names", "3") == 3
 
 
@@ -397,7 +397,7 @@ async def test_a_node_that_fails(autojump_clock):
     times = SourceTimes(node)
     assert await times.of("baby-names", "2") is None
     node.failure = None
-    await trio.sleep(AGAIN_S)
+    await trio.sleep(RETRY_S)
     assert await times.of("baby-names", "2") == 1_470_052_587
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gossipkv.http.answers import STATUS_BY_CODE
-from gossipkv.http.metric_table import METRICS, Kind
+from gossipkv.http.metric_table import METRICS, MetricKind
 from gossipkv.http.samples import Histogram, samples
 from tests.unit.http.node_info import SPARSE, counters, database, histogram, info, metric_at
 
@@ -170,4 +170,4 @@ def test_nonsense_is_no_crash(planted):
     for name, by_labels in samples(told).items():
         for labels, sample in by_labels.items():
             assert len(labels) == len(by_name[name].labels)
-            assert isinstance(sample, Histogram if by_name[name].kind is Kind.HISTOGRAM else int | float)
+            assert isinstance(sample, Histogram if by_name[name].kind is MetricKind.HISTOGRAM else int | float)

@@ -6,8 +6,8 @@ import pytest
 
 from gossipkv.errors import Unavailable
 from gossipkv.http import scans, target
-from gossipkv.http.answers import Request
-from gossipkv.http.read_options import Session
+from gossipkv.http.answers import HttpRequest
+from gossipkv.http.read_options import ReadSession
 from tests.unit.http.asking import ask, context_of
 from tests.unit.http.fake_node import FakeDatabase, FakeNode
 
@@ -67,7 +67,7 @@ async def test_a_page_at_a_time():
     """The next one is asked for when the one before was taken; nothing is read ahead."""
     node = a_node()
     context = context_of(node)
-    answer = await scans.scan(context, Request(b"POST", b"/db/_scan"), target.parse(b"/db/_scan"))
+    answer = await scans.scan(context, HttpRequest(b"POST", b"/db/_scan"), target.parse(b"/db/_scan"))
     for pages in range(1, 5):
         await anext(answer.body)
         assert len(node.asked("scan")) == pages
@@ -78,7 +78,7 @@ async def test_all_pages_are_from_one_version():
     """The first page says which, in a header too, and the cursor keeps it through a switch."""
     node = a_node()
     context = context_of(node)
-    answer = await scans.scan(context, Request(b"POST", b"/db/_scan"), target.parse(b"/db/_scan"))
+    answer = await scans.scan(context, HttpRequest(b"POST", b"/db/_scan"), target.parse(b"/db/_scan"))
     assert (b"X-Sequins-Version", b"2") in answer.headers
     node.databases["db"].active = "1"
     lines = b"".join([piece async for piece in answer.body]).splitlines()
@@ -125,7 +125,7 @@ async def test_what_steers_a_read_steers_these():
     _, records, last = await scan({}, {"X-Sequins-Version": "1", "X-GossipKV-Timeout-Ms": "9"}, node=node)
     assert (records[0][1], last["version"]) == ("older", "1")
     assert all(options["version"] == "1" and options["timeout_ms"] == 9 for _, options in node.asked("scan"))
-    node, session = a_node(page=100), Session()
+    node, session = a_node(page=100), ReadSession()
     for _ in range(2):
         await scan({}, node=node, alone=True, session=session)
     assert [params[1:] for params in node.asked("scan")] == [(), ({"min_version": "2"},)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gossipkv.http.answers import Answer, Request, text
+from gossipkv.http.answers import HttpAnswer, HttpRequest, text
 from gossipkv.http.site import Site
 from tests.unit.http.asking import context_of, whole
 from tests.unit.http.fake_node import FakeDatabase, FakeNode
@@ -58,7 +58,7 @@ def a_site():
 ])  # fmt: skip
 async def test_who_answers(path, status, body):
     """What is exactly a path of the gateway's own is; all else is a database's."""
-    answer = await a_site().answer(Request(b"GET", path))
+    answer = await a_site().answer(HttpRequest(b"GET", path))
     assert answer.status == status
     assert body is None or await whole(answer) == body
 
@@ -66,34 +66,34 @@ async def test_who_answers(path, status, body):
 async def test_own_paths_are_only_looked_at():
     """Anything but GET and HEAD is refused with what is allowed."""
     site = a_site()
-    refused = await site.answer(Request(b"DELETE", b"/metrics"))
+    refused = await site.answer(HttpRequest(b"DELETE", b"/metrics"))
     assert (refused.status, dict(refused.headers)[b"Allow"]) == (405, b"GET, HEAD, OPTIONS")
-    told = await site.answer(Request(b"OPTIONS", b"/metrics"))
+    told = await site.answer(HttpRequest(b"OPTIONS", b"/metrics"))
     assert (told.status, dict(told.headers)[b"Allow"]) == (204, b"GET, HEAD, OPTIONS")
-    assert (await site.answer(Request(b"HEAD", b"/metrics"))).status == 200
+    assert (await site.answer(HttpRequest(b"HEAD", b"/metrics"))).status == 200
 
 
 async def test_many_keys_are_posted():
     """To a path that is a key where it is got."""
     headers = {b"content-type": b"application/x-ndjson"}
-    answer = await a_site().answer(Request(b"POST", b"/db/_mget", headers, b'"other"\n'))
+    answer = await a_site().answer(HttpRequest(b"POST", b"/db/_mget", headers, b'"other"\n'))
     assert (answer.status, await whole(answer)) == (200, b'{"key":"other","value":"seen"}\n')
 
 
 async def test_who_is_about_to_end_is_not_ready():
     """Whatever its node says by then; all else is answered as before."""
     site = a_site()
-    assert (await site.answer(Request(b"GET", b"/readyz"))).status == 200
+    assert (await site.answer(HttpRequest(b"GET", b"/readyz"))).status == 200
     site.is_draining = True
-    assert (await site.answer(Request(b"GET", b"/readyz"))).status == 503
-    assert (await site.answer(Request(b"GET", b"/db/other"))).status == 200
+    assert (await site.answer(HttpRequest(b"GET", b"/readyz"))).status == 503
+    assert (await site.answer(HttpRequest(b"GET", b"/db/other"))).status == 200
 
 
 @pytest.mark.parametrize("method", [b"PUT", b"DELETE", b"PATCH"])
 @pytest.mark.parametrize("path", [b"/", b"/db", b"/db/", b"/db/other", b"/db/_mget", b"/static/no.css", b"/metrics"])
 async def test_a_method_that_nobody_does(method, path):
     """Is 405 wherever it is tried, with what is allowed there."""
-    answer = await a_site().answer(Request(method, path))
-    assert isinstance(answer, Answer)
+    answer = await a_site().answer(HttpRequest(method, path))
+    assert isinstance(answer, HttpAnswer)
     allowed = b"GET, HEAD, POST, OPTIONS" if path.endswith(b"_mget") else b"GET, HEAD, OPTIONS"
     assert (answer.status, dict(answer.headers)[b"Allow"]) == (405, allowed)

@@ -12,7 +12,7 @@ import pytest
 
 from gossipkv.launcher import Cluster, control
 from gossipkv.launcher import local_cluster as launcher
-from gossipkv.launcher.order import Order
+from gossipkv.launcher.order import ClusterOrder
 
 # Takes no order and says nothing, as one that is only starting does; when it was given the order comes Ctrl-C.
 INTERRUPTER = """
@@ -132,7 +132,7 @@ def supervise(directory, order: bytes) -> int:
 
 def test_a_launcher_that_is_gone_before_the_answer(tmp_path):
     """A cluster that is to stay does not begin: nobody knows that it is there."""
-    assert supervise(tmp_path, Order(nodes=1).to_line()) == 1
+    assert supervise(tmp_path, ClusterOrder(nodes=1).to_line()) == 1
     assert not (tmp_path / "n1").exists()
     assert not (tmp_path / control.SOCKET).exists()
     assert supervise(tmp_path / "never", b"") == 1

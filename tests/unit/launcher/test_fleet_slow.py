@@ -13,9 +13,9 @@ import pytest
 
 from gossipkv.errors import LocalError
 from gossipkv.launcher import NodeStatus, control, supervisor
-from gossipkv.launcher.fleet import Fleet
-from gossipkv.launcher.plan import HOST, NodePlan, Plan, load
-from gossipkv.launcher.supervisor import Supervisor
+from gossipkv.launcher.fleet import NodeFleet
+from gossipkv.launcher.plan import HOST, ClusterPlan, NodePlan, load
+from gossipkv.launcher.supervisor import ClusterSupervisor
 from tests.ports import quiet_ports
 
 if TYPE_CHECKING:
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 @contextmanager
 def at_rest(
     directory: Path, *nodes: NodePlan, http: bool = False, http_base_port: int | None = None
-) -> Iterator[Fleet]:
+) -> Iterator[NodeFleet]:
     """A fleet none of whose nodes is to be started yet."""
-    fleet = Fleet(directory, Plan([*nodes], http=http), base_port=None, http_base_port=http_base_port)
+    fleet = NodeFleet(directory, ClusterPlan([*nodes], http=http), base_port=None, http_base_port=http_base_port)
     fleet.send_all(0)
     try:
         yield fleet
@@ -105,13 +105,13 @@ def test_exactly_these_ports_for_http(tmp_path):
     """One that is in use, by another or by a node, is refused with the flag that asked for it."""
     (first,) = quiet_ports(1)
     with pytest.raises(LocalError, match=f"{first} is the port of a node; choose another --http-base-port"):
-        Fleet(tmp_path, Plan([NodePlan(1, first)], http=True), base_port=None, http_base_port=first)
+        NodeFleet(tmp_path, ClusterPlan([NodePlan(1, first)], http=True), base_port=None, http_base_port=first)
     with socket.socket() as other:
         other.bind((HOST, 0))
         other.listen()
         taken = other.getsockname()[1]
         with pytest.raises(LocalError, match=f"{taken} is in use .*; choose another --http-base-port"):
-            Fleet(tmp_path, Plan([NodePlan(1, 0)], http=True), base_port=None, http_base_port=taken)
+            NodeFleet(tmp_path, ClusterPlan([NodePlan(1, 0)], http=True), base_port=None, http_base_port=taken)
     (wanted,) = quiet_ports(1)
     with at_rest(tmp_path, NodePlan(1, 0), http=True, http_base_port=wanted):
         assert load(tmp_path).nodes[0].http_port == wanted
@@ -129,7 +129,7 @@ def test_a_full_disk_does_not_end_the_cluster(tmp_path, monkeypatch):
     with at_rest(tmp_path, NodePlan(1, quiet_ports(1)[0])) as fleet:
         fleet._children[1] = SimpleNamespace(reap=lambda: False, is_ready=True)
         with monkeypatch.context() as patch:
-            patch.setattr(Plan, "save", fail)
+            patch.setattr(ClusterPlan, "save", fail)
             fleet.look()
         fleet._replace(fleet._plan.node(1))
     assert load(tmp_path).formed
@@ -144,7 +144,7 @@ def test_a_node_that_cannot_be_started(tmp_path, monkeypatch):
     with at_rest(tmp_path, *(NodePlan(number, port) for number, port in enumerate(quiet_ports(2), 1))) as fleet:
         fleet._waiting = [1, 2]
         with monkeypatch.context() as patch:
-            patch.setattr(Fleet, "_start", fail)
+            patch.setattr(NodeFleet, "_start", fail)
             assert fleet.start_next() is None
         first, second = (NodeStatus(**told) for told in fleet.status())
     assert first.failed
@@ -156,7 +156,7 @@ def test_a_node_that_cannot_be_started(tmp_path, monkeypatch):
 def listening(tmp_path):
     """A supervisor that listens, without nodes that run."""
     with at_rest(tmp_path, NodePlan(1, quiet_ports(1)[0])) as fleet:
-        made = Supervisor(tmp_path, fleet, lock=-1, leash=None)
+        made = ClusterSupervisor(tmp_path, fleet, lock=-1, leash=None)
         yield made
         for held in (made._listener, made._signals, made._signalled, made._selector):
             held.close()
@@ -184,7 +184,7 @@ def test_odd_messages_do_not_end_the_cluster(tmp_path, listening, message):
     assert b'"nodes"' in reply
 
 
-def attend(listening: Supervisor) -> None:
+def attend(listening: ClusterSupervisor) -> None:
     """Accept a connection, and hear it until its request is whole."""
     listening._accept()
     while listening._selector.get_map():

@@ -13,18 +13,18 @@ import pytest
 
 from gossipkv.cli.serve import serve
 from gossipkv.errors import ConfigError, Corrupt, LocalError, UnsupportedFormat
-from gossipkv.launcher.order import Order, Place
-from gossipkv.launcher.plan import DOCUMENT, NodePlan, Plan, check_names, load, merge
+from gossipkv.launcher.order import ClusterOrder, Place
+from gossipkv.launcher.plan import DOCUMENT, ClusterPlan, NodePlan, check_names, load, merge
 from gossipkv.settings import config
 
 
-def flags(plan: Plan, index: int) -> dict[str, str]:
+def flags(plan: ClusterPlan, index: int) -> dict[str, str]:
     command = plan.command(Path("/c"), index)
     after = command[command.index("serve") + 1 :]
     return dict(zip(after[::2], after[1::2], strict=True))
 
 
-THREE = Plan([NodePlan(1, 7001), NodePlan(2, 7002), NodePlan(3, 7003)])
+THREE = ClusterPlan([NodePlan(1, 7001), NodePlan(2, 7002), NodePlan(3, 7003)])
 
 
 def test_command_lines():
@@ -63,7 +63,7 @@ def test_what_is_on_or_off_is_read_as_it_was_set(word):
     """Each such setting: on a command line it is a flag without a value."""
     switches = [setting for setting in config.SETTINGS if setting.kind == "bool"]
     assert switches
-    plan = Plan([NodePlan(1, 7001)], settings={setting.name: word for setting in switches})
+    plan = ClusterPlan([NodePlan(1, 7001)], settings={setting.name: word for setting in switches})
     command = plan.command(Path("/c"), 1)
     context = serve.make_context("serve", command[command.index("serve") + 1 :])
     for setting in switches:
@@ -77,7 +77,7 @@ def test_the_environment_says_neither_where_nodes_are_nor_whom_they_join(monkeyp
     monkeypatch.setenv("GOSSIPKV_CONFIG", str(file))
     monkeypatch.setenv("GOSSIPKV_ADVERTISE", "192.0.2.2:7")
     for count in (1, 3):
-        plan = Plan(list(THREE.nodes[:count]), settings={"cluster": "a"}, formed=True)
+        plan = ClusterPlan(list(THREE.nodes[:count]), settings={"cluster": "a"}, formed=True)
         said = {flag.removeprefix("--").replace("-", "_"): value for flag, value in flags(plan, 1).items()}
         told = config.load(environ=os.environ, flags=said)
         assert told.join == tuple(node.address for node in THREE.nodes[1:count])
@@ -96,7 +96,9 @@ def test_replication_is_every_nodes():
 def test_what_is_remembered(tmp_path):
     """A plan comes back as it was saved; nothing is nothing; what is damaged or of the future says so."""
     assert load(tmp_path) is None
-    plan = Plan([NodePlan(1, 7001, settings={"cluster": "x"}, wrapper=["a"])], "/s", 2, {"profile": "wan"}, formed=True)
+    plan = ClusterPlan(
+        [NodePlan(1, 7001, settings={"cluster": "x"}, wrapper=["a"])], "/s", 2, {"profile": "wan"}, formed=True
+    )
     plan.save(tmp_path)
     assert load(tmp_path) == plan
     assert [file.name for file in tmp_path.iterdir()] == [DOCUMENT]
@@ -153,7 +155,7 @@ def test_settings_are_checked():
     """What the launcher chooses, nobody knows, or no node would take is refused by name; pairs together."""
     stages = {"proxy_timeout": "20s", "proxy_stage_timeout": "1s"}
     for settings in ({"refresh_period": "1s", "cluster": ""}, stages):
-        Order(settings=settings).plan(None)
+        ClusterOrder(settings=settings).plan(None)
     for settings, words in (
         ({"node": "x"}, "node is chosen by the launcher"),
         ({"source": "/s"}, "use --source"),
@@ -163,11 +165,11 @@ def test_settings_are_checked():
         ({"min_replication": "2"}, "min_replication"),
     ):
         with pytest.raises(ConfigError, match=words):
-            Order(replication=1, settings=settings).plan(None)
-    remembered = Order(replication=2, settings=stages | {"min_replication": "2"}).plan(None)
+            ClusterOrder(replication=1, settings=settings).plan(None)
+    remembered = ClusterOrder(replication=2, settings=stages | {"min_replication": "2"}).plan(None)
     for order, words in (
-        (Order(replication=1), "min_replication"),
-        (Order(settings={"proxy_timeout": ""}), "proxy_timeout"),
+        (ClusterOrder(replication=1), "min_replication"),
+        (ClusterOrder(settings={"proxy_timeout": ""}), "proxy_timeout"),
     ):
         with pytest.raises(ConfigError, match=words):
             order.plan(remembered)
@@ -176,44 +178,44 @@ def test_settings_are_checked():
 
 def test_orders():
     """What is not ordered is as remembered, else as usual; a cluster grows and does not shrink."""
-    assert [node.index for node in Order().plan(None).nodes] == [1, 2, 3]
-    assert Order(nodes=2, source="/t", settings={"profile": "wan", "cluster": "x"}).plan(None) == Plan(
+    assert [node.index for node in ClusterOrder().plan(None).nodes] == [1, 2, 3]
+    assert ClusterOrder(nodes=2, source="/t", settings={"profile": "wan", "cluster": "x"}).plan(None) == ClusterPlan(
         [NodePlan(1, 0), NodePlan(2, 0)], "/t", settings={"profile": "wan", "cluster": "x"}
     )
     remembered = dataclasses.replace(THREE, source="/s", replication=1, formed=True)
-    assert Order().plan(remembered) == remembered
-    assert Order(nodes=4, replication=2).plan(remembered) == dataclasses.replace(
+    assert ClusterOrder().plan(remembered) == remembered
+    assert ClusterOrder(nodes=4, replication=2).plan(remembered) == dataclasses.replace(
         remembered, nodes=[*THREE.nodes, NodePlan(4, 0)], replication=2
     )
     for count, words in ((2, "does not shrink to 2"), (65, "1 to 64 nodes, not 65")):
         with pytest.raises(LocalError, match=words):
-            Order(nodes=count).plan(remembered)
+            ClusterOrder(nodes=count).plan(remembered)
 
 
 def test_each_new_cluster_has_a_name_of_its_own(monkeypatch, tmp_path):
     """Else two of one machine could meet at a port that was one's and is the other's; what is said is kept."""
     monkeypatch.delenv("GOSSIPKV_CLUSTER", raising=False)
-    names = {Order().plan(None).settings["cluster"] for _ in range(20)}
+    names = {ClusterOrder().plan(None).settings["cluster"] for _ in range(20)}
     assert len(names) == 20
     assert all(re.fullmatch(r"gossipkv-[0-9a-f]{8}", name) for name in names)
     check_names({"cluster": names.pop()})
-    remembered = Order().plan(None)
-    assert Order(nodes=4).plan(remembered).settings == remembered.settings
-    assert "cluster" not in Order(settings={"cluster": ""}).plan(None).settings
+    remembered = ClusterOrder().plan(None)
+    assert ClusterOrder(nodes=4).plan(remembered).settings == remembered.settings
+    assert "cluster" not in ClusterOrder(settings={"cluster": ""}).plan(None).settings
     file = tmp_path / "node.toml"
     file.write_text('cluster = "filed"\n')
     for variable, value, name in (("GOSSIPKV_CLUSTER", "mine", "mine"), ("GOSSIPKV_CONFIG", str(file), "filed")):
         with monkeypatch.context() as patch:
             patch.setenv(variable, value)
-            assert Order().plan(None).settings == {"cluster": name}  # Also where the next `up` does not hear it.
-            assert Order().plan(None, {"GOSSIPKV_CLUSTER": "given"}).settings == {"cluster": "given"}
+            assert ClusterOrder().plan(None).settings == {"cluster": name}  # Also where the next `up` does not hear it.
+            assert ClusterOrder().plan(None, {"GOSSIPKV_CLUSTER": "given"}).settings == {"cluster": "given"}
     monkeypatch.setenv("GOSSIPKV_CLUSTER", "no good name")
     with pytest.raises(ConfigError, match="GOSSIPKV_CLUSTER"):
-        Order().plan(None)
+        ClusterOrder().plan(None)
 
 
 def test_places():
     """Nodes may be put elsewhere, and there are as many as places if no number is said."""
-    order = Order(places=[Place("10.0.0.1", 70, ["w"]), Place("10.0.0.2", 70)])
-    assert Order.from_line(order.to_line()) == order
+    order = ClusterOrder(places=[Place("10.0.0.1", 70, ["w"]), Place("10.0.0.2", 70)])
+    assert ClusterOrder.from_line(order.to_line()) == order
     assert order.plan(None).nodes == [NodePlan(1, 70, "10.0.0.1", {}, ["w"]), NodePlan(2, 70, "10.0.0.2")]

@@ -16,9 +16,9 @@ COMING = ("NOT_READY", "version 1 is being built", {"coming": True})
 
 def test_each_node_is_asked_for_a_key_of_each_dataset(monkeypatch):
     """A table is none; a node that is silent may have any, and one that is gone has none that is coming."""
-    assert status.READ_MS < 1000 * patience.LEAST_LEFT_S  # So that the client does not wait for what is coming.
+    assert status.READ_MS < 1000 * patience.MIN_LEFT_S  # So that the client does not wait for what is coming.
     monkeypatch.setattr(status, "READ_MS", LONG_MS)
-    monkeypatch.setattr(patience, "LEAST_LEFT_S", LONG_MS / 1000)
+    monkeypatch.setattr(patience, "MIN_LEFT_S", LONG_MS / 1000)
     answers = {"geo": [[None, "1"]], "names": STUCK}
     info = ("info", {"source_error": None})
     first = answering(info, ("databases", [DATABASES]), ("get", lambda database, *_: answers[database]))

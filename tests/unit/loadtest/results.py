@@ -9,15 +9,15 @@ from dataclasses import replace
 from gossipkv.loadtest.result import (
     PERCENTILES,
     Event,
-    Latency,
+    LatencyResult,
     OfRound,
     OfStep,
     OfTarget,
     OfVersion,
     Result,
+    RunTotals,
     Second,
     ServerCpu,
-    Totals,
 )
 
 KINDS = {"get": (9000, 210.0), "get_many": (800, 560.0), "scan": (200, 1900.0)}
@@ -27,7 +27,7 @@ HOSTILE = "</script><script>alert('x')</script>\"'&\x1b[2J\x00\u202e{{ 7 * 7 }}"
 def latency(values):
     """What is counted of durations in microseconds: each a bucket of its own."""
     ordered = sorted(values)
-    return Latency(
+    return LatencyResult(
         count=len(ordered),
         mean_us=sum(ordered) / len(ordered) if ordered else 0.0,
         percentiles={name: ordered[math.ceil(float(name) / 100 * len(ordered)) - 1] for name in PERCENTILES}
@@ -48,7 +48,7 @@ def tail(count, middle_us):
 def plain(**changes):
     """One node, a closed loop, three seconds, everything right."""
     all_ = latency([100.0] * 50 + [200.0] * 40 + [900.0] * 9 + [4000.0])
-    totals = Totals(requests=100, keys=100, misses=5, duration_s=2.5, rate=40.0)
+    totals = RunTotals(requests=100, keys=100, misses=5, duration_s=2.5, rate=40.0)
     made = Result(
         began="2026-03-01T12:00:00Z",
         command=["gossipkv", "loadtest", "--node", "127.0.0.1:7070", "--db", "geo", "--truth", "geo truth.tsv"],
@@ -69,7 +69,7 @@ def eventful(**changes):
     kinds = {kind: latency(tail(count, middle_us)) for kind, (count, middle_us) in KINDS.items()}
     all_ = latency([us for count, middle_us in KINDS.values() for us in tail(count, middle_us)])
     errors = {"UNAVAILABLE": 40, "TIMEOUT": 2}
-    totals = Totals(
+    totals = RunTotals(
         requests=10_000,
         keys=43_000,
         misses=500,
@@ -129,6 +129,6 @@ def repeated(rates, p99s, **changes):
     rounds = []
     for rate, p99_us in zip(rates, p99s, strict=True):
         all_ = latency([100.0] * 98 + [p99_us, 10_000.0])
-        totals = Totals(requests=100, keys=100, duration_s=100 / rate, rate=rate)
+        totals = RunTotals(requests=100, keys=100, duration_s=100 / rate, rate=rate)
         rounds.append(OfRound(totals, {"all": all_, "get": all_}))
     return plain(rounds=rounds, **changes)

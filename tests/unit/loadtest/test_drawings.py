@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gossipkv.loadtest import drawings, figures
-from gossipkv.loadtest.drawings import Axis, Clock, Moment, Series
+from gossipkv.loadtest.drawings import Axis, Moment, PlotClock, Series
 from tests.unit.loadtest import results
 
 PLACE = re.compile(r"[ML]([\d.]+) ([\d.]+)")
@@ -76,7 +76,7 @@ def test_labels_of_percentiles_do_not_touch():
 
 def test_values_over_time():
     """Each value has its place: the highest is highest, and a second without one leaves a gap."""
-    clock = Clock(0.0, 4)
+    clock = PlotClock(0.0, 4)
     drawing = wide(drawings.over_time("Rate", clock, [numbered([10.0, 40.0, None, 20.0])], Axis(figures.short_count)))
     (line,) = drawing.lines
     points = dict(places(line))
@@ -92,25 +92,27 @@ def test_many_seconds_are_folded():
     """An hour is no more points than there is place for, and its highest second is still seen."""
     values = [1.0] * 3600
     values[1234] = 100.0
-    for drawing in drawings.over_time("max", Clock(0.0, 3600), [numbered(values)], Axis(figures.short_count)):
+    for drawing in drawings.over_time("max", PlotClock(0.0, 3600), [numbered(values)], Axis(figures.short_count)):
         points = places(drawing.lines[0])
         assert len(points) <= drawing.width
         assert min(y for _, y in points) == pytest.approx(drawing.top)
         assert drawing.rows[-1].label == "100"
-    folded = drawings.over_time("rate", Clock(0.0, 3600), [numbered(values)], Axis(figures.short_count, drawings.mean))
+    folded = drawings.over_time(
+        "rate", PlotClock(0.0, 3600), [numbered(values)], Axis(figures.short_count, drawings.mean)
+    )
     assert wide(folded).rows[-1].label != "100"
 
 
 def test_nothing_has_no_place_on_a_logarithmic_axis():
     """A 0 is a gap and not the bottom."""
     axis = Axis(figures.latency, is_logarithmic=True)
-    drawing = wide(drawings.over_time("Latency", Clock(0.0, 3), [numbered([0.0, 10.0, 20.0])], axis))
+    drawing = wide(drawings.over_time("Latency", PlotClock(0.0, 3), [numbered([0.0, 10.0, 20.0])], axis))
     assert len(set(places(drawing.lines[0]))) == 2
 
 
 def test_marks():
     """Each has the place of its time and its number; those that would cover each other share a flag."""
-    clock = Clock(0.0, 60, (Moment(30.0, 2), Moment(10.0, 1), Moment(30.2, 3), Moment(50.0, 4)))
+    clock = PlotClock(0.0, 60, (Moment(30.0, 2), Moment(10.0, 1), Moment(30.2, 3), Moment(50.0, 4)))
     drawing = wide(drawings.over_time("Rate", clock, [numbered([1.0] * 60)], Axis(figures.short_count)))
     assert [mark.label for mark in drawing.marks] == ["1", "2-3", "4"]
     width = drawing.right - drawing.left
@@ -120,7 +122,7 @@ def test_marks():
 def test_hints_tell_each_second():
     """What a pointer rests on is told with its time, from below zero on where there was a warm-up."""
     series = [numbered([1000.0, None]), Series("asked for", "two", (1.0, 2.0))]
-    found = drawings.over_time("Rate", Clock(-1.0, 2), series, Axis(figures.short_count))
+    found = drawings.over_time("Rate", PlotClock(-1.0, 2), series, Axis(figures.short_count))
     assert [hint.text for hint in wide(found).hints] == [
         "-1 s: answered 1,000, asked for 1",
         "0 s: answered -, asked for 2",
@@ -139,5 +141,5 @@ def test_plots_of_nothing():
     """No value at all is an empty plot and no error."""
     assert wide(drawings.by_percentile("Latency", [])).lines == []
     axis = Axis(figures.latency, is_logarithmic=True)
-    assert wide(drawings.over_time("Latency", Clock(0.0, 1), [numbered([None])], axis)).lines[0].d == ""
-    assert wide(drawings.over_time("Rate", Clock(0.0, 0), [numbered([])], Axis(figures.short_count))).hints == []
+    assert wide(drawings.over_time("Latency", PlotClock(0.0, 1), [numbered([None])], axis)).lines[0].d == ""
+    assert wide(drawings.over_time("Rate", PlotClock(0.0, 0), [numbered([])], Axis(figures.short_count))).hints == []

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gossipkv.address import Address
-from gossipkv.loadtest.gathering import SECOND_NS, Counts, Gathering, middle_ns, upper_ns
-from gossipkv.loadtest.plan import Plan, Step, Target
-from gossipkv.loadtest.result import PERCENTILES, Latency
+from gossipkv.loadtest.gathering import SECOND_NS, Gathering, LatencyCounts, middle_ns, upper_ns
+from gossipkv.loadtest.plan import LoadPlan, LoadStep, LoadTarget
+from gossipkv.loadtest.result import PERCENTILES, LatencyResult
 from gossipkv.wire.latency import LatencyHistogram
 
 BEGUN_NS = 5 * SECOND_NS
@@ -19,7 +19,9 @@ class Run:
     """News of two processes, at seconds since the run began."""
 
     def __init__(self, rate=None):
-        plan = Plan(targets=(Target("gossipkv", Address("a", 1)),), database="db", keys="k", steps=(Step(rate, 60.0),))
+        plan = LoadPlan(
+            targets=(LoadTarget("gossipkv", Address("a", 1)),), database="db", keys="k", steps=(LoadStep(rate, 60.0),)
+        )
         self.gathering = Gathering(plan, BEGUN_NS)
         self.counted = {0: {"requests": 0, "wrong": 0}, 1: {"requests": 0, "wrong": 0}}
 
@@ -79,8 +81,8 @@ def bucket_of(ns: int) -> int:
     return power * 16 + (ns >> power)
 
 
-def counts_of(durations: list[int]) -> Counts:
-    counts = Counts()
+def counts_of(durations: list[int]) -> LatencyCounts:
+    counts = LatencyCounts()
     for ns in durations:
         counts.take(1, float(ns), ns, [bucket_of(ns), 1])
     return counts
@@ -121,5 +123,5 @@ def test_a_bucket_has_its_duration(ns: int) -> None:
 
 def test_nothing_says_nothing() -> None:
     """No duration: no percentile, and no error."""
-    assert Counts().latency() == Latency()
-    assert Counts().quantiles_ns([0.5, 1.0]) == [0, 0]
+    assert LatencyCounts().latency() == LatencyResult()
+    assert LatencyCounts().quantiles_ns([0.5, 1.0]) == [0, 0]

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from gossipkv.loadtest import limits
-from gossipkv.loadtest.judgement import State, is_anecdote, is_failure, judge
-from gossipkv.loadtest.result import Latency, OfVersion, Totals
+from gossipkv.loadtest.judgement import RunState, is_anecdote, is_failure, judge
+from gossipkv.loadtest.result import LatencyResult, OfVersion, RunTotals
 from tests.unit.loadtest import results
 
 
@@ -17,32 +17,32 @@ def with_totals(**changes):
 @pytest.mark.parametrize(
     ("result", "state", "headline"),
     [
-        (results.plain(), State.GOOD, "Every answer was right"),
-        (with_totals(unchecked=100), State.GOOD, "Every answer came as it should, values unchecked"),
-        (results.plain(plan={"truth": []}), State.GOOD, "Every answer came as it should, values unchecked"),
-        (with_totals(unchecked=1), State.GOOD, "Every answer that could be compared was right"),
-        (with_totals(errors={"X": 2}, lost=1), State.DOUBT, "Every answer was right, but 3 requests had none"),
-        (with_totals(unsent=1), State.DOUBT, "Every answer was right, but 1 request had none"),
-        (with_totals(steps_back=2), State.DOUBT, "2 answers came from an older version than the one before"),
-        (with_totals(broken={"reset": 1}), State.DOUBT, "Every answer was right, but connections broke"),
-        (results.plain(ended="interrupted"), State.DOUBT, "Every answer was right, until the run was cut short"),
-        (with_totals(wrong=1), State.BAD, "1 value of 100 wrong"),
-        (with_totals(wrong=3, errors={"X": 2}), State.BAD, "3 values of 100 wrong"),
-        (results.plain(totals=Totals(lost=7), latency={}), State.BAD, "No request was answered"),
+        (results.plain(), RunState.GOOD, "Every answer was right"),
+        (with_totals(unchecked=100), RunState.GOOD, "Every answer came as it should, values unchecked"),
+        (results.plain(plan={"truth": []}), RunState.GOOD, "Every answer came as it should, values unchecked"),
+        (with_totals(unchecked=1), RunState.GOOD, "Every answer that could be compared was right"),
+        (with_totals(errors={"X": 2}, lost=1), RunState.DOUBT, "Every answer was right, but 3 requests had none"),
+        (with_totals(unsent=1), RunState.DOUBT, "Every answer was right, but 1 request had none"),
+        (with_totals(steps_back=2), RunState.DOUBT, "2 answers came from an older version than the one before"),
+        (with_totals(broken={"reset": 1}), RunState.DOUBT, "Every answer was right, but connections broke"),
+        (results.plain(ended="interrupted"), RunState.DOUBT, "Every answer was right, until the run was cut short"),
+        (with_totals(wrong=1), RunState.BAD, "1 value of 100 wrong"),
+        (with_totals(wrong=3, errors={"X": 2}), RunState.BAD, "3 values of 100 wrong"),
+        (results.plain(totals=RunTotals(lost=7), latency={}), RunState.BAD, "No request was answered"),
     ],
 )
 def test_the_verdict(result, state, headline):
     """What is worse comes first, and only what is bad is a failure."""
     judgement = judge(result)
     assert (judgement.state, judgement.headline) == (state, headline)
-    assert is_failure(result, []) is (state is State.BAD)
+    assert is_failure(result, []) is (state is RunState.BAD)
 
 
 def test_limits_are_part_of_it():
     """One that was passed is bad, and told with what was measured; one that was kept is not told."""
     verdicts = [limits.parse(text).judge(results.plain()) for text in ("p99>1us", "max>1s")]
     judgement = judge(results.plain(), verdicts)
-    assert (judgement.state, judgement.headline) == (State.BAD, "1 limit passed")
+    assert (judgement.state, judgement.headline) == (RunState.BAD, "1 limit passed")
     assert judgement.reasons == ("Limit passed: p99>1us (it was 900 us).",)
     assert is_failure(results.plain(), verdicts)
     assert not is_failure(results.plain(), verdicts[1:])
@@ -79,7 +79,7 @@ def test_the_summary():
     assert judge(results.plain()).summary == (
         "100 requests answered in 2.5 s, 40 /s: half took at most 100 us, 99 % at most 900 us, the slowest 4 ms."
     )
-    assert judge(results.plain(totals=Totals(duration_s=3.0), latency={})).summary == "0 requests answered in 3 s."
+    assert judge(results.plain(totals=RunTotals(duration_s=3.0), latency={})).summary == "0 requests answered in 3 s."
 
 
 @pytest.mark.parametrize(
@@ -100,8 +100,8 @@ def test_caveats(result, said):
 
 def test_no_caveat_without_reason():
     """An open loop on time, with many requests, of which each was compared."""
-    many = Latency(10**6, 100.0, {"99": 1000.0, "50": 100.0, "100": 5000.0}, [[5000.0, 10**6]])
-    late = Latency(10**6, 5.0, {"99": 40.0}, [[90.0, 10**6]])
+    many = LatencyResult(10**6, 100.0, {"99": 1000.0, "50": 100.0, "100": 5000.0}, [[5000.0, 10**6]])
+    late = LatencyResult(10**6, 5.0, {"99": 40.0}, [[90.0, 10**6]])
     assert judge(results.plain(latency={"all": many}, lateness=late)).caveats == ()
 
 

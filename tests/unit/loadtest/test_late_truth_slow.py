@@ -12,9 +12,9 @@ import pytest
 
 from gossipkv.address import Address
 from gossipkv.loadtest.late_truth import LateTruth
-from gossipkv.loadtest.plan import Plan, Target, TruthFile
+from gossipkv.loadtest.plan import LoadPlan, LoadTarget, TruthFile
 
-NODE = Target("gossipkv", Address("127.0.0.1", 7070))
+NODE = LoadTarget("gossipkv", Address("127.0.0.1", 7070))
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ class Heard:
         self.events: list[tuple[str, str, str]] = []
         self.taken: list[tuple[str, bytes]] = []
         truth = tuple(TruthFile(str(place)) for place in places)
-        self.late = LateTruth(Plan(targets=(NODE,), database="geo", truth=truth), self.tell, self.take)
+        self.late = LateTruth(LoadPlan(targets=(NODE,), database="geo", truth=truth), self.tell, self.take)
 
     def tell(self, what: str, who: str, detail: str) -> None:
         self.events.append((what, who, detail))

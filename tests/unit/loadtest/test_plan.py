@@ -8,7 +8,7 @@ from itertools import chain
 import pytest
 
 from gossipkv.address import Address
-from gossipkv.loadtest.plan import Distribution, Plan, PlanError, Step, Target, TlsFiles, TruthFile
+from gossipkv.loadtest.plan import Distribution, LoadPlan, LoadStep, LoadTarget, PlanError, TlsFiles, TruthFile
 from gossipkv.loadtest.plan_text import (
     Task,
     parse_distribution,
@@ -20,8 +20,8 @@ from gossipkv.loadtest.plan_text import (
     task_of,
 )
 
-NODE = Target("gossipkv", Address("127.0.0.1", 7070))
-REDIS = Target("redis", Address("::1", 6379), 2)
+NODE = LoadTarget("gossipkv", Address("127.0.0.1", 7070))
+REDIS = LoadTarget("redis", Address("::1", 6379), 2)
 RIGHT = {"targets": (NODE,), "database": "geo", "truth": (TruthFile("t.tsv"),)}
 
 
@@ -47,19 +47,19 @@ RIGHT = {"targets": (NODE,), "database": "geo", "truth": (TruthFile("t.tsv"),)}
         ({"mix": {"get": float("inf")}}, "weights of a mix"),
         ({"targets": (REDIS,), "mix": {"scan": 1}}, "leave scan out"),
         ({"steps": ()}, "from 1 to"),
-        ({"steps": (Step(None, 1), Step(5, 1))}, "make two runs"),
+        ({"steps": (LoadStep(None, 1), LoadStep(5, 1))}, "make two runs"),
     ],
 )
 def test_a_plan_that_makes_no_sense(wrong: dict[str, object], says: str) -> None:
     """Each field is judged when the plan is made, and the error says what to do."""
     with pytest.raises(PlanError, match=says):
-        Plan(**(RIGHT | wrong))
+        LoadPlan(**(RIGHT | wrong))
 
 
 def test_a_plan_that_makes_sense() -> None:
     """Redis needs no database; a plan says whether it is open, and how long it takes."""
-    assert not Plan(targets=(REDIS,), keys="keys.txt").is_open
-    plan = Plan(**RIGHT, steps=parse_steps("10,20", 3))
+    assert not LoadPlan(targets=(REDIS,), keys="keys.txt").is_open
+    plan = LoadPlan(**RIGHT, steps=parse_steps("10,20", 3))
     assert (plan.is_open, plan.duration_s) == (True, 6)
 
 
@@ -69,11 +69,11 @@ def test_a_plan_that_makes_sense() -> None:
         ("127.0.0.1:7070", NODE),
         ("gossipkv://127.0.0.1", NODE),
         ("redis://[::1]:6379/2", REDIS),
-        ("http://here:8080/", Target("http", Address("here", 8080))),
-        ("http://here", Target("http", Address("here", 80))),
+        ("http://here:8080/", LoadTarget("http", Address("here", 8080))),
+        ("http://here", LoadTarget("http", Address("here", 80))),
     ],
 )
-def test_targets(text: str, target: Target) -> None:
+def test_targets(text: str, target: LoadTarget) -> None:
     """A scheme, an address, the scheme's own port; and back."""
     assert parse_target(text) == target
     assert parse_target(str(target)) == target
@@ -116,13 +116,13 @@ def test_mixes() -> None:
 
 def test_steps() -> None:
     """A rate, several, a ramp of seconds, both; none is a closed loop."""
-    assert parse_steps(None, 5) == (Step(None, 5),)
-    assert parse_steps("100,2e3", 5) == (Step(100, 5), Step(2000, 5))
-    assert parse_steps("100..300/3s,50", 9) == (Step(100, 1), Step(200, 1), Step(300, 1), Step(50, 9))
+    assert parse_steps(None, 5) == (LoadStep(None, 5),)
+    assert parse_steps("100,2e3", 5) == (LoadStep(100, 5), LoadStep(2000, 5))
+    assert parse_steps("100..300/3s,50", 9) == (LoadStep(100, 1), LoadStep(200, 1), LoadStep(300, 1), LoadStep(50, 9))
     assert len(parse_steps("1..2/500ms", 9)) == 2
     for text in ("", "x", "0", "-5", "1..", "nan", "1/0s", "1/5 lightyears", "1..5/2000s"):
         with pytest.raises(PlanError, match=r"say|rate|duration|steps"):
-            Plan(**RIGHT, steps=parse_steps(text, 5))
+            LoadPlan(**RIGHT, steps=parse_steps(text, 5))
 
 
 def test_durations() -> None:
@@ -141,7 +141,7 @@ def test_what_is_no_zipf(theta: float) -> None:
 
 def test_a_task_comes_through_as_it_was() -> None:
     """All of a plan, between parent and child."""
-    plan = Plan(
+    plan = LoadPlan(
         targets=(NODE, REDIS), database="geo", truth=(TruthFile("a"), TruthFile("b", "2")), keys="k", misses=0.5,
         distribution=parse_distribution("hot:0.8/0.2"), mix={"get": 1, "get_many": 2}, connections=3, pipeline=4,
         batch=5, processes=6, steps=parse_steps("1..3/3s", 1), warm_up_s=1, rounds=2, timeout_s=9, seed=2**63,
@@ -155,7 +155,7 @@ def test_a_task_comes_through_as_it_was() -> None:
 
 def test_processes_share_the_connections() -> None:
     """Every connection of every target belongs to one process, and the shares differ by one at most."""
-    plan = Plan(targets=(NODE, REDIS), database="geo", keys="k", connections=5, processes=3)
+    plan = LoadPlan(targets=(NODE, REDIS), database="geo", keys="k", connections=5, processes=3)
     shares = [targets_of(plan, turn) for turn in range(3)]
     assert sorted(chain.from_iterable(shares)) == [0] * 5 + [1] * 5
     assert sorted(map(len, shares)) == [3, 3, 4]

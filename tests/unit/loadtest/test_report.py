@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gossipkv.loadtest import limits, report
-from gossipkv.loadtest.result import Event, OfTarget, OfVersion, Second, ServerCpu, Totals
+from gossipkv.loadtest.result import Event, OfTarget, OfVersion, RunTotals, Second, ServerCpu
 from tests.unit.loadtest import results
 from tests.unit.loadtest.results import HOSTILE
 
@@ -62,7 +62,7 @@ def page(result, texts=()):
 
 def hostile():
     """A result in which every text that others can choose is markup, a control or a template."""
-    totals = Totals(requests=1, keys=1, wrong=1, errors={HOSTILE: 1}, broken={HOSTILE: 1}, duration_s=1.0, rate=1.0)
+    totals = RunTotals(requests=1, keys=1, wrong=1, errors={HOSTILE: 1}, broken={HOSTILE: 1}, duration_s=1.0, rate=1.0)
     latency = results.plain().latency["all"]
     return results.eventful(
         began=HOSTILE,
@@ -81,7 +81,7 @@ def hostile():
 
 
 EMPTY = results.plain(
-    totals=Totals(), latency={}, targets=[], steps=[], seconds=[], by_version={}, plan={}, machine={}, command=[]
+    totals=RunTotals(), latency={}, targets=[], steps=[], seconds=[], by_version={}, plan={}, machine={}, command=[]
 )
 RESULTS = {
     "plain": results.plain(),

@@ -16,7 +16,7 @@ import pytest
 
 from gossipkv.errors import Unavailable
 from gossipkv.loadtest.judgement import judge
-from gossipkv.loadtest.plan import Distribution, Plan, PlanError, Step, TruthFile
+from gossipkv.loadtest.plan import Distribution, LoadPlan, LoadStep, PlanError, TruthFile
 from gossipkv.loadtest.plan_text import parse_steps, parse_target
 from gossipkv.loadtest.run import run_plan
 from tests.unit.client.fake_node import FakeNode
@@ -24,7 +24,7 @@ from tests.unit.client.fake_node import FakeNode
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gossipkv.loadtest.result import Progress
+    from gossipkv.loadtest.result import RunProgress
     from tests.unit.client.fake_node import Connection
 
 TOLD: dict[str, object] = {
@@ -62,10 +62,10 @@ def truth(tmp_path: Path) -> tuple[TruthFile, ...]:
     return (TruthFile(str(place)),)
 
 
-def plan(node: FakeNode, truth: tuple[TruthFile, ...], **more: object) -> Plan:
+def plan(node: FakeNode, truth: tuple[TruthFile, ...], **more: object) -> LoadPlan:
     """A short closed loop, unless it is said otherwise."""
-    usual = {"connections": 4, "steps": (Step(None, 0.3),), "timeout_s": 60.0}
-    return Plan(**{"targets": (parse_target(node.address),), "database": "db", "truth": truth} | usual | more)
+    usual = {"connections": 4, "steps": (LoadStep(None, 0.3),), "timeout_s": 60.0}
+    return LoadPlan(**{"targets": (parse_target(node.address),), "database": "db", "truth": truth} | usual | more)
 
 
 def test_processes_make_one_result(truth: tuple[TruthFile, ...]) -> None:
@@ -104,7 +104,7 @@ def test_what_is_wrong_is_found(truth: tuple[TruthFile, ...]) -> None:
             return [b"lie" if count % 10 == 0 else HELD[key], "2" if count % 5 else "1"]
 
     with FakeNode(serving(lies)) as node:
-        result = run_plan(plan(node, truth, connections=1, watch=False, steps=(Step(200, 0.5),)))
+        result = run_plan(plan(node, truth, connections=1, watch=False, steps=(LoadStep(200, 0.5),)))
     totals = result.totals
     assert totals.wrong == count // 10 > 0
     assert totals.steps_back == count // 5
@@ -125,7 +125,7 @@ def test_what_is_not_compared_is_counted_with_its_reason(tmp_path: Path) -> None
         return [page, b"more", "1"]
 
     with FakeNode(serving(scan)) as node:
-        usual = {"mix": {"scan": 1}, "batch": 3, "watch": False, "steps": (Step(100, 0.3),)}
+        usual = {"mix": {"scan": 1}, "batch": 3, "watch": False, "steps": (LoadStep(100, 0.3),)}
         known = run_plan(plan(node, (TruthFile(str(place)),), **usual))
         unknown = run_plan(plan(node, (TruthFile(str(place), "2"),), **usual))
         place.write_bytes(b"key-10\tvalue of 10\nkey-100\tvalue of 12\n")
@@ -140,7 +140,7 @@ def test_what_is_not_compared_is_counted_with_its_reason(tmp_path: Path) -> None
 def test_a_version_that_comes_later_is_compared_once_it_is_read(tmp_path: Path) -> None:
     """It comes to the source, the server answers from it, and what it lies then is found; what came before is told."""
     put_version(tmp_path, "1", b"")
-    told: list[Progress] = []
+    told: list[RunProgress] = []
     switched, lies = threading.Event(), threading.Event()
 
     def answer(_: str, key: object) -> object:
@@ -149,7 +149,7 @@ def test_a_version_that_comes_later_is_compared_once_it_is_read(tmp_path: Path) 
             return [b"lie" if lies.is_set() else HELD[key] + b" anew", "2"]
         return [HELD[key], "1"]
 
-    def note(progress: Progress) -> None:
+    def note(progress: RunProgress) -> None:
         told.append(progress)
         if len(told) == 1:
             put_version(tmp_path, "2", b" anew")
@@ -161,7 +161,7 @@ def test_a_version_that_comes_later_is_compared_once_it_is_read(tmp_path: Path) 
 
     with FakeNode(serving(answer)) as node:
         truth = (TruthFile(str(tmp_path)),)
-        result = run_plan(plan(node, truth, steps=(Step(200, 60),), processes=2, watch=False), note)
+        result = run_plan(plan(node, truth, steps=(LoadStep(200, 60),), processes=2, watch=False), note)
     assert result.ended == "interrupted"
     assert [(event.what, event.who) for event in result.events] == [("truth", "2")]
     first, second = result.by_version["1"], result.by_version["2"]
@@ -204,14 +204,14 @@ def test_what_is_lost_is_told_and_connections_come_again(truth: tuple[TruthFile,
 def test_a_server_that_dies_is_reported(truth: tuple[TruthFile, ...]) -> None:
     """The run goes on to its end, says what was lost and never sent, and the watch says that nobody answers."""
     node = FakeNode(serving(right))
-    told: list[Progress] = []
+    told: list[RunProgress] = []
 
-    def note(progress: Progress) -> None:
+    def note(progress: RunProgress) -> None:
         told.append(progress)
         if len(told) == 1:
             node.close()
 
-    result = run_plan(plan(node, truth, steps=(Step(200, 3.5),), timeout_s=1.0), note)
+    result = run_plan(plan(node, truth, steps=(LoadStep(200, 3.5),), timeout_s=1.0), note)
     assert result.ended == "done"
     assert result.totals.requests + result.totals.lost + result.totals.unsent == 700
     assert result.totals.unsent > 0
@@ -234,7 +234,7 @@ def test_a_frozen_second_is_told(truth: tuple[TruthFile, ...]) -> None:
         return right(method, keys)
 
     with FakeNode(serving(held_up)) as node:
-        result = run_plan(plan(node, truth, steps=(Step(200, 4.0),), watch=False))
+        result = run_plan(plan(node, truth, steps=(LoadStep(200, 4.0),), watch=False))
     (event,) = result.events
     assert (event.what, event.t > 0, result.ended) == ("frozen", True, "done")
     assert any(second.requests == 0 for second in result.seconds)
@@ -246,7 +246,7 @@ def test_nothing_there(truth: tuple[TruthFile, ...]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     with pytest.raises(Unavailable, match=rf"127\.0\.0\.1:{port} cannot be had: .*refused"):
-        run_plan(Plan(targets=(parse_target(f"127.0.0.1:{port}"),), database="db", truth=truth))
+        run_plan(LoadPlan(targets=(parse_target(f"127.0.0.1:{port}"),), database="db", truth=truth))
 
 
 def test_a_truth_that_cannot_be_read_is_one_error(tmp_path: Path) -> None:
@@ -258,11 +258,11 @@ def test_a_truth_that_cannot_be_read_is_one_error(tmp_path: Path) -> None:
 def test_a_ctrl_c_gives_a_report(truth: tuple[TruthFile, ...]) -> None:
     """What was until then is in the result."""
 
-    def interrupt(_: Progress) -> None:
+    def interrupt(_: RunProgress) -> None:
         raise KeyboardInterrupt
 
     with FakeNode(serving(right)) as node:
-        result = run_plan(plan(node, truth, steps=(Step(100, 60),), rounds=3), interrupt)
+        result = run_plan(plan(node, truth, steps=(LoadStep(100, 60),), rounds=3), interrupt)
     assert result.ended == "interrupted"
     assert result.totals.requests > 0
     assert 100 <= result.totals.requests + result.totals.unsent < 1000  # Of 6,000: most of it had yet to come.
@@ -280,14 +280,14 @@ def test_a_ctrl_c_awaits_what_is_in_flight(truth: tuple[TruthFile, ...]) -> None
 
     pressed = threading.Event()
 
-    def interrupt(_: Progress) -> None:
+    def interrupt(_: RunProgress) -> None:
         if not pressed.is_set():
             pressed.set()
             raise KeyboardInterrupt
 
     with FakeNode(serving(stall)) as node:
         more = {"connections": 1, "watch": False, "timeout_s": 60.0}
-        result = run_plan(plan(node, truth, steps=(Step(100, 60),), **more), interrupt)
+        result = run_plan(plan(node, truth, steps=(LoadStep(100, 60),), **more), interrupt)
         silent.set()
     assert result.ended == "interrupted"
     assert result.totals.requests == 0
@@ -296,9 +296,9 @@ def test_a_ctrl_c_awaits_what_is_in_flight(truth: tuple[TruthFile, ...]) -> None
 
 def test_the_last_second_is_told(truth: tuple[TruthFile, ...]) -> None:
     """Of a round, whole or not, and no second twice; a short warm-up has nothing to tell."""
-    told: list[Progress] = []
+    told: list[RunProgress] = []
     with FakeNode(serving(right)) as node:
-        result = run_plan(plan(node, truth, steps=(Step(100, 1.5),), warm_up_s=0.3), told.append)
+        result = run_plan(plan(node, truth, steps=(LoadStep(100, 1.5),), warm_up_s=0.3), told.append)
     assert {each.phase for each in told} == {"load"}
     assert [each.second.t for each in told if each.second is not None] in ([0, 1], [1])  # A busy machine skips one,
     assert sum(each.second.requests for each in told if each.second is not None) <= 150  # and tells what has come.
@@ -316,7 +316,7 @@ def test_what_was_wrong_in_the_warm_up_counts(truth: tuple[TruthFile, ...]) -> N
         return [b"lie", "0"] if asked == 1 else [HELD[key], "1"]
 
     with FakeNode(serving(early)) as node:
-        result = run_plan(plan(node, truth, connections=1, steps=(Step(100, 0.3),), warm_up_s=0.2, watch=False))
+        result = run_plan(plan(node, truth, connections=1, steps=(LoadStep(100, 0.3),), warm_up_s=0.2, watch=False))
     assert {name: (of.requests, of.wrong) for name, of in result.by_version.items()} == {"0": (0, 1), "1": (30, 0)}
 
 
@@ -324,14 +324,14 @@ def test_a_process_that_dies_is_told(truth: tuple[TruthFile, ...]) -> None:
     """The others go on, and the result says which one ended, and how."""
     killed: list[int] = []
 
-    def kill(_: Progress) -> None:
+    def kill(_: RunProgress) -> None:
         if not killed:
             children = Path(f"/proc/self/task/{threading.get_native_id()}/children").read_text().split()
             killed.append(int(children[0]))
             os.kill(killed[0], signal.SIGKILL)
 
     with FakeNode(serving(right)) as node:
-        result = run_plan(plan(node, truth, steps=(Step(100, 2.5),), processes=2), kill)
+        result = run_plan(plan(node, truth, steps=(LoadStep(100, 2.5),), processes=2), kill)
     assert "was killed by signal 9" in result.ended
     assert [event.what for event in result.events] == ["generator"]
     assert 125 <= result.totals.requests <= 250
@@ -343,7 +343,7 @@ def test_all_members_are_asked(truth: tuple[TruthFile, ...], monkeypatch: pytest
         addresses = {first.address: "alive", other.address: "alive", "127.0.0.1:1": "dead"}
         members = [{"node": at, "address": at, "state": state} for at, state in addresses.items()]
         monkeypatch.setitem(TOLD, "members", members)
-        result = run_plan(plan(first, truth, all_members=True, watch=False, steps=(Step(100, 0.5),)))
+        result = run_plan(plan(first, truth, all_members=True, watch=False, steps=(LoadStep(100, 0.5),)))
     assert [target.name for target in result.targets] == [f"gossipkv://{node.address}" for node in (first, other)]
     assert result.totals.requests == 50
     assert all(target.totals.requests > 10 for target in result.targets)

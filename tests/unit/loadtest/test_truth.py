@@ -9,18 +9,18 @@ import pytest
 
 from gossipkv.address import Address
 from gossipkv.errors import ConfigError, SourceError
-from gossipkv.loadtest.plan import Plan, PlanError, Target, TruthFile
-from gossipkv.loadtest.truth import MOST_VERSIONS, NEWEST_VERSIONS, Truth, read_truth
+from gossipkv.loadtest.plan import LoadPlan, LoadTarget, PlanError, TruthFile
+from gossipkv.loadtest.truth import MAX_VERSIONS, NEWEST_VERSIONS, Truth, read_truth
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-NODE = Target("gossipkv", Address("127.0.0.1", 7070))
+NODE = LoadTarget("gossipkv", Address("127.0.0.1", 7070))
 
 
 def read(*truth: Path | TruthFile, **more: object) -> Truth:
     files = tuple(each if isinstance(each, TruthFile) else TruthFile(str(each)) for each in truth)
-    return read_truth(Plan(targets=(NODE,), database="geo", truth=files, **more))
+    return read_truth(LoadPlan(targets=(NODE,), database="geo", truth=files, **more))
 
 
 @pytest.fixture
@@ -64,9 +64,9 @@ def test_more_versions_than_can_be_compared_with(tmp_path: Path) -> None:
     """One clear error, before anything is asked; as many as that are taken."""
     place = tmp_path / "t.tsv"
     place.write_bytes(b"k\tv\n")
-    given = [TruthFile(str(place), str(number)) for number in range(MOST_VERSIONS + 1)]
-    assert read(*given[1:]).records(ordered=True).record(0, str(MOST_VERSIONS)) == (b"k", b"v")
-    with pytest.raises(PlanError, match=f"{MOST_VERSIONS + 1} versions"):
+    given = [TruthFile(str(place), str(number)) for number in range(MAX_VERSIONS + 1)]
+    assert read(*given[1:]).records(ordered=True).record(0, str(MAX_VERSIONS)) == (b"k", b"v")
+    with pytest.raises(PlanError, match=f"{MAX_VERSIONS + 1} versions"):
         read(*given)
 
 

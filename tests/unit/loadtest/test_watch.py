@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gossipkv.address import Address
-from gossipkv.loadtest.watch import View
+from gossipkv.loadtest.watch import WatchView
 
 TARGETS = (Address("localhost", 1), Address("localhost", 2))
 
@@ -15,7 +15,7 @@ def member(node: str, state: str) -> dict[str, str]:
 def test_a_member_that_changes_is_told_once() -> None:
     """By the first node that answers; the others are believed when that one is silent."""
     told: list[tuple[str, str, str]] = []
-    view = View("geo", lambda *event: told.append(event), targets=TARGETS)
+    view = WatchView("geo", lambda *event: told.append(event), targets=TARGETS)
     for number in (0, 1):
         view.hear_answer(number, "addr")
         view.hear_members(number, [member("a", "alive"), member("b", "alive")])
@@ -37,7 +37,7 @@ def test_a_member_that_changes_is_told_once() -> None:
 def test_each_node_switches_by_itself() -> None:
     """Of the one database that is asked; a node without a version yet has none."""
     told: list[tuple[str, str, str]] = []
-    view = View("geo", lambda *event: told.append(event), targets=TARGETS)
+    view = WatchView("geo", lambda *event: told.append(event), targets=TARGETS)
     view.hear_name(0, "n1")
     for version in (None, "1", "1", "2"):
         view.hear_databases(0, "addr", [{"name": "geo", "version": version}, {"name": "other", "version": version}])
@@ -54,7 +54,7 @@ def test_each_node_switches_by_itself() -> None:
 def test_a_table_of_the_same_name_is_another_thing() -> None:
     """It has no versions, and switches none; nor has it any where it is the one that is asked."""
     told: list[tuple[str, str, str]] = []
-    view = View("geo", lambda *event: told.append(event), targets=TARGETS)
+    view = WatchView("geo", lambda *event: told.append(event), targets=TARGETS)
     dataset = {"name": "geo", "kind": "dataset", "version": "1"}
     table = {"name": "geo", "kind": "hash"}
     for order in ([dataset, table], [table, dataset], [table], [dataset, table]):
@@ -67,7 +67,7 @@ def test_a_table_of_the_same_name_is_another_thing() -> None:
 def test_members_that_are_no_target_are_watched_too() -> None:
     """Each once, when all targets have spoken and it is known which members these are; none that is dead."""
     told: list[tuple[str, str, str]] = []
-    view = View("geo", lambda *event: told.append(event), targets=TARGETS)
+    view = WatchView("geo", lambda *event: told.append(event), targets=TARGETS)
     members = [member("a", "alive"), member("b", "alive"), member("c", "alive"), member("d", "dead")]
     view.hear_name(0, "a")
     view.hear_answer(0, "addr")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gossipkv.status.judging.judge import judge
-from gossipkv.status.verdict import Said
+from gossipkv.status.verdict import MemberReports
 
 
 class NoVerdicts:
@@ -14,4 +14,4 @@ class NoVerdicts:
 
     async def make(self, *, fresh_s=0.5):
         """A verdict that says for how long it is fresh."""
-        return judge(Said(f"for {fresh_s}", {}, {}, {}))
+        return judge(MemberReports(f"for {fresh_s}", {}, {}, {}))

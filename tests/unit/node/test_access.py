@@ -14,14 +14,14 @@ import trio
 from gossipkv.access.rights import COMMANDS, METHODS, Right
 from gossipkv.access.users import FREE, Users, digest_of, parse
 from gossipkv.errors import BadRequest, ConfigError, Overloaded, Unauthorized
-from gossipkv.http.order import Peer
-from gossipkv.node.access import ANONYMOUS, MOST_PAUSED, PAUSE_S, PROVEN, Access, access_of, shown
+from gossipkv.http.order import GatewayPeer
+from gossipkv.node.access import ANONYMOUS, MAX_PAUSED, PAUSE_S, PROVEN, Access, access_of, shown
 from gossipkv.node.methods import Handlers
 from gossipkv.serving.loop import Caller, Refused
 from gossipkv.settings.config import Config, load
-from gossipkv.table.methods import TableMethods
+from gossipkv.table.rpc.dispatch import TableMethods
 from gossipkv.wire.arguments import Arguments
-from gossipkv.wire.results import Known, Waiting
+from gossipkv.wire.results import DeferredResult, ProvenUser
 from tests.unit.access.callers import LOCALHOST, STRANGER
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def caller(user: int, address: int = LOCALHOST) -> Caller:
 def number_of(of: Access, name: str) -> int:
     """The number of whoever shows that one's token."""
     known = of.prove(f"token-{name}".encode(), STRANGER)
-    assert isinstance(known, Known)
+    assert isinstance(known, ProvenUser)
     return known.user
 
 
@@ -197,7 +197,7 @@ async def test_auth_says_who_it_is():
     of = access(users(ana=[]))
     for token in (b"token-ana", "token-ana"):
         told = of.auth(Arguments(b"auth", msgpack.packb([token])), STRANGER)
-        assert isinstance(told, Known)
+        assert isinstance(told, ProvenUser)
         assert told.result == "ana"
     for wrong in ([], [None], [1], [b"token-ana", 1]):
         with pytest.raises(BadRequest):
@@ -205,7 +205,7 @@ async def test_auth_says_who_it_is():
     for token in (b"", b"token-an", b"token-anaa", b"x" * (1 << 20), b"\xff", b"anonymous"):
         with pytest.raises(Unauthorized, match=r"^this token is nobody's$"):
             access(users(ana=[])).prove(token, STRANGER)
-    assert access(None).prove(b"anything", STRANGER) == Known(ANONYMOUS, "anonymous")
+    assert access(None).prove(b"anything", STRANGER) == ProvenUser(ANONYMOUS, "anonymous")
     with pytest.raises(Unauthorized):
         Access(users(ana=[]), proves=True, now=trio.current_time).prove(b"", STRANGER)
 
@@ -220,7 +220,7 @@ async def test_a_certificate_is_of_who_has_its_name():
     assert [of.peer_of(caller(number)).user for number in (ANONYMOUS, ana, probe)] == ["anonymous", "ana", "probe"]
     assert of.use(parse(both % 2, "users")) == [ana]
     assert (of.named("ana") not in {ana, probe}, of.named("probe")) == (True, probe)
-    assert of.peer_of(caller(ana, 0x0A000001)) == Peer("10.0.0.1", "anonymous")
+    assert of.peer_of(caller(ana, 0x0A000001)) == GatewayPeer("10.0.0.1", "anonymous")
     assert (access(None).named("ana"), access(None).peer_of(STRANGER).user) == (ANONYMOUS, "anonymous")
 
 
@@ -237,7 +237,7 @@ async def test_the_gateway_asks_whose_a_token_is(autojump_clock):
         with pytest.raises(Unauthorized):
             whose(b"s" * 64, "10.0.0.1")
     refused = whose(b"s" * 64, "10.0.0.1")
-    assert isinstance(refused, Waiting)
+    assert isinstance(refused, DeferredResult)
     with pytest.raises(Unauthorized):
         await refused.result()
     with pytest.raises(Unauthorized):
@@ -264,8 +264,8 @@ async def test_after_five_wrong_tokens_each_refusal_waits(autojump_clock):
     began = trio.current_time()
     for _ in range(2):
         told = of.prove(b"wrong", STRANGER)
-        assert isinstance(told, Waiting)
-        assert of.prove(b"token-ana", STRANGER) == Known(PROVEN + 1, "ana")
+        assert isinstance(told, DeferredResult)
+        assert of.prove(b"token-ana", STRANGER) == ProvenUser(PROVEN + 1, "ana")
         with pytest.raises(Unauthorized):
             await told.result()
     assert trio.current_time() - began == 2 * PAUSE_S
@@ -280,7 +280,7 @@ async def test_few_refusals_wait_at_once(autojump_clock):
 
     async def wait() -> None:
         told = of.prove(b"wrong", STRANGER)
-        assert isinstance(told, Waiting)
+        assert isinstance(told, DeferredResult)
         try:
             await told.result()
         except Overloaded as error:
@@ -288,10 +288,10 @@ async def test_few_refusals_wait_at_once(autojump_clock):
 
     with trio.move_on_after(PAUSE_S / 2):
         async with trio.open_nursery() as nursery:
-            for _ in range(MOST_PAUSED + 7):
+            for _ in range(MAX_PAUSED + 7):
                 nursery.start_soon(wait)
             await trio.testing.wait_all_tasks_blocked()
-            assert of.prove(b"token-ana", STRANGER) == Known(PROVEN + 1, "ana")
+            assert of.prove(b"token-ana", STRANGER) == ProvenUser(PROVEN + 1, "ana")
     assert len(overloaded) == 7
 
 

@@ -10,7 +10,7 @@ import trio
 
 from gossipkv.address import Address
 from gossipkv.errors import LocalError
-from gossipkv.node.binding import MOST_ATTEMPTS, advertised, bind, listen
+from gossipkv.node.binding import MAX_ATTEMPTS, advertised, bind, listen
 
 SEED = Address("seed", 7070)
 
@@ -62,7 +62,7 @@ def test_a_number_that_is_free_for_both():
 @pytest.mark.parametrize(("port", "refusal"), [(0, errno.EADDRINUSE), (0, errno.EACCES), (1, errno.EADDRINUSE)])
 def test_no_number_for_datagrams(port, refusal):
     """Said with the address and how to choose another; a number that was asked for is not replaced by another."""
-    sockets = Sockets(*range(1, MOST_ATTEMPTS + 2), taken=range(MOST_ATTEMPTS + 2), refusal=refusal)
+    sockets = Sockets(*range(1, MAX_ATTEMPTS + 2), taken=range(MAX_ATTEMPTS + 2), refusal=refusal)
     with pytest.raises(LocalError, match=r"cannot listen on 127.0.0.1:\d+ over UDP: refused; .*--listen"):
         bind(SimpleNamespace(sockets=sockets), Address("127.0.0.1", port))
     assert sockets.open == set()

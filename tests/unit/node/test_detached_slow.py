@@ -11,15 +11,15 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from gossipkv.http.answers import text
-from gossipkv.http.order import Peer
+from gossipkv.http.order import GatewayPeer
 from gossipkv.node import detached
-from gossipkv.node.detached import PATIENCE_S, Detached
+from gossipkv.node.detached import PATIENCE_S, DetachedConnections
 from gossipkv.processes import passing
 from tests.unit.http.asking import read_answers
 from tests.unit.processes.test_passing import no_descriptor_free
 from tests.world.logs import capture_logs
 
-PEER = Peer("10.0.0.1", "ana")
+PEER = GatewayPeer("10.0.0.1", "ana")
 GET = b"GET /db/k HTTP/1.1\r\nHost: h\r\n\r\n"
 
 
@@ -70,7 +70,7 @@ def received(receiver):
         while True:
             descriptor, passed = passing.receive(receiver)
             os.close(descriptor)
-            found.append(Peer.of(passed)[1])
+            found.append(GatewayPeer.of(passed)[1])
     return found
 
 
@@ -92,7 +92,7 @@ def heard(client):
 @pytest.fixture
 async def way(nursery):
     """One that runs, until the test is over."""
-    way = Detached()
+    way = DetachedConnections()
     nursery.start_soon(way.run)
     yield way
     nursery.cancel_scope.cancel()
@@ -171,7 +171,7 @@ async def test_a_child_that_is_busy(autojump_clock, clients, way):
 
 async def test_too_many(autojump_clock, clients, way, monkeypatch):
     """One more than may wait is told at once, and not the others."""
-    monkeypatch.setattr(detached, "MOST_WAITING", 2)
+    monkeypatch.setattr(detached, "MAX_WAITING", 2)
     waiting = [clients.detach(way, GET) for _ in range(2)]
     assert heard(clients.detach(way, GET)).startswith(b"HTTP/1.1 503 ")
     with child_of(way) as receiver:
@@ -181,7 +181,7 @@ async def test_too_many(autojump_clock, clients, way, monkeypatch):
 
 async def test_the_end(autojump_clock, clients, nursery):
     """Whoever no child has received yet is told, in its socket or not, and so is whoever comes."""
-    way = Detached()
+    way = DetachedConnections()
     with capture_logs() as lines:
         async with trio.open_nursery() as running:
             running.start_soon(way.run)
@@ -200,7 +200,7 @@ async def test_the_end(autojump_clock, clients, nursery):
 
 async def test_a_refusal_waits_for_nobody(autojump_clock, clients):
     """A client that takes nothing hears nothing; one that still sends hears it; one that is gone is no trouble."""
-    way = Detached()
+    way = DetachedConnections()
     way.end()
     _, full = clients.connect()
     with socket.socket(fileno=os.dup(full)) as filling, contextlib.suppress(BlockingIOError):

@@ -13,15 +13,15 @@ import trio
 from trio.testing import memory_stream_one_way_pair, wait_all_tasks_blocked
 
 from gossipkv.address import Address
-from gossipkv.http.order import Order, Peer, Types, Word
+from gossipkv.http.order import GatewayOrder, GatewayPeer, GatewayWord, Types
 from gossipkv.node import gateway
-from gossipkv.node.gateway import Gateway
+from gossipkv.node.gateway import GatewayProcess
 from gossipkv.settings.config import load
 from gossipkv.settings.databases import DatabaseSettings
 from tests.world.logs import capture_logs
 
 NODE = Address("0.0.0.0", 7070)
-PEER = Peer("10.0.0.1", "anonymous")
+PEER = GatewayPeer("10.0.0.1", "anonymous")
 
 
 class FakeChild:
@@ -82,7 +82,7 @@ def children(monkeypatch):
 
 
 def made(**flags):
-    return Gateway(load(flags=flags), Address("127.0.0.1", 8080), node=NODE, name="n1", peer_of=lambda _: PEER)
+    return GatewayProcess(load(flags=flags), Address("127.0.0.1", 8080), node=NODE, name="n1", peer_of=lambda _: PEER)
 
 
 async def test_the_order_and_the_words(autojump_clock, nursery, children):
@@ -92,7 +92,7 @@ async def test_the_order_and_the_words(autojump_clock, nursery, children):
     nursery.start_soon(kept.run, served.append)
     await wait_all_tasks_blocked()
     (child,) = children.all
-    order = Order.from_line(await child.hear())
+    order = GatewayOrder.from_line(await child.hear())
     assert (order.node, order.address) == (NODE, Address("127.0.0.1", 8080))
     assert (order.name, {order.detached, order.connection}, order.leash) == ("n1", children.descriptors, 6)
     with socket.socket(fileno=served.pop()) as end:
@@ -101,9 +101,9 @@ async def test_the_order_and_the_words(autojump_clock, nursery, children):
     assert (order.limits.max_connections, order.limits.held_bytes, order.limits.idle_timeout_ms) == (7, 1 << 20, 0)
     kept.reconfigure({})
     kept.reconfigure({"db": DatabaseSettings(content_type="image/png"), "other": DatabaseSettings()})
-    assert Word.from_line(await child.hear()) == Word(Types("text/plain", {"db": "image/png"}))
+    assert GatewayWord.from_line(await child.hear()) == GatewayWord(Types("text/plain", {"db": "image/png"}))
     kept.drain(3)
-    word = Word.from_line(await child.hear())
+    word = GatewayWord.from_line(await child.hear())
     assert (word.types, word.drain_ms) == (Types("text/plain", {"db": "image/png"}), 3000)
     nursery.cancel_scope.cancel()
 
@@ -190,7 +190,7 @@ async def test_a_drain_while_there_is_none(autojump_clock, nursery, children):
     children.may_start.set()
     await wait_all_tasks_blocked()
     await children.all[1].hear()
-    assert Word.from_line(await children.all[1].hear()).drain_ms == 5000
+    assert GatewayWord.from_line(await children.all[1].hear()).drain_ms == 5000
     nursery.cancel_scope.cancel()
 
 

@@ -9,20 +9,20 @@ import socket
 import trio
 
 from gossipkv.address import Address
-from gossipkv.http.order import Peer
-from gossipkv.node.gateway import Gateway
+from gossipkv.http.order import GatewayPeer
+from gossipkv.node.gateway import GatewayProcess
 from gossipkv.settings.config import load
 from tests.world.logs import capture_logs
 
 NODE = Address("0.0.0.0", 7070)
-PEER = Peer("10.0.0.1", "anonymous")
+PEER = GatewayPeer("10.0.0.1", "anonymous")
 
 # What was read of it, and the rest.
 ANSWERED_WITHOUT_A_NODE = b"OPTIONS /livez HT", b"TP/1.1\r\nHost: h\r\n\r\n"
 
 
 def made(**flags):
-    return Gateway(load(flags=flags), Address("127.0.0.1", 8080), node=NODE, name="n1", peer_of=lambda _: PEER)
+    return GatewayProcess(load(flags=flags), Address("127.0.0.1", 8080), node=NODE, name="n1", peer_of=lambda _: PEER)
 
 
 async def test_a_child_that_is_killed_while_connections_wait(nursery):

@@ -9,11 +9,11 @@ import pytest
 from gossipkv.address import Address
 from gossipkv.environment import trio_world
 from gossipkv.errors import ConfigError
-from gossipkv.gossip.core import Gossip, Limits, Me
-from gossipkv.gossip.member import Member, State, member_id
+from gossipkv.gossip.core import Gossip, GossipLimits, Me
+from gossipkv.gossip.member import Member, MemberState, member_id
 from gossipkv.gossip.membership.timers import NEVER
 from gossipkv.gossip.packets.envelope import Envelope
-from gossipkv.gossip.packets.messages import Change, Delta
+from gossipkv.gossip.packets.messages import BranchChange, Delta
 from gossipkv.gossip.packets.prefix import NO_CLUSTER
 from gossipkv.gossip.profile import LAN
 from gossipkv.node.gossip import LOOK_MS, ClaimsInTree, ShardIdTimer, read_key_ring, refuse_strangers
@@ -22,14 +22,14 @@ from gossipkv.settings.config import load
 
 SETTLE_MS = 10_000
 ADDRESS = Address("10.0.0.1", 7070)
-OTHER = Member(member_id("b"), "b", bytes(16), Address("10.0.0.2", 7070), 1, 0, State.ALIVE)
+OTHER = Member(member_id("b"), "b", bytes(16), Address("10.0.0.2", 7070), 1, 0, MemberState.ALIVE)
 
 
 @pytest.fixture
 def core() -> Gossip:
     """Alone."""
     me = Me("a", b"u" * 16, 1, ADDRESS, "c", NO_CLUSTER, pinned=False)
-    return Gossip(me, LAN, random.Random(1), limits=Limits(), envelope=Envelope("c"))
+    return Gossip(me, LAN, random.Random(1), limits=GossipLimits(), envelope=Envelope("c"))
 
 
 def timer_of(
@@ -65,7 +65,7 @@ def test_who_is_alone_claims_at_once_and_is_confirmed_in_time(core: Gossip) -> N
 def test_a_silent_node_claims_nothing() -> None:
     """Nobody could object: the claim is made, and its time counts, when the node speaks."""
     me = Me("a", b"u" * 16, 1, ADDRESS, "c", NO_CLUSTER, pinned=False)
-    core = Gossip(me, LAN, random.Random(1), limits=Limits(), envelope=Envelope("c"), silent=True)
+    core = Gossip(me, LAN, random.Random(1), limits=GossipLimits(), envelope=Envelope("c"), silent=True)
     place = timer_of(core, waits=False)
     place.start(now_ms=0)
     assert place.wakes_at_ms == NEVER
@@ -83,7 +83,9 @@ def test_who_joins_looks_around_first(core: Gossip) -> None:
     place.start(now_ms=0)
     assert place.wakes_at_ms == LOOK_MS
     core.tree.on_member(OTHER)
-    core.tree.apply(Delta(OTHER.id, 1, 0, 0, 1, 1, reset=False, changes=(Change(1, f"nodes/1@{OTHER.address}", b"?"),)))
+    core.tree.apply(
+        Delta(OTHER.id, 1, 0, 0, 1, 1, reset=False, changes=(BranchChange(1, f"nodes/1@{OTHER.address}", b"?"),))
+    )
     assert place.wakes_at_ms == 0
     place.step(now_ms=0)
     assert place.shard_id == "2"
@@ -96,7 +98,9 @@ def test_a_claim_of_another_is_looked_at_at_once(core: Gossip) -> None:
     for now_ms in (0, 1):
         place.step(now_ms=now_ms)
     core.tree.on_member(OTHER)
-    core.tree.apply(Delta(OTHER.id, 1, 0, 0, 1, 1, reset=False, changes=(Change(1, f"nodes/9@{OTHER.address}", b"?"),)))
+    core.tree.apply(
+        Delta(OTHER.id, 1, 0, 0, 1, 1, reset=False, changes=(BranchChange(1, f"nodes/9@{OTHER.address}", b"?"),))
+    )
     assert place.wakes_at_ms == 0
     place.step(now_ms=2)
     assert place.wakes_at_ms == SETTLE_MS
@@ -134,17 +138,17 @@ def test_entries_in_portions(core: Gossip) -> None:
     """In the order of names and owners; what has gone between two turns, and whose owner died, is not told."""
     core.tree.publish("p/b", b"mine")
     core.tree.on_member(OTHER)
-    changes = tuple(Change(at, f"p/{name}", b"?") for at, name in enumerate("abc", 1))
+    changes = tuple(BranchChange(at, f"p/{name}", b"?") for at, name in enumerate("abc", 1))
     core.tree.apply(Delta(OTHER.id, 1, 0, 0, 3, 3, reset=False, changes=changes))
     keys = core.tree.keys("p")
     whole = core.tree.entries("p", now_ms=0)
     assert [(entry.name, entry.owner) for entry in whole] == [("a", "b"), ("b", ""), ("b", "b"), ("c", "b")]
     assert [core.tree.entry("p", *key, now_ms=0) for key in keys] == whole
     core.tree.withdraw("p/b")
-    core.tree.on_member(OTHER._replace(state=State.DEAD))
+    core.tree.on_member(OTHER._replace(state=MemberState.DEAD))
     told = [core.tree.entry("p", *key, now_ms=0) for key in keys]
     assert [entry and (entry.name, entry.state) for entry in told] == [
-        ("a", State.DEAD), None, ("b", State.DEAD), ("c", State.DEAD),
+        ("a", MemberState.DEAD), None, ("b", MemberState.DEAD), ("c", MemberState.DEAD),
     ]  # fmt: skip
     assert core.tree.entries("p", now_ms=0) == []
     assert [entry.name for entry in core.tree.entries("p", now_ms=0, all=True)] == ["a", "b", "c"]

@@ -15,11 +15,11 @@ import trio
 from gossipkv.address import Address
 from gossipkv.environment import small_file, trio_world
 from gossipkv.errors import NotReady, TooLarge, Unavailable
-from gossipkv.gossip.core import Gossip, Limits, Me
-from gossipkv.gossip.member import Member, State, member_id
+from gossipkv.gossip.core import Gossip, GossipLimits, Me
+from gossipkv.gossip.member import Member, MemberState, member_id
 from gossipkv.gossip.packets.envelope import Envelope
 from gossipkv.gossip.packets.key_ring import Key, key, line_of
-from gossipkv.gossip.packets.messages import Change, Delta
+from gossipkv.gossip.packets.messages import BranchChange, Delta
 from gossipkv.gossip.packets.prefix import NO_CLUSTER
 from gossipkv.gossip.profile import LAN
 from gossipkv.gossip.shell import key_file
@@ -28,8 +28,8 @@ from gossipkv.node.gossip import Gossiping, read_key_ring
 from gossipkv.node.identity import read_node
 from gossipkv.placement.shard_claim import SPEAKS
 from gossipkv.settings.config import load
-from gossipkv.table.asking import Asking
-from gossipkv.table.host import may_not_found
+from gossipkv.table.participant.peer_client import PeerClient
+from gossipkv.table.ports import may_not_found
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -37,14 +37,14 @@ if TYPE_CHECKING:
 
 ADDRESS = Address("10.0.0.1", 7070)
 HERE = Address("127.0.0.1", 7070)
-OTHER = Member(member_id("b"), "b", bytes(16), Address("10.0.0.2", 7070), 1, 0, State.ALIVE)
+OTHER = Member(member_id("b"), "b", bytes(16), Address("10.0.0.2", 7070), 1, 0, MemberState.ALIVE)
 
 
 @pytest.fixture
 def core() -> Gossip:
     """Alone."""
     me = Me("a", b"u" * 16, 1, ADDRESS, "c", NO_CLUSTER, pinned=False)
-    return Gossip(me, LAN, random.Random(1), limits=Limits(), envelope=Envelope("c"))
+    return Gossip(me, LAN, random.Random(1), limits=GossipLimits(), envelope=Envelope("c"))
 
 
 async def test_a_newer_revision_waits_for_all_that_live(tmp_path: Path) -> None:
@@ -57,7 +57,7 @@ async def test_a_newer_revision_waits_for_all_that_live(tmp_path: Path) -> None:
             """Hear of none."""
 
     async with gossiping_in(tmp_path) as (gossiping, _):
-        asking, core = Asking(gossiping, Peers(), None, lambda *_: 0), gossiping._core
+        asking, core = PeerClient(gossiping, Peers(), None, lambda *_: 0), gossiping._core
 
         def behind() -> object:
             """Who holds back what needs revision 2, as who asks for it is told."""
@@ -76,12 +76,12 @@ async def test_a_newer_revision_waits_for_all_that_live(tmp_path: Path) -> None:
         asking.check_speaks(SPEAKS, "anything of today")
         assert behind() == [OTHER.name]
         claim = msgpack.packb({"claim": "confirmed", "count": 1, "uuid": bytes(16), "speaks": 2})
-        changes = (Change(1, f"nodes/2@{OTHER.address}", claim),)
+        changes = (BranchChange(1, f"nodes/2@{OTHER.address}", claim),)
         core.tree.apply(Delta(OTHER.id, 1, 0, 0, 1, 1, reset=False, changes=changes))
         assert behind() == []
         core._beliefs.hear_record(OTHER._replace(id=member_id("c"), name="c"), now_ms=0)
         assert (behind(), gossiping.spoken()) == (["c"], {OTHER.name: 2, "c": 1})
-        core._beliefs.hear_record(OTHER._replace(id=member_id("c"), name="c", state=State.LEFT), now_ms=0)
+        core._beliefs.hear_record(OTHER._replace(id=member_id("c"), name="c", state=MemberState.LEFT), now_ms=0)
         assert behind() == []
 
 

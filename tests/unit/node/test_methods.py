@@ -22,7 +22,7 @@ from gossipkv.settings.serving import ServingSettings
 from gossipkv.storage.sorted_file import SortedFile
 from gossipkv.wire import rpc
 from gossipkv.wire.latency import LatencyHistogram
-from gossipkv.wire.results import Later, Waiting
+from gossipkv.wire.results import DeferredResult, Later
 from tests.unit.access.callers import STRANGER, open_access
 from tests.unit.node.no_verdicts import NoVerdicts
 from tests.unit.serving.driven import BuiltVersion, make_file, make_version
@@ -157,7 +157,7 @@ class MadeUpCluster:
         return self.entries(path, keys, everything=everything)
 
 
-def decoded(answer: bytes | Refused | Waiting) -> rpc.Response:
+def decoded(answer: bytes | Refused | DeferredResult) -> rpc.Response:
     """As a client reads it, under the id 5."""
     assert isinstance(answer, bytes | Refused)
     if isinstance(answer, Refused):
@@ -239,7 +239,9 @@ class Node:
     def answer(self, method: str, *params: Value) -> bytes | Refused:
         answer = self.handlers.answer(method.encode(), msgpack.packb(params), STRANGER)
         assert not isinstance(answer, Later)
-        return trio.run(self.handlers.complete, method.encode(), answer) if isinstance(answer, Waiting) else answer
+        return (
+            trio.run(self.handlers.complete, method.encode(), answer) if isinstance(answer, DeferredResult) else answer
+        )
 
 
 @pytest.fixture
@@ -482,7 +484,7 @@ def test_what_is_not_published_is_told(node: Node) -> None:
 
 async def refresh(node: Node, *params: Value) -> rpc.Response:
     waiting = node.handlers.answer(b"refresh", msgpack.packb(params), STRANGER)
-    assert isinstance(waiting, Waiting)
+    assert isinstance(waiting, DeferredResult)
     return decoded(await node.handlers.complete(b"refresh", waiting))
 
 
@@ -572,7 +574,7 @@ async def test_many_entries_take_several_turns(node: Node) -> None:
     assert len(node.ask("entries", "nodes")) == FEW_ENTRIES
     node.cluster.keys_below += 1
     waiting = node.handlers.answer(b"entries", msgpack.packb(["nodes", {"all": True}]), STRANGER)
-    assert isinstance(waiting, Waiting)
+    assert isinstance(waiting, DeferredResult)
     assert waiting.shared_by == ("entries", "nodes", True)
     result = decoded(await node.handlers.complete(b"entries", waiting)).result
     assert isinstance(result, list)

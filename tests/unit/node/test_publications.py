@@ -9,7 +9,7 @@ import pytest
 
 from gossipkv.address import Address
 from gossipkv.errors import BadRequest, ConfigError, TooLarge
-from gossipkv.gossip.core import Gossip, Limits, Me
+from gossipkv.gossip.core import Gossip, GossipLimits, Me
 from gossipkv.gossip.packets.envelope import Envelope
 from gossipkv.gossip.packets.prefix import NO_CLUSTER
 from gossipkv.gossip.profile import LAN
@@ -21,22 +21,22 @@ from gossipkv.settings.config import load
 from tests.world.logs import capture_logs
 
 if TYPE_CHECKING:
-    from gossipkv.gossip.tree.tree import Tree
+    from gossipkv.gossip.tree.tree import GossipTree
 
 ADDRESS = Address("10.0.0.1", 7070)
 
 
 @pytest.fixture
-def tree() -> Tree:
+def tree() -> GossipTree:
     """Of a node that may publish three keys."""
     me = Me("a", b"u" * 16, 1, ADDRESS, "c", NO_CLUSTER, pinned=False)
-    limits = Limits(tree=TreeLimits(max_branch_bytes=800))
+    limits = GossipLimits(tree=TreeLimits(max_branch_bytes=800))
     core = Gossip(me, LAN, random.Random(1), limits=limits, envelope=Envelope("c"))
     core.start(joins=[], remembered=[], now_ms=0)
     return core.tree
 
 
-def test_what_is_refused_is_said_until_it_is_published(tree: Tree) -> None:
+def test_what_is_refused_is_said_until_it_is_published(tree: GossipTree) -> None:
     """Once in the log; what was published stays, and whoever tries again finds the room that there is then."""
     mine = Publications(tree)
     with capture_logs() as logs:
@@ -60,7 +60,7 @@ def test_what_is_refused_is_said_until_it_is_published(tree: Tree) -> None:
     assert mine.error is None
 
 
-def test_a_claim_that_is_refused_is_said_until_one_is_published(tree: Tree) -> None:
+def test_a_claim_that_is_refused_is_said_until_one_is_published(tree: GossipTree) -> None:
     """Of the ids that a node tried in vain only the last counts, and none when it has one."""
     mine = Publications(tree)
     claims = ClaimsInTree(tree, mine)

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import pytest
 
 from gossipkv.dataset.cluster.convergence import Convergence
-from gossipkv.dataset.cluster.core import Cluster
-from gossipkv.dataset.cluster.members import Membership, State
+from gossipkv.dataset.cluster.core import DatasetCluster
+from gossipkv.dataset.cluster.members import Membership, MemberStanding
 from gossipkv.dataset.cluster.terms import Terms
-from gossipkv.node.readiness import Readiness
+from gossipkv.node.readiness import NodeReadiness
 from tests.unit.dataset.cluster.scene import HOUR_MS, SETTLE_MS, member
 
 
@@ -32,8 +32,8 @@ class Scene:
         )  # fmt: skip
         self.convergence = Convergence(self.membership, settle_ms=SETTLE_MS, now_ms=0)
         terms = Terms(1, 1, 0, 0, 1000, 0)
-        cluster = Cluster(self.membership, self.convergence, terms, lambda _core, _effects: None)
-        self.readiness = Readiness(self.library, cluster, settle_ms=SETTLE_MS, now_ms=0)
+        cluster = DatasetCluster(self.membership, self.convergence, terms, lambda _core, _effects: None)
+        self.readiness = NodeReadiness(self.library, cluster, settle_ms=SETTLE_MS, now_ms=0)
         self.readiness.tables_opened = True
 
     def joined(self, now_ms: int) -> bool:
@@ -66,7 +66,9 @@ def test_nobody_is_kept_out_for_ever(reason: str) -> None:
     scene = Scene()
     scene.library.serves_any = reason == "serves"
     if reason in {"heard", "dead"}:
-        scene.membership.tell(member("b", state=State.DEAD if reason == "dead" else State.ALIVE), now_ms=0)
+        scene.membership.tell(
+            member("b", state=MemberStanding.DEAD if reason == "dead" else MemberStanding.ALIVE), now_ms=0
+        )
     assert not scene.joined(2 * SETTLE_MS - 1)
     assert scene.joined(2 * SETTLE_MS) is (reason in {"heard", "serves"})
     scene.library.serves_any = False

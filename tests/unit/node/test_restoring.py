@@ -15,7 +15,7 @@ from gossipkv.node.identity import read_node
 from gossipkv.node.restoring import restore_tables
 from gossipkv.storage.directories import make_directory
 from gossipkv.storage.engine.manifest import read_manifest
-from gossipkv.table.tables import Nothing, Open, decide
+from gossipkv.table.store import NoStore, OpenedStore, decide
 from tests.unit.table.fake_store import put_store
 from tests.world.faulty_files import CHANGING, Action, Fault, FaultyFiles
 
@@ -64,7 +64,7 @@ def test_a_backup_is_put_back(tmp_path):
     after = read_node(FILES, tmp_path)
     assert after == before._replace(epoch=50, store=done.manifest.store, life=1)
     assert (done.node, done.uuid, done.forgotten) == (before.node, before.uuid, None)
-    assert decision(FILES, tmp_path) == Open(done.manifest.store, 1)
+    assert decision(FILES, tmp_path) == OpenedStore(done.manifest.store, 1)
     assert (tmp_path / "tables" / "records").read_bytes() == b"restored"
     assert not (tmp_path / "tables-restoring").exists()
 
@@ -82,7 +82,7 @@ def test_tables_that_are_there_are_not_lost(tmp_path, kept):
     after = read_node(FILES, tmp_path)
     assert after.uuid == done.uuid != before.uuid
     assert done.forgotten == (None if kept else tmp_path / "tables-forgotten-1")
-    assert decision(FILES, tmp_path) == Open(done.manifest.store, 1)
+    assert decision(FILES, tmp_path) == OpenedStore(done.manifest.store, 1)
 
 
 def test_forgetting_where_there_is_nothing_is_no_other_node(tmp_path):
@@ -119,7 +119,7 @@ def test_a_backup_that_cannot_be_put_back(tmp_path, error):
     with pytest.raises((Corrupt, StorageError), match=r"torn|No space left"):
         restore_tables(FILES, BACKUP, tmp_path, random=random.Random(5), restore=fail)
     assert read_node(FILES, tmp_path)._replace(epoch=1) == before
-    assert decision(FILES, tmp_path) == Nothing()
+    assert decision(FILES, tmp_path) == NoStore()
     assert not list(tmp_path.glob("tables*"))
     put_back(FILES, tmp_path)
 

@@ -6,7 +6,7 @@ from pathlib import PurePath
 
 import pytest
 
-from gossipkv.table.tables import Open
+from gossipkv.table.store import OpenedStore
 from tests.unit.node.test_restoring import decision, lived_in, put_back
 from tests.unit.table.fake_store import put_store
 from tests.world.faulty_files import CHANGING, Action, Crash, Fault, FaultyFiles
@@ -36,14 +36,14 @@ def test_a_crash_at_any_step(action, power, forgets):
             disk = disk.power_loss(100 * power + at)
         found = decision(disk, DATA)
         seen.add(type(found).__name__)
-        if isinstance(found, Open) and found.store != 7:
+        if isinstance(found, OpenedStore) and found.store != 7:
             descriptor = disk.open(DATA / "tables" / "records")
             assert disk.pread(descriptor, 100, 0) == b"restored"
             disk.close(descriptor)
             assert found.life == 1
         else:
             done = put_back(disk, DATA, forget_tables=forgets)
-            assert decision(disk, DATA) == Open(done.manifest.store, 1)
+            assert decision(disk, DATA) == OpenedStore(done.manifest.store, 1)
     else:
         pytest.fail("it never came to its end")
     assert seen == {"Nothing", "Open"} | ({"Closed"} if forgets else set())

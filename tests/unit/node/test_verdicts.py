@@ -9,14 +9,22 @@ import trio
 import trio.lowlevel
 
 from gossipkv.errors import Unavailable, Unknown
-from gossipkv.gossip.member import State
-from gossipkv.node.verdicts import CERTIFICATE_CLOSE_S, FRESH_S, LAST_S, MEMBER_S, SUSPECT_S, Report, Verdicts
+from gossipkv.gossip.member import MemberState
+from gossipkv.node.verdicts import (
+    CERTIFICATE_CLOSE_S,
+    FRESH_S,
+    LAST_S,
+    MEMBER_S,
+    SUSPECT_S,
+    NodeVerdicts,
+    VerdictReport,
+)
 from gossipkv.status.words import time_text
 
 CALM = {"databases": {}}
 
 
-def member(name, state=State.ALIVE):
+def member(name, state=MemberState.ALIVE):
     return SimpleNamespace(name=name, uuid=name.encode(), state=state)
 
 
@@ -39,7 +47,7 @@ class Made:
             claimed_twice=list,
         )  # fmt: skip
         tables = SimpleNamespace(conditions=self.no_tables, acceptors=lambda: ["n1"], to_map=dict)
-        self.report = Report(
+        self.report = VerdictReport(
             node="n1",
             has_source=True,
             datasets=SimpleNamespace(conditions=lambda **_: conditions or {}, trouble=lambda: None),
@@ -56,7 +64,7 @@ class Made:
         self.expires_s: int | None = None
         self.unreached: dict[str, str] = {}
         self.closed = {"why": "EIO"}
-        self.verdicts = Verdicts(self.report, self.ask, Threads(), self)
+        self.verdicts = NodeVerdicts(self.report, self.ask, Threads(), self)
 
     def wall_ms(self):
         return int(trio.current_time() * 1000)
@@ -79,7 +87,7 @@ class Made:
 
 async def test_a_report_has_only_what_is_so():
     """What is as it is to be is not told: many ask for it."""
-    made = Made(member("n2", State.SUSPECT), member("n3", State.LEFT), conditions={"geo": {"active": "1"}})
+    made = Made(member("n2", MemberState.SUSPECT), member("n3", MemberState.LEFT), conditions={"geo": {"active": "1"}})
     assert await made.report.make() == {
         "away": {"n2": "suspect"},
         "acceptors": ["n1"],
@@ -112,7 +120,8 @@ async def test_a_report_says_until_when_a_certificate_holds(autojump_clock):
 async def test_all_members_are_asked_that_may_live(autojump_clock):
     """At once, and a second at most; who does not answer is named, with the reason."""
     made = Made(
-        member("n2"), member("n3", State.SUSPECT), member("n4", State.DEAD), member("n5", State.LEFT), member("n6"),
+        member("n2"), member("n3", MemberState.SUSPECT), member("n4", MemberState.DEAD),
+        member("n5", MemberState.LEFT), member("n6"),
         n2=Unavailable("n2 is not reached"), n3=Unknown("n3 has not answered"), n6=None,
     )  # fmt: skip
     began = trio.current_time()

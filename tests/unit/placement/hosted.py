@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from gossipkv.placement.partition import Assignment, Partition, State
+from gossipkv.placement.partition import Assignment, AssignmentState, Partition
 
-P, INIT, A, L = State
+P, INIT, A, L = AssignmentState
 
 
 def node(number):

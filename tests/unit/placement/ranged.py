@@ -6,15 +6,15 @@ from collections import Counter
 from itertools import count
 
 from gossipkv.placement.lately import Lately
-from gossipkv.placement.measures import Limits, Measure
+from gossipkv.placement.measures import MeasureLimits, RangeMeasure
 from gossipkv.placement.moves import standing
-from gossipkv.placement.partition import Assignment, Partition, State
+from gossipkv.placement.partition import Assignment, AssignmentState, Partition
 from gossipkv.placement.ranges import Situation, plan
-from gossipkv.placement.spread import Node
+from gossipkv.placement.spread import SpreadNode
 from tests.unit.placement.hosted import node
 
 MIB = 1 << 20
-LIMITS = Limits(512 * MIB, 2_000_000)
+LIMITS = MeasureLimits(512 * MIB, 2_000_000)
 
 
 class Ranged:
@@ -26,7 +26,7 @@ class Ranged:
         self.replication = replication
         numbers = range(1, 1 + (nodes or max(max(some, default=1) for some in slots)))
         weights, groups = weights or {}, groups or {}
-        self.nodes = {one: Node(node(one), groups.get(one, ""), weights.get(one, 1)) for one in numbers}
+        self.nodes = {one: SpreadNode(node(one), groups.get(one, ""), weights.get(one, 1)) for one in numbers}
         self.dead, self.shunned = set(), set()
         self.map = {b"%06d" % at if at else b"": self.partition(some) for at, some in enumerate(slots)}
         self.measures = {}
@@ -37,7 +37,11 @@ class Ranged:
     def partition(self, slots, former=()):
         """One on these nodes; 0: an empty slot."""
         id_ = next(self.ids)
-        held = (Assignment(next(self.ids), node(one), slot, State.AVAILABLE) for slot, one in enumerate(slots) if one)
+        held = (
+            Assignment(next(self.ids), node(one), slot, AssignmentState.AVAILABLE)
+            for slot, one in enumerate(slots)
+            if one
+        )
         return Partition.of(id_, held)._replace(former=tuple(former))
 
     def measure(self, *sizes, rates=()):
@@ -45,7 +49,7 @@ class Ranged:
         rates = [*rates] + [0.0] * (len(sizes) - len(rates))
         for partition, size, rate in zip(self.map.values(), sizes, rates, strict=False):
             if size is not None:
-                self.measures[partition.id] = Measure(size, size // 1000, rate)
+                self.measures[partition.id] = RangeMeasure(size, size // 1000, rate)
         self.look()
         return self
 
@@ -86,7 +90,7 @@ class Ranged:
         for move in made.moves:
             before = self.map[keys[move.partition]]
             stay = [one for one in before.assignments if one.slot != move.slot]
-            come = Assignment(next(self.ids), move.target, move.slot, State.AVAILABLE)
+            come = Assignment(next(self.ids), move.target, move.slot, AssignmentState.AVAILABLE)
             self.map[keys[move.partition]] = Partition.of(before.id, [*stay, come])
         for split in made.splits:
             self.divide(keys[split.partition])
@@ -103,7 +107,7 @@ class Ranged:
         for first, child in zip(keys, children, strict=True):
             self.map[first] = child
             if had is not None:
-                self.measures[child.id] = Measure(had.size_bytes // 2, had.rows // 2, had.rate / 2)
+                self.measures[child.id] = RangeMeasure(had.size_bytes // 2, had.rows // 2, had.rate / 2)
         self.map = dict(sorted(self.map.items()))
 
     def rest(self, most=50, each_s=601.0):

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gossipkv.keyspace.time_key import TimeKey
-from gossipkv.placement.ahead import MOST_AHEAD, MOST_SERIES, ahead
-from gossipkv.placement.measures import Measure, Written
+from gossipkv.placement.ahead import MAX_AHEAD, MAX_SERIES, ahead
+from gossipkv.placement.measures import RangeMeasure, SeriesWrites
 
 KEY = TimeKey(0, 8, "s")
 MIB, HOUR_S = 1 << 20, 3600
-USUAL = Measure(64 * MIB, 0, 40.0)
+USUAL = RangeMeasure(64 * MIB, 0, 40.0)
 
 
 def at(time, prefix=b""):
@@ -31,7 +31,7 @@ def cuts(key, firsts, *series, usual=USUAL):
 
 def test_the_first_period():
     """One range that is written to: the next period has as many as its records take, from a little later on."""
-    (cut,) = cuts(KEY, [b""], Written(b"", 1000, 1000 + 3600, 512 * MIB, HOUR_S))
+    (cut,) = cuts(KEY, [b""], SeriesWrites(b"", 1000, 1000 + 3600, 512 * MIB, HOUR_S))
     assert cut.number == 0
     assert starts(cut) == [4600 + 300 + 450 * number for number in range(8)]
 
@@ -41,7 +41,7 @@ def test_times_in_text(width, ends):
     """As many ranges as keys can tell apart, each once."""
     key = TimeKey(2, width, "iso")
     high = key.time_of(b"ab2026-11-27T13:00:00")
-    (cut,) = cuts(key, [b""], Written(b"ab", high - HOUR_S, high, 512 * MIB, HOUR_S))
+    (cut,) = cuts(key, [b""], SeriesWrites(b"ab", high - HOUR_S, high, 512 * MIB, HOUR_S))
     assert cut.keys[: len(ends)] == tuple(b"ab2026-11-27T" + end.encode() for end in ends)
     assert [*cut.keys] == sorted(set(cut.keys))
 
@@ -50,8 +50,8 @@ def test_the_next_period():
     """Nothing, until the last range is about to be written to; then from there on, and of that range alone."""
     firsts = [b"", *(at(4900 + 450 * number) for number in range(8))]
     last = 4900 + 450 * 7
-    assert cuts(KEY, firsts, Written(b"", last - 3600 - 400, last - 400, 512 * MIB, HOUR_S)) == []
-    (cut,) = cuts(KEY, firsts, Written(b"", last - 3600 - 200, last - 200, 512 * MIB, HOUR_S))
+    assert cuts(KEY, firsts, SeriesWrites(b"", last - 3600 - 400, last - 400, 512 * MIB, HOUR_S)) == []
+    (cut,) = cuts(KEY, firsts, SeriesWrites(b"", last - 3600 - 200, last - 200, 512 * MIB, HOUR_S))
     assert cut.number == 8
     assert starts(cut) == [last + 450 * number for number in range(1, 9)]
 
@@ -59,8 +59,8 @@ def test_the_next_period():
 def test_what_is_to_come():
     """Ranges that nobody has written to yet count as full, and have all requests together."""
     firsts = [b"", at(1000), at(2000), at(3000)]
-    assert ahead(KEY, firsts, [Written(b"", 500, 1500, 1, HOUR_S)], USUAL).coming == dict.fromkeys(
-        (2, 3), Measure(64 * MIB, 0, 20.0)
+    assert ahead(KEY, firsts, [SeriesWrites(b"", 500, 1500, 1, HOUR_S)], USUAL).coming == dict.fromkeys(
+        (2, 3), RangeMeasure(64 * MIB, 0, 20.0)
     )
     assert ahead(KEY, firsts, [], USUAL).coming == {}
 
@@ -69,11 +69,11 @@ def test_what_is_to_come():
     "series",
     [
         [],
-        [Written(b"", 5, 5, 512 * MIB, HOUR_S)],
-        [Written(b"", 0, 3600, 64 * MIB, HOUR_S)],
-        [Written(b"", 0, 3, 512 * MIB, HOUR_S)],
-        [Written(b"", 0, 3600, 512 * MIB, 299)],
-        [Written(bytes([one]), 0, 3600, 512 * MIB, HOUR_S) for one in range(MOST_SERIES + 1)],
+        [SeriesWrites(b"", 5, 5, 512 * MIB, HOUR_S)],
+        [SeriesWrites(b"", 0, 3600, 64 * MIB, HOUR_S)],
+        [SeriesWrites(b"", 0, 3, 512 * MIB, HOUR_S)],
+        [SeriesWrites(b"", 0, 3600, 512 * MIB, 299)],
+        [SeriesWrites(bytes([one]), 0, 3600, 512 * MIB, HOUR_S) for one in range(MAX_SERIES + 1)],
     ],
     ids=[
         "nothing was written",
@@ -93,7 +93,9 @@ def test_each_beginning_is_a_series():
     """And has its own periods, within its own ranges."""
     key = TimeKey(1, 8, "s")
     firsts = [b"", b"b"]
-    a, b = cuts(key, firsts, Written(b"a", 0, 3600, 128 * MIB, HOUR_S), Written(b"b", 100, 7300, 192 * MIB, HOUR_S))
+    a, b = cuts(
+        key, firsts, SeriesWrites(b"a", 0, 3600, 128 * MIB, HOUR_S), SeriesWrites(b"b", 100, 7300, 192 * MIB, HOUR_S)
+    )
     assert (a.number, a.keys) == (0, (at(3900, b"a"), at(5700, b"a")))
     assert (b.number, b.keys) == (1, tuple(at(7300 + 600 + 2400 * number, b"b") for number in range(3)))
 
@@ -101,9 +103,9 @@ def test_each_beginning_is_a_series():
 def test_where_time_ends():
     """No key is beyond the last one."""
     key = TimeKey(0, 1, "s")
-    (cut,) = cuts(key, [b""], Written(b"", 100, 220, 512 * MIB, HOUR_S))
+    (cut,) = cuts(key, [b""], SeriesWrites(b"", 100, 220, 512 * MIB, HOUR_S))
     assert cut.keys == tuple(bytes([230 + 15 * number]) for number in range(2))
-    assert cuts(key, [b""], Written(b"", 135, 255, 512 * MIB, HOUR_S)) == []
+    assert cuts(key, [b""], SeriesWrites(b"", 135, 255, 512 * MIB, HOUR_S)) == []
 
 
 @given(
@@ -116,8 +118,8 @@ def test_a_table_that_is_written_to_for_a_day(hours, usual, own):
     firsts, now = sorted({b"", *map(at, own)}), 10_000
     for span, size in hours:
         now += span
-        for cut in cuts(KEY, firsts, Written(b"", now - span, now, size, HOUR_S), usual=Measure(usual)):
-            assert 0 < len(cut.keys) < MOST_AHEAD
+        for cut in cuts(KEY, firsts, SeriesWrites(b"", now - span, now, size, HOUR_S), usual=RangeMeasure(usual)):
+            assert 0 < len(cut.keys) < MAX_AHEAD
             end = firsts[cut.number + 1] if cut.number + 1 < len(firsts) else b"\xff" * 9
             assert firsts[cut.number] < cut.keys[0]
             assert cut.keys[-1] < end
@@ -125,12 +127,12 @@ def test_a_table_that_is_written_to_for_a_day(hours, usual, own):
             for key in cut.keys:
                 insort(firsts, key)
         ahead = len(firsts) - bisect_right(firsts, at(now))
-        assert ahead <= MOST_AHEAD + len(own)
+        assert ahead <= MAX_AHEAD + len(own)
 
 
 @pytest.mark.parametrize("lie", [{"high": 1 << 64}, {"low": -5}, {"prefix": b"x" * 300}, {"low": 9, "high": 8}])
 def test_what_no_key_can_have_is_not_believed(lie):
     """Another node says what was written: times beyond the key's width, another offset."""
-    told = Written(b"", 0, 1 << 20, 1 << 40, 3600)
+    told = SeriesWrites(b"", 0, 1 << 20, 1 << 40, 3600)
     assert ahead(KEY, [b""], [told], USUAL).cuts
     assert ahead(KEY, [b""], [told._replace(**lie)], USUAL) == ([], {})

@@ -8,19 +8,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gossipkv.placement.holders import Holders, HolderState
-from gossipkv.placement.identity import Identity
+from gossipkv.placement.identity import VersionIdentity
 from gossipkv.placement.partition_set import PartitionSet
 from gossipkv.placement.statement import Statement
 from tests.oracle import placement as oracle
 
 N = 12
-IDENTITY = Identity("geo", "1", "d" * 64, N, "sequins", regrouped=False)
+IDENTITY = VersionIdentity("geo", "1", "d" * 64, N, "sequins", regrouped=False)
 NAMES = "abcdefg"
 SOME = st.sets(st.integers(0, N - 1))
 MEMBERS = st.dictionaries(st.sampled_from(NAMES), st.tuples(st.sampled_from(list(HolderState)), SOME, SOME))
 
 
-def said(ready: set[int], building: set[int] | None = None, identity: Identity = IDENTITY) -> Statement:
+def said(ready: set[int], building: set[int] | None = None, identity: VersionIdentity = IDENTITY) -> Statement:
     sets = (PartitionSet.of(N, some) for some in (ready, building or set()))
     return Statement(identity, 0, 0, *sets, uuid=bytes(16))
 

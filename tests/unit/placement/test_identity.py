@@ -3,7 +3,7 @@
 import hashlib
 from dataclasses import replace
 
-from gossipkv.placement.identity import Identity, digest
+from gossipkv.placement.identity import VersionIdentity, digest
 
 
 def test_the_digest_is_the_one_of_the_specification():
@@ -27,7 +27,7 @@ def test_a_name_that_is_no_utf_8_has_a_digest():
 
 def test_the_wire_id_is_the_one_of_its_specification():
     """Sixteen bytes that any program can compute, and that every field changes."""
-    identity = Identity("geo", "1é", "d" * 64, 12, "sequins", regrouped=True)
+    identity = VersionIdentity("geo", "1é", "d" * 64, 12, "sequins", regrouped=True)
     written = b"3:geo\n3:1\xc3\xa9\n64:" + b"d" * 64 + b"\n2:12\n7:sequins\n9:regrouped\n"
     assert identity.wire_id == hashlib.sha256(written).digest()[:16]
     others = [

@@ -8,8 +8,8 @@ from itertools import count
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gossipkv.placement.moves import Step, next_moves, standing
-from gossipkv.placement.partition import MOST_TO_MOVE, Assignment, Partition, State, fault_of
+from gossipkv.placement.moves import MoveStep, next_moves, standing
+from gossipkv.placement.partition import MAX_TO_MOVE, Assignment, AssignmentState, Partition, fault_of
 from tests.unit.placement.hosted import INIT, A, L, P, hosted, node
 from tests.unit.placement.test_spread import COMMANDS, Cluster, moves
 
@@ -73,7 +73,7 @@ class World:
         if known.state == INIT:
             after = [one._replace(state=L) if one.slot == known.slot else one for one in after]
         if known.state != L:
-            after.append(known._replace(state=State(known.state + 1)))
+            after.append(known._replace(state=AssignmentState(known.state + 1)))
         self.put(at, after)
 
     def lose(self):
@@ -133,14 +133,14 @@ def test_a_slot_that_is_empty_comes_first():
     """Before the moves of its partition and of those before it."""
     now = [hosted(0, (1, 0, A), (2, 1, A)), hosted(1, (1, 0, A))]
     steps = next_moves(now, [wanted(3, 2), wanted(4, 5)], 2)
-    assert steps == [Step(1, 1, node(5), None), Step(0, 0, node(3), None)]
+    assert steps == [MoveStep(1, 1, node(5), None), MoveStep(0, 0, node(3), None)]
 
 
 def test_most_moves_at_a_node():
     """As target and as source, those that are under way too; what is over waits, and others go on."""
     now = [hosted(0, (1, 0, A), (9, 0, INIT)), hosted(1, (2, 0, A)), hosted(2, (1, 0, A)), hosted(3, (3, 0, A))]
     plan = [wanted(9), wanted(9), wanted(4), wanted(4)]
-    assert next_moves(now, plan, 1) == [Step(3, 0, node(4), None)]
+    assert next_moves(now, plan, 1) == [MoveStep(3, 0, node(4), None)]
     assert [step.partition for step in next_moves(now, plan, 2)] == [1, 2, 3]
 
 
@@ -148,7 +148,7 @@ def test_a_target_that_is_not_able_is_not_begun():
     """Another slot of the partition may be."""
     now = [hosted(0, (1, 0, A), (2, 1, A))]
     plan = [wanted(3, 4)]
-    assert next_moves(now, plan, 2, able=lambda one: one != node(3)) == [Step(0, 1, node(4), None)]
+    assert next_moves(now, plan, 2, able=lambda one: one != node(3)) == [MoveStep(0, 1, node(4), None)]
 
 
 def test_one_slot_moves_at_a_time():
@@ -163,7 +163,7 @@ def test_a_move_that_is_not_wanted_is_taken_back():
     for moving in (P, INIT):
         now = [hosted(0, (1, 0, A), (3, 0, moving), (2, 1, A))]
         for plan in (wanted(1, 2), wanted(4, 2), wanted(0, 2, 3), ()):
-            assert next_moves(now, [plan], 1) == [Step(0, 0, node(3), 3)]
+            assert next_moves(now, [plan], 1) == [MoveStep(0, 0, node(3), 3)]
     assert next_moves([hosted(0, (1, 0, L), (3, 0, A))], [wanted(3, 1)], 9) == []
     assert next_moves([hosted(0, (1, 0, A), (2, 1, A))], [wanted(2, 1)], 9) == []
 
@@ -171,6 +171,6 @@ def test_a_move_that_is_not_wanted_is_taken_back():
 def test_what_has_to_settle_first_is_not_begun():
     """It would be refused: of former assignments no more may be than the record of a partition has room for."""
     now = hosted(7, (1, 0, A))
-    for count_, moving in ((MOST_TO_MOVE - 1, 1), (MOST_TO_MOVE, 0)):
+    for count_, moving in ((MAX_TO_MOVE - 1, 1), (MAX_TO_MOVE, 0)):
         former = tuple(range(100, 100 + count_))
         assert len(next_moves([now._replace(former=former)], [(node(2),)], 1)) == moving

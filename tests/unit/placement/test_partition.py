@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gossipkv.placement.partition import Assignment, End, Partition, ends_of_move, fault_of
+from gossipkv.placement.partition import Assignment, ForcedEnd, Partition, ends_of_move, fault_of
 from tests.unit.placement.hosted import INIT, WHOLE, A, L, P, hosted, node
 
 
@@ -24,8 +24,8 @@ from tests.unit.placement.hosted import INIT, WHOLE, A, L, P, hosted, node
         ("no move leaves in it", hosted(7, (1, 0, L), (2, 0, INIT), (3, 1, A))),
         ("no move leaves in it", hosted(7, (1, 0, L), (2, 1, A))),
         ("is negative", hosted(7, (1, -1, A), (2, 0, A))),
-        ("two ends", hosted(7, (1, 0, A))._replace(ends=(End(5, 1), End(5, 2)))),
-        ("has an end", hosted(7, (1, 0, A))._replace(ends=(End(1, 1),))),
+        ("two ends", hosted(7, (1, 0, A))._replace(ends=(ForcedEnd(5, 1), ForcedEnd(5, 2)))),
+        ("has an end", hosted(7, (1, 0, A))._replace(ends=(ForcedEnd(1, 1),))),
         ("nobody is AVAILABLE", hosted(7, (1, 0, P))),
         ("nobody is AVAILABLE", hosted(7)),
         ("more than one slot moves", hosted(7, (1, 0, A), (2, 0, P), (3, 1, L), (4, 1, A))),

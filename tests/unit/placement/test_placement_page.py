@@ -9,15 +9,15 @@ from pathlib import Path
 import msgpack
 
 from gossipkv.placement import statement
-from gossipkv.placement.identity import Identity
-from gossipkv.placement.orders import Order
+from gossipkv.placement.identity import VersionIdentity
+from gossipkv.placement.orders import RollbackOrder
 from gossipkv.placement.partition_set import PartitionSet
 from gossipkv.placement.ring import share
 from gossipkv.placement.statement import DatabaseStatement, Statement, encode, encode_database
 
 PAGE = (Path(__file__).parents[3] / "docs" / "development" / "placement.md").read_text()
 MAPS = re.findall(r"^```\n(format .*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
-IDENTITY = Identity("geo", "2026-11-20", "d" * 64, 12, "sequins", regrouped=False)
+IDENTITY = VersionIdentity("geo", "2026-11-20", "d" * 64, 12, "sequins", regrouped=False)
 
 
 def fields(drawn: str) -> list[str]:
@@ -35,7 +35,7 @@ def test_the_maps_are_the_module_s_and_the_codec_s() -> None:
     (piece,) = encode(Statement(IDENTITY, 0, 0, none, none, bytes(16), PartitionSet.of(12, [3])))
     assert [fields(one) for one in MAPS] == [
         list(msgpack.unpackb(piece)),
-        list(msgpack.unpackb(encode_database(DatabaseStatement(order=Order(1, None))))),
+        list(msgpack.unpackb(encode_database(DatabaseStatement(order=RollbackOrder(1, None))))),
     ]
 
 

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gossipkv.placement.lately import LATELY_S
-from gossipkv.placement.measures import Measure
+from gossipkv.placement.measures import RangeMeasure
 from gossipkv.placement.moves import standing
-from gossipkv.placement.partition import MOST_FORMER, State
+from gossipkv.placement.partition import MAX_FORMER, AssignmentState
 from gossipkv.placement.ranges import BUSY, DIVIDED_S, LARGE_S, slot_to_take, successor, wanted
 from gossipkv.placement.spread import fault_of_map
 from tests.unit.placement.hosted import A, P, hosted, node
@@ -287,17 +287,17 @@ def test_a_division_that_nobody_began():
 
 def test_what_is_not_divided_now():
     """It moves, has too many former assignments, is small again, or people do it."""
-    table = large(former=MOST_FORMER - 3)
+    table = large(former=MAX_FORMER - 3)
     table.now = LARGE_S
     assert len(table.plan().splits) == 1
     table.is_on = False
     assert table.plan().splits == []
-    table = large(former=MOST_FORMER - 2)
+    table = large(former=MAX_FORMER - 2)
     table.now = LARGE_S
     assert table.plan().splits == []
     table = large()
     table.now = LARGE_S
-    table.put(0, hosted(2, (1, 0, A), (2, 1, A), (3, 2, A), (4, 2, State.INITIALIZING)))
+    table.put(0, hosted(2, (1, 0, A), (2, 1, A), (3, 2, A), (4, 2, AssignmentState.INITIALIZING)))
     assert table.plan().splits == []
     table = large()
     table.measure(MIB)
@@ -309,7 +309,7 @@ def test_what_is_not_divided_now():
 def test_rows_over_the_limit():
     """Are a reason, too."""
     table = Ranged([(1, 2, 3)]).measure(MIB)
-    table.measures[1] = Measure(MIB, LIMITS.rows + 1)
+    table.measures[1] = RangeMeasure(MIB, LIMITS.rows + 1)
     table.look()
     table.now = LARGE_S
     assert [one.why for one in table.plan().splits] == ["2,000,001 rows, over split_rows"]

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gossipkv.errors import TooLarge
-from gossipkv.gossip.member import State
+from gossipkv.gossip.member import MemberState
 from gossipkv.gossip.packets import messages
 from gossipkv.gossip.tree.limits import TreeLimits
 from gossipkv.node.gossip import ClaimsInTree
-from gossipkv.placement.shard_claim import MOST_SPOKEN, SPEAKS, Firmness, Place, ShardClaim, place_of, spoken_by
+from gossipkv.placement.shard_claim import MAX_SPOKEN, SPEAKS, ClaimPlace, Firmness, ShardClaim, place_of, spoken_by
 from gossipkv.placement.shard_claim import _read as read_claim
 from tests.unit.gossip.tree.linked import Link, Node, address_of, member
 
@@ -87,7 +87,7 @@ def ids(claimers: list[Claimer]) -> list[str]:
     return sorted((one.claim.shard_id or "" for one in claimers), key=int)
 
 
-def put(reader: Node, name: str, shard_id: str, state: State = State.ALIVE, **value: object) -> None:
+def put(reader: Node, name: str, shard_id: str, state: MemberState = MemberState.ALIVE, **value: object) -> None:
     """Another's claim, as it stands at a reader."""
     other = Link().node(name)
     packed = value.pop("packed", None)
@@ -116,15 +116,15 @@ def test_the_smallest_free_number() -> None:
     assert spoken_by(entry.value) == SPEAKS
 
 
-@pytest.mark.parametrize("state", [State.SUSPECT, State.DEAD, State.LEFT])
-def test_ids_of_the_absent_are_not_free(state: State) -> None:
+@pytest.mark.parametrize("state", [MemberState.SUSPECT, MemberState.DEAD, MemberState.LEFT])
+def test_ids_of_the_absent_are_not_free(state: MemberState) -> None:
     """They may come back with their data; not before they are forgotten."""
     me = Claimer(Link(), "me")
     put(me.node, "a", "1", state, claim="confirmed", count=1, uuid=b"a")
     me.step()
     assert me.claim.shard_id == "2"
     fresh = Claimer(Link(), "me")
-    put(fresh.node, "a", "1", State.DEAD, claim="confirmed", count=1, uuid=b"a")
+    put(fresh.node, "a", "1", MemberState.DEAD, claim="confirmed", count=1, uuid=b"a")
     fresh.node.tree.forget(member("a").id)
     fresh.step()
     assert fresh.claim.shard_id == "1"
@@ -135,7 +135,7 @@ def test_ids_of_the_dead_are_not_free_for_who_joins_later() -> None:
     link = Link()
     (one,) = cluster(link, "one")
     one.step()
-    put(one.node, "a", "2", State.DEAD, claim="confirmed", count=1, uuid=b"a")
+    put(one.node, "a", "2", MemberState.DEAD, claim="confirmed", count=1, uuid=b"a")
     late = Claimer(link, "late")
     late.node.exchange._request(one.node.me.address, late.node.exchange.request(now_ms=link.now_ms))
     link.run()
@@ -174,7 +174,7 @@ def test_a_claim_is_firm_at_once_where_nobody_is_left_to_object(case: str) -> No
     me.step()
     put(me.node, "a", "2", claim="provisional", count=1, uuid=b"a")
     second = {"one id twice": "2", "mine twice": "1"}.get(case, "3")
-    state = State.DEAD if case == "one is dead" else State.ALIVE
+    state = MemberState.DEAD if case == "one is dead" else MemberState.ALIVE
     put(me.node, "z", second, state, claim="provisional", count=2, uuid=b"z")
     me.step(isolated=case == "isolated")
     assert (me.claim.shard_id, me.remembered) == ("1", "1" if case == "all" else None)
@@ -289,7 +289,7 @@ def test_a_claim_of_other_types_takes_its_id_and_harms_nobody(wrong: dict[str, o
 
 def test_who_does_not_say_what_it_reads_is_of_the_first_release() -> None:
     """Nothing, and whatever else a peer may pack into the field."""
-    for said in ({}, {"speaks": 0}, {"speaks": -1}, {"speaks": "2"}, {"speaks": MOST_SPOKEN + 1}, {"speaks": None}):
+    for said in ({}, {"speaks": 0}, {"speaks": -1}, {"speaks": "2"}, {"speaks": MAX_SPOKEN + 1}, {"speaks": None}):
         assert spoken_by(msgpack.packb(CLAIM | said)) == 1, said
     assert spoken_by(b"\xc1") == 1
     assert spoken_by(msgpack.packb(CLAIM | {"speaks": 7})) == 7
@@ -455,10 +455,10 @@ def test_who_is_about_to_leave_says_so_beside_its_claim():
     (claimer,) = cluster(link, "a")
     claimer.step()
     (entry,) = claimer.node.tree.entries("nodes", now_ms=0, all=True)
-    assert place_of(entry.name, entry.value) == Place("1")
+    assert place_of(entry.name, entry.value) == ClaimPlace("1")
     claimer.claim.leave()
     (entry,) = claimer.node.tree.entries("nodes", now_ms=0, all=True)
-    assert place_of(entry.name, entry.value) == Place("1", is_leaving=True)
+    assert place_of(entry.name, entry.value) == ClaimPlace("1", is_leaving=True)
     assert read_claim(entry.value, "a") is not None
     odd = msgpack.packb(msgpack.unpackb(entry.value) | {"leaving": 1})
-    assert place_of(entry.name, odd) == Place("1")
+    assert place_of(entry.name, odd) == ClaimPlace("1")

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from gossipkv.keyspace.partitioner import murmur3_32
 from gossipkv.placement import spread as spreading
-from gossipkv.placement.spread import Node, fault_of_map, lacks, regroup, spread
+from gossipkv.placement.spread import SpreadNode, fault_of_map, lacks, regroup, spread
 from tests.oracle import placement as oracle
 from tests.unit.placement.hosted import node
 
@@ -25,7 +25,7 @@ class Cluster:
 
     def __init__(self, replication, partitions, count=5):
         self.replication = replication
-        self.nodes = {node(number): Node(node(number), "", 1) for number in range(count)}
+        self.nodes = {node(number): SpreadNode(node(number), "", 1) for number in range(count)}
         self.groups = ()
         self.map = spread(self.all, replication, [()] * partitions)
 
@@ -49,7 +49,7 @@ class Cluster:
         if kind in {"remove", "replace"}:
             after.pop(old)
         if kind in {"add", "replace"}:
-            after[new] = Node(new, ["", "a", "ab"][number % 3], 1 + number % 2)
+            after[new] = SpreadNode(new, ["", "a", "ab"][number % 3], 1 + number % 2)
         try:
             groups = regroup(list(after.values()), count, self.replication, self.groups)
         except ValueError:
@@ -102,7 +102,7 @@ tiny = st.tuples(st.sampled_from(["", "", "a", "b"]), st.integers(1, 3))
 @given(st.lists(tiny, min_size=1, max_size=4), st.integers(1, 3), st.data())
 def test_no_map_has_fewer_moves(drawn, replication, data):
     """Of all maps that lie as far apart as can be, with each load at its ideal, which the oracle finds by dealing."""
-    nodes = [Node(node(number), *one) for number, one in enumerate(drawn)]
+    nodes = [SpreadNode(node(number), *one) for number, one in enumerate(drawn)]
     some = st.lists(st.sampled_from([*map(node, range(6)), None]), max_size=replication, unique=True)
     now = [tuple(data.draw(some)) for _ in range(data.draw(st.integers(1, 4)))]
     forms = oracle.forms_of_partition({one.id: one.isolation_group or one.id for one in nodes}, replication)
@@ -120,7 +120,7 @@ def test_a_node_more_or_less_moves_its_share(seed):
     random = Random(seed)
     replication, partitions = random.choice([(1, 4096), (2, 2048), (3, 1365)])
     racks = random.choice([0, replication, 2 * replication])
-    nodes = [Node(node(at), f"rack {at % racks}" if racks else "", 1) for at in range(12)]
+    nodes = [SpreadNode(node(at), f"rack {at % racks}" if racks else "", 1) for at in range(12)]
     now = spread(nodes[:-1], replication, [()] * partitions)
     for before, after in ((nodes[:-1], nodes), (nodes, nodes[1:])):
         wanted = spread(after, replication, now)
@@ -134,7 +134,7 @@ def test_a_node_more_or_less_moves_its_share(seed):
 
 def test_four_nodes_have_a_quarter_each():
     """Of 4,096 shards with one replica 1,024; of a node of twice the weight, two fifths."""
-    nodes = [Node(node(number), "", 1) for number in range(4)]
+    nodes = [SpreadNode(node(number), "", 1) for number in range(4)]
     first = spread(nodes, 1, [()] * 4096)
     assert Counter(first) == {(one.id,): 1024 for one in nodes}
     heavy = [nodes[0]._replace(weight=2), *nodes[1:]]
@@ -145,7 +145,7 @@ def test_four_nodes_have_a_quarter_each():
 
 def test_a_node_meets_each_of_the_others():
     """What is asked of one that is lost falls on all: no pair shares half as many again as the mean, or only half."""
-    nodes = [Node(node(number), "", 1 + number % 2) for number in range(10)]
+    nodes = [SpreadNode(node(number), "", 1 + number % 2) for number in range(10)]
     met = Counter(pair for slots in spread(nodes, 3, [()] * 4096) for pair in combinations(sorted(slots), 2))
     for weights in (2, 3, 4):
         of_pair = [
@@ -160,12 +160,12 @@ def weight_of(nodes, pair):
 
 def test_water_finds_its_level():
     """A node holds a partition once, an isolation group what the others leave it: what is over falls to the others."""
-    nodes = [Node(node(0), "", 10**9), *(Node(node(at), "", 1) for at in (1, 2, 3))]
+    nodes = [SpreadNode(node(0), "", 10**9), *(SpreadNode(node(at), "", 1) for at in (1, 2, 3))]
     assert Counter(one for slots in spread(nodes, 2, [()] * 300) for one in slots) == {
         node(0): 300,
         **dict.fromkeys(map(node, (1, 2, 3)), 100),
     }
-    nodes = [Node(node(0), "a", 1), *(Node(node(at), "b", 1) for at in (1, 2, 3))]
+    nodes = [SpreadNode(node(0), "a", 1), *(SpreadNode(node(at), "b", 1) for at in (1, 2, 3))]
     wanted = spread(nodes, 2, [()] * 300)
     assert all((node(0) in slots) for slots in wanted)
 
@@ -175,7 +175,9 @@ def test_water_finds_its_level():
 )
 def test_what_shares_an_isolation_group_is_parted(sizes, replication, numbers):
     """From a map that has as many as can be in one: the numbers differ by one, but where a group has no more nodes."""
-    nodes = [Node(node(10 * group + at), "abc"[group], 1) for group, size in enumerate(sizes) for at in range(size)]
+    nodes = [
+        SpreadNode(node(10 * group + at), "abc"[group], 1) for group, size in enumerate(sizes) for at in range(size)
+    ]
     for slots in spread(nodes, replication, [tuple(one.id for one in nodes[:replication])] * 12):
         assert {sum(one.id in slots and one.isolation_group == group for one in nodes) for group in "abc"} - {
             0
@@ -185,7 +187,7 @@ def test_what_shares_an_isolation_group_is_parted(sizes, replication, numbers):
 
 def test_slots_are_kept_and_taken_over():
     """Who comes takes the slot of one who goes before one that is empty; the last slot of a map is not empty."""
-    nodes = [Node(node(number), "", 1) for number in (1, 2, 3)]
+    nodes = [SpreadNode(node(number), "", 1) for number in (1, 2, 3)]
     assert spread(nodes, 3, [(None, node(9), node(1), None)])[0][2] == node(1)
     assert spread(nodes[:2], 3, [(None, node(9), node(1))]) == [(None, node(2), node(1))]
     assert spread(nodes[:1], 3, [(node(1), node(9))]) == [(node(1),)]
@@ -197,7 +199,7 @@ def test_slots_are_kept_and_taken_over():
 @pytest.mark.parametrize("hashed", [murmur3_32, lambda key: int.from_bytes(hashlib.sha1(key).digest())])
 def test_keys_of_each_group(groups, hashed):
     """Seed 004's bound: within 25 % of 1,000 keys over the groups, each key on nodes of its group alone."""
-    nodes = [Node(node(number), "", 1) for number in range(2 * groups)]
+    nodes = [SpreadNode(node(number), "", 1) for number in range(2 * groups)]
     formed = regroup(nodes, groups, 2)
     wanted = spread(nodes, 2, [()] * 4096, formed)
     random = Random(4)
@@ -212,7 +214,7 @@ members = st.lists(st.sampled_from(["", "a", "b", "c", "d"]), min_size=1, max_si
 @given(members, st.integers(1, 4), st.integers(1, 3))
 def test_groups_are_formed_across_isolation_groups(drawn, count, replication):
     """Even in nodes and in isolation groups, and the same again; too few nodes are refused, with the numbers."""
-    nodes = [Node(node(number), isolation, 1) for number, isolation in enumerate(drawn)]
+    nodes = [SpreadNode(node(number), isolation, 1) for number, isolation in enumerate(drawn)]
     if len(nodes) < count * max(2, replication):
         with pytest.raises(ValueError, match=f"{len(nodes)} nodes are too few for {count} groups"):
             regroup(nodes, count, replication)
@@ -230,7 +232,7 @@ def test_groups_are_formed_across_isolation_groups(drawn, count, replication):
 def test_who_comes_to_a_group():
     """A replacement inherits, a newcomer goes where fewest are; nobody else moves, but where too few are left."""
     ids = [node(number) for number in range(9)]
-    nodes = [Node(one, "", 1) for one in ids]
+    nodes = [SpreadNode(one, "", 1) for one in ids]
     groups = regroup(nodes[:7], 3, 2)
     assert sorted(map(len, groups)) == [2, 2, 3]
     uneven = (ids[:4], ids[4:6], ids[6:8])
@@ -246,7 +248,12 @@ def test_who_comes_to_a_group():
 
 def test_too_few_isolation_groups_are_told():
     """Of all nodes, or of a group of them; an empty one counts each node."""
-    nodes = [Node(node(0), "a", 1), Node(node(1), "a", 1), Node(node(2), "", 1), Node(node(3), "", 1)]
+    nodes = [
+        SpreadNode(node(0), "a", 1),
+        SpreadNode(node(1), "a", 1),
+        SpreadNode(node(2), "", 1),
+        SpreadNode(node(3), "", 1),
+    ]
     assert lacks(nodes, 3) == ""
     assert lacks(nodes, 4).startswith("4 nodes in 3 isolation groups are to hold 4 replicas")
     assert lacks(nodes, 2, [[node(0), node(1)], [node(2), node(3)]]).startswith("2 nodes in 1 ")
@@ -267,7 +274,12 @@ def test_too_few_isolation_groups_are_told():
 )
 def test_each_invariant_of_a_wanted_map(words, wanted):
     """It is told."""
-    nodes = [Node(node(1), "a", 1), Node(node(2), "a", 1), Node(node(3), "b", 1), Node(node(4), "b", 1)]
+    nodes = [
+        SpreadNode(node(1), "a", 1),
+        SpreadNode(node(2), "a", 1),
+        SpreadNode(node(3), "b", 1),
+        SpreadNode(node(4), "b", 1),
+    ]
     said = fault_of_map(nodes, 2, [tuple(one and node(one) for one in slots) for slots in wanted])
     assert words in said
     assert bool(said) is bool(words)
@@ -275,7 +287,7 @@ def test_each_invariant_of_a_wanted_map(words, wanted):
 
 def test_a_round_that_needs_a_partition_twice():
     """It is two rounds, of which one is turned that costs less than nothing: 3 and 1 have back what was theirs."""
-    nodes = [Node(node(number), "ab"[number > 2], 1) for number in range(6)]
+    nodes = [SpreadNode(node(number), "ab"[number > 2], 1) for number in range(6)]
     (shape, _), *_ = spreading._shapes(nodes, 3, 2, ())
     seating = spreading._Seating(shape, [[3, 1, 5], [1, 2, 5]])
     seating._held = seating._bits([[0, 1, 5], [3, 4, 2]])
@@ -286,6 +298,6 @@ def test_a_round_that_needs_a_partition_twice():
 
 def test_a_defect_is_caught():
     """A node without weight, and one that is told twice."""
-    for wrong in ([Node(node(1), "", 0)], [Node(node(1), "", 1), Node(node(1), "a", 1)]):
+    for wrong in ([SpreadNode(node(1), "", 0)], [SpreadNode(node(1), "", 1), SpreadNode(node(1), "a", 1)]):
         with pytest.raises(AssertionError):
             spread(wrong, 1, [()])

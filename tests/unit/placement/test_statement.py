@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from gossipkv.address import Address
 from gossipkv.gossip.tree.limits import MAX_BRANCH_BYTES, TreeLimits, item_bytes
 from gossipkv.keyspace.partitioner import FUNCTIONS
-from gossipkv.placement.identity import Identity
-from gossipkv.placement.orders import MAX_STAMP, Order
+from gossipkv.placement.identity import VersionIdentity
+from gossipkv.placement.orders import MAX_STAMP, RollbackOrder
 from gossipkv.placement.partition_set import PartitionSet
 from gossipkv.placement.statement import (
     MAX_PARTITIONS,
@@ -42,7 +42,7 @@ FUZZED = 20_000
 
 def statement(partitions: int, ready: PartitionSet | None = None, building: PartitionSet | None = None) -> Statement:
     """What a node may say of a version of so many partitions."""
-    identity = Identity("geo", "2026-01", "0d" * 32, partitions, "sequins", regrouped=True)
+    identity = VersionIdentity("geo", "2026-01", "0d" * 32, partitions, "sequins", regrouped=True)
     none = PartitionSet.empty(partitions)
     return Statement(identity, 1_700_000_000_123, 37, ready or none, building or none, UUID)
 
@@ -59,7 +59,7 @@ def sets(draw: st.DrawFn, partitions: int) -> PartitionSet:
 @st.composite
 def statements(draw: st.DrawFn) -> Statement:
     partitions = draw(st.integers(1, 40) | st.integers(PIECE_PARTITIONS - 2, 2 * PIECE_PARTITIONS + 9))
-    identity = Identity(
+    identity = VersionIdentity(
         draw(NAMES), draw(NAMES), draw(DIGESTS), partitions, draw(st.sampled_from(FUNCTIONS)), draw(st.booleans())
     )
     return Statement(
@@ -140,7 +140,7 @@ def test_the_shorter_form_is_the_oracle_s(data: st.DataObject, partitions: int) 
 def worst(partitions: int = MAX_PARTITIONS) -> Statement:
     """What takes the most room: no runs, the longest names."""
     longest = "n" * MAX_NAME_CHARACTERS
-    identity = Identity(longest, longest, "ff" * 32, partitions, max(FUNCTIONS, key=len), regrouped=True)
+    identity = VersionIdentity(longest, longest, "ff" * 32, partitions, max(FUNCTIONS, key=len), regrouped=True)
     scattered = PartitionSet.of(partitions, range(1, partitions, 2))
     return Statement(identity, 1 << 45, 100, scattered, scattered, UUID, scattered)
 
@@ -242,7 +242,7 @@ DATABASES = st.builds(
     st.none() | NAMES,
     st.dictionaries(DIGESTS, st.lists(st.sampled_from(FUNCTIONS), unique=True).map(tuple), max_size=MAX_REFUTED),
     st.booleans(),
-    st.none() | st.builds(Order, st.integers(0, MAX_STAMP), st.none() | NAMES),
+    st.none() | st.builds(RollbackOrder, st.integers(0, MAX_STAMP), st.none() | NAMES),
 )
 
 
@@ -257,7 +257,7 @@ def test_the_latest_refutations_are_told() -> None:
     refuted = {f"{number:064x}": FUNCTIONS for number in range(MAX_REFUTED + 5)}
     longest = Named("n" * MAX_NAME_CHARACTERS, bytes(16))
     said = DatabaseStatement(longest, longest, longest.version, longest.version, refuted, told=True)
-    said = replace(said, order=Order(MAX_STAMP, longest.version))
+    said = replace(said, order=RollbackOrder(MAX_STAMP, longest.version))
     entry = encode_database(said)
     found = decode_database(entry)
     assert found == replace(said, refuted=dict(list(refuted.items())[5:]))
@@ -290,7 +290,7 @@ def test_mutations_are_a_statement_or_none() -> None:
         *encode(statement(100, PartitionSet.of(100, range(0, 100, 7)), PartitionSet.of(100, range(40)))),
         *encode(statement(3, PartitionSet.whole(3))),
         encode_database(DatabaseStatement(Named("1", bytes(16)), None, "2", None, {"ab" * 32: ("text",)}, told=True)),
-        encode_database(DatabaseStatement(order=Order(1_700_000_000_000, "2"))),
+        encode_database(DatabaseStatement(order=RollbackOrder(1_700_000_000_000, "2"))),
     ]
     read = 0
     for _ in range(FUZZED):

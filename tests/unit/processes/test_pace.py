@@ -2,13 +2,13 @@
 
 import random
 
-from gossipkv.processes.pace import Pace
+from gossipkv.processes.pace import RunPace
 
 
 def test_the_pace_is_kept_over_any_history():
     """Never more than rate times time plus one chunk; and no idling beyond that."""
     rng = random.Random(3)
-    pace, now, taken = Pace(1000), 50.0, 0
+    pace, now, taken = RunPace(1000), 50.0, 0
     for _ in range(500):
         size = rng.randrange(1, 400)
         now += pace.take(size, now)

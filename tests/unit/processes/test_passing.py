@@ -43,7 +43,7 @@ def pass_pipe(sender, data):
     return reading
 
 
-@pytest.mark.parametrize("size", [0, 1, 72 << 10, passing.MOST_BYTES])
+@pytest.mark.parametrize("size", [0, 1, 72 << 10, passing.MAX_BYTES])
 def test_a_descriptor_comes_with_its_bytes(ends, size):
     """All of them, in one message, and programs that are started do not inherit it."""
     sender, receiver = ends

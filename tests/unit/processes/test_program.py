@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gossipkv.processes.program import Lines, how_it_ended
+from gossipkv.processes.program import ProgramLines, how_it_ended
 
 
 @given(st.lists(st.binary(max_size=20).map(lambda line: line.replace(b"\n", b"")), max_size=8), st.data())
@@ -12,7 +12,7 @@ def test_lines_are_whole(lines, data):
     """Whatever the cuts, and what has no end yet is kept."""
     text = b"".join(line + b"\n" for line in lines) + b"rest"
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=6)))
-    heard, found = Lines(), []
+    heard, found = ProgramLines(), []
     for begin, end in zip([0, *cuts], [*cuts, len(text)], strict=True):
         found += heard.feed(text[begin:end])
     assert found == lines

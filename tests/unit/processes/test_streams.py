@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gossipkv.processes import streams
-from gossipkv.processes.streams import Backlog
+from gossipkv.processes.streams import LineQueue
 
 
 @given(st.lists(st.one_of(st.text("ab\N{EURO SIGN}", max_size=30), st.just(None)), max_size=40))
 def test_each_line_is_written_or_counted(steps):
     """In the order in which they came, and never more than fit; nothing is told twice.  None: they are taken."""
-    backlog, said, written, lost = Backlog(), 0, [], 0
+    backlog, said, written, lost = LineQueue(), 0, [], 0
     with mock.patch.object(streams, "MAX_QUEUED_BYTES", 50):
         for text in [*steps, None]:
             if text is not None:

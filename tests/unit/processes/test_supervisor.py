@@ -13,7 +13,7 @@ import pytest
 
 from gossipkv.log import fields_of
 from gossipkv.processes.program import environment
-from gossipkv.processes.supervisor import STATUS_PERIOD_S, Supervisor
+from gossipkv.processes.supervisor import STATUS_PERIOD_S, ProcessSupervisor
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,7 +44,7 @@ def test_messages(told: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
     """A datagram each, byte by byte; a status is one line, and what children inherit has no variable of it."""
     monkeypatch.setenv("WATCHDOG_USEC", "30000000")
     monkeypatch.setenv("WATCHDOG_PID", str(os.getpid()))
-    supervisor = Supervisor.take()
+    supervisor = ProcessSupervisor.take()
     assert [name for name in environment() if name.startswith(("NOTIFY_", "WATCHDOG_"))] == []
     assert (supervisor.is_there, supervisor.watches, supervisor.period_s) == (True, True, 15.0)
     supervisor.doing("starts")
@@ -62,7 +62,7 @@ def test_messages(told: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_without_a_watchdog(told: socket.socket, watchdog: dict[str, str]) -> None:
     """Where there is none, or it waits for another process, a status alone is said, and once."""
     environ = {"NOTIFY_SOCKET": os.environ["NOTIFY_SOCKET"], **watchdog}
-    supervisor = Supervisor.take(environ)
+    supervisor = ProcessSupervisor.take(environ)
     assert (environ, supervisor.watches, supervisor.period_s) == ({}, False, STATUS_PERIOD_S)
     supervisor.lives("serves")
     supervisor.lives("serves")
@@ -72,7 +72,7 @@ def test_without_a_watchdog(told: socket.socket, watchdog: dict[str, str]) -> No
 @pytest.mark.parametrize("named", [{"NOTIFY_SOCKET": "notify"}, {"NOTIFY_SOCKET": "@"}, {"NOTIFY_SOCKET": "vsock:2:1"}])
 def test_an_address_that_is_none(named: dict[str, str], caplog: pytest.LogCaptureFixture) -> None:
     """It is told in the log, and the process goes on."""
-    Supervisor.take(named).ready("serves")
+    ProcessSupervisor.take(named).ready("serves")
     (line,) = caplog.records
     assert (line.msg, "neither an absolute path nor @NAME" in str(fields_of(line)["reason"])) == ("not_notified", True)
 
@@ -80,7 +80,7 @@ def test_an_address_that_is_none(named: dict[str, str], caplog: pytest.LogCaptur
 @pytest.mark.parametrize("time", ["0", "-1", "soon", "\u0663"])
 def test_a_watchdog_without_a_time(time: str, caplog: pytest.LogCaptureFixture) -> None:
     """Likewise: it is told the rest."""
-    supervisor = Supervisor.take({"NOTIFY_SOCKET": "@nobody", "WATCHDOG_USEC": time})
+    supervisor = ProcessSupervisor.take({"NOTIFY_SOCKET": "@nobody", "WATCHDOG_USEC": time})
     assert (supervisor.is_there, supervisor.watches) == (True, False)
     assert [fields_of(line)["reason"] for line in caplog.records] == [
         f"WATCHDOG_USEC={time} is no number of microseconds"
@@ -89,7 +89,7 @@ def test_a_watchdog_without_a_time(time: str, caplog: pytest.LogCaptureFixture) 
 
 def test_a_supervisor_that_takes_nothing(told: socket.socket, caplog: pytest.LogCaptureFixture) -> None:
     """Nobody waits for one whose queue is full or that is gone; the log has it once, and again after it was back."""
-    supervisor = Supervisor.take()
+    supervisor = ProcessSupervisor.take()
     while not caplog.records:
         supervisor.doing("serves")
     supervisor.doing("serves")
@@ -104,7 +104,7 @@ def test_a_supervisor_that_takes_nothing(told: socket.socket, caplog: pytest.Log
 @pytest.mark.parametrize("watchdog", [{}, {"WATCHDOG_USEC": "1000000"}])
 def test_what_a_full_queue_did_not_take_is_said_again(told: socket.socket, watchdog: dict[str, str]) -> None:
     """With the next message, even if nothing else is new: else a process that is ready is killed for not being it."""
-    supervisor = Supervisor.take({"NOTIFY_SOCKET": os.environ["NOTIFY_SOCKET"], **watchdog})
+    supervisor = ProcessSupervisor.take({"NOTIFY_SOCKET": os.environ["NOTIFY_SOCKET"], **watchdog})
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as other, contextlib.suppress(BlockingIOError):
         other.settimeout(0)
         while True:
@@ -119,7 +119,7 @@ def test_what_a_full_queue_did_not_take_is_said_again(told: socket.socket, watch
 
 def test_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever was started by hand tells nobody."""
-    supervisor = Supervisor.take({"WATCHDOG_USEC": "1000000"})
+    supervisor = ProcessSupervisor.take({"WATCHDOG_USEC": "1000000"})
     assert (supervisor.is_there, supervisor.watches) == (False, False)
     monkeypatch.setattr(socket, "socket", None)
     supervisor.ready("serves")

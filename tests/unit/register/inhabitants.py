@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from gossipkv.errors import ProtocolError
-from gossipkv.register.acceptor import Acceptor, Answer, Keep
+from gossipkv.register.acceptor import Acceptor, AcceptorAnswer, Keep
 from gossipkv.register.ballot import ZERO
 from gossipkv.register.configuration import AcceptorId, Value
 from gossipkv.register.force import Force
-from gossipkv.register.messages import Record, decode_record, decode_reply, encode_record
-from gossipkv.register.proposer import Outcome, Proposer, Send
+from gossipkv.register.messages import AcceptorRecord, decode_record, decode_reply, encode_record
+from gossipkv.register.proposer import ProposalOutcome, Proposer, SendToAcceptor
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -43,10 +43,10 @@ class Party:
     def perform(self) -> None:
         for effect in self.core.take():
             match effect:
-                case Send(to, number, request):
+                case SendToAcceptor(to, number, request):
                     self.world.watch.sent(self.core, request)
                     self.world.bag.append(Message(self, to, number, request, is_reply=False))
-                case Outcome():
+                case ProposalOutcome():
                     self.world.history.told(effect)
 
     def receive(self, message: Message) -> None:
@@ -84,12 +84,12 @@ class Node:
         self.core = Acceptor(self.id, self.disk.get, lambda register, payload: self.holds)
 
     @property
-    def record(self) -> Record | None:
+    def record(self) -> AcceptorRecord | None:
         data = self.disk.get(REGISTER)
         return decode_record(data) if data is not None else None
 
     def create(self, value: Value) -> None:
-        self.disk[REGISTER] = encode_record(Record(ZERO, ZERO, value))
+        self.disk[REGISTER] = encode_record(AcceptorRecord(ZERO, ZERO, value))
 
     def receive(self, message: Message) -> None:
         tokens = self.world.tokens
@@ -120,7 +120,7 @@ class Node:
             match effect:
                 case Keep():
                     self.unsynced.append(effect)
-                case Answer(token, reply):
+                case AcceptorAnswer(token, reply):
                     asked = self.world.tokens[token]
                     self.world.bag.append(asked._replace(data=reply, is_reply=True))
                     if self.world.random.random() < self.world.odds.crash_after_answer:

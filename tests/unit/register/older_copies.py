@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections import Counter
 from random import Random
 
-from gossipkv.register.acceptor import Answer, Keep
+from gossipkv.register.acceptor import AcceptorAnswer, Keep
 from gossipkv.register.force import Force
 from gossipkv.register.messages import decode_record, decode_reply
-from gossipkv.register.proposer import Outcome, Send
-from gossipkv.register.seen import BEHIND, POSITION, SEEN, Seen, positions_in
+from gossipkv.register.proposer import ProposalOutcome, SendToAcceptor
+from gossipkv.register.seen import BEHIND, POSITION, SEEN, SeenPositions, positions_in
 from tests.unit.register.inhabitants import Message, Node, Party
 from tests.unit.register.small_world import SmallWorld
 
@@ -33,13 +33,13 @@ class SeeingParty(Party):
     def perform(self) -> None:
         for effect in self.core.take():
             match effect:
-                case Send(to, number, request):
+                case SendToAcceptor(to, number, request):
                     self.world.watch.sent(self.core, request)
                     known = self.core.known
                     seen = self.node.seen.tell(sorted({to, *(known.everyone if known is not None else ())}))
                     told = self.node.seen.seen_of(to)
                     self.world.bag.append(Message(self, to, number, request, is_reply=False, seen=seen, told=told))
-                case Outcome():
+                case ProposalOutcome():
                     self.world.history.told(effect)
 
     def receive(self, message: Message) -> None:
@@ -57,7 +57,7 @@ class SeeingNode(Node):
     def start(self) -> None:
         """Begin a life; the proposers here begin another one."""
         records = [(key, value) for key, value in self.disk.items() if key[:1] in LETTERS]
-        self.seen = Seen(self.id, records, Random(self.world.random.getrandbits(64)))
+        self.seen = SeenPositions(self.id, records, Random(self.world.random.getrandbits(64)))
         self.batches = []  # What is not synced: a keep or None, its records, and what was heard before.
         self.heard = []
         super().start()
@@ -128,7 +128,7 @@ class SeeingNode(Node):
             match effect:
                 case Keep():
                     self._append({effect.register: effect.record}, effect)
-                case Answer(token, reply) if not self.seen.behind:
+                case AcceptorAnswer(token, reply) if not self.seen.behind:
                     asked = self.world.tokens[token]
                     known = decode_reply(reply).record and self.core.record(decode_reply(reply).register)
                     others = sorted(known.value.acceptors.everyone) if known and known.value else ()

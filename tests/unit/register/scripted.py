@@ -5,10 +5,10 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING
 
-from gossipkv.register.changes import READ, Change
+from gossipkv.register.changes import READ, RegisterChange
 from gossipkv.register.configuration import Acceptors
 from gossipkv.register.force import Force
-from gossipkv.register.messages import Kind, Request, decode_request, encode_request
+from gossipkv.register.messages import RegisterRequest, RequestKind, decode_request, encode_request
 from gossipkv.register.proposer import Proposer, Reconfigure
 from tests.unit.register.inhabitants import REGISTER, Message, Node, Party
 from tests.unit.register.small_world import FUNCTIONS, Odds, SmallWorld
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gossipkv.register.ballot import Ballot
-    from gossipkv.register.messages import Record
-    from gossipkv.register.proposer import Outcome
+    from gossipkv.register.messages import AcceptorRecord
+    from gossipkv.register.proposer import ProposalOutcome
 
 QUIET = Odds(dropped=0, doubled=0, crash_after_answer=0)
 
@@ -28,11 +28,11 @@ class Scripted(SmallWorld):
 
     def __init__(self, founders: int = 3, nodes: int = 5) -> None:
         super().__init__(0, QUIET, nodes=nodes, parties=0, founders=founders)
-        self.outcomes: dict[int, Outcome] = {}
+        self.outcomes: dict[int, ProposalOutcome] = {}
         self.proposers = 0
         told = self.history.told
 
-        def tell(outcome: Outcome) -> None:
+        def tell(outcome: ProposalOutcome) -> None:
             told(outcome)
             self.outcomes[outcome.ticket] = outcome
 
@@ -47,15 +47,15 @@ class Scripted(SmallWorld):
 
     def append(self, party: Party, patience_ms: int = 60_000) -> int:
         """Have an id appended; returns the ticket, which is the id as well."""
-        return self._want(party, Change("append", 1, self._next()), patience_ms)
+        return self._want(party, RegisterChange("append", 1, self._next()), patience_ms)
 
     def append_to_even(self, party: Party, patience_ms: int = 60_000) -> int:
         """Have an id appended where an even number is."""
-        return self._want(party, Change("append to even", 1, self._next()), patience_ms)
+        return self._want(party, RegisterChange("append to even", 1, self._next()), patience_ms)
 
     def append_to_none(self, party: Party, patience_ms: int = 60_000) -> int:
         """Have an id appended where there is none; how that ends is for the test to judge."""
-        return self._want(party, Change("append to none", 1, self._next()), patience_ms, is_judged=False)
+        return self._want(party, RegisterChange("append to none", 1, self._next()), patience_ms, is_judged=False)
 
     def read(self, party: Party, patience_ms: int = 60_000) -> int:
         return self._want(party, READ, patience_ms)
@@ -117,7 +117,7 @@ class Scripted(SmallWorld):
             if not self.bag:
                 self.wait(10)
 
-    def record(self, node: Node) -> Record | None:
+    def record(self, node: Node) -> AcceptorRecord | None:
         return node.core.record(REGISTER)
 
     def teach(self, party: Party, node: Node) -> None:
@@ -129,7 +129,7 @@ class Scripted(SmallWorld):
     def promise(self, node: Node, ballot: Ballot, holding: bytes | None = None) -> None:
         """Have a node promise a ballot that somebody made up."""
         party = Party(self, self._proposer())
-        request = Request(Kind.PREPARE, REGISTER, node.id, 0, ballot, holding=holding)
+        request = RegisterRequest(RequestKind.PREPARE, REGISTER, node.id, 0, ballot, holding=holding)
         self.carry_one(Message(party, node.id, 0, encode_request(request), is_reply=False))
         self.bag = [message for message in self.bag if message.party is not party]
 
@@ -137,10 +137,12 @@ class Scripted(SmallWorld):
         """What the register held when that was done."""
         return self.outcomes[ticket].value.payload
 
-    def _want(self, party: Party, want: Change | Reconfigure, patience_ms: int, *, is_judged: bool = True) -> int:
-        if not isinstance(want, Change) or want.name == "read":
+    def _want(
+        self, party: Party, want: RegisterChange | Reconfigure, patience_ms: int, *, is_judged: bool = True
+    ) -> int:
+        if not isinstance(want, RegisterChange) or want.name == "read":
             self._next()
-        id_ = want.argument if isinstance(want, Change) and want.argument and is_judged else None
+        id_ = want.argument if isinstance(want, RegisterChange) and want.argument and is_judged else None
         self.history.asked(self.tickets, id_)
         party.core.submit(self.tickets, want, now_ms=self.now_ms, deadline_ms=self.now_ms + patience_ms)
         party.perform()
@@ -156,6 +158,6 @@ def id_of(ticket: int) -> bytes:
     return ticket.to_bytes(4, "big")
 
 
-def is_a(kind: Kind) -> Callable[[Message], bool]:
+def is_a(kind: RequestKind) -> Callable[[Message], bool]:
     """Whether a message is a request of this kind."""
     return lambda message: not message.is_reply and decode_request(message.data).kind is kind

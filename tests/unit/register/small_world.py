@@ -13,17 +13,17 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from gossipkv.register.ballot import ZERO
-from gossipkv.register.changes import READ, READING, Applied, Change, Refused
+from gossipkv.register.changes import READ, READING, Applied, ChangeRefused, RegisterChange
 from gossipkv.register.configuration import Acceptors, Value
 from gossipkv.register.force import Force
-from gossipkv.register.messages import Kind, Record, decode_request
-from gossipkv.register.proposer import NEVER_MS, End, Proposer, Reconfigure
+from gossipkv.register.messages import AcceptorRecord, RequestKind, decode_request
+from gossipkv.register.proposer import NEVER_MS, ChangeEnd, Proposer, Reconfigure
 from tests.unit.register.inhabitants import REGISTER, Message, Node, Party
 
 if TYPE_CHECKING:
     from gossipkv.register.ballot import Ballot
     from gossipkv.register.configuration import AcceptorId
-    from gossipkv.register.proposer import Outcome
+    from gossipkv.register.proposer import ProposalOutcome
 
 
 ID_BYTES = 4
@@ -36,7 +36,7 @@ class History:
 
     def __init__(self) -> None:
         self.longest: dict[Line, bytes] = {}
-        self.ends: dict[int, End] = {}
+        self.ends: dict[int, ChangeEnd] = {}
         self.committed: dict[Ballot, Value] = {}
         self._asked: dict[int, tuple[bytes | None, dict[Line, bytes]]] = {}
         self._refused: set[bytes] = set()
@@ -45,7 +45,7 @@ class History:
         """Take in that something was asked: of that id, or a read."""
         self._asked[ticket] = id_, dict(self.longest)
 
-    def told(self, outcome: Outcome) -> None:
+    def told(self, outcome: ProposalOutcome) -> None:
         id_, before = self._asked[outcome.ticket]
         assert outcome.ticket not in self.ends, "it was told twice"
         self.ends[outcome.ticket] = outcome.end
@@ -58,8 +58,8 @@ class History:
             self.longest[line] = max(longest, payload, key=len)
             if id_ is not None:
                 is_there = id_ in ids_of(payload)
-                assert is_there == (outcome.end is End.DONE), f"{outcome.end}, and it is there: {is_there}"
-        if outcome.end is End.REFUSED and id_ is not None:
+                assert is_there == (outcome.end is ChangeEnd.DONE), f"{outcome.end}, and it is there: {is_there}"
+        if outcome.end is ChangeEnd.REFUSED and id_ is not None:
             self._refused.add(id_)
         for payload in self.longest.values():
             assert not self._refused.intersection(ids_of(payload)), "what was refused is there"
@@ -86,16 +86,16 @@ class Watch:
         self.survivors: dict[Line, frozenset[AcceptorId]] = {}
         self.accepted: dict[Ballot, set[AcceptorId]] = defaultdict(set)  # And kept.
         self._values: dict[Ballot, Value] = {}
-        self._records: dict[AcceptorId, Record] = {}
+        self._records: dict[AcceptorId, AcceptorRecord] = {}
         self._heard: dict[Proposer | Force, set[Line]] = defaultdict(set)
         self._seen: dict[Proposer | Force, set[Line]] = defaultdict(lambda: {(0, 0)})
 
     def sent(self, core: Proposer | Force, data: bytes) -> None:
         request = decode_request(data)
-        if request.kind is Kind.READ:
+        if request.kind is RequestKind.READ:
             return
         ballot, line = request.ballot, request.ballot[:2]
-        if request.kind is Kind.ACCEPT:
+        if request.kind is RequestKind.ACCEPT:
             assert self._values.setdefault(ballot, request.value) == request.value, "one ballot, two values"
         if core in self.forces:
             assert self.survivors.setdefault(line, self.forces[core]) == self.forces[core]
@@ -105,14 +105,14 @@ class Watch:
         assert line in self._seen[core], "a generation of which no value was seen"
         assert all(other == line for other in heard if other[0] == line[0]), "one of two forces"
 
-    def heard(self, core: Proposer | Force, record: Record | None) -> None:
+    def heard(self, core: Proposer | Force, record: AcceptorRecord | None) -> None:
         if record is not None:
             self._heard[core].add(record.promise[:2])
             if record.value is not None:
                 self._heard[core].add(record.accepted[:2])
                 self._seen[core].add(record.accepted[:2])
 
-    def kept(self, acceptor: AcceptorId, record: Record) -> None:
+    def kept(self, acceptor: AcceptorId, record: AcceptorRecord) -> None:
         before = self._records.get(acceptor)
         if before is not None:
             assert record.promise >= before.promise, "a promise is taken back"
@@ -129,23 +129,23 @@ def ids_of(payload: bytes) -> list[bytes]:
 
 
 LIVE_MS = 5000  # After healing.
-MOST_MESSAGES = 20_000  # In that time; proposers that never get anything done ask all again each 60 ms.
+MAX_MESSAGES = 20_000  # In that time; proposers that never get anything done ask all again each 60 ms.
 
 
-def append(payload: bytes, argument: bytes, generation: int) -> Applied | Refused:
+def append(payload: bytes, argument: bytes, generation: int) -> Applied | ChangeRefused:
     return Applied(payload if argument in ids_of(payload) else payload + argument)
 
 
-def append_to_even(payload: bytes, argument: bytes, generation: int) -> Applied | Refused:
+def append_to_even(payload: bytes, argument: bytes, generation: int) -> Applied | ChangeRefused:
     """Append an id, where an even number of them is."""
     if len(ids_of(payload)) % 2 and argument not in ids_of(payload):
-        return Refused("CONFLICT", "odd")
+        return ChangeRefused("CONFLICT", "odd")
     return append(payload, argument, generation)
 
 
-def append_to_none(payload: bytes, argument: bytes, generation: int) -> Applied | Refused:
+def append_to_none(payload: bytes, argument: bytes, generation: int) -> Applied | ChangeRefused:
     """Append an id where there is none; whether that one was appended before it does not remember."""
-    return Refused("CONFLICT", "there are ids") if payload else Applied(argument)
+    return ChangeRefused("CONFLICT", "there are ids") if payload else Applied(argument)
 
 
 FUNCTIONS = {
@@ -222,16 +222,18 @@ class SmallWorld:
                 self._sync()
                 self._deliver()
                 delivered += 1
-                assert delivered < MOST_MESSAGES, "it never comes to rest"
+                assert delivered < MAX_MESSAGES, "it never comes to rest"
             wakes_ms = min(party.core.wakes_at_ms for party in self.parties)
             self.now_ms = min(max(self.now_ms, wakes_ms), ends_ms + 1)
             self._wake()
         for ticket, party in waiting.items():
-            assert self.history.ends.get(ticket) is End.DONE or not self._is_able(party), "nothing is done any more"
+            assert self.history.ends.get(ticket) is ChangeEnd.DONE or not self._is_able(party), (
+                "nothing is done any more"
+            )
 
     def _is_able(self, party: Party) -> bool:
         """Whether the acceptors that live are enough, and whom this proposer knows lead to them."""
-        live = {node.id: node.record or Record(ZERO) for node in self.nodes}
+        live = {node.id: node.record or AcceptorRecord(ZERO) for node in self.nodes}
         accepted = [record for record in live.values() if record.value is not None]
         if not accepted:
             return False
@@ -287,7 +289,7 @@ class SmallWorld:
     def _submit(self, party: Party | None = None) -> int:
         self.tickets += 1
         id_ = self.tickets.to_bytes(ID_BYTES, "big")
-        kinds = (READ, Change("append", 1, id_), Change("append to even", 1, id_))
+        kinds = (READ, RegisterChange("append", 1, id_), RegisterChange("append to even", 1, id_))
         change = self.random.choices(kinds, (2, 3, 1))[0] if party is None else kinds[1]
         patience_ms = LIVE_MS if party is not None else self.random.choice((50, 1000, 30_000, 30_000))
         party = party or self.random.choice(self.parties)

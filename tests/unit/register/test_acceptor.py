@@ -7,10 +7,18 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gossipkv.errors import ProtocolError
-from gossipkv.register.acceptor import Acceptor, Answer, Keep, judge
-from gossipkv.register.ballot import MOST_COUNTER, ZERO, Ballot
+from gossipkv.register.acceptor import Acceptor, AcceptorAnswer, Keep, judge
+from gossipkv.register.ballot import MAX_COUNTER, ZERO, Ballot
 from gossipkv.register.configuration import AcceptorId, Acceptors, Value
-from gossipkv.register.messages import Kind, Record, Request, Verdict, decode_record, decode_reply, encode_request
+from gossipkv.register.messages import (
+    AcceptorRecord,
+    AcceptorVerdict,
+    RegisterRequest,
+    RequestKind,
+    decode_record,
+    decode_reply,
+    encode_request,
+)
 from tests.oracle.register import LEAP, Asked, SlowAcceptor
 
 REGISTER = bytes(16)
@@ -20,7 +28,7 @@ ONE = Acceptors.of([ME, OTHER])
 STRANGE = {"another": Acceptors.of([OTHER]), "a joint configuration": ONE.joint_with([ME], 5)}
 
 COUNTERS = st.one_of(
-    st.integers(0, 4), st.sampled_from((LEAP, LEAP + 1, LEAP + 2, 2 * LEAP + 3, MOST_COUNTER - 1, MOST_COUNTER))
+    st.integers(0, 4), st.sampled_from((LEAP, LEAP + 1, LEAP + 2, 2 * LEAP + 3, MAX_COUNTER - 1, MAX_COUNTER))
 )
 
 
@@ -53,8 +61,15 @@ def asked(draw):
 def request_of(one, strange="another"):
     acceptors = ONE if one.names_it else STRANGE[strange]
     value = Value(acceptors, one.value) if one.value is not None else None
-    return Request(
-        Kind[one.kind.upper()], REGISTER, ME, 3, one.ballot, value, one.stays, b"held" if one.is_newcomer else None
+    return RegisterRequest(
+        RequestKind[one.kind.upper()],
+        REGISTER,
+        ME,
+        3,
+        one.ballot,
+        value,
+        one.stays,
+        b"held" if one.is_newcomer else None,
     )
 
 
@@ -102,7 +117,7 @@ def test_it_answers_in_order_of_the_appends_once_they_are_synced(sequence, is_fo
             match effect:
                 case Keep():
                     unsynced.append(effect)
-                case Answer(of, data):
+                case AcceptorAnswer(of, data):
                     reply = decode_reply(data)
                     verdict, record = expected.pop(of)
                     assert reply.verdict.name == verdict
@@ -156,7 +171,7 @@ def test_another_store_answers_nothing():
 
 def test_a_counter_without_a_next_one_is_not_accepted():
     """What is kept can be read again, also when the next ballot is promised with it."""
-    last = Ballot(0, 0, MOST_COUNTER, 1)
-    near = Record(last._replace(counter=MOST_COUNTER - 1), ZERO, Value(ONE, b"x"))
+    last = Ballot(0, 0, MAX_COUNTER, 1)
+    near = AcceptorRecord(last._replace(counter=MAX_COUNTER - 1), ZERO, Value(ONE, b"x"))
     stays = request_of(Asked("accept", last, b"y", stays=True))
-    assert judge(near, stays, lambda payload: True) == (Verdict.IMPLAUSIBLE, near)
+    assert judge(near, stays, lambda payload: True) == (AcceptorVerdict.IMPLAUSIBLE, near)

@@ -10,10 +10,10 @@ from hypothesis import given
 from gossipkv.errors import ProtocolError
 from gossipkv.register.ballot import (
     BELOW,
-    MOST_COUNTER,
-    MOST_GENERATION,
-    MOST_GENERATION_LEAP,
-    MOST_LEAP,
+    MAX_COUNTER,
+    MAX_GENERATION,
+    MAX_GENERATION_LEAP,
+    MAX_LEAP,
     ZERO,
     Ballot,
     are_conflicting,
@@ -50,12 +50,12 @@ def test_two_forces_of_one_generation_conflict(one, other):
 @pytest.mark.parametrize(
     ("ballot", "is_plausible"),
     [
-        (Ballot(1, 7, 5 + MOST_LEAP, 3), True),
-        (Ballot(1, 7, 6 + MOST_LEAP, 3), False),
-        (Ballot(2, 7, MOST_LEAP, 3), True),  # In another generation one begins anew.
-        (Ballot(2, 7, 1 + MOST_LEAP, 3), False),
-        (Ballot(1 + MOST_GENERATION_LEAP, 7, 1, 3), True),
-        (Ballot(2 + MOST_GENERATION_LEAP, 7, 1, 3), False),
+        (Ballot(1, 7, 5 + MAX_LEAP, 3), True),
+        (Ballot(1, 7, 6 + MAX_LEAP, 3), False),
+        (Ballot(2, 7, MAX_LEAP, 3), True),  # In another generation one begins anew.
+        (Ballot(2, 7, 1 + MAX_LEAP, 3), False),
+        (Ballot(1 + MAX_GENERATION_LEAP, 7, 1, 3), True),
+        (Ballot(2 + MAX_GENERATION_LEAP, 7, 1, 3), False),
     ],
 )
 def test_what_is_made_up(ballot, is_plausible):
@@ -65,14 +65,14 @@ def test_what_is_made_up(ballot, is_plausible):
 
 def test_the_last_counter_is_never_used():
     """There is a next one of all that is."""
-    near = Ballot(0, 0, MOST_COUNTER - 2, 1)
+    near = Ballot(0, 0, MAX_COUNTER - 2, 1)
     assert near.next().is_plausible_after(near)
     assert not near.next().next().is_plausible_after(near)
 
 
 @pytest.mark.parametrize(
     "value",
-    [None, [], [0, 0, 0], [0, 0, 0, 0, 0], [-1, 0, 0, 0], [MOST_GENERATION + 1, 1, 0, 0], [0, 0, 0, 1 << 64], "abcd"],
+    [None, [], [0, 0, 0], [0, 0, 0, 0, 0], [-1, 0, 0, 0], [MAX_GENERATION + 1, 1, 0, 0], [0, 0, 0, 1 << 64], "abcd"],
 )
 def test_what_is_no_ballot(value):
     """It is refused, with what was got."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gossipkv.errors import BadRequest
-from gossipkv.register.changes import READ, READING, Applied, Change, function_of
-from gossipkv.register.proposer import End
+from gossipkv.register.changes import READ, READING, Applied, RegisterChange, function_of
+from gossipkv.register.proposer import ChangeEnd
 from tests.unit.register.scripted import Scripted
 
 
@@ -15,7 +15,7 @@ def test_a_read_leaves_all_as_it_is():
     assert function_of(READING, READ)(b"what is there", b"", 3) == Applied(b"what is there")
 
 
-@pytest.mark.parametrize("change", [Change("append", 1), Change("read", 2)])
+@pytest.mark.parametrize("change", [RegisterChange("append", 1), RegisterChange("read", 2)])
 def test_what_is_not_known_is_refused_by_name(change):
     """With what is known; nothing is proposed."""
     with pytest.raises(BadRequest, match="there are read 1"):
@@ -27,10 +27,10 @@ def test_an_unknown_change_is_not_queued():
     world = Scripted()
     party = world.party()
     with pytest.raises(BadRequest, match="no change 'no such'"):
-        party.core.submit(1000, Change("no such", 1), now_ms=0, deadline_ms=100)
+        party.core.submit(1000, RegisterChange("no such", 1), now_ms=0, deadline_ms=100)
     ticket = world.append(party)
     world.carry()
-    assert world.history.ends == {ticket: End.DONE}
+    assert world.history.ends == {ticket: ChangeEnd.DONE}
 
 
 def test_changes_that_wait_share_a_round():
@@ -42,7 +42,7 @@ def test_changes_that_wait_share_a_round():
     odd = world.append_to_even(party)
     even = world.append(party)
     world.carry()
-    assert [world.history.ends[ticket] for ticket in (first, *rest, odd, even)] == [End.DONE] * 6
+    assert [world.history.ends[ticket] for ticket in (first, *rest, odd, even)] == [ChangeEnd.DONE] * 6
     assert len({world.outcomes[ticket].ballot for ticket in (*rest, odd, even)}) == 1
     assert world.outcomes[first].ballot < world.outcomes[even].ballot
 
@@ -57,5 +57,5 @@ def test_what_a_function_refuses_is_refused_by_a_whole_round():
     odd = world.append_to_even(party)
     world.carry()
     outcome = world.outcomes[odd]
-    assert (outcome.end, outcome.code, outcome.message) == (End.REFUSED, "CONFLICT", "odd")
+    assert (outcome.end, outcome.code, outcome.message) == (ChangeEnd.REFUSED, "CONFLICT", "odd")
     assert world.record(world.nodes[0]).accepted == outcome.ballot > before

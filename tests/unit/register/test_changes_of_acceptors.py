@@ -6,22 +6,22 @@ import pytest
 
 from gossipkv.register.ballot import Ballot
 from gossipkv.register.configuration import Acceptors
-from gossipkv.register.messages import Kind, Record
-from gossipkv.register.proposer import End
+from gossipkv.register.messages import AcceptorRecord, RequestKind
+from gossipkv.register.proposer import ChangeEnd
 from tests.unit.register.scripted import Scripted, is_a
 
 
 def accepted_by(world, *nodes):
     """Have what is asked to be accepted reach these alone, and nobody hear of it."""
-    world.carry(*nodes, which=is_a(Kind.PREPARE))
-    for message in [message for message in world.bag if is_a(Kind.ACCEPT)(message)]:
+    world.carry(*nodes, which=is_a(RequestKind.PREPARE))
+    for message in [message for message in world.bag if is_a(RequestKind.ACCEPT)(message)]:
         if message.acceptor in {node.id for node in nodes}:
             world.carry_one(message)
     world.lose_all()
 
 
 def with_a_high_ballot(party, counter=1000):
-    party.core.learn(Record(Ballot(0, 0, counter, 1)))
+    party.core.learn(AcceptorRecord(Ballot(0, 0, counter, 1)))
     return party
 
 
@@ -34,10 +34,10 @@ def test_phase_1_goes_on_beyond_whom_it_knew():
     world.settle()
     first = world.append(party)
     world.carry(d, e)
-    assert world.history.ends[first] is End.DONE
+    assert world.history.ends[first] is ChangeEnd.DONE
     world.lose_all()
     second = world.append(with_a_high_ballot(world.party(a, b, c)))
-    world.carry(a, b, which=is_a(Kind.PREPARE))
+    world.carry(a, b, which=is_a(RequestKind.PREPARE))
     world.settle(d, e)
     assert world.payload(second).startswith(world.payload(first))
 
@@ -47,15 +47,15 @@ def test_phase_1_asks_both_halves():
     world = Scripted()
     a, b, _, d, e = world.nodes
     world.reconfigure(world.party(), *world.nodes[2:])
-    world.carry(a, b, which=is_a(Kind.PREPARE))
+    world.carry(a, b, which=is_a(RequestKind.PREPARE))
     accepted_by(world, d, e)
     assert world.record(d).value.acceptors.joint
     first = world.append(world.party())
     world.carry(a, b)
-    assert world.history.ends[first] is End.DONE
+    assert world.history.ends[first] is ChangeEnd.DONE
     world.lose_all()
     second = world.append(with_a_high_ballot(world.party(*world.nodes[2:])))
-    world.carry(d, e, which=is_a(Kind.PREPARE))
+    world.carry(d, e, which=is_a(RequestKind.PREPARE))
     world.settle(a, b, d, e)
     assert world.payload(second).startswith(world.payload(first))
 
@@ -65,17 +65,17 @@ def test_a_joint_configuration_is_left_by_who_has_committed_it():
     world = Scripted(nodes=6)
     a, b, c, d, e, f = world.nodes
     world.reconfigure(world.party(), d, e, f)
-    world.carry(which=is_a(Kind.PREPARE))
+    world.carry(which=is_a(RequestKind.PREPARE))
     accepted_by(world, a)
     world.append(with_a_high_ballot(world.party(), 1000))
-    world.carry(a, b, d, e, which=is_a(Kind.PREPARE))
+    world.carry(a, b, d, e, which=is_a(RequestKind.PREPARE))
     accepted_by(world, a, d, e)
     one = world.append(with_a_high_ballot(world.party(d, e, f), 2000))
     world.carry(d, e)
     world.lose_all()
     other = world.append(with_a_high_ballot(world.party(a, b, c), 3000))
     world.carry(b, c)
-    assert world.history.ends == {other: End.DONE}, one
+    assert world.history.ends == {other: ChangeEnd.DONE}, one
 
 
 def test_a_read_ends_a_joint_configuration():
@@ -83,13 +83,13 @@ def test_a_read_ends_a_joint_configuration():
     world = Scripted()
     a, b, c, d, e = world.nodes
     world.reconfigure(world.party(), c, d, e)
-    world.carry(which=is_a(Kind.PREPARE))
+    world.carry(which=is_a(RequestKind.PREPARE))
     accepted_by(world, *world.nodes)
     world.parties.clear()
     assert world.record(a).value.acceptors.joint, b
     read = world.read(world.party())
     world.settle()
-    assert world.history.ends[read] is End.DONE
+    assert world.history.ends[read] is ChangeEnd.DONE
     assert world.record(c).value.acceptors == Acceptors.of([c.id, d.id, e.id])
 
 
@@ -98,12 +98,12 @@ def test_no_joint_configuration_begins_in_another():
     world = Scripted(nodes=6)
     a, b, c, d, e, f = world.nodes
     world.reconfigure(world.party(), d, e, f)
-    world.carry(which=is_a(Kind.PREPARE))
+    world.carry(which=is_a(RequestKind.PREPARE))
     accepted_by(world, a, b, d, e)
     joint = world.record(a).value.acceptors
     assert joint.joint
     world.reconfigure(with_a_high_ballot(world.party(), 1000), b, c)
-    world.carry(which=is_a(Kind.PREPARE))
+    world.carry(which=is_a(RequestKind.PREPARE))
     accepted_by(world, a)
     assert world.record(a).accepted.counter >= 1000
     assert world.record(a).value.acceptors == joint, f
@@ -119,7 +119,7 @@ def test_a_joint_configuration_needs_both_sets_when_it_is_entered():
     world.append(party)  # It stays from now on.
     world.carry()
     world.reconfigure(party, c, d, e)
-    world.carry(which=is_a(Kind.PREPARE))
+    world.carry(which=is_a(RequestKind.PREPARE))
     world.carry(a, b)
     assert len({message.number for message in world.bag}) == 1, "another round"
     world.carry()
@@ -132,20 +132,20 @@ def test_a_joint_configuration_needs_both_sets_when_it_is_left():
     a, b, c, d, e, f = world.nodes
     party = world.party()
     ticket = world.reconfigure(party, d, e, f)
-    world.carry(which=is_a(Kind.PREPARE))
-    for message in [message for message in world.bag if is_a(Kind.ACCEPT)(message)]:
+    world.carry(which=is_a(RequestKind.PREPARE))
+    for message in [message for message in world.bag if is_a(RequestKind.ACCEPT)(message)]:
         world.bag.remove(message)
         world.carry_one(message)
     for message in [message for message in world.bag if message.is_reply]:
         world.bag.remove(message)
         world.carry_one(message)
     assert world.record(a).value.acceptors.joint
-    world.carry(which=is_a(Kind.PREPARE))
+    world.carry(which=is_a(RequestKind.PREPARE))
     world.carry(d, e, f)
     assert world.record(d).value.acceptors == Acceptors.of([d.id, e.id, f.id])
     assert ticket not in world.history.ends
     world.carry(a, b)
-    assert world.history.ends[ticket] is End.DONE
+    assert world.history.ends[ticket] is ChangeEnd.DONE
     assert c.is_up
 
 
@@ -172,7 +172,7 @@ def test_a_crash_at_each_send_and_sync(victim, moment, is_synced):
     second = world.append(party)
     last = world.append(world.party())
     world.settle(ms=4000)
-    assert [world.history.ends[ticket] for ticket in (first, change, second, last)] == [End.DONE] * 4
+    assert [world.history.ends[ticket] for ticket in (first, change, second, last)] == [ChangeEnd.DONE] * 4
     assert world.record(d).value.acceptors == Acceptors.of([c.id, d.id, e.id])
 
 
@@ -190,7 +190,7 @@ def test_the_proposer_dies_in_the_midst(moment):
     other = world.party()
     ticket = world.append(other)
     world.settle(ms=3000)
-    assert world.history.ends[ticket] is End.DONE
+    assert world.history.ends[ticket] is ChangeEnd.DONE
     assert world.record(c).value.acceptors in {
         Acceptors.of(n.id for n in (a, b, c)),
         Acceptors.of(n.id for n in (c, d, e)),
@@ -203,7 +203,7 @@ def test_two_want_other_acceptors():
     a, b, c, d, e = world.nodes
     tickets = [world.reconfigure(world.party(), a, b, d), world.reconfigure(world.party(), c, d, e)]
     world.settle()
-    assert [world.history.ends[ticket] for ticket in tickets] == [End.DONE] * 2
+    assert [world.history.ends[ticket] for ticket in tickets] == [ChangeEnd.DONE] * 2
     assert world.record(d).value.acceptors.joint == 0
 
 
@@ -217,4 +217,4 @@ def test_who_was_removed_leads_on():
         node.crash()
     ticket = world.append(world.party(a, b, c))
     world.settle(ms=2000)
-    assert world.history.ends[ticket] is End.DONE
+    assert world.history.ends[ticket] is ChangeEnd.DONE

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gossipkv.register.proposer import End
+from gossipkv.register.proposer import ChangeEnd
 from tests.unit.register import test_changes_of_acceptors as line
 from tests.unit.register.scripted import Scripted
 
@@ -36,11 +36,11 @@ def test_a_newcomer_is_struck(strike, moment):
     strike(world, d)
     after = world.append(party)
     world.settle(ms=4000)
-    assert world.history.ends[after] is End.DONE
+    assert world.history.ends[after] is ChangeEnd.DONE
     assert ticket in world.history.ends
     entered = world.record(a).value.acceptors
     assert entered.joint == 0
-    assert (len(entered.new) == 4) == (world.history.ends[ticket] is End.DONE)
+    assert (len(entered.new) == 4) == (world.history.ends[ticket] is ChangeEnd.DONE)
 
 
 @pytest.mark.parametrize("victim", range(5))

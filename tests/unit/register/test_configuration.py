@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gossipkv.errors import BadRequest
-from gossipkv.register.configuration import MOST_ACCEPTORS, AcceptorId, Acceptors, value_of
+from gossipkv.register.configuration import MAX_ACCEPTORS, AcceptorId, Acceptors, value_of
 from tests.unit.register.values import VALUES
 
 IDS = [AcceptorId(bytes([number]) * 16, 1) for number in range(6)]
@@ -73,7 +73,7 @@ def test_sets_are_sorted_and_have_each_once():
     assert Acceptors.of([IDS[2], IDS[0], IDS[2]]) == Acceptors((IDS[0], IDS[2]), (IDS[0], IDS[2]))
 
 
-@pytest.mark.parametrize("members", [[], [AcceptorId(bytes([n]) * 16, 1) for n in range(MOST_ACCEPTORS + 1)]])
+@pytest.mark.parametrize("members", [[], [AcceptorId(bytes([n]) * 16, 1) for n in range(MAX_ACCEPTORS + 1)]])
 def test_a_set_has_one_to_nine(members):
     """An operator may have named others."""
     with pytest.raises(BadRequest):

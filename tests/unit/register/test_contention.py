@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gossipkv.register.proposer import End
+from gossipkv.register.proposer import ChangeEnd
 from tests.unit.register.scripted import Scripted
 
 
@@ -20,7 +20,7 @@ def test_who_is_always_behind_outbids_who_stays():
         world.carry()
         world.wait(200)
     assert ticket in world.outcomes
-    assert world.outcomes[ticket].end is End.DONE
+    assert world.outcomes[ticket].end is ChangeEnd.DONE
 
 
 def test_a_change_of_acceptors_that_lost_is_not_put_off():
@@ -43,4 +43,4 @@ def test_a_change_of_acceptors_that_lost_is_not_put_off():
             world.settle()
         told = [ticket for ticket in world.outcomes if ticket in {entering, change}]
         assert told == ([entering, change] if newcomers_answer else [change, entering])
-        assert {world.outcomes[ticket].end for ticket in told} == {End.DONE}
+        assert {world.outcomes[ticket].end for ticket in told} == {ChangeEnd.DONE}

@@ -7,8 +7,8 @@ from itertools import permutations
 import pytest
 
 from gossipkv.register.configuration import Acceptors
-from gossipkv.register.messages import Kind
-from gossipkv.register.proposer import End
+from gossipkv.register.messages import RequestKind
+from gossipkv.register.proposer import ChangeEnd
 from tests.unit.register.scripted import Scripted, id_of, is_a
 
 
@@ -39,10 +39,10 @@ def test_a_majority_is_lost():
     b.is_up = c.is_up = False
     world.append(party, patience_ms=100)
     world.settle()
-    assert end_of(world) is not End.DONE
+    assert end_of(world) is not ChangeEnd.DONE
     world.force(a)
     world.settle()
-    assert end_of(world) is End.DONE
+    assert end_of(world) is ChangeEnd.DONE
     ticket = world.append(party)
     world.settle()
     value = world.outcomes[ticket].value
@@ -58,12 +58,12 @@ def test_the_old_majority_returns():
     a, b, c, *_ = world.nodes
     lost = world.append(party)
     world.carry(b, c)
-    assert world.history.ends[lost] is End.DONE  # A never heard of it.
+    assert world.history.ends[lost] is ChangeEnd.DONE  # A never heard of it.
     world.lose_all()
     b.is_up = c.is_up = False
     world.force(a)
     world.settle(a)
-    assert end_of(world) is End.DONE
+    assert end_of(world) is ChangeEnd.DONE
     b.is_up = c.is_up = True
     told = []
     for known in ((a, b, c), (b, c, a)):
@@ -71,7 +71,7 @@ def test_the_old_majority_returns():
         world.teach(late, a)
         told.append(world.append(late))
         world.settle()
-    assert [world.history.ends[ticket] for ticket in told] == [End.DONE] * 2
+    assert [world.history.ends[ticket] for ticket in told] == [ChangeEnd.DONE] * 2
     assert world.payload(told[-1]) == b"".join(map(id_of, (1, 2, *told)))
 
 
@@ -87,7 +87,7 @@ def test_the_old_majority_never_goes_on_with_who_has_heard(order):
     late = world.party(a, b, c)
     ticket = world.append(late)
     for at in order:
-        world.carry(nodes[at], which=is_a(Kind.PREPARE))
+        world.carry(nodes[at], which=is_a(RequestKind.PREPARE))
     world.settle()
     assert order[-1] == 0 or world.outcomes[ticket].ballot.generation == 1
 
@@ -99,11 +99,11 @@ def test_what_is_cached_ends_with_its_generation():
     world.force(a)
     world.refuse_all(b, c)
     world.settle(a)
-    assert end_of(world) is End.DONE
+    assert end_of(world) is ChangeEnd.DONE
     world.teach(party, a)
     world.append(party)
     world.settle()
-    assert end_of(world) is End.DONE
+    assert end_of(world) is ChangeEnd.DONE
     assert world.record(b).accepted.generation == 0
     assert world.payload(world.tickets) == b"".join(map(id_of, (1, 2, 3, 5)))
 
@@ -116,9 +116,9 @@ def test_a_round_builds_on_a_value_of_its_own_generation():
     *lost, e, f, g = world.nodes
     world.force(e, f, g)
     world.refuse_all(*lost)
-    world.carry(which=lambda message: message.acceptor != g.id or not is_a(Kind.ACCEPT)(message))
+    world.carry(which=lambda message: message.acceptor != g.id or not is_a(RequestKind.ACCEPT)(message))
     world.lose_all()
-    assert end_of(world) is End.DONE
+    assert end_of(world) is ChangeEnd.DONE
     assert (world.record(g).promise.generation, world.record(g).accepted.generation) == (1, 0)
     party, other = world.party(), world.party()
     for one in (party, other):
@@ -128,7 +128,7 @@ def test_a_round_builds_on_a_value_of_its_own_generation():
     world.carry(e, f, which=lambda message: message.party is other)
     world.settle(ms=3000)
     world.history.end(world.watch)
-    assert [world.history.ends[ticket] for ticket in (first, second)] == [End.DONE] * 2
+    assert [world.history.ends[ticket] for ticket in (first, second)] == [ChangeEnd.DONE] * 2
 
 
 def test_a_force_that_was_begun_stops_the_old_majority():
@@ -140,7 +140,7 @@ def test_a_force_that_was_begun_stops_the_old_majority():
     world.force(a)
     world.carry(a)
     world.refuse_all(b, c)
-    world.carry(a, which=is_a(Kind.PREPARE))  # Its accept is lost.
+    world.carry(a, which=is_a(RequestKind.PREPARE))  # Its accept is lost.
     assert world.record(a).promise.generation == 1
     world.lose_all()
     b.is_up = c.is_up = True
@@ -150,13 +150,13 @@ def test_a_force_that_was_begun_stops_the_old_majority():
     assert world.history.ends.get(ticket) is None
     world.forces[-1].core.wake(world.now_ms + 20_000)
     world.forces[-1].perform()
-    assert end_of(world) is None or world.history.ends[world.tickets - 1] is End.UNKNOWN
+    assert end_of(world) is None or world.history.ends[world.tickets - 1] is ChangeEnd.UNKNOWN
     b.is_up = c.is_up = False
     world.force(a)
     world.settle(ms=3000)
-    assert end_of(world) is End.DONE
+    assert end_of(world) is ChangeEnd.DONE
     assert world.outcomes[world.tickets].ballot.generation == 2
-    assert world.history.ends[ticket] is End.DONE
+    assert world.history.ends[ticket] is ChangeEnd.DONE
 
 
 @pytest.mark.parametrize("survivors", [1, 2, 3])
@@ -165,7 +165,7 @@ def test_a_healthy_register_is_not_forced(survivors):
     world, party = world_with(2)
     world.force(*world.nodes[:survivors])
     world.settle()
-    assert end_of(world) is End.REFUSED
+    assert end_of(world) is ChangeEnd.REFUSED
     assert "nothing to force" in said(world)
     ticket = world.append(party)
     world.settle()
@@ -178,7 +178,7 @@ def test_both_sets_of_a_joint_configuration_have_to_answer(lost):
     world, party = world_with(1)
     a, b, c, d, e = world.nodes
     world.reconfigure(party, a, d, e)
-    world.carry(which=is_a(Kind.PREPARE))
+    world.carry(which=is_a(RequestKind.PREPARE))
     for message in list(world.bag):  # All accept the joint configuration, and nobody hears of it.
         world.carry_one(message)
     world.lose_all()
@@ -189,7 +189,7 @@ def test_both_sets_of_a_joint_configuration_have_to_answer(lost):
         node.is_up = False
     world.force(a, there, known=joint)
     world.settle(ms=4000)
-    assert end_of(world) is End.DONE
+    assert end_of(world) is ChangeEnd.DONE
     assert world.outcomes[world.tickets].value.acceptors == Acceptors.of([a.id, there.id])
 
 
@@ -202,22 +202,22 @@ def test_every_survivor_has_to_promise():
     ticket = world.append(party)
     world.carry(a, b, c)
     world.lose_all()
-    assert world.history.ends[ticket] is End.DONE
+    assert world.history.ends[ticket] is ChangeEnd.DONE
     b.is_up = c.is_up = False
     world.force(a, d, known=party.core.known)
-    world.carry(a, d, e, which=is_a(Kind.READ))
+    world.carry(a, d, e, which=is_a(RequestKind.READ))
     world.wait(5000)
-    world.carry(d, which=is_a(Kind.PREPARE))
+    world.carry(d, which=is_a(RequestKind.PREPARE))
     world.lose_all()
     world.wait(20_000)
-    assert end_of(world) is End.REFUSED
+    assert end_of(world) is ChangeEnd.REFUSED
     world.force(a, d, known=party.core.known)
     world.settle(a, d, e)
-    assert end_of(world) is End.REFUSED  # E makes three of five.
+    assert end_of(world) is ChangeEnd.REFUSED  # E makes three of five.
     e.is_up = False
     world.force(a, d, known=party.core.known)
     world.settle(a, d, ms=4000)
-    assert end_of(world) is End.DONE
+    assert end_of(world) is ChangeEnd.DONE
     assert id_of(ticket) in world.payload(world.tickets)
 
 
@@ -227,14 +227,14 @@ def test_a_majority_of_survivors_is_not_enough():
     ticket = world.append(world.party())
     a, b, c, *others = world.nodes
     world.carry()
-    assert world.history.ends[ticket] is End.DONE
+    assert world.history.ends[ticket] is ChangeEnd.DONE
     for node in others:
         node.is_up = False
     world.force(a, b, c)
-    world.carry(which=is_a(Kind.READ))
+    world.carry(which=is_a(RequestKind.READ))
     c.is_up = False
     world.settle(a, b, ms=25_000)
-    assert end_of(world) is End.REFUSED
+    assert end_of(world) is ChangeEnd.REFUSED
     assert world.record(a).accepted.generation == 0
 
 
@@ -245,13 +245,13 @@ def test_no_stranger_survives():
     b.is_up = c.is_up = False
     world.force(a, d)
     world.settle(ms=4000)
-    assert end_of(world) is End.REFUSED
+    assert end_of(world) is ChangeEnd.REFUSED
     world.reconfigure(party, a)
     world.settle(ms=100)
     a.is_up = False
     world.force(b)
     world.settle(ms=4000)
-    assert end_of(world) is End.REFUSED
+    assert end_of(world) is ChangeEnd.REFUSED
 
 
 def test_two_forces_on_the_sides_of_a_cut():
@@ -268,10 +268,10 @@ def test_two_forces_on_the_sides_of_a_cut():
         world.settle(*survivors, ms=3000)
         tickets.append(world.append(side))
         world.settle(*survivors, ms=1000)
-    assert [world.history.ends[ticket] for ticket in tickets] == [End.DONE] * 2
+    assert [world.history.ends[ticket] for ticket in tickets] == [ChangeEnd.DONE] * 2
     healed = [world.append(side) for side in (*sides, party)]
     world.settle(ms=3000)
-    assert {world.history.ends[ticket] for ticket in healed} <= {End.REFUSED, End.UNKNOWN, End.DONE}
+    assert {world.history.ends[ticket] for ticket in healed} <= {ChangeEnd.REFUSED, ChangeEnd.UNKNOWN, ChangeEnd.DONE}
     for node in (a, b, c, d):  # It is known to each acceptor, after a crash as well.
         assert world.record(node).conflict == 1
         node.crash()
@@ -279,13 +279,13 @@ def test_two_forces_on_the_sides_of_a_cut():
     fresh = world.party(a, b, c, d)
     refused = world.append(fresh)
     world.settle(ms=1000)
-    assert world.history.ends[refused] is End.REFUSED
+    assert world.history.ends[refused] is ChangeEnd.REFUSED
     world.force(a, b)
     world.settle(ms=4000)
-    assert end_of(world) is End.DONE
+    assert end_of(world) is ChangeEnd.DONE
     again = world.append(fresh)
     world.settle(ms=3000)
-    assert world.history.ends[again] is End.DONE
+    assert world.history.ends[again] is ChangeEnd.DONE
     assert world.payload(again).startswith(id_of(shared) + id_of(tickets[0]))
 
 
@@ -296,13 +296,13 @@ def test_two_forces_at_once_on_the_same_survivors():
     b.is_up = c.is_up = False
     first, second = world.force(a), world.force(a)
     world.settle(a, ms=25_000)
-    assert End.DONE not in {world.history.ends.get(2), world.history.ends.get(3)}
+    assert ChangeEnd.DONE not in {world.history.ends.get(2), world.history.ends.get(3)}
     assert first.core.is_over
     assert second.core.is_over
     assert world.record(a).conflict == 1
     world.force(a)
     world.settle(a, ms=4000)
-    assert end_of(world) is End.DONE
+    assert end_of(world) is ChangeEnd.DONE
     ticket = world.append(party)
     world.settle(a)
     assert world.outcomes[ticket].ballot[0] == 2
@@ -317,6 +317,6 @@ def test_a_register_that_moves_on_under_a_force_is_not_forced():
     world.wait(5000)  # B and C seem lost.
     ticket = world.append(party)
     world.carry(which=lambda message: message.party is party)
-    assert world.history.ends[ticket] is End.DONE
+    assert world.history.ends[ticket] is ChangeEnd.DONE
     world.settle(a, ms=1000)
-    assert world.history.ends[2] is End.REFUSED
+    assert world.history.ends[2] is ChangeEnd.REFUSED

@@ -8,11 +8,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gossipkv.errors import ProtocolError, UnsupportedFormat
-from gossipkv.register.ballot import MOST_COUNTER, MOST_GENERATION, ZERO, Ballot
+from gossipkv.register.ballot import MAX_COUNTER, MAX_GENERATION, ZERO, Ballot
 from gossipkv.register.configuration import (
-    MOST_ACCEPTORS,
-    MOST_FORCES,
-    MOST_PAYLOAD_BYTES,
+    MAX_ACCEPTORS,
+    MAX_FORCES,
+    MAX_PAYLOAD_BYTES,
     AcceptorId,
     Acceptors,
     Forced,
@@ -20,12 +20,12 @@ from gossipkv.register.configuration import (
 )
 from gossipkv.register.messages import (
     FORMAT,
-    MOST_BYTES,
-    Kind,
-    Record,
+    MAX_BYTES,
+    AcceptorRecord,
+    AcceptorVerdict,
+    RegisterRequest,
     Reply,
-    Request,
-    Verdict,
+    RequestKind,
     decode_record,
     decode_reply,
     decode_request,
@@ -131,20 +131,20 @@ def test_a_newer_format_is_told_from_damage(what):
 def test_too_many_bytes_are_refused(what):
     """Before they are looked at."""
     with pytest.raises(ProtocolError, match="at most"):
-        BOTH[what][2](bytes(MOST_BYTES + 1))
+        BOTH[what][2](bytes(MAX_BYTES + 1))
 
 
 def test_the_largest_message_is_not_too_large():
     """The largest payload, in a joint configuration of the largest sets, after as many forces as are kept."""
-    ids = [AcceptorId(bytes([number]) * 16, (1 << 64) - 1) for number in range(2 * MOST_ACCEPTORS)]
-    joint = Acceptors.of(ids[:MOST_ACCEPTORS]).joint_with(ids[MOST_ACCEPTORS:], (1 << 64) - 1)
-    forces = (Forced(MOST_GENERATION, (1 << 64) - 1, tuple(ids)),) * MOST_FORCES
-    value = Value(joint, bytes(MOST_PAYLOAD_BYTES), forces)
-    last = Ballot(MOST_GENERATION, (1 << 64) - 1, MOST_COUNTER, (1 << 64) - 1)
-    record = Record(last, last, value, MOST_GENERATION)
-    reply = Reply(Verdict.OK, bytes(16), ids[0], (1 << 62) - 1, last, record)
+    ids = [AcceptorId(bytes([number]) * 16, (1 << 64) - 1) for number in range(2 * MAX_ACCEPTORS)]
+    joint = Acceptors.of(ids[:MAX_ACCEPTORS]).joint_with(ids[MAX_ACCEPTORS:], (1 << 64) - 1)
+    forces = (Forced(MAX_GENERATION, (1 << 64) - 1, tuple(ids)),) * MAX_FORCES
+    value = Value(joint, bytes(MAX_PAYLOAD_BYTES), forces)
+    last = Ballot(MAX_GENERATION, (1 << 64) - 1, MAX_COUNTER, (1 << 64) - 1)
+    record = AcceptorRecord(last, last, value, MAX_GENERATION)
+    reply = Reply(AcceptorVerdict.OK, bytes(16), ids[0], (1 << 62) - 1, last, record)
     assert decode_reply(encode_reply(reply)) == reply
-    request = Request(Kind.PREPARE, bytes(16), ids[0], 0, last, holding=bytes(MOST_PAYLOAD_BYTES))
+    request = RegisterRequest(RequestKind.PREPARE, bytes(16), ids[0], 0, last, holding=bytes(MAX_PAYLOAD_BYTES))
     assert decode_request(encode_request(request)) == request
 
 
@@ -161,11 +161,11 @@ ID, OTHER = [b"a" * 16, 1], [b"b" * 16, 1]
     [
         ([[0, 5, 1, 1], None, None, 0], "ballot"),  # A force id in the first generation.
         ([[1, 0, 1, 1], None, None, 0], "ballot"),  # None in another.
-        ([[0, 0, MOST_COUNTER + 1, 1], None, None, 0], "ballot"),
+        ([[0, 0, MAX_COUNTER + 1, 1], None, None, 0], "ballot"),
         ([[0, 0, -1, 0], None, None, 0], "ballot"),
         ([ZERO, [0, 0, 1, 1], None, 0], "record"),  # More is accepted than promised.
         ([ZERO, None, [[[ID], [ID], 0], b"", []], 0], "ballot"),  # A value that nobody proposed.
-        ([ZERO, None, None, MOST_GENERATION + 1], "record"),
+        ([ZERO, None, None, MAX_GENERATION + 1], "record"),
         ([ZERO, ZERO, [[[ID], [ID], 7], b"", []], 0], "value"),  # A joint configuration of one set.
         ([ZERO, ZERO, [[[ID], [OTHER], 0], b"", []], 0], "value"),  # Two sets without an id.
         ([ZERO, ZERO, [[[], [], 0], b"", []], 0], "set of acceptors"),  # Nobody.
@@ -174,8 +174,8 @@ ID, OTHER = [b"a" * 16, 1], [b"b" * 16, 1]
         ([ZERO, ZERO, [[[[b"a" * 15, 1]], [[b"a" * 15, 1]], 0], b"", []], 0], "acceptor"),
         ([ZERO, ZERO, [[[[b"a" * 16, 0]], [[b"a" * 16, 0]], 0], b"", []], 0], "acceptor"),  # No store.
         ([ZERO, ZERO, [[[ID], [ID], 0], b"", [[0, 7, []]]], 0], "force"),
-        ([ZERO, ZERO, [[[ID], [ID], 0], b"", [[1, 7, []]] * (MOST_FORCES + 1)], 0], "value"),
-        ([ZERO, ZERO, [[[ID], [ID], 0], bytes(MOST_PAYLOAD_BYTES + 1), []], 0], "value"),
+        ([ZERO, ZERO, [[[ID], [ID], 0], b"", [[1, 7, []]] * (MAX_FORCES + 1)], 0], "value"),
+        ([ZERO, ZERO, [[[ID], [ID], 0], bytes(MAX_PAYLOAD_BYTES + 1), []], 0], "value"),
     ],
 )
 def test_a_record_that_cannot_be_is_refused(record, why):
@@ -187,6 +187,6 @@ def test_a_record_that_cannot_be_is_refused(record, why):
 def test_a_value_without_its_bytes_is_only_told():
     """A reply may leave the value out; what is kept has it."""
     accepted = [ZERO, ZERO, None, 0]
-    assert decode_reply(reply_of(accepted)).record == Record(ZERO, ZERO)
+    assert decode_reply(reply_of(accepted)).record == AcceptorRecord(ZERO, ZERO)
     with pytest.raises(ProtocolError, match="record"):
         decode_record(msgpack.packb([FORMAT, *accepted]))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from gossipkv.register.ballot import MOST_LEAP, ZERO, Ballot
+from gossipkv.register.ballot import MAX_LEAP, ZERO, Ballot
 from gossipkv.register.configuration import Acceptors
-from gossipkv.register.messages import Kind, Record, decode_request, encode_record, encode_request
-from gossipkv.register.proposer import MOST_LOOKS, MOST_PAUSE_MS, NEVER_MS, PHASE_MS, End
+from gossipkv.register.messages import AcceptorRecord, RequestKind, decode_request, encode_record, encode_request
+from gossipkv.register.proposer import MAX_LOOKS, MAX_PAUSE_MS, NEVER_MS, PHASE_MS, ChangeEnd
 from tests.unit.register.inhabitants import REGISTER
 from tests.unit.register.scripted import Scripted, id_of, is_a
 
@@ -24,7 +24,7 @@ def test_a_change_and_a_read():
     world.carry()
     read = world.read(party)
     world.carry()
-    assert [ended(world, ticket) for ticket in (*tickets, read)] == [End.DONE] * 4
+    assert [ended(world, ticket) for ticket in (*tickets, read)] == [ChangeEnd.DONE] * 4
     assert world.payload(read) == b"".join(map(id_of, tickets))
 
 
@@ -36,7 +36,7 @@ def test_what_is_refused_in_phase_1_is_not_proposed_in_phase_2():
     ticket = world.append(party, patience_ms=50)
     world.carry(a)
     world.wait(60)
-    assert ended(world, ticket) is End.REFUSED
+    assert ended(world, ticket) is ChangeEnd.REFUSED
     world.carry(b, c)
     assert all(world.record(node).value.payload == b"" for node in (a, b, c))
 
@@ -50,22 +50,22 @@ def test_it_sleeps_while_a_round_of_nobody_ends():
     assert party.core.wakes_at_ms == PHASE_MS
 
 
-@pytest.mark.parametrize("kind", [Kind.PREPARE, Kind.ACCEPT])
+@pytest.mark.parametrize("kind", [RequestKind.PREPARE, RequestKind.ACCEPT])
 def test_a_round_ends_where_a_higher_generation_is_heard_of(kind):
     """Promises of a majority of yesterday's generation are of no use to who knows of today's."""
     world = Scripted()
     party = world.party()
     a, b, c, *_ = world.nodes
     ticket = world.append(party)
-    if kind is Kind.ACCEPT:
-        world.carry(which=is_a(Kind.PREPARE))
+    if kind is RequestKind.ACCEPT:
+        world.carry(which=is_a(RequestKind.PREPARE))
     forced = Ballot(1, 7, 1, 7)
-    c.disk[REGISTER] = encode_record(Record(forced, ZERO, world.record(c).value))
+    c.disk[REGISTER] = encode_record(AcceptorRecord(forced, ZERO, world.record(c).value))
     c.start()
     world.carry(c)
     world.carry(a, b)
     assert ended(world, ticket) is None  # And `Watch` saw nothing sent in generation 0.
-    assert kind is Kind.ACCEPT or world.record(a).value.payload == b""
+    assert kind is RequestKind.ACCEPT or world.record(a).value.payload == b""
 
 
 def two_forces():
@@ -87,7 +87,7 @@ def test_a_round_ends_where_another_force_of_its_generation_is_heard_of():
     ticket = world.append(party)
     world.carry(a)
     world.teach(party, c)
-    world.carry(b, which=lambda message: not is_a(Kind.READ)(message))
+    world.carry(b, which=lambda message: not is_a(RequestKind.READ)(message))
     assert ended(world, ticket) is None
     assert world.record(b).value.payload == b""
 
@@ -98,9 +98,9 @@ def test_an_implausible_ballot_forgets_no_generation():
     party = world.party()
     a, b, c, *_ = world.nodes
     ticket = world.append(party)
-    c.disk[REGISTER] = encode_record(Record(Ballot(1, 7, 1, 7), ZERO, world.record(c).value))
+    c.disk[REGISTER] = encode_record(AcceptorRecord(Ballot(1, 7, 1, 7), ZERO, world.record(c).value))
     c.start()
-    party.core.learn(Record(Ballot(0, 0, 1 << 50, 7)))
+    party.core.learn(AcceptorRecord(Ballot(0, 0, 1 << 50, 7)))
     world.lose_all()
     world.wait(PHASE_MS)
     world.wait(200)  # It asks with a counter that is too high.
@@ -122,12 +122,12 @@ def test_a_newcomer_that_was_asked_before_is_asked_anew():
     world.settle()
     ticket = world.reconfigure(party, a, b, c)
     world.settle()
-    assert ended(world, ticket) is End.DONE
+    assert ended(world, ticket) is ChangeEnd.DONE
     d.holds = False
     late = world.party(a, b, c, d)  # D has a record, and is no acceptor any more.
-    late.core.learn(Record(Ballot(0, 0, 1000, 1)))  # Its ballots are higher than all before.
+    late.core.learn(AcceptorRecord(Ballot(0, 0, 1000, 1)))  # Its ballots are higher than all before.
     ticket = world.reconfigure(late, a, b, d)
-    world.carry(a, b, which=is_a(Kind.PREPARE))
+    world.carry(a, b, which=is_a(RequestKind.PREPARE))
     first = next(message for message in world.bag if message.acceptor == d.id)
     world.bag.remove(first)
     world.carry_one(first)
@@ -145,7 +145,7 @@ def test_a_wrong_guess_bars_nobody_from_entering():
     ticket = world.reconfigure(party, a, b, c, d)
     world.carry(d)
     world.settle(ms=500)
-    assert ended(world, ticket) is End.DONE
+    assert ended(world, ticket) is ChangeEnd.DONE
 
 
 def test_a_wrong_guess_is_corrected():
@@ -155,7 +155,7 @@ def test_a_wrong_guess_is_corrected():
     party = world.party(a, b, c)
     read = world.read(party)
     world.settle(a)
-    assert ended(world, read) is End.DONE
+    assert ended(world, read) is ChangeEnd.DONE
     assert party.core.known == Acceptors.of([a.id])
 
 
@@ -183,13 +183,13 @@ def test_torn_is_ended_by_a_force_of_a_higher_generation():
         world.teach(party, node)
     conflict = world.append(party)
     world.settle()
-    assert ended(world, conflict) is End.REFUSED
+    assert ended(world, conflict) is ChangeEnd.REFUSED
     assert party.core.wakes_at_ms == NEVER_MS
     world.force(a, b)
     world.settle()
     ticket = world.append(party)
     world.settle()
-    assert ended(world, ticket) is End.DONE
+    assert ended(world, ticket) is ChangeEnd.DONE
 
 
 def test_both_sides_hear_of_two_forces():
@@ -209,22 +209,22 @@ def test_made_up_counters_cost_some_rounds():
     party = world.party()
     a, *_ = world.nodes
     for times in range(1, 4):
-        world.promise(a, Ballot(0, 0, times * MOST_LEAP, 5))
+        world.promise(a, Ballot(0, 0, times * MAX_LEAP, 5))
     tickets = []
     for _ in range(5):
         tickets.append(world.append(party))
         world.settle(ms=300)
-    assert [ended(world, ticket) for ticket in tickets] == [End.DONE] * 5
+    assert [ended(world, ticket) for ticket in tickets] == [ChangeEnd.DONE] * 5
     assert world.record(a).value == world.record(world.nodes[1]).value
     ticket = world.append(party)
     world.carry()  # In one round again.
-    assert ended(world, ticket) is End.DONE
+    assert ended(world, ticket) is ChangeEnd.DONE
 
 
 def accepted_by_one(world, want):
     """Have a change be accepted by the first node alone."""
     ticket = want(world.party())
-    world.carry(which=is_a(Kind.PREPARE))
+    world.carry(which=is_a(RequestKind.PREPARE))
     world.carry_one(next(message for message in world.bag if message.acceptor == world.nodes[0].id))
     world.lose_all()
     return ticket
@@ -240,7 +240,7 @@ def test_an_unknown_change_against_its_finisher():
     world.carry(a, b)
     assert world.payload(other) == id_of(unknown) + id_of(other)
     world.settle(b, c)
-    assert ended(world, unknown) is End.DONE
+    assert ended(world, unknown) is ChangeEnd.DONE
     assert world.payload(unknown) == id_of(unknown) + id_of(other)
 
 
@@ -261,7 +261,7 @@ def test_a_change_whose_answer_is_lost_is_unknown():
     world = Scripted()
     unknown = accepted_by_one(world, lambda party: world.append(party, patience_ms=100))
     world.wait(200)
-    assert ended(world, unknown) is End.UNKNOWN
+    assert ended(world, unknown) is ChangeEnd.UNKNOWN
     read = world.read(world.party())
     world.settle(ms=1500)
     assert id_of(unknown) in world.payload(read)
@@ -276,7 +276,7 @@ def test_a_refusal_of_what_was_sent_before_says_nothing():
     world.carry(a, b)
     world.settle()
     assert world.payload(finished) == id_of(unknown) + id_of(finished)
-    assert ended(world, unknown) is End.UNKNOWN
+    assert ended(world, unknown) is ChangeEnd.UNKNOWN
 
 
 def test_a_refusal_of_what_was_not_sent_before_is_one():
@@ -292,7 +292,7 @@ def test_a_refusal_of_what_was_not_sent_before_is_one():
     world.append(world.party())
     world.carry(a, b, c)
     world.settle()
-    assert ended(world, refused) is End.REFUSED
+    assert ended(world, refused) is ChangeEnd.REFUSED
 
 
 def test_what_was_sent_before_two_forces_met_is_unknown():
@@ -304,14 +304,14 @@ def test_what_was_sent_before_two_forces_met_is_unknown():
     party = world.party(a, b)
     world.teach(party, a)
     ticket = world.append(party)
-    world.carry(a, b, which=is_a(Kind.PREPARE))
+    world.carry(a, b, which=is_a(RequestKind.PREPARE))
     world.carry_one(next(message for message in world.bag if message.acceptor == a.id))
     world.lose_all()
     world.force(c, d)
     world.settle(c, d)
     world.teach(party, c)
     world.settle()
-    assert ended(world, ticket) is End.UNKNOWN
+    assert ended(world, ticket) is ChangeEnd.UNKNOWN
 
 
 def test_a_ballot_is_not_used_again_after_one_that_was_implausible():
@@ -319,15 +319,15 @@ def test_a_ballot_is_not_used_again_after_one_that_was_implausible():
     world = Scripted()
     a, b, c, *_ = world.nodes
     for node in (a, b):
-        world.promise(node, Ballot(0, 0, MOST_LEAP, 5))
+        world.promise(node, Ballot(0, 0, MAX_LEAP, 5))
     party = world.party()
     world.teach(party, a)
     first = accepted_by_one(world, lambda _: world.append(party))  # C finds its ballot implausible.
-    world.promise(c, Ballot(0, 0, MOST_LEAP - 1, 6))
+    world.promise(c, Ballot(0, 0, MAX_LEAP - 1, 6))
     world.teach(party, c)
     second = world.append(party)
     world.settle(b, c, ms=2 * PHASE_MS)
-    assert ended(world, second) is End.DONE
+    assert ended(world, second) is ChangeEnd.DONE
     read = world.read(world.party())
     world.settle()
     assert world.payload(read) == id_of(first) + id_of(second)
@@ -341,8 +341,8 @@ def test_what_phase_1_finds_is_not_told(what):
     accepted_by_one(world, world.append)
     late = world.party()
     ticket = getattr(world, what)(late)
-    world.carry(which=is_a(Kind.READ))  # A quorum read comes first.
-    world.carry(a, b, which=is_a(Kind.PREPARE))
+    world.carry(which=is_a(RequestKind.READ))  # A quorum read comes first.
+    world.carry(a, b, which=is_a(RequestKind.PREPARE))
     assert ended(world, ticket) is None
     world.lose_all()
     other = world.append(world.party())
@@ -361,15 +361,15 @@ def test_a_read_waits_for_who_writes_just_now():
     world.append(writer)
     world.carry(a)
     read = world.read(reader)
-    world.carry(which=is_a(Kind.READ))
+    world.carry(which=is_a(RequestKind.READ))
     assert ended(world, read) is None
     world.carry(b, c)
     world.wait(100)
-    world.carry(which=is_a(Kind.READ))
-    assert ended(world, read) is End.DONE
+    world.carry(which=is_a(RequestKind.READ))
+    assert ended(world, read) is ChangeEnd.DONE
     last = world.append(writer)
-    world.carry(which=is_a(Kind.ACCEPT))
-    assert ended(world, last) is End.DONE
+    world.carry(which=is_a(RequestKind.ACCEPT))
+    assert ended(world, last) is ChangeEnd.DONE
 
 
 def test_a_read_of_what_nobody_finishes_is_told_once_it_is_committed():
@@ -380,18 +380,18 @@ def test_a_read_of_what_nobody_finishes_is_told_once_it_is_committed():
     world.append(writer)
     world.carry()
     world.append(writer, patience_ms=10)
-    world.carry(which=is_a(Kind.PREPARE))
+    world.carry(which=is_a(RequestKind.PREPARE))
     world.carry(a)
     world.lose_all()
     world.wait(20)
     read = world.read(reader)
-    for _ in range(MOST_LOOKS):
-        world.carry(which=is_a(Kind.READ))
-        world.wait(MOST_PAUSE_MS)
-    world.carry(which=is_a(Kind.PREPARE))
+    for _ in range(MAX_LOOKS):
+        world.carry(which=is_a(RequestKind.READ))
+        world.wait(MAX_PAUSE_MS)
+    world.carry(which=is_a(RequestKind.PREPARE))
     assert ended(world, read) is None
     world.carry()
-    assert ended(world, read) is End.DONE
+    assert ended(world, read) is ChangeEnd.DONE
 
 
 def test_a_quorum_read_is_done_with_a_majority():
@@ -405,7 +405,7 @@ def test_a_quorum_read_is_done_with_a_majority():
     world.carry(a)
     assert ended(world, read) is None
     world.carry(b)
-    assert ended(world, read) is End.DONE
+    assert ended(world, read) is ChangeEnd.DONE
     assert world.record(a) == before
 
 
@@ -418,6 +418,6 @@ def test_a_proposer_that_stays_needs_one_round():
         world.append(who)
         kinds.append({decode_request(message.data).kind for message in world.bag})
         world.settle(ms=100)
-    prepare, accept = {Kind.PREPARE}, {Kind.ACCEPT}
+    prepare, accept = {RequestKind.PREPARE}, {RequestKind.ACCEPT}
     assert kinds == [prepare, prepare, accept, prepare, accept]  # The last one is refused, and prepares anew.
     assert world.payload(5) == b"".join(map(id_of, range(1, 6)))

@@ -9,7 +9,7 @@ import pytest
 
 from gossipkv.errors import ProtocolError
 from gossipkv.register.configuration import AcceptorId
-from gossipkv.register.seen import MOST_BYTES, Seen, positions_in
+from gossipkv.register.seen import MAX_BYTES, SeenPositions, positions_in
 
 A, B, C = (AcceptorId(16 * letter, 1) for letter in (b"a", b"b", b"c"))
 
@@ -27,7 +27,7 @@ class Store:
         """Begin a life, with what is kept or with these."""
         self.records = dict(self.records if records is None else records)
         self.openings += 1
-        self.seen = Seen(self.me, self.records.items(), Random(f"{self.me} {self.openings}"))
+        self.seen = SeenPositions(self.me, self.records.items(), Random(f"{self.me} {self.openings}"))
 
     def write(self, batches=1):
         for _ in range(batches):
@@ -162,12 +162,12 @@ def test_what_a_store_says_of_its_past_is_told_no_more(stores):
 
 def test_what_a_later_version_adds_is_passed_over():
     """Columns beyond these; what has another form is no such message."""
-    a = Seen(A, [], Random(1))
+    a = SeenPositions(A, [], Random(1))
     a.hear(msgpack.packb([[*B, 1, 2, 3, "more"]]))
     assert a.seen_of(B) == {(1, 2): 3}
     for wrong in ([[*B, 1, 2]], [[*B, 1, 2, -1]], [["b", 1, 1, 2, 3]], [3], {}, 3):
         with pytest.raises(ProtocolError):
             a.hear(msgpack.packb(wrong))
-    for data in (b"", b"\xc1", bytes(MOST_BYTES + 1)):
+    for data in (b"", b"\xc1", bytes(MAX_BYTES + 1)):
         with pytest.raises(ProtocolError):
             list(positions_in(data))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gossipkv.register.seen import MOST_INCARNATIONS, MOST_UNCHECKED
+from gossipkv.register.seen import MAX_INCARNATIONS, MAX_UNCHECKED
 from tests.unit.register.test_seen import A, B, C, Store
 
 
@@ -24,13 +24,13 @@ def test_there_is_a_limit_to_everything(stores):
     """A store remembers so many incarnations of its own, and of others the newest; longer than that is nobody away."""
     a, b, _, _ = stores
     first = b.seen.tell([])
-    for _ in range(MOST_INCARNATIONS + 5):
+    for _ in range(MAX_INCARNATIONS + 5):
         b.open()
         b.write()
         a.seen.hear(b.seen.tell([]))
-    assert len(b.records) <= MOST_INCARNATIONS + 1
-    assert len(a.seen.seen_of(B)) == MOST_UNCHECKED
+    assert len(b.records) <= MAX_INCARNATIONS + 1
+    assert len(a.seen.seen_of(B)) == MAX_UNCHECKED
     a.seen.hear(first)
-    assert len(a.seen.seen_of(B)) == MOST_UNCHECKED
+    assert len(a.seen.seen_of(B)) == MAX_UNCHECKED
     b.seen.hear(first)
     assert not b.seen.behind

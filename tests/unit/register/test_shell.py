@@ -7,11 +7,11 @@ import pytest
 import trio
 
 from gossipkv.errors import BadRequest, ProtocolError, Unavailable
-from gossipkv.register.changes import Change
+from gossipkv.register.changes import RegisterChange
 from gossipkv.register.configuration import AcceptorId
-from gossipkv.register.messages import Kind, Request, encode_request
+from gossipkv.register.messages import RegisterRequest, RequestKind, encode_request
 from gossipkv.register.metadata.head import drop
-from gossipkv.register.proposer import End
+from gossipkv.register.proposer import ChangeEnd
 from tests.unit.register.metadata.quiet_nodes import quiet
 from tests.world.metadata.deciding_node import CATALOGUE
 
@@ -23,7 +23,7 @@ async def test_changes_and_reads(autojump_clock):
         read = await nodes["d"].metadata.registers.read(CATALOGUE, timeout_s=3)
         done = await nodes["b"].metadata.registers.change(CATALOGUE, drop(bytes(20)), timeout_s=3)
         again = await nodes["d"].metadata.registers.read(CATALOGUE, timeout_s=3)
-        assert {read.end, done.end, again.end} == {End.DONE}
+        assert {read.end, done.end, again.end} == {ChangeEnd.DONE}
         assert again.value == done.value != read.value
 
 
@@ -32,11 +32,11 @@ async def test_what_nobody_knows(autojump_clock):
     async with quiet("a") as nodes:
         registers = nodes["a"].metadata.registers
         with pytest.raises(BadRequest, match="no change 'burn' of version 3"):
-            await registers.change(CATALOGUE, Change("burn", 3), timeout_s=1)
-        assert (await registers.read(CATALOGUE, timeout_s=1)).end is End.REFUSED
+            await registers.change(CATALOGUE, RegisterChange("burn", 3), timeout_s=1)
+        assert (await registers.read(CATALOGUE, timeout_s=1)).end is ChangeEnd.REFUSED
         other = AcceptorId(nodes["a"].node, 12345)
         with pytest.raises(ProtocolError, match="its store was lost"):
-            await registers.answer(encode_request(Request(Kind.READ, CATALOGUE, other, 1)))
+            await registers.answer(encode_request(RegisterRequest(RequestKind.READ, CATALOGUE, other, 1)))
 
 
 @pytest.mark.parametrize("cut", ["nobody hears", "nobody answers"])
@@ -47,13 +47,13 @@ async def test_without_a_majority(autojump_clock, cut):
         here = nodes["a"].node
         others = [node.uuid for node in nodes.nodes.values() if node.uuid != here]
         nodes.network.cuts |= {(here, other) if cut == "nobody hears" else (other, here) for other in others}
-        for ends in ({End.UNKNOWN, End.REFUSED}, {End.REFUSED}):
+        for ends in ({ChangeEnd.UNKNOWN, ChangeEnd.REFUSED}, {ChangeEnd.REFUSED}):
             with trio.fail_after(2.5):
                 outcome = await nodes["a"].metadata.registers.change(CATALOGUE, drop(bytes(20)), timeout_s=2)
             assert outcome.end in ends
         with trio.fail_after(2.5):
             outcome = await nodes["b"].metadata.registers.read(CATALOGUE, timeout_s=2)
-        assert outcome.end is End.DONE
+        assert outcome.end is ChangeEnd.DONE
 
 
 async def test_one_acceptor_is_gone(autojump_clock):
@@ -64,7 +64,7 @@ async def test_one_acceptor_is_gone(autojump_clock):
         for letter in "ab":
             with trio.fail_after(1):
                 outcome = await nodes[letter].metadata.registers.read(CATALOGUE, timeout_s=3)
-            assert outcome.end is End.DONE
+            assert outcome.end is ChangeEnd.DONE
 
 
 async def test_a_store_that_closes(autojump_clock):
@@ -75,13 +75,13 @@ async def test_a_store_that_closes(autojump_clock):
         registers = nodes["a"].metadata.registers
         with trio.fail_after(10):
             outcome = await registers.change(CATALOGUE, drop(bytes(20)), timeout_s=3)
-        assert outcome.end in (End.DONE, End.UNKNOWN)  # The other two may do it.
+        assert outcome.end in (ChangeEnd.DONE, ChangeEnd.UNKNOWN)  # The other two may do it.
         for wait in (registers.read(CATALOGUE, timeout_s=3), registers.force(CATALOGUE, [registers.me])):
             with pytest.raises(Unavailable, match="the disk failed"):
                 await wait
         with pytest.raises(Unavailable, match="the disk failed"):
-            await registers.answer(encode_request(Request(Kind.READ, CATALOGUE, registers.me, 1)))
-        assert (await nodes["b"].metadata.registers.read(CATALOGUE, timeout_s=3)).end is End.DONE
+            await registers.answer(encode_request(RegisterRequest(RequestKind.READ, CATALOGUE, registers.me, 1)))
+        assert (await nodes["b"].metadata.registers.read(CATALOGUE, timeout_s=3)).end is ChangeEnd.DONE
 
 
 async def test_what_was_promised_outlives_a_crash(autojump_clock):
@@ -108,20 +108,22 @@ async def test_a_store_that_is_behind_decides_nothing(autojump_clock):
         b.disk.records = copy
         await nodes.restart("b")
         assert not nodes["b"].metadata.registers.behind
-        assert (await nodes["a"].metadata.registers.read(CATALOGUE, timeout_s=3)).end is End.DONE
+        assert (await nodes["a"].metadata.registers.read(CATALOGUE, timeout_s=3)).end is ChangeEnd.DONE
         for _ in range(2):
             await trio.sleep(0.1)
             registers = nodes["b"].metadata.registers
             assert "an older copy of the store" in registers.behind
             for wait in (
                 registers.read(CATALOGUE, timeout_s=3),
-                registers.answer(encode_request(Request(Kind.READ, CATALOGUE, registers.me, 1))),
+                registers.answer(encode_request(RegisterRequest(RequestKind.READ, CATALOGUE, registers.me, 1))),
             ):
                 with pytest.raises(Unavailable, match="an older copy of the store"):
                     await wait
             nodes.network.cuts |= {(nodes[letter].node, b.uuid) for letter in "ac"}
             await nodes.restart("b")
-        assert (await nodes["c"].metadata.registers.change(CATALOGUE, drop(bytes(20)), timeout_s=3)).end is End.DONE
+        assert (
+            await nodes["c"].metadata.registers.change(CATALOGUE, drop(bytes(20)), timeout_s=3)
+        ).end is ChangeEnd.DONE
 
 
 async def test_what_was_promised_by_another_life_counts_no_more(autojump_clock):
@@ -134,7 +136,7 @@ async def test_what_was_promised_by_another_life_counts_no_more(autojump_clock):
                 other = [*nodes["b"].metadata.me, 7, 7, 7]
                 registers.hear(msgpack.packb([[*nodes["c"].metadata.me, 1, 1, 0], other]))
             before = nodes.times("register")
-            assert (await registers.change(CATALOGUE, drop(bytes(20)), timeout_s=3)).end is End.DONE
+            assert (await registers.change(CATALOGUE, drop(bytes(20)), timeout_s=3)).end is ChangeEnd.DONE
             await trio.sleep(1)
             rounds.append((nodes.times("register") - before) / 2)
         assert rounds[2:] == [1, 2]
@@ -145,7 +147,7 @@ async def test_what_was_seen_of_stores_has_a_form(autojump_clock):
     async with quiet() as nodes:
         await nodes.found()
         registers = nodes["a"].metadata.registers
-        request = encode_request(Request(Kind.READ, CATALOGUE, registers.me, 1))
+        request = encode_request(RegisterRequest(RequestKind.READ, CATALOGUE, registers.me, 1))
         with pytest.raises(ProtocolError, match="what was seen"):
             await registers.answer(request, b"\xc1")
         seen = nodes["b"].metadata.registers.tell(CATALOGUE)
@@ -186,4 +188,4 @@ async def test_a_deadline_ends_every_wait(autojump_clock, path, trouble):
                 nodes["a"].metadata._nursery.cancel_scope.cancel()
             await trio.sleep(21 if path == "a force" else 0.6)
             nursery.cancel_scope.cancel()
-        assert set(ends) & {End.UNKNOWN, End.REFUSED}
+        assert set(ends) & {ChangeEnd.UNKNOWN, ChangeEnd.REFUSED}

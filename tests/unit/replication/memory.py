@@ -11,13 +11,13 @@ import random
 import msgpack
 
 from gossipkv.errors import GossipKVError
-from gossipkv.replication import clock, record
-from gossipkv.replication.collecting import Collecting
-from gossipkv.replication.comparing import Comparing
-from gossipkv.replication.copy import Host, Write
-from gossipkv.replication.keys import LOADING, RECORD, TOMBSTONE, Identity
-from gossipkv.replication.loading import Page, serve
-from gossipkv.replication.replicas import Replicas
+from gossipkv.replication.maintenance.digests import DigestExchange
+from gossipkv.replication.maintenance.tombstone_gc import TombstoneCollector
+from gossipkv.replication.replica import clock, record
+from gossipkv.replication.replica.keys import LOADING, RECORD, TOMBSTONE, ReplicaIdentity
+from gossipkv.replication.replica.replica import AssignedReplica, RecordWrite
+from gossipkv.replication.replica_set import ReplicaSet
+from gossipkv.replication.snapshot.transfer import LoadPage, serve
 from gossipkv.storage.engine._engine import operations
 from gossipkv.storage.engine.shell import DELETE, PUT
 
@@ -49,10 +49,10 @@ class Node:
     def begin(self):
         self.life, self.is_woken = object(), True
         self.unsynced, self.position = [], self.synced()
-        self.replicas = Replicas(self.uuid, self, random.Random(self.number), self.position, relay_s=0.2, stall_s=2.0)
+        self.replicas = ReplicaSet(self.uuid, self, random.Random(self.number), self.position, relay_s=0.2, stall_s=2.0)
         self.replicas.tail._most_bytes = 0  # Feeds read the log, which a test may trim.
-        self.collecting = Collecting(self.replicas, self)
-        self.comparing = Comparing(self.replicas, self)
+        self.collecting = TombstoneCollector(self.replicas, self)
+        self.comparing = DigestExchange(self.replicas, self)
         for space, records in self.spaces.items():
             kept = [(key, value) for key, value in records.items() if key[:1] == b"\0"]
             for copy in self.replicas.spaces.found(space, kept, self.position):
@@ -83,7 +83,7 @@ class Node:
 
     def write(self, **values):
         for key, value in values.items():
-            self.replicas.originate({self.copy: [Write(key.encode(), value)]})
+            self.replicas.originate({self.copy: [RecordWrite(key.encode(), value)]})
         self.cluster.run()
 
     # As `Outside`
@@ -199,7 +199,7 @@ class Node:
         elif method == "replica_digest":
             on_result(self.comparing.digest(self.replicas.copies[params[1], params[2]], params[3]))
         else:
-            serve(self, self.replicas.copies[params[1], params[2]], Page(*params[3:]), on_result)
+            serve(self, self.replicas.copies[params[1], params[2]], LoadPage(*params[3:]), on_result)
 
 
 class Cluster:
@@ -221,9 +221,11 @@ class Cluster:
 
     def adopt(self, config, *nodes):
         """Have nodes, or all, hold what the map says."""
-        hosts = [Host(node.number, node.uuid, node.number - 1, counts=True, available=True) for node in self.nodes]
+        hosts = [
+            AssignedReplica(node.number, node.uuid, node.number - 1, counts=True, available=True) for node in self.nodes
+        ]
         for node in nodes or self.nodes:
-            node.replicas.place(Identity(TABLE, 7, node.number), config, hosts)
+            node.replicas.place(ReplicaIdentity(TABLE, 7, node.number), config, hosts)
         self.run()
 
     def node(self, uuid):

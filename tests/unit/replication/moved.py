@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gossipkv.replication.copy import Host, Rules
-from gossipkv.replication.keys import Identity
+from gossipkv.replication.replica.keys import ReplicaIdentity
+from gossipkv.replication.replica.replica import AssignedReplica, PartitionRules
 from tests.unit.replication.memory import TABLE
 
 AVAILABLE, PROPOSED, LOADING = "AVAILABLE", "PROPOSED", "LOADING"
@@ -13,12 +13,12 @@ SLOTS = {1: 0, 2: 1, 3: 2, 4: 2, 5: 3}  # By node; the fourth comes to the third
 def adopt(cluster, config, **states):
     states = {int(name[1:]): state for name, state in states.items()}
     hosts = [
-        Host(one, cluster.nodes[one - 1].uuid, SLOTS[one], counts=True, available=state == AVAILABLE)
+        AssignedReplica(one, cluster.nodes[one - 1].uuid, SLOTS[one], counts=True, available=state == AVAILABLE)
         for one, state in states.items()
     ]
     for one, state in states.items():
-        rules = Rules(3, loads=state == LOADING)
-        cluster.nodes[one - 1].replicas.place(Identity(TABLE, 7, one), config, hosts, rules)
+        rules = PartitionRules(3, loads=state == LOADING)
+        cluster.nodes[one - 1].replicas.place(ReplicaIdentity(TABLE, 7, one), config, hosts, rules)
     cluster.run()
 
 

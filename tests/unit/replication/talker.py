@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgpack
 
-from gossipkv.replication import record
+from gossipkv.replication.replica import record
 from tests.unit.table.record_nodes import CONFIG, Records
 
 MINE, YOURS, THIRD = 1, 2, 3  # Assignments: of the node here, of who talks, of the third.

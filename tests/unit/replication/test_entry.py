@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gossipkv.errors import ProtocolError
-from gossipkv.replication import clock, messages, record
-from gossipkv.replication.copy import Entry
+from gossipkv.replication.replica import clock, record
+from gossipkv.replication.replica.replica import LogEntry
+from gossipkv.replication.stream import messages
 from tests.oracle import entry as oracle
 
 counters = st.integers(0, 3) | st.integers(0, 2**64 - 1)
@@ -71,6 +72,6 @@ def test_records_of_origins_that_have_not_ended(records, left):
     """All others are left out, and in the order in which they were."""
     pairs = [(key, record.encode(1, origin, count, record.PUT, b"", b"")) for key, (origin, count) in records]
     after = packed({origin: 4 for _, (origin, _) in records})
-    entry = Entry(None, tuple(pairs), packed({}), after, is_own=False)
+    entry = LogEntry(None, tuple(pairs), packed({}), after, is_own=False)
     expected = [pair for pair, (_, (origin, _)) in zip(pairs, records, strict=True) if origin in left]
     assert [*entry.records_of(sorted(left))] == expected

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gossipkv.replication import clock, record
+from gossipkv.replication.replica import clock, record
 from tests.oracle import vector_clock as oracle
 from tests.unit.debug_build import ONLY_DEBUG_BUILD
 

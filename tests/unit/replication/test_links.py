@@ -6,8 +6,8 @@ import msgpack
 import pytest
 
 from gossipkv.errors import NotReady, ProtocolError
-from gossipkv.replication import replicas
-from gossipkv.replication.copy import Write
+from gossipkv.replication import replica_set
+from gossipkv.replication.replica.replica import RecordWrite
 from tests.unit.table.record_nodes import Records
 
 LINK = 5
@@ -47,7 +47,7 @@ def test_who_shares_a_partition_or_was_connected_is_heard(node):
 
 def test_a_link_numbers_so_many_rows(node, monkeypatch):
     """What one tells and nobody here knows has an end; a new link begins anew."""
-    monkeypatch.setattr("gossipkv.replication.peer.MOST_ROWS", 10)
+    monkeypatch.setattr("gossipkv.replication.stream.peer.MAX_ROWS", 10)
     sharer = node.records.nodes[1].uuid
     node.replicas.told(sharer, LINK, rows(10), whole=True)
     with pytest.raises(ProtocolError, match="10 rows at most"):
@@ -57,7 +57,7 @@ def test_a_link_numbers_so_many_rows(node, monkeypatch):
 
 def test_of_many_copies_is_told_by_and_by(monkeypatch):
     """The oldest first, so many at once: nobody waits for a node that is told of thousands."""
-    monkeypatch.setattr(replicas, "MOST_TOLD", 2)
+    monkeypatch.setattr(replica_set, "MAX_TOLD", 2)
     made = Records(2)
     made.make("t", firsts=5, holders=lambda _: made.nodes)
     node, other = made.nodes
@@ -70,7 +70,7 @@ def test_of_many_copies_is_told_by_and_by(monkeypatch):
     numbers = {row[2]: row[0] for row in first}
     on_reply(msgpack.packb([[row[0], row[6], row[3] + 1, 1, True] for row in first]))
     for copy in reversed(copies):
-        node.replicas.originate({copy: [Write(b"k", b"v")]})
+        node.replicas.originate({copy: [RecordWrite(b"k", b"v")]})
         made.run()
     node.now = lambda: made.now + 0.11
     for _ in range(10):

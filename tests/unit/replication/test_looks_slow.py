@@ -9,8 +9,8 @@ import pytest
 import trio
 
 from gossipkv.environment.trio_world import real
-from gossipkv.replication.lanes import Look
 from gossipkv.replication.shell import Replication
+from gossipkv.replication.stream.cursors import LogRead
 from gossipkv.storage.engine.shell import Batch, open_store
 
 NODE = b"n" * 16
@@ -45,11 +45,11 @@ async def test_a_look_that_is_done_anew_misses_nothing(tmp_path, has_begun):
             lane.restart(0)
             async with trio.open_nursery() as nursery:
                 lane.looks = True
-                nursery.start_soon(replication._look, NODE, Look(lane, lane.serial, written[0] - 1))
+                nursery.start_soon(replication._look, NODE, LogRead(lane, lane.serial, written[0] - 1))
                 if has_begun:
                     await trio.lowlevel.checkpoint()
                 lane.look_anew()
                 lane.looks = True
-                nursery.start_soon(replication._look, NODE, Look(lane, lane.serial, written[0] - 1))
+                nursery.start_soon(replication._look, NODE, LogRead(lane, lane.serial, written[0] - 1))
             assert [entry.position for entry in lane.read] == written
             assert not lane.looks

@@ -6,15 +6,15 @@ import gc
 import random
 import sys
 
-from gossipkv.replication import clock
-from gossipkv.replication.copy import Host, Write
-from gossipkv.replication.keys import Identity
+from gossipkv.replication.replica import clock
+from gossipkv.replication.replica.keys import ReplicaIdentity
+from gossipkv.replication.replica.replica import AssignedReplica, RecordWrite
 from tests.unit.replication.memory import TABLE, Cluster
 
 COPIES = 512
 CONFIG = 1 << 48
-MOST_BYTES = 1536  # Of a copy with what two others have told of it, and what is kept of what they were told;
-MOST_WRITTEN_BYTES = 2048  # once it was written to.
+MAX_BYTES = 1536  # Of a copy with what two others have told of it, and what is kept of what they were told;
+MAX_WRITTEN_BYTES = 2048  # once it was written to.
 
 
 def placed():
@@ -24,11 +24,11 @@ def placed():
         partition, ids = chance.getrandbits(63), [chance.getrandbits(63) for _ in cluster.nodes]
         slots = chance.sample(range(3), 3)
         hosts = [
-            Host(id_, node.uuid, slot, counts=True, available=True)
+            AssignedReplica(id_, node.uuid, slot, counts=True, available=True)
             for id_, node, slot in zip(ids, cluster.nodes, slots, strict=True)
         ]
         for id_, node in zip(ids, cluster.nodes, strict=True):
-            node.replicas.place(Identity(TABLE, partition, id_), CONFIG, hosts)
+            node.replicas.place(ReplicaIdentity(TABLE, partition, id_), CONFIG, hosts)
     cluster.run()
     cluster.connect()
     cluster.pass_s(1.0)
@@ -56,7 +56,7 @@ def test_a_copy_at_rest_is_small():
     """Two others have told of it, and were told; nobody has asked for anything."""
     one = placed().nodes[0]
     assert len(one.replicas.copies) == COPIES
-    assert at_rest(one) < MOST_BYTES
+    assert at_rest(one) < MAX_BYTES
 
 
 def test_a_copy_that_was_written_to_is_little_more():
@@ -64,10 +64,10 @@ def test_a_copy_that_was_written_to_is_little_more():
     cluster = placed()
     one = cluster.nodes[0]
     for copy in one.replicas.copies.values():
-        one.replicas.originate({copy: [Write(b"key", bytes(100))]})
+        one.replicas.originate({copy: [RecordWrite(b"key", bytes(100))]})
         one.replicas.levels[copy].wait("majority", 1, lambda: None)
     cluster.run()
     cluster.pass_s(2.0)
     for copy in cluster.nodes[2].replicas.copies.values():
         assert sum(count for _, count in clock.entries(copy.synced)) == 1
-    assert at_rest(one) < MOST_WRITTEN_BYTES
+    assert at_rest(one) < MAX_WRITTEN_BYTES

@@ -6,8 +6,8 @@ from itertools import combinations
 
 import pytest
 
-from gossipkv.replication import clock
-from gossipkv.replication.replicas import ASK_OWN_S
+from gossipkv.replication.replica import clock
+from gossipkv.replication.replica_set import ASK_OWN_S
 from tests.unit.replication.memory import Cluster
 from tests.unit.replication.moved import AVAILABLE, LOADING, PROPOSED, adopt, cut, heal, records
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     AnswerStream = Callable[[list[bytes]], "Told"]
 
-MOST_REQUESTS = 4
+MAX_REQUESTS = 4
 
 
 class Told(NamedTuple):
@@ -34,7 +34,7 @@ class Told(NamedTuple):
 def stream_of(number: int) -> tuple[int, list[bytes]]:
     """How many requests, and the pieces in which they arrive."""
     draw = random.Random(number)
-    requests = draw.randint(1, MOST_REQUESTS)
+    requests = draw.randint(1, MAX_REQUESTS)
     return requests, cut(draw, stream(draw, requests))
 
 

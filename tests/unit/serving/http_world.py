@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from gossipkv.errors import from_wire
-from gossipkv.http.answers import Request, text
-from gossipkv.http.exchange import Dates, Exchange, Limits, Refusal
+from gossipkv.http.answers import HttpRequest, text
+from gossipkv.http.exchange import Dates, HttpExchange, HttpRefusal, RequestLimits
 from gossipkv.http.reads import ReadContext
 from gossipkv.http.site import Site
 from tests.oracle.http import Failed, Found
@@ -93,15 +93,15 @@ class Gateway:
 
     def __init__(self) -> None:
         self.site = Site(ReadContext(Asker(), NODE, lambda name: content_type_of(name).encode()), {}, Pages())
-        self.exchange = Exchange(Limits(), dates=Dates(lambda: DATE_S))
+        self.exchange = HttpExchange(RequestLimits(), dates=Dates(lambda: DATE_S))
 
     async def answers(self, data: bytes) -> list[bytes]:
         """What is said to each request of a stream, up to the one that is not whole, or is refused."""
         if data:
             self.exchange.receive(data)
         said = []
-        while isinstance(found := self.exchange.next_request(), Request | Refusal):
-            if isinstance(found, Refusal):
+        while isinstance(found := self.exchange.next_request(), HttpRequest | HttpRefusal):
+            if isinstance(found, HttpRefusal):
                 said.append(self.exchange.whole(None, found.answer))
             else:
                 said.append(self.exchange.whole(found, await self.site.answer(found)))

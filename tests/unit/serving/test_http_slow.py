@@ -8,7 +8,7 @@ from contextlib import closing, suppress
 import pytest
 
 from gossipkv.http.answers import text
-from gossipkv.http.exchange import Dates, Exchange, Limits
+from gossipkv.http.exchange import Dates, HttpExchange, RequestLimits
 from tests.oracle.http import LONGEST_HEAD
 from tests.unit.serving.driven import LIMITS
 from tests.unit.serving.http_driven import QUIET_ROUNDS, Served, make_http_core, received_of
@@ -161,7 +161,7 @@ def test_a_request_that_does_not_come_whole(tmp_path):
     assert not driver.should_close(handle)
     later_ms = NOW_MS + 2 * LIMITS["frame_timeout_ms"]
     driver.expire(later_ms)
-    exchange = Exchange(Limits(), dates=Dates(lambda: later_ms // 1000))
+    exchange = HttpExchange(RequestLimits(), dates=Dates(lambda: later_ms // 1000))
     line = f"the request did not come whole within {LIMITS['frame_timeout_ms'] / 1000:g} s"
     expected = exchange.whole(None, exchange.refuse(text(408, line)).answer)
     assert driver.take_output(handle, 1 << 20, later_ms) == expected

@@ -24,7 +24,7 @@ from gossipkv.serving._serving import Loop, Refused
 from gossipkv.serving._transport import Sockets
 from gossipkv.serving.pump import Pump
 from gossipkv.wire import rpc
-from gossipkv.wire.results import Later, Waiting
+from gossipkv.wire.results import DeferredResult, Later
 from tests.unit.serving.driven import make_core, one_database
 from tests.unit.serving.test_serving_slow import PATIENT
 
@@ -67,7 +67,7 @@ class MadeUpAnswers:
         self.begun = 0
         self.later: list[Callable[[Value | Packed | GossipKVError], None]] = []  # Who waits for `later`.
 
-    def answer(self, method: bytes, params: bytes, _caller: Caller) -> bytes | Refused | Waiting | Later:
+    def answer(self, method: bytes, params: bytes, _caller: Caller) -> bytes | Refused | DeferredResult | Later:
         if method == b"heavy":
             self.heavy += 1
             time.sleep(0.002)  # As a page of a scan does.
@@ -91,9 +91,9 @@ class MadeUpAnswers:
             self.waiting -= 1
             return LARGE if method == b"slow large" else method
 
-        return Waiting(wait, shared_by=params if method == b"shared" else None)
+        return DeferredResult(wait, shared_by=params if method == b"shared" else None)
 
-    async def complete(self, method: bytes, waiting: Waiting) -> bytes | Refused:
+    async def complete(self, method: bytes, waiting: DeferredResult) -> bytes | Refused:
         del method
         return msgpack.packb(await waiting.result())
 

@@ -23,7 +23,7 @@ from gossipkv.serving.published import Published, publish
 from gossipkv.serving.pumps import Pumps
 from gossipkv.settings.config import Config
 from gossipkv.wire import rpc
-from gossipkv.wire.results import Later, Waiting
+from gossipkv.wire.results import DeferredResult, Later
 from tests.unit.serving.driven import make_version, one_database
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 PATIENCE_S = 60
 COUNT = 3
 MIB = 1 << 20
-MOST_PAGE_THREADS = 16
+MAX_PAGE_THREADS = 16
 HALF = rpc.request(1, "m", [bytes(15 * MIB)])  # Of which never all is sent.
 
 
@@ -46,7 +46,7 @@ class EchoingAnswers:
         self.go = trio.Event()
         self.later: list[Callable[[object], object]] = []
 
-    def answer(self, method: bytes | None, params: bytes, _caller: Caller) -> bytes | Refused | Waiting | Later:
+    def answer(self, method: bytes | None, params: bytes, _caller: Caller) -> bytes | Refused | DeferredResult | Later:
         del params
         if method == b"slow":
 
@@ -54,12 +54,12 @@ class EchoingAnswers:
                 await self.go.wait()
                 return b"slow"
 
-            return Waiting(wait)
+            return DeferredResult(wait)
         if method == b"later":
             return Later(self.later.append)
         return msgpack.packb(method)
 
-    async def complete(self, method: bytes, waiting: Waiting) -> bytes | Refused:
+    async def complete(self, method: bytes, waiting: DeferredResult) -> bytes | Refused:
         del method
         return msgpack.packb(await waiting.result())
 
@@ -381,7 +381,7 @@ async def test_pages_come_back_to_the_pump_that_has_asked(tmp_path: Path) -> Non
                     nursery.start_soon(read, client)
         assert min(running.each("cold_pages")) > 50
         assert sum(running.each("in_flight")) == sum(running.each("held_bytes")) == 0
-        assert len(os.listdir("/proc/self/task")) <= threads + MOST_PAGE_THREADS + COUNT  # As many clients ask at once.
+        assert len(os.listdir("/proc/self/task")) <= threads + MAX_PAGE_THREADS + COUNT  # As many clients ask at once.
 
 
 async def test_drain_answers_what_was_asked_at_all_pumps(tmp_path: Path) -> None:

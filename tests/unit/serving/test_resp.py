@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gossipkv.serving.published import publish
-from gossipkv.serving.resp import Line, Refusal, say
+from gossipkv.serving.resp import RespLine, RespRefusal, say
 from gossipkv.wire import rpc
 from tests.oracle.resp import Connection, Error
 from tests.unit.serving.driven import LIMITS, make_core, make_version
@@ -388,8 +388,8 @@ def test_a_client_that_quits(published):
         (-7, b":-7\r\n", b":-7\r\n"),
         (b"", b"$0\r\n\r\n", b"$0\r\n\r\n"),
         (b"a\r\n", b"$3\r\na\r\n\r\n", b"$3\r\na\r\n\r\n"),
-        (Line("OK"), b"+OK\r\n", b"+OK\r\n"),
-        (Refusal("ERR two\r\nlines"), b"-ERR two  lines\r\n", b"-ERR two  lines\r\n"),
+        (RespLine("OK"), b"+OK\r\n", b"+OK\r\n"),
+        (RespRefusal("ERR two\r\nlines"), b"-ERR two  lines\r\n", b"-ERR two  lines\r\n"),
         ([], b"*0\r\n", b"*0\r\n"),
         ([b"a", [None]], b"*2\r\n$1\r\na\r\n*1\r\n$-1\r\n", b"*2\r\n$1\r\na\r\n*1\r\n_\r\n"),
         ({b"a": {b"b": 1}}, b"*2\r\n$1\r\na\r\n*2\r\n$1\r\nb\r\n:1\r\n", b"%1\r\n$1\r\na\r\n%1\r\n$1\r\nb\r\n:1\r\n"),

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from gossipkv.errors import BadRequest, Unavailable
 from gossipkv.serving.loop import Caller
 from gossipkv.serving.resp import COMMANDS, RespCommands
-from gossipkv.serving.resp_scan import MOST_CURSORS, Reader, Scans, read_pattern
+from gossipkv.serving.resp_scan import MAX_CURSORS, ScanReader, Scans, read_pattern
 from gossipkv.wire.arguments import Arguments
-from gossipkv.wire.results import Later, Packed, Waiting
+from gossipkv.wire.results import DeferredResult, Later, Packed
 from tests.unit.access.callers import LOCALHOST, STRANGER, open_access
 
 RECORDS = {
@@ -28,7 +28,7 @@ RECORDS = {
 INFO = {"version": "1.2", "cluster": "c", "node": "n", "epoch": 3, "uptime_s": 4.5, "counters": {"gets": 7}, "more": {}}
 
 
-def scan(arguments: Arguments) -> Packed | Waiting | Later:
+def scan(arguments: Arguments) -> Packed | DeferredResult | Later:
     """A page, as datasets and tables answer it: at once, later, or by a call."""
     database = arguments.text("database")
     options = arguments.options("limit", "prefix", "cursor")
@@ -45,7 +45,7 @@ def scan(arguments: Arguments) -> Packed | Waiting | Later:
         async def wait() -> object:
             return result
 
-        return Waiting(wait)
+        return DeferredResult(wait)
     return Packed(msgpack.packb(result))
 
 
@@ -69,7 +69,7 @@ def told(
     found: list[object] = []
     if isinstance(answer, Later):
         answer.begin(found.append)
-    elif isinstance(answer, Waiting):
+    elif isinstance(answer, DeferredResult):
         with pytest.raises(StopIteration) as ended:
             answer.result().send(None)
         found.append(ended.value.value)
@@ -124,7 +124,7 @@ def test_a_cursor_that_is_not_known():
     assert told(commands, b"SCAN", cursor, database=1).split(b"\r\n")[4:] == again.split(b"\r\n")[4:]
     with pytest.raises(BadRequest, match="begin with 0"):
         told(make(), b"SCAN", b"77", database=1)
-    for _ in range(MOST_CURSORS):
+    for _ in range(MAX_CURSORS):
         told(commands, b"SCAN", b"0", database=1)
     with pytest.raises(BadRequest, match="begin with 0"):
         told(commands, b"SCAN", cursor, database=1)
@@ -157,7 +157,7 @@ def test_who_begins_many_scans_ends_nobody_elses():
     others = {
         address: begun(commands, asker=Caller(1 << 32, 0, address % 3, address), database=1) for address in range(9)
     }
-    hasty = [begun(commands, asker=ANA, database=1) for _ in range(MOST_CURSORS + 100)]
+    hasty = [begun(commands, asker=ANA, database=1) for _ in range(MAX_CURSORS + 100)]
     late = begun(commands, asker=Caller(1 << 32, 0, 3, 77), database=1)
     for address, cursor in {**others, 77: late}.items():
         user = 3 if address == 77 else address % 3
@@ -268,9 +268,9 @@ def test_cursors_are_few():
     """However many scans there are."""
     scans = Scans(random.Random(1))
     pattern = read_pattern(b"*")
-    readers = [Reader(0, "geo", address) for address in range(3)]
+    readers = [ScanReader(0, "geo", address) for address in range(3)]
     page = scans.page(["geo"], readers[0], 0, pattern, 10)
     assert page is not None
-    numbers = [scans.next(["geo"], readers[at % 3], page, pattern, b"cursor") for at in range(3 * MOST_CURSORS)]
-    assert len(scans._kept) == MOST_CURSORS == scans._of_addresses.total()
+    numbers = [scans.next(["geo"], readers[at % 3], page, pattern, b"cursor") for at in range(3 * MAX_CURSORS)]
+    assert len(scans._kept) == MAX_CURSORS == scans._of_addresses.total()
     assert len({*numbers}) == len(numbers)

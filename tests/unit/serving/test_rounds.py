@@ -44,7 +44,7 @@ LIMITS = {
     "frame_timeout_ms": 1 << 20,
     "output_timeout_ms": 1 << 20,
 }
-MOST_STREAMS = 6
+MAX_STREAMS = 6
 
 
 @final
@@ -211,7 +211,7 @@ class World:
             self.loop.complete(pending, pending.waiting[0])
 
     def step(self) -> None:
-        if len(self.clients) < MOST_STREAMS and self.draw.random() < 0.1:
+        if len(self.clients) < MAX_STREAMS and self.draw.random() < 0.1:
             self.clients.append(Client(HandStream()))
             self.listener.waiting.append(self.clients[-1].stream)
         if self.clients:

@@ -14,7 +14,7 @@ from gossipkv.errors import BadRequest, NotServed
 from gossipkv.placement.partition_set import PartitionSet
 from gossipkv.serving import scan
 from gossipkv.serving.published import PublishedVersion, publish
-from gossipkv.serving.scan import Bounds, Wanted, decode_cursor, encode_cursor
+from gossipkv.serving.scan import ScanBounds, ScanOrder, decode_cursor, encode_cursor
 from tests.unit.serving.driven import BuiltVersion, make_version
 
 if TYPE_CHECKING:
@@ -35,15 +35,15 @@ def of(directory: Path, partitions: int) -> PublishedVersion:
 
 
 def page(
-    version: PublishedVersion, bounds: Bounds, limit: int, page_bytes: int, max_value: int
+    version: PublishedVersion, bounds: ScanBounds, limit: int, page_bytes: int, max_value: int
 ) -> tuple[list[list[bytes]], bytes | None]:
     """The records of a page of all partitions, and the cursor."""
     whole = PartitionSet.whole(len(version.files))
-    packed, last = scan.page(Wanted(version, whole, bounds.narrowed(), limit, page_bytes, max_value), whole)
+    packed, last = scan.page(ScanOrder(version, whole, bounds.narrowed(), limit, page_bytes, max_value), whole)
     return msgpack.unpackb(packed), None if last is None else encode_cursor(version.name, last)
 
 
-def expected(bounds: Bounds) -> list[tuple[bytes, bytes]]:
+def expected(bounds: ScanBounds) -> list[tuple[bytes, bytes]]:
     found = [
         (key, value)
         for key, value in sorted(RECORDS.items())
@@ -54,7 +54,9 @@ def expected(bounds: Bounds) -> list[tuple[bytes, bytes]]:
     return found[::-1] if bounds.reverse else found
 
 
-def pages(version: PublishedVersion, bounds: Bounds, limit: int, page_bytes: int) -> list[list[tuple[bytes, bytes]]]:
+def pages(
+    version: PublishedVersion, bounds: ScanBounds, limit: int, page_bytes: int
+) -> list[list[tuple[bytes, bytes]]]:
     found = []
     while True:
         records, cursor = page(version, bounds, limit, page_bytes, 1 << 20)
@@ -71,8 +73,10 @@ KEY = st.none() | st.sampled_from(KEYS) | st.sampled_from([b"a", b"a1", b"b", b"
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(bounds=st.builds(Bounds, KEY, KEY, KEY, st.booleans()), limit=st.integers(1, 70), page_bytes=st.integers(1, 500))
-def test_pages_join_to_the_whole(version: PublishedVersion, bounds: Bounds, limit: int, page_bytes: int) -> None:
+@given(
+    bounds=st.builds(ScanBounds, KEY, KEY, KEY, st.booleans()), limit=st.integers(1, 70), page_bytes=st.integers(1, 500)
+)
+def test_pages_join_to_the_whole(version: PublishedVersion, bounds: ScanBounds, limit: int, page_bytes: int) -> None:
     """Whatever the bounds and the page, the pages together are the sorted list's answer: no key twice, none lost."""
     found = pages(version, bounds, limit, page_bytes)
     assert list(itertools.chain(*found)) == expected(bounds)
@@ -83,14 +87,14 @@ def test_pages_join_to_the_whole(version: PublishedVersion, bounds: Bounds, limi
 
 def test_one_partition_needs_no_merge(tmp_path: Path) -> None:
     """The same from one file."""
-    everything = Bounds(None, None, None, reverse=False)
+    everything = ScanBounds(None, None, None, reverse=False)
     records = [[key, value] for key, value in expected(everything)]
     assert page(of(tmp_path, 1), everything, 1000, 1 << 20, 1 << 20) == (records, None)
 
 
 def test_the_last_page_has_no_cursor(version: PublishedVersion) -> None:
     """Exactly as many records as the limit: the end is known, nobody asks once more for nothing."""
-    everything = Bounds(None, None, None, reverse=False)
+    everything = ScanBounds(None, None, None, reverse=False)
     records, cursor = page(version, everything, len(RECORDS), 1 << 20, 1 << 20)
     assert len(records) == len(RECORDS)
     assert cursor is None
@@ -103,13 +107,13 @@ def test_missing_partitions() -> None:
     """A scan needs every partition."""
     (held,) = publish([(BuiltVersion("db", "1", [None]), True)]).databases["db"].versions
     with pytest.raises(NotServed):
-        page(held, Bounds(None, None, None, reverse=False), 1, 1, 1)
+        page(held, ScanBounds(None, None, None, reverse=False), 1, 1, 1)
 
 
 def test_files_can_be_closed_after_a_page(tmp_path: Path) -> None:
     """A page that ends early pins nothing."""
     version = of(tmp_path, 3)
-    page(version, Bounds(None, None, None, reverse=False), 2, 1 << 20, 1 << 20)
+    page(version, ScanBounds(None, None, None, reverse=False), 2, 1 << 20, 1 << 20)
     for file in version.files:
         assert file is not None
         file.close()

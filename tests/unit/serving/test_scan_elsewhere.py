@@ -33,10 +33,10 @@ from gossipkv.serving import _serving
 from gossipkv.serving.published import publish
 from gossipkv.serving.reads import Reads
 from gossipkv.serving.scan import encode_cursor
-from gossipkv.serving.scan_elsewhere import MOST_PAGES, REPORT_PERIOD_S, Elsewhere, Source
+from gossipkv.serving.scan_elsewhere import MAX_PAGES, REPORT_PERIOD_S, Elsewhere, ScanSource
 from gossipkv.settings.serving import ServingSettings
 from gossipkv.wire.arguments import Arguments
-from gossipkv.wire.results import Packed, Waiting
+from gossipkv.wire.results import DeferredResult, Packed
 from tests.oracle import scan as oracle
 from tests.unit.node.test_methods import MadeUpLibrary
 from tests.unit.serving.driven import BuiltVersion, make_version
@@ -78,11 +78,11 @@ class Sight:
     world: World
     own: str
 
-    def sources(self, database: str, version: str, wire_id: bytes) -> Mapping[str, Source]:
+    def sources(self, database: str, version: str, wire_id: bytes) -> Mapping[str, ScanSource]:
         named = {str(number): node for number, node in enumerate(self.world.nodes) if str(number) != self.own}
         held = {name: node.held if wire_id == IDENTITY else node.newer for name, node in named.items()}
         assert (database, version) == ("db", "v2" if wire_id == NEWER else "v1")
-        return {name: Source(named[name].state, partitions) for name, partitions in held.items() if partitions}
+        return {name: ScanSource(named[name].state, partitions) for name, partitions in held.items() if partitions}
 
 
 @dataclass
@@ -219,7 +219,7 @@ LIES = {
 
 async def ask(node: Node, options: Mapping[str, Value] | None = None) -> list[Value]:
     result = node.reads.scan(Arguments(b"scan", msgpack.packb(["db", dict(options or {})])))
-    packed = await result.result() if isinstance(result, Waiting) else result
+    packed = await result.result() if isinstance(result, DeferredResult) else result
     assert isinstance(packed, Packed)
     found: list[Value] = msgpack.unpackb(packed.data)
     return found
@@ -449,9 +449,9 @@ async def test_only_some_are_gathered_at_the_same_time(autojump_clock, whole, wo
             ended.append(error.code)
 
     async with trio.open_nursery() as nursery:
-        for _ in range(MOST_PAGES + 3):
+        for _ in range(MAX_PAGES + 3):
             nursery.start_soon(scan)
-    assert sorted(ended) == ["OVERLOADED"] * 3 + ["TIMEOUT"] * MOST_PAGES
+    assert sorted(ended) == ["OVERLOADED"] * 3 + ["TIMEOUT"] * MAX_PAGES
 
 
 async def test_a_version_that_goes_meanwhile(autojump_clock, whole, world):
@@ -459,7 +459,7 @@ async def test_a_version_that_goes_meanwhile(autojump_clock, whole, world):
     asker, other = world.add(whole, [0]), world.add(whole, range(8))
     another = replace(whole, wire_id=b"x" * 16)
     waiting = asker.reads.scan(Arguments(b"scan", msgpack.packb(["db"])))
-    assert isinstance(waiting, Waiting)
+    assert isinstance(waiting, DeferredResult)
     asker.reads.published = publish([(another, True)])
     packed = await waiting.result()
     assert isinstance(packed, Packed)
@@ -469,7 +469,7 @@ async def test_a_version_that_goes_meanwhile(autojump_clock, whole, world):
     with pytest.raises(Unavailable, match="partitions 7 of db v1: nobody is known"):
         await ask(asker)
     waiting = asker.reads.scan(Arguments(b"scan", msgpack.packb(["db", {"version": "v1"}])))
-    assert isinstance(waiting, Waiting)
+    assert isinstance(waiting, DeferredResult)
     asker.reads.published = publish([(replace(another, name="v2"), True)])
     with pytest.raises(UnknownVersion):
         await waiting.result()

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 GET = rpc.request(7, "get", ["db", b"key007"])
 GOT = rpc.response(7, [RECORDS[b"key007"], "v1"])
 VERSIONS = [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3]
-MOST_HANDSHAKES = 4  # As the loop has it.
+MAX_HANDSHAKES = 4  # As the loop has it.
 
 
 @pytest.fixture
@@ -251,7 +251,7 @@ def test_many_at_once_beside_a_ping(served: Secured) -> None:
         here.advance()
         assert here.received == PONG
         here.received.clear()
-        assert served.counters("tls_handshakes") - before <= 2 * MOST_HANDSHAKES
+        assert served.counters("tls_handshakes") - before <= 2 * MAX_HANDSHAKES
         for client in clients:
             client.advance()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gossipkv.status.verdict import Said
+from gossipkv.status.verdict import MemberReports
 
 NODES = ("n1", "n2", "n3")
 PLAIN = {"kind": "dataset", "active": "1"}
@@ -42,7 +42,7 @@ def said(asked="n1", *, silent=None, members=None, all_say=None, databases=None,
         own = dict(by_node.get(node, {}))
         told["databases"] |= {name: own.pop(name) for name in ("geo", "carts") if name in own}
         reports[node] = told | own
-    return Said(asked, {**dict.fromkeys(NODES, "alive"), **(members or {})}, reports, silent or {})
+    return MemberReports(asked, {**dict.fromkeys(NODES, "alive"), **(members or {})}, reports, silent or {})
 
 
 def of_two(**by_node):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from gossipkv.status.judging.judge import judge
 from gossipkv.status.reading import map_of
-from gossipkv.status.verdict import ATTENTION, COMES, LEVELS, MOST_REASONS, STUCK, TROUBLE, WELL, verdict_of, worst
+from gossipkv.status.verdict import ATTENTION, COMES, LEVELS, MAX_REASONS, STUCK, TROUBLE, WELL, verdict_of, worst
 from tests.unit.status.reports import AWAY, LEFT, NODES, PLAIN, TABLE, UNDECIDED, entry, of_two, said, some, without_n3
 
 BROKEN = {"error": {"message": "part-0: line 2: no TAB", "file": "part-0"}, "state": "ERROR"}
@@ -534,9 +534,9 @@ def test_nonsense_of_another_release_is_no_crash(told):
 
 def test_very_many_reasons_are_counted():
     """The first are told, of the others it is said how many there are."""
-    broken = {f"db{number:04}": entry(error="EIO") for number in range(MOST_REASONS + 5)}
+    broken = {f"db{number:04}": entry(error="EIO") for number in range(MAX_REASONS + 5)}
     made = verdict_of(judge(said(databases=broken)).to_map())
-    assert len(made.reasons) == MOST_REASONS + 1
+    assert len(made.reasons) == MAX_REASONS + 1
     assert made.reasons[-1].text == "and 5 more"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gossipkv.status.words import MOST_NAMED, duration_text, names_text, plain, printable, size_text, some_text
+from gossipkv.status.words import MAX_NAMED, duration_text, names_text, plain, printable, size_text, some_text
 from gossipkv.wire.key_text import shown
 
 
@@ -16,8 +16,8 @@ def test_nothing_breaks_a_line_or_commands_a_terminal():
 def test_names_in_a_sentence():
     """The first ones, and how many there are beside them."""
     assert [names_text(names) for names in (["a"], ["a", "b"], ["a", "b", "c"])] == ["a", "a and b", "a, b and c"]
-    many = [f"n{number}" for number in range(MOST_NAMED + 2)]
-    assert some_text(many[:MOST_NAMED]).endswith("n6 and n7")
+    many = [f"n{number}" for number in range(MAX_NAMED + 2)]
+    assert some_text(many[:MAX_NAMED]).endswith("n6 and n7")
     assert some_text(many).endswith("n6, n7 and 2 more")
 
 

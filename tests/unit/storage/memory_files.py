@@ -9,7 +9,7 @@ import errno
 import os
 from typing import TYPE_CHECKING
 
-from gossipkv.environment.seam import READ, READ_WRITE_NEW, Entry
+from gossipkv.environment.seam import READ, READ_WRITE_NEW, FileEntry
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -91,10 +91,10 @@ class MemoryFiles:
         if self.named.pop(os.fspath(path), None) is None:
             raise FileNotFoundError(errno.ENOENT, "missing", os.fspath(path))
 
-    def list_directory(self, path: Path) -> list[Entry]:
+    def list_directory(self, path: Path) -> list[FileEntry]:
         prefix = os.fspath(path) + os.sep
         return [
-            Entry(name.removeprefix(prefix), "file", len(held), 0)
+            FileEntry(name.removeprefix(prefix), "file", len(held), 0)
             for name, held in sorted(self.named.items())
             if name.startswith(prefix)
         ]

@@ -17,13 +17,13 @@ import trio
 
 from gossipkv.environment.trio_world import real
 from gossipkv.errors import Overloaded
-from gossipkv.storage.engine.options import Options
-from gossipkv.storage.engine.shell import Batch, Store, open_store
+from gossipkv.storage.engine.options import EngineOptions
+from gossipkv.storage.engine.shell import Batch, EngineShell, open_store
 
 MIB = 1 << 20
 UNSHARE = ("unshare", "--user", "--map-root-user", "--mount")
 MOUNT = 'mount -t tmpfs -o size="$1" tmpfs "$2" && shift && exec "$0" -m tests.unit.storage.small_disk "$@"'
-OPTIONS = Options(segment_bytes=MIB, table_log=0, file_bytes=MIB)
+OPTIONS = EngineOptions(segment_bytes=MIB, table_log=0, file_bytes=MIB)
 VALUE = 50_000
 KEPT, GONE = 1, 2
 ENOUGH = 20
@@ -67,7 +67,7 @@ def fill(path: Path) -> None:
                 continue
 
 
-async def filled(store: Store) -> int:
+async def filled(store: EngineShell) -> int:
     """Write to both spaces until there is too little free space; how many records each has."""
     for space in (KEPT, GONE):
         assert store.reserve_space() == space
@@ -116,7 +116,7 @@ async def relieve(directory: Path, how: str) -> dict[str, object]:
 
 async def overwrite(directory: Path, count: int) -> dict[str, object]:
     """Have a store of so many values of 1 MiB with files and segments of the usual size; write some once more."""
-    async with open_store(directory / "store", real(), Options(table_log=0)) as store:
+    async with open_store(directory / "store", real(), EngineOptions(table_log=0)) as store:
         space = store.reserve_space()
         await store.write(batch(("new_space", space)))
         for turn, some in enumerate((count, count // 8)):

@@ -12,7 +12,7 @@ import trio
 
 from gossipkv.errors import GossipKVError, NotReady, Overloaded, WriteLost
 from gossipkv.register.metadata.partitions import MAP, decode_partition
-from gossipkv.register.metadata.tree import Tree
+from gossipkv.register.metadata.tree import MapTree
 from tests.world.replication.scans import Asked, faults_of
 from tests.world.replication.sessions import READS, WRITES, Did, Guarantees
 
@@ -159,7 +159,7 @@ async def ranges(cluster, machine):
     id_, pages = bytes.fromhex(told["table"]), {}
     while True:
         try:
-            tree = Tree.opened(pages.__getitem__, register["root"], MAP.name)
+            tree = MapTree.opened(pages.__getitem__, register["root"], MAP.name)
             return {one.key: decode_partition(one.record) for one in tree.scan()}
         except KeyError as missing:
             (name,) = missing.args

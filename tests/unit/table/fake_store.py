@@ -11,7 +11,7 @@ import trio
 from gossipkv.errors import StorageError, Unavailable
 from gossipkv.storage.directories import make_directory
 from gossipkv.storage.engine.backup import BackedUp
-from gossipkv.storage.engine.manifest import Manifest, SegmentName, read_manifest, write_manifest
+from gossipkv.storage.engine.manifest import SegmentName, StoreManifest, read_manifest, write_manifest
 
 if TYPE_CHECKING:
     from pathlib import PurePath
@@ -29,9 +29,9 @@ class NoTables:
         raise Unavailable(f"this node has no tables to copy to {path}")
 
 
-def manifest_of(store: int, life: int) -> Manifest:
+def manifest_of(store: int, life: int) -> StoreManifest:
     first = SegmentName(1, 1)
-    return Manifest(
+    return StoreManifest(
         store=store, life=life, spaces=frozenset(), next_space=1, next_merge=1, recovery_floor=first, log_floor=first
     )
 
@@ -44,7 +44,7 @@ def put_store(files, path, store: int, life: int) -> None:
 class FakeStore:
     """An open one."""
 
-    def __init__(self, manifest: Manifest) -> None:
+    def __init__(self, manifest: StoreManifest) -> None:
         self.manifest = manifest
         self.closed: str | None = None
         self.log_damage: str | None = None
@@ -88,7 +88,7 @@ class FakeStores:
             raise self.refuses.pop(0)
         files = environment.files
 
-        def begin() -> Manifest:
+        def begin() -> StoreManifest:
             try:
                 known = read_manifest(files, path)
             except FileNotFoundError:

@@ -9,15 +9,15 @@ import msgpack
 
 from gossipkv.errors import NotReady, NotServed
 from gossipkv.register.metadata.partitions import RANGE
-from gossipkv.replication.collecting import Collecting
-from gossipkv.replication.copy import Entry
-from gossipkv.replication.taking import Taking
+from gossipkv.replication.maintenance.tombstone_gc import TombstoneCollector
+from gossipkv.replication.replica.replica import LogEntry
+from gossipkv.replication.stream.receiver import ReceivedEntries
 from tests.unit.table.record_nodes import Records
 from tests.world.replication.sessions import READS, WRITES, Did, Guarantees
 
 NODES = 4
 TABLES = ("hash", "range")
-MOST_LOOKS = 4  # Until all copies of a node were looked at.
+MAX_LOOKS = 4  # Until all copies of a node were looked at.
 KEYS = [b"%d" % number for number in range(6)]
 
 
@@ -39,7 +39,7 @@ class Hopping:
         self._read_to = Counter()  # By two nodes: how much of the log of one was looked at for the other,
         self._left = {(one, other): [] for one in nodes for other in nodes}  # and what of it did not fit yet.
         self._value = 0
-        self.collecting = {node: Collecting(node.replicas, node) for node in nodes}
+        self.collecting = {node: TombstoneCollector(node.replicas, node) for node in nodes}
 
     def feed(self, one, other):
         """Have what one has written taken by another, as far as it fits."""
@@ -51,8 +51,8 @@ class Hopping:
         for entry in left:
             copy = other.replicas.copies[entry.copy.identity[:2]]
             if copy.covers(entry.before):
-                taking = Taking(other.get)
-                taking.take(Entry(copy, entry.records, entry.before, entry.after, is_own=False))
+                taking = ReceivedEntries(other.get)
+                taking.take(LogEntry(copy, entry.records, entry.before, entry.after, is_own=False))
                 other.replicas._append(*taking.finish())
                 self.records.run()
             else:
@@ -68,7 +68,7 @@ class Hopping:
 
     def collect(self, one, _):
         """Have one let go of tombstones that all have."""
-        for _ in range(MOST_LOOKS):
+        for _ in range(MAX_LOOKS):
             self.collecting[one].look()
             self.records.run()
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 import trio
 
 from gossipkv.errors import GossipKVError, WriteLost
-from tests.unit.table.test_placing import come, die, planned
-from tests.unit.table.test_placing_slow import placed
+from tests.unit.table.rpc.test_node_admin import come, die, planned
+from tests.unit.table.rpc.test_node_admin_slow import placed
 from tests.world.nodes.phases import begin
 from tests.world.nodes.whole_cluster import USUAL
 

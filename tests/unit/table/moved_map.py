@@ -5,20 +5,20 @@ from __future__ import annotations
 import random
 from types import SimpleNamespace
 
-from gossipkv.placement.partition import Assignment, Partition, State
+from gossipkv.placement.partition import Assignment, AssignmentState, Partition
 from gossipkv.register.metadata.operations import Operation, judge
-from gossipkv.register.metadata.pages import Outcome
+from gossipkv.register.metadata.pages import OperationOutcome
 from gossipkv.register.metadata.partitions import (
     HASH,
     MAP,
     OPERATIONS,
-    Table,
+    TableMeta,
     decode_partition,
     first_body,
     shard_key,
 )
 from gossipkv.register.metadata.tables import NamedNode
-from gossipkv.register.metadata.tree import Tree
+from gossipkv.register.metadata.tree import MapTree
 from tests.unit.replication.memory import TABLE
 
 FIRST = 1 << 48 | 1
@@ -45,12 +45,12 @@ class MovedMap:
         self.config = FIRST
         self._pages = {}
         groups = tuple(tuple(map(node, group)) for group in groups)
-        table = Table(TABLE, "t", HASH, replication, shards, groups=groups)
+        table = TableMeta(TABLE, "t", HASH, replication, shards, groups=groups)
         partitions = {
             shard_key(number): Partition.of(
                 PARTITION + number,
                 [
-                    Assignment(100 * number + slot + 1, node(slot + 1), slot, State.AVAILABLE)
+                    Assignment(100 * number + slot + 1, node(slot + 1), slot, AssignmentState.AVAILABLE)
                     for slot in range(replication)
                 ],
             )
@@ -72,7 +72,7 @@ class MovedMap:
         return {"t": SimpleNamespace(id=TABLE)}
 
     def tree(self, table):
-        return Tree.opened(self._pages.__getitem__, self.known[table].head.root, MAP.name)
+        return MapTree.opened(self._pages.__getitem__, self.known[table].head.root, MAP.name)
 
     async def transact(self, table, operations, timeout_s):
         assert table == TABLE
@@ -90,7 +90,7 @@ class MovedMap:
 
     def _judge(self, operations):
         judgement = judge(self.tree(TABLE), operations, self.config + 1, OPERATIONS)
-        assert {answer.outcome for answer in judgement.answers} == {Outcome.DONE}, judgement.answers
+        assert {answer.outcome for answer in judgement.answers} == {OperationOutcome.DONE}, judgement.answers
         self.config += 1
         if judgement.changed is not None:
             self._take(judgement.changed)

@@ -11,13 +11,13 @@ from gossipkv.node.directory import DataDirectory
 from gossipkv.node.forgotten import TABLES
 from gossipkv.storage.engine._engine import Batch
 from gossipkv.storage.engine.manifest import segment_path
-from gossipkv.storage.engine.options import Options
+from gossipkv.storage.engine.options import EngineOptions
 from tests.world.blocking_store import Store
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from gossipkv.storage.engine.manifest import Manifest
+    from gossipkv.storage.engine.manifest import StoreManifest
 
 FILES = RealFiles()
 SEGMENT_BYTES = 1 << 20  # The least that a node takes.
@@ -25,9 +25,9 @@ BATCH_AT = 4096 + 32 + 8  # Behind the header, and the frame with which the life
 RECORDS = {f"key {number:03}".encode(): b"value" * number for number in range(50)}
 
 
-def write_store(path: Path, records: Mapping[bytes, bytes] = RECORDS, seed: int = 7) -> Manifest:
+def write_store(path: Path, records: Mapping[bytes, bytes] = RECORDS, seed: int = 7) -> StoreManifest:
     """Write records to a space of their own in the store at `path`, which is made if it is not there."""
-    with Store.open(path, random=random.Random(seed), options=Options(segment_bytes=SEGMENT_BYTES)) as store:
+    with Store.open(path, random=random.Random(seed), options=EngineOptions(segment_bytes=SEGMENT_BYTES)) as store:
         batch, space = Batch(), store.reserve_space()
         batch.new_space(space)
         for key, value in records.items():
@@ -38,7 +38,7 @@ def write_store(path: Path, records: Mapping[bytes, bytes] = RECORDS, seed: int 
 
 def keep_log(path: Path) -> list[Path]:
     """Write to a store until log is in runs that its followers alone need; the segments of that."""
-    with Store.open(path, options=Options(segment_bytes=SEGMENT_BYTES)) as store:
+    with Store.open(path, options=EngineOptions(segment_bytes=SEGMENT_BYTES)) as store:
         space, number = store.engine.first_space, 0
         while len(store.manifest.kept) < 3:
             batch, number = Batch(), number + 1
@@ -56,7 +56,7 @@ def read_store(path: Path) -> dict[bytes, bytes]:
         return dict(records)
 
 
-def make_tables(data: Path, *, cluster: str = "gossipkv", node: str = "n1") -> Manifest:
+def make_tables(data: Path, *, cluster: str = "gossipkv", node: str = "n1") -> StoreManifest:
     """Have a node live in `data`, which has tables."""
     with DataDirectory.open(data, FILES, cluster=cluster, random=random.Random(1), node=node) as directory:
         manifest = write_store(data / TABLES)

@@ -12,38 +12,38 @@ from types import SimpleNamespace
 import msgpack
 
 from gossipkv.errors import NotReady, Unavailable, Unknown, UnknownDatabase, from_wire, to_wire
-from gossipkv.gossip.member import State as MemberState
-from gossipkv.placement.partition import Assignment, Partition, State
+from gossipkv.gossip.member import MemberState
+from gossipkv.placement.partition import Assignment, AssignmentState, Partition
 from gossipkv.register.metadata.partitions import (
     HASH,
     MAP,
     RANGE,
-    Table,
+    TableMeta,
     decode_partition,
     encode_partition,
     first_body,
     shard_key,
 )
-from gossipkv.register.metadata.tree import Tree
-from gossipkv.replication.keys import Identity
-from gossipkv.replication.messages import Stand
-from gossipkv.replication.pace import Pace
-from gossipkv.replication.replicas import Replicas
+from gossipkv.register.metadata.tree import MapTree
+from gossipkv.replication.deadlines import ParkedRequests
+from gossipkv.replication.replica.keys import ReplicaIdentity
+from gossipkv.replication.replica_set import ReplicaSet
 from gossipkv.replication.shell import Replication
-from gossipkv.replication.waiting import Waiting
+from gossipkv.replication.snapshot.rate_limit import RateLimit
+from gossipkv.replication.stream.messages import ReplicaState
 from gossipkv.storage.engine._engine import operations
 from gossipkv.storage.engine.shell import DELETE, PUT
-from gossipkv.table.accepting import Accepting
-from gossipkv.table.holding import Holding, hosts_of, parts_of
-from gossipkv.table.records import RecordMethods
-from gossipkv.table.smearing import Smearing
-from gossipkv.table.token import decode
-from gossipkv.table.written import LastHour
+from gossipkv.table.controllers.reconciler import Reconciler, hosts_of, parts_of
+from gossipkv.table.controllers.smear_buffer import SmearBuffer
+from gossipkv.table.controllers.smear_schedule import SmearSchedule
+from gossipkv.table.controllers.write_stats import WriteStats
+from gossipkv.table.records.endpoints import RecordMethods
+from gossipkv.table.session.token import decode
 from gossipkv.wire.arguments import Arguments
 from gossipkv.wire.results import Later
 
 CONFIG = 1 << 48 | 1
-MOST_BYTES = 32 << 20  # Of what waits on a node.
+MAX_BYTES = 32 << 20  # Of what waits on a node.
 CLUSTER = bytes(16)
 LIMITS = SimpleNamespace(max_key=65535, max_value=16 << 20, scan_limit=1000, stage_timeout=100, max_token=64 << 10)
 
@@ -81,11 +81,11 @@ class Node:
         self.spaces = {}
         self.unsynced = []
         self.positions, self.reserved = itertools.count(2), itertools.count(1)
-        self.waiting = Waiting(MOST_BYTES, self.wake)
+        self.waiting = ParkedRequests(MAX_BYTES, self.wake)
         self.woken, self.sleeps_until = False, None  # As `Replication.run`.
         self.departed = {}
-        self.gives = Pace()
-        self.replicas = Replicas(self.uuid, self, random.Random(number), 1, relay_s=0.2)
+        self.gives = RateLimit()
+        self.replicas = ReplicaSet(self.uuid, self, random.Random(number), 1, relay_s=0.2)
         self.maps = self.replicas.maps
         deciding = SimpleNamespace(
             catalogue=records, taking_part=lambda *_: (records, records), replicating=lambda *_: self,
@@ -100,17 +100,17 @@ class Node:
 
     def accepts(self, **limits):
         """Begin a life, as far as puts that wait go."""
-        smearing = Smearing(random.Random(self.number), **limits)
-        self.accepting = self.deciding.accepting = Accepting(self, smearing, self.methods.forward, store=self.store)
+        smearing = SmearSchedule(random.Random(self.number), **limits)
+        self.accepting = self.deciding.accepting = SmearBuffer(self, smearing, self.methods.forward, store=self.store)
         while not smearing.is_counted:
             self.accepting.count()
 
     def holding(self):
         """What has it hold what the maps say, which it has `look`."""
         self.records.me = SimpleNamespace(node=self.uuid)
-        return Holding(self.records, self.records, self, LastHour())
+        return Reconciler(self.records, self.records, self, WriteStats())
 
-    # What `Replicas` and the methods know of replication and its store.
+    # What `ReplicaSet` and the methods know of replication and its store.
 
     def append_told(self, batch, on_told):
         """Take a batch, and sync it at once or later, if the store does not fail with it."""
@@ -217,7 +217,7 @@ class Node:
 
     def hears(self, copy, theirs, told):
         peer = self.replicas._peer(next(host.node for host in copy.hosts if host.assignment == theirs.assignment))
-        self.replicas._hear(peer, copy, told, Stand(theirs.assignment, theirs.config, can_take=True))
+        self.replicas._hear(peer, copy, told, ReplicaState(theirs.assignment, theirs.config, can_take=True))
 
     def begin(self, method, *params):
         """Ask; what comes is in the list that is returned."""
@@ -244,13 +244,13 @@ class Records:
         """Make a table of partitions that begin so, or of so many shards; `holders`: of the partition of a number."""
         keys = [shard_key(number) for number in range(firsts)] if kind == HASH else firsts
         id_ = len(self._trees).to_bytes(16, "big")
-        table = Table(id_, name, kind, len(holders(0)), len(keys) if kind == HASH else 0)
+        table = TableMeta(id_, name, kind, len(holders(0)), len(keys) if kind == HASH else 0)
         if time_key is not None:
             table = table._replace(time_key=time_key, smears=smears)
         partitions = {}
         for number, key in enumerate(keys):
             base = len(self._trees) << 32 | number << 8
-            held = [Assignment(base + slot + 1, node.uuid, slot, State.AVAILABLE)
+            held = [Assignment(base + slot + 1, node.uuid, slot, AssignmentState.AVAILABLE)
                     for slot, node in enumerate(holders(number))]  # fmt: skip
             partitions[key] = Partition.of(base, held)
         self._tell(name, table, first_body(table, partitions, CONFIG))
@@ -265,7 +265,7 @@ class Records:
         self._tell(name, table, first_body(table, partitions, config))
 
     def _tell(self, name, table, changed):
-        self._trees[table.id] = Tree.opened(changed.pages.__getitem__, changed.root, MAP.name), changed, table
+        self._trees[table.id] = MapTree.opened(changed.pages.__getitem__, changed.root, MAP.name), changed, table
         self._tables[name] = SimpleNamespace(id=table.id)
         acceptors = SimpleNamespace(new=[SimpleNamespace(node=node.uuid) for node in self.nodes[:3]])
         self.known[table.id] = SimpleNamespace(
@@ -279,7 +279,7 @@ class Records:
             for one in part.partition.assignments:
                 node = self.node(one.node)
                 if not nodes or node in nodes:
-                    identity = Identity(table.id, part.partition.id, one.id, part.bounds)
+                    identity = ReplicaIdentity(table.id, part.partition.id, one.id, part.bounds)
                     node.replicas.place(identity, part.version, hosts_of(part.partition))
         for node in nodes or self.nodes:
             if table.kind == RANGE:

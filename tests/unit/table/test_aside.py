@@ -10,12 +10,12 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from gossipkv.replication.copy import Write
-from gossipkv.replication.keys import RECORD
+from gossipkv.replication.replica.keys import RECORD
+from gossipkv.replication.replica.replica import RecordWrite
 from gossipkv.replication.shell import Replication
 from gossipkv.storage.engine.shell import DELETE, PUT, operations
-from gossipkv.table.holding import Holding
-from gossipkv.table.written import LastHour
+from gossipkv.table.controllers.reconciler import Reconciler
+from gossipkv.table.controllers.write_stats import WriteStats
 from tests.unit.table.moved_map import FORCED, TABLE, MovedMap, node
 
 ME = 3  # The node, and its first assignment; `OTHER` comes in its place.
@@ -79,7 +79,7 @@ class Node:
         self.replication = Replication(
             self.store, lambda *_: None, environment, node(ME), relay_s=0.2, most_waiting_bytes=1 << 20
         )
-        self.holding = Holding(self.map, self.map, self.replication, LastHour())
+        self.holding = Reconciler(self.map, self.map, self.replication, WriteStats())
 
     async def look(self, *steps):
         """It holds what the map says after these."""
@@ -94,7 +94,7 @@ class Node:
 
     async def write(self):
         (copy,) = self.replication.replicas.copies.values()
-        self.replication.replicas.originate({copy: [Write(KEY, b"v")]})
+        self.replication.replicas.originate({copy: [RecordWrite(KEY, b"v")]})
         await wait_all_tasks_blocked()
         return copy
 

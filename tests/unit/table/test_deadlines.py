@@ -14,8 +14,8 @@ from gossipkv.access.rights import METHODS, Right
 from gossipkv.errors import TimedOut, Unknown
 from gossipkv.keyspace.time_key import TimeKey
 from gossipkv.register.metadata.partitions import RANGE
-from gossipkv.replication.time import LATELY_S, Skew, ms_of
-from gossipkv.table.asking import CHANGES
+from gossipkv.replication.replica.hlc import LATELY_S, ClockSkew, ms_of
+from gossipkv.table.participant.peer_client import CHANGES
 from tests.unit.table.record_nodes import TOKEN, Records
 
 PAGE = (Path(__file__).parents[3] / "docs/development/replication.md").read_text(encoding="utf-8")
@@ -138,7 +138,7 @@ def test_each_method_between_nodes_is_in_the_table_of_what_comes_late():
 def test_a_deadline_is_never_early_and_late_by_the_longest_answer(off_ms, heard, left_s, wait_ms):
     """Whatever took how long; where a clock was not heard lately, by as much as it may be off."""
     now_ms, took_ms, at_ms = 10**9, 0, -(10**9)
-    skew = Skew(lambda: now_ms / 1000, lambda: now_ms, 1000.0)
+    skew = ClockSkew(lambda: now_ms / 1000, lambda: now_ms, 1000.0)
     for pause_ms, there_ms, back_ms in heard:
         asked_ms, now_ms = now_ms + pause_ms, now_ms + pause_ms + there_ms + back_ms
         skew.hears(b"n", now_ms - back_ms + off_ms, asked_ms / 1000)

@@ -7,9 +7,9 @@ import trio
 
 from gossipkv.errors import NotServed
 from gossipkv.register.metadata.partitions import RANGE
-from gossipkv.replication import clock
-from gossipkv.table.forwarding import held
-from gossipkv.table.token import decode_body
+from gossipkv.replication.replica import clock
+from gossipkv.table.records.forward import held
+from gossipkv.table.session.token import decode_body
 from tests.unit.table.record_nodes import Records
 
 MIDDLE = b"m"

@@ -5,11 +5,11 @@ from types import SimpleNamespace
 import pytest
 import trio
 
-from gossipkv.placement.partition import End, State
+from gossipkv.placement.partition import AssignmentState, ForcedEnd
 from gossipkv.register.metadata.partitions import RANGE
-from gossipkv.replication.keys import Identity
+from gossipkv.replication.replica.keys import ReplicaIdentity
 from gossipkv.replication.shell import Replication
-from gossipkv.table.holding import hosts_of, parts_of
+from gossipkv.table.controllers.reconciler import hosts_of, parts_of
 from tests.unit.table.record_nodes import Records
 from tests.unit.table.test_divided import MIDDLE
 
@@ -77,7 +77,7 @@ def test_both_children(held):
 
 def test_one_that_is_leaving_goes_on(held):
     """It has what others may lack."""
-    held.records.divide("t", MIDDLE, but(lambda child: own(child, held.node, state=State.LEAVING)))
+    held.records.divide("t", MIDDLE, but(lambda child: own(child, held.node, state=AssignmentState.LEAVING)))
     held.look()
     assert (held.copies, held.parts) == ({LOW: True, HIGH: True}, [])
     leaving = held.node.replicas.copies[held.table, HIGH]
@@ -89,8 +89,8 @@ def test_one_that_is_leaving_goes_on(held):
     "high",
     [
         lambda child, _: child._replace(former=child.former[1:]),
-        lambda child, node: own(child, node, state=State.PROPOSED),
-        lambda child, node: own(child, node, state=State.INITIALIZING),
+        lambda child, node: own(child, node, state=AssignmentState.PROPOSED),
+        lambda child, node: own(child, node, state=AssignmentState.INITIALIZING),
         lambda child, node: child._replace(
             assignments=tuple(one for one in child.assignments if one.node != node.uuid)
         ),
@@ -132,7 +132,7 @@ def test_one_that_was_to_go_before_is_no_heir(held):
     held.records.divide("t", MIDDLE, lambda child: child if child.id == HIGH else own(child, held.node, node=OTHER))
     part = next(part for part in parts_of(held.records.tree(held.table)) if part.partition.id == HIGH)
     (assignment,) = [one.id for one in part.partition.assignments if one.node == held.node.uuid]
-    identity = Identity(held.table, HIGH, assignment, part.bounds)
+    identity = ReplicaIdentity(held.table, HIGH, assignment, part.bounds)
     held.node.replicas.place(identity, part.version, hosts_of(part.partition))
     held.records.run()
     held.look()
@@ -143,7 +143,7 @@ def test_one_that_was_to_go_before_is_no_heir(held):
 def test_one_that_was_taken_by_force_is_set_aside(held):
     """It may have what others lack."""
     held.parent.was_available = False
-    ends = (End(held.parent.assignment, 1),)
+    ends = (ForcedEnd(held.parent.assignment, 1),)
     held.records.divide("t", MIDDLE, lambda child: own(child, held.node, node=OTHER)._replace(ends=ends))
     held.look()
     assert held.aside == [(held.parent.identity.partition, "its assignment was taken by force")]
@@ -153,7 +153,7 @@ def test_one_that_had_gone_before_another_was_taken_by_force(held):
     """The ends of all that is former are named then: what it had handed over by the map of before is no less so."""
     mine = held.parent.assignment
     held.parent.was_available = False
-    for ends in ((), (End(mine, None), End(OTHER[0], None))):
+    for ends in ((), (ForcedEnd(mine, None), ForcedEnd(OTHER[0], None))):
         held.records.change(
             "t",
             lambda one, ends=ends: one._replace(

@@ -5,9 +5,9 @@ from types import SimpleNamespace
 import pytest
 
 from gossipkv.register.metadata.partitions import RANGE
-from gossipkv.replication import clock, record
-from gossipkv.replication.keys import RECORD
-from gossipkv.table.token import decode, decode_body
+from gossipkv.replication.replica import clock, record
+from gossipkv.replication.replica.keys import RECORD
+from gossipkv.table.session.token import decode, decode_body
 from tests.unit.table.record_nodes import CLUSTER, Records
 from tests.unit.table.test_divided import MIDDLE, adopt
 

@@ -6,8 +6,8 @@ import pytest
 import trio
 
 from gossipkv.errors import Conflict, GossipKVError, NotServed
-from gossipkv.table.moving import Moving
-from tests.unit.table.test_placing import die, made
+from gossipkv.table.controllers.rebalancer import Rebalancer
+from tests.unit.table.rpc.test_node_admin import die, made
 from tests.world.nodes.phases import refused, shown
 from tests.world.nodes.whole_cluster import simulated
 
@@ -23,7 +23,7 @@ def nobody_plans(monkeypatch):
     async def look(_):
         await trio.lowlevel.checkpoint()
 
-    monkeypatch.setattr(Moving, "look", look)
+    monkeypatch.setattr(Rebalancer, "look", look)
 
 
 async def partitions(cluster, machine):

@@ -14,8 +14,8 @@ from gossipkv.environment.real_files import RealFiles
 from gossipkv.environment.trio_world import real
 from gossipkv.node.directory import DataDirectory
 from gossipkv.node.identity import NodeRecord, drawn, erased, followed, read_node
-from gossipkv.table.host import may_not_found
-from gossipkv.table.tables import Tables
+from gossipkv.table.ports import may_not_found
+from gossipkv.table.store import TableStore
 from tests.unit.table.fake_store import FakeStores, put_store
 from tests.world.faulty_files import CHANGING, Action, Crash, Fault, FaultyFiles
 from tests.world.simulated_files import SimulatedFiles
@@ -81,7 +81,9 @@ def opened(path, files=FILES, **options):
 @contextlib.asynccontextmanager
 async def running(directory, stores, files=FILES):
     """Its tables, as long as the block lasts."""
-    tables = Tables(directory.path / "tables", directory, SimpleNamespace(files=files, threads=WORLD.threads), stores)
+    tables = TableStore(
+        directory.path / "tables", directory, SimpleNamespace(files=files, threads=WORLD.threads), stores
+    )
     async with trio.open_nursery() as nursery:
         await nursery.start(tables.run)
         yield tables

@@ -6,7 +6,7 @@ import msgpack
 import pytest
 
 from gossipkv.errors import NotServed
-from gossipkv.table.records import GIVES_WITHIN_S
+from gossipkv.table.records.endpoints import GIVES_WITHIN_S
 from tests.unit.table.record_nodes import Records
 
 RATE = 1000

@@ -6,8 +6,8 @@ import pytest
 import trio
 
 from gossipkv.errors import BadRequest, Conflict, GossipKVError, Unavailable, UnknownDatabase
-from gossipkv.table.moving import Moving
-from tests.unit.table.test_placing import come, die, made
+from gossipkv.table.controllers.rebalancer import Rebalancer
+from tests.unit.table.rpc.test_node_admin import come, die, made
 from tests.world.nodes.phases import refused
 from tests.world.nodes.whole_cluster import simulated
 
@@ -22,7 +22,7 @@ def nobody_plans(monkeypatch):
     async def look(_):
         await trio.lowlevel.checkpoint()
 
-    monkeypatch.setattr(Moving, "look", look)
+    monkeypatch.setattr(Rebalancer, "look", look)
 
 
 async def standing(cluster, machine, key=b"k"):

@@ -6,9 +6,9 @@ import trio
 from trio.testing import MockClock
 
 from gossipkv.errors import NotReady
-from gossipkv.placement.measures import Limits
-from gossipkv.table.moving import FAILURES, PASSED_OVER_S, Moving
-from gossipkv.table.planning import Hosts
+from gossipkv.placement.measures import MeasureLimits
+from gossipkv.table.controllers.plan import RangeHosts
+from gossipkv.table.controllers.rebalancer import FAILURES, PASSED_OVER_S, Rebalancer
 from tests.unit.table.moved_map import FIRST, TABLE, MovedMap, node
 
 STALL_S = 60.0
@@ -21,7 +21,7 @@ class Mover:
         self.world = world
         self.alive = alive
         self.planned = 0  # How often what is wanted was computed.
-        self.moving = Moving(
+        self.moving = Rebalancer(
             world,
             world,
             alive=lambda: [*map(node, self.alive)],
@@ -29,7 +29,7 @@ class Mover:
             random=world.random,
             most=most,
             stall_s=STALL_S,
-            hosts=Hosts(None, None, Limits(0, 0), is_on=True),  # Those of ranges.
+            hosts=RangeHosts(None, None, MeasureLimits(0, 0), is_on=True),  # Those of ranges.
         )
 
     async def _beside(self, do):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import trio
 
 from gossipkv.errors import BadRequest, UnknownDatabase
-from gossipkv.table.measuring import FRESH_S
-from tests.unit.table.test_placing import die, made
+from gossipkv.table.controllers.load_stats import FRESH_S
+from tests.unit.table.rpc.test_node_admin import die, made
 from tests.world.nodes.phases import refused
 from tests.world.nodes.whole_cluster import simulated
 

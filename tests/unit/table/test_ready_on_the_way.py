@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gossipkv.errors import GossipKVError, WriteLost
-from gossipkv.replication import clock
-from gossipkv.table.token import Seen, encode
+from gossipkv.replication.replica import clock
+from gossipkv.table.session.token import TableSeen, encode
 from tests.unit.table.record_nodes import CLUSTER, CONFIG, Records
 
 GONE = 1 << 20  # An assignment of before.
@@ -34,7 +34,7 @@ def seen(world, config, count):
     """A token of so many records of who is gone."""
     (copy,) = world.nodes[0].replicas.copies.values()
     had = clock.of([(GONE, count)])
-    return encode({copy.partition[0]: Seen(config, had)}, CLUSTER)
+    return encode({copy.partition[0]: TableSeen(config, had)}, CLUSTER)
 
 
 def outcome(node, token):

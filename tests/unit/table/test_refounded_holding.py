@@ -6,12 +6,12 @@ import msgpack
 import pytest
 
 from gossipkv.errors import NotReady
-from gossipkv.placement.partition import Assignment, End, Partition, State
-from gossipkv.replication import clock
-from gossipkv.replication.keys import JOINING, RECORD, WHOLE
+from gossipkv.placement.partition import Assignment, AssignmentState, ForcedEnd, Partition
+from gossipkv.replication.replica import clock
+from gossipkv.replication.replica.keys import JOINING, RECORD, WHOLE
+from gossipkv.replication.replica.spaces import Spaces
 from gossipkv.replication.shell import Replication
-from gossipkv.replication.spaces import Spaces
-from gossipkv.table.refounding import kept_here
+from gossipkv.table.rpc.force_join import kept_here
 from tests.unit.table.test_divided import MIDDLE
 from tests.unit.table.test_divided_holding import HIGH, LOW, OTHER, Held
 
@@ -27,7 +27,7 @@ class Lost(Held):
         self.records.change("t", lambda partition: partition._replace(ends=ended))
         self.look()
         self.node.call("put", "t", YOUNG, b"2", {"level": "one"})
-        self.ends = tuple(End(*one) for one in clock.entries(self.parent.synced))
+        self.ends = tuple(ForcedEnd(*one) for one in clock.entries(self.parent.synced))
         self.lose()
         ((_, why),) = self.aside
         assert why.endswith("began anew without it")
@@ -38,7 +38,7 @@ class Lost(Held):
 
     def seat(self, assignment, node=None):
         """An assignment of a node, of this one, AVAILABLE."""
-        return Assignment(assignment, node or self.node.uuid, 0, State.AVAILABLE)
+        return Assignment(assignment, node or self.node.uuid, 0, AssignmentState.AVAILABLE)
 
     def anew(self, kept=None):
         kept = self.parent.assignment if kept is None else kept
@@ -90,10 +90,10 @@ def test_what_was_not_kept_is_never_merged(lost, kept):
 
 def test_of_who_has_ended_it_has_all():
     """Of that its clock is silent: once it was settled, and again where the range has begun anew with it."""
-    lost = Lost(ended=(End(55, 7), End(56, 0)))
+    lost = Lost(ended=(ForcedEnd(55, 7), ForcedEnd(56, 0)))
     has = {**{one: count for one, count in lost.ends if count}, 55: 7}
     assert lost.reach == has
-    lost.ends += (End(55, 7),)
+    lost.ends += (ForcedEnd(55, 7),)
     lost.anew()
     assert lost.copies == {NEW: True}
     lost.lose()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gossipkv.table.token import decode
+from gossipkv.table.session.token import decode
 from tests.unit.table.record_nodes import CLUSTER, Records
 from tests.world.replication.sessions import READS, WRITES, Did, Guarantees
 

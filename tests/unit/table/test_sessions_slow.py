@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gossipkv.replication import clock
-from gossipkv.table.token import decode
+from gossipkv.replication.replica import clock
+from gossipkv.table.session.token import decode
 from tests.unit.table.hopping import TABLES, hop
 from tests.unit.table.record_nodes import CLUSTER
 

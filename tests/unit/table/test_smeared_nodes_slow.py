@@ -61,7 +61,7 @@ async def waiting(cluster, machine):
 @simulated(4, config=STILL)
 async def test_nodes_that_smear_lose_power(cluster, monkeypatch):
     """As do hosts amid what they are given; all comes, and what was written meanwhile stays, by clocks in step."""
-    monkeypatch.setattr(process, "MOST_WALL_OFFSET_MS", 1000)
+    monkeypatch.setattr(process, "MAX_WALL_OFFSET_MS", 1000)
 
     hosts, (smearer, other) = await laid(cluster)
     await put(cluster, smearer, 0)

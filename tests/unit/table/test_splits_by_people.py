@@ -5,7 +5,7 @@ from __future__ import annotations
 import trio
 
 from gossipkv.errors import BadRequest, Conflict, NotServed, UnknownDatabase
-from tests.unit.table.test_placing import die, made
+from tests.unit.table.rpc.test_node_admin import die, made
 from tests.world.nodes.phases import refused
 from tests.world.nodes.whole_cluster import simulated
 

@@ -8,7 +8,7 @@ import trio
 
 from gossipkv.errors import Conflict
 from gossipkv.wire.key_text import shown
-from tests.unit.table.test_placing import come, die, made
+from tests.unit.table.rpc.test_node_admin import come, die, made
 from tests.world.nodes.phases import refused
 from tests.world.nodes.whole_cluster import USUAL, simulated
 

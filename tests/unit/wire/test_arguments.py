@@ -8,14 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gossipkv.errors import BadRequest
-from gossipkv.wire.arguments import MAX_NAME_BYTES, Arguments, Options
+from gossipkv.wire.arguments import MAX_NAME_BYTES, Arguments, OptionArguments
 
 
 def arguments(*params: object) -> Arguments:
     return Arguments(b"m", msgpack.packb(params))
 
 
-def options(**given: object) -> Options:
+def options(**given: object) -> OptionArguments:
     """The options of a method `m`, which knows these and more."""
     return arguments(given).options(*given, "others")
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gossipkv.gossip.effects import Ask, Remember, Send, Store
+from gossipkv.gossip.effects import AskOverTcp, Remember, SendDatagram, StoreDurably
 from gossipkv.gossip.member import member_id
 from gossipkv.gossip.packets import messages
 from gossipkv.gossip.packets.envelope import Envelope
-from gossipkv.gossip.packets.prefix import Dropped
+from gossipkv.gossip.packets.prefix import DroppedPacket
 from tests.world.gossip.rig import running
 from tests.world.world import World
 
@@ -54,19 +54,19 @@ class Toy:
         self.sequence += 1
         for peer in self.peers:
             message = messages.ping(self.id, self.sequence, self.id, bytes(8))
-            self.effects.append(Send(peer, self.envelope.wrap(message)))
+            self.effects.append(SendDatagram(peer, self.envelope.wrap(message)))
 
     def receive(self, packet, source, *, now_ms):
         try:
             message = self.envelope.unwrap(packet)
-        except Dropped:
+        except DroppedPacket:
             self.dropped += 1
             return
         kind = message[0]
         sequence = messages.read_ping(message)[0] if kind == messages.PING else messages.read_ack(message)[0]
         self.heard.append((now_ms, kind, sequence, source))
         if kind == messages.PING:
-            self.effects.append(Send(source, self.envelope.wrap(messages.ack(self.id, sequence, bytes(8)))))
+            self.effects.append(SendDatagram(source, self.envelope.wrap(messages.ack(self.id, sequence, bytes(8)))))
 
     def reply(self, request, *, now_ms):
         return None if request == b"no" else b"you said " + request
@@ -87,10 +87,10 @@ class Toy:
     # What a test has it do.
 
     def ask(self, to, request, token, timeout_ms=10_000):
-        self.effects.append(Ask(to, request, token, timeout_ms))
+        self.effects.append(AskOverTcp(to, request, token, timeout_ms))
 
     def store(self, epoch, cluster_id, token):
-        self.effects.append(Store(epoch, cluster_id, token))
+        self.effects.append(StoreDurably(epoch, cluster_id, token))
 
     def remember(self, *peers):
         self.effects.append(Remember(tuple(peers)))

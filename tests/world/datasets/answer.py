@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from gossipkv.placement.identity import Identity
+    from gossipkv.placement.identity import VersionIdentity
 
 
 class Answer(NamedTuple):
@@ -13,7 +13,7 @@ class Answer(NamedTuple):
 
     machine: str
     version: str  # The label.
-    identity: Identity | None  # None: it is not told, as on the wire.
+    identity: VersionIdentity | None  # None: it is not told, as on the wire.
     key: bytes
     value: bytes | None
     pinned: str | None  # The version that it asked for.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, final
 
-from gossipkv.placement.identity import Identity
+from gossipkv.placement.identity import VersionIdentity
 from tests.world.datasets.contents import DATABASE, FUNCTION
 from tests.world.datasets.disk import Stored
 from tests.world.scheduler import MS
@@ -68,7 +68,7 @@ class Building:
     def _is_refuted(self, stored: Stored) -> bool:
         return stored.identity.function in self._refuted(stored.identity)
 
-    def _refuted(self, identity: Identity) -> tuple[str, ...]:
+    def _refuted(self, identity: VersionIdentity) -> tuple[str, ...]:
         return () if identity.regrouped else self._core.refuted(identity.digest)
 
     def begin(self, content: Content) -> None:
@@ -93,7 +93,7 @@ class Building:
         if stored is None:
             expected = self._core.to_follow(version)
             is_regrouped = FUNCTION in self._core.refuted(digest) if expected is None else expected.regrouped
-            identity = Identity(DATABASE, version, digest, content.partitions, FUNCTION, is_regrouped)
+            identity = VersionIdentity(DATABASE, version, digest, content.partitions, FUNCTION, is_regrouped)
             stored = Stored(identity, share)
             self._disk.versions[version] = stored
         return stored

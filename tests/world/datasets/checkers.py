@@ -22,14 +22,14 @@ from tests.world.scheduler import MS
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gossipkv.placement.identity import Identity
+    from gossipkv.placement.identity import VersionIdentity
     from tests.world.datasets.answer import Answer
     from tests.world.datasets.contents import Content, Sources
     from tests.world.datasets.dataset_node import DatasetNode
     from tests.world.datasets.disk import DatasetDisk, Stored
     from tests.world.world import World
 
-MOST_VIOLATIONS = 20
+MAX_VIOLATIONS = 20
 
 
 class AnswerCheckers:
@@ -38,7 +38,7 @@ class AnswerCheckers:
     def __init__(self, sources: Sources, *, now_us: Callable[[], int]) -> None:
         self._sources, self._now_us = sources, now_us
         self._floors: dict[str, str] = {}  # By machine, the newest version that its clients got.
-        self._identities: dict[str, Identity] = {}  # By version, what was answered.
+        self._identities: dict[str, VersionIdentity] = {}  # By version, what was answered.
         # By machine, version and partition, those contents from which all that was answered can be.
         self._contents: dict[tuple[str, str, int], frozenset[Content]] = {}
         self.violations: list[BrokenPromise] = []
@@ -54,7 +54,7 @@ class AnswerCheckers:
         self._contents = {known: some for known, some in self._contents.items() if known[0] != machine}
 
     def found(self, checker: str, machine: str, what: str) -> None:
-        if len(self.violations) < MOST_VIOLATIONS:
+        if len(self.violations) < MAX_VIOLATIONS:
             self.violations.append(BrokenPromise(checker, self._now_us(), machine, what))
 
     def result(self) -> dict[str, str]:
@@ -116,7 +116,7 @@ class DatasetCheckers(AnswerCheckers):
         self._ended_us: dict[str, int] = {}  # When a process last ended.
         world.on_ended.append(lambda machine: self._ended_us.__setitem__(machine.name, world.now_us))
 
-    def switching(self, node: DatasetNode, identity: Identity) -> None:
+    def switching(self, node: DatasetNode, identity: VersionIdentity) -> None:
         """Look at who has what, for the sync of ACTIVE begins."""
         owners: Counter[int] = Counter()
         for machine in self._world.machines:

@@ -16,7 +16,7 @@ from gossipkv.keyspace.partitioner import FUNCTIONS, partition
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from gossipkv.placement.identity import Identity
+    from gossipkv.placement.identity import VersionIdentity
 
 DATABASE: Final = "d"
 FUNCTION: Final = FUNCTIONS[0]
@@ -107,7 +107,7 @@ class Sources:
     def _note(self, content: Content) -> None:
         self._of.setdefault(content.source.digest, set()).add(content)
 
-    def of(self, identity: Identity) -> set[Content]:
+    def of(self, identity: VersionIdentity) -> set[Content]:
         """Return what a version of this identity may have been made from."""
         return self._of[identity.digest]
 

@@ -14,29 +14,29 @@ import msgpack
 from gossipkv.dataset.cluster.convergence import Convergence
 from gossipkv.dataset.cluster.core import DatabaseCore
 from gossipkv.dataset.cluster.effects import (
-    Ask,
+    AskMember,
     BuildAnew,
     Decide,
     KeepActive,
     KeepOrders,
     KeepRefuted,
     KeepRing,
-    Look,
+    OpenRoute,
     Publish,
     PublishDatabase,
-    Route,
+    ReadContents,
     Withdraw,
 )
-from gossipkv.dataset.cluster.members import Member, Membership, State
+from gossipkv.dataset.cluster.members import DatasetMember, Membership, MemberStanding
 from gossipkv.dataset.cluster.own_copy import OwnCopy
-from gossipkv.dataset.cluster.question import Answer, decode, encode
-from gossipkv.dataset.lifecycle.copy_states import Copy, CopyEvent, CopyState
+from gossipkv.dataset.cluster.question import MemberAnswer, decode, encode
+from gossipkv.dataset.lifecycle.copy_states import CopyEvent, CopyState, VersionCopy
 from gossipkv.dataset.lifecycle.decisions import decide
 from gossipkv.dataset.lifecycle.version_states import Life, VersionEvent, VersionState
 from gossipkv.errors import TooLarge
 from gossipkv.placement import statement
 from gossipkv.placement.partition_set import PartitionSet
-from gossipkv.placement.shard_claim import NODES, Place, place_of
+from gossipkv.placement.shard_claim import NODES, ClaimPlace, place_of
 from tests.world.datasets.building import Building
 from tests.world.datasets.contents import DATABASE
 from tests.world.datasets.exchange import Exchange
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from gossipkv.gossip.member import Member as GossipMember
     from gossipkv.node.gossip import ShardIdTimer
     from gossipkv.placement.holders import HolderState
-    from gossipkv.placement.identity import Identity
+    from gossipkv.placement.identity import VersionIdentity
     from gossipkv.placement.ownership import Ownership
     from gossipkv.placement.seals import Sealed
     from gossipkv.placement.statement import DatabaseStatement, Statement
@@ -83,7 +83,7 @@ class Settings(NamedTuple):
 class Observer(Protocol):
     """Checks what nodes do, when they do it."""
 
-    def switching(self, node: DatasetNode, identity: Identity) -> None:
+    def switching(self, node: DatasetNode, identity: VersionIdentity) -> None:
         """Look, for the sync of ACTIVE begins."""
 
     def dropping(self, node: DatasetNode, stored: Stored) -> None:
@@ -103,7 +103,7 @@ class Shared:
 
 @final
 class DatasetNode:
-    """The database of one process; `Place` in the words of gossip's shell."""
+    """The database of one process; `ClaimPlace` in the words of gossip's shell."""
 
     def __init__(
         self,
@@ -122,7 +122,7 @@ class DatasetNode:
         self.chance = world.streams[f"datasets/{machine.name}"]
         own = core.members.own
         now_ms = machine.now_ms
-        member = Member(own.name, own.uuid, own.epoch, own.address)
+        member = DatasetMember(own.name, own.uuid, own.epoch, own.address)
         self.membership = Membership(
             member,
             expects_others=bool(machine.joins or rig_of(machine).disk.peers()),
@@ -142,7 +142,7 @@ class DatasetNode:
         self.lives: dict[str, Life] = {}
         self.active: str | None = None
         self.hold: str | None = None
-        self.routes: dict[bytes, dict[str, Route]] = {}  # By wire id and member.
+        self.routes: dict[bytes, dict[str, OpenRoute]] = {}  # By wire id and member.
         self.states: dict[str, HolderState] = {}  # How far others are relied on.
         self._building = Building(
             self.core, self.lives, self.disk, later=self.later, changed=self.tell, drop=self._dropped
@@ -167,7 +167,7 @@ class DatasetNode:
             life.take(VersionEvent.SWITCH)
         for version, stored in disk.versions.items():
             life = self.lives.setdefault(version, Life(version))
-            life.copy = copy = Copy(CopyState.READY if stored.ready else CopyState.WANTED)
+            life.copy = copy = VersionCopy(CopyState.READY if stored.ready else CopyState.WANTED)
             if stored.ready:
                 copy.begin_open(stored.identity, stored.ready)
             copy.want(stored.share)
@@ -219,12 +219,12 @@ class DatasetNode:
             watch.look()
         claims = {}
         for entry in self.gossip.tree.entries(NODES, now_ms=now_ms, all=True):
-            claims[entry.owner] = place_of(entry.name, entry.value) or Place()
+            claims[entry.owner] = place_of(entry.name, entry.value) or ClaimPlace()
         known = set()
         for each in members:
-            place = claims.get(each.name, Place())
+            place = claims.get(each.name, ClaimPlace())
             known.add(each.name)
-            told = Member(each.name, each.uuid, each.epoch, each.address, State(each.state), *place)
+            told = DatasetMember(each.name, each.uuid, each.epoch, each.address, MemberStanding(each.state), *place)
             self.states[each.name] = told.standing
             self.membership.tell(told, now_ms=now_ms)
         for other in self.membership.others:
@@ -262,14 +262,14 @@ class DatasetNode:
                 case PublishDatabase(said_of_all):
                     path = f"databases/{DATABASE}/{self.machine.address}"
                     self.gossip.tree.publish(path, statement.encode_database(said_of_all))
-                case Ask(member, identity):
+                case AskMember(member, identity):
                     self._ask(member, identity)
-                case Route():
+                case OpenRoute():
                     self._route(effect)
                 case _:
                     self._keep(effect)
 
-    def _route(self, route: Route) -> None:
+    def _route(self, route: OpenRoute) -> None:
         routes = self.routes.setdefault(route.identity.wire_id, {})
         routes.pop(route.owner.name, None)
         if route.partitions:
@@ -286,7 +286,7 @@ class DatasetNode:
                 self._decides = True
             case BuildAnew(version, partitions):
                 self._drop(version, partitions)
-            case Look():
+            case ReadContents():
                 self._looks_ms = min(self._looks_ms, self.machine.now_ms + self.chance.randrange(SOON_MS))
             case KeepOrders():
                 pass  # Nobody gives any here.
@@ -305,14 +305,14 @@ class DatasetNode:
         except TooLarge:
             self._perform(self.core.refused(version, now_ms=self.machine.now_ms))
 
-    def _ask(self, member: str, identity: Identity) -> None:
+    def _ask(self, member: str, identity: VersionIdentity) -> None:
         asked = self.membership.get(member)
         assert asked is not None, member
 
         def serve(machine: Machine) -> tuple[int, bytes] | None:
             there = self._shared.nodes[machine.name]
             told = there.core.answer(self.machine.name, identity.wire_id, now_ms=machine.now_ms)
-            packed: bytes = msgpack.packb(encode(told or Answer(PartitionSet.empty(identity.partitions), {})))
+            packed: bytes = msgpack.packb(encode(told or MemberAnswer(PartitionSet.empty(identity.partitions), {})))
             return there.gossip.members.own.epoch, packed
 
         def then(reply: tuple[int, bytes] | None) -> None:
@@ -332,7 +332,7 @@ class DatasetNode:
         for version, life in self.lives.items():
             life.source = seen.get(version)
             if life.source is not None and life.copy is None:
-                life.copy = Copy()
+                life.copy = VersionCopy()
             self.tell(version)
         self._decides = True
 
@@ -412,7 +412,7 @@ class DatasetNode:
         self._shared.observer.switching(self, identity)
         self.later(SYNC_US, partial(self._switched, identity, self.core.owners(identity), self.core.sealed()))
 
-    def _switched(self, identity: Identity, owners: tuple[Ownership, ...], sealed: tuple[Sealed, ...]) -> None:
+    def _switched(self, identity: VersionIdentity, owners: tuple[Ownership, ...], sealed: tuple[Sealed, ...]) -> None:
         self._is_syncing = False
         self.switches += 1
         self.disk.active, self.disk.owners, self.disk.sealed = identity, owners, sealed

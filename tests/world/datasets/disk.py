@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, final
 from gossipkv.placement.partition_set import PartitionSet
 
 if TYPE_CHECKING:
-    from gossipkv.placement.identity import Identity
+    from gossipkv.placement.identity import VersionIdentity
     from gossipkv.placement.ownership import Ownership
     from gossipkv.placement.seals import Sealed, Seals
     from tests.world.datasets.contents import Content
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class Stored:
     """One version on the disk: its manifest, and which of its partitions are there."""
 
-    identity: Identity
+    identity: VersionIdentity
     share: PartitionSet
     files: dict[int, Content] = field(default_factory=dict)  # Made from what, by partition.
     ready: PartitionSet = field(init=False)
@@ -44,7 +44,7 @@ class DatasetDisk:
     """The data directory of one machine."""
 
     versions: dict[str, Stored] = field(default_factory=dict)
-    active: Identity | None = None
+    active: VersionIdentity | None = None
     owners: tuple[Ownership, ...] = ()
     sealed: tuple[Sealed, ...] = ()  # On which files clients have what.
     refuted: dict[str, tuple[str, ...]] = field(default_factory=dict)

@@ -15,7 +15,7 @@ from tests.world.scheduler import MS
 if TYPE_CHECKING:
     from random import Random
 
-    from gossipkv.placement.identity import Identity
+    from gossipkv.placement.identity import VersionIdentity
     from tests.world.datasets.checkers import DatasetCheckers
     from tests.world.datasets.dataset_node import DatasetNode, Shared
     from tests.world.machine import Machine
@@ -77,7 +77,7 @@ class Readers:
         self.answers.append(answer)
         self._checkers.answered(answer)
 
-    def failed(self, node: DatasetNode, identity: Identity, key: bytes, pinned: str | None) -> None:
+    def failed(self, node: DatasetNode, identity: VersionIdentity, key: bytes, pinned: str | None) -> None:
         at_s = self._world.now_us / 1_000_000
         pin = " by its name" if pinned else ""
         self.failures.append(f"{at_s:.3f} s {node.machine.name}: {key!r} of {identity.version}{pin}")
@@ -89,7 +89,7 @@ class _Read:
         self,
         readers: Readers,
         node: DatasetNode,
-        identity: Identity,
+        identity: VersionIdentity,
         key: bytes,
         *,
         pinned: str | None,
@@ -153,7 +153,7 @@ class _Read:
         self._readers.answered(Answer(name, version, identity, self._key, value, self._pinned, self._floor))
 
 
-def look_up(node: DatasetNode, identity: Identity, part: int, key: bytes) -> Reply | None:
+def look_up(node: DatasetNode, identity: VersionIdentity, part: int, key: bytes) -> Reply | None:
     """Return what a node has of a key; None: it does not serve that partition of that identity."""
     stored = node.disk.versions.get(identity.version)
     if stored is None or stored.identity != identity or part not in stored.ready:

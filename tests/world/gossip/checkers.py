@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, final
 
-from gossipkv.gossip.effects import Changed, Complain
-from gossipkv.gossip.member import GONE, REACHABLE, Rank, State
+from gossipkv.gossip.effects import Complain, MemberChanged
+from gossipkv.gossip.member import GONE, REACHABLE, MemberState, Rank
 from gossipkv.placement.shard_claim import NODES
 from tests.world.gossip.history import NOTHING, PLACES, core_of, own, view
 from tests.world.gossip.rig import rig_of
@@ -18,8 +18,8 @@ from tests.world.promises import Promises
 
 if TYPE_CHECKING:
     from gossipkv.gossip.member import Member
-    from gossipkv.gossip.profile import Profile
-    from gossipkv.gossip.tree.watch import Watch
+    from gossipkv.gossip.profile import TimingProfile
+    from gossipkv.gossip.tree.watch import TreeWatch
     from tests.world.gossip.history import Entries, History
     from tests.world.machine import Machine
     from tests.world.promises import BrokenPromise
@@ -36,7 +36,9 @@ Read = tuple[int, dict[tuple[str, str], bytes]]  # At which revision of a watch,
 class Checkers:
     """All of them, on one world."""
 
-    def __init__(self, world: World, history: History, profile: Profile, promises: Promises | None = None) -> None:
+    def __init__(
+        self, world: World, history: History, profile: TimingProfile, promises: Promises | None = None
+    ) -> None:
         self._world = world
         self._history = history
         self._profile = profile
@@ -46,11 +48,11 @@ class Checkers:
         # one begins anew.
         self._ranks: dict[Key, dict[str, Rank]] = {}
         self._states: dict[Key, dict[str, int]] = {}
-        self._watches: dict[Key, tuple[list[Watch], list[Read]]] = {}
+        self._watches: dict[Key, tuple[list[TreeWatch], list[Read]]] = {}
         self._ids: set[str] = set()  # Cluster ids that anybody had.
         self._selves: dict[int, Itself] = {}  # By the number of the machine.
         world.on_moment.append(self._look_at_itself)
-        world.on_told[Changed].append(lambda machine, _: self.look(machine))
+        world.on_told[MemberChanged].append(lambda machine, _: self.look(machine))
         world.on_told[Complain].append(self._hear_complaint)
         world.on_ended.append(self.forget)
 
@@ -138,7 +140,7 @@ class Checkers:
             return
         if member.incarnation > said.incarnation:
             self.found("only_own_incarnations", machine, f"shows {member}, which said {said.incarnation}")
-        if member.state is State.LEFT and not said.has_left:
+        if member.state is MemberState.LEFT and not said.has_left:
             self.found("only_the_leaver_leaves", machine, f"shows {member}")
         if (member.uuid, member.address) not in said.places:
             self.found("only_real_places", machine, f"shows {member}, which was {said}")
@@ -173,7 +175,7 @@ class Checkers:
                 continue
             entries = frozenset(everything.get(owner, {}).items())
             self._look_at_branch(machine, member, entries)
-            expected = entries if member.state is State.ALIVE else NOTHING
+            expected = entries if member.state is MemberState.ALIVE else NOTHING
             if frozenset(visible.get(owner, {}).items()) != expected:
                 self.found("only_the_live_are_shown", machine, f"{owner} is {member.state.name}: {visible.get(owner)}")
 
@@ -301,7 +303,7 @@ def _wrong_about(member: Member | None, name: str, itself: Member | None) -> str
         return None
     if member is None:
         return f"does not know {name}"
-    if member.state is not State.ALIVE:
+    if member.state is not MemberState.ALIVE:
         return f"shows {name} as {member.state.name}, which is up"
     if member != itself:
         return f"shows {name} at {member.epoch}.{member.incarnation}, which is at {itself.epoch}.{itself.incarnation}"

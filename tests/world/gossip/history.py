@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, final
 
 from gossipkv.gossip.core import Gossip
-from gossipkv.gossip.member import State, member_id
+from gossipkv.gossip.member import MemberState, member_id
 
 if TYPE_CHECKING:
     from gossipkv.address import Address
@@ -95,7 +95,7 @@ class History:
         self.said[machine.name, me.epoch] = SelfStatements(
             before.places | {(me.uuid, me.address)},
             max(before.incarnation, me.incarnation),
-            before.has_left or me.state is State.LEFT,
+            before.has_left or me.state is MemberState.LEFT,
         )
         states = self.branches.setdefault(machine.name, [])
         entries = frozenset(self._mine(machine).items())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gossipkv.gossip.core import Gossip, Limits, Me
+from gossipkv.gossip.core import Gossip, GossipLimits, Me
 from gossipkv.gossip.packets.envelope import Envelope, Seal
 from gossipkv.node.gossip import ClaimsInTree, ShardIdTimer
 from gossipkv.placement.shard_claim import ShardClaim
@@ -16,23 +16,23 @@ from tests.world.world import World
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gossipkv.gossip.member import State
+    from gossipkv.gossip.member import MemberState
     from gossipkv.gossip.packets.sealing import Sealing
-    from gossipkv.gossip.profile import Profile
-    from gossipkv.gossip.protocols import Place
+    from gossipkv.gossip.profile import TimingProfile
+    from gossipkv.gossip.protocols import TreePlace
     from gossipkv.node.identity import NodeRecord
     from tests.world.gossip.program import Boot, Core
     from tests.world.machine import Machine
 
 SETTLE_MS = 3000  # A simulated run has little time.
-MOST_FORMING_US = 300 * SECOND
+MAX_FORMING_US = 300 * SECOND
 CLUSTER = "simulated"
 
 
 def program(
-    profile: Profile,
+    profile: TimingProfile,
     cluster: str = CLUSTER,
-    limits: Limits | None = None,
+    limits: GossipLimits | None = None,
     sealing: Callable[[Boot], Sealing] | None = None,
 ) -> Callable[[Machine], GossipRig]:
     """What each machine runs: the members' own code; with a `sealing`, nothing but sealed packets."""
@@ -41,13 +41,13 @@ def program(
         me = Me(boot.name, boot.uuid, boot.epoch, boot.address, cluster, boot.cluster_id, boot.pinned)
         seals = None if sealing is None else sealing(boot)
         envelope = Envelope(cluster, boot.cluster_id, seals, Seal.REQUIRE)
-        limited = limits or Limits()
+        limited = limits or GossipLimits()
         return Gossip(me, profile, boot.random, limits=limited, envelope=envelope, silent=boot.silent)
 
     return running(start)
 
 
-def claim(core: Core, kept: NodeRecord, expected: int = 0) -> Place:
+def claim(core: Core, kept: NodeRecord, expected: int = 0) -> TreePlace:
     """The claim of a place in the ring that goes with a member."""
     assert isinstance(core, Gossip), core
     own = core.members.own
@@ -65,7 +65,7 @@ def claim(core: Core, kept: NodeRecord, expected: int = 0) -> Place:
 
 
 def formed(
-    seed: int, members: int, profile: Profile, *, limits: Limits | None = None, settle_us: int = 10 * SECOND
+    seed: int, members: int, profile: TimingProfile, *, limits: GossipLimits | None = None, settle_us: int = 10 * SECOND
 ) -> World:
     """A cluster in which everybody knows everybody, and to which nothing has happened for a while."""
     world = World(seed)
@@ -78,7 +78,7 @@ def formed(
         # The first has its cluster id before the others come.
         world.scheduler.at(int((0.1 + 2 * chance.random()) * SECOND) * (number > 0), machine.start)
     while not all(knows(machine, members) for machine in world.machines):
-        assert world.now_us < MOST_FORMING_US, f"{members} members do not come together"
+        assert world.now_us < MAX_FORMING_US, f"{members} members do not come together"
         world.run(200 * MS)
     world.run(settle_us)
     return world
@@ -97,6 +97,6 @@ def gossip(machine: Machine) -> Gossip:
     return core
 
 
-def state_of(machine: Machine, other: Machine) -> State | None:
+def state_of(machine: Machine, other: Machine) -> MemberState | None:
     found = next((each for each in gossip(machine).members.list() if each.name == other.name), None)
     return None if found is None else found.state

@@ -10,10 +10,10 @@ if TYPE_CHECKING:
 
     from gossipkv.address import Address
     from gossipkv.gossip.effects import Effect
-    from gossipkv.gossip.protocols import Place
+    from gossipkv.gossip.protocols import TreePlace
     from gossipkv.node.identity import NodeRecord
 
-    Claim = Callable[["Core", NodeRecord], Place]  # Makes the claim of a place that goes with a core.
+    Claim = Callable[["Core", NodeRecord], TreePlace]  # Makes the claim of a place that goes with a core.
 
 
 class Core(Protocol):

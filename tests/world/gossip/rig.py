@@ -1,8 +1,8 @@
 """Gossip on a machine: the shell that production has, without its waiting.
 
-It hands the core datagrams and answers, and the same `Driver` (`gossip/shell/driver.py`) wakes it and has its effects
-performed.  A start is silent until the disk takes its epoch (a first start that the disk refuses ends the process);
-what it shall keep later is tried again.
+It hands the core datagrams and answers, and the same `GossipDriver` (`gossip/shell/driver.py`) wakes it and has its
+effects performed.  A start is silent until the disk takes its epoch (a first start that the disk refuses ends the
+process); what it shall keep later is tried again.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from functools import partial
 from typing import TYPE_CHECKING, final
 
 from gossipkv.errors import GossipKVError
-from gossipkv.gossip.effects import Ask, Changed, Complain, Remember, Stop, Store
+from gossipkv.gossip.effects import AskOverTcp, Complain, MemberChanged, Remember, Stop, StoreDurably
 from gossipkv.gossip.packets.prefix import NO_CLUSTER
-from gossipkv.gossip.shell.driver import Driver
+from gossipkv.gossip.shell.driver import GossipDriver
 from tests.world.disk import Disk
 from tests.world.faulty_files import Crash
 from tests.world.gossip.program import Boot
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from gossipkv.address import Address
     from gossipkv.gossip.effects import Effect
-    from gossipkv.gossip.protocols import Place
+    from gossipkv.gossip.protocols import TreePlace
     from gossipkv.node.identity import NodeRecord
     from tests.world.gossip.program import Claim, Core
     from tests.world.machine import Machine
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 RETRY_US = 200 * MS  # Linux' first retransmission; each further one waits twice as long.
-MOST_RETRY_US = 3 * SECOND
+MAX_RETRY_US = 3 * SECOND
 
 
 @final
@@ -47,7 +47,7 @@ class Call:
         scheduler: Scheduler,
         network: Network,
         asker: Host,
-        ask: Ask,
+        ask: AskOverTcp,
         core_at: Callable[[Host], Core | None],
     ) -> None:
         self._scheduler = scheduler
@@ -76,7 +76,7 @@ class Call:
         target, link = found
         now_us = self._scheduler.now_us
         if link.cut or now_us < link.clogged_until_us or source.is_starved or network.is_lost(link):
-            again = min(2 * retry_us, MOST_RETRY_US)
+            again = min(2 * retry_us, MAX_RETRY_US)
             self._scheduler.after(retry_us, lambda: self._send(source, to, then, again))
             return
         # The request waits for the hand-shake: three ways instead of one.
@@ -136,7 +136,7 @@ class Call:
 
 
 WRITE_US = 4 * MS
-AGAIN_US = 500 * MS  # After a write that was refused.
+RETRY_DELAY_US = 500 * MS  # After a write that was refused.
 
 
 @final
@@ -166,11 +166,11 @@ class GossipRig:
         self.cluster_id = NO_CLUSTER  # Of which its process knows that it is kept.
         self._machine = machine
         self._program = program
-        self._driver: Driver | None = None  # Of the core.
-        self._place: Place | None = None  # And its claim.
+        self._driver: GossipDriver | None = None  # Of the core.
+        self._place: TreePlace | None = None  # And its claim.
         self._is_silent = False  # The epoch of this start is not kept yet.
         # What shall be kept, one at a time, and whom to tell.
-        self._stores: deque[tuple[Callable[[NodeRecord], NodeRecord], Store | None]] = deque()
+        self._stores: deque[tuple[Callable[[NodeRecord], NodeRecord], StoreDurably | None]] = deque()
 
     @property
     def wakes_at_ms(self) -> int:
@@ -200,14 +200,14 @@ class GossipRig:
                 return
             self._is_silent = True
             machine.world.struck["silent"] += 1
-            machine.later(AGAIN_US, self._mend)
+            machine.later(RETRY_DELAY_US, self._mend)
         cluster_id = bytes.fromhex(kept.cluster_id) or NO_CLUSTER
         uuid = bytes.fromhex(kept.uuid)
         boot = Boot(machine.name, machine.address, uuid, kept.epoch, cluster_id, chance, self._is_silent, kept.pinned)
         self.core = core = self._program(boot)
         machine.began(core)
         self._place = place = None if self.claim is None else self.claim(core, kept)
-        self._driver = Driver(core, self, place)
+        self._driver = GossipDriver(core, self, place)
         self.cluster_id = boot.cluster_id
         now_ms = machine.now_ms
         core.start(joins=list(machine.joins), remembered=self.disk.peers(), now_ms=now_ms)
@@ -225,7 +225,7 @@ class GossipRig:
         except Crash:
             machine.ended_by_itself("crash")
         except OSError:
-            machine.later(AGAIN_US, self._mend)
+            machine.later(RETRY_DELAY_US, self._mend)
         else:
             self._is_silent = False
             machine.later(WRITE_US, lambda: machine.when_free(self._speak))
@@ -281,13 +281,13 @@ class GossipRig:
     def perform(self, effect: Effect) -> None:
         machine = self._machine
         match effect:
-            case Ask():
+            case AskOverTcp():
                 Call(machine.world.scheduler, machine.world.network, machine, effect, core_at).begin()
-            case Store():
+            case StoreDurably():
                 self._keep_soon(partial(_with_life, effect), effect)
             case Remember():
                 self._remember(effect)
-            case Changed() | Complain():
+            case MemberChanged() | Complain():
                 machine.world.told(machine, effect)
             case Stop():
                 machine.error = effect.error
@@ -297,7 +297,7 @@ class GossipRig:
     def take_place(self, shard_id: int) -> None:
         self._keep_soon(lambda kept: kept._replace(shard_id=shard_id), None)
 
-    def _keep_soon(self, change: Callable[[NodeRecord], NodeRecord], told: Store | None) -> None:
+    def _keep_soon(self, change: Callable[[NodeRecord], NodeRecord], told: StoreDurably | None) -> None:
         self._stores.append((change, told))
         if len(self._stores) == 1:
             self._machine.later(WRITE_US, self._store)
@@ -305,7 +305,7 @@ class GossipRig:
     def _store(self) -> None:
         machine = self._machine
         if self._is_silent:
-            machine.later(AGAIN_US, self._store)
+            machine.later(RETRY_DELAY_US, self._store)
             return
         change, told = self._stores[0]
         assert self.kept is not None
@@ -316,7 +316,7 @@ class GossipRig:
             machine.ended_by_itself("crash")
             return
         except OSError:  # The core waits until it is told.
-            machine.later(AGAIN_US, self._store)
+            machine.later(RETRY_DELAY_US, self._store)
             return
         self.kept = kept
         self._stores.popleft()
@@ -333,7 +333,7 @@ class GossipRig:
         except OSError:
             pass  # They are a convenience.
 
-    def _tell_stored(self, told: Store) -> None:
+    def _tell_stored(self, told: StoreDurably) -> None:
         assert self.core is not None
         machine = self._machine
         machine.world.look_closely(machine)
@@ -359,6 +359,6 @@ def core_at(machine: Host) -> Core | None:
     return rig_of(machine).core
 
 
-def _with_life(said: Store, kept: NodeRecord) -> NodeRecord:
+def _with_life(said: StoreDurably, kept: NodeRecord) -> NodeRecord:
     pinned = kept.pinned or said.pinned
     return kept._replace(epoch=said.epoch, cluster_id=said.cluster_id.hex(), pinned=pinned)

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
 from gossipkv.errors import TooLarge
-from gossipkv.gossip.core import Limits
-from gossipkv.gossip.profile import LAN, LOCAL, Profile
+from gossipkv.gossip.core import GossipLimits
+from gossipkv.gossip.profile import LAN, LOCAL, TimingProfile
 from gossipkv.gossip.tree.limits import TreeLimits
 from tests.world import faults, transitions
 from tests.world.gossip.checkers import Checkers, shows_the_truth
@@ -96,10 +96,10 @@ class Workload:
 LOOK_US = 400 * MS
 SETTLED_US = 15 * SECOND  # How long nothing may change once everybody showed the truth.
 HEALED_US: Final[Mapping[str, int]] = {"lan": 35 * SECOND, "local": 35 * SECOND}
-PROFILES: Final[Mapping[str, Profile]] = {"lan": LAN, "local": LOCAL}
+PROFILES: Final[Mapping[str, TimingProfile]] = {"lan": LAN, "local": LOCAL}
 SMALL_BRANCH_BYTES = 8 << 10  # In half of the runs, in place of the protocol's: the workload goes beyond it.
 SMALLER_BYTES = (2 << 10, 6 << 10, 8 << 10)  # What an owner may publish then, each machine its own.
-MOST_STEADY_BYTES_S = 1000  # Sent by each member when nothing happens: a storm would be far more.
+MAX_STEADY_BYTES_S = 1000  # Sent by each member when nothing happens: a storm would be far more.
 
 
 @final
@@ -166,11 +166,11 @@ class _Members:
             self.keys.begin()
         self.world.scheduler.after(int(chance.random() * 5 * SECOND), self.faults.begin)
 
-    def _limits(self) -> Limits:
+    def _limits(self) -> GossipLimits:
         if not self.has_small_branches:
-            return Limits()
+            return GossipLimits()
         most_bytes = self.world.streams["limits"].choice(SMALLER_BYTES)
-        return Limits(tree=TreeLimits(max_branch_bytes=most_bytes, protocol_branch_bytes=SMALL_BRANCH_BYTES))
+        return GossipLimits(tree=TreeLimits(max_branch_bytes=most_bytes, protocol_branch_bytes=SMALL_BRANCH_BYTES))
 
     def look(self) -> None:
         self.checkers.look_at_all()
@@ -192,5 +192,5 @@ class _Members:
             self.promises.found("stays_healed", None, wrong)
         seconds = (self.world.now_us - settled_us) / SECOND
         rate = (self.world.network.sent_bytes - sent_bytes) / seconds / self.outcome.members
-        if rate > MOST_STEADY_BYTES_S:
+        if rate > MAX_STEADY_BYTES_S:
             self.promises.found("is_quiet_at_rest", None, f"each member sends {rate:.0f} B/s")

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Final, final
 import trio
 
 from gossipkv.errors import BadRequest, Conflict, GossipKVError, Unavailable, UnknownDatabase
-from gossipkv.placement.partition import Partition, State
-from gossipkv.register.metadata.catalogue import Wanted, keys_of
-from gossipkv.register.metadata.operations import Answer, Operation
-from gossipkv.register.metadata.pages import OPERATION_ID_BYTES, Outcome, config_id, generation_of
+from gossipkv.placement.partition import AssignmentState, Partition
+from gossipkv.register.metadata.catalogue import WantedTable, keys_of
+from gossipkv.register.metadata.operations import Operation, OperationAnswer
+from gossipkv.register.metadata.pages import OPERATION_ID_BYTES, OperationOutcome, config_id, generation_of
 from gossipkv.register.metadata.partitions import HASH, RANGE, decode_partition, decode_table
 from tests.world.metadata.chance import happens
 from tests.world.metadata.deciding_node import CATALOGUE
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from random import Random
 
-    from gossipkv.register.metadata.pages import Entry
-    from gossipkv.register.metadata.tree import Tree
+    from gossipkv.register.metadata.pages import MapEntry
+    from gossipkv.register.metadata.tree import MapTree
     from tests.world.metadata.deciding_node import Life, Node
     from tests.world.metadata.witness import Witness
 
 NAMES: Final = ("apples", "bees", "cats", "dogs")
 WHOLE_S: Final = 4.0
-MOST_PARTITIONS: Final = 12
+MAX_PARTITIONS: Final = 12
 
 
 @final
@@ -84,7 +84,7 @@ class Clients:
         strange = (max(0, newest - self._random.randrange(80)), newest + 3, config_id(generation_of(newest), 0))
         return self._random.choice([*bases[-20:], *bases[-20:], *strange])
 
-    def _operation(self, register: bytes, tree: Tree, base: int) -> Operation:
+    def _operation(self, register: bytes, tree: MapTree, base: int) -> Operation:
         entries = [*tree.scan()]
         entry = self._random.choice(entries)
         partition = decode_partition(entry.record)
@@ -101,13 +101,13 @@ class Clients:
         self._witness.wanted.setdefault(operation.id, []).append(operation)
         return operation
 
-    def _wish(self, tree: Tree, entry: Entry, partition: Partition) -> tuple[str, tuple[object, ...]]:
+    def _wish(self, tree: MapTree, entry: MapEntry, partition: Partition) -> tuple[str, tuple[object, ...]]:
         draw = self._random
-        moving = [one for one in partition.assignments if one.state is not State.AVAILABLE]
+        moving = [one for one in partition.assignments if one.state is not AssignmentState.AVAILABLE]
         if (
             decode_table(tree.root.meta).kind == RANGE
             and not moving
-            and len(tree) < MOST_PARTITIONS
+            and len(tree) < MAX_PARTITIONS
             and happens(draw, 0.3)
         ):
             firsts = [entry.key, entry.key + draw.randbytes(2)]
@@ -118,27 +118,27 @@ class Clients:
             return "divide", (children,)
         if moving and happens(draw, 0.8):
             one = draw.choice(moving)
-            if one.state is State.LEAVING or happens(draw, 0.2):
+            if one.state is AssignmentState.LEAVING or happens(draw, 0.2):
                 return "unassign", (one.id,)
-            return "advance", (one.id, min(one.state + 1, State.AVAILABLE))
+            return "advance", (one.id, min(one.state + 1, AssignmentState.AVAILABLE))
         if partition.former and happens(draw, 0.5):
             return "settle", (tuple((one, 0) for one in partition.former),)
         slot = draw.choice(partition.assignments).slot
         return "assign", (draw.getrandbits(64), draw.choice(self._nodes).uuid, slot)
 
-    async def transact(self, life: Life, register: bytes, operations: list[Operation]) -> list[Answer]:
+    async def transact(self, life: Life, register: bytes, operations: list[Operation]) -> list[OperationAnswer]:
         """Have operations done by way of a node; returns what is told of them, which is written down."""
-        answers: list[Answer] = []
+        answers: list[OperationAnswer] = []
         is_twice = happens(self._random, 0.1)  # By somebody who is impatient.
 
-        async def ask(life: Life) -> list[Answer]:
+        async def ask(life: Life) -> list[OperationAnswer]:
             return await life.catalogue.transact(register, operations, WHOLE_S)
 
         async def told(by: Life) -> None:
             try:
                 got = await by.have(ask)
             except GossipKVError:
-                got = [Answer(one.id, Outcome.UNKNOWN) for one in operations]
+                got = [OperationAnswer(one.id, OperationOutcome.UNKNOWN) for one in operations]
             for operation, answer in zip(operations, got, strict=True):
                 assert answer.operation == operation.id, (answer, operation)
                 self._tell(register, operation, answer.outcome, "answer")
@@ -151,16 +151,18 @@ class Clients:
                 nursery.start_soon(told, other)
         return answers
 
-    def _tell(self, register: bytes, operation: Operation, outcome: Outcome, by: str) -> None:
+    def _tell(self, register: bytes, operation: Operation, outcome: OperationOutcome, by: str) -> None:
         self._witness.told.append(Answered(register, operation.id, outcome, by, operation.digest))
-        if outcome is Outcome.UNKNOWN:
+        if outcome is OperationOutcome.UNKNOWN:
             self.unknown.append((register, operation.id, operation.base))
 
     async def inquire(self, life: Life) -> None:
         self._random.shuffle(self.unknown)
         for register, id_, base in self.unknown[:3]:
 
-            async def ask(life: Life, register: bytes = register, id_: bytes = id_, base: int = base) -> Outcome:
+            async def ask(
+                life: Life, register: bytes = register, id_: bytes = id_, base: int = base
+            ) -> OperationOutcome:
                 return await life.metadata.outcome(register, id_, base)
 
             outcome = await life.have(ask)
@@ -182,16 +184,16 @@ class Clients:
         kind = draw.choice((HASH, RANGE))
         bounds = sorted({draw.randbytes(1) for _ in range(draw.randrange(4))}) if kind == RANGE else []
         keys = keys_of(kind, draw.randint(1, 6), [bound for bound in bounds if bound])
-        wanted = Wanted(draw.choice(NAMES), kind, draw.randint(1, 3), keys)
-        outcome, digest = Outcome.UNKNOWN, b""
+        wanted = WantedTable(draw.choice(NAMES), kind, draw.randint(1, 3), keys)
+        outcome, digest = OperationOutcome.UNKNOWN, b""
         try:
             made = await life.have(lambda life: life.catalogue.create(wanted, id_, WHOLE_S))
         except (Unavailable, Conflict, BadRequest, UnknownDatabase):
-            outcome = Outcome.REFUSED
+            outcome = OperationOutcome.REFUSED
         except GossipKVError:
             pass
         else:
-            outcome = Outcome.DONE
+            outcome = OperationOutcome.DONE
             digest = Operation(id_, 0, "add_table", 1, (wanted.name.encode(), *made)).digest
         self._witness.counts[f"{by} {outcome.name}"] += 1
         self._witness.told.append(Answered(CATALOGUE, id_, outcome, by, digest))
@@ -255,7 +257,7 @@ class Clients:
             self._witness.moves -= 1
 
 
-def burst_of(count: int, tree: Tree, base: int, random: Random) -> list[Operation]:
+def burst_of(count: int, tree: MapTree, base: int, random: Random) -> list[Operation]:
     """Operations that find themselves done: each is recorded, and changes nothing."""
     entry = next(tree.scan())
     nowhere = (entry.key, decode_partition(entry.record).id, 0)

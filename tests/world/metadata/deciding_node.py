@@ -1,7 +1,7 @@
 """A node that takes part in deciding on tables: its lives, and what it does beside deciding.
 
-It does what `table.deciding` and `table.for_peers` do, over a simulated network: it answers other nodes, tells them
-what it knows of each map, heeds what they tell, has the catalogue grow, and tends it.
+It does what `table.participant.participant` and `table.rpc.peer_rpc` do, over a simulated network: it answers other
+nodes, tells them what it knows of each map, heeds what they tell, has the catalogue grow, and tends it.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from gossipkv.register.metadata.operations import decode_operation
 from gossipkv.register.metadata.pages import name_of
 from gossipkv.register.metadata.server import Metadata
 from gossipkv.register.metadata.tables import NamedNode
-from gossipkv.register.metadata.tree import Changed
-from gossipkv.table.deciding import RETRY_S
+from gossipkv.register.metadata.tree import ChangedPages
+from gossipkv.table.participant.participant import RETRY_S
 from tests.world.metadata.chance import happens
 from tests.world.metadata.network import Question
 from tests.world.metadata.store import Mood, SimulatedStore
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
     from random import Random
 
-    from gossipkv.register.metadata.known import Known
+    from gossipkv.register.metadata.known import KnownMap
     from gossipkv.register.shell import OnReply
     from gossipkv.wire.rpc import Value
     from tests.world.metadata.network import Network, OnAnswer
@@ -55,7 +55,7 @@ class Heard(NamedTuple):
     place: tuple[int, int]  # The generation of its ballot, and its config id.
     acceptors: Acceptors
 
-    def is_news_to(self, known: Known | None) -> bool:
+    def is_news_to(self, known: KnownMap | None) -> bool:
         if known is None:
             return True
         return self.place > known.place[:2] or (self.place == known.place[:2] and self.acceptors != known.acceptors)
@@ -376,6 +376,6 @@ def _offer(values: list[Value]) -> Offer:
     """What a request carries, as the door for other nodes reads it."""
     match values:
         case [bytes(source), None | bytes() as base, bytes(root), int(config), list(pages)]:
-            changed = Changed(root, {name_of(page): page for page in pages if isinstance(page, bytes)})
+            changed = ChangedPages(root, {name_of(page): page for page in pages if isinstance(page, bytes)})
             return Offer(source, base, changed, config)
     raise BadRequest(f"no offer: {values!r:.80}")

@@ -15,8 +15,8 @@ import trio
 
 from gossipkv.errors import GossipKVError
 from gossipkv.register.configuration import AcceptorId
-from gossipkv.register.proposer import End
-from gossipkv.register.seen import POSITION, Seen
+from gossipkv.register.proposer import ChangeEnd
+from gossipkv.register.seen import POSITION, SeenPositions
 from gossipkv.register.space import RECORD
 from tests.world.metadata.chance import happens
 from tests.world.metadata.deciding_node import CATALOGUE
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from gossipkv.register.configuration import Acceptors
-    from gossipkv.register.proposer import Outcome
+    from gossipkv.register.proposer import ProposalOutcome
     from tests.world.metadata.deciding_node import Life, Node
     from tests.world.metadata.network import Network
     from tests.world.metadata.witness import Witness
 
-LEAST_FORCED: Final = 3  # Acceptors of a register that is forced.
+MIN_FORCED: Final = 3  # Acceptors of a register that is forced.
 FORCES: Final = 5  # Until an operator gives up.
 FORCE_S: Final = 13.0
 FOUND_S: Final = 10.0  # Until a store that was put back is found; everybody reads the catalogue every three.
@@ -145,7 +145,7 @@ class Faults:
         register, survivor = self._forced
         node = next(node for node in self._nodes if node.uuid == survivor.node)
 
-        async def force(life: Life) -> Outcome:
+        async def force(life: Life) -> ProposalOutcome:
             top = self._witness.chains[register].top
             assert top is not None
             return await life.metadata.registers.force(register, top[1].acceptors.everyone - self._witness.lost)
@@ -155,7 +155,7 @@ class Faults:
                 with contextlib.suppress(GossipKVError):
                     outcome = await node.life.have(force)
                     self._witness.counts[f"repeated force {outcome.end.name}"] += 1
-                    if outcome.end is not End.UNKNOWN:  # Or there is nothing to force.
+                    if outcome.end is not ChangeEnd.UNKNOWN:  # Or there is nothing to force.
                         return
             await trio.sleep(1)
 
@@ -215,7 +215,7 @@ class Faults:
     def _may_go_back(self, node: Node, records: Mapping[bytes, bytes]) -> bool:
         """Whether nothing is lost with it, and each quorum that has it has one who has to know better."""
         gone = AcceptorId(node.uuid, node.disk.store)
-        past = Seen(gone, [(key, value) for key, value in records.items() if key[:1] == POSITION], Random(0))
+        past = SeenPositions(gone, [(key, value) for key, value in records.items() if key[:1] == POSITION], Random(0))
         knowing = {
             who
             for who, seen in self._witness.sightings.items()
@@ -244,7 +244,7 @@ class Faults:
             return
         for register in sorted(self._witness.chains):
             top = self._witness.chains[register].top
-            if register == CATALOGUE or top is None or top[2].ended or len(top[1].acceptors.new) < LEAST_FORCED:
+            if register == CATALOGUE or top is None or top[2].ended or len(top[1].acceptors.new) < MIN_FORCED:
                 continue
             survivor = self._random.choice(top[1].acceptors.new)
             node = next(node for node in self._nodes if node.uuid == survivor.node)
@@ -256,13 +256,15 @@ class Faults:
             life = node.life
             if life is not None:
 
-                async def force(life: Life, register: bytes = register, survivor: AcceptorId = survivor) -> Outcome:
+                async def force(
+                    life: Life, register: bytes = register, survivor: AcceptorId = survivor
+                ) -> ProposalOutcome:
                     return await life.metadata.registers.force(register, [survivor])
 
                 self._forced = register, survivor
                 with trio.move_on_after(FORCE_S), contextlib.suppress(GossipKVError):
                     outcome = await life.have(force)
                     self._witness.counts[f"forced {outcome.end.name}"] += 1
-                    self._forced = None if outcome.end is End.DONE else self._forced
+                    self._forced = None if outcome.end is ChangeEnd.DONE else self._forced
             self._network.cuts.clear()
             return

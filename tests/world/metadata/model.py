@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, final
 
-from gossipkv.register.metadata.operations import Operation, Refusal
-from gossipkv.register.metadata.pages import Entry, Outcome, generation_of, sequence_of
+from gossipkv.register.metadata.operations import Operation, OperationRefusal
+from gossipkv.register.metadata.pages import MapEntry, OperationOutcome, generation_of, sequence_of
 from gossipkv.register.metadata.tree import LIFE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from gossipkv.register.metadata.operations import Functions
-    from gossipkv.register.metadata.tree import Tree
+    from gossipkv.register.metadata.tree import MapTree
 
 
 class Content(NamedTuple):
@@ -24,10 +24,10 @@ class Content(NamedTuple):
 
     meta: bytes
     version: int
-    entries: dict[bytes, Entry]
+    entries: dict[bytes, MapEntry]
 
 
-def content_of(tree: Tree) -> Content:
+def content_of(tree: MapTree) -> Content:
     return Content(tree.root.meta, tree.root.version, {entry.key: entry for entry in tree.scan()})
 
 
@@ -43,7 +43,7 @@ class _View:
     def meta(self) -> bytes:
         return self._content.meta
 
-    def get(self, key: bytes) -> Entry | None:
+    def get(self, key: bytes) -> MapEntry | None:
         self.touched.add(key)
         return self._content.entries.get(key)
 
@@ -53,7 +53,7 @@ class _View:
 
 def replay(
     before: Content,
-    judged: Sequence[tuple[Operation, Outcome]],
+    judged: Sequence[tuple[Operation, OperationOutcome]],
     config: int,
     functions: Functions,
 ) -> tuple[Content, list[str]]:
@@ -68,13 +68,13 @@ def replay(
             if record is None:
                 content.entries.pop(key, None)
             else:
-                content.entries[key] = Entry(key, config, record)
+                content.entries[key] = MapEntry(key, config, record)
     return content, wrong
 
 
 def _judge(
     content: Content, operation: Operation, config: int, functions: Functions
-) -> tuple[Outcome | None, Mapping[bytes, bytes | None]]:
+) -> tuple[OperationOutcome | None, Mapping[bytes, bytes | None]]:
     base = operation.base
     if (
         not base < config
@@ -84,7 +84,7 @@ def _judge(
         return None, {}  # It could not be judged at all.
     function = functions.get((operation.name, operation.version))
     if function is None:
-        return Outcome.REFUSED, {}
+        return OperationOutcome.REFUSED, {}
     view = _View(content)
     puts: Mapping[bytes, bytes | None] = {}
     is_refused = False
@@ -94,10 +94,10 @@ def _judge(
         assert not edits.touches_all
         puts = edits.puts
         if not puts:
-            return Outcome.DONE, {}
-    except Refusal:
+            return OperationOutcome.DONE, {}
+    except OperationRefusal:
         is_refused = True
     versions = [content.entries[key].version for key in view.touched | puts.keys() if key in content.entries]
     if max(content.version, *versions, 0) > base:
-        return Outcome.CONFLICT, {}
-    return (Outcome.REFUSED, {}) if is_refused else (Outcome.DONE, puts)
+        return OperationOutcome.CONFLICT, {}
+    return (OperationOutcome.REFUSED, {}) if is_refused else (OperationOutcome.DONE, puts)

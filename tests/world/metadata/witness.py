@@ -26,11 +26,18 @@ from gossipkv.errors import NotReady, UnknownDatabase
 from gossipkv.register.configuration import AcceptorId
 from gossipkv.register.messages import REGISTER_BYTES, decode_record
 from gossipkv.register.metadata import partitions, tables
-from gossipkv.register.metadata.head import Head, Past, decode_head
+from gossipkv.register.metadata.head import MapHead, Past, decode_head
 from gossipkv.register.metadata.known import KNOWN, known_of
-from gossipkv.register.metadata.pages import Kept, MissingPage, Outcome, generation_of, name_of, sequence_of
+from gossipkv.register.metadata.pages import (
+    KeptOutcome,
+    MissingPage,
+    OperationOutcome,
+    generation_of,
+    name_of,
+    sequence_of,
+)
 from gossipkv.register.metadata.tables import NamedTable, decode_named
-from gossipkv.register.metadata.tree import Tree, pages_of
+from gossipkv.register.metadata.tree import MapTree, pages_of
 from gossipkv.register.seen import BEHIND, POSITION, SEEN, positions_in
 from gossipkv.register.space import MAP, RECORD
 from tests.world.metadata.model import Content, content_of, replay
@@ -38,8 +45,8 @@ from tests.world.metadata.model import Content, content_of, replay
 if TYPE_CHECKING:
     from gossipkv.register.ballot import Ballot
     from gossipkv.register.configuration import Value
-    from gossipkv.register.messages import Record
-    from gossipkv.register.metadata.known import Known
+    from gossipkv.register.messages import AcceptorRecord
+    from gossipkv.register.metadata.known import KnownMap
     from gossipkv.register.metadata.operations import Operation
     from gossipkv.register.metadata.server import Metadata
     from gossipkv.register.seen import Position
@@ -67,7 +74,7 @@ class Answered(NamedTuple):
 
     register: bytes
     operation: bytes
-    outcome: Outcome
+    outcome: OperationOutcome
     by: str  # "answer", "ask", "create", or "create of many": under one id.
     digest: bytes = b""  # Of that operation; empty: of whichever has the id.
 
@@ -80,9 +87,9 @@ class Chain:
     values: dict[Ballot, Value] = field(default_factory=dict)
     accepted: dict[Ballot, set[AcceptorId]] = field(default_factory=dict)
     heads: set[Past] = field(default_factory=set)  # All that were ever committed.
-    top: tuple[Ballot, Value, Head] | None = None
+    top: tuple[Ballot, Value, MapHead] | None = None
     content: Content | None = None  # Of the top.
-    judged: dict[bytes, tuple[int, Kept]] = field(default_factory=dict)  # By operation: in which transaction.
+    judged: dict[bytes, tuple[int, KeptOutcome]] = field(default_factory=dict)  # By operation: in which transaction.
     is_forced: bool = False  # By somebody: what was told before may be lost.
 
 
@@ -140,7 +147,7 @@ class Witness:
                 self._check_held(register, "something was collected")
             self._check_record(register, disk)
 
-    def _accepted(self, register: bytes, who: AcceptorId, record: Record) -> None:
+    def _accepted(self, register: bytes, who: AcceptorId, record: AcceptorRecord) -> None:
         ballot, value = record.accepted, record.value
         if ballot is None or value is None:
             return
@@ -158,7 +165,7 @@ class Witness:
         head = decode_head(value.payload)
         if head.ended and head.last and head.last[0].config == head.config:  # It is as before, under the drop's id.
             chain.heads.add(Past(*head[:3]))
-            head = Head(*head.last[0], head.last[1:], ended=True)
+            head = MapHead(*head.last[0], head.last[1:], ended=True)
         before = chain.top
         name = register.hex()[:8]
         is_known = Past(*head[:3]) in chain.heads
@@ -248,9 +255,9 @@ class Witness:
                 return disk.records[key]
         raise MissingPage(name)
 
-    def tree(self, register: bytes, root: bytes) -> Tree:
+    def tree(self, register: bytes, root: bytes) -> MapTree:
         kind = tables.CATALOGUE if register == self._catalogue else partitions.MAP
-        return Tree.opened(lambda name: self.page(register, name), root, kind.name)
+        return MapTree.opened(lambda name: self.page(register, name), root, kind.name)
 
     def tables(self) -> dict[str, NamedTable]:
         chain = self.chain(self._catalogue)
@@ -264,7 +271,7 @@ class Witness:
 
     # -- what was judged ---------------------------------------------------------------------------------------------
 
-    def _judge(self, register: bytes, chain: Chain, head: Head, *, is_anew: bool) -> None:
+    def _judge(self, register: bytes, chain: Chain, head: MapHead, *, is_anew: bool) -> None:
         try:
             tree = self.tree(register, head.root)
             after = content_of(tree)
@@ -311,15 +318,15 @@ class Witness:
             chain = self.chain(register)
             if chain.is_forced:
                 continue
-            kept = chain.judged[id_][1] if id_ in chain.judged else Kept(Outcome.UNKNOWN, b"")
-            found = kept.outcome if digest in {b"", kept.digest} else Outcome.UNKNOWN
-            is_so = found is outcome or (outcome is Outcome.REFUSED and found is Outcome.UNKNOWN)
+            kept = chain.judged[id_][1] if id_ in chain.judged else KeptOutcome(OperationOutcome.UNKNOWN, b"")
+            found = kept.outcome if digest in {b"", kept.digest} else OperationOutcome.UNKNOWN
+            is_so = found is outcome or (outcome is OperationOutcome.REFUSED and found is OperationOutcome.UNKNOWN)
             if by.startswith("create"):  # It is told in other words why a table is not made.
-                is_so = (found is Outcome.DONE) == (outcome is Outcome.DONE)
+                is_so = (found is OperationOutcome.DONE) == (outcome is OperationOutcome.DONE)
             if by == "create of many":  # Who is refused may be refused for the sake of another.
-                is_so |= outcome is not Outcome.DONE
+                is_so |= outcome is not OperationOutcome.DONE
             self.counts[f"told {outcome.name} by {by}"] += 1
-            if not is_so and outcome is not Outcome.UNKNOWN:
+            if not is_so and outcome is not OperationOutcome.UNKNOWN:
                 self.found("judged", f"{id_.hex()[:8]} was told {outcome.name} by {by}, and is {found.name}")
 
     # -- what nodes show ---------------------------------------------------------------------------------------------
@@ -342,13 +349,13 @@ class Witness:
             except (NotReady, UnknownDatabase) as error:
                 self.counts[f"not shown: {error.code}"] += 1
 
-    def _rises(self, seen: _Places, who: AcceptorId, register: bytes, known: Known, where: str) -> None:
+    def _rises(self, seen: _Places, who: AcceptorId, register: bytes, known: KnownMap, where: str) -> None:
         before = seen.get((who, register), (0, 0, False))
         seen[who, register] = max(before, known.place)
         if known.place < before and who not in self.put_back:
             self.found("rising", f"{register.hex()[:8]} falls from {before} to {known.place} {where} of {who}")
 
 
-def _said(head: Head) -> str:
+def _said(head: MapHead) -> str:
     end = " (ended)" if head.ended else ""
     return f"{generation_of(head.config)}/{sequence_of(head.config)} {head.transaction.hex()[:6]}{end}"

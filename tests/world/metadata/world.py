@@ -14,7 +14,7 @@ import trio
 from gossipkv.errors import GossipKVError
 from gossipkv.register.configuration import AcceptorId, Acceptors
 from gossipkv.register.metadata.operations import Operation
-from gossipkv.register.metadata.pages import OPERATION_ID_BYTES, Outcome, sequence_of
+from gossipkv.register.metadata.pages import OPERATION_ID_BYTES, OperationOutcome, sequence_of
 from gossipkv.register.metadata.tree import LIFE
 from gossipkv.register.space import MAP
 from tests.world.logs import capture_logs
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from random import Random
 
-    from gossipkv.register.metadata.known import Known
-    from gossipkv.register.metadata.operations import Answer
+    from gossipkv.register.metadata.known import KnownMap
+    from gossipkv.register.metadata.operations import OperationAnswer
     from tests.world.metadata.witness import Violation
 
 FAULTS_S: Final = 12.0
@@ -197,7 +197,7 @@ def check_right(nodes: list[Node], witness: Witness) -> None:
 async def _operate(life: Life, clients: Clients, witness: Witness, register: bytes, random: Random) -> bool:
     hints = {table.id: Acceptors.of(table.acceptors) for table in witness.tables().values()}
 
-    async def look(life: Life) -> Known:
+    async def look(life: Life) -> KnownMap:
         return life.metadata.known.get(register) or await life.metadata.quorum_read(register, hints.get(register))
 
     try:
@@ -210,8 +210,8 @@ async def _operate(life: Life, clients: Clients, witness: Witness, register: byt
     except GossipKVError:
         return False
     witness.wanted |= {one.id: [one] for one in operations}
-    answers: list[Answer] = await clients.transact(life, register, operations)
-    return any(answer.outcome is Outcome.DONE for answer in answers)
+    answers: list[OperationAnswer] = await clients.transact(life, register, operations)
+    return any(answer.outcome is OperationOutcome.DONE for answer in answers)
 
 
 async def _check_gone(nodes: list[Node], clients: Clients, witness: Witness, random: Random) -> None:

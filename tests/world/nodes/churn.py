@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 ASK_EVERY_S: Final = 0.01
 SUSPECTED_S: Final = 2.25  # A probe that was under way when the connection broke, and the next one.
-MOST_UNANSWERED: Final = 2  # Those that were on their way when the node took no more.
+MAX_UNANSWERED: Final = 2  # Those that were on their way when the node took no more.
 
 
 async def join(cluster: SimulatedCluster) -> None:
@@ -84,7 +84,7 @@ async def _stop_while_asked(cluster: SimulatedCluster, leaver: NodeMachine) -> N
         except OSError as error:
             raise Violation(f"{leaver.name} cut a client off: {error.strerror}") from error
         nursery.cancel_scope.cancel()
-    if unanswered > MOST_UNANSWERED:
+    if unanswered > MAX_UNANSWERED:
         raise Violation(f"{leaver.name} did not answer {unanswered} requests before it ended")
     await leaver.ended()
 

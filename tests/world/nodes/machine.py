@@ -15,11 +15,11 @@ import trio
 
 from gossipkv.dataset.build.steps import BuildResources, perform
 from gossipkv.dataset.build.trouble import BuildError, Trouble
-from gossipkv.dataset.scrub.read_back import Outcome, read_back
+from gossipkv.dataset.scrub.read_back import ReadBackOutcome, read_back
 from gossipkv.errors import GossipKVError, SourceChanged, SourceError
 from gossipkv.node import wiring as node
 from gossipkv.storage.engine.merge import merge
-from gossipkv.storage.engine.options import Options
+from gossipkv.storage.engine.options import EngineOptions
 from gossipkv.storage.engine.shell import open_store
 from tests.world.nodes.process import Process, SimulatedMemory
 from tests.world.nodes.streams import over_streams
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gossipkv.address import Address
-    from gossipkv.dataset.build.job import BuildJob, Progress
+    from gossipkv.dataset.build.job import BuildJob, BuildProgress
     from gossipkv.dataset.build.parent import Loads
     from gossipkv.dataset.scrub.read_back import Job
     from gossipkv.environment.seam import Environment
     from gossipkv.errors import Corrupt
     from gossipkv.node.gossip import Gossiping
     from gossipkv.settings.config import Config
-    from gossipkv.storage.engine.merge import MergeOrder, Output
+    from gossipkv.storage.engine.merge import MergeOrder, MergeOutput
     from gossipkv.storage.engine.policy import Manner
     from tests.world.faulty_files import Fault
     from tests.world.nodes.network import SimulatedNetwork
@@ -59,7 +59,7 @@ class BuildHere:
         memory_bytes: int,
         most_lanes: int,
         loads: Loads,
-        on_progress: Callable[[Progress], None],
+        on_progress: Callable[[BuildProgress], None],
         waits_since_s: float,
     ) -> int:
         assert min(memory_bytes, most_lanes) > 0
@@ -85,7 +85,7 @@ class ReadHere:
     def __init__(self, environment: Environment) -> None:
         self._environment = environment
 
-    async def __call__(self, job: Job, on_damage: Callable[[Corrupt], None]) -> Outcome:
+    async def __call__(self, job: Job, on_damage: Callable[[Corrupt], None]) -> ReadBackOutcome:
         """Read back; raises what `read_back_in_child` raises.  A simulated disk has no cache."""
         damaged: list[Corrupt] = []
         counts = await self._environment.threads.run(
@@ -93,7 +93,7 @@ class ReadHere:
         )
         for damage in damaged:
             on_damage(damage)
-        return Outcome(*counts, bypassed_cache=True)
+        return ReadBackOutcome(*counts, bypassed_cache=True)
 
 
 @final
@@ -103,14 +103,14 @@ class MergeHere:
     def __init__(self, environment: Environment) -> None:
         self._environment = environment
 
-    async def __call__(self, order: MergeOrder, manner: Callable[[], Manner]) -> Output:
+    async def __call__(self, order: MergeOrder, manner: Callable[[], Manner]) -> MergeOutput:
         """Merge, as hard as it goes; raises what `merge_in_child` raises."""
         del manner
         return await self._environment.threads.run(merge, self._environment.files, order)
 
 
 # Of the store of its tables: small, so that segments end and runs are merged within a scenario.
-OPTIONS: Final = Options(segment_bytes=256 << 10, table_log=256 << 10, file_bytes=1 << 20, stretch_bytes=1 << 20)
+OPTIONS: Final = EngineOptions(segment_bytes=256 << 10, table_log=256 << 10, file_bytes=1 << 20, stretch_bytes=1 << 20)
 
 
 @final

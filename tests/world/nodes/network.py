@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Final, Protocol, final
 
 import trio
 
-from tests.world.network import MOST_DELAY_US, REORDER_US, NetworkLink
+from tests.world.network import MAX_DELAY_US, REORDER_US, NetworkLink
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from tests.world.streams import Streams
 
 # TCP's, as Linux has them: the first time that a segment is sent again, and the longest pause between two times.
-LEAST_AGAIN_S: Final = 0.2
-MOST_AGAIN_S: Final = 120.0
+MIN_RETRY_S: Final = 0.2
+MAX_RETRY_S: Final = 120.0
 
 WINDOW_BYTES: Final = 256 * 1024
 _END: Final = b""
@@ -173,7 +173,7 @@ class SimulatedNetwork:
         delay_us = link.least_delay_us + int(self._streams["network/delay"].random() * link.delay_spread_us)
         if self._happens("heavy_delay", link.heavy_delay):
             tail_us = int(1000 / (1 - self._streams["network/heavy_delay"].random()))
-            delay_us = min(MOST_DELAY_US, delay_us + tail_us)
+            delay_us = min(MAX_DELAY_US, delay_us + tail_us)
         return max(delay_us * _US, link.clogged_until_us * _US - trio.current_time())
 
     def _link(self, source: str, target: str) -> NetworkLink:
@@ -261,7 +261,7 @@ class StreamEnd:
             self.lose()
             if not self.is_broken:
                 self._network.trace.note(self.host, "reset", self.name)
-                self.reset_peer(LEAST_AGAIN_S, 0.0)
+                self.reset_peer(MIN_RETRY_S, 0.0)
 
     def lose(self) -> None:
         self._closed = self.is_lost = True
@@ -273,7 +273,7 @@ class StreamEnd:
     def _give(self, segment: bytes) -> None:
         self._sending.append(segment)
         if len(self._sending) == 1:
-            self._transmit(LEAST_AGAIN_S, 0.0)
+            self._transmit(MIN_RETRY_S, 0.0)
 
     def _transmit(self, again_s: float, tried_s: float) -> None:
         """Send the first segment, and again until it arrives."""
@@ -291,7 +291,7 @@ class StreamEnd:
         else:
             self._network.struck["sent_again"] += 1
             again_s = min(again_s, self.give_up_s - tried_s)
-            later_s = min(2 * again_s, MOST_AGAIN_S)
+            later_s = min(2 * again_s, MAX_RETRY_S)
             self._network.after(again_s, lambda: self._transmit(later_s, tried_s + again_s))
 
     def _arrive(self) -> None:
@@ -300,10 +300,10 @@ class StreamEnd:
         if self.is_lost or self.is_broken:
             return
         if peer.host not in self._network.running:  # It lost power meanwhile.
-            self._transmit(LEAST_AGAIN_S, 0.0)
+            self._transmit(MIN_RETRY_S, 0.0)
             return
         if peer.is_lost:
-            peer.reset_peer(LEAST_AGAIN_S, 0.0)
+            peer.reset_peer(MIN_RETRY_S, 0.0)
             return
         segment = self._sending.popleft()
         self._is_halved = self._network.stalls(self.host, peer.host) and len(segment) > 1
@@ -313,7 +313,7 @@ class StreamEnd:
             segment = segment[: len(segment) // 2]
         peer.take_in(segment)
         if self._sending:
-            self._transmit(LEAST_AGAIN_S, 0.0)
+            self._transmit(MIN_RETRY_S, 0.0)
 
     def take_in(self, segment: bytes) -> None:
         if segment == _END:
@@ -343,7 +343,7 @@ class StreamEnd:
         if delay_s is not None:
             self._network.after(delay_s, peer.end_broken)
         else:
-            self._network.after(again_s, lambda: self.reset_peer(min(2 * again_s, MOST_AGAIN_S), tried_s + again_s))
+            self._network.after(again_s, lambda: self.reset_peer(min(2 * again_s, MAX_RETRY_S), tried_s + again_s))
 
     def end_broken(self) -> None:
         """The peer is gone, as far as one can know here."""

@@ -31,12 +31,12 @@ _Result = TypeVar("_Result")
 WALL_AT_ZERO_MS: Final = 1_700_000_000_000
 
 # How wrong clocks are: fast or slow as no quartz is, and set by hand.
-MOST_DRIFT: Final = 0.05
-MOST_WALL_OFFSET_MS: Final = 3_600_000
+MAX_DRIFT: Final = 0.05
+MAX_WALL_OFFSET_MS: Final = 3_600_000
 
 # What a worker thread takes, from one that finds all in memory to one that waits for a busy disk.
-LEAST_WORK_S: Final = 0.0001
-MOST_WORK_S: Final = 0.02
+MIN_WORK_S: Final = 0.0001
+MAX_WORK_S: Final = 0.02
 
 
 @final
@@ -79,7 +79,7 @@ class SimulatedThreads:
         return result
 
     async def _work(self) -> None:
-        await trio.sleep(self._chance.uniform(LEAST_WORK_S, MOST_WORK_S) * self._chance.random() ** 3)
+        await trio.sleep(self._chance.uniform(MIN_WORK_S, MAX_WORK_S) * self._chance.random() ** 3)
 
 
 @final
@@ -143,8 +143,8 @@ class Process:
         self.environment = Environment(
             SimulatedClock(
                 chance.uniform(0, 1e6),
-                chance.uniform(1 - MOST_DRIFT, 1 + MOST_DRIFT),
-                chance.randrange(-MOST_WALL_OFFSET_MS, MOST_WALL_OFFSET_MS),
+                chance.uniform(1 - MAX_DRIFT, 1 + MAX_DRIFT),
+                chance.randrange(-MAX_WALL_OFFSET_MS, MAX_WALL_OFFSET_MS),
             ),
             chance,
             self.files,

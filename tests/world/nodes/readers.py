@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from tests.world.nodes.whole_cluster import SimulatedCluster
 
 CLIENTS: Final = 3
-MOST_PAUSE_S: Final = 0.5  # Between two bursts of one client.
-MOST_BURST: Final = 6  # Reads that are sent before the first is answered.
+MAX_PAUSE_S: Final = 0.5  # Between two bursts of one client.
+MAX_BURST: Final = 6  # Reads that are sent before the first is answered.
 MANY: Final = 25  # Keys at once; they lie in all partitions.
 PAGE: Final = 17
 PATIENCE_S: Final = 5.0  # A node gives up after a second.
@@ -81,7 +81,7 @@ class Readers:
 
     async def _read_on(self) -> None:
         while True:
-            await trio.sleep(self._chance.uniform(0, MOST_PAUSE_S))
+            await trio.sleep(self._chance.uniform(0, MAX_PAUSE_S))
             running = [machine for machine in self._cluster.machines if machine.runs]
             if running:
                 await self._chance.choice((self._get, self._get, self._get_many, self._scan))(
@@ -101,7 +101,7 @@ class Readers:
     async def _get(self, machine: NodeMachine) -> None:
         """Some keys, all of them asked for before the first is answered."""
         read = self._begin(machine, self._choose())
-        keys = self._chance.choices(KEY_NAMES, k=self._chance.randint(1, MOST_BURST))
+        keys = self._chance.choices(KEY_NAMES, k=self._chance.randint(1, MAX_BURST))
         try:
             with trio.fail_after(PATIENCE_S):
                 async with self._cluster.connected(machine) as connection:

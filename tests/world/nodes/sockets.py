@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, final
 import trio
 
 from gossipkv.address import Address
-from gossipkv.environment.seam import MOST_DATAGRAM_BYTES, UNCONFIRMED_S
+from gossipkv.environment.seam import MAX_DATAGRAM_BYTES, UNCONFIRMED_S
 from tests.world.nodes.network import connect
 
 if TYPE_CHECKING:
@@ -224,7 +224,7 @@ class SimulatedDatagrams:
             raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
         packet, source = self._waiting.popleft()
         self._waiting_bytes -= len(packet) + DATAGRAM_OVERHEAD_BYTES
-        return packet[:MOST_DATAGRAM_BYTES], source
+        return packet[:MAX_DATAGRAM_BYTES], source
 
     def close(self) -> None:
         if not self._closed:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from gossipkv.environment.seam import Listener
+from gossipkv.environment.seam import SocketListener
 from tests.world._world import Streams
 
 if TYPE_CHECKING:
-    from gossipkv.environment.seam import Clock
+    from gossipkv.environment.seam import EnvironmentClock
     from gossipkv.serving.pump import MakeTransport
 
 
@@ -51,7 +51,7 @@ class ServedStream(Protocol):
 
 
 @runtime_checkable
-class StreamListener(Listener, Protocol):
+class StreamListener(SocketListener, Protocol):
     """A listener whose connections are streams; its descriptor is readable when one of them has moved as well."""
 
     @property
@@ -66,10 +66,10 @@ class StreamListener(Listener, Protocol):
     def wake(self) -> None: ...
 
 
-def over_streams(clock: Clock) -> MakeTransport:
+def over_streams(clock: EnvironmentClock) -> MakeTransport:
     """What makes such transports, for `node.run`, whose environment's sockets have to be streams."""
 
-    def make(listener: Listener | None, *beside: Listener | None, polls: bool) -> Streams:
+    def make(listener: SocketListener | None, *beside: SocketListener | None, polls: bool) -> Streams:
         assert isinstance(listener, StreamListener), listener
         assert not any(beside), "simulated clients speak MessagePack-RPC"
         del polls  # Nothing comes while one looks out: time stands still.

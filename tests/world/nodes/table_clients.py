@@ -21,7 +21,7 @@ from gossipkv.errors import (
     UnknownDatabase,
 )
 from gossipkv.register.metadata.operations import Operation
-from gossipkv.register.metadata.pages import Outcome
+from gossipkv.register.metadata.pages import OperationOutcome
 from tests.world.nodes.whole_cluster import Violation
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ class TableClients:
             id_ = self._cluster.chance.randbytes(OPERATION_BYTES)
             sent: Value = [Operation(id_, base, "unassign", 1, (first[1], first[0], 0)).encode()]
             told = await self._ask(at, "metadata_transact", bytes.fromhex(self.made[name]), sent, 5_000)
-            if told != [[id_, Outcome.DONE, "", ""]]:
+            if told != [[id_, OperationOutcome.DONE, "", ""]]:
                 raise Violation(f"a transaction on {name} ends as {told!r}")
         return config + count
 

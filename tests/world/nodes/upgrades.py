@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tests.world.nodes.whole_cluster import SimulatedCluster
 
 TOLD_S: Final = 0.2  # From a switch until others know of it: some round trips, and two looks of who hears it.
-MOST_OPERATIONS: Final = 60  # On the disk, of a node in an upgrade.
+MAX_OPERATIONS: Final = 60  # On the disk, of a node in an upgrade.
 
 
 async def one_empty_node(cluster: SimulatedCluster) -> None:
@@ -168,7 +168,7 @@ async def upgrade_restarts(cluster: SimulatedCluster) -> None:
     async with formed(cluster) as database:
         for version in ("102", "103", "104"):
             victim = chance.choice(database.machines)
-            at = chance.randrange(MOST_OPERATIONS)
+            at = chance.randrange(MAX_OPERATIONS)
             victim.strike(Fault(at, chance.choice(CRASHES), kinds=CHANGING), power=chance.choice(EVEN))
             database.offer(version)
             await trio.sleep(chance.uniform(0, 12))

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     Name = Hashable  # Of a value.
 
-MOST_VIOLATIONS = 20
+MAX_VIOLATIONS = 20
 
 
 class Written(NamedTuple):
@@ -95,7 +95,7 @@ def check_chain(written: Iterable[Written], committed: Collection[Name], asked: 
     violations += chain.violations
     if not violations:  # What is no chain has no places.
         violations = [*_not_asked_for(chain, asked), *_against_time(chain, asked)]
-    return violations[:MOST_VIOLATIONS]
+    return violations[:MAX_VIOLATIONS]
 
 
 def _not_asked_for(chain: _Chain, asked: Iterable[Asked]) -> list[str]:

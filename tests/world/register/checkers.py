@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from gossipkv.register.ballot import Ballot
     from gossipkv.register.configuration import AcceptorId, Value
-    from gossipkv.register.messages import Record, Reply
+    from gossipkv.register.messages import AcceptorRecord, Reply
     from tests.world.machine import Machine
     from tests.world.promises import Promises
     from tests.world.register.history import Asked, Branch, History
@@ -41,12 +41,12 @@ class Checkers:
         self._promises = promises
         self._logs = logs
         self._histories = histories
-        self._synced: dict[tuple[AcceptorId, bytes], Record] = {}  # The last one.
+        self._synced: dict[tuple[AcceptorId, bytes], AcceptorRecord] = {}  # The last one.
         self.counts: Counter[str] = Counter()
 
     # While the run goes on
 
-    def kept(self, machine: Machine, register: bytes, record: Record) -> None:
+    def kept(self, machine: Machine, register: bytes, record: AcceptorRecord) -> None:
         if record.accepted is None or record.value is None:
             return
         if record.promise < record.accepted:
@@ -60,7 +60,7 @@ class Checkers:
         if not log.is_linked:
             self._promises.found("log_is_linked", machine, f"after {log.parent!r} in {record.accepted}")
 
-    def synced(self, machine: Machine, acceptor: AcceptorId, register: bytes, record: Record) -> None:
+    def synced(self, machine: Machine, acceptor: AcceptorId, register: bytes, record: AcceptorRecord) -> None:
         before = self._synced.get((acceptor, register))
         if before is not None and record.promise < before.promise:
             self._promises.found("promise_never_falls", machine, f"from {before.promise} to {record.promise}")
@@ -69,7 +69,7 @@ class Checkers:
         self._synced[acceptor, register] = record
         self._histories[register].note_synced(acceptor, record)
 
-    def answered(self, machine: Machine, reply: Reply, synced: Record | None) -> None:
+    def answered(self, machine: Machine, reply: Reply, synced: AcceptorRecord | None) -> None:
         """An acceptor tells of a record, and has another, or the same, on its disk."""
         told = reply.record
         if told is None:
@@ -109,7 +109,7 @@ class Checkers:
             self._promises.found("linearizable", None, f"{where}: {verdict}")
 
 
-def _accepted(record: Record) -> tuple[int, ...]:
+def _accepted(record: AcceptorRecord) -> tuple[int, ...]:
     return record.accepted or ()
 
 

@@ -9,7 +9,7 @@ from tests.world.scheduler import NEVER
 if TYPE_CHECKING:
     from gossipkv.register.ballot import Ballot
     from gossipkv.register.configuration import AcceptorId, Acceptors, Value
-    from gossipkv.register.messages import Record
+    from gossipkv.register.messages import AcceptorRecord
     from tests.world.register.linearizable import Call, Outcome
 
 Branch = tuple[int, int]  # Generation and force id: what one force, or creation, has begun.
@@ -42,7 +42,7 @@ class History:
         self.forces: dict[Branch, int] = {}  # Those that were done, and when they were asked for.
         self.forces_asked = 0
 
-    def note_synced(self, acceptor: AcceptorId, record: Record) -> None:
+    def note_synced(self, acceptor: AcceptorId, record: AcceptorRecord) -> None:
         ballot, value = record.accepted, record.value
         if ballot is None or value is None:
             return

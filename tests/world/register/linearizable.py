@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 State = tuple[int, ...]
 
-MOST_STEPS = 20_000
+MAX_STEPS = 20_000
 
 
 class Read(NamedTuple):
@@ -94,7 +94,7 @@ class Verdict(NamedTuple):
         return "\n    ".join([f"{self.kind.value} after {self.steps} steps", *map(str, self.contradiction)])
 
 
-def check(history: Iterable[Operation], most_steps: int = MOST_STEPS) -> Verdict:
+def check(history: Iterable[Operation], most_steps: int = MAX_STEPS) -> Verdict:
     """Return whether the history of one register, which begins with (), is linearizable.
 
     Raises: ValueError for an operation that completed before it was invoked.

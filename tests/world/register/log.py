@@ -11,7 +11,7 @@ from hashlib import blake2b
 from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
-from gossipkv.register.changes import READING, Applied, Change, Refused
+from gossipkv.register.changes import READING, Applied, ChangeRefused, RegisterChange
 from tests.world.register.linearizable import Append, Read, Swap
 
 if TYPE_CHECKING:
@@ -38,14 +38,14 @@ class Log(NamedTuple):
 EMPTY: Final = Log(CREATED, None, 0, (), {}, is_linked=True)
 
 
-def change_of(call: Call, operation: int) -> Change:
+def change_of(call: Call, operation: int) -> RegisterChange:
     match call:
         case Read():
-            return Change("read", 1)
+            return RegisterChange("read", 1)
         case Append(item):
-            return Change("append", 1, _ORDER.pack(operation, item))
+            return RegisterChange("append", 1, _ORDER.pack(operation, item))
         case Swap(expected, wanted):
-            return Change("swap", 1, _ORDER.pack(operation, *wanted or (0,)) + encode_state(expected))
+            return RegisterChange("swap", 1, _ORDER.pack(operation, *wanted or (0,)) + encode_state(expected))
 
 
 def encode_state(state: State) -> bytes:
@@ -81,16 +81,16 @@ class Logs:
     def all(self) -> list[Log]:
         return list(self._read.values())
 
-    def _append(self, payload: bytes, argument: bytes, generation: int) -> Applied | Refused:
+    def _append(self, payload: bytes, argument: bytes, generation: int) -> Applied | ChangeRefused:
         del generation
         return self._added(payload, *_ORDER.unpack(argument), is_swap=False)
 
-    def _swap(self, payload: bytes, argument: bytes, generation: int) -> Applied | Refused:
+    def _swap(self, payload: bytes, argument: bytes, generation: int) -> Applied | ChangeRefused:
         del generation
         log = self[payload]
         operation, item = _ORDER.unpack_from(argument)
         if log.state != decode_state(argument[_ORDER.size :]) and operation not in log.done:
-            return Refused("CONFLICT", encode_state(log.state).hex())
+            return ChangeRefused("CONFLICT", encode_state(log.state).hex())
         return self._added(payload, operation, item, is_swap=True)
 
     def _added(self, payload: bytes, operation: int, item: int, *, is_swap: bool) -> Applied:

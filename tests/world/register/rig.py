@@ -15,13 +15,20 @@ from typing import TYPE_CHECKING, Final, NamedTuple, final
 import msgpack
 
 from gossipkv.errors import ProtocolError
-from gossipkv.register.acceptor import Acceptor, Answer, Keep
+from gossipkv.register.acceptor import Acceptor, AcceptorAnswer, Keep
 from gossipkv.register.ballot import ZERO
 from gossipkv.register.configuration import AcceptorId, Value
 from gossipkv.register.force import Force
-from gossipkv.register.messages import Kind, Request, decode_record, decode_reply, decode_request, encode_request
-from gossipkv.register.proposer import Outcome, Proposer
-from gossipkv.register.seen import BEHIND, POSITION, SEEN, Opening, Position, Seen, positions_in
+from gossipkv.register.messages import (
+    RegisterRequest,
+    RequestKind,
+    decode_record,
+    decode_reply,
+    decode_request,
+    encode_request,
+)
+from gossipkv.register.proposer import ProposalOutcome, Proposer
+from gossipkv.register.seen import BEHIND, POSITION, SEEN, Opening, Position, SeenPositions, positions_in
 from gossipkv.register.space import RECORD
 from tests.world.connections import Identity
 from tests.world.register.register_cluster import disk_of
@@ -31,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from gossipkv.address import Address
-    from gossipkv.register.changes import Change
+    from gossipkv.register.changes import RegisterChange
     from gossipkv.register.configuration import Acceptors
     from gossipkv.register.messages import Reply
     from gossipkv.register.proposer import Effect, Reconfigure
@@ -83,7 +90,7 @@ class RegisterRig:
     def _forget(self) -> None:
         self.me: AcceptorId | None = None
         self._acceptor: Acceptor | None = None
-        self._seen: Seen | None = None
+        self._seen: SeenPositions | None = None
         self._appended = 0  # Batches.
         self._heard: list[tuple[AcceptorId, Position]] = []  # Of stores, since the last of them.
         self._told_itself: dict[
@@ -91,7 +98,7 @@ class RegisterRig:
         ] = {}  # Of itself, with which request.
         self._proposers: dict[bytes, Proposer] = {}
         self._cores: list[Core] = []  # Those, and forces that are under way.
-        self._told: dict[int, Callable[[Outcome], None]] = {}  # By ticket.
+        self._told: dict[int, Callable[[ProposalOutcome], None]] = {}  # By ticket.
         self._tickets = 0
         self._askers: dict[int, Peer | None] = {}  # By token; None: this machine.
         self._tokens = 0
@@ -118,7 +125,7 @@ class RegisterRig:
         self.me = AcceptorId(self.disk.uuid, self.disk.store)
         self._acceptor = Acceptor(self.me, lambda register: self.disk.get(SPACE, RECORD + register), _holds)
         kept = [(key, self._kept(key)) for key in self.disk.keys(SPACE) if key[:1] in (POSITION, SEEN, BEHIND)]
-        self._seen = Seen(self.me, kept, machine.world.streams[f"seen/{machine.name}"])
+        self._seen = SeenPositions(self.me, kept, machine.world.streams[f"seen/{machine.name}"])
         self._found()
         machine.began(self)
         machine.after_input()
@@ -176,7 +183,9 @@ class RegisterRig:
     def create(self, register: bytes, members: Acceptors) -> None:
         """Have the acceptor here write the first value."""
         assert self.me is not None
-        self._ask(None, encode_request(Request(Kind.CREATE, register, self.me, 0, ZERO, Value(members, b""))))
+        self._ask(
+            None, encode_request(RegisterRequest(RequestKind.CREATE, register, self.me, 0, ZERO, Value(members, b"")))
+        )
         self.machine.after_input()
 
     def _proposer(self, register: bytes) -> Proposer:
@@ -194,21 +203,25 @@ class RegisterRig:
         return proposer
 
     def submit(
-        self, register: bytes, want: Change | Reconfigure, timeout_ms: int, told: Callable[[Outcome], None]
+        self,
+        register: bytes,
+        want: RegisterChange | Reconfigure,
+        timeout_ms: int,
+        told: Callable[[ProposalOutcome], None],
     ) -> None:
         """Have a change made; `told` is called with what became of it, unless the process ends before."""
         now_ms = self.machine.now_ms
         self._proposer(register).submit(self._ticket(told), want, now_ms=now_ms, deadline_ms=now_ms + timeout_ms)
         self.machine.after_input()
 
-    def force(self, register: bytes, survivors: Iterable[AcceptorId], told: Callable[[Outcome], None]) -> None:
+    def force(self, register: bytes, survivors: Iterable[AcceptorId], told: Callable[[ProposalOutcome], None]) -> None:
         """Have the register go on with these alone."""
         known, chance = self._proposer(register).known, self.machine.world.streams[f"forces/{self.machine.name}"]
         force = Force(register, self._ticket(told), survivors, known, chance, now_ms=self.machine.now_ms)
         self._cores.append(force)
         self.machine.after_input()
 
-    def _ticket(self, told: Callable[[Outcome], None]) -> int:
+    def _ticket(self, told: Callable[[ProposalOutcome], None]) -> int:
         self._tickets += 1
         self._told[self._tickets] = told
         return self._tickets
@@ -233,7 +246,7 @@ class RegisterRig:
                     return NEVER_MS
         return self.wakes_at_ms
 
-    def _decided(self, effect: Keep | Answer, now_ms: int) -> None:
+    def _decided(self, effect: Keep | AcceptorAnswer, now_ms: int) -> None:
         assert self.me is not None
         checkers = self.cluster.checkers
         if isinstance(effect, Keep):
@@ -299,7 +312,7 @@ class RegisterRig:
             self._acceptor.synced(keep.serial)
 
     def _wanted(self, core: Core, effect: Effect, now_ms: int) -> None:
-        if isinstance(effect, Outcome):
+        if isinstance(effect, ProposalOutcome):
             if isinstance(core, Force):
                 self._cores.remove(core)
             self._told.pop(effect.ticket)(effect)

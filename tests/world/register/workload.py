@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, final
 
 from gossipkv.register.changes import READ
-from gossipkv.register.proposer import End, Outcome, Reconfigure
+from gossipkv.register.proposer import ChangeEnd, ProposalOutcome, Reconfigure
 from tests.world.register.history import Asked
 from tests.world.register.linearizable import Append, Done, Read, Refused, Swap
 from tests.world.register.log import change_of, decode_state
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tests.world.register.register_cluster import Cluster
 
 ROUND_S = 0.02  # What a round takes at most, if nothing happens.
-MOST_ASKED = 4  # How often a client asks for one thing.
+MAX_ASKED = 4  # How often a client asks for one thing.
 PATIENCE_US = 300 * MS  # Beyond what a proposer was given: clocks and pauses.
 
 
@@ -134,7 +134,7 @@ class Workload:
         asked_us = self.cluster.world.now_us
         history.forces_asked += 1
 
-        def told(outcome: Outcome) -> None:
+        def told(outcome: ProposalOutcome) -> None:
             self.cluster.world.struck[f"force {outcome.end.value}"] += 1
             if outcome.ballot is not None:
                 history.forces[outcome.ballot[:2]] = asked_us
@@ -182,7 +182,7 @@ class Client:
             case 3 if self._seen:
                 call = Swap(self._seen, ())
         self._history.asked[number] = Asked(number, call, self._world.now_us)
-        self._ask(number, call, chance.randrange(MOST_ASKED))
+        self._ask(number, call, chance.randrange(MAX_ASKED))
 
     def _ask(self, number: int, call: Call, more: int, *, is_first: bool = True) -> None:
         """Ask for one thing, and again if it is not told and may be asked for so many times more."""
@@ -190,13 +190,15 @@ class Client:
         machine = workload.machine(self._home, workload.style.stays)
         is_over = False
 
-        def end(outcome: Outcome | None) -> None:
+        def end(outcome: ProposalOutcome | None) -> None:
             nonlocal is_over
             if is_over:
                 return
             is_over = True
             # Refused this time, it may yet come of an earlier asking.
-            is_told = outcome is not None and (outcome.end is End.DONE or (outcome.end is End.REFUSED and is_first))
+            is_told = outcome is not None and (
+                outcome.end is ChangeEnd.DONE or (outcome.end is ChangeEnd.REFUSED and is_first)
+            )
             if outcome is not None and is_told:
                 self._tell(number, call, outcome)
                 self.think()
@@ -210,7 +212,7 @@ class Client:
             change = READ if isinstance(call, Read) else change_of(call, number)
             rig_of(machine).submit(self._register, change, workload.style.timeout_ms, end)
 
-    def _tell(self, number: int, call: Call, outcome: Outcome) -> None:
+    def _tell(self, number: int, call: Call, outcome: ProposalOutcome) -> None:
         cluster, asked = self._workload.cluster, self._history.asked[number]
         told: Done | Refused = Refused(None)
         name = branch = None
@@ -218,7 +220,7 @@ class Client:
             cluster.checkers.told(self._register, outcome.ballot, outcome.value)
             log = cluster.logs[outcome.value.payload]
             name, branch = log.name, outcome.ballot[:2]
-            if outcome.end is End.REFUSED:
+            if outcome.end is ChangeEnd.REFUSED:
                 told = Refused(decode_state(bytes.fromhex(outcome.message)))
             else:
                 told = Done(log.state if isinstance(call, Read) else decode_state(outcome.result))
@@ -249,5 +251,5 @@ class Probe:
             rig_of(machine).submit(self.register, change, PATIENCE_US // MS, self._told)
         return not self.is_done
 
-    def _told(self, outcome: Outcome) -> None:
-        self.is_done = self.is_done or outcome.end is End.DONE
+    def _told(self, outcome: ProposalOutcome) -> None:
+        self.is_done = self.is_done or outcome.end is ChangeEnd.DONE

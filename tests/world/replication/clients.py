@@ -1,7 +1,8 @@
 """Sessions that ask another node each time, of nodes that crash: what a node does for them, and what they do.
 
-Tokens, readiness and what is settled are production's (`table.readiness`, `token`, `settling`); finding a host is not:
-a session asks any node, which answers from its copy or refuses.  What was shown is judged by `sessions`.
+Tokens, readiness and what is settled are production's (`table.session.readiness`, `token`, `session.token_compaction`);
+finding a host is not: a session asks any node, which answers from its copy or refuses.  What was shown is judged by
+`sessions`.
 """
 
 from __future__ import annotations
@@ -13,14 +14,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple, cast, final
 import trio
 
 from gossipkv.errors import GossipKVError, Unavailable, WriteLost
-from gossipkv.replication import clock, record
-from gossipkv.replication.copy import Write
-from gossipkv.replication.keys import RECORD
-from gossipkv.replication.levels import MAJORITY, ONE
-from gossipkv.table.forwarding import held
-from gossipkv.table.readiness import Readiness, Wanted
-from gossipkv.table.settling import Settling
-from gossipkv.table.token import Seen, decode, only, seen_in
+from gossipkv.replication.replica import clock, record
+from gossipkv.replication.replica.acks import MAJORITY, ONE
+from gossipkv.replication.replica.keys import RECORD
+from gossipkv.replication.replica.replica import RecordWrite
+from gossipkv.table.records.forward import held
+from gossipkv.table.session.readiness import ReplicaReadiness, WantedClock
+from gossipkv.table.session.token import TableSeen, decode, only, seen_in
+from gossipkv.table.session.token_compaction import TokenCompactor
 from tests.world.metadata.chance import happens
 from tests.world.replication.ranges import SESSION_KEYS, part_of
 from tests.world.replication.register import CATALOGUE
@@ -30,17 +31,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from random import Random
 
-    from gossipkv.replication.copy import Copy
-    from gossipkv.table.deciding import Deciding
-    from gossipkv.table.forwarding import Forwarding
-    from gossipkv.table.routing import Routing
-    from gossipkv.table.token import Token
+    from gossipkv.replication.replica.replica import Replica
+    from gossipkv.table.participant.participant import MetadataParticipant
+    from gossipkv.table.records.forward import Forwarder
+    from gossipkv.table.records.router import Router
+    from gossipkv.table.session.token import Token
     from gossipkv.wire.rpc import Value
     from tests.world.replication.node import Life, Node
     from tests.world.replication.world import Cluster
 
 TABLE: Final = b"tableid_tableid_"
-MOST_TOKEN: Final = 64 << 10
+MAX_TOKEN: Final = 64 << 10
 KEYS: Final = tuple(b"session%d" % number for number in range(3))  # Of each partition.
 PATIENCE_S: Final = 3.0  # What was not answered by then is not known.
 WAITS_S: Final = (0.0, 0.3)
@@ -84,16 +85,16 @@ class Serving:
         self._life = life
         replication = life.replication
         deciding = SimpleNamespace(register=CATALOGUE, replicating=lambda: replication, has_ended=lambda _: False)
-        nobody = cast("Routing", None), cast("Forwarding", None)
-        self._settling = Settling(*nobody, cast("Deciding", deciding), MOST_TOKEN)
-        self._ready = Readiness(lambda: replication, life.look_at)
+        nobody = cast("Router", None), cast("Forwarder", None)
+        self._settling = TokenCompactor(*nobody, cast("MetadataParticipant", deciding), MAX_TOKEN)
+        self._ready = ReplicaReadiness(lambda: replication, life.look_at)
 
-    def _begin(self, asked: Asked, answer: Answer, do: Callable[[Copy, Token], object]) -> None:
+    def _begin(self, asked: Asked, answer: Answer, do: Callable[[Replica, Token], object]) -> None:
         try:
             copy = held(self._life.replication.replicas, TABLE, asked.partition, asked.key)
             answer.partition = copy.identity.partition
             token = self._settling.read(asked.token)
-            wanted = Wanted(token, self._life.replication.now() + asked.wait_s)
+            wanted = WantedClock(token, self._life.replication.now() + asked.wait_s)
             self._ready.begin([copy], wanted, lambda: do(copy, token), answer.fails)
         except GossipKVError as error:
             answer.fails(None, error)
@@ -101,7 +102,7 @@ class Serving:
     def read(self, asked: Asked, answer: Answer) -> None:
         """Have a key read once the copy here is ready."""
 
-        def do(copy: Copy, token: Token) -> None:
+        def do(copy: Replica, token: Token) -> None:
             data = self._life.replication.get(copy.space, RECORD + asked.key)
             shown = seen_in(TABLE, copy.taken_config, [] if data is None else [data])
             answer.shows(None if data is None else record.value(data), self._settling.write(token, shown))
@@ -111,7 +112,7 @@ class Serving:
     def write(self, number: int, asked: Asked, answer: Answer) -> None:
         """Have a key written once the copy here is ready, after all that the session has seen."""
 
-        def do(copy: Copy, token: Token) -> None:
+        def do(copy: Replica, token: Token) -> None:
             def on_end(error: GossipKVError | None) -> None:
                 if error is not None:
                     answer.fails(None, error)
@@ -119,9 +120,9 @@ class Serving:
                     answer.shows(None, self._settling.write(token, {TABLE: seen}))
 
             others = only(token, lambda table, origin, _: table != TABLE or origin not in copy.assigned)
-            one = Write(asked.key, asked.value, self._settling.kept(others))
+            one = RecordWrite(asked.key, asked.value, self._settling.kept(others))
             counters = self._life.write(number, asked.partition, [one], asked.level, 2.0, on_end=on_end)
-            seen = Seen(copy.config, clock.of(counters.items()))
+            seen = TableSeen(copy.config, clock.of(counters.items()))
 
         self._begin(asked, answer, do)
 

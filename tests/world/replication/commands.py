@@ -1,7 +1,7 @@
 """Commands that change which nodes tables are laid on, and nodes that are lost for good, with their disks or not.
 
-Each is an operation on the catalogue (`register.metadata.tables`), asked of a node as `table.placing` asks it.  One
-more divides a range, by the map that the node knows which is asked.
+Each is an operation on the catalogue (`register.metadata.tables`), asked of a node as `table.rpc.node_admin` asks it.
+One more divides a range, by the map that the node knows which is asked.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Final, final
 import trio
 
 from gossipkv.errors import GossipKVError
-from gossipkv.placement.partition import State
+from gossipkv.placement.partition import AssignmentState
 from gossipkv.register.metadata.operations import Operation
-from gossipkv.register.metadata.pages import OPERATION_ID_BYTES, Outcome
+from gossipkv.register.metadata.pages import OPERATION_ID_BYTES, OperationOutcome
 from gossipkv.register.metadata.partitions import range_of
 from gossipkv.register.metadata.tables import END_OF_NODES, NODE, decode_node
-from gossipkv.table.holding import parts_of
-from gossipkv.table.refounding import NOTHING, REFOUND, begins, chosen, kept_here, read_kept
-from gossipkv.table.requests import OfRange
+from gossipkv.table.controllers.reconciler import parts_of
+from gossipkv.table.rpc.force_join import NOTHING, REFOUND, begins, chosen, kept_here, read_kept
+from gossipkv.table.rpc.requests import RangeArguments
 from tests.world.metadata.chance import happens
 from tests.world.replication.ranges import children_of, divisible
 from tests.world.replication.register import CATALOGUE
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from random import Random
 
     from gossipkv.register.metadata.tables import NamedNode
-    from gossipkv.table.holding import Part
+    from gossipkv.table.controllers.reconciler import LocalPartition
     from tests.world.replication.node import Node
     from tests.world.replication.world import Cluster
 
 DONE_S: Final = 1.0
-MOST_WEIGHT: Final = 3
-_HELD: Final = frozenset({State.AVAILABLE, State.LEAVING})
+MAX_WEIGHT: Final = 3
+_HELD: Final = frozenset({AssignmentState.AVAILABLE, AssignmentState.LEAVING})
 
 
 @final
@@ -63,7 +63,7 @@ class Operator:
             (answer,) = await life.maps.transact(CATALOGUE, [Operation(id_, base, name, 1, argument)], DONE_S)
         except GossipKVError:
             return False
-        return answer.outcome is Outcome.DONE
+        return answer.outcome is OperationOutcome.DONE
 
     async def add(self, node: Node) -> bool:
         """Have a node be one that tables are laid on."""
@@ -78,7 +78,7 @@ class Operator:
         return await self._ask("set_node", argument)
 
     async def weigh(self, node: Node) -> bool:
-        weight = self._random.randint(1, MOST_WEIGHT)
+        weight = self._random.randint(1, MAX_WEIGHT)
         return await self._ask("set_node", (node.uuid, node.uuid.hex(), "", weight, None, 0))
 
     async def divide(self, node: Node | None = None, at: Sequence[bytes] = ()) -> bool:
@@ -100,9 +100,9 @@ class Operator:
             (answer,) = await life.maps.transact(table, [operation], DONE_S)
         except GossipKVError:
             return False
-        return answer.outcome is Outcome.DONE
+        return answer.outcome is OperationOutcome.DONE
 
-    async def refound(self, part: Part, node: Node) -> bool:
+    async def refound(self, part: LocalPartition, node: Node) -> bool:
         """Have a range begin anew at a node, with what people choose of what is set aside there, or with nothing."""
         table, life = self._cluster.table, node.life
         if life is None or table not in life.maps.known or any(
@@ -112,7 +112,7 @@ class Operator:
         try:
             there = read_kept(kept_here(life.replication, table, part.bounds))
             copy = self._random.choice([*(one.name for one in there), *([] if len(there) > 1 else [None]), NOTHING])
-            kept = chosen(OfRange("t", part.bounds.first, "", copy), part.bounds, there)
+            kept = chosen(RangeArguments("t", part.bounds.first, "", copy), part.bounds, there)
             await trio.sleep(self._random.choice((0, 0.05, 0.5)))
             known = await life.maps.quorum_read(table)
             if range_of(life.maps.tree(table), part.bounds.first)[1] != part.partition:
@@ -129,7 +129,7 @@ class Operator:
             (answer,) = await life.maps.transact(table, [operation], DONE_S)
         except GossipKVError:
             return False
-        return answer.outcome is Outcome.DONE
+        return answer.outcome is OperationOutcome.DONE
 
     # -- as faults ---------------------------------------------------------------------------------------------------
 
@@ -226,7 +226,11 @@ class Operator:
         if 2 * len(cluster.servers & lost) >= len(cluster.servers):
             return False
         for partition in cluster.partitions.values():
-            slots = {one.slot for one in partition.assignments if one.state == State.AVAILABLE and one.node not in lost}
+            slots = {
+                one.slot
+                for one in partition.assignments
+                if one.state == AssignmentState.AVAILABLE and one.node not in lost
+            }
             if not slots or cluster.slots - len(slots) > cluster.slots // 2:
                 return False
         cluster.lost.add(node.uuid)
@@ -247,7 +251,7 @@ class Operator:
             while node.uuid in cluster.lost and self._may_go(node) and not await self.force(node):
                 await trio.sleep(0.1)
 
-    def _gone(self) -> list[Part]:
+    def _gone(self) -> list[LocalPartition]:
         table, lost = self._cluster.table, self._cluster.lost
         parts = parts_of(self._cluster.register.tree(table)) if self._cluster.is_range else ()
         return [
@@ -266,7 +270,7 @@ class Operator:
         return len(left) >= self._cluster.slots
 
 
-def _has_kept(part: Part, node: Node) -> bool:
+def _has_kept(part: LocalPartition, node: Node) -> bool:
     """Whether a node has set aside a copy with all keys of a range."""
     there = () if node.life is None else node.life.replication.replicas.spaces.all_aside()
     return any(one.identity.bounds.covers(part.bounds) for one in there)

@@ -1,7 +1,8 @@
 """What the witness sees of one disk: batches as they are appended, read as what they do to copies.
 
-A space has one copy, or several side by side, each with the records of its own keys (`replication.keys`).  What a copy
-leaves behind in a space that others share may be deleted; what is set aside may not, and nothing that a copy has.
+A space has one copy, or several side by side, each with the records of its own keys (`replication.replica.keys`).  What
+a copy leaves behind in a space that others share may be deleted; what is set aside may not, and nothing that a copy
+has.
 """
 
 from __future__ import annotations

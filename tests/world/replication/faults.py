@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, final
 
 import trio
 
-from gossipkv.placement.partition import State
+from gossipkv.placement.partition import AssignmentState
 from tests.world.metadata.chance import happens
 
 if TYPE_CHECKING:
@@ -109,17 +109,19 @@ class Faults:
     def _node(self) -> Node:
         """A node; as a rule one that comes to a partition, or that leaves it, which is rarer, if there is any."""
         states = {node: self._states(node) for node in self._nodes}
-        state = max((one for some in states.values() for one in some if one is not State.AVAILABLE), default=None)
+        state = max(
+            (one for some in states.values() for one in some if one is not AssignmentState.AVAILABLE), default=None
+        )
         if state is None or happens(self._random, 0.3):
             return self._random.choice(self._nodes)
         return self._random.choice([node for node in self._nodes if state in states[node]])
 
-    def _states(self, node: Node) -> list[State]:
+    def _states(self, node: Node) -> list[AssignmentState]:
         """The states of a node's assignments of partitions that move."""
         moving = [
             one.assignments
             for one in self._cluster.partitions.values()
-            if any(held.state is not State.AVAILABLE for held in one.assignments)
+            if any(held.state is not AssignmentState.AVAILABLE for held in one.assignments)
         ]
         return [held.state for assignments in moving for held in assignments if held.node == node.uuid]
 

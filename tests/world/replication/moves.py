@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final, final
 
-from gossipkv.placement.partition import HAD, State
+from gossipkv.placement.partition import HAD, AssignmentState
 from gossipkv.register.metadata.partitions import RANGE, decode_partition, decode_table
 from tests.world.replication.copies import WHOLE, Bounds, dot_of, needed, order_of
 from tests.world.replication.register import CATALOGUE
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from gossipkv.placement.partition import Partition
     from gossipkv.register.metadata.operations import Operation
-    from gossipkv.register.metadata.tree import Tree
-    from gossipkv.replication.keys import Identity
+    from gossipkv.register.metadata.tree import MapTree
+    from gossipkv.replication.replica.keys import ReplicaIdentity
     from tests.world.replication.copies import Clock, Dot, Model, Records
     from tests.world.replication.copies import State as Stand
     from tests.world.replication.witness import Witness
@@ -77,7 +77,7 @@ class Refounded:
         self._moves.witness.counts["set aside, of what was replaced"] += not is_dropped
         by = self._moves.map_of(model)
         own = None if by is None else by.assignment(model.assignment)
-        if is_dropped and own is not None and own.state is State.AVAILABLE:
+        if is_dropped and own is not None and own.state is AssignmentState.AVAILABLE:
             self._moves.witness.found("refounded", f"{model.assignment} is dropped, of a partition that was replaced")
 
 
@@ -147,7 +147,7 @@ class Moves:
 
     # -- what is decided ---------------------------------------------------------------------------------------------
 
-    def changed(self, register: bytes, before: Tree, after: Tree, done: Sequence[Operation]) -> None:
+    def changed(self, register: bytes, before: MapTree, after: MapTree, done: Sequence[Operation]) -> None:
         if register == CATALOGUE:
             return
         settled = _settled(done)
@@ -214,7 +214,9 @@ class Moves:
 
     def _check_hosts(self, was: Partition, now: Partition) -> None:
         """Only by force a partition has fewer hosts that are AVAILABLE; and one slot moves at a time."""
-        before, after = ({one.id for one in each.assignments if one.state is State.AVAILABLE} for each in (was, now))
+        before, after = (
+            {one.id for one in each.assignments if one.state is AssignmentState.AVAILABLE} for each in (was, now)
+        )
         if len(after) < len(before) and not (before - after) & self.forced:
             self.witness.found("hosts", f"partition {now.id} has {len(after)} AVAILABLE hosts, and had {len(before)}")
 
@@ -223,7 +225,7 @@ class Moves:
         return [
             model
             for one in partition.assignments
-            if one.node not in self.lost and (one.state is State.AVAILABLE or not available)
+            if one.node not in self.lost and (one.state is AssignmentState.AVAILABLE or not available)
             for model in [self.stands_for(one.id)]
             if model is not None
         ]
@@ -274,7 +276,7 @@ class Moves:
         by = self.map_of(model)
         return [] if by is None else [self.witness.models.get(one.id) for one in by.assignments]
 
-    def was_at(self, identity: Identity, dot: Dot, level: str) -> bool:
+    def was_at(self, identity: ReplicaIdentity, dot: Dot, level: str) -> bool:
         """Whether the slots of a level had a record at once by some map, of the partition of a copy or of before."""
         here, models = self.stands_for(identity.assignment), self.witness.models
         is_here = here is not None and self.meaning(here).get(dot[0], 0) >= dot[1]
@@ -285,10 +287,10 @@ class Moves:
         for version, by in (pair for one in partitions for pair in self.maps[one].items()):
             slots: dict[int, bool] = {}
             for one in by.assignments:
-                if one.state in {State.INITIALIZING, State.AVAILABLE}:
+                if one.state in {AssignmentState.INITIALIZING, AssignmentState.AVAILABLE}:
                     has = one.id in models and models[one.id].has_confirmed(version, dot)
                     slots[one.slot] = slots.get(one.slot, True) and (has or one.node == here.node)
-            served = {one.slot for one in by.assignments if one.state is State.AVAILABLE}
+            served = {one.slot for one in by.assignments if one.state is AssignmentState.AVAILABLE}
             if sum(has and slot in served for slot, has in slots.items()) >= needed(level, self.slots[by.id]):
                 return True
         return False
@@ -353,7 +355,7 @@ class Moves:
         for partition in self.current():
             last = self.last(partition)
             assert last is not None
-            due = {one.id for one in last.assignments if one.node in nodes and one.state is State.AVAILABLE}
+            due = {one.id for one in last.assignments if one.node in nodes and one.state is AssignmentState.AVAILABLE}
             has = {one.assignment for one in there if one.partition == partition and one.joining is None}
             here = {one.assignment for one in there if one.partition == partition}
             if not has >= due or (is_placed and here != due):

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from gossipkv.replication.shell import OnAnswer
-    from gossipkv.table.measuring import Measuring
+    from gossipkv.table.controllers.load_stats import LoadStats
     from gossipkv.wire.rpc import Value
 
 NO_ROWS: Final = [0, msgpack.packb([])]  # The parameters of a `replica_tell` that only asks for the time.
@@ -39,7 +39,7 @@ class Life(Protocol):
     def is_over(self) -> bool: ...
 
     @property
-    def measuring(self) -> Measuring: ...
+    def measuring(self) -> LoadStats: ...
 
     def answer(self, method: str, params: list[Value], told: Callable[[Value], object]) -> None: ...
 

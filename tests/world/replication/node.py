@@ -1,7 +1,8 @@
 """A node that holds copies: its lives, and the writes that clients ask of it.
 
-It does what `table.records` and `table.writes` do, over a simulated store, network and METADATA; which copies it holds,
-the steps of those that move, and the mover are production's (`table.holding`, `stepping`, `moving`).
+It does what `table.records.endpoints` and `table.records.write` do, over a simulated store, network and METADATA; which
+copies it holds, the steps of those that move, and the mover are production's (`table.controllers.reconciler`,
+`controllers.migrator`, `moving`).
 """
 
 from __future__ import annotations
@@ -24,20 +25,20 @@ from gossipkv.errors import (
     Unavailable,
     Unknown,
 )
-from gossipkv.placement.measures import Limits
-from gossipkv.replication.levels import slots_needed
-from gossipkv.replication.loading import Page, serve
+from gossipkv.placement.measures import MeasureLimits
+from gossipkv.replication.replica.acks import slots_needed
 from gossipkv.replication.shell import Replication
-from gossipkv.replication.steps import report_of
-from gossipkv.replication.tail import TAIL_BYTES, Tail
+from gossipkv.replication.snapshot.transfer import LoadPage, serve
+from gossipkv.replication.stream.log_tail import TAIL_BYTES, LogTail
 from gossipkv.storage.engine.shell import Batch
-from gossipkv.table.forwarding import held
-from gossipkv.table.holding import Holding
-from gossipkv.table.measuring import Measuring
-from gossipkv.table.moving import Moving
-from gossipkv.table.planning import Hosts
-from gossipkv.table.stepping import Stepping
-from gossipkv.table.written import LastHour
+from gossipkv.table.controllers.load_stats import LoadStats
+from gossipkv.table.controllers.migrator import Migrator
+from gossipkv.table.controllers.move_step import report_of
+from gossipkv.table.controllers.plan import RangeHosts
+from gossipkv.table.controllers.rebalancer import Rebalancer
+from gossipkv.table.controllers.reconciler import Reconciler
+from gossipkv.table.controllers.write_stats import WriteStats
+from gossipkv.table.records.forward import held
 from tests.world.metadata.chance import happens
 from tests.world.replication.clients import TABLE, Serving
 from tests.world.replication.eye import Eye
@@ -51,12 +52,12 @@ if TYPE_CHECKING:
 
     from gossipkv.environment.seam import Environment
     from gossipkv.register.metadata import catalogue
-    from gossipkv.register.metadata.known import Known
-    from gossipkv.register.metadata.nodes import Members
+    from gossipkv.register.metadata.known import KnownMap
+    from gossipkv.register.metadata.nodes import NodeList
     from gossipkv.register.metadata.server import Metadata
-    from gossipkv.replication.copy import Copy, Write
+    from gossipkv.replication.deadlines import ParkedRequest
+    from gossipkv.replication.replica.replica import RecordWrite, Replica
     from gossipkv.replication.shell import OnAnswer
-    from gossipkv.replication.waiting import Waiter
     from gossipkv.wire.rpc import Value
     from tests.world.replication.copies import Dot
     from tests.world.replication.network import Network
@@ -66,11 +67,11 @@ if TYPE_CHECKING:
 
 RELAY_S: Final = 0.2
 STALL_S: Final = 2.0
-MOST_WAITING: Final = 1 << 20
+MAX_WAITING: Final = 1 << 20
 FILLS: Final = 3  # Batches, which end two segments: all that the log has from before is let go of.
 EPOCH_MS: Final = 1_700_000_000_000
 RECORD_AT: Final = 3  # In an entry of a message.
-MOST_MOVES: Final = 2
+MAX_MOVES: Final = 2
 LOOK_S: Final = 0.5  # Until a node holds what its maps say, if it has not heard of a newer one.
 ASKED_S: Final = 0.5  # Between two looks at a register of which a newer map was seen.
 
@@ -112,7 +113,7 @@ class Life:
             cast("Environment", surroundings),
             self.node,
             relay_s=RELAY_S,
-            most_waiting_bytes=MOST_WAITING,
+            most_waiting_bytes=MAX_WAITING,
             stall_s=STALL_S,
         )
         self.serving = Serving(self)
@@ -121,11 +122,11 @@ class Life:
         self.maps = Maps(node.register, self.node, self._random, node.known)
         self.maps.on_known = self._has_news
         metadata = cast("Metadata", self.maps)
-        tables = cast("catalogue.Catalogue", Catalogue(self.maps, cast("Members", None)))
-        last_hour = LastHour()
-        self.holding = Holding(metadata, tables, self.replication, last_hour)
+        tables = cast("catalogue.Catalogue", Catalogue(self.maps, cast("NodeList", None)))
+        last_hour = WriteStats()
+        self.holding = Reconciler(metadata, tables, self.replication, last_hour)
         self.replication.replicas.on_newer = self.look_at
-        self._stepping = Stepping(
+        self._stepping = Migrator(
             metadata,
             tables,
             self.replication,
@@ -135,18 +136,18 @@ class Life:
             stall_s=STALL_S,
             look_at=self.look_at,
         )
-        self.measuring = Measuring(self.replication, self._ask_sizes, last_hour)
-        self._moving = Moving(
+        self.measuring = LoadStats(self.replication, self._ask_sizes, last_hour)
+        self._moving = Rebalancer(
             metadata,
             tables,
             alive=node.alive,
             beside=_beside,
             random=self._random,
-            most=MOST_MOVES,
+            most=MAX_MOVES,
             stall_s=STALL_S,
-            hosts=Hosts(self.measuring.of, _divides_nothing, Limits(0, 0), is_on=True),
+            hosts=RangeHosts(self.measuring.of, _divides_nothing, MeasureLimits(0, 0), is_on=True),
         )
-        self.replication.replicas.tail = Tail(self.store.synced_position, most_bytes=node.tail_bytes)
+        self.replication.replicas.tail = LogTail(self.store.synced_position, most_bytes=node.tail_bytes)
 
     async def _ask_sizes(self, node: bytes, method: str, params: list[Value], _timeout_s: float) -> Value:
         """Ask a node that is up what its copies have."""
@@ -300,7 +301,7 @@ class Life:
                 copy = self.replication.replicas.copies.get((table, partition))
                 if copy is None:
                     raise NotServed("not held here")
-                page = Page(space, position, key)
+                page = LoadPage(space, position, key)
                 serve(self.replication, copy, page, lambda it: told(None if isinstance(it, GossipKVError) else it))
             case "replica_report", [bytes(), bytes(table), bytes(packed)]:
                 copies = self.replication.replicas.copies
@@ -318,7 +319,7 @@ class Life:
         self,
         number: int,
         partition: int,
-        writes: list[Write],
+        writes: list[RecordWrite],
         level: str,
         timeout_s: float,
         *,
@@ -331,7 +332,7 @@ class Life:
         """
         replicas, witness = self.replication.replicas, self._of.witness
         table = next((table for table, number in replicas.copies if number == partition), TABLE)
-        copies: dict[Copy, list[Write]] = {}  # Several, where who asks has not heard of a division.
+        copies: dict[Replica, list[RecordWrite]] = {}  # Several, where who asks has not heard of a division.
         for one in writes:
             copies.setdefault(held(replicas, table, partition, one.key), []).append(one)
         for copy in copies:
@@ -343,7 +344,7 @@ class Life:
             self._of.answered(number, Unknown("late"))
             on_end(Unknown("late"))
 
-        def reached(copy: Copy) -> None:
+        def reached(copy: Replica) -> None:
             left.remove(copy)
             witness.reached(number, copy, dots[copy], level)
             if not left and waiter.on_late is not None:
@@ -355,7 +356,7 @@ class Life:
                 self._of.answered(number, None)
                 on_end(None)
 
-        waiter: Waiter = self.replication.waiting.begin(began + timeout_s, 100, late)
+        waiter: ParkedRequest = self.replication.waiting.begin(began + timeout_s, 100, late)
         try:
             counters = dict(replicas.originate(copies))
         except GossipKVError:
@@ -363,14 +364,14 @@ class Life:
             raise
         self._of.open.add(number)
         witness.asked[number] += 1
-        dots: dict[Copy, list[Dot]] = {}
+        dots: dict[Replica, list[Dot]] = {}
         for copy, some in copies.items():
             last = counters[copy.assignment]
             dots[copy] = [(copy.assignment, last - place) for place in reversed(range(len(some)))]
             replicas.levels[copy].wait(level, last, partial(reached, copy))
         return counters
 
-    def _check(self, copy: Copy, level: str) -> None:
+    def _check(self, copy: Replica, level: str) -> None:
         """See that a copy may write.  Raises NotServed, NotReady, Unavailable."""
         replicas = self.replication.replicas
         if not copy.originates:
@@ -408,7 +409,7 @@ class Node:
         self.eye = Eye(witness, uuid)
         self.others: list[bytes] = []
         self.tail_bytes = TAIL_BYTES  # What feeds have in memory; the rest they read from the log.
-        self.known: dict[bytes, Known] = {}  # Of the maps.
+        self.known: dict[bytes, KnownMap] = {}  # Of the maps.
         self.hears = 0.5  # The odds, ten times a second, that it hears of a newer one.
         self.skew_ms = 0.0
         self.crashes = 0.0  # The odds at each side of a sync or a send.

@@ -4,53 +4,53 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from gossipkv.placement.partition import State
-from gossipkv.table.holding import parts_of
+from gossipkv.placement.partition import AssignmentState
+from gossipkv.table.controllers.reconciler import parts_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from random import Random
 
-    from gossipkv.register.metadata.tree import Tree
-    from gossipkv.table.holding import Part
+    from gossipkv.register.metadata.tree import MapTree
+    from gossipkv.table.controllers.reconciler import LocalPartition
 
 FIRSTS: Final = (b"", b"3", b"6")  # Of the partitions that there are at first, or of the first of them.
 KEYS: Final = tuple(b"%d%d" % (ten, one) for ten in range(9) for one in range(3))
 SESSION_KEYS: Final = tuple(b"%ds" % ten for ten in range(0, 9, 2))  # Between the others.
-MOST_CHILDREN: Final = 3
+MAX_CHILDREN: Final = 3
 
 
-def part_of(tree: Tree, key: bytes) -> Part:
+def part_of(tree: MapTree, key: bytes) -> LocalPartition:
     """The partition that has a key, by a map."""
     return next(part for part in parts_of(tree) if part.bounds.has(key))
 
 
-def keys_in(part: Part) -> list[bytes]:
+def keys_in(part: LocalPartition) -> list[bytes]:
     """The keys of clients that a partition has."""
     return [key for key in KEYS if part.bounds.has(key)]
 
 
-def cuts_of(part: Part) -> list[bytes]:
+def cuts_of(part: LocalPartition) -> list[bytes]:
     """Where it may be divided so that each of its children has some key."""
     return sorted(key for key in (*KEYS, *SESSION_KEYS) if part.bounds.has(key))[1:]
 
 
-def divisible(tree: Tree) -> list[Part]:
+def divisible(tree: MapTree) -> list[LocalPartition]:
     """The partitions of a map that may be divided."""
     return [part for part in parts_of(tree) if _is_at_rest(part) and cuts_of(part)]
 
 
-def _is_at_rest(part: Part) -> bool:
-    return all(one.state is State.AVAILABLE for one in part.partition.assignments)
+def _is_at_rest(part: LocalPartition) -> bool:
+    return all(one.state is AssignmentState.AVAILABLE for one in part.partition.assignments)
 
 
 def children_of(
-    part: Part, random: Random, firsts: Sequence[bytes] = ()
+    part: LocalPartition, random: Random, firsts: Sequence[bytes] = ()
 ) -> tuple[tuple[bytes, int, tuple[int, ...]], ...]:
     """Children of a partition, as `divide` takes them: cut at keys that are given, or drawn."""
     if not firsts:
         cuts = cuts_of(part)
-        firsts = sorted(random.sample(cuts, min(len(cuts), random.choice((1, 1, MOST_CHILDREN - 1)))))
+        firsts = sorted(random.sample(cuts, min(len(cuts), random.choice((1, 1, MAX_CHILDREN - 1)))))
     ids = [random.getrandbits(40) for _ in range(len(firsts) + 1)]
     count = len(part.partition.assignments)
     return tuple(

@@ -14,13 +14,13 @@ import trio
 from gossipkv.errors import NotReady, Unavailable, UnknownDatabase
 from gossipkv.register.configuration import AcceptorId, Acceptors
 from gossipkv.register.metadata import partitions, tables
-from gossipkv.register.metadata.head import TRANSACTION_BYTES, Head
-from gossipkv.register.metadata.known import Known
+from gossipkv.register.metadata.head import TRANSACTION_BYTES, MapHead
+from gossipkv.register.metadata.known import KnownMap
 from gossipkv.register.metadata.nodes import Nodes
-from gossipkv.register.metadata.operations import Answer, judge
-from gossipkv.register.metadata.pages import Outcome, config_id, sequence_of
+from gossipkv.register.metadata.operations import OperationAnswer, judge
+from gossipkv.register.metadata.pages import OperationOutcome, config_id, sequence_of
 from gossipkv.register.metadata.tables import END_OF_NODES, NamedTable, decode_named
-from gossipkv.register.metadata.tree import Tree
+from gossipkv.register.metadata.tree import MapTree
 from tests.world.metadata.chance import happens
 
 if TYPE_CHECKING:
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from random import Random
 
-    from gossipkv.register.metadata.nodes import Members
+    from gossipkv.register.metadata.nodes import NodeList
     from gossipkv.register.metadata.operations import Functions, Operation
-    from gossipkv.register.metadata.tree import Changed, Kind
+    from gossipkv.register.metadata.tree import ChangedPages, MapKind
     from tests.world.replication.network import Network
 
 CATALOGUE: Final = bytes(16)  # Its register, which is the cluster's id.
 FIRST: Final = config_id(0, 1)
-AGAIN_S: Final = 0.1
+RETRY_S: Final = 0.1
 LOST: Final = 0.06  # Of transactions while the register is unwell;
 UNANSWERED: Final = 0.06  # of those that are done.
 
@@ -45,7 +45,7 @@ class Register:
     """All maps as they are decided."""
 
     def __init__(self, network: Network, random: Random, counts: Counter[str]) -> None:
-        self.heads: dict[bytes, Known] = {}
+        self.heads: dict[bytes, KnownMap] = {}
         self.deaf: set[bytes] = set()  # Nodes that reach none of the servers.
         self.is_unwell = False
         self.is_elsewhere = False  # Its servers are no nodes of the table, and up.
@@ -54,40 +54,40 @@ class Register:
         self.unanswered = 0  # Transactions for whose answers nodes wait.
         self.news = trio.Event()  # Set, and another one, with each change of a table's map.
         # Called with a register, its map before and now, and the operations that were done.
-        self.on_changed: Callable[[bytes, Tree, Tree, Sequence[Operation]], object] = lambda *_: None
+        self.on_changed: Callable[[bytes, MapTree, MapTree, Sequence[Operation]], object] = lambda *_: None
         self._servers = Acceptors((), ())
         self._network = network
         self._random = random
         self._counts = counts
         self._pages: dict[bytes, bytes] = {}
-        self._trees: dict[bytes, Tree] = {}  # By their roots.
+        self._trees: dict[bytes, MapTree] = {}  # By their roots.
 
     def serve(self, nodes: Iterable[bytes]) -> None:
         """Have these nodes be the servers of all maps."""
         self._servers = Acceptors.of(AcceptorId(node, 1) for node in nodes)
 
     @staticmethod
-    def _kind(register: bytes) -> tuple[Kind, Functions]:
+    def _kind(register: bytes) -> tuple[MapKind, Functions]:
         if register == CATALOGUE:
             return tables.CATALOGUE, tables.OPERATIONS
         return partitions.MAP, partitions.OPERATIONS
 
-    def found(self, register: bytes, first: Changed) -> None:
+    def found(self, register: bytes, first: ChangedPages) -> None:
         self._pages |= first.pages
-        head = Head(FIRST, self._random.randbytes(TRANSACTION_BYTES), first.root)
-        self.heads[register] = Known(head, self._servers, 0)
+        head = MapHead(FIRST, self._random.randbytes(TRANSACTION_BYTES), first.root)
+        self.heads[register] = KnownMap(head, self._servers, 0)
         kind, _ = self._kind(register)
-        self.on_changed(register, Tree.empty(kind.name), self.tree(register), ())
+        self.on_changed(register, MapTree.empty(kind.name), self.tree(register), ())
 
     def end(self, register: bytes) -> None:
         known = self.heads[register]
         self.heads[register] = known._replace(head=known.head._replace(ended=True))
 
-    def tree(self, register: bytes, known: Known | None = None) -> Tree:
+    def tree(self, register: bytes, known: KnownMap | None = None) -> MapTree:
         """A map, as it is, or as it was."""
         root = (known or self.heads[register]).head.root
         if root not in self._trees:
-            self._trees[root] = Tree.opened(self._pages.__getitem__, root, self._kind(register)[0].name)
+            self._trees[root] = MapTree.opened(self._pages.__getitem__, root, self._kind(register)[0].name)
         return self._trees[root]
 
     def reaches(self, node: bytes) -> bool:
@@ -100,7 +100,7 @@ class Register:
         }
         return node not in self.deaf and self._servers.is_quorum(reached)
 
-    def judge(self, register: bytes, operations: Sequence[Operation]) -> list[Answer]:
+    def judge(self, register: bytes, operations: Sequence[Operation]) -> list[OperationAnswer]:
         known, before = self.heads[register], self.tree(register)
         if known.head.ended:
             raise UnknownDatabase("the table was dropped")
@@ -115,7 +115,7 @@ class Register:
                 self.news.set()
                 self.news = trio.Event()
             pairs = zip(operations, judgement.answers, strict=True)
-            done = [operation for operation, answer in pairs if answer.outcome is Outcome.DONE]
+            done = [operation for operation, answer in pairs if answer.outcome is OperationOutcome.DONE]
             for operation, answer in zip(operations, judgement.answers, strict=True):
                 self._counts[f"{operation.name} {answer.outcome.name}"] += 1
             self.on_changed(register, before, self.tree(register), done)
@@ -126,7 +126,7 @@ class Register:
 class Maps:
     """What a node knows of the maps; see `register.metadata.server.Metadata`."""
 
-    def __init__(self, register: Register, node: bytes, random: Random, known: dict[bytes, Known]) -> None:
+    def __init__(self, register: Register, node: bytes, random: Random, known: dict[bytes, KnownMap]) -> None:
         self.me = AcceptorId(node, 1)
         self.catalogue = CATALOGUE
         self.known = known
@@ -135,7 +135,7 @@ class Maps:
         self._register = register
         self._random = random
 
-    def tree(self, register: bytes) -> Tree:
+    def tree(self, register: bytes) -> MapTree:
         """The map of a register, as known here.  Raises NotReady, UnknownDatabase."""
         known = self.known.get(register)
         if known is None:
@@ -153,7 +153,7 @@ class Maps:
             if self.known.get(register) != head and (register in self.known or not head.head.ended)
         ]
 
-    async def quorum_read(self, register: bytes) -> Known:
+    async def quorum_read(self, register: bytes) -> KnownMap:
         """Know what a full round shows, or newer.  Raises Unavailable, UnknownDatabase."""
         await trio.sleep(self._random.uniform(0, 0.01))
         if not self._register.reaches(self.me.node):
@@ -165,7 +165,7 @@ class Maps:
             raise UnknownDatabase("the table was dropped")
         return self.known[register]
 
-    def _learn(self, register: bytes, shown: Known) -> None:
+    def _learn(self, register: bytes, shown: KnownMap) -> None:
         known = self.known.get(register)
         if known is None or known.place < shown.place:
             self.known[register] = shown
@@ -179,7 +179,9 @@ class Maps:
                 self.on_forgotten(register)
             del self.known[register]
 
-    async def transact(self, register: bytes, operations: Sequence[Operation], timeout_s: float) -> list[Answer]:
+    async def transact(
+        self, register: bytes, operations: Sequence[Operation], timeout_s: float
+    ) -> list[OperationAnswer]:
         """Have operations done; what became of one is UNKNOWN if that is not known in time.  Raises UnknownDatabase."""
         self._register.unanswered += 1
         try:
@@ -187,13 +189,13 @@ class Maps:
                 return await self._transact(register, operations)
         finally:
             self._register.unanswered -= 1
-        return [Answer(operation.id, Outcome.UNKNOWN) for operation in operations]
+        return [OperationAnswer(operation.id, OperationOutcome.UNKNOWN) for operation in operations]
 
-    async def _transact(self, register: bytes, operations: Sequence[Operation]) -> list[Answer]:
+    async def _transact(self, register: bytes, operations: Sequence[Operation]) -> list[OperationAnswer]:
         is_unwell = self._register.is_unwell
         await trio.sleep(self._random.choice((0.002, 0.02, 0.4)) if is_unwell else 0.002)
         while not self._register.reaches(self.me.node) or any(map(self._register.withholds, operations)):
-            await trio.sleep(AGAIN_S)
+            await trio.sleep(RETRY_S)
         if is_unwell and happens(self._random, LOST):
             await trio.sleep_forever()
         answers = self._register.judge(register, operations)
@@ -215,7 +217,7 @@ def tables_of(maps: Maps) -> Mapping[str, NamedTable]:
 class Catalogue:
     """The catalogue, at a node; see `register.metadata.catalogue.Catalogue`."""
 
-    def __init__(self, maps: Maps, members: Members) -> None:
+    def __init__(self, maps: Maps, members: NodeList) -> None:
         self._maps = maps
         self.nodes = Nodes(maps, members, self.tables)  # type: ignore[arg-type]  # It needs no more of these.
         self.transact = maps.transact

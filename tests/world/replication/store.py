@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Protocol, final
 import trio
 
 from gossipkv.errors import Overloaded, StorageError
-from gossipkv.storage.engine.options import Options
+from gossipkv.storage.engine.options import EngineOptions
 from tests.world.blocking_store import Store
 from tests.world.simulated_files import SimulatedFiles
 
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from random import Random
 
-    from gossipkv.storage.engine.log_reader import Cursor, Operations
+    from gossipkv.storage.engine.log_reader import LogCursor, Operations
     from gossipkv.storage.engine.shell import Batch
 
     OnSynced = Callable[[StorageError | None], object]
 
 PLACE: Final = PurePosixPath("/data")
-OPTIONS: Final = Options(segment_bytes=64 << 10, table_log=1, file_bytes=1 << 20, stretch_bytes=1 << 20)
+OPTIONS: Final = EngineOptions(segment_bytes=64 << 10, table_log=1, file_bytes=1 << 20, stretch_bytes=1 << 20)
 
 
 @final
@@ -74,7 +74,7 @@ class RunningStore:
     random: Random
     heard: Heard
     strike: Callable[[], bool]  # Called around each sync: whether this life is over.
-    options: Options = OPTIONS
+    options: EngineOptions = OPTIONS
     is_over: bool = False
     appends: int = 0
     _waiting: deque[tuple[int, OnSynced]] = field(default_factory=deque)
@@ -146,10 +146,10 @@ class RunningStore:
         """The number of a space that a batch may make."""
         return self.opened.reserve_space()
 
-    def follow(self, spaces: frozenset[int], position: int) -> Cursor:
+    def follow(self, spaces: frozenset[int], position: int) -> LogCursor:
         return self.opened.follow(spaces, position)
 
-    async def read_log(self, cursor: Cursor) -> tuple[list[tuple[int, Operations]], int]:
+    async def read_log(self, cursor: LogCursor) -> tuple[list[tuple[int, Operations]], int]:
         await trio.sleep(self.random.uniform(0, 0.002))
         return self.opened.read_next(cursor)
 

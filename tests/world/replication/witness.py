@@ -34,13 +34,13 @@ from tests.world.replication.moves import Moves
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from gossipkv.replication.copy import Copy
-    from gossipkv.replication.replicas import Replicas
+    from gossipkv.replication.replica.replica import Replica
+    from gossipkv.replication.replica_set import ReplicaSet
     from tests.world.replication.copies import Dot, Records, Span, State
     from tests.world.replication.eye import Eye
     from tests.world.replication.store import RunningStore
 
-MOST_VIOLATIONS: Final = 100
+MAX_VIOLATIONS: Final = 100
 CALM: Final = 2.05  # So often a record travels at most, where nothing strikes and there are three of each.
 TURNS: Final = 3  # Of two nodes, where one asks the other for its time: to ask, to answer, and to hear.
 SLOWER: Final = 2.0  # So much slower a write may be, at the 99th percentile, while a link is cut.
@@ -90,7 +90,7 @@ class Witness:
         self.latencies: list[tuple[int, bytes, float, float]] = []  # Partition, node, when, how long.
 
     def found(self, checker: str, what: str) -> None:
-        if len(self.violations) < MOST_VIOLATIONS:
+        if len(self.violations) < MAX_VIOLATIONS:
             self.violations.append(Violation(checker, self._now(), what))
 
     # -- disks -------------------------------------------------------------------------------------------------------
@@ -336,7 +336,7 @@ class Witness:
 
     # -- what is told ------------------------------------------------------------------------------------------------
 
-    def reached(self, number: int, copy: Copy, dots: list[Dot], level: str) -> None:
+    def reached(self, number: int, copy: Replica, dots: list[Dot], level: str) -> None:
         """A write has reached its level at a copy; if that was divided since, at the heirs of all its keys."""
         origin, count = dots[-1]
         if copy.heirs:
@@ -351,10 +351,10 @@ class Witness:
             self.found("acknowledged", f"write {number}, {lacks} at {level}: too few slots have it")
 
     @staticmethod
-    def _slots_of(copy: Copy) -> int:
+    def _slots_of(copy: Replica) -> int:
         return copy.rules.slots or len({host.slot for host in copy.hosts if host.counts})
 
-    def _there(self, copy: Copy, dot: Dot) -> int:
+    def _there(self, copy: Replica, dot: Dot) -> int:
         """How many slots of a copy's partition have a record that it has, by what it knows."""
         slots: dict[int, bool] = {}
         for host in copy.hosts:
@@ -365,7 +365,7 @@ class Witness:
         served = {host.slot for host in copy.hosts if host.counts and host.available}
         return sum(has for slot, has in slots.items() if slot in served)
 
-    def told(self, copy: Copy, dots: list[Dot], level: str) -> None:
+    def told(self, copy: Replica, dots: list[Dot], level: str) -> None:
         """A client was told of what was reached."""
         for dot in dots:
             key, data = self.issued[dot]
@@ -427,7 +427,7 @@ class Witness:
         if turns > TURNS * nodes * (nodes - 1):
             self.found("rest", f"{nodes} nodes have looked {turns} times for what is to be done, and nothing is")
 
-    def check_turn(self, replicas: Replicas) -> None:
+    def check_turn(self, replicas: ReplicaSet) -> None:
         """At rest one more look for what is to be done moves no feed's place: the last one has done all."""
         before = replicas.kept_places()
         replicas.pump()
@@ -468,7 +468,7 @@ class Witness:
                     self.found("lost", f"partition {one.partition}: {dot} of {one.key!r} was acknowledged")
 
 
-def _heir(copy: Copy, key: bytes) -> Copy:
+def _heir(copy: Replica, key: bytes) -> Replica:
     """Who stands in a copy's place for a key since it was divided; itself, if it was not."""
     while copy.heirs:
         copy = next(heir for heir in copy.heirs if heir.bounds.has(key))

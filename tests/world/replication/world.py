@@ -13,21 +13,22 @@ from unittest import mock
 import trio
 
 from gossipkv.errors import GossipKVError
-from gossipkv.placement.partition import Assignment, Partition, State
+from gossipkv.placement.partition import Assignment, AssignmentState, Partition
 from gossipkv.register.metadata import tables
 from gossipkv.register.metadata.nodes import placed
 from gossipkv.register.metadata.operations import Operation
-from gossipkv.register.metadata.pages import OPERATION_ID_BYTES, Outcome
-from gossipkv.register.metadata.partitions import HASH, RANGE, Table, decode_partition, first_body, shard_key
+from gossipkv.register.metadata.pages import OPERATION_ID_BYTES, OperationOutcome
+from gossipkv.register.metadata.partitions import HASH, RANGE, TableMeta, decode_partition, first_body, shard_key
 from gossipkv.register.metadata.tables import NamedNode, NamedTable
-from gossipkv.register.metadata.tree import Tree
-from gossipkv.replication import clearing, loading
-from gossipkv.replication.copy import Host, Write
-from gossipkv.replication.levels import ALL, MAJORITY, ONE
-from gossipkv.replication.replicas import Replicas
-from gossipkv.replication.tail import TAIL_BYTES
-from gossipkv.table import moving
-from gossipkv.table.holding import hosts_of, parts_of
+from gossipkv.register.metadata.tree import MapTree
+from gossipkv.replication.maintenance import range_cleanup
+from gossipkv.replication.replica.acks import ALL, MAJORITY, ONE
+from gossipkv.replication.replica.replica import AssignedReplica, RecordWrite
+from gossipkv.replication.replica_set import ReplicaSet
+from gossipkv.replication.snapshot import transfer
+from gossipkv.replication.stream.log_tail import TAIL_BYTES
+from gossipkv.table.controllers import rebalancer
+from gossipkv.table.controllers.reconciler import hosts_of, parts_of
 from tests.world.logs import capture_logs
 from tests.world.metadata.chance import happens
 from tests.world.nodes import scheduling
@@ -126,32 +127,32 @@ def stage(
 def small_pages() -> AbstractContextManager[object]:
     """Have what is loaded come, and what is left go, in many pages."""
     small = contextlib.ExitStack()
-    small.enter_context(mock.patch.multiple(loading, PAGE_RECORDS=2, PAGE_BYTES=1))
-    small.enter_context(mock.patch.object(clearing, "PAGE_RECORDS", 2))
+    small.enter_context(mock.patch.multiple(transfer, PAGE_RECORDS=2, PAGE_BYTES=1))
+    small.enter_context(mock.patch.object(range_cleanup, "PAGE_RECORDS", 2))
     return small
 
 
 def short_times() -> AbstractContextManager[object]:
     """Have a target that was given up be passed over for a few seconds only, and sizes asked for often."""
-    return mock.patch.multiple(moving, PASSED_OVER_S=5.0, ASK_S=1.0)
+    return mock.patch.multiple(rebalancer, PASSED_OVER_S=5.0, ASK_S=1.0)
 
 
 def counted_turns(counts: Counter[str]) -> AbstractContextManager[object]:
     """Count how often nodes look for what is to be done."""
-    pump = Replicas.pump
+    pump = ReplicaSet.pump
 
-    def counted(replicas: Replicas) -> None:
+    def counted(replicas: ReplicaSet) -> None:
         counts["turns"] += 1
         pump(replicas)
 
-    return mock.patch.object(Replicas, "pump", counted)
+    return mock.patch.object(ReplicaSet, "pump", counted)
 
 
 class Placed(NamedTuple):
     """A partition by the map that was decided last."""
 
     version: int
-    hosts: tuple[Host, ...]
+    hosts: tuple[AssignedReplica, ...]
 
 
 class Cluster:
@@ -193,13 +194,13 @@ class Cluster:
         for number, key in enumerate(keys):
             id_ = first + number
             seats = [(slot, uuids[(number * self.slots + slot) % len(uuids)]) for slot in range(self.slots)]
-            hosts = [Assignment(100 * id_ + slot + 1, node, slot, State.AVAILABLE) for slot, node in seats]
+            hosts = [Assignment(100 * id_ + slot + 1, node, slot, AssignmentState.AVAILABLE) for slot, node in seats]
             made[key] = Partition(id_, tuple(hosts))
-        described = Table(self.table, "t", self.kind, self.slots, 0 if self.is_range else count)
+        described = TableMeta(self.table, "t", self.kind, self.slots, 0 if self.is_range else count)
         self.register.found(self.table, first_body(described, made, FIRST))
 
     def _found_catalogue(self, uuids: Sequence[bytes]) -> None:
-        edit = Tree.empty(tables.CATALOGUE.name).edit(FIRST)
+        edit = MapTree.empty(tables.CATALOGUE.name).edit(FIRST)
         servers = self.register.heads[TABLE].acceptors.new
         edit.put(b"t", NamedTable(TABLE, self.kind, servers, FIRST).encode())
         for uuid in uuids:
@@ -219,7 +220,7 @@ class Cluster:
         for name, argument in (("remove_table", (b"t", old)), ("add_table", (b"t", *named))):
             base = self.register.heads[CATALOGUE].config
             operation = Operation(self.streams["tables"].randbytes(OPERATION_ID_BYTES), base, name, 1, argument)
-            assert self.register.judge(CATALOGUE, [operation])[0].outcome is Outcome.DONE
+            assert self.register.judge(CATALOGUE, [operation])[0].outcome is OperationOutcome.DONE
 
     @property
     def is_range(self) -> bool:
@@ -252,7 +253,7 @@ class Cluster:
             partition, node, keys = self._target(random)
             level = random.choice((MAJORITY, MAJORITY, MAJORITY, ALL, ONE))
             writes = [
-                Write(random.choice(keys), None if happens(random, 0.2) else random.randbytes(8))
+                RecordWrite(random.choice(keys), None if happens(random, 0.2) else random.randbytes(8))
                 for _ in range(random.choice((1, 1, 1, 3)))
             ]
             self.have(node, partition, writes, level, random.choice((0.5, 2.0)))
@@ -272,7 +273,7 @@ class Cluster:
         node = next(node for node in self.nodes if node.uuid == host.node)
         return partition, node, SHARD_KEYS
 
-    def have(self, node: Node, partition: int, writes: list[Write], level: str, timeout_s: float) -> int | None:
+    def have(self, node: Node, partition: int, writes: list[RecordWrite], level: str, timeout_s: float) -> int | None:
         """Have a node write; the number of the write, if it was not refused."""
         if node.life is None or node.life.is_over or node.uuid not in self.network.lives:
             return None
@@ -318,9 +319,9 @@ class Cluster:
         if self.is_short:
             return True
         found = self.partitions.values()
-        is_at_rest = all(one.state is State.AVAILABLE for partition in found for one in partition.assignments)
+        is_at_rest = all(one.state is AssignmentState.AVAILABLE for partition in found for one in partition.assignments)
         is_settled = not any(one.former or any(end.counter is None for end in one.ends) for one in found)
-        return is_at_rest and is_settled and not moving.planned(tree, placed(named)).moves()
+        return is_at_rest and is_settled and not rebalancer.planned(tree, placed(named)).moves()
 
     @property
     def is_done(self) -> bool:

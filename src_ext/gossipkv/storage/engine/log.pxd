@@ -10,7 +10,7 @@ cdef enum:
     BEGIN_FRAME = 4
     FRAME_HEADER_BYTES = 32
     SEGMENT_HEADER_BYTES = 4096
-    MOST_BATCH_BYTES = 268435456    # More than most segments have; a batch's maker holds all of it in memory.
+    MAX_BATCH_BYTES = 268435456    # More than most segments have; a batch's maker holds all of it in memory.
 
 
 cdef class Batch:

@@ -49,9 +49,9 @@ PUT = VALUE
 DELETE = TOMBSTONE
 MADE = NEW_SPACE
 DROPPED = DROPPED_SPACE
-KEY_LIMIT = MOST_KEY_BYTES
-VALUE_LIMIT = MOST_VALUE_BYTES
-BATCH_LIMIT = MOST_BATCH_BYTES
+KEY_LIMIT = MAX_KEY_BYTES
+VALUE_LIMIT = MAX_VALUE_BYTES
+BATCH_LIMIT = MAX_BATCH_BYTES
 
 
 cdef uint32_t space_number(object space) except? 0xFFFFFFFF:
@@ -107,15 +107,15 @@ cdef class Batch:
     ) except -1:
         """Append one operation, with the space in front of the key."""
         cdef uint8_t* at
-        if key_size > MOST_KEY_BYTES:
+        if key_size > MAX_KEY_BYTES:
             raise LimitExceeded(
-                f"a key has at most {MOST_KEY_BYTES:,} bytes, got {key_size:,}",
-                {"limit": MOST_KEY_BYTES, "size": key_size},
+                f"a key has at most {MAX_KEY_BYTES:,} bytes, got {key_size:,}",
+                {"limit": MAX_KEY_BYTES, "size": key_size},
             )
-        if value_size > MOST_VALUE_BYTES:
+        if value_size > MAX_VALUE_BYTES:
             raise LimitExceeded(
-                f"a value has at most {MOST_VALUE_BYTES:,} bytes, got {value_size:,}",
-                {"limit": MOST_VALUE_BYTES, "size": value_size},
+                f"a value has at most {MAX_VALUE_BYTES:,} bytes, got {value_size:,}",
+                {"limit": MAX_VALUE_BYTES, "size": value_size},
             )
         self.reserve(OPERATION_HEADER_BYTES + SPACE_BYTES + key_size + value_size)
         at = self.data + self.used
@@ -146,10 +146,10 @@ cdef class Batch:
     cdef int reserve(self, Py_ssize_t more) except -1:
         cdef Py_ssize_t capacity = max(self.capacity, <Py_ssize_t> FIRST_BYTES)
         cdef uint8_t* grown
-        if more > MOST_BATCH_BYTES - self.used:
+        if more > MAX_BATCH_BYTES - self.used:
             raise LimitExceeded(
-                f"a batch has at most {MOST_BATCH_BYTES:,} bytes, got {self.used + more:,}",
-                {"limit": MOST_BATCH_BYTES, "size": self.used + more},
+                f"a batch has at most {MAX_BATCH_BYTES:,} bytes, got {self.used + more:,}",
+                {"limit": MAX_BATCH_BYTES, "size": self.used + more},
             )
         if self.used + more <= self.capacity:
             return 0
@@ -267,7 +267,7 @@ cdef list listed(const uint8_t* at, Py_ssize_t size, frozenset spaces, bint only
 
 def frame_bytes(Py_ssize_t payload_bytes):
     """Return the size of a frame in its segment."""
-    if not 0 <= payload_bytes <= MOST_BATCH_BYTES:
+    if not 0 <= payload_bytes <= MAX_BATCH_BYTES:
         raise ValueError(f"no frame has {payload_bytes:,} bytes")
     return aligned8(FRAME_HEADER_BYTES + <uint64_t> payload_bytes)
 
@@ -309,7 +309,7 @@ cdef class Frames:
     ) except -1:
         cdef Py_ssize_t total, capacity = max(self.capacity, <Py_ssize_t> FIRST_BYTES)
         cdef uint8_t* at
-        if size > MOST_BATCH_BYTES or not can_be(kind, position, synced, <uint32_t> size):
+        if size > MAX_BATCH_BYTES or not can_be(kind, position, synced, <uint32_t> size):
             raise ValueError(f"no frame of kind {kind} at position {position}, synced {synced}, has {size:,} bytes")
         if self.views:
             raise BufferError("somebody looks at the frames")
@@ -375,7 +375,7 @@ cdef inline bint can_be(uint64_t kind, uint64_t position, uint64_t synced, uint3
     if synced >= position:
         return False
     if kind == BATCH_FRAME:
-        return 0 < size <= MOST_BATCH_BYTES
+        return 0 < size <= MAX_BATCH_BYTES
     if kind == MARK_FRAME:
         return size == 0
     if kind == NEXT_FRAME:

@@ -36,17 +36,17 @@ cdef extern from "gossipkv/storage/region.h" nogil:
 
 cdef enum:
     INNER_CHILDREN = 64
-    LEAST_CHUNK_BYTES = 1 << 20
-    MOST_CHUNK_BYTES = 1 << 26              # Address space only; memory is allocated when it is written, by pages.
+    MIN_CHUNK_BYTES = 1 << 20
+    MAX_CHUNK_BYTES = 1 << 26              # Address space only; memory is allocated when it is written, by pages.
     LARGE_PAGE_BYTES = 1 << 21  # Without large pages, every miss in the tree would also miss the page table.
     OWN_CHUNK_BYTES = 1 << 18               # A record of this size or more has its own chunk.
     MEMORY_PAGE_BYTES = 4096
     LINE = 64
     WORDS_LINES = LEAF_RECORDS * 8 // LINE + 1
-    LEAST_FILTER_BYTES = 4096
+    MIN_FILTER_BYTES = 4096
     FILTER_SHARE = 32                       # The filter takes this fraction of `most_bytes`.
-    MOST_FILTER_BYTES = 1 << 30
-    MOST_LEVELS = 16                        # Each level has at least 32 times as many nodes as the one above.
+    MAX_FILTER_BYTES = 1 << 30
+    MAX_LEVELS = 16                        # Each level has at least 32 times as many nodes as the one above.
     NO_MEMORY = -1
     NO_OPERATION = -2
 
@@ -318,13 +318,13 @@ cdef int split_nodes(Memtable self, const Step* path, int depth, const uint8_t* 
 cdef Leaf* leaf_for(Memtable self, const uint8_t* record) noexcept nogil:
     """Return the leaf for the record, with room for it; NULL: there is no memory."""
     cdef Slice key = record_key(record)
-    cdef Step path[MOST_LEVELS]
+    cdef Step path[MAX_LEVELS]
     cdef void* node
     cdef Inner* inner
     cdef int depth = 0
     if is_full(self, self.root, self.levels == 0):
         inner = <Inner*> take_node(self, sizeof(Inner))
-        if inner == NULL or self.levels == MOST_LEVELS:
+        if inner == NULL or self.levels == MAX_LEVELS:
             return NULL
         inner.count = 1
         inner.children[0] = self.root
@@ -378,11 +378,11 @@ cdef class Memtable:
 
     def __cinit__(self, uint64_t most_bytes):
         cdef uint64_t size = min(
-            <uint64_t> MOST_FILTER_BYTES, max(<uint64_t> LEAST_FILTER_BYTES, most_bytes // FILTER_SHARE)
+            <uint64_t> MAX_FILTER_BYTES, max(<uint64_t> MIN_FILTER_BYTES, most_bytes // FILTER_SHARE)
         )
         cdef Leaf* leaf
         self.most_bytes = most_bytes
-        self.chunk_bytes = min(<uint64_t> MOST_CHUNK_BYTES, max(<uint64_t> LEAST_CHUNK_BYTES, most_bytes))
+        self.chunk_bytes = min(<uint64_t> MAX_CHUNK_BYTES, max(<uint64_t> MIN_CHUNK_BYTES, most_bytes))
         self.filter_lines = size // LINE
         self.filter = take_node(self, self.filter_lines * LINE)
         if self.filter == NULL:

@@ -6,10 +6,10 @@ from libc.stdint cimport uint8_t, uint64_t
 from gossipkv.storage._storage cimport Record, Slice, Walk
 
 cdef enum:
-    MOST_MEMTABLES = 4      # Two, and one of each that a merge has taken over and not finished.
-    MOST_RUNS = 32          # Twice as many young runs as a store takes, so a store over its limits still opens.
-    MOST_SOURCES = MOST_MEMTABLES + MOST_RUNS
-    MOST_PASSED = 4096      # Tombstones and replaced records in one page, some 100 ns each.
+    MAX_MEMTABLES = 4      # Two, and one of each that a merge has taken over and not finished.
+    MAX_RUNS = 32          # Twice as many young runs as a store takes, so a store over its limits still opens.
+    MAX_SOURCES = MAX_MEMTABLES + MAX_RUNS
+    MAX_PASSED = 4096      # Tombstones and replaced records in one page, some 100 ns each.
 
 cdef enum StepResult:
     STEP_DAMAGED = -1
@@ -25,8 +25,8 @@ cdef struct RunFiles:
 
 cdef struct Sources:
     # The sources of one read, the newest first.
-    PyObject* memtables[MOST_MEMTABLES]
-    RunFiles runs[MOST_RUNS]
+    PyObject* memtables[MAX_MEMTABLES]
+    RunFiles runs[MAX_RUNS]
     int memtable_count
     int run_count
 
@@ -52,8 +52,8 @@ cdef struct Head:
 cdef struct MergedScan:
     Bounds bounds
     const Sources* sources
-    Head heads[MOST_SOURCES]
-    int order[MOST_SOURCES]     # Heads with a record left, the next one first.
+    Head heads[MAX_SOURCES]
+    int order[MAX_SOURCES]     # Heads with a record left, the next one first.
     int count
     int passed
     bint used                   # The first head's record was handed out.

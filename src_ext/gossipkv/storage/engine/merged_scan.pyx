@@ -191,7 +191,7 @@ cdef int scan_begin(MergedScan* scan, const Sources* sources, const Bounds* boun
     and the bytes of the bounds, stay unchanged until the scan is over.
     """
     cdef const Slice* bound = &bounds.end if bounds.reverse else &bounds.start
-    cdef uint64_t hashes[MOST_RUNS]
+    cdef uint64_t hashes[MAX_RUNS]
     cdef int i
     cdef Py_ssize_t at
     cdef Head* head
@@ -250,7 +250,7 @@ cdef int scan_next(MergedScan* scan, Slice* key, Slice* value) noexcept nogil:
             return STEP_DAMAGED
         if scan.count == 0:
             return STEP_ENDED
-        if scan.passed >= MOST_PASSED:
+        if scan.passed >= MAX_PASSED:
             return STEP_UNFINISHED
         head = &scan.heads[scan.order[0]]
         if head.value.size == 0 or not VALUE <= head.value.data[0] <= TOMBSTONE:

@@ -21,8 +21,8 @@ cdef enum:
     DROPPED_SPACE = 4
     SPACE_BYTES = 4
     OPERATION_HEADER_BYTES = 7
-    MOST_KEY_BYTES = 65531          # Limit of a user's key; with its space it is as long as a sorted file allows.
-    MOST_VALUE_BYTES = 16777216
+    MAX_KEY_BYTES = 65531          # Limit of a user's key; with its space it is as long as a sorted file allows.
+    MAX_VALUE_BYTES = 16777216
 
 
 cdef struct Operation:
@@ -49,7 +49,7 @@ cdef inline const uint8_t* next_operation(const uint8_t* at, const uint8_t* end,
         return NULL
     if operation.kind != VALUE and operation.value_size != 0:
         return NULL
-    if operation.value_size > MOST_VALUE_BYTES or operation.key_size + operation.value_size > <size_t> (end - at):
+    if operation.value_size > MAX_VALUE_BYTES or operation.key_size + operation.value_size > <size_t> (end - at):
         return NULL
     operation.key = at
     operation.value = at + operation.key_size

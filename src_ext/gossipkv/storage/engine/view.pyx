@@ -35,7 +35,7 @@ cdef extern from "Python.h":
 cdef enum:
     STAGGER = 4                 # Lookups between two stages of a batch, each with a cache miss for every run.
     WINDOW = 16                 # At least 2 * STAGGER + 1.
-    MOST_SPACE = 0xFFFFFFFF
+    MAX_SPACE = 0xFFFFFFFF
     SHORT_KEY_BYTES = 256       # An internal key up to this size needs no memory of its own.
 
 
@@ -55,7 +55,7 @@ cdef struct Lookup:
     int asked               # Number of runs asked.
     PyObject* damaged
     const uint8_t* bad_record
-    Probe probes[MOST_RUNS]
+    Probe probes[MAX_RUNS]
 
 
 cdef struct Span:
@@ -90,7 +90,7 @@ cdef bytes internal_key(uint32_t space, bytes key):
 
 cdef bytes space_end(uint32_t space):
     """Return the start of the next space; empty behind the last one."""
-    return internal_key(space + 1, b"") if space < MOST_SPACE else b""
+    return internal_key(space + 1, b"") if space < MAX_SPACE else b""
 
 
 cdef bytes end_of(uint32_t space, bytes end):
@@ -137,8 +137,8 @@ cdef class View:
         cdef SortedFile file
         self.first_keys = []
         self.memtables = tuple(memtables)
-        if len(self.memtables) > MOST_MEMTABLES:
-            raise ValueError(f"at most {MOST_MEMTABLES} memtables are read as one, got {len(self.memtables)}")
+        if len(self.memtables) > MAX_MEMTABLES:
+            raise ValueError(f"at most {MAX_MEMTABLES} memtables are read as one, got {len(self.memtables)}")
         for memtable in self.memtables:
             if memtable is None:    # A typed variable accepts None, too.
                 raise TypeError("a memtable must not be None")
@@ -165,8 +165,8 @@ cdef class View:
         cdef SortedFile file
         cdef bytes first_key
         cdef list pairs = list(run)
-        if self.sources.run_count == MOST_RUNS:
-            raise ValueError(f"at most {MOST_RUNS} runs are read as one")
+        if self.sources.run_count == MAX_RUNS:
+            raise ValueError(f"at most {MAX_RUNS} runs are read as one")
         if not pairs:
             raise ValueError("a run has one file at least")
         added = &self.sources.runs[self.sources.run_count]

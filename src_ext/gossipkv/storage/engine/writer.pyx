@@ -22,8 +22,8 @@ from gossipkv.storage.engine import segments as _segments
 # position is used twice, not even that of a lost frame.
 LIFE_GAP = 1 << 32
 
-cdef uint64_t MOST_GROUP = _options.MOST_GROUP_BYTES
-cdef uint64_t MOST_WAITING = _options.MOST_WAITING_BYTES
+cdef uint64_t MAX_GROUP = _options.MAX_GROUP_BYTES
+cdef uint64_t MAX_WAITING = _options.MAX_WAITING_BYTES
 cdef uint64_t RECORD_COST = _options.RECORD_COST_BYTES
 cdef uint64_t RESERVED = _segments.RESERVED_BYTES
 
@@ -170,7 +170,7 @@ cdef class Writer:
         if (
             self.offset + size_bytes > self.open_until
             or batch.records != batch.count or batch.records == 0 or batch.is_mixed
-            or self.waiting_bytes + size_bytes > MOST_WAITING
+            or self.waiting_bytes + size_bytes > MAX_WAITING
             or self.cost + cost > self.memtable.most_bytes
             or batch.space not in self.spaces
         ):
@@ -224,7 +224,7 @@ cdef class Writer:
         if self.flying or not self.planned:
             return None
         frames.clear(self.active.name.salt)
-        while self.planned and <uint64_t> frames.used < MOST_GROUP:
+        while self.planned and <uint64_t> frames.used < MAX_GROUP:
             one = <Planned> self.planned.popleft()
             if one.batch is not None:
                 frames.append_bytes(one.kind, one.position, self.synced, one.batch.data, one.batch.used)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from gossipkv.dataset.build.job import BuildJob, Order
+from gossipkv.dataset.build.job import BuildJob, BuildOrder
 from gossipkv.dataset.local.version import open_version
 from gossipkv.environment.real_files import RealFiles
 from tests.unit.dataset.sources import BUILD_MEMORY
@@ -33,7 +33,7 @@ def start():
             COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, pass_fds=[leash]
         )
         os.close(leash)
-        child.stdin.write(Order(job, memory_bytes, bytes_per_second, leash).to_line())
+        child.stdin.write(BuildOrder(job, memory_bytes, bytes_per_second, leash).to_line())
         child.stdin.flush()
         child.leash = leash
         started.append((child, held))
@@ -66,9 +66,9 @@ def next_word(child):
 
 def test_an_order_is_one_line():
     """And reads back."""
-    order = Order(BuildJob("db", "v", "d", (), "/x", 1), 1, 2, 3)
+    order = BuildOrder(BuildJob("db", "v", "d", (), "/x", 1), 1, 2, 3)
     assert order.to_line().count(b"\n") == 1
-    assert Order.from_line(order.to_line()) == order
+    assert BuildOrder.from_line(order.to_line()) == order
 
 
 def test_it_builds_and_tells_how_much_memory_that_took(job, start):
@@ -151,7 +151,7 @@ def test_one_build_after_the_other(job, start):
     child, _ = start(large)
     told = [said_until_end(child)]
     for one in small:
-        child.stdin.write(b"1\n" + Order(one, BUILD_MEMORY, 0, child.leash).to_line())
+        child.stdin.write(b"1\n" + BuildOrder(one, BUILD_MEMORY, 0, child.leash).to_line())
         child.stdin.flush()
         told.append(said_until_end(child))
     assert [said["ended"] for said in told] == [0, 0, 0]
@@ -165,7 +165,7 @@ def test_a_build_that_is_killed_is_told_and_the_next_one_goes_on(job, start):
     ends = [said_until_end(child)["ended"]]
     for number, pace in ((2, 0), (3, 100), (4, 0)):
         one = job([b"a\t1\n" * 500_000], name=f"v{number}")
-        child.stdin.write(Order(one, BUILD_MEMORY, pace, child.leash).to_line())
+        child.stdin.write(BuildOrder(one, BUILD_MEMORY, pace, child.leash).to_line())
         child.stdin.flush()
         if pace:
             os.kill(json.loads(child.stdout.readline())["started"], signal.SIGKILL)
@@ -191,7 +191,7 @@ def test_a_node_that_died_before_the_child_was_ready_is_noticed(job, start):
     ) as child:
         os.close(leash)
         os.close(held)
-        child.stdin.write(Order(one, BUILD_MEMORY, 100, leash).to_line())
+        child.stdin.write(BuildOrder(one, BUILD_MEMORY, 100, leash).to_line())
         child.stdin.flush()
         assert child.wait(timeout=60) == -signal.SIGKILL
 

@@ -7,14 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gossipkv.dataset.build.disk_space import NoSpace, Reservation, Reservations, after_refusal, is_full
-from gossipkv.dataset.build.job import Progress
+from gossipkv.dataset.build.job import BuildProgress
 
 FULL = {"errno": errno.ENOSPC, "file": "/x"}
 
 
 def progress(read=0, written=0):
     """Of a source of 100 bytes, and as many records as were read bytes."""
-    return Progress(read, 100, read, written)
+    return BuildProgress(read, 100, read, written)
 
 
 def test_what_one_build_has_claimed_is_not_there_for_another():

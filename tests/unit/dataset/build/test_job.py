@@ -6,13 +6,13 @@ import dataclasses
 
 import pytest
 
-from gossipkv.dataset.build.job import BuildJob, Progress, space_needed_bytes
+from gossipkv.dataset.build.job import BuildJob, BuildProgress, space_needed_bytes
 from gossipkv.dataset.source.files import SourceFile
 
 
 def test_progress_of_nothing_is_no_division():
     """An empty source is read at once."""
-    assert Progress(0, 0, 0, 0).done == pytest.approx(2 / 3)
+    assert BuildProgress(0, 0, 0, 0).done == pytest.approx(2 / 3)
 
 
 def test_a_job_survives_its_trip_to_the_child(job):

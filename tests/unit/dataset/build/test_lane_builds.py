@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from gossipkv.dataset.build import lanes
-from gossipkv.dataset.build.job import Progress
+from gossipkv.dataset.build.job import BuildProgress
 from gossipkv.dataset.build.memory import share_of_lanes
 from gossipkv.dataset.build.steps import BuildResources, Lanes, perform
-from gossipkv.dataset.formats.reading import Reading
+from gossipkv.dataset.formats.reading import FileReading
 from gossipkv.dataset.local.version import open_version
 from gossipkv.environment.real_files import RealFiles
 from gossipkv.errors import SourceChanged, SourceError
@@ -112,16 +112,16 @@ def test_progress_of_lanes_ends_at_all(job, eager):
     built(one, 2, on_progress=told.append)
     done = [progress.done for progress in told]
     assert done == sorted(done)
-    assert told[-1] == Progress(one.source_bytes, one.source_bytes, 6000, 6000)
+    assert told[-1] == BuildProgress(one.source_bytes, one.source_bytes, 6000, 6000)
 
 
 def test_what_is_too_long_for_a_lane_is_built_alone(job, eager, monkeypatch):
     """One of several may hold less; one alone takes what it can, and says what is wrong for it as well."""
     contents = [b"a\t1\n", b"b\t" + b"v" * 50_000 + b"\n"]
-    tight = Lanes(2, MEMORY_BYTES, Reading(max_value_bytes=20_000))
+    tight = Lanes(2, MEMORY_BYTES, FileReading(max_value_bytes=20_000))
     assert built(job(contents), 2, lanes=tight).records == 2
     with pytest.raises(SourceError) as caught:
-        built(replace(job(contents, name="v2"), reading=Reading(max_value_bytes=40_000)), 2, lanes=tight)
+        built(replace(job(contents, name="v2"), reading=FileReading(max_value_bytes=40_000)), 2, lanes=tight)
     assert caught.value.details["line"] == 1
     assert "40,000" in caught.value.message
 

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from gossipkv.dataset.build.job import Order
+from gossipkv.dataset.build.job import BuildOrder
 from gossipkv.dataset.build.memory import share_of_lanes
 from gossipkv.dataset.local.version import open_version
 from gossipkv.environment.real_files import RealFiles
@@ -31,7 +31,7 @@ def test_two_lanes_stay_within_the_memory(job):
         pass_fds=[leash],
     )
     os.close(leash)
-    said, _ = child.communicate(Order(one, memory_bytes, 0, leash, most_lanes=2).to_line())
+    said, _ = child.communicate(BuildOrder(one, memory_bytes, 0, leash, most_lanes=2).to_line())
     os.close(held)
     last = json.loads(said.splitlines()[-3])
     assert share_of_lanes(one, memory_bytes, process_bytes=30 << 20, most_lanes=2).lanes == 2

@@ -9,7 +9,7 @@ import pytest
 
 from gossipkv.dataset.build.job import BuildJob
 from gossipkv.dataset.build.memory import MIN_MEMORY_BYTES, limits, reader_bytes, share_of_lanes, share_of_one
-from gossipkv.dataset.formats.reading import MAX_VALUE_BYTES, Reading
+from gossipkv.dataset.formats.reading import MAX_VALUE_BYTES, FileReading
 from gossipkv.errors import ConfigError
 
 MIB = 1 << 20
@@ -24,10 +24,10 @@ def large(job, size_bytes):
 
 def test_what_reading_takes_grows_with_the_largest_block_that_can_be(job):
     """Twice the largest block or value, of which the compressed form is no longer than its file."""
-    reading = Reading(max_value_bytes=MAX_VALUE_BYTES, max_block_bytes=1000)
+    reading = FileReading(max_value_bytes=MAX_VALUE_BYTES, max_block_bytes=1000)
     assert reader_bytes(job([b"a\tb\n"]), reading) == 4 * MIB + MAX_VALUE_BYTES + 4
     assert reader_bytes(large(job, 10**11), reading) == 4 * MIB + 2 * MAX_VALUE_BYTES
-    assert reader_bytes(large(job, 10**11), Reading(max_value_bytes=100, max_block_bytes=200)) == 4 * MIB + 2 * 200
+    assert reader_bytes(large(job, 10**11), FileReading(max_value_bytes=100, max_block_bytes=200)) == 4 * MIB + 2 * 200
 
 
 def test_the_limits_follow_the_memory_and_the_files(job):

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from gossipkv.dataset.build.job import BuildJob, Progress, space_needed_bytes
+from gossipkv.dataset.build.job import BuildJob, BuildProgress, space_needed_bytes
 from gossipkv.dataset.build.reading_in import PROBE_KEYS
 from gossipkv.dataset.build.steps import BuildResources, perform
 from gossipkv.dataset.local.manifest import read_manifest
 from gossipkv.dataset.local.version import open_version
-from gossipkv.dataset.source.listing import Source
+from gossipkv.dataset.source.listing import SourceRoot
 from gossipkv.dataset.source.reader import CHUNK_BYTES
 from gossipkv.environment.real_files import RealFiles
 from gossipkv.errors import SourceChanged, SourceError, StorageError
@@ -81,7 +81,7 @@ def test_progress_goes_from_nothing_to_all(job):
     done = [progress.done for progress in told]
     assert done == sorted(done)
     assert done[-1] == 1.0
-    assert told[-1] == Progress(one.source_bytes, one.source_bytes, 20_000, 20_000)
+    assert told[-1] == BuildProgress(one.source_bytes, one.source_bytes, 20_000, 20_000)
 
 
 def test_telling_progress_takes_no_longer_for_many_files(job, monkeypatch):
@@ -325,7 +325,7 @@ def declare(one, function, held):
     """A job's own word on its files, put beside them."""
     place = Path(one.files[0].path).parent
     (place / "_PARTITIONS.json").write_text(json.dumps({"function": function, "partitions": len(held), "files": held}))
-    version = Source(place.parent.parent, RealFiles()).version(one.database, one.version)
+    version = SourceRoot(place.parent.parent, RealFiles()).version(one.database, one.version)
     return dataclasses.replace(one, declaration=version.declaration)
 
 

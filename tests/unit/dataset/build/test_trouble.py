@@ -7,7 +7,7 @@ import pytest
 from gossipkv.dataset.build.reading_in import _no_partition
 from gossipkv.dataset.build.trouble import FOR_READERS, BuildError, Trouble, trouble_of
 from gossipkv.dataset.formats import detect, json_lines, tab_separated
-from gossipkv.dataset.formats.reading import Reading
+from gossipkv.dataset.formats.reading import FileReading
 from gossipkv.errors import Corrupt, GossipKVError
 from gossipkv.storage.batch import Batch
 from tests.unit.dataset.formats.cut_reader import CutReader
@@ -26,9 +26,9 @@ def batch() -> Batch:
 
 
 FAILURES = {
-    "no TAB": lambda: list(tab_separated.batches(reader(b"a\t1\n" + SECRET.encode() + b"\n"), Reading())),
-    "no JSON": lambda: list(json_lines.batches(reader(SECRET.encode() + b"\n"), Reading())),
-    "no text": lambda: detect.detect_file(reader(b"\xff" + SECRET.encode()), Reading()),
+    "no TAB": lambda: list(tab_separated.batches(reader(b"a\t1\n" + SECRET.encode() + b"\n"), FileReading())),
+    "no JSON": lambda: list(json_lines.batches(reader(SECRET.encode() + b"\n"), FileReading())),
+    "no text": lambda: detect.detect_file(reader(b"\xff" + SECRET.encode()), FileReading()),
     "no partition": lambda: (_ for _ in ()).throw(_no_partition(batch(), 0, "part-0", "java")),
     "damage": lambda: (_ for _ in ()).throw(Corrupt("part-0", 7, "a key", got=SECRET)),
 }

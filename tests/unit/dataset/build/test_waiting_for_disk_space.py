@@ -4,11 +4,11 @@ import errno
 
 import pytest
 
-from gossipkv.dataset.lifecycle.version_states import Word
+from gossipkv.dataset.lifecycle.version_states import VersionWord
 from tests.unit.dataset.simulated_node import SimulatedNode
 from tests.world.faulty_files import CHANGING, Action, Fault
 
-MOST_WAITS = 40
+MAX_WAITS = 40
 
 
 @pytest.fixture
@@ -35,12 +35,12 @@ def put(node, name):
 
 def until_active(node, name):
     """Builds are let go and time passes until it answers; never is it in error, and always something answers."""
-    for _ in range(MOST_WAITS):
+    for _ in range(MAX_WAITS):
         if node.active == name:
             return
         assert node.value(b"name") == b"v1"
-        assert node.states[name] is not Word.ERROR
-        if node.states[name] is Word.BUILDING:
+        assert node.states[name] is not VersionWord.ERROR
+        if node.states[name] is VersionWord.BUILDING:
             node.finish()
         else:
             node.wait()

@@ -5,12 +5,12 @@ from __future__ import annotations
 from gossipkv.address import Address
 from gossipkv.dataset.cluster.convergence import Convergence
 from gossipkv.dataset.cluster.core import DatabaseCore
-from gossipkv.dataset.cluster.effects import Ask, Publish, PublishDatabase, Withdraw
-from gossipkv.dataset.cluster.members import Member, Membership, State
+from gossipkv.dataset.cluster.effects import AskMember, Publish, PublishDatabase, Withdraw
+from gossipkv.dataset.cluster.members import DatasetMember, Membership, MemberStanding
 from gossipkv.dataset.cluster.own_copy import OwnCopy
-from gossipkv.dataset.cluster.question import Answer
+from gossipkv.dataset.cluster.question import MemberAnswer
 from gossipkv.dataset.cluster.terms import Terms
-from gossipkv.placement.identity import Identity
+from gossipkv.placement.identity import VersionIdentity
 from gossipkv.placement.ownership import Owner, Ownership
 from gossipkv.placement.partition_set import PartitionSet
 from gossipkv.placement.statement import DatabaseStatement, Named, Statement
@@ -32,14 +32,14 @@ def uuid_of(name):
     return name.encode().rjust(16, b"\0")
 
 
-def member(name, shard_id=None, *, state=State.ALIVE, epoch=1, firm=True):
+def member(name, shard_id=None, *, state=MemberStanding.ALIVE, epoch=1, firm=True):
     """A member, whose place in the ring is its name unless another is given."""
     address = Address(f"{name}.example", 7070)
-    return Member(name, uuid_of(name), epoch, address, state, shard_id or name, firm)
+    return DatasetMember(name, uuid_of(name), epoch, address, state, shard_id or name, firm)
 
 
 def identity(version="1", *, digest=DIGEST, partitions=4, function="sequins", regrouped=False):
-    return Identity("d", version, digest, partitions, function, regrouped)
+    return VersionIdentity("d", version, digest, partitions, function, regrouped)
 
 
 def some(*partitions, of=4):
@@ -61,7 +61,7 @@ def active(of=None, **more):
 def answer(*ready, dropping=False, seals=None, records=None):
     """What a member serves, all of one kind; `records`: how many each partition has."""
     counts = {} if records is None else dict.fromkeys(ready, records)
-    return Answer(some(*ready), seals or {"1/none": dict.fromkeys(ready, 7)}, dropping, records=counts)
+    return MemberAnswer(some(*ready), seals or {"1/none": dict.fromkeys(ready, 7)}, dropping, records=counts)
 
 
 def held(name, *partitions):
@@ -100,7 +100,7 @@ class Node:
         self.effects += found
         for effect in found:
             match effect:
-                case Ask(name, of):
+                case AskMember(name, of):
                     self.asked.append((name, of))
                 case Publish(version, said):
                     self.published[version] = said

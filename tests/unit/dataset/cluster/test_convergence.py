@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gossipkv.dataset.cluster.convergence import Convergence
-from gossipkv.dataset.cluster.members import LIVE, Membership, State
+from gossipkv.dataset.cluster.members import LIVE, Membership, MemberStanding
 from tests.unit.dataset.cluster.scene import HOUR_MS, SETTLE_MS, member
 
 
@@ -61,7 +61,7 @@ def test_all_who_are_expected_wait_for_nothing():
     listing = Listing(expected=3)
     assert listing.tell(member("b", "2")) is None
     assert listing.tell(member("c", "3", firm=False)) is None
-    assert listing.tell(member("c", "3", state=State.DEAD)) is None
+    assert listing.tell(member("c", "3", state=MemberStanding.DEAD)) is None
     assert not listing.convergence.has_settled
     assert listing.tell(member("c", "3")) == ("1", "2", "3")
     assert listing.convergence.has_settled
@@ -83,9 +83,9 @@ def test_the_last_still_list_is_used_meanwhile():
     assert listing.tell(member("c", "3", firm=False)) == ("1", "2")
     assert listing.after(SETTLE_MS) == ("1", "2")
     assert listing.tell(member("c", "3")) == ("1", "2", "3")
-    assert listing.tell(member("b", "2", state=State.SUSPECT)) == ("1", "2", "3")
+    assert listing.tell(member("b", "2", state=MemberStanding.SUSPECT)) == ("1", "2", "3")
     assert listing.after(SETTLE_MS) == ("1", "2", "3")
-    assert listing.tell(member("b", "2", state=State.DEAD)) == ("1", "2", "3")
+    assert listing.tell(member("b", "2", state=MemberStanding.DEAD)) == ("1", "2", "3")
     assert listing.after(SETTLE_MS) == ("1", "3")
 
 
@@ -107,7 +107,7 @@ def test_who_is_forgotten_keeps_no_claim():
     for year in range(5):
         listing.tell(member(f"b{year}", "2"))
         assert listing.after(SETTLE_MS) == ("1", "2")
-        listing.tell(member(f"b{year}", "2", state=State.DEAD))
+        listing.tell(member(f"b{year}", "2", state=MemberStanding.DEAD))
         listing.membership.forget(f"b{year}")
     listing.tell(member("c", "2"))
     assert listing.after(SETTLE_MS) == ("1", "2")
@@ -131,9 +131,9 @@ def test_who_comes_and_goes_holds_up_nobody():
     listing = Listing()
     listing.tell(member("b", "2"), member("c", "3"))
     assert listing.after(SETTLE_MS) == ("1", "2", "3")
-    listing.tell(member("d", "4"), member("c", "3", state=State.DEAD))
+    listing.tell(member("d", "4"), member("c", "3", state=MemberStanding.DEAD))
     for epoch in range(2, 2 + 2 * SETTLE_MS // 1_000):
-        listing.tell(member("b", "2", state=State.LEFT, epoch=epoch))
+        listing.tell(member("b", "2", state=MemberStanding.LEFT, epoch=epoch))
         listing.after(500)
         listing.tell(member("b", "2", epoch=epoch)._replace(shard_id=None, is_firm=False))
         ids = listing.after(500)
@@ -141,7 +141,7 @@ def test_who_comes_and_goes_holds_up_nobody():
     first = Listing()  # Nothing is kept there, so that it has to be still; a bounce is no change.
     first.tell(member("b", "2"), member("c", "3"))
     for epoch in range(2, 2 + SETTLE_MS // 1_000):
-        first.tell(member("b", "2", state=State.DEAD, epoch=epoch))
+        first.tell(member("b", "2", state=MemberStanding.DEAD, epoch=epoch))
         first.after(500)
         first.tell(member("b", "2", epoch=epoch))
         ids = first.after(500)
@@ -169,7 +169,7 @@ def test_nothing_is_computed_while_nobody_is_heard():
     listing.tell(member("b", "2"))
     assert listing.after(SETTLE_MS) == ("1", "2")
     assert listing.isolate(isolated=True) is None
-    assert listing.tell(member("b", "2", state=State.DEAD)) is None
+    assert listing.tell(member("b", "2", state=MemberStanding.DEAD)) is None
     assert listing.after(HOUR_MS - 1) is None
     assert listing.after(1) == ("1", "2")
     assert listing.after(SETTLE_MS) == ("1",)
@@ -181,7 +181,7 @@ def test_after_being_heard_again_stillness_begins_anew():
     listing.tell(member("b", "2"))
     listing.after(SETTLE_MS)
     listing.isolate(isolated=True)
-    listing.tell(member("b", "2", state=State.DEAD))
+    listing.tell(member("b", "2", state=MemberStanding.DEAD))
     listing.after(SETTLE_MS)
     assert listing.isolate(isolated=False) == ("1", "2")
     assert listing.after(SETTLE_MS - 1) == ("1", "2")
@@ -205,7 +205,7 @@ def test_a_node_that_has_no_id_yet_waits_for_one():
     assert listing.tell(member("a", "7")) == ("7",)
 
 
-STATES = st.sampled_from(list(State))
+STATES = st.sampled_from(list(MemberStanding))
 CHANGES = st.lists(
     st.tuples(st.sampled_from("bcde"), st.sampled_from(["1", "2", "3", "10"]), STATES, st.booleans(), st.integers(0, 9))
 )

@@ -6,7 +6,7 @@ import pytest
 
 from gossipkv.dataset.cluster.effects import BuildAnew, Decide
 from gossipkv.dataset.cluster.gate import Dispute
-from gossipkv.dataset.cluster.members import State
+from gossipkv.dataset.cluster.members import MemberStanding
 from gossipkv.placement.seals import Sealed
 from tests.unit.dataset.cluster.scene import (
     HOUR_MS,
@@ -79,7 +79,7 @@ def test_the_share_here_need_not_be_ready():
     assert node.passes()
 
 
-@pytest.mark.parametrize("state", [State.SUSPECT, State.DEAD, State.LEFT])
+@pytest.mark.parametrize("state", [MemberStanding.SUSPECT, MemberStanding.DEAD, MemberStanding.LEFT])
 def test_only_the_alive_count(state):
     """A suspect owner counts no more, whatever it has answered."""
     node = passed("b")
@@ -179,7 +179,7 @@ def test_a_lost_connection_voids_the_answer():
 def test_a_newer_epoch_voids_the_answer():
     """And what the former life had published counts for nothing, until the new one says it."""
     node = passed("b")
-    node.state("b", State.ALIVE, epoch=2)
+    node.state("b", MemberStanding.ALIVE, epoch=2)
     node.step()
     assert not node.passes()
     node.hear("b", statement("b", (2, 3)), epoch=2)
@@ -494,7 +494,7 @@ def test_a_node_alone_needs_nobody():
 def test_a_node_that_leaves_goes_on_till_its_end():
     """It has said that it goes, and still answers."""
     node = passed("b")
-    node.state("a", State.LEFT)
+    node.state("a", MemberStanding.LEFT)
     node.step()
     assert node.passes()
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gossipkv.dataset.cluster.effects import Ask
-from gossipkv.dataset.cluster.members import State
+from gossipkv.dataset.cluster.effects import AskMember
+from gossipkv.dataset.cluster.members import MemberStanding
 from tests.unit.dataset.cluster.scene import TERMS, Node, answer, identity, member, statement
 
 NAMES = ("b", "c", "d")
@@ -14,7 +14,9 @@ PARTITIONS = frozenset(range(4))
 SOME = st.frozensets(st.integers(0, 3))
 WHO = st.sampled_from(NAMES)
 EVENTS = st.one_of(
-    st.tuples(st.just("state"), WHO, st.sampled_from([State.ALIVE, State.SUSPECT, State.DEAD])),
+    st.tuples(
+        st.just("state"), WHO, st.sampled_from([MemberStanding.ALIVE, MemberStanding.SUSPECT, MemberStanding.DEAD])
+    ),
     st.tuples(st.just("leaving"), WHO, st.none()),
     st.tuples(st.just("restart"), WHO, st.none()),
     st.tuples(st.just("publish"), WHO, SOME),
@@ -33,7 +35,7 @@ class Model:
     """What counts, by the words of the rule."""
 
     def __init__(self):
-        self.states = dict.fromkeys(NAMES, State.ALIVE)
+        self.states = dict.fromkeys(NAMES, MemberStanding.ALIVE)
         self.leaving = set()  # In the present epoch.
         self.epochs = dict.fromkeys(NAMES, 1)
         self.published = dict.fromkeys(NAMES, frozenset())  # In the present epoch.
@@ -43,7 +45,7 @@ class Model:
     def owners(self, partition, now_ms):
         """How many owners of a partition count now."""
         return (partition in self.mine) + sum(
-            self.states[name] is State.ALIVE
+            self.states[name] is MemberStanding.ALIVE
             and name not in self.leaving
             and partition in self.published[name]
             and partition in served
@@ -69,7 +71,7 @@ class Play:
     def note(self):
         node, model = self.node, self.model
         for effect in node.effects:
-            if isinstance(effect, Ask):
+            if isinstance(effect, AskMember):
                 self.pending[effect.member] = node.now_ms
         node.effects.clear()
         may_switch = node.passes()
@@ -89,7 +91,7 @@ class Play:
             self.tell(name)
         elif event == "restart":
             model.epochs[name] += 1
-            model.states[name], model.published[name] = State.ALIVE, frozenset()
+            model.states[name], model.published[name] = MemberStanding.ALIVE, frozenset()
             model.leaving.discard(name)
             model.counts.pop(name, None)
             self.pending.pop(name, None)

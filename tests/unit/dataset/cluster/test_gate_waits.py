@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gossipkv.dataset.cluster.members import State
+from gossipkv.dataset.cluster.members import MemberStanding
 from gossipkv.settings.databases import MinimumSettings
 from tests.unit.dataset.cluster.scene import TERMS, Node, active, answer, held, identity, statement
 
@@ -49,7 +49,7 @@ def test_a_switch_waits_no_longer_than_for_the_copies():
     ("change", "waits"),
     [
         (lambda node: None, True),
-        (lambda node: node.state("c", State.DEAD), True),  # It comes back in a minute.
+        (lambda node: node.state("c", MemberStanding.DEAD), True),  # It comes back in a minute.
         (lambda node: node.core.hold("2"), False),
     ],
 )
@@ -176,7 +176,7 @@ def test_who_comes_late_does_not_wait_for_what_cannot_pass(database, ready):
     assert joiner(database, ready).passes("1")
 
 
-@pytest.mark.parametrize("state", [State.SUSPECT, State.DEAD])
+@pytest.mark.parametrize("state", [MemberStanding.SUSPECT, MemberStanding.DEAD])
 def test_who_comes_late_does_not_wait_for_what_the_dead_had(state):
     """Whose partitions another node has."""
     node = joiner(active(TWO))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gossipkv.dataset.cluster.members import Member, State
+from gossipkv.dataset.cluster.members import DatasetMember, MemberStanding
 from gossipkv.dataset.cluster.publication import COALESCED_MS
 from gossipkv.placement.holders import HolderState
 from tests.unit.dataset.cluster.scene import TERMS, Node, active, answer, identity, member, some, statement
@@ -22,16 +22,16 @@ def leaves(node, name):
 @pytest.mark.parametrize(
     ("state", "is_leaving", "standing"),
     [
-        (State.ALIVE, False, HolderState.ALIVE),
-        (State.ALIVE, True, HolderState.SUSPECT),
-        (State.SUSPECT, True, HolderState.SUSPECT),
-        (State.DEAD, True, HolderState.DEAD),
-        (State.LEFT, False, HolderState.DEAD),
+        (MemberStanding.ALIVE, False, HolderState.ALIVE),
+        (MemberStanding.ALIVE, True, HolderState.SUSPECT),
+        (MemberStanding.SUSPECT, True, HolderState.SUSPECT),
+        (MemberStanding.DEAD, True, HolderState.DEAD),
+        (MemberStanding.LEFT, False, HolderState.DEAD),
     ],
 )
 def test_how_far_a_member_is_relied_on(state, is_leaving, standing):
     """One that leaves goes after all that stay, and before the dead."""
-    told = Member(*member("b", state=state)[:5], is_leaving=is_leaving)
+    told = DatasetMember(*member("b", state=state)[:5], is_leaving=is_leaving)
     assert told.standing is standing
 
 
@@ -79,7 +79,7 @@ def test_what_another_has_or_builds_is_not():
     node.hear("d", statement("d", (2,)))
     leaves(node, "b")
     assert node.core.share("1") == some(0)
-    node.state("d", State.SUSPECT)
+    node.state("d", MemberStanding.SUSPECT)
     node.step()
     assert node.core.share("1") == some(0, 2)
 
@@ -97,7 +97,7 @@ def test_so_many_take_what_leavers_have(replication):
         node.core.activate(ONE)
         node.copy(digest=ONE.digest, partitions=4, identity=ONE, ready=some(), share=some())
         node.hear("b", statement("b", (0, 1, 2, 3)), database=active())
-        node.tell(member("m3", "3", state=State.SUSPECT))
+        node.tell(member("m3", "3", state=MemberStanding.SUSPECT))
         leaves(node, "b")
         for partition in node.core.share("1"):
             taken[partition] += 1
@@ -140,9 +140,9 @@ def test_it_does_not_wait_for_what_nobody_builds():
 @pytest.mark.parametrize(
     "told",
     [
-        member("b", state=State.DEAD),
-        member("b", state=State.SUSPECT),
-        member("b", state=State.LEFT),
+        member("b", state=MemberStanding.DEAD),
+        member("b", state=MemberStanding.SUSPECT),
+        member("b", state=MemberStanding.LEFT),
         member("b")._replace(is_leaving=True),
     ],
 )
@@ -159,7 +159,7 @@ def test_an_owner_that_does_not_stay_is_none():
     node = leaving("b", "c")
     node.hear("b", statement("b", (0, 1)), database=active(ONE))
     assert not is_missed(node)
-    node.state("b", State.SUSPECT)
+    node.state("b", MemberStanding.SUSPECT)
     assert is_missed(node)
     leaves(node, "b")
     assert is_missed(node)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gossipkv.dataset.cluster.effects import KeepOrders
-from gossipkv.placement.orders import MAX_AHEAD_MS, MAX_STAMP, Order, Orders
+from gossipkv.placement.orders import MAX_AHEAD_MS, MAX_STAMP, Orders, RollbackOrder
 from tests.unit.dataset.cluster.scene import Node, active
 
 NAMES = ("a", "b", "c")
@@ -25,7 +25,7 @@ def test_all_obey_one_order(given, seed):
             known[name] = known[name] if other is None else known[name].heard(other, wall_ms=0)
         before = known[name]
         known[name] = before.given(version, here=False, wall_ms=wall_ms)
-        assert known[name].newest == Order(known[name].newest.stamp, version)
+        assert known[name].newest == RollbackOrder(known[name].newest.stamp, version)
         assert known[name].newest.is_after(before.newest)
     for _ in range(2):
         for name in NAMES:
@@ -41,16 +41,18 @@ def test_an_order_to_one_node_counts_until_a_later_one_to_all():
     here = orders.given("2", here=True, wall_ms=5)
     assert (here.cluster, here.newest.version) == (orders.cluster, "2")
     assert here.given(None, here=True, wall_ms=0) == orders
-    assert here.heard(Order(12, "3"), wall_ms=0).newest.version == "3"
-    assert here.heard(Order(here.newest.stamp - 1, "3"), wall_ms=0).newest.version == "2"
+    assert here.heard(RollbackOrder(12, "3"), wall_ms=0).newest.version == "3"
+    assert here.heard(RollbackOrder(here.newest.stamp - 1, "3"), wall_ms=0).newest.version == "2"
     assert here.given(None, here=False, wall_ms=0).newest.version is None
-    assert Orders(Order(MAX_STAMP, "1")).given("2", here=False, wall_ms=0).newest == Order(MAX_STAMP, "2")
+    assert Orders(RollbackOrder(MAX_STAMP, "1")).given("2", here=False, wall_ms=0).newest == RollbackOrder(
+        MAX_STAMP, "2"
+    )
 
 
 def test_an_order_from_far_ahead_does_not_count():
     """Else one lie would be the last order: from within the bound a later one can be given."""
     orders = Orders().given("1", here=False, wall_ms=10)
-    lie = Order(10 + MAX_AHEAD_MS, "lie")
+    lie = RollbackOrder(10 + MAX_AHEAD_MS, "lie")
     assert orders.heard(lie, wall_ms=9) == orders
     lied_to = orders.heard(lie, wall_ms=10)
     assert lied_to.newest == lie
@@ -61,12 +63,12 @@ def test_what_was_heard_is_said_and_kept():
     """By every node that hears of it; an older one, and one of which it knows, changes nothing."""
     node = Node("b")
     node.settle()
-    node.hear("b", database=active(order=Order(7, "1")))
-    assert (node.core.orders, node.database.order) == (Orders(Order(7, "1")), Order(7, "1"))
-    for order in (Order(7, "1"), Order(6, "2"), None):
+    node.hear("b", database=active(order=RollbackOrder(7, "1")))
+    assert (node.core.orders, node.database.order) == (Orders(RollbackOrder(7, "1")), RollbackOrder(7, "1"))
+    for order in (RollbackOrder(7, "1"), RollbackOrder(6, "2"), None):
         node.hear("b", database=active(order=order))
         node.hear("c", database=active(order=order))
-    assert node.database.order == Order(7, "1")
+    assert node.database.order == RollbackOrder(7, "1")
     assert [effect for effect in node.effects if isinstance(effect, KeepOrders)] == [KeepOrders()]
 
 
@@ -75,7 +77,7 @@ def test_what_is_heard_while_an_order_is_written_down():
     node = Node("b")
     node.settle()
     written = node.core.orders.given("1", here=False, wall_ms=5)
-    node.hear("b", database=active(order=Order(9, "2")))
+    node.hear("b", database=active(order=RollbackOrder(9, "2")))
     node.core.order(written)
-    assert node.core.orders == Orders(Order(9, "2"))
+    assert node.core.orders == Orders(RollbackOrder(9, "2"))
     assert KeepOrders() in node.step()

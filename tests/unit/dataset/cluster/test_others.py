@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gossipkv.dataset.cluster.effects import KeepActive, Look, Route
-from gossipkv.dataset.cluster.members import State
+from gossipkv.dataset.cluster.effects import KeepActive, OpenRoute, ReadContents
+from gossipkv.dataset.cluster.members import MemberStanding
 from gossipkv.placement.holders import HolderState
 from gossipkv.placement.seals import Sealed
 from gossipkv.placement.statement import DatabaseStatement
@@ -23,7 +23,7 @@ class Loop:
         """Who may be asked for what of an identity."""
         routes = {}
         for effect in self.node.effects:
-            if isinstance(effect, Route) and effect.identity == of:
+            if isinstance(effect, OpenRoute) and effect.identity == of:
                 assert effect.partitions or effect.owner.name in routes, effect
                 routes.pop(effect.owner.name, None)
                 if effect.partitions:
@@ -55,11 +55,11 @@ def test_a_state_changes_no_route():
     routes = Loop(node)
     node.hear("b", statement("b", (0,)))
     before = len(node.effects)
-    for state in (State.SUSPECT, State.DEAD, State.ALIVE):
+    for state in (MemberStanding.SUSPECT, MemberStanding.DEAD, MemberStanding.ALIVE):
         node.state("b", state)
         node.step()
     assert routes() == {"b": {0}}
-    assert not [effect for effect in node.effects[before:] if isinstance(effect, Route)]
+    assert not [effect for effect in node.effects[before:] if isinstance(effect, OpenRoute)]
 
 
 def test_who_has_left_may_be_asked():
@@ -67,11 +67,11 @@ def test_who_has_left_may_be_asked():
     node = Node("b")
     routes = Loop(node)
     node.hear("b", statement("b", (0,)))
-    node.state("b", State.LEFT)
+    node.state("b", MemberStanding.LEFT)
     node.step()
     assert routes() == {"b": {0}}
     assert node.membership.get("b").standing is HolderState.DEAD
-    node.state("b", State.ALIVE, epoch=2)
+    node.state("b", MemberStanding.ALIVE, epoch=2)
     node.step()
     assert routes() == {"b": {0}}
 
@@ -81,7 +81,7 @@ def test_a_newer_epoch_is_no_withdrawal():
     node = Node("b")
     routes = Loop(node)
     node.hear("b", statement("b", (0, 1)), statement("b", (0,), of=TWO))
-    node.state("b", State.ALIVE, epoch=2)
+    node.state("b", MemberStanding.ALIVE, epoch=2)
     node.hear("b", epoch=2)
     assert routes() == {"b": {0, 1}}
     node.hear("b", statement("b", (2,)), epoch=2, database=DatabaseStatement())
@@ -95,7 +95,7 @@ def test_a_newer_epoch_is_no_withdrawal():
 def test_an_older_life_is_passed_over():
     """What comes late says nothing."""
     node = Node("b")
-    node.state("b", State.ALIVE, epoch=2)
+    node.state("b", MemberStanding.ALIVE, epoch=2)
     node.hear("b", statement("b", (1,)), epoch=2, database=DatabaseStatement(told=True))
     node.hear("b", statement("b", (0,)), epoch=1)
     assert Loop(node)() == {"b": {1}}
@@ -120,7 +120,7 @@ def test_another_address_is_told():
     node.hear("b", statement("b", (0,)))
     node.tell(member("b")._replace(address=member("c").address))
     node.step()
-    last = [effect for effect in node.effects if isinstance(effect, Route)][-2:]
+    last = [effect for effect in node.effects if isinstance(effect, OpenRoute)][-2:]
     assert [(effect.owner.address, len(effect.partitions)) for effect in last] == [
         (member("b").address, 0),
         (member("c").address, 1),
@@ -200,7 +200,7 @@ def test_a_newer_version_is_looked_for_once():
     node.hear("c", database=DatabaseStatement(newest="4"))
     node.hear("c", statement("c", (0,), of=identity("3")))
     node.hear("c", statement("c", (0,), of=identity("5")))
-    assert [effect.version for effect in node.effects if isinstance(effect, Look)] == ["4", "5"]
+    assert [effect.version for effect in node.effects if isinstance(effect, ReadContents)] == ["4", "5"]
     assert node.core.is_known_elsewhere
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gossipkv.dataset.cluster.effects import Publish, PublishDatabase, Withdraw
-from gossipkv.dataset.cluster.publication import AGAIN_MS, PROGRESS_MS
+from gossipkv.dataset.cluster.publication import PROGRESS_MS, RETRY_MS
 from tests.unit.dataset.cluster.scene import Node, active, identity, some, statement
 
 ONE, TWO, THREE = (identity(version) for version in "123")
@@ -94,7 +94,7 @@ def test_the_active_version_goes_first_where_there_is_no_room():
     assert [effect.version for effect in effects] == ["1", "2"]
     assert node.core.left_out == ["1"]
     begin = len(node.effects)
-    node.step(AGAIN_MS - 1)
+    node.step(RETRY_MS - 1)
     assert said(node, begin) == []
     node.published.pop("1")
     node.step(1)
@@ -117,7 +117,7 @@ def test_what_is_said_of_the_database_goes_before_old_versions():
     assert node.core.left_out == ["1"]
     assert node.core.refused_database(said_of_all, now_ms=node.now_ms) == []
     node.database = None
-    node.step(AGAIN_MS - 1)
+    node.step(RETRY_MS - 1)
     assert (node.database, node.core.wakes_at_ms) == (None, node.now_ms + 1)
     node.step(1)
     assert node.database == said_of_all

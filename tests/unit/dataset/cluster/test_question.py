@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gossipkv.dataset.cluster.question import Answer, decode, encode
+from gossipkv.dataset.cluster.question import MemberAnswer, decode, encode
 from gossipkv.placement.partition_set import PartitionSet
 
 N = 20
 SEALS = st.dictionaries(
     st.sampled_from(["1/none", "1/lz4"]), st.dictionaries(st.integers(0, N - 1), st.integers(0, 2**32 - 1))
 )
-ANSWERS = st.builds(Answer, st.sets(st.integers(0, N - 1)).map(lambda some: PartitionSet.of(N, some)), SEALS)
+ANSWERS = st.builds(MemberAnswer, st.sets(st.integers(0, N - 1)).map(lambda some: PartitionSet.of(N, some)), SEALS)
 
 
 @given(ANSWERS, st.booleans(), st.none() | st.integers(0, 1 << 40))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gossipkv.dataset.cluster.members import State
+from gossipkv.dataset.cluster.members import MemberStanding
 from gossipkv.dataset.cluster.reassignment import Reassignment, Ring, every
 from gossipkv.placement.partition_set import PartitionSet
 from gossipkv.placement.ring import order
@@ -96,7 +96,7 @@ def test_what_is_being_built_is_not_taken():
     node.hear("b", statement("b", (0, 1), (2, 3)))
     node.step(10 * AFTER_MS)
     assert node.core.share("1") == some(0)
-    node.state("b", State.DEAD)
+    node.state("b", MemberStanding.DEAD)
     node.step(10_000)
     node.step(10_000)
     node.step(AFTER_MS)
@@ -112,7 +112,7 @@ def test_an_active_version_that_lost_its_owners_is_built():
     for each in (old, new):
         node.copy(each.version, digest=each.digest, partitions=4, share=some(0))
     node.hear("b", statement("b", (0, 1, 2, 3), of=old), statement("b", (0, 1, 2, 3), of=new), database=active(new))
-    node.state("b", State.DEAD)
+    node.state("b", MemberStanding.DEAD)
     node.step(10_000)
     node.step(10_000)
     node.step(AFTER_MS)
@@ -127,7 +127,7 @@ def test_nothing_is_taken_while_nobody_is_heard():
     node.copy(digest=identity().digest, partitions=4, share=some(0))
     node.hear("b", statement("b", (0, 1, 2, 3)))
     node.membership.isolate(isolated=True, now_ms=node.now_ms)
-    node.state("b", State.DEAD)
+    node.state("b", MemberStanding.DEAD)
     node.step()
     node.step(2 * AFTER_MS)
     assert node.core.share("1") == some(0)

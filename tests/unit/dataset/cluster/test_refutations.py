@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gossipkv.dataset.cluster.effects import KeepRefuted
-from gossipkv.dataset.cluster.refutations import MOST_DIGESTS, Refutations
+from gossipkv.dataset.cluster.refutations import MAX_DIGESTS, Refutations
 from gossipkv.placement.statement import DatabaseStatement, Named
 from tests.unit.dataset.cluster.scene import DIGEST, TERMS, Node, active, answer, identity, some, statement
 from tests.unit.dataset.cluster.test_others import Loop
@@ -136,7 +136,7 @@ def test_what_others_say_is_bounded():
     """Digests that are in use go last."""
     refutations = Refutations()
     assert refutations.learn(DIGEST, ["sequins"], ())
-    for number in range(2 * MOST_DIGESTS):
+    for number in range(2 * MAX_DIGESTS):
         assert refutations.learn(f"{number:064x}", ["spark"], {DIGEST})
-    assert len(refutations.all()) == MOST_DIGESTS
+    assert len(refutations.all()) == MAX_DIGESTS
     assert refutations.of(DIGEST) == ("sequins",)

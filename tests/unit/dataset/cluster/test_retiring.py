@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gossipkv.dataset.cluster.members import State
+from gossipkv.dataset.cluster.members import MemberStanding
 from gossipkv.dataset.cluster.retiring import Needs, needed_by
 from gossipkv.placement.statement import DatabaseStatement, Named
 from tests.unit.dataset.cluster.scene import HOUR_MS, TERMS, Node, active, identity, statement
@@ -76,13 +76,13 @@ def test_a_laggard_keeps_it():
 
 def test_the_dead_are_waited_for_for_an_hour():
     """What they said last counts so long; who has left is waited for no more."""
-    for state, waited in ((State.SUSPECT, True), (State.DEAD, True), (State.LEFT, False)):
+    for state, waited in ((MemberStanding.SUSPECT, True), (MemberStanding.DEAD, True), (MemberStanding.LEFT, False)):
         node = retiring("b", "c")
         node.hear("c", database=active(OLD))
         node.state("c", state)
         assert quiet(node) is not waited
         node.step(HOUR_MS)
-        assert may_retire(node, TERMS.grace_ms) is (state is not State.SUSPECT)
+        assert may_retire(node, TERMS.grace_ms) is (state is not MemberStanding.SUSPECT)
 
 
 @pytest.mark.parametrize(
@@ -95,14 +95,14 @@ def test_the_dead_are_waited_for_for_an_hour():
 )
 def test_the_dead_may_have_switched_unheard(said):
     """To anything from what they had active to the newest that they published, which stays; the living say so."""
-    for state, waited in ((State.ALIVE, False), (State.SUSPECT, True), (State.DEAD, True)):
+    for state, waited in ((MemberStanding.ALIVE, False), (MemberStanding.SUSPECT, True), (MemberStanding.DEAD, True)):
         node = retiring("b", "c")
         statements, database = said
         node.hear("c", *statements, database=database)
         node.state("c", state)
         assert quiet(node) is not waited
         node.step(HOUR_MS)
-        assert may_retire(node, TERMS.grace_ms) is (state is not State.SUSPECT)
+        assert may_retire(node, TERMS.grace_ms) is (state is not MemberStanding.SUSPECT)
 
 
 @pytest.mark.parametrize("active_there", ["0", "2"])
@@ -110,7 +110,7 @@ def test_what_the_dead_cannot_have_switched_to_goes(active_there):
     """It is newer than all that they published, or older than what they had active."""
     node = retiring("b", "c")
     node.hear("c", database=active(identity(active_there), newest=active_there))
-    node.state("c", State.DEAD)
+    node.state("c", MemberStanding.DEAD)
     assert quiet(node)
 
 
@@ -119,10 +119,10 @@ def test_what_the_dead_have_asked_for_is_kept_until_they_say_more():
     node = retiring("b", "c")
     node.hear("c", database=active(identity("0")))
     assert node.core.answer("c", OLD.wire_id, now_ms=node.now_ms) is not None
-    node.state("c", State.DEAD)
+    node.state("c", MemberStanding.DEAD)
     assert not quiet(node)
     assert node.core.needed_by("1", now_ms=node.now_ms) == ["c"]
-    node.state("c", State.ALIVE, epoch=2)
+    node.state("c", MemberStanding.ALIVE, epoch=2)
     node.hear("c", database=active(NEW), epoch=2)
     assert quiet(node)
 
@@ -132,7 +132,7 @@ def test_who_says_nothing_of_the_database_is_waited_for_for_an_hour():
     for said, waited in ((None, False), (DatabaseStatement(told=True), True)):
         node = retiring("b", "c")
         node.step(TERMS.retire_after_ms)
-        node.state("c", State.ALIVE, epoch=2)
+        node.state("c", MemberStanding.ALIVE, epoch=2)
         node.hear("c", database=said, epoch=2)
         node.step(HOUR_MS - 1)
         assert node.core.needed_by("1", now_ms=node.now_ms) == ["c"]
@@ -145,7 +145,7 @@ def test_who_says_nothing_of_the_database_is_waited_for_for_an_hour():
 def test_a_new_life_has_to_say_again():
     """A member that has started anew may have gone back to what it had."""
     node = retiring("b", "c")
-    node.state("c", State.ALIVE, epoch=2)
+    node.state("c", MemberStanding.ALIVE, epoch=2)
     assert not quiet(node)
     node.hear("c", database=active(NEW), epoch=2)
     assert may_retire(node, TERMS.grace_ms)
@@ -156,7 +156,7 @@ def test_nothing_goes_while_nobody_is_heard():
     node = retiring("b", "c")
     node.membership.isolate(isolated=True, now_ms=node.now_ms)
     for other in "bc":
-        node.state(other, State.DEAD)
+        node.state(other, MemberStanding.DEAD)
     assert not quiet(node)
     node.step(HOUR_MS)
     assert may_retire(node, TERMS.grace_ms)

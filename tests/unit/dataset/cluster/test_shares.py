@@ -5,7 +5,7 @@ from __future__ import annotations
 import cProfile
 import pstats
 
-from gossipkv.dataset.cluster.members import State
+from gossipkv.dataset.cluster.members import MemberStanding
 from gossipkv.placement.partition_set import PartitionSet
 from tests.unit.dataset.cluster.scene import SETTLE_MS, TERMS, Node, identity, member, some, statement
 
@@ -34,7 +34,7 @@ def test_it_is_computed_once():
     node.step()
     assert node.core.share("1") == some(0, 2)
     assert node.core.share("2") == some(0, 3, of=6)
-    node.state("b", State.DEAD)
+    node.state("b", MemberStanding.DEAD)
     node.step()
     node.step(SETTLE_MS)
     assert node.core.share("1") == some(0, 2)
@@ -87,7 +87,7 @@ MANY = 65_536
 
 def calls_of(node, name):
     """How many calls of Python functions a suspicion costs."""
-    node.state(name, State.SUSPECT)
+    node.state(name, MemberStanding.SUSPECT)
     profile = cProfile.Profile()
     profile.runcall(node.step)
     return pstats.Stats(profile).total_calls

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gossipkv.dataset.cluster.members import State
-from gossipkv.dataset.cluster.spread import MOST_NODES, MOST_RUNS, Spread
+from gossipkv.dataset.cluster.members import MemberStanding
+from gossipkv.dataset.cluster.spread import MAX_NODES, MAX_RUNS, Spread
 from gossipkv.placement.partition_set import PartitionSet
 from gossipkv.placement.statement import Statement
 from tests.unit.dataset.cluster.scene import TERMS, Node, active, answer, identity, statement, uuid_of
@@ -33,8 +33,8 @@ def test_the_owners_of_a_version_are_told_with_what_they_have_and_how_they_are_k
     node.has(0, 1)
     node.hear("b", statement("b", ready=[1, 2]))
     node.hear("c", statement("c", ready=[1, 2, 3], building=[0]))
-    node.state("b", State.SUSPECT)
-    node.state("c", State.DEAD)
+    node.state("b", MemberStanding.SUSPECT)
+    node.state("c", MemberStanding.DEAD)
     node.step()
     told = of(node)
     assert told["owners"] == [
@@ -72,8 +72,8 @@ def test_each_node_is_told_with_the_version_that_is_active_there():
     node.core.activate(identity("2"))
     node.hear("b", database=active(identity("1")))
     node.hear("c", database=active(identity("2")))
-    node.state("c", State.DEAD)
-    node.state("e", State.LEFT)
+    node.state("c", MemberStanding.DEAD)
+    node.state("e", MemberStanding.LEFT)
     node.step()
     told = spread(node).of_database()
     assert told == {
@@ -141,7 +141,7 @@ def test_a_gate_waits_for_owners_that_are_alive(least, words):
     node.has(0)
     node.hear("b", statement("b", ready=[0, 2]))
     node.hear("c", statement("c", ready=[1]))
-    node.state("c", State.SUSPECT)
+    node.state("c", MemberStanding.SUSPECT)
     node.step()
     assert spread(node).gate_waits_until("1") == words
 
@@ -183,7 +183,7 @@ def test_what_is_told_is_bounded_whatever_the_number_of_partitions_and_of_nodes(
     """The first runs and the first nodes, and how many there are beside them."""
     count = 65_536
     of_all = identity(partitions=count)
-    names = [f"n{number:03}" for number in range(MOST_NODES + 10)]
+    names = [f"n{number:03}" for number in range(MAX_NODES + 10)]
     node = Node(*names)
     every_other = PartitionSet.of(count, range(0, count, 2))
     for name in names:
@@ -191,17 +191,17 @@ def test_what_is_told_is_bounded_whatever_the_number_of_partitions_and_of_nodes(
         node.core.hear(name, uuid_of(name), 1, {"1": said}, active(of_all), wall_ms=0)
     node.step()
     told = of(node)
-    assert (len(told["owners"]), told["owners_not_named"]) == (MOST_NODES, 10)
+    assert (len(told["owners"]), told["owners_not_named"]) == (MAX_NODES, 10)
     assert told["missing"]["count"] == count // 2
-    assert told["missing"]["runs"].endswith(f",{2 * MOST_RUNS - 1} and {count // 2 - MOST_RUNS:,} more")
+    assert told["missing"]["runs"].endswith(f",{2 * MAX_RUNS - 1} and {count // 2 - MAX_RUNS:,} more")
     assert spread(node).of_database()["nodes_not_named"] == 11
     assert len(spread(node).gate_waits_until("1")) < 120
 
 
 def test_sets_are_told_whole_as_bitmaps():
     """Also more runs than words name, and of more nodes: bit p & 7 of byte p >> 3 is partition p."""
-    others = [f"n{number:03}" for number in range(MOST_NODES + 2)]
-    count = 4 * MOST_RUNS
+    others = [f"n{number:03}" for number in range(MAX_NODES + 2)]
+    count = 4 * MAX_RUNS
     node, of_many = Node(*others), identity(partitions=count)
     for name in others:
         node.hear(name, statement(name, ready=range(0, count, 2), of=of_many))

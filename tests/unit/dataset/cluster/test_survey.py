@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from gossipkv.dataset.cluster.members import State
+from gossipkv.dataset.cluster.members import MemberStanding
 from tests.unit.dataset.cluster.scene import Node, identity, statement
 
 
@@ -27,12 +27,12 @@ def test_of_what_live_owners_tell_the_smallest_counts():
     ]:  # fmt: skip
         node.hear(name, said(name, source_ms, ready))
         assert node.core.source_ms(identity()) == expected
-    node.state("d", State.SUSPECT)
+    node.state("d", MemberStanding.SUSPECT)
     node.step()
     assert node.core.source_ms(identity()) == 5500
 
 
-@pytest.mark.parametrize("state", [State.DEAD, State.LEFT])
+@pytest.mark.parametrize("state", [MemberStanding.DEAD, MemberStanding.LEFT])
 def test_who_is_gone_counts_no_more(state):
     """Its time goes with it."""
     node = Node("b")

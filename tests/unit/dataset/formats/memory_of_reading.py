@@ -14,7 +14,7 @@ import re
 import sys
 from pathlib import Path
 
-from gossipkv.dataset.formats.reading import Reading
+from gossipkv.dataset.formats.reading import FileReading
 from gossipkv.dataset.formats.sequence_file import batches
 from gossipkv.errors import SourceError
 
@@ -42,7 +42,7 @@ class DescriptorReader:
         raise NotImplementedError
 
 
-def main(options: Reading, paths: list[str]) -> None:
+def main(options: FileReading, paths: list[str]) -> None:
     before = peak_bytes()
     records = 0
     reasons = []
@@ -59,4 +59,4 @@ def main(options: Reading, paths: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(Reading(max_value_bytes=int(sys.argv[1]), max_block_bytes=int(sys.argv[2])), sys.argv[3:])
+    main(FileReading(max_value_bytes=int(sys.argv[1]), max_block_bytes=int(sys.argv[2])), sys.argv[3:])

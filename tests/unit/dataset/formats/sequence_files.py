@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING
 
-from gossipkv.dataset.formats.reading import Reading
+from gossipkv.dataset.formats.reading import FileReading
 from gossipkv.dataset.formats.sequence_file import batches
 from tests.oracle import sequence_file as oracle
 from tests.unit.dataset.formats.readers import MemoryReader
@@ -33,4 +33,4 @@ def kinds(*, pieces: Iterable[int] = (1, 3), **others: object) -> Iterator[oracl
 
 
 def read(data: bytes, **options: int) -> list[tuple[bytes, bytes]]:
-    return [record for batch in batches(MemoryReader(data), Reading(**options)) for record in batch]
+    return [record for batch in batches(MemoryReader(data), FileReading(**options)) for record in batch]

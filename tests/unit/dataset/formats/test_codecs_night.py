@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from gossipkv.dataset.formats.codecs import decompressor
-from gossipkv.dataset.formats.reading import Reading
+from gossipkv.dataset.formats.reading import FileReading
 from gossipkv.dataset.formats.sequence_file import memory_bytes
 from tests.oracle import sequence_file as oracle
 from tests.unit.dataset.formats import memory_of_reading
@@ -65,5 +65,5 @@ def test_the_largest_that_is_allowed_is_read_in_the_memory_it_is_said_to_take(
     done = subprocess.run([*module, *limits, str(path)], capture_output=True, text=True, check=True, env=AS_A_BUILD)
     told = json.loads(done.stdout)
     assert (told["records"], told["reasons"]) == (len(records), [None])
-    allowed = memory_bytes(Reading(max_value_bytes=LARGE_VALUE_BYTES, max_block_bytes=LARGE_BLOCK_BYTES))
+    allowed = memory_bytes(FileReading(max_value_bytes=LARGE_VALUE_BYTES, max_block_bytes=LARGE_BLOCK_BYTES))
     assert told["after"] - told["before"] < allowed

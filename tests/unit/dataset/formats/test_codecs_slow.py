@@ -13,7 +13,7 @@ import zlib
 import cramjam
 import pytest
 
-from gossipkv.dataset.formats.reading import Reading
+from gossipkv.dataset.formats.reading import FileReading
 from gossipkv.dataset.formats.sequence_file import memory_bytes
 from gossipkv.processes.child import MMAP_THRESHOLD_BYTES
 from tests.oracle import sequence_file as oracle
@@ -89,7 +89,7 @@ def test_bombs_take_no_memory(codec, tmp_path):
     told = json.loads(done.stdout)
     assert len(told["reasons"]) == 9
     assert all(told["reasons"])
-    allowed = memory_bytes(Reading(max_value_bytes=MAX_VALUE_BYTES, max_block_bytes=MAX_BLOCK_BYTES))
+    allowed = memory_bytes(FileReading(max_value_bytes=MAX_VALUE_BYTES, max_block_bytes=MAX_BLOCK_BYTES))
     assert allowed < BOMB_BYTES // 2
     assert told["after"] - told["before"] < allowed
 
@@ -104,5 +104,5 @@ def test_long_values_do_not_wait_for_a_full_batch(tmp_path):
     done = subprocess.run([*module, *limits, str(path)], capture_output=True, text=True, check=True, env=AS_A_BUILD)
     told = json.loads(done.stdout)
     assert (told["records"], told["reasons"]) == (100, [None])
-    allowed = memory_bytes(Reading(max_value_bytes=MAX_VALUE_BYTES, max_block_bytes=MAX_BLOCK_BYTES))
+    allowed = memory_bytes(FileReading(max_value_bytes=MAX_VALUE_BYTES, max_block_bytes=MAX_BLOCK_BYTES))
     assert told["after"] - told["before"] < allowed

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gossipkv.dataset.formats import detect
-from gossipkv.dataset.formats.reading import Reading
+from gossipkv.dataset.formats.reading import FileReading
 from gossipkv.errors import SourceError
 from gossipkv.settings.databases import FORMATS
 from tests.unit.dataset.formats.compressed import COMPRESS, snappy
@@ -46,7 +46,7 @@ JSON = b'{"key":"a","value":1}\n'
 )  # fmt: skip
 def test_a_format_is_told(name, head, expected):
     """Magic before the name, the name before the first line."""
-    assert detect.detect_file(CutReader(head, name=name), Reading()) == expected
+    assert detect.detect_file(CutReader(head, name=name), FileReading()) == expected
     assert expected in FORMATS
 
 
@@ -55,9 +55,9 @@ def test_compressed_text_is_looked_into(suffix):
     """Its first line tells JSON, as in a file that is not compressed."""
     for data, expected in ((JSON * 3000, "json"), (b"a\tb\n" * 9000, "tsv"), (b"", None), (b"\n\n", None)):
         reader = CutReader(COMPRESS[suffix](data), name=f"part-0{suffix}")
-        assert detect.detect_file(reader, Reading()) == expected
+        assert detect.detect_file(reader, FileReading()) == expected
     with pytest.raises(SourceError, match=r"part-0\.gz: byte 0: damaged gzip data"):
-        detect.detect_file(CutReader(b"no gzip member", name="part-0.gz"), Reading())
+        detect.detect_file(CutReader(b"no gzip member", name="part-0.gz"), FileReading())
 
 
 @pytest.mark.parametrize("suffix", [".gz", ".bz2", ".zst", "-frame.lz4"])
@@ -66,8 +66,8 @@ def test_a_compression_is_known_without_its_extension(suffix):
     for name in ("part-0", "part-0.tsv", "part-0.gz"):
         for data, form in ((JSON, "json"), (b"a\tb\n", "tsv")):
             reader = CutReader(COMPRESS[suffix](data), name=name)
-            assert detect.detect_file(reader, Reading()) == ("tsv" if name.endswith("tsv") else form)
-            assert everything(detect.batches(form, reader, Reading()))[0] in ([(b"a", b"1")], [(b"a", b"b")])
+            assert detect.detect_file(reader, FileReading()) == ("tsv" if name.endswith("tsv") else form)
+            assert everything(detect.batches(form, reader, FileReading()))[0] in ([(b"a", b"1")], [(b"a", b"b")])
 
 
 @pytest.mark.parametrize(
@@ -91,13 +91,13 @@ def test_what_is_no_text_is_not_taken_for_text(data, what):
     """It is refused by name where it has one; a setting may say that it is lines of bytes."""
     reader = CutReader(data, name="part-0")
     with pytest.raises(SourceError, match=f"^part-0: byte 0: .*{what}"):
-        detect.detect_file(reader, Reading())
+        detect.detect_file(reader, FileReading())
 
 
 @pytest.mark.parametrize("text", ["é".encode() * 3000, b"x" + "é".encode() * 3000, b"ORC\t1\n", b"Obj\t1\n"])
 def test_text_is_told_by_its_beginning(text):
     """A character that the look cuts in two is none that is wrong; words that begin as another format does are text."""
-    assert detect.detect_file(CutReader(text, name="part-0"), Reading()) == "tsv"
+    assert detect.detect_file(CutReader(text, name="part-0"), FileReading()) == "tsv"
 
 
 @given(data=st.binary(min_size=1, max_size=200), suffix=st.sampled_from(["-frame.lz4", ".bz2", ".gz", ".zst"]))
@@ -105,32 +105,32 @@ def test_no_compressed_bytes_are_served_as_records(data, suffix):
     """Small files without an extension: what is read is what was compressed, or it is refused."""
     reader = CutReader(COMPRESS[suffix](data), name="part-0")
     try:
-        form = detect.detect_file(reader, Reading())
-        found = None if form is None else everything(detect.batches(form, reader, Reading()))
+        form = detect.detect_file(reader, FileReading())
+        found = None if form is None else everything(detect.batches(form, reader, FileReading()))
     except SourceError:
         return
-    assert found is None or found == everything(detect.batches(form, CutReader(data, name="part-0"), Reading()))
+    assert found is None or found == everything(detect.batches(form, CutReader(data, name="part-0"), FileReading()))
 
 
 def test_a_file_that_says_nothing_is_of_any_format():
     """Jobs write empty files among others."""
-    assert detect.detect_file(CutReader(b"", name="part-0"), Reading()) is None
-    assert detect.detect_file(CutReader(b"", name="part-0.json"), Reading()) == "json"
-    assert detect.detect_file(CutReader(JSON, name="part-0"), Reading()) == "json"
+    assert detect.detect_file(CutReader(b"", name="part-0"), FileReading()) is None
+    assert detect.detect_file(CutReader(b"", name="part-0.json"), FileReading()) == "json"
+    assert detect.detect_file(CutReader(JSON, name="part-0"), FileReading()) == "json"
 
 
 def test_each_format_has_its_reader():
     """By the name that settings have for it, and imported only then."""
     reader = CutReader(gzip.compress(JSON), name="part-0.gz")
-    assert everything(detect.batches("json", reader, Reading())) == ([(b"a", b"1")], [0])
-    assert everything(detect.batches("tsv", CutReader(b"a\tb"), Reading())) == ([(b"a", b"b")], [0])
+    assert everything(detect.batches("json", reader, FileReading())) == ([(b"a", b"1")], [0])
+    assert everything(detect.batches("tsv", CutReader(b"a\tb"), FileReading())) == ([(b"a", b"b")], [0])
     for form in ("parquet", "sequence"):
         with pytest.raises(SourceError):
-            everything(detect.batches(form, CutReader(b"nonsense of any length" * 9), Reading()))
+            everything(detect.batches(form, CutReader(b"nonsense of any length" * 9), FileReading()))
 
 
 def test_a_missing_library_is_named(monkeypatch):
     """Parquet alone needs pyarrow; the error says what to install."""
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(SourceError, match=r"part-0: .* pip install 'gossipkv\[parquet\]'"):
-        everything(detect.batches("parquet", CutReader(b"PAR1", name="part-0"), Reading()))
+        everything(detect.batches("parquet", CutReader(b"PAR1", name="part-0"), FileReading()))

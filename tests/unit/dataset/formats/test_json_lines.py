@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gossipkv.dataset.formats._formats import JsonLines
 from gossipkv.dataset.formats.json_lines import batches
-from gossipkv.dataset.formats.reading import MAX_KEY_BYTES, MORE_MEMORY, Reading
+from gossipkv.dataset.formats.reading import MAX_KEY_BYTES, MORE_MEMORY, FileReading
 from gossipkv.errors import SourceError
 from tests.oracle import json_lines as oracle
 from tests.unit.dataset.formats.cut_reader import CutReader, everything
@@ -19,7 +19,7 @@ DEEPEST = 1024
 
 def records(data, sizes=(1 << 18,), **options):
     """All records, after a look at their offsets."""
-    found, offsets = everything(batches(CutReader(data, sizes), Reading(**options)))
+    found, offsets = everything(batches(CutReader(data, sizes), FileReading(**options)))
     assert len(found) == len(offsets)
     assert all(offset == 0 or data[offset - 1 : offset] == b"\n" for offset in offsets)
     assert offsets == sorted(set(offsets))
@@ -238,7 +238,7 @@ def test_the_limits_hold():
     assert too_long.endswith(f"the limit is 81: {MORE_MEMORY}")
     reader = CutReader(memoryview(bytes(1 << 24)))
     with pytest.raises(SourceError, match="a line of 1,048,576 bytes or more"):
-        everything(batches(reader, Reading(max_block_bytes=1_000_000)))
+        everything(batches(reader, FileReading(max_block_bytes=1_000_000)))
     assert reader.taken <= 1_000_000 + (2 << 18)
 
 

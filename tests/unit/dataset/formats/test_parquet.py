@@ -9,7 +9,7 @@ from pyarrow import parquet as pq
 
 from gossipkv.dataset.formats import parquet_pages
 from gossipkv.dataset.formats.parquet import WINDOW_BYTES, batches
-from gossipkv.dataset.formats.reading import MAX_KEY_BYTES, Reading
+from gossipkv.dataset.formats.reading import MAX_KEY_BYTES, FileReading
 from gossipkv.errors import SourceChanged, SourceError
 from tests.unit.dataset.formats.cut_reader import CutReader, everything
 
@@ -27,7 +27,7 @@ def written(table, **options):
 
 
 def read(data, **options):
-    return everything(batches(CutReader(data), Reading(**options)))[0]
+    return everything(batches(CutReader(data), FileReading(**options)))[0]
 
 
 def refused(data, **options):
@@ -92,7 +92,7 @@ def test_no_rows_are_no_records():
     """With and without a row group; offsets are those of row groups."""
     assert read(written({"key": pa.array([], pa.binary()), "value": pa.array([], pa.string())})) == []
     data = written({"key": KEYS[:4], "value": VALUES[:4]}, row_group_size=2)
-    offsets = everything(batches(CutReader(data), Reading()))[1]
+    offsets = everything(batches(CutReader(data), FileReading()))[1]
     assert offsets[0] == offsets[1] == 4 < offsets[2] == offsets[3]
 
 
@@ -183,7 +183,7 @@ def test_what_the_reader_raises_passes_through():
 
     data = written({"key": KEYS, "value": VALUES}, compression="none")
     with pytest.raises(SourceChanged, match=r"^changed$"):
-        everything(batches(Changing(b"PAR1" + data[4:]), Reading()))
+        everything(batches(Changing(b"PAR1" + data[4:]), FileReading()))
 
 
 def test_pages_over_the_limit_are_refused():
@@ -192,7 +192,7 @@ def test_pages_over_the_limit_are_refused():
     reader = CutReader(data)
     words = r"has a page of [\d,]+ bytes; the limit is 30,000: .* build_memory = \d+MiB would do"
     with pytest.raises(SourceError, match=words):
-        everything(batches(reader, Reading(max_block_bytes=75_000)))
+        everything(batches(reader, FileReading(max_block_bytes=75_000)))
     small = written({"key": KEYS, "value": VALUES}, use_dictionary=False, data_page_size=4096, write_batch_size=64)
     assert len(read(small, max_block_bytes=75_000)) == ROWS
 
@@ -210,7 +210,7 @@ def test_a_file_is_read_in_large_pieces():
     column = [random.randbytes(500) for _ in range(30_000)]
     options = {"use_dictionary": False, "compression": "none"}
     reader = Counting(written({"key": column, "value": column[::-1]}, **options))
-    assert everything(batches(reader, Reading()))[0] == list(zip(column, column[::-1], strict=True))
+    assert everything(batches(reader, FileReading()))[0] == list(zip(column, column[::-1], strict=True))
     assert sum(reader.sizes) < 1.6 * reader.size_bytes
     # The rest are page headers.
     assert len([size for size in reader.sizes if size > 1 << 16]) < 2 * reader.size_bytes / WINDOW_BYTES

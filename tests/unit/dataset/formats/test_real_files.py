@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gossipkv.dataset.formats import detect
-from gossipkv.dataset.formats.reading import Reading
+from gossipkv.dataset.formats.reading import FileReading
 from tests.fixtures.cases import Case, own_cases
 from tests.unit.dataset.formats.readers import MemoryReader
 
@@ -26,7 +26,7 @@ def data_files(case: Case) -> list[Path]:
 def test_what_a_file_is(case: Case) -> None:
     """The name and the first bytes tell the format of each file."""
     readers = [MemoryReader(path.read_bytes(), path.name) for path in data_files(case)]
-    found = {detect.detect_file(reader, Reading()) for reader in readers if reader.size_bytes}
+    found = {detect.detect_file(reader, FileReading()) for reader in readers if reader.size_bytes}
     assert found == {case.format}
 
 
@@ -34,7 +34,7 @@ def test_what_a_file_is(case: Case) -> None:
 @each_directory
 def test_every_record_is_read(case: Case, chunk_bytes: int) -> None:
     """As many records as each file has; the last of equal keys is the truth, wherever chunks end."""
-    options = Reading(*(case.fields or ("key", "value")))
+    options = FileReading(*(case.fields or ("key", "value")))
     files = []
     for path in data_files(case):
         reader = MemoryReader(path.read_bytes(), path.name, chunk_bytes=chunk_bytes)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gossipkv.dataset.formats import sequence_file
-from gossipkv.dataset.formats.reading import BLOCKS_IN_MEMORY, Reading, enough_memory
+from gossipkv.dataset.formats.reading import BLOCKS_IN_MEMORY, FileReading, enough_memory
 from gossipkv.errors import SourceChanged, SourceError
 from gossipkv.storage.batch import Batch
 from tests.oracle import sequence_file as oracle
@@ -67,7 +67,7 @@ def test_windows_may_end_anywhere(monkeypatch, compression, window):
     monkeypatch.setattr(sequence_file, "WINDOW_BYTES", window)
     kind = oracle.Kind(compression=compression, sync_every=3, block_records=6)
     reader = MemoryReader(oracle.write(RECORDS, kind))
-    assert [record for batch in sequence_file.batches(reader, Reading()) for record in batch] == RECORDS
+    assert [record for batch in sequence_file.batches(reader, FileReading()) for record in batch] == RECORDS
     at = 0
     for offset, size in reader.reads:
         assert offset == at
@@ -107,7 +107,7 @@ def test_many_records_come_in_several_batches(compression):
     kind = oracle.Kind(compression=compression, codec=CODECS[4], block_records=39_000)
     data = oracle.write(records, kind)
     found, sizes, offsets = [], [], []
-    for batch in sequence_file.batches(MemoryReader(data), Reading()):
+    for batch in sequence_file.batches(MemoryReader(data), FileReading()):
         sizes.append(len(batch))
         found += batch
         offsets += batch.offsets()
@@ -181,7 +181,7 @@ def test_a_file_that_became_shorter_is_reported_as_changed():
     """That is the reader's finding, and passes through."""
     data = oracle.write(RECORDS, PLAIN)
     with pytest.raises(SourceChanged):
-        list(sequence_file.batches(MemoryReader(data[:-1], listed_bytes=len(data)), Reading()))
+        list(sequence_file.batches(MemoryReader(data[:-1], listed_bytes=len(data)), FileReading()))
 
 
 def refused(data, words, offset, **options):

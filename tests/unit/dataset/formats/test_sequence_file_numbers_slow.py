@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gossipkv.dataset.formats import sequence_file
-from gossipkv.dataset.formats.reading import Reading
+from gossipkv.dataset.formats.reading import FileReading
 from tests.oracle import sequence_file as oracle
 from tests.unit.dataset.formats.readers import MemoryReader
 
@@ -24,4 +24,4 @@ def test_more_numbers_than_a_batch_holds(compression):
         block_records=39_000,
     )
     reader = MemoryReader(oracle.write(records, kind))
-    assert [record for batch in sequence_file.batches(reader, Reading()) for record in batch] == records
+    assert [record for batch in sequence_file.batches(reader, FileReading()) for record in batch] == records

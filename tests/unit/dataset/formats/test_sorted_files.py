@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gossipkv.dataset.formats import sorted_files
 from gossipkv.dataset.formats._formats import Placement, decompress_block, fill_records, first_longer, record_span
-from gossipkv.dataset.formats.reading import Reading
+from gossipkv.dataset.formats.reading import FileReading
 from gossipkv.errors import Corrupt, SourceError, UnsupportedFormat
 from gossipkv.keyspace.partitioner import FUNCTIONS, code, partition
 from gossipkv.storage.batch import Batch, batched
@@ -27,7 +27,7 @@ BOTH = pytest.mark.parametrize("compression", ["none", "lz4"])
 
 
 def read(data, name="a.gkv", **options):
-    return everything(sorted_files.batches(CutReader(data, name=name), Reading(**options)))
+    return everything(sorted_files.batches(CutReader(data, name=name), FileReading(**options)))
 
 
 @given(RECORDS, st.sampled_from([oracle.NONE, oracle.LZ4]))
@@ -48,7 +48,7 @@ def test_memory_is_a_piece_and_no_more(tmp_path, compression):
     """A batch never points into more than a piece and the unit that filled it."""
     build(tmp_path / "a.gkv", ((b"%06d" % n, b"z" * 900) for n in range(9000)), compression=compression)
     reader = CutReader((tmp_path / "a.gkv").read_bytes())
-    for batch in sorted_files.batches(reader, Reading()):
+    for batch in sorted_files.batches(reader, FileReading()):
         assert sum(len(key) + len(value) for key, value in batch) <= 2 << 20
 
 

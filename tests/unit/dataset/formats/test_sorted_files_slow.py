@@ -6,7 +6,7 @@ import struct
 import pytest
 
 from gossipkv.dataset.formats import sorted_files
-from gossipkv.dataset.formats.reading import Reading
+from gossipkv.dataset.formats.reading import FileReading
 from gossipkv.errors import Corrupt
 from gossipkv.storage.builder import build
 from tests.oracle import sorted_file as oracle
@@ -23,7 +23,7 @@ def test_records_that_pieces_cut_are_whole(tmp_path, compression, sizes):
     records = {b"key %06d" % n: chance.randbytes(chance.choice(sizes)) for n in range(count)}
     build(tmp_path / "a.gkv", records.items(), compression=compression)
     reader = CutReader((tmp_path / "a.gkv").read_bytes())
-    found, _ = everything(sorted_files.batches(reader, Reading()))
+    found, _ = everything(sorted_files.batches(reader, FileReading()))
     assert found == sorted(records.items())
     assert reader.largest_read <= (1 << 20) + max(sizes) + 8192
 

@@ -5,7 +5,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gossipkv.dataset.formats._formats import TabSeparatedLines
-from gossipkv.dataset.formats.reading import MAX_KEY_BYTES, MAX_VALUE_BYTES, Reading
+from gossipkv.dataset.formats.reading import MAX_KEY_BYTES, MAX_VALUE_BYTES, FileReading
 from gossipkv.dataset.formats.tab_separated import batches
 from gossipkv.errors import SourceError
 from gossipkv.storage.batch import Batch
@@ -18,7 +18,7 @@ MAX_LINE_BYTES = MAX_KEY_BYTES + 1 + MAX_VALUE_BYTES
 
 def records(data, sizes=(1 << 18,), name="x", **options):
     """All records, after a look at their offsets."""
-    found, offsets = everything(batches(CutReader(data, sizes, name), Reading(**options)))
+    found, offsets = everything(batches(CutReader(data, sizes, name), FileReading(**options)))
     for (key, value), offset in zip(found, offsets, strict=True):
         assert data[offset : offset + len(key) + 1] == key + b"\t"
         assert offset == 0 or data[offset - 1 : offset] == b"\n"
@@ -63,11 +63,11 @@ def test_a_byte_order_mark_is_no_part_of_the_first_key(sizes):
     """Wherever chunks are cut; elsewhere these bytes are what they are."""
     mark = b"\xef\xbb\xbf"
     data = mark + b"a\t1\n" + mark + b"b\t" + mark + b"\n"
-    found, offsets = everything(batches(CutReader(data, sizes, "x"), Reading()))
+    found, offsets = everything(batches(CutReader(data, sizes, "x"), FileReading()))
     assert found == [(b"a", b"1"), (mark + b"b", mark)]
     assert offsets == [0, 7]
     for alone in (mark, mark + b"\n"):
-        assert everything(batches(CutReader(alone, sizes, "x"), Reading())) == ([], [])
+        assert everything(batches(CutReader(alone, sizes, "x"), FileReading())) == ([], [])
 
 
 def test_no_chunks_are_no_records():
@@ -117,7 +117,7 @@ def test_an_endless_line_ends_soon():
     """Memory is bounded: not much more than the limit is ever taken from the source."""
     reader = CutReader(memoryview(bytes(1 << 28)))
     with pytest.raises(SourceError):
-        everything(batches(reader, Reading()))
+        everything(batches(reader, FileReading()))
     assert reader.taken <= MAX_LINE_BYTES + (2 << 18)
 
 

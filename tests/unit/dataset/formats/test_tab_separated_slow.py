@@ -1,13 +1,13 @@
 """Tests that cost seconds; `test_tab_separated.py` has the others."""
 
-from gossipkv.dataset.formats.reading import Reading
+from gossipkv.dataset.formats.reading import FileReading
 from gossipkv.dataset.formats.tab_separated import batches
 from tests.unit.dataset.formats.cut_reader import CutReader, everything
 
 
 def records(data, sizes=(1 << 18,), name="x", **options):
     """All records, after a look at their offsets."""
-    found, offsets = everything(batches(CutReader(data, sizes, name), Reading(**options)))
+    found, offsets = everything(batches(CutReader(data, sizes, name), FileReading(**options)))
     for (key, value), offset in zip(found, offsets, strict=True):
         assert data[offset : offset + len(key) + 1] == key + b"\t"
         assert offset == 0 or data[offset - 1 : offset] == b"\n"

@@ -10,7 +10,7 @@ import pytest
 from backports import zstd
 
 from gossipkv.dataset.formats import json_lines, tab_separated, text
-from gossipkv.dataset.formats.reading import MORE_MEMORY, Reading, enough_memory
+from gossipkv.dataset.formats.reading import MORE_MEMORY, FileReading, enough_memory
 from gossipkv.errors import SourceError
 from tests.unit.dataset.formats.compressed import COMPRESS, hadoop
 from tests.unit.dataset.formats.cut_reader import CutReader, everything
@@ -21,7 +21,7 @@ TEXT = b"".join(b"%d\t%s\n" % (number, b" ".join(RANDOM.choices(WORDS, k=number 
 
 
 def read(suffix, stored, sizes=(1 << 18,), **options):
-    pieces = list(text.chunks(CutReader(stored, sizes, f"part{suffix}"), Reading(**options)))
+    pieces = list(text.chunks(CutReader(stored, sizes, f"part{suffix}"), FileReading(**options)))
     assert all(type(piece) is bytes and 0 < len(piece) <= max(text.STEP_BYTES, 1000) for piece in pieces)
     return b"".join(pieces)
 
@@ -152,17 +152,17 @@ def test_formats_read_compressed_lines():
     """Offsets are those of the text."""
     for suffix, compress in COMPRESS.items():
         reader = CutReader(compress(TEXT), (500,), f"part.tsv{suffix}")
-        records, offsets = everything(tab_separated.batches(reader, Reading()))
+        records, offsets = everything(tab_separated.batches(reader, FileReading()))
         assert len(records) == 3000
         assert all(TEXT.startswith(key + b"\t" + value, at) for (key, value), at in zip(records, offsets, strict=True))
     stored = gzip.compress(b'{"key":"a","value":1}\n{"key":"b"}')
     with pytest.raises(SourceError, match=r"part\.json\.gz: line 2, byte 22: no field 'value'"):
-        everything(json_lines.batches(CutReader(stored, name="part.json.gz"), Reading()))
+        everything(json_lines.batches(CutReader(stored, name="part.json.gz"), FileReading()))
 
 
 def test_one_large_block_is_held_and_no_more():
     """Chunks of a block share its buffer."""
     data = bytes(1 << 22)
     stored = hadoop(data, lambda chunk: bytes(cramjam.snappy.compress_raw(chunk)), 1 << 22, 1 << 16)
-    pieces = list(text.chunks(CutReader(stored, name="x.snappy"), Reading()))
+    pieces = list(text.chunks(CutReader(stored, name="x.snappy"), FileReading()))
     assert [len(piece) for piece in pieces] == [1 << 16] * 64

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[4]
 BOMB = """
 import sys
 from gossipkv.dataset.formats import text
-from gossipkv.dataset.formats.reading import Reading
+from gossipkv.dataset.formats.reading import FileReading
 from tests.unit.dataset.formats.cut_reader import CutReader
 
 def peak():

@@ -5,11 +5,11 @@ from pathlib import PurePath
 import pytest
 
 from gossipkv.dataset.library import REASSIGN_AFTER_MS
-from gossipkv.dataset.lifecycle.version_states import Word
+from gossipkv.dataset.lifecycle.version_states import VersionWord
 from gossipkv.dataset.local.manifest import read_manifest
 from gossipkv.dataset.local.store import VersionStore
 from gossipkv.errors import Corrupt
-from gossipkv.placement.identity import Identity
+from gossipkv.placement.identity import VersionIdentity
 from gossipkv.placement.partition_set import PartitionSet
 from tests.unit.dataset.simulated_node import DATABASE, SimulatedNode
 from tests.unit.dataset.sources import lines
@@ -93,14 +93,14 @@ def files_of(node, name):
 def test_nothing_is_built_before_the_share_is_known(node, cluster):
     """Then the share is, and no more; it is kept."""
     put(node, "v1")
-    assert (node.builds, node.states) == ([], {"v1": Word.SEEN})
+    assert (node.builds, node.states) == ([], {"v1": VersionWord.SEEN})
     cluster.shares["v1"] = share_of(1, 3)
     node.decide_again()
     node.finish()
     assert here(node, "v1") == (1, 3)
     assert manifest(node, "v1").share == share_of(1, 3)
     assert files_of(node, "v1") == {"part-00001.gkv", "part-00003.gkv"}
-    assert node.states == {"v1": Word.AVAILABLE}
+    assert node.states == {"v1": VersionWord.AVAILABLE}
 
 
 def test_what_is_ready_is_switched_to_when_the_gate_holds(node, cluster):
@@ -121,25 +121,25 @@ def test_a_version_is_switched_to_before_its_build_has_ended(node, cluster):
     put(node, "v1")
     node.finish()
     put(node, "v2")
-    identity = Identity(DATABASE, "v2", "d" * 64, N, "sequins", regrouped=True)
+    identity = VersionIdentity(DATABASE, "v2", "d" * 64, N, "sequins", regrouped=True)
     cluster.had = cluster.gates = {"v1", "v2"}
     node.hear(v2=identity)
     assert (held(node, "v2").identity, held(node, "v2").active, here(node, "v2")) == (identity, True, ())
     assert tuple(held(node, "v2").building) == (0, 2)
-    assert node.states == {"v1": Word.RETIRING, "v2": Word.BUILDING}
+    assert node.states == {"v1": VersionWord.RETIRING, "v2": VersionWord.BUILDING}
     node.finish()
-    assert (here(node, "v2"), node.states["v2"], len(node.builds)) == ((0, 2), Word.ACTIVE, 2)
+    assert (here(node, "v2"), node.states["v2"], len(node.builds)) == ((0, 2), VersionWord.ACTIVE, 2)
 
 
 def test_a_node_without_source_or_share_follows_the_cluster(node, cluster):
     """From one version to the next, and back when it is held; a restart knows what was active."""
     for name, before in (("v1", None), ("v2", "v1")):
-        identity = Identity(DATABASE, name, "d" * 64, N, "sequins", regrouped=True)
+        identity = VersionIdentity(DATABASE, name, "d" * 64, N, "sequins", regrouped=True)
         cluster.had |= {name}
         cluster.gates |= {name}
         node.hear(**{name: identity} | ({before: held(node, before).identity} if before else {}))
         assert (held(node, name).active, list(held(node, name).files)) == (True, [None] * N)
-    assert node.states == {"v1": Word.RETIRING, "v2": Word.ACTIVE}
+    assert node.states == {"v1": VersionWord.RETIRING, "v2": VersionWord.ACTIVE}
     assert node.status["active"] == "v2"
     (told,) = node.library.databases()
     assert (told["version"], told["partitions"]) == ("v2", N)
@@ -151,23 +151,23 @@ def test_a_node_without_source_or_share_follows_the_cluster(node, cluster):
     cluster.needed = {"v1"}
     for _ in range(8):
         node.wait()
-    assert node.states["v1"] is Word.RETIRING
+    assert node.states["v1"] is VersionWord.RETIRING
     cluster.needed = set()
     node.decide_again()
-    assert node.states == {"v2": Word.ACTIVE}
+    assert node.states == {"v2": VersionWord.ACTIVE}
     assert node.builds == []
 
 
 def test_an_older_version_that_others_still_answer_is_answered_by_name(node, cluster):
     """A cursor goes on at a node that came later; what clients may not have is passed over."""
     names = ("v1", "v2", "v3")
-    known = {name: Identity(DATABASE, name, "d" * 64, N, "sequins", regrouped=True) for name in names}
+    known = {name: VersionIdentity(DATABASE, name, "d" * 64, N, "sequins", regrouped=True) for name in names}
     cluster.had, cluster.gates = {"v3"}, {"v3"}
     node.hear(v3=known["v3"])
     cluster.had = {"v2", "v3"}
     cluster.needed = {"v2"}
     node.hear(**known)
-    assert node.states == {"v2": Word.RETIRING, "v3": Word.ACTIVE}
+    assert node.states == {"v2": VersionWord.RETIRING, "v3": VersionWord.ACTIVE}
     assert (held(node, "v2").passed, held(node, "v2").active) == (True, False)
 
 
@@ -175,10 +175,14 @@ def test_an_empty_share_builds_nothing(node, cluster):
     """Though the source is here; what others have is answered."""
     cluster.shares["v1"] = share_of()
     put(node, "v1")
-    assert (node.builds, node.states, node.status["versions"]["v1"].get("waited_s")) == ([], {"v1": Word.SEEN}, None)
+    assert (node.builds, node.states, node.status["versions"]["v1"].get("waited_s")) == (
+        [],
+        {"v1": VersionWord.SEEN},
+        None,
+    )
     cluster.had = cluster.gates = {"v1"}
-    node.hear(v1=Identity(DATABASE, "v1", "d" * 64, N, "sequins", regrouped=True))
-    assert (node.states, node.builds) == ({"v1": Word.ACTIVE}, [])
+    node.hear(v1=VersionIdentity(DATABASE, "v1", "d" * 64, N, "sequins", regrouped=True))
+    assert (node.states, node.builds) == ({"v1": VersionWord.ACTIVE}, [])
 
 
 def test_more_partitions_are_added_under_the_readers(node, cluster):
@@ -191,7 +195,7 @@ def test_more_partitions_are_added_under_the_readers(node, cluster):
     first.pin()
     cluster.shares["v1"] = share_of(0, 1, 2)
     node.decide_again()
-    assert node.states["v1"] is Word.BUILDING
+    assert node.states["v1"] is VersionWord.BUILDING
     assert tuple(held(node, "v1").building) == (1, 2)
     assert here(node, "v1") == (0,)
     node.finish()
@@ -204,7 +208,7 @@ def test_more_partitions_are_added_under_the_readers(node, cluster):
     node.stop()
     builds = len(node.builds)
     node.start()
-    assert (here(node, "v1"), node.states["v1"], len(node.builds)) == ((0, 1, 2), Word.ACTIVE, builds)
+    assert (here(node, "v1"), node.states["v1"], len(node.builds)) == ((0, 1, 2), VersionWord.ACTIVE, builds)
 
 
 def test_what_is_dropped_is_not_served_and_is_closed_after_the_last_read(node, cluster):
@@ -238,9 +242,13 @@ def test_what_is_dropped_while_all_is_built_anew_is_built_as_well(node, cluster)
     node.finish()
     node.damaged("v1", Corrupt("part-00000.gkv", 4096, "checksum"))
     node.drop("v1", share_of(2))
-    assert (node.states["v1"], here(node, "v1"), files_of(node, "v1")) == (Word.BUILDING, (0,), {"part-00000.gkv"})
+    assert (node.states["v1"], here(node, "v1"), files_of(node, "v1")) == (
+        VersionWord.BUILDING,
+        (0,),
+        {"part-00000.gkv"},
+    )
     node.finish()
-    assert (node.states["v1"], here(node, "v1"), len(files_of(node, "v1"))) == (Word.ACTIVE, (0, 2), 2)
+    assert (node.states["v1"], here(node, "v1"), len(files_of(node, "v1"))) == (VersionWord.ACTIVE, (0, 2), 2)
 
 
 def test_a_partial_copy_that_is_damaged_is_built_anew(node, cluster):
@@ -251,9 +259,9 @@ def test_a_partial_copy_that_is_damaged_is_built_anew(node, cluster):
     node.finish()
     before = list(held(node, "v1").files)
     node.damaged("v1", Corrupt("part-00000.gkv", 4096, "checksum"))
-    assert (node.states["v1"], here(node, "v1")) == (Word.BUILDING, (0, 2))
+    assert (node.states["v1"], here(node, "v1")) == (VersionWord.BUILDING, (0, 2))
     node.finish()
-    assert (node.states["v1"], here(node, "v1")) == (Word.ACTIVE, (0, 2))
+    assert (node.states["v1"], here(node, "v1")) == (VersionWord.ACTIVE, (0, 2))
     assert all(old is None or old is not new for old, new in zip(before, held(node, "v1").files, strict=True))
     assert manifest(node, "v1").share == share_of(0, 2)
 
@@ -269,7 +277,7 @@ def test_what_relied_on_a_refuted_function_is_dropped_and_built_anew(node, clust
     cluster.stray = (relied.function,)
     node.decide_again()
     assert held(node, "v1") is None
-    assert node.states["v1"] is Word.BUILDING
+    assert node.states["v1"] is VersionWord.BUILDING
     node.finish()
     assert here(node, "v1") == (0,)
     assert held(node, "v1").identity.function != relied.function or held(node, "v1").identity.regrouped
@@ -287,19 +295,19 @@ def test_a_partial_copy_becomes_whole_on_a_node_that_is_alone(cluster):
         node.stop()
         node.verdicts = None
         node.start()
-        assert (node.states["v1"], here(node, "v1"), node.active) == (Word.ACTIVE, (2,), "v1")
+        assert (node.states["v1"], here(node, "v1"), node.active) == (VersionWord.ACTIVE, (2,), "v1")
         node.wait(REASSIGN_AFTER_MS / 1000 + 1)
-        assert (node.states["v1"], here(node, "v1"), node.active) == (Word.BUILDING, (2,), "v1")
+        assert (node.states["v1"], here(node, "v1"), node.active) == (VersionWord.BUILDING, (2,), "v1")
         node.finish()
-        assert (node.states["v1"], here(node, "v1")) == (Word.ACTIVE, (0, 1, 2, 3))
+        assert (node.states["v1"], here(node, "v1")) == (VersionWord.ACTIVE, (0, 1, 2, 3))
     finally:
         node.close()
 
 
 def test_what_others_had_and_nobody_has_is_forgotten(node):
     """Unless clients have it."""
-    node.hear(v1=Identity(DATABASE, "v1", "d" * 64, N, "sequins", regrouped=True))
-    assert node.states == {"v1": Word.SEEN}
+    node.hear(v1=VersionIdentity(DATABASE, "v1", "d" * 64, N, "sequins", regrouped=True))
+    assert node.states == {"v1": VersionWord.SEEN}
     assert "nothing of it is to be here" in node.library.unready(DATABASE)
     node.hear()
     assert node.states == {}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gossipkv.dataset.lifecycle.version_states import Word
+from gossipkv.dataset.lifecycle.version_states import VersionWord
 from tests.unit.dataset.lifecycle.test_copies import Cluster, files_of, held, here, manifest, put, share_of
 from tests.unit.dataset.simulated_node import SimulatedNode
 from tests.world.faulty_files import Action
@@ -55,9 +55,9 @@ def test_a_power_loss_at_any_change_leaves_what_was_here_or_what_is(cluster, act
             seen.add(here(node, "v1"))
             assert held(node, "v1").active
             assert whole(node, "v1")
-            if node.states["v1"] is Word.BUILDING:
+            if node.states["v1"] is VersionWord.BUILDING:
                 node.finish()
-            assert (node.states["v1"], here(node, "v1")) == (Word.ACTIVE, (0, 1, 2))
+            assert (node.states["v1"], here(node, "v1")) == (VersionWord.ACTIVE, (0, 1, 2))
             assert whole(node, "v1")
             assert files_of(node, "v1") == {f"part-0000{partition}.gkv" for partition in range(3)}
         finally:

@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 from gossipkv.dataset.build.trouble import Trouble
-from gossipkv.dataset.lifecycle.copy_states import Copy, CopyState
+from gossipkv.dataset.lifecycle.copy_states import CopyState, VersionCopy
 from gossipkv.dataset.lifecycle.decisions import Decision, check
-from gossipkv.dataset.lifecycle.version_states import Life, VersionEvent, VersionState, Word
+from gossipkv.dataset.lifecycle.version_states import Life, VersionEvent, VersionState, VersionWord
 from gossipkv.placement.partition_set import PartitionSet
 from tests.unit.dataset.lives import (
     IDENTITY,
@@ -31,15 +31,15 @@ def test_a_copy_is_built_when_its_share_is_known():
     assert what(one).want == (("v1", WHOLE),)
     one.copy.want(PartitionSet.empty(1))
     assert what(one, verdicts=ScriptedVerdicts(share=PartitionSet.empty(1))) == Decision()
-    assert (one.word, one.is_waiting, one.is_elsewhere) == (Word.SEEN, False, True)
+    assert (one.word, one.is_waiting, one.is_elsewhere) == (VersionWord.SEEN, False, True)
     one.take(VersionEvent.SWITCH)
-    assert one.word is Word.ACTIVE
+    assert one.word is VersionWord.ACTIVE
     check([one], ScriptedVerdicts({"v1"}), "v1", switching=False)
 
 
 def test_what_others_had_goes_with_them():
     """One that this node answered for others by asking them, from when none of them has it any more."""
-    old, new = Life("v1", VersionState.RETIRING), life("v2", Word.ACTIVE)
+    old, new = Life("v1", VersionState.RETIRING), life("v2", VersionWord.ACTIVE)
     assert what(old, new, verdicts=ScriptedVerdicts({"v1", "v2"}), active="v2").remove == ()
     assert what(old, new, verdicts=ScriptedVerdicts({"v2"}), active="v2").remove == ("v1",)
 
@@ -92,7 +92,7 @@ def test_what_relied_on_a_refuted_function_is_of_no_use():
     assert what(one, verdicts=ScriptedVerdicts(refuted=("text",))).refute == ()
     assert what(one, verdicts=ScriptedVerdicts(refuted=("text", "sequins"))).refute == ("v1",)
     one.copy.refute()
-    assert (one.word, one.open, one.identity, one.copy.lacks) == (Word.SEEN, False, None, share_of(0))
+    assert (one.word, one.open, one.identity, one.copy.lacks) == (VersionWord.SEEN, False, None, share_of(0))
     assert what(one, verdicts=ScriptedVerdicts(refuted=("sequins",))).build == "v1"
     one.copy.begin_open(replace(IDENTITY, partitions=4, regrouped=True), share_of(0))
     assert what(one, verdicts=ScriptedVerdicts(refuted=("sequins",))).refute == ()
@@ -109,8 +109,8 @@ def test_a_node_alone_answers_from_what_is_whole():
 
 def test_what_is_whole_here_is_not_thereby_switched_to():
     """Nor is it left behind: it waits for the verdict; what is not here at all is switched to with one."""
-    here, elsewhere = life("v2", Word.AVAILABLE), Life("v3", heard="an identity")
-    lives = (life("v1", Word.ACTIVE), here, elsewhere)
+    here, elsewhere = life("v2", VersionWord.AVAILABLE), Life("v3", heard="an identity")
+    lives = (life("v1", VersionWord.ACTIVE), here, elsewhere)
     assert what(*lives, verdicts=ScriptedVerdicts(), active="v1") == Decision()
     assert what(*lives, verdicts=ScriptedVerdicts(switch={"v2"}), active="v1").switch == "v2"
     decision = what(*lives, verdicts=ScriptedVerdicts(switch={"v2", "v3"}), active="v1")
@@ -121,7 +121,7 @@ def test_what_is_whole_here_is_not_thereby_switched_to():
 
 def test_what_is_active_and_has_too_few_owners_is_built_first():
     """A newer one waits for it; else the newest goes first."""
-    lives = [Life("v1", VersionState.ACTIVE, source=source("v1"), copy=Copy()), life("v2"), life("v3")]
+    lives = [Life("v1", VersionState.ACTIVE, source=source("v1"), copy=VersionCopy()), life("v2"), life("v3")]
     lives[0].copy.want(WHOLE)
     for one in lives[1:]:
         one.copy.want(WHOLE)
@@ -132,8 +132,8 @@ def test_what_is_active_and_has_too_few_owners_is_built_first():
 
 def test_a_version_is_active_before_its_build_has_ended():
     """The build goes on; when it fails, clients have it from others all the same."""
-    one = life("v2", Word.BUILDING)
-    lives = (life("v1", Word.ACTIVE), one)
+    one = life("v2", VersionWord.BUILDING)
+    lives = (life("v1", VersionWord.ACTIVE), one)
     verdicts = ScriptedVerdicts(passed={"v2"}, switch={"v2"})
     assert what(*lives, verdicts=verdicts, active="v1").switch == "v2"
     one.take(VersionEvent.SWITCH)
@@ -143,13 +143,15 @@ def test_a_version_is_active_before_its_build_has_ended():
     one.copy.fail(Trouble("no TAB"), 0)
     assert what(*lives, verdicts=verdicts, active="v2").skip == ()
     check(lives, verdicts, "v2", switching=False)
-    assert (one.state, one.word) == (VersionState.ACTIVE, Word.ERROR)
+    assert (one.state, one.word) == (VersionState.ACTIVE, VersionWord.ERROR)
 
 
 def test_what_clients_have_from_others_alone_retires_as_what_is_here():
     """And what they never had, and nobody has any more, is forgotten."""
     elsewhere = Life("v1", VersionState.ACTIVE, heard="an identity")
-    decision = what(elsewhere, life("v2", Word.AVAILABLE), verdicts=ScriptedVerdicts({"v1"}, {"v2"}), active="v1")
+    decision = what(
+        elsewhere, life("v2", VersionWord.AVAILABLE), verdicts=ScriptedVerdicts({"v1"}, {"v2"}), active="v1"
+    )
     assert (decision.switch, decision.supersede) == ("v2", ("v1",))
     assert what(Life("v3", heard="an identity"), verdicts=ScriptedVerdicts(), active="v2").skip == ()
     assert what(Life("v3"), verdicts=ScriptedVerdicts(), active="v2").skip == ("v3",)
@@ -159,7 +161,7 @@ def test_what_clients_have_from_others_alone_retires_as_what_is_here():
 
 def test_what_others_need_does_not_go():
     """However quiet it is here; and time alone brings no other decision."""
-    old = life("v1", Word.RETIRING)
+    old = life("v1", VersionWord.RETIRING)
     assert what(old, verdicts=ScriptedVerdicts({"v1"}), active="v2", now_ms=10**9) == Decision()
     assert what(old, verdicts=ScriptedVerdicts({"v1"}, retire={"v1"}), active="v2", now_ms=10**9).remove == ("v1",)
     assert what(old, verdicts=ScriptedVerdicts({"v1"}, retire={"v1"}), active="v2", now_ms=RETIRE_MS - 1).remove == ()
@@ -167,7 +169,7 @@ def test_what_others_need_does_not_go():
 
 def test_a_version_without_a_copy_is_switched_back_to_while_others_have_it():
     """No source shows it here; one that nobody has any more does not come back."""
-    active = life("v1", Word.ACTIVE)
+    active = life("v1", VersionWord.ACTIVE)
     for heard, switch in (("an identity", "v3"), (None, None)):
         retiring = Life("v3", VersionState.RETIRING, heard=heard)
         assert what(active, retiring, verdicts=ScriptedVerdicts({"v3"}, {"v3"}), active="v1").switch == switch

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from gossipkv.dataset.local.manifest import (
-    Manifest,
     PartitionFile,
+    VersionManifest,
     from_body,
     partition_name,
     read_manifest,
@@ -17,13 +17,13 @@ from gossipkv.dataset.local.manifest import (
 )
 from gossipkv.environment.real_files import RealFiles
 from gossipkv.errors import Corrupt
-from gossipkv.placement.identity import Identity
+from gossipkv.placement.identity import VersionIdentity
 from gossipkv.placement.partition_set import PartitionSet
 from tests.golden import make_golden
 
 GOLDEN = Path(__file__).parents[3] / "golden"
-MANIFEST = Manifest(
-    Identity("db", "v1", "d" * 64, 2, "sequins", regrouped=True),
+MANIFEST = VersionManifest(
+    VersionIdentity("db", "v1", "d" * 64, 2, "sequins", regrouped=True),
     3,
     1000,
     "lz4",

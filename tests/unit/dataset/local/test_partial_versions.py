@@ -11,7 +11,7 @@ from gossipkv.dataset.build.steps import BuildResources, perform
 from gossipkv.dataset.local.manifest import read_manifest
 from gossipkv.dataset.local.store import AnotherIdentity
 from gossipkv.dataset.local.version import open_partitions, open_version
-from gossipkv.dataset.source.listing import Source
+from gossipkv.dataset.source.listing import SourceRoot
 from gossipkv.environment.real_files import RealFiles
 from gossipkv.errors import Corrupt, StorageError, UnsupportedFormat
 from gossipkv.node.directory import DataDirectory
@@ -31,7 +31,7 @@ def directory(files, root=""):
 
 def build(data, files, *wanted, root="", **options):
     """Builds these partitions of the version at the source."""
-    listed = Source(f"{root}/source", files).version("db", "v1")
+    listed = SourceRoot(f"{root}/source", files).version("db", "v1")
     path = data.store.begin_build("db", "v1")
     job = replace(BuildJob.of(listed, str(path), partitions=N), wanted=wanted, **options)
     return perform(job, files, BuildResources(MEMORY_BYTES))

@@ -9,12 +9,12 @@ from pathlib import Path, PurePath
 import pytest
 
 from gossipkv.address import Address
-from gossipkv.dataset.local.active import Active, to_body
+from gossipkv.dataset.local.active import ActiveDocument, to_body
 from gossipkv.dataset.local.store import VersionStore
 from gossipkv.environment.real_files import RealFiles
 from gossipkv.environment.seam import WRITE_NEW
 from gossipkv.errors import Corrupt, StorageError, UnsupportedFormat
-from gossipkv.placement.identity import Identity
+from gossipkv.placement.identity import VersionIdentity
 from gossipkv.placement.ownership import Owner, Ownership
 from gossipkv.placement.partition_set import PartitionSet
 from gossipkv.placement.seals import Sealed
@@ -65,7 +65,7 @@ def test_a_name_that_a_database_and_our_own_files_have_is_no_trouble(tmp_path):
     with opened(tmp_path) as data:
         for name in ("ACTIVE", "NODE", "MANIFEST", "active", "a" * 200):
             make_version(data, name, name)
-            data.set_active(name, Active(name, name))
+            data.set_active(name, ActiveDocument(name, name))
         assert [data.active(name).version for name in data.databases()] == data.databases()
         assert len(data.databases()) == 5
 
@@ -74,25 +74,25 @@ def test_the_active_version_is_remembered(tmp_path):
     """Per database."""
     with opened(tmp_path) as data:
         assert data.active("db") is None
-        data.set_active("db", Active("v1", "v1"))
-        data.set_active("db", Active("v2", "v2"))
-        data.set_active("other", Active("v1", "v1"))
+        data.set_active("db", ActiveDocument("v1", "v1"))
+        data.set_active("db", ActiveDocument("v2", "v2"))
+        data.set_active("other", ActiveDocument("v1", "v1"))
     with opened(tmp_path) as data:
-        assert (data.active("db"), data.active("other")) == (Active("v2", "v2"), Active("v1", "v1"))
+        assert (data.active("db"), data.active("other")) == (ActiveDocument("v2", "v2"), ActiveDocument("v1", "v1"))
         assert data.databases() == ["db", "other"]
 
 
 def test_a_way_back_does_not_forget_what_was_left(tmp_path):
     """The newest that ever was active stands in the document; one that is newer takes its place."""
     with opened(tmp_path) as data:
-        data.set_active("db", Active("v3", "v3"))
-        data.set_active("db", Active("v1", "v3"))
-        assert data.active("db") == Active("v1", "v3")
-        data.set_active("db", Active("v4", "v4"))
-        assert data.active("db") == Active("v4", "v4")
+        data.set_active("db", ActiveDocument("v3", "v3"))
+        data.set_active("db", ActiveDocument("v1", "v3"))
+        assert data.active("db") == ActiveDocument("v1", "v3")
+        data.set_active("db", ActiveDocument("v4", "v4"))
+        assert data.active("db") == ActiveDocument("v4", "v4")
 
 
-IDENTITY = Identity("db", "v1", "d" * 64, 9, "sequins", regrouped=True)
+IDENTITY = VersionIdentity("db", "v1", "d" * 64, 9, "sequins", regrouped=True)
 HOLDERS = (
     Ownership(Owner("one", bytes(range(16)), Address("10.0.0.1", 7070)), PartitionSet.of(9, [0, 8])),
     Ownership(Owner("two", bytes(16), Address("::1", 7071)), PartitionSet.empty(9)),
@@ -106,10 +106,10 @@ SEALED = (
 def test_what_is_active_and_who_held_it_are_remembered(tmp_path):
     """Every field; and nothing of it when nothing was known."""
     with opened(tmp_path) as data:
-        data.set_active("db", Active("v1", "v3", IDENTITY, HOLDERS, SEALED))
-        assert data.active("db") == Active("v1", "v3", IDENTITY, HOLDERS, SEALED)
-        data.set_active("db", Active("v2", "v3"))
-        assert data.active("db") == Active("v2", "v3")
+        data.set_active("db", ActiveDocument("v1", "v3", IDENTITY, HOLDERS, SEALED))
+        assert data.active("db") == ActiveDocument("v1", "v3", IDENTITY, HOLDERS, SEALED)
+        data.set_active("db", ActiveDocument("v2", "v3"))
+        assert data.active("db") == ActiveDocument("v2", "v3")
 
 
 @pytest.mark.parametrize(("field", "value"), [
@@ -124,7 +124,7 @@ def test_what_is_active_and_who_held_it_are_remembered(tmp_path):
 ])  # fmt: skip
 def test_an_active_document_of_another_form_is_damage(tmp_path, field, value):
     """A wrong program wrote it."""
-    body = to_body("db", Active("v1", "v3", IDENTITY, HOLDERS))
+    body = to_body("db", ActiveDocument("v1", "v3", IDENTITY, HOLDERS))
     body = {key: told for key, told in (body | {field: value}).items() if told is not ...}
     with opened(tmp_path) as data:
         write_document(FILES, tmp_path / "active" / "db", "ACTIVE", body)
@@ -164,7 +164,7 @@ def test_a_document_of_what_is_refuted_of_another_form_is_damage(tmp_path, body)
 def test_an_active_document_that_makes_no_sense_is_damage(tmp_path, body):
     """Though its checksum is right."""
     with opened(tmp_path) as data:
-        data.set_active("db", Active("v1", "v1"))
+        data.set_active("db", ActiveDocument("v1", "v1"))
         write_document(RealFiles(), data.path / "active/db", "ACTIVE", body)
         with pytest.raises(Corrupt):
             data.active("db")
@@ -173,7 +173,7 @@ def test_an_active_document_that_makes_no_sense_is_damage(tmp_path, body):
 def test_an_active_document_about_something_else_is_damage(tmp_path):
     """Somebody copied a file."""
     with opened(tmp_path) as data:
-        data.set_active("db", Active("v1", "v1"))
+        data.set_active("db", ActiveDocument("v1", "v1"))
         (tmp_path / "active" / "other").write_bytes((tmp_path / "active" / "db").read_bytes())
         with pytest.raises(Corrupt, match="not about a version of other"):
             data.active("other")
@@ -251,7 +251,7 @@ def test_every_step_in_a_versions_life_is_refused_clearly(error):
             faulty = FaultyFiles(files, Fault(at, Action.FAIL, error=error))
             data.files = faulty
             try:
-                data.set_active("db", Active("v1", "v1"))
+                data.set_active("db", ActiveDocument("v1", "v1"))
                 data.active("db")
                 data.versions("db")
                 data.databases()

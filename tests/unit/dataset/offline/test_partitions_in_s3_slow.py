@@ -8,7 +8,7 @@ from moto.server import ThreadedMotoServer
 
 from gossipkv.dataset import finish_version, partition_of, write_partition
 from gossipkv.dataset.build.job import BuildJob
-from gossipkv.dataset.source.listing import Source
+from gossipkv.dataset.source.listing import SourceRoot
 from gossipkv.environment.real_files import RealFiles
 from gossipkv.errors import SourceError, StorageError
 
@@ -43,7 +43,7 @@ def test_a_version_is_written_and_listed(store):
     assert finish_version("s3://versions/root/geo/v1", 3, storage_options=options).records == 900
     with pytest.raises(StorageError, match="this version is finished"):
         write_partition("s3://versions/root/geo/v1", 0, 3, [], storage_options=options)
-    source = Source.open("s3://versions/root", RealFiles(), options, require_success_file=True)
+    source = SourceRoot.open("s3://versions/root", RealFiles(), options, require_success_file=True)
     version = source.version("geo", "v1")
     assert version.waiting_for is None
     assert BuildJob.of(version, "x", remote=source.remote).partitions == 3

@@ -15,10 +15,10 @@ from gossipkv.dataset.local.scrubbed import SCRUBBED, read_scrubbed
 from gossipkv.dataset.local.store import VersionStore
 from gossipkv.dataset.local.version import Version, open_version
 from gossipkv.dataset.scrub.parent import ReadBackError
-from gossipkv.dataset.scrub.read_back import Outcome, read_back
+from gossipkv.dataset.scrub.read_back import ReadBackOutcome, read_back
 from gossipkv.dataset.scrub.scrub import (
-    MOST_BYTES_PER_SECOND,
-    MOST_SLICES,
+    MAX_BYTES_PER_SECOND,
+    MAX_SLICES,
     Scrub,
     bytes_per_second,
     due_ms,
@@ -92,7 +92,9 @@ class Place:
         await trio.sleep(self.takes_s)
         if self.failing is not None:
             raise self.failing
-        return Outcome(*read_back(RealFiles(), job, wait=lambda _: None, on_damage=on_damage), bypassed_cache=True)
+        return ReadBackOutcome(
+            *read_back(RealFiles(), job, wait=lambda _: None, on_damage=on_damage), bypassed_cache=True
+        )
 
     def scrub(self, period_s=PERIOD_S):
         return Scrub(
@@ -169,7 +171,7 @@ async def test_every_page_is_checked_again_within_a_period(autojump_clock, place
                 after = checked(version)
                 assert before - after <= total / 5, "not all at once"
                 before = after
-            await trio.sleep(PERIOD_S / MOST_SLICES)
+            await trio.sleep(PERIOD_S / MAX_SLICES)
             assert (checked(version), total) == (0, 301)
         nursery.cancel_scope.cancel()
 
@@ -347,7 +349,7 @@ def test_between_two_readings_of_a_byte_there_is_at_most_a_period():
     chance = random.Random(1)
     for _ in range(200):
         period_ms = chance.choice((10_000, 3_600_000, DAY_MS))
-        most_bytes = MOST_BYTES_PER_SECOND // 1000 * period_ms // 4 // 20
+        most_bytes = MAX_BYTES_PER_SECOND // 1000 * period_ms // 4 // 20
         held = [
             Held(
                 str(number),

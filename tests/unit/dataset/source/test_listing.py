@@ -7,10 +7,10 @@ from dataclasses import asdict, replace
 import pytest
 
 from gossipkv.dataset.source.files import SourceFile
-from gossipkv.dataset.source.listing import MAX_FILES, MAX_IGNORED, Source, SourceVersion
+from gossipkv.dataset.source.listing import MAX_FILES, MAX_IGNORED, SourceRoot, SourceVersion
 from gossipkv.dataset.source.reader import SourceReader
 from gossipkv.environment.real_files import RealFiles
-from gossipkv.environment.seam import Entry
+from gossipkv.environment.seam import FileEntry
 from gossipkv.errors import SourceError
 from gossipkv.settings.databases import is_name
 
@@ -49,7 +49,7 @@ def test_databases_and_versions_are_directories_with_names(tmp_path):
     put(tmp_path / "not a name" / "v1" / "part-0")
     put(tmp_path / "README")
     put(tmp_path / "db" / "v3.tmp" / "part-0")
-    source = Source(tmp_path, FILES)
+    source = SourceRoot(tmp_path, FILES)
     assert source.databases().names == ("db",)
     ignored = source.databases().ignored
     assert [os.path.basename(line.split(":")[0]) for line in ignored] == ["README", "not a name"]
@@ -61,7 +61,7 @@ def test_a_version_is_its_data_files_sorted_as_bytes(tmp_path):
     """Hidden ones are not data."""
     for name in ("part-2", "part-10", "_SUCCESS", ".part-2.crc", "_metadata", "Z", "é"):
         put(tmp_path / "db" / "v" / name, b"a\t" + name.encode())
-    version = Source(tmp_path, FILES).version("db", "v")
+    version = SourceRoot(tmp_path, FILES).version("db", "v")
     assert [file.name for file in version.files] == ["Z", "part-10", "part-2", "é"]
     assert version.waiting_for is None
     assert version.size_bytes == 3 + 9 + 8 + 4
@@ -72,7 +72,7 @@ def test_a_version_is_its_data_files_sorted_as_bytes(tmp_path):
 def test_a_version_waits_for_data_and_for_success(tmp_path):
     """Empty is not complete; without `_SUCCESS` neither, when that is required."""
     (tmp_path / "db" / "v").mkdir(parents=True)
-    easy, strict = Source(tmp_path, FILES), Source(tmp_path, FILES, require_success_file=True)
+    easy, strict = SourceRoot(tmp_path, FILES), SourceRoot(tmp_path, FILES, require_success_file=True)
     assert easy.version("db", "v").waiting_for == "a data file"
     put(tmp_path / "db" / "v" / "part-0")
     assert easy.version("db", "v").waiting_for is None
@@ -90,11 +90,11 @@ def test_the_digest_is_of_names_and_sizes_the_fingerprint_of_times_too(tmp_path)
     for root in ("one", "two"):
         put(tmp_path / root / "db" / "v" / "a", b"x\t1")
     os.utime(tmp_path / "two" / "db" / "v" / "a", ns=(1, 1))
-    one, two = (Source(tmp_path / root, FILES).version("db", "v") for root in ("one", "two"))
+    one, two = (SourceRoot(tmp_path / root, FILES).version("db", "v") for root in ("one", "two"))
     assert one.digest == two.digest
     assert one.fingerprint != two.fingerprint
     put(tmp_path / "two" / "db" / "v" / "a", b"x\t12")
-    assert Source(tmp_path / "two", FILES).version("db", "v").digest != one.digest
+    assert SourceRoot(tmp_path / "two", FILES).version("db", "v").digest != one.digest
 
 
 def test_a_tag_takes_part_in_the_fingerprint_and_not_in_the_digest():
@@ -123,7 +123,7 @@ def test_links_are_followed_below_the_root_only(tmp_path):
     put(tmp_path / "root-beside" / "part-0", b"beside\t1\n")
     (root / "db" / "v6").symlink_to(tmp_path / "root-beside")
     (root / "other").symlink_to(tmp_path)
-    source = Source(root, FILES)
+    source = SourceRoot(root, FILES)
     assert source.databases().names == ("db",)
     assert "leads out of the source" in source.databases().ignored[0]
     assert source.versions("db").names == ("v1", "v2")
@@ -141,7 +141,7 @@ def test_a_root_that_is_a_link_is_a_root(tmp_path):
     put(tmp_path / "real" / "db" / "v" / "a")
     (tmp_path / "real" / "db" / "v" / "b").symlink_to("a")
     (tmp_path / "link").symlink_to("real")
-    assert [file.name for file in Source(tmp_path / "link", FILES).version("db", "v").files] == ["a", "b"]
+    assert [file.name for file in SourceRoot(tmp_path / "link", FILES).version("db", "v").files] == ["a", "b"]
 
 
 @pytest.mark.parametrize("what", ["fifo", "socket", "directory", "out", "nowhere"])
@@ -162,13 +162,13 @@ def test_what_cannot_be_data_is_an_error_of_the_version(tmp_path, what, monkeypa
         put(tmp_path / "out")
         bad.symlink_to(tmp_path / what)
     with pytest.raises(SourceError, match="part-1") as caught:
-        Source(tmp_path / "root", FILES).version("db", "v")
+        SourceRoot(tmp_path / "root", FILES).version("db", "v")
     assert caught.value.details["file"] == str(bad)
 
 
 def test_a_source_that_is_gone_is_an_error_that_names_it(tmp_path):
     """The root, a database, a version."""
-    source = Source(tmp_path / "gone", FILES)
+    source = SourceRoot(tmp_path / "gone", FILES)
     for look in (source.databases, lambda: source.versions("db"), lambda: source.version("db", "v")):
         with pytest.raises(SourceError, match=r"gone.*No such file"):
             look()
@@ -179,17 +179,17 @@ def test_too_many_files_are_refused():
 
     class Many(RealFiles):
         def list_directory(self, path):
-            return [Entry(f"part-{number:06d}", "file", 1, 1) for number in range(MAX_FILES + 1)]
+            return [FileEntry(f"part-{number:06d}", "file", 1, 1) for number in range(MAX_FILES + 1)]
 
     with pytest.raises(SourceError, match="more than 16,384 data files"):
-        Source("/x", Many()).version("db", "v")
+        SourceRoot("/x", Many()).version("db", "v")
 
 
 def test_what_is_ignored_is_told_within_limits(tmp_path):
     """Of thousands of odd names, some."""
     for number in range(MAX_IGNORED + 5):
         (tmp_path / f"odd.{number}").touch()
-    assert len(Source(tmp_path, FILES).databases().ignored) == MAX_IGNORED
+    assert len(SourceRoot(tmp_path, FILES).databases().ignored) == MAX_IGNORED
 
 
 def test_success_alone_and_nested_leftovers_are_no_data(tmp_path):
@@ -198,7 +198,7 @@ def test_success_alone_and_nested_leftovers_are_no_data(tmp_path):
     put(tmp_path / "db" / "v" / "_temporary" / "0" / "part-0")
     put(tmp_path / "db" / "v" / ".hidden" / "part-0")
     for required in (False, True):
-        version = Source(tmp_path, FILES, require_success_file=required).version("db", "v")
+        version = SourceRoot(tmp_path, FILES, require_success_file=required).version("db", "v")
         assert (version.files, version.waiting_for) == ((), "a data file")
 
 
@@ -207,7 +207,7 @@ def test_a_checksum_file_is_no_data_and_may_be_a_link(tmp_path):
     put(tmp_path / "root" / "db" / "v" / "part-0")
     put(tmp_path / "root" / "db" / "v" / ".other.crc")
     put(tmp_path / "root" / "crc")
-    source = Source(tmp_path / "root", FILES)
+    source = SourceRoot(tmp_path / "root", FILES)
     assert source.version("db", "v").files[0].checksums is None
     beside = tmp_path / "root" / "db" / "v" / ".part-0.crc"
     beside.symlink_to(tmp_path / "root" / "crc")

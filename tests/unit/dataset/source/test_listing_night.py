@@ -7,8 +7,8 @@ import os
 
 import pytest
 
-from gossipkv.dataset.source.listing import Source
-from gossipkv.environment.seam import MOST_ENTRIES
+from gossipkv.dataset.source.listing import SourceRoot
+from gossipkv.environment.seam import MAX_ENTRIES
 from gossipkv.errors import SourceError
 from tests.unit.dataset.source.test_listing import FILES
 
@@ -36,9 +36,9 @@ def test_a_directory_without_end_is_refused_soon(monkeypatch):
             return os.stat(__file__)
 
     monkeypatch.setattr(os, "scandir", lambda path: Endless())
-    source = Source("/root", FILES)
+    source = SourceRoot("/root", FILES)
     for look in (source.databases, lambda: source.versions("db"), lambda: source.version("db", "v")):
         looked.clear()
         with pytest.raises(SourceError, match="cannot be read: more than 65,536 entries; write fewer, larger files"):
             look()
-        assert len(looked) == MOST_ENTRIES
+        assert len(looked) == MAX_ENTRIES

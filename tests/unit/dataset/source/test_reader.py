@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from gossipkv.dataset.source import hadoop_checksums
 from gossipkv.dataset.source import reader as source_reader
-from gossipkv.dataset.source.listing import Source
+from gossipkv.dataset.source.listing import SourceRoot
 from gossipkv.dataset.source.reader import CHUNK_BYTES, SourceReader
 from gossipkv.environment.real_files import RealFiles
 from gossipkv.environment.seam import READ
@@ -40,7 +40,7 @@ def crc_file(data, each=512):
 
 def listed(tmp_path, data):
     put(tmp_path / "db" / "v" / "part-0", data)
-    return tmp_path / "db" / "v" / "part-0", Source(tmp_path, FILES).version("db", "v").files[0]
+    return tmp_path / "db" / "v" / "part-0", SourceRoot(tmp_path, FILES).version("db", "v").files[0]
 
 
 def test_a_file_is_read_in_chunks(tmp_path):
@@ -254,9 +254,9 @@ def test_a_checksum_file_that_changes_is_a_change(tmp_path, moment):
 def test_without_its_checksum_file_a_version_is_another_listing(tmp_path):
     """So that what failed with it is tried again when it was deleted; the version's digest is the same."""
     path, _ = checked(tmp_path, b"x", b"nonsense")
-    before = Source(tmp_path, FILES).version("db", "v")
+    before = SourceRoot(tmp_path, FILES).version("db", "v")
     assert before.files[0].checksums.path == str(path.with_name(".part-0.crc"))
     path.with_name(".part-0.crc").unlink()
-    after = Source(tmp_path, FILES).version("db", "v")
+    after = SourceRoot(tmp_path, FILES).version("db", "v")
     assert after.digest == before.digest
     assert after.fingerprint != before.fingerprint

@@ -14,7 +14,7 @@ from gossipkv.dataset.build.job import BuildJob
 from gossipkv.dataset.build.steps import BuildResources, perform
 from gossipkv.dataset.local.version import open_version
 from gossipkv.dataset.source import remote as module
-from gossipkv.dataset.source.listing import Source
+from gossipkv.dataset.source.listing import SourceRoot
 from gossipkv.dataset.source.reader import SourceReader
 from gossipkv.dataset.source.remote import RemoteFiles, RemoteRoot
 from gossipkv.environment.real_files import RealFiles
@@ -36,7 +36,7 @@ def memory():
 
 
 def source(url="memory://root", **options):
-    return Source.open(url, RealFiles(), options)
+    return SourceRoot.open(url, RealFiles(), options)
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ def test_a_store_lists_as_the_same_version_as_a_disk(memory, tmp_path):
                 (tmp_path / "db" / "v" / name).write_bytes(name.encode())
             else:
                 write(f"{root}/db/v/{name}", name.encode())
-    assert source().version("db", "v").digest == Source(tmp_path, RealFiles()).version("db", "v").digest
+    assert source().version("db", "v").digest == SourceRoot(tmp_path, RealFiles()).version("db", "v").digest
 
 
 def test_a_build_reads_from_a_store(memory, tmp_path):
@@ -260,7 +260,7 @@ def test_reading_that_is_refused_names_the_file(store, memory):
 
 def test_too_many_entries_are_refused(monkeypatch, memory):
     """Of a directory of any store."""
-    monkeypatch.setattr(module, "MOST_ENTRIES", 3)
+    monkeypatch.setattr(module, "MAX_ENTRIES", 3)
     for number in range(4):
         memory.pipe(f"/root/db/v1/part-{number}", b"")
     with pytest.raises(SourceError, match=r"memory://root/db/v1: cannot be read: more than .* entries"):
@@ -325,6 +325,6 @@ def test_reading_goes_on_where_the_store_stops_short(store, memory):
 
 def test_the_root_alone_decides_what_is_read_with(tmp_path):
     """A path is this machine's, whatever the options are."""
-    found = Source.open(str(tmp_path), RealFiles(), {"key": "x"})
+    found = SourceRoot.open(str(tmp_path), RealFiles(), {"key": "x"})
     assert found.remote is None
     assert found.root == str(Path(tmp_path))

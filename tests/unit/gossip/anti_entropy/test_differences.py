@@ -7,19 +7,19 @@ import itertools
 import pytest
 
 from gossipkv.gossip.anti_entropy.differences import FIRST, LAST, DatagramBodies
-from gossipkv.gossip.member import Member, State
+from gossipkv.gossip.member import Member, MemberState
 from gossipkv.gossip.packets import messages
-from gossipkv.gossip.packets.messages import Digest
+from gossipkv.gossip.packets.messages import MemberDigest
 from gossipkv.gossip.profile import LAN
 from tests.unit.gossip.tree.linked import ROOM, START_MS, Link, Node, member, pair
 
 
-def knowledge(node: Node, most_bytes: int = 1000) -> list[Digest]:
+def knowledge(node: Node, most_bytes: int = 1000) -> list[MemberDigest]:
     sent = node.exchange._knowledge.digest(most_bytes, node.link.now_ms)
     assert all(len(part) <= most_bytes for part in sent)
     found = [part for one in sent for part in messages.read_parts(one, 0)]
-    assert all(isinstance(part, Digest) for part in found)
-    return [part for part in found if isinstance(part, Digest)]
+    assert all(isinstance(part, MemberDigest) for part in found)
+    return [part for part in found if isinstance(part, MemberDigest)]
 
 
 def test_a_digest_of_a_thousand_nodes_in_chunks() -> None:
@@ -59,12 +59,12 @@ def test_what_a_lost_chunk_leaves_out_is_not_unknown() -> None:
         (member("zoe"), member("zoe"), False, False),
         (member("zoe", 2), member("zoe", 1, 9), True, False),
         (member("zoe", 1, 1), member("zoe", 1, 2), False, True),
-        (member("zoe"), member("zoe", state=State.SUSPECT), False, False),
-        (member("zoe", state=State.DEAD), member("zoe", state=State.SUSPECT), True, False),
-        (member("zoe", state=State.DEAD), member("zoe", 1, 1), False, True),
-        (member("zoe", state=State.LEFT), member("zoe", 1, 5), True, False),
-        (None, member("zoe", state=State.DEAD), False, True),
-        (member("zoe", state=State.DEAD), None, True, False),
+        (member("zoe"), member("zoe", state=MemberState.SUSPECT), False, False),
+        (member("zoe", state=MemberState.DEAD), member("zoe", state=MemberState.SUSPECT), True, False),
+        (member("zoe", state=MemberState.DEAD), member("zoe", 1, 1), False, True),
+        (member("zoe", state=MemberState.LEFT), member("zoe", 1, 5), True, False),
+        (None, member("zoe", state=MemberState.DEAD), False, True),
+        (member("zoe", state=MemberState.DEAD), None, True, False),
     ],
 )
 def test_who_tells_whom(mine: Member | None, theirs: Member | None, told: bool, wanted: bool) -> None:
@@ -81,10 +81,10 @@ def test_who_tells_whom(mine: Member | None, theirs: Member | None, told: bool, 
 def test_what_will_be_forgotten_soon_is_not_told() -> None:
     """Else a dead one goes in circles for ever, since nodes forget at different times."""
     link, one, two = pair()
-    one.hear_record(member("zoe", state=State.DEAD), now_ms=link.now_ms)
+    one.hear_record(member("zoe", state=MemberState.DEAD), now_ms=link.now_ms)
     link.pass_time(LAN.dead_retention_ms - 60_000)
     assert not two.exchange._knowledge.compare(knowledge(one), link.now_ms).wanted
-    old = Digest(FIRST, LAST, (one.exchange._knowledge.known(member("zoe").id, link.now_ms),))
+    old = MemberDigest(FIRST, LAST, (one.exchange._knowledge.known(member("zoe").id, link.now_ms),))
     assert not two.exchange._knowledge.compare([old], link.now_ms).wanted
     assert not one.exchange._knowledge.compare(knowledge(two), link.now_ms).records
 
@@ -97,12 +97,12 @@ def test_no_id_is_compared_twice_in_a_message() -> None:
     strange = two.exchange._knowledge.known(member("ann").id, link.now_ms)
     middle = b"\x7f" + LAST[1:]
     message = [
-        Digest(FIRST, middle, ()),
-        Digest(LAST, FIRST, (strange,)),
-        Digest(FIRST, LAST, ()),
-        Digest(middle, LAST, (strange,)),
-        Digest(b"\x80" + FIRST[1:], LAST, ()),
-        Digest(LAST, LAST, ()),
+        MemberDigest(FIRST, middle, ()),
+        MemberDigest(LAST, FIRST, (strange,)),
+        MemberDigest(FIRST, LAST, ()),
+        MemberDigest(middle, LAST, (strange,)),
+        MemberDigest(b"\x80" + FIRST[1:], LAST, ()),
+        MemberDigest(LAST, LAST, ()),
     ]
     found = one.exchange._knowledge.compare(message * 50, link.now_ms)
     assert sorted(record.id for record in found.records) == sorted(known.id for known in one.members)
@@ -114,7 +114,7 @@ def test_a_digest_says_nothing_of_ids_outside_its_range() -> None:
     """Else many small digests could speak of one id again and again."""
     link, one, two = pair()
     known = two.exchange._knowledge.known(two.id, link.now_ms)._replace(id=b"\x80" * 8, epoch=3)
-    narrow = [Digest(at, at, (known,)) for at in (bytes([first]) * 8 for first in range(0x70, 0x90))]
+    narrow = [MemberDigest(at, at, (known,)) for at in (bytes([first]) * 8 for first in range(0x70, 0x90))]
     assert [want.id for want in one.exchange._knowledge.compare(narrow, link.now_ms).wanted] == [known.id]
 
 
@@ -140,7 +140,7 @@ def test_ages_never_rejuvenate_the_living_nor_age_the_dead() -> None:
     link, one, two = pair()
     for node in (one, two):
         node.hear_record(member("zoe"), now_ms=link.now_ms)
-        node.hear_record(member("ded", state=State.DEAD), now_ms=link.now_ms)
+        node.hear_record(member("ded", state=MemberState.DEAD), now_ms=link.now_ms)
     link.pass_time(500)
     for _ in range(1000):
         link.pass_time(317)

@@ -8,12 +8,12 @@ from random import Random
 import pytest
 
 from gossipkv.gossip.anti_entropy.differences import DATAGRAMS
-from gossipkv.gossip.anti_entropy.exchange import LONGEST_PAUSE_MS, MOST_ASKED, PAUSE_MS
-from gossipkv.gossip.member import State, member_id
+from gossipkv.gossip.anti_entropy.exchange import LONGEST_PAUSE_MS, MAX_ASKED, PAUSE_MS
+from gossipkv.gossip.member import MemberState, member_id
 from gossipkv.gossip.packets import messages
 from gossipkv.gossip.packets.compression import MAX_UNPACKED_BYTES, pack, unpack
 from gossipkv.gossip.packets.fields import Malformed
-from gossipkv.gossip.packets.messages import MAX_PART_BYTES, MORE, REPLY, Delta, Head, Known, Want
+from gossipkv.gossip.packets.messages import MAX_PART_BYTES, MORE, REPLY, BranchHead, Delta, KnownMember, Want
 from gossipkv.gossip.profile import LAN
 from gossipkv.gossip.tree.branch import Branch
 from gossipkv.gossip.tree.limits import MAX_BRANCH_BYTES, TreeLimits
@@ -260,7 +260,7 @@ def test_a_join_is_one_request() -> None:
     link = Link()
     old = link.node("old")
     many(link, old, 200)
-    old.hear_record(member("ded", state=State.DEAD), now_ms=link.now_ms)
+    old.hear_record(member("ded", state=MemberState.DEAD), now_ms=link.now_ms)
     fill(old, 300)
     link.pass_time(3_600_000)
     new = link.node("new", epoch=4)
@@ -395,10 +395,10 @@ def test_few_requests_at_once() -> None:
     link, one, two = pair()
     for number in range(20):
         one.exchange._request(address_of(f"n{number % 10}"), b"")
-    assert len(link.waiting) == MOST_ASKED
+    assert len(link.waiting) == MAX_ASKED
     one.exchange.answered(address_of("n0"), None, now_ms=link.now_ms)
     one.exchange._request(two.me.address, b"")
-    assert len(link.waiting) == MOST_ASKED + 1
+    assert len(link.waiting) == MAX_ASKED + 1
 
 
 def test_a_small_packet_brings_few_large_ones() -> None:
@@ -429,21 +429,21 @@ def test_a_datagram_has_few_branches_looked_at(monkeypatch: pytest.MonkeyPatch) 
     looked_at: list[int] = []
     changes = Branch.changes
     monkeypatch.setattr(Branch, "changes", lambda branch, since: looked_at.append(since) or changes(branch, since))
-    wanted = [messages.known(Known(node.id, State.ALIVE, 0, 1, 1, 0)) for node in large + small]
+    wanted = [messages.known(KnownMember(node.id, MemberState.ALIVE, 0, 1, 1, 0)) for node in large + small]
     link.waiting.clear()
     want = messages.sync(two.id, bytes(8), REPLY) + messages.want(wanted * 8)
     one.exchange.receive(want, two.me.address, now_ms=START_MS)
     assert len(looked_at) == len(small) + 2
     sent = [part for _, _, message in link.waiting for part in messages.read_parts(message, messages.SYNC_BYTES)]
     assert {part.owner for part in sent if isinstance(part, Delta)} == {node.id for node in small}
-    assert {part.owner for part in sent if isinstance(part, Head)} == {node.id for node in large}
+    assert {part.owner for part in sent if isinstance(part, BranchHead)} == {node.id for node in large}
     assert len(sent) == len(large) + len(small)
 
 
 def test_known_of_one_branch_are_asked_about_once() -> None:
     """A datagram under the flag MORE that names it many times brings one want."""
     link, one, two = pair()
-    heads = [messages.head(Head(two.id, 1, version)) for version in range(9, 109)]
+    heads = [messages.head(BranchHead(two.id, 1, version)) for version in range(9, 109)]
     link.waiting.clear()
     message = messages.sync(two.id, bytes(8), REPLY | MORE) + b"".join(heads)
     one.exchange.receive(message, two.me.address, now_ms=START_MS)
@@ -458,7 +458,7 @@ def test_garbage_is_malformed(flags: int) -> None:
     """Cut anywhere: read or refused, and nothing of a message that is not whole is believed."""
     link, one, two = pair()
     parts = messages.record(member("zoe")) + messages.want(
-        [messages.known(messages.Known(two.id, State.ALIVE, 0, 1, 0, 0))]
+        [messages.known(messages.KnownMember(two.id, MemberState.ALIVE, 0, 1, 0, 0))]
     )
     for message, hear in (
         (messages.sync(two.id, bytes(8), flags) + parts, one.exchange.receive),

@@ -10,7 +10,7 @@ import pytest
 from tests.unit.gossip.links import Link, Node
 
 if TYPE_CHECKING:
-    from gossipkv.gossip.effects import Ask
+    from gossipkv.gossip.effects import AskOverTcp
 
 
 class Counting(Link):
@@ -18,7 +18,7 @@ class Counting(Link):
 
     asked = 0
 
-    def _ask(self, asker: Node, ask: Ask) -> None:
+    def _ask(self, asker: Node, ask: AskOverTcp) -> None:
         self.asked += 1
         super()._ask(asker, ask)
 

@@ -7,9 +7,9 @@ from random import Random
 import pytest
 
 from gossipkv.gossip.anti_entropy.state_hash import DEAD_COUNTS_MS, StateHash
-from gossipkv.gossip.member import State, member_id
-from gossipkv.gossip.membership.members import Members
-from gossipkv.gossip.tree.tree import Tree
+from gossipkv.gossip.member import MemberState, member_id
+from gossipkv.gossip.membership.members import MemberTable
+from gossipkv.gossip.tree.tree import GossipTree
 from tests.unit.gossip.tree.linked import member
 from tests.unit.gossip.tree.test_tree import publish
 
@@ -18,14 +18,14 @@ class Knower:
     """Members, a tree, and the hash over both."""
 
     def __init__(self, name: str = "me") -> None:
-        self.members = Members(member(name), 100)
-        self.tree = Tree(self.members)
+        self.members = MemberTable(member(name), 100)
+        self.tree = GossipTree(self.members)
         self.hash = StateHash(self.members, self.tree)
         self.tree.on_member(member(name))
         self.hash.touch(member_id(name))
 
     def know(
-        self, name: str, epoch: int = 1, incarnation: int = 0, state: State = State.ALIVE, now_ms: int = 0
+        self, name: str, epoch: int = 1, incarnation: int = 0, state: MemberState = MemberState.ALIVE, now_ms: int = 0
     ) -> None:
         known = member(name, epoch, incarnation, state)
         self.members.put(known, now_ms)
@@ -63,14 +63,14 @@ def test_order_does_not_matter() -> None:
 @pytest.mark.parametrize(
     ("epoch", "incarnation", "state", "counts"),
     [
-        (2, 0, State.ALIVE, True),
-        (1, 1, State.ALIVE, True),
-        (1, 0, State.SUSPECT, False),
-        (1, 0, State.DEAD, True),
-        (1, 0, State.LEFT, True),
+        (2, 0, MemberState.ALIVE, True),
+        (1, 1, MemberState.ALIVE, True),
+        (1, 0, MemberState.SUSPECT, False),
+        (1, 0, MemberState.DEAD, True),
+        (1, 0, MemberState.LEFT, True),
     ],
 )
-def test_what_counts(epoch: int, incarnation: int, state: State, counts: bool) -> None:
+def test_what_counts(epoch: int, incarnation: int, state: MemberState, counts: bool) -> None:
     """Epoch, incarnation, dead, left; a suspicion is each node's own."""
     one, two = pair()
     one.know("zoe")
@@ -81,8 +81,8 @@ def test_what_counts(epoch: int, incarnation: int, state: State, counts: bool) -
 def test_dead_and_left_are_two_things() -> None:
     """Only the member itself says that it has left."""
     one, two = pair()
-    one.know("zoe", state=State.DEAD)
-    two.know("zoe", state=State.LEFT)
+    one.know("zoe", state=MemberState.DEAD)
+    two.know("zoe", state=MemberState.LEFT)
     assert one.hash.value != two.hash.value
 
 
@@ -98,7 +98,7 @@ def test_branches_count_once_they_are_visible() -> None:
     publish(one.tree, "zoe", "k/2")
     assert one.hash.value != two.hash.value
     for knower in (one, two):
-        knower.know("zoe", state=State.DEAD)
+        knower.know("zoe", state=MemberState.DEAD)
     assert one.hash.value == two.hash.value
 
 
@@ -119,7 +119,7 @@ def test_a_branch_of_a_newer_epoch_counts_from_the_record_on() -> None:
 def test_the_dead_count_for_a_while() -> None:
     """Some have forgotten them and others not; that must not look like a difference for a day."""
     one, two = pair()
-    one.know("zoe", state=State.DEAD, now_ms=1000)
+    one.know("zoe", state=MemberState.DEAD, now_ms=1000)
     assert one.hash.value != two.hash.value
     fades_ms = 1000 + DEAD_COUNTS_MS
     one.hash.pass_time(fades_ms - 1)
@@ -134,7 +134,7 @@ def test_an_old_death_that_is_learned_late_does_not_count() -> None:
     """Its age came with it."""
     one, two = pair()
     one.hash.pass_time(10 * DEAD_COUNTS_MS)
-    one.know("zoe", state=State.DEAD, now_ms=10 * DEAD_COUNTS_MS)
+    one.know("zoe", state=MemberState.DEAD, now_ms=10 * DEAD_COUNTS_MS)
     one.members.peers[member_id("zoe")].since_ms = 0
     one.hash.touch(member_id("zoe"))
     assert one.hash.value == two.hash.value
@@ -155,7 +155,7 @@ def test_a_dead_member_of_which_much_is_said_costs_no_more() -> None:
     """However often it dies again, one time is kept at which to look; and it counts as long after the last death."""
     one, two = pair()
     for incarnation in range(1000):
-        one.know("zoe", incarnation=incarnation, state=State.DEAD, now_ms=incarnation)
+        one.know("zoe", incarnation=incarnation, state=MemberState.DEAD, now_ms=incarnation)
         one.hash.touch(member_id("zoe"))
         assert one.hash.value
     assert len(one.hash._fades) == 1

@@ -5,27 +5,29 @@ from __future__ import annotations
 import random
 
 from gossipkv.address import Address
-from gossipkv.gossip.member import Member, State, member_id
+from gossipkv.gossip.member import Member, MemberState, member_id
 from gossipkv.gossip.membership.beliefs import Beliefs
 from gossipkv.gossip.membership.lifeguard import Awareness
-from gossipkv.gossip.membership.members import Members
+from gossipkv.gossip.membership.members import MemberTable
 from gossipkv.gossip.membership.outbox import Outbox
 from gossipkv.gossip.membership.rumours import Rumours
 from gossipkv.gossip.membership.self_identity import SelfIdentity
 from gossipkv.gossip.membership.shared_state import SharedState
 from gossipkv.gossip.membership.timers import Timers
 from gossipkv.gossip.packets.envelope import Envelope
-from gossipkv.gossip.packets.messages import Verdict
+from gossipkv.gossip.packets.messages import MemberVerdict
 from gossipkv.gossip.profile import LAN
 
 
-def member(name: str, state: State = State.ALIVE, *, epoch: int = 1, incarnation: int = 0, port: int = 0) -> Member:
+def member(
+    name: str, state: MemberState = MemberState.ALIVE, *, epoch: int = 1, incarnation: int = 0, port: int = 0
+) -> Member:
     address = Address("10.0.0.2", port or 1000 + sum(name.encode()))
     return Member(member_id(name), name, name.encode().ljust(16, b"-"), address, epoch, incarnation, state)
 
 
-def verdict(said: Member, accuser: str = "accuser") -> Verdict:
-    return Verdict(said.id, said.state, said.incarnation, said.epoch, member_id(accuser))
+def verdict(said: Member, accuser: str = "accuser") -> MemberVerdict:
+    return MemberVerdict(said.id, said.state, said.incarnation, said.epoch, member_id(accuser))
 
 
 class Believer:
@@ -35,18 +37,18 @@ class Believer:
         self.now_ms = 1_000_000
         self.timers = Timers()
         self.outbox = Outbox(Envelope("c"), 1)
-        self.members = Members(member("me"), most)
+        self.members = MemberTable(member("me"), most)
         self.rumours = Rumours()
         state = SharedState(self.members, profile, random.Random(1), self.timers, self.outbox)
         identity = SelfIdentity(state, self.rumours, Awareness(profile.awareness_most), self)
         self.beliefs = Beliefs(state, self.rumours, identity, self)
         self.members.hear(None, self.now_ms)
-        self.changes: list[tuple[str, State | None, State]] = []
+        self.changes: list[tuple[str, MemberState | None, MemberState]] = []
         self.forgotten: list[str] = []
         for other in others:
             self.record(other)
 
-    def on_changed(self, changed: Member, before: State | None, *, now_ms: int) -> None:
+    def on_changed(self, changed: Member, before: MemberState | None, *, now_ms: int) -> None:
         self.changes.append((changed.name, before, changed.state))
 
     def on_forgotten(self, forgotten: Member, *, now_ms: int) -> None:
@@ -73,7 +75,7 @@ class Believer:
     def known(self, name: str) -> Member | None:
         return self.members.get(member_id(name))
 
-    def state(self, name: str) -> State | None:
+    def state(self, name: str) -> MemberState | None:
         known = self.known(name)
         return None if known is None else known.state
 

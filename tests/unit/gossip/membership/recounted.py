@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gossipkv.gossip.member import REACHABLE, State
+from gossipkv.gossip.member import REACHABLE, MemberState
 
 if TYPE_CHECKING:
     from gossipkv.gossip.core import Gossip
     from gossipkv.gossip.membership.beliefs import Beliefs
-    from gossipkv.gossip.membership.members import Members
+    from gossipkv.gossip.membership.members import MemberTable
     from gossipkv.gossip.membership.rumours import Rumours
     from gossipkv.gossip.membership.timers import Timers
 
@@ -23,7 +23,7 @@ def recount_core(core: Gossip) -> None:
     assert sum(peer.awaits_probe for peer in core.members.peers.values()) <= len(left)
 
 
-def recount(members: Members, beliefs: Beliefs, rumours: Rumours, timers: Timers) -> None:
+def recount(members: MemberTable, beliefs: Beliefs, rumours: Rumours, timers: Timers) -> None:
     reachable = {id_ for id_, peer in members.peers.items() if peer.member.state in REACHABLE}
     assert {peer.member.id for peer in members._reachable} == reachable
     assert set(members._gone) == members.peers.keys() - reachable
@@ -31,8 +31,8 @@ def recount(members: Members, beliefs: Beliefs, rumours: Rumours, timers: Timers
     assert members.reachable == len(reachable) + 1
     for id_, peer in members.peers.items():
         assert id_ == peer.member.id != members.own.id
-        assert (peer.alive, peer.reachable) == (peer.member.state is State.ALIVE, id_ in reachable)
-    suspected = {id_ for id_, peer in members.peers.items() if peer.member.state is State.SUSPECT}
+        assert (peer.alive, peer.reachable) == (peer.member.state is MemberState.ALIVE, id_ in reachable)
+    suspected = {id_ for id_, peer in members.peers.items() if peer.member.state is MemberState.SUSPECT}
     assert beliefs._suspicions.keys() == suspected
     waiting = {subject: part for some in rumours._waiting for subject, part in some.items()}
     assert waiting.keys() == rumours._told.keys() <= members.peers.keys() | {members.own.id}

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from gossipkv.gossip.member import State
+from gossipkv.gossip.member import MemberState
 from gossipkv.gossip.packets import messages
-from gossipkv.gossip.packets.messages import Verdict
+from gossipkv.gossip.packets.messages import MemberVerdict
 from tests.unit.gossip.links import Link, Node
 
 SECOND_MS = 1000
@@ -40,7 +40,9 @@ def test_a_death_has_no_age_of_an_earlier_one_that_was_refuted():
     link.cut = lambda source, to: away.address in {source, to}
     link.run(60 * MINUTE_MS)
     own = mortal.core.members.own
-    said = messages.verdict(Verdict(own.id, State.SUSPECT, own.incarnation, own.epoch, teller.core.members.own.id))
+    said = messages.verdict(
+        MemberVerdict(own.id, MemberState.SUSPECT, own.incarnation, own.epoch, teller.core.members.own.id)
+    )
     message = messages.gossip(teller.core.members.own.id) + said
     mortal.core.receive(teller.envelope.wrap(message), teller.address, now_ms=link.now_ms)
     link.settle(mortal)

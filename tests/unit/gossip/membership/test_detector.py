@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from gossipkv.address import Address
-from gossipkv.gossip.member import State, member_id
+from gossipkv.gossip.member import MemberState, member_id
 from gossipkv.gossip.membership.detector import MAX_HINTS, MAX_RELAYS, Detector
 from gossipkv.gossip.packets import messages
 from gossipkv.gossip.profile import LAN, PROFILES
@@ -128,7 +128,7 @@ def test_who_comes_and_goes_does_not_keep_the_others_from_their_turn():
     nodes = link.cluster(8)
     core, other = nodes[0].core, nodes[3].core.members.own
     for epoch in range(2, 1000):
-        core._beliefs.hear_record(other._replace(epoch=epoch, state=State.LEFT), now_ms=link.now_ms)
+        core._beliefs.hear_record(other._replace(epoch=epoch, state=MemberState.LEFT), now_ms=link.now_ms)
         core._beliefs.hear_record(other._replace(epoch=epoch + 1), now_ms=link.now_ms)
     assert len(core._detector._ring) <= 2 * len(nodes)
 
@@ -161,7 +161,7 @@ def test_a_new_life_is_not_accused_of_the_silence_of_the_old_one():
         newer = link.start(link.node(old.me.name, epoch=2, port=9999, uuid=old.me.uuid), others[0])
         link.run(10 * SECOND_MS)
         changes = [change.member for node in others for change in node.changes]
-        assert {one.state for one in changes if one.name == old.me.name and one.epoch == 2} == {State.ALIVE}
+        assert {one.state for one in changes if one.name == old.me.name and one.epoch == 2} == {MemberState.ALIVE}
         assert newer.core.members.own.incarnation == 0
 
 
@@ -258,7 +258,7 @@ def test_a_stall_accuses_nobody():
         before = len(nodes[0].changes)
         link.thaw(nodes[0])
         link.run(1500)
-        assert all(change.member.state is State.ALIVE for change in nodes[0].changes[before:])
+        assert all(change.member.state is MemberState.ALIVE for change in nodes[0].changes[before:])
         assert link.run(20 * SECOND_MS, lambda: all_alive(nodes))
     assert nodes[0].core.counters["stalls"] >= 4
 
@@ -276,7 +276,7 @@ def test_four_of_sixteen_frozen_for_twenty_seconds():
     assert link.run(5 * SECOND_MS, lambda: all_alive(nodes))
     names = {node.me.name for node in frozen}
     for node in nodes:
-        assert {one.member.name for one in node.changes if one.member.state is State.DEAD} <= names
+        assert {one.member.name for one in node.changes if one.member.state is MemberState.DEAD} <= names
     assert all(node.core.members.own.incarnation == 0 for node in awake)
 
 

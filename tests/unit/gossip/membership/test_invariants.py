@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gossipkv.address import Address
-from gossipkv.gossip.effects import Ask
-from gossipkv.gossip.member import MAX_EPOCH, MAX_INCARNATION, State, member_id
+from gossipkv.gossip.effects import AskOverTcp
+from gossipkv.gossip.member import MAX_EPOCH, MAX_INCARNATION, MemberState, member_id
 from gossipkv.gossip.membership.detector import Detector
 from gossipkv.gossip.membership.lifeguard import Awareness
 from gossipkv.gossip.membership.rumours import Rumours
 from gossipkv.gossip.membership.timers import Timers
 from gossipkv.gossip.packets import messages
 from gossipkv.gossip.packets.envelope import Envelope
-from gossipkv.gossip.packets.messages import Known
+from gossipkv.gossip.packets.messages import KnownMember
 from gossipkv.gossip.packets.prefix import NO_CLUSTER
 from gossipkv.gossip.profile import LAN
 from tests.unit.gossip.links import CLUSTER_ID, Link
@@ -26,7 +26,7 @@ from tests.unit.gossip.membership.recounted import recount, recount_core
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-ALIVE, SUSPECT, DEAD, LEFT = State
+ALIVE, SUSPECT, DEAD, LEFT = MemberState
 
 
 def believer() -> Believer:
@@ -63,11 +63,11 @@ def know_too_many(broken: Believer) -> None:
 
 
 BREAKS: dict[str, tuple[str, Callable[[Believer], object]]] = {
-    "a rank that falls": ("Members.put", lambda broken: broken.beliefs._become(member("c", SUSPECT), b"", 0)),
-    "oneself among the peers": ("Members.put", lambda broken: broken.beliefs._become(member("me"), b"", 0)),
-    "an own rank that stays": ("Members.put_own", lambda broken: broken.members.put_own(broken.members.own)),
-    "a peer that is not counted": ("Members._assert_counted", count_wrong),
-    "a place that is another's": ("Members._lose", hold_a_wrong_place),
+    "a rank that falls": ("MemberTable.put", lambda broken: broken.beliefs._become(member("c", SUSPECT), b"", 0)),
+    "oneself among the peers": ("MemberTable.put", lambda broken: broken.beliefs._become(member("me"), b"", 0)),
+    "an own rank that stays": ("MemberTable.put_own", lambda broken: broken.members.put_own(broken.members.own)),
+    "a peer that is not counted": ("MemberTable._assert_counted", count_wrong),
+    "a place that is another's": ("MemberTable._lose", hold_a_wrong_place),
     "a suspect without a suspicion": ("Beliefs._confirm", forget_a_suspicion),
     "a suspicion without a suspect": ("Beliefs._expire", keep_a_suspicion),
     "a dead one under suspicion": (
@@ -196,7 +196,7 @@ def step(random: Random, told: Believer) -> None:
     """A peer says something, a probe fails, time passes."""
     said = member(
         random.choice(("me", "a", "b", "c", "d", "e")),
-        random.choice(list(State)),
+        random.choice(list(MemberState)),
         epoch=random.choice(EPOCHS),
         incarnation=random.choice(INCARNATIONS),
         port=random.choice((0, 0, 9)),
@@ -208,7 +208,7 @@ def step(random: Random, told: Believer) -> None:
             told.beliefs.hear_verdict(verdict(said, random.choice(("a", "b", "x"))), now_ms=told.now_ms)
         case 4:
             age_s = random.choice(AGES_S)
-            known = Known(said.id, said.state, said.incarnation, said.epoch, 0, age_s)
+            known = KnownMember(said.id, said.state, said.incarnation, said.epoch, 0, age_s)
             told.beliefs.hear_age(known, first=random.random() < 0.2, now_ms=told.now_ms)
         case 5:
             told.unanswered(said.name)
@@ -246,7 +246,7 @@ def meet(random: Random, link: Link, node_address: Address) -> None:
     packet = envelope.wrap(said)
     if random.random() < 0.5:
         node.core.reply(packet, now_ms=link.now_ms)
-    asks = [effect for effect in node.core.take() if isinstance(effect, Ask)]
+    asks = [effect for effect in node.core.take() if isinstance(effect, AskOverTcp)]
     for ask in asks:
         node.core.answered(ask.token, random.choice((packet, packet, None)), now_ms=link.now_ms)
     for token in list(node.core._outbox._storing)[: random.randrange(3)]:

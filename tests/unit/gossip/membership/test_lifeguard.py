@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gossipkv.gossip.member import State
+from gossipkv.gossip.member import MemberState
 from gossipkv.gossip.membership.lifeguard import NOBODY, Suspicion
 from gossipkv.gossip.profile import LAN, PROFILES
 from tests.unit.gossip.membership.believing import Believer, member
 
-ALIVE, SUSPECT, DEAD, LEFT = State
+ALIVE, SUSPECT, DEAD, LEFT = MemberState
 
 
 @pytest.mark.parametrize(

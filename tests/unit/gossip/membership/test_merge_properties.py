@@ -8,16 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gossipkv.address import Address
-from gossipkv.gossip.member import Member, State, member_id
+from gossipkv.gossip.member import Member, MemberState, member_id
 from tests.unit.gossip.membership.believing import Believer, member
 
-ALIVE, SUSPECT, DEAD, LEFT = State
+ALIVE, SUSPECT, DEAD, LEFT = MemberState
 NAMES = ("a", "b")
 
 statements = st.builds(
     member,
     st.sampled_from(NAMES),
-    st.sampled_from(State),
+    st.sampled_from(MemberState),
     epoch=st.integers(1, 3),
     incarnation=st.integers(0, 3),
 )

@@ -10,14 +10,14 @@ import pytest
 
 from gossipkv.address import Address
 from gossipkv.errors import TooLarge
-from gossipkv.gossip.core import DUPLICATES, Limits
-from gossipkv.gossip.effects import Ask
-from gossipkv.gossip.member import Member, State, member_id
+from gossipkv.gossip.core import DUPLICATES, GossipLimits
+from gossipkv.gossip.effects import AskOverTcp
+from gossipkv.gossip.member import Member, MemberState, member_id
 from gossipkv.gossip.membership.namesakes import must_stop
 from gossipkv.gossip.packets import messages
 from gossipkv.gossip.packets.envelope import Envelope
 from gossipkv.gossip.packets.messages import Who
-from gossipkv.gossip.packets.prefix import Dropped
+from gossipkv.gossip.packets.prefix import DroppedPacket
 from gossipkv.gossip.profile import LAN
 from gossipkv.gossip.tree.limits import TreeLimits
 from tests.unit.gossip.links import CLUSTER_ID, Link, Node, all_alive
@@ -135,7 +135,7 @@ class Liar:
     def reply(self, request: bytes, *, now_ms: int) -> bytes | None:
         try:
             message = self.envelope.unwrap(request)
-        except Dropped:
+        except DroppedPacket:
             return None
         if message[:1] != bytes((messages.WHO,)):
             return None
@@ -167,7 +167,7 @@ def test_one_forged_packet_does_not_end_an_established_node():
 def test_a_full_branch_says_so_too():
     """Who publishes as much as it may is seen to be claimed twice all the same."""
     link = Link(3)
-    nodes = link.cluster(3, limits=Limits(tree=TreeLimits(max_branch_bytes=8192)))
+    nodes = link.cluster(3, limits=GossipLimits(tree=TreeLimits(max_branch_bytes=8192)))
     link.run(LAN.converge_ms)
     for number in range(100):
         with suppress(TooLarge):
@@ -198,12 +198,12 @@ def test_it_asks_no_more_than_it_must():
     """A record that echoes a place where nobody was found is not looked into again."""
     link = Link(1)
     node = link.start(link.node("a", epoch=5))
-    old = Member(member_id("a"), "a", node.me.uuid, Address("10.0.0.9", 9), 7, 0, State.ALIVE)
+    old = Member(member_id("a"), "a", node.me.uuid, Address("10.0.0.9", 9), 7, 0, MemberState.ALIVE)
     packet = Envelope("c", CLUSTER_ID).wrap(messages.gossip(member_id("b")) + messages.record(old))
     asked = []
     for _ in range(50):
         node.core.receive(packet, LIAR, now_ms=link.now_ms)
-        asked += [effect for effect in node.core._outbox.effects if isinstance(effect, Ask)]
+        asked += [effect for effect in node.core._outbox.effects if isinstance(effect, AskOverTcp)]
         link.settle(node)
         link.run(100)
     assert node.core.members.own.epoch == 8

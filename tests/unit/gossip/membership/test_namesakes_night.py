@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gossipkv.gossip.membership.namesakes import MOST_REST_MS
+from gossipkv.gossip.membership.namesakes import MAX_REST_MS
 from gossipkv.gossip.profile import LAN
 from tests.unit.gossip.links import Link, Node, all_alive
 from tests.unit.gossip.membership.test_namesakes import HOUR_MS, LIAR, SECOND_MS, Liar, duplicates, twins
@@ -66,7 +66,7 @@ def test_a_flood_of_claims_costs_little():
     assert 4 <= renewals(victim) <= 10
     assert liar.asked <= 11
     assert len(victim.complaints) == 1
-    link.run(3 * MOST_REST_MS)
+    link.run(3 * MAX_REST_MS)
     assert all_alive(nodes)
     del link.nodes[LIAR]
-    assert link.run(3 * MOST_REST_MS, lambda: not any(duplicates(nodes)))
+    assert link.run(3 * MAX_REST_MS, lambda: not any(duplicates(nodes)))

@@ -8,14 +8,14 @@ from itertools import count
 import pytest
 
 from gossipkv.address import Address
-from gossipkv.gossip.core import Limits
-from gossipkv.gossip.member import Member, State, member_id
+from gossipkv.gossip.core import GossipLimits
+from gossipkv.gossip.member import Member, MemberState, member_id
 from gossipkv.gossip.packets import messages
 from gossipkv.gossip.profile import LAN
 from tests.unit.gossip.links import Link, Node, all_alive, all_see
 from tests.unit.gossip.membership.believing import Believer, member
 
-ALIVE, SUSPECT, DEAD, LEFT = State
+ALIVE, SUSPECT, DEAD, LEFT = MemberState
 SECOND_MS = 1000
 SHORT_MEMORY = replace(LAN, dead_retention_ms=600_000)
 
@@ -46,7 +46,7 @@ def test_memberlist_299_neither_kind_of_news_starves():
     for _ in range(30):
         for number in range(200):
             nodes[0].core._rumours.add(
-                number.to_bytes(8, "big"), messages.verdict(messages.Verdict(bytes(8), SUSPECT, 0, 1, bytes(8)))
+                number.to_bytes(8, "big"), messages.verdict(messages.MemberVerdict(bytes(8), SUSPECT, 0, 1, bytes(8)))
             )
         nodes[0].core.tree.publish("a/key", b"value")
         link.settle(nodes[0])
@@ -87,7 +87,7 @@ def test_who_was_deaf_reads_before_it_judges():
     # Its own suspicion has run out as soon as two others confirm it, and not before.
     link.run(LAN.suspicion_least_ms(12) + SECOND_MS)
     suspect = next(change.member for change in deaf.changes if change.member.state is SUSPECT)
-    said = messages.Verdict(suspect.id, SUSPECT, suspect.incarnation, suspect.epoch, b"")
+    said = messages.MemberVerdict(suspect.id, SUSPECT, suspect.incarnation, suspect.epoch, b"")
     heard = b"".join(messages.verdict(said._replace(accuser=member_id(node.me.name))) for node in others[-2:])
     link.cut = lambda source, to: False
     deaf.core.receive(
@@ -303,7 +303,7 @@ def test_flapping_does_not_end_a_node():
 def test_members_are_bounded():
     """Records of ever new names fill the table to its limit and no further; the dead make room for the live."""
     link = Link()
-    node = link.node("a", limits=Limits(max_members=20))
+    node = link.node("a", limits=GossipLimits(max_members=20))
     link.start(node)
     for number in range(100):
         state = DEAD if number < 50 else ALIVE
@@ -400,8 +400,8 @@ def test_alertmanager_1409_who_is_alone_queues_little():
 @pytest.mark.parametrize("size", [1, 126, 127, 128, 255, 256, 1000])
 def test_cortex_4326_any_number_of_parts_is_read_as_written(size):
     """A count of one byte broke the messages of 127 members and more: here nothing counts in a byte."""
-    said = [messages.Verdict(number.to_bytes(8, "big"), SUSPECT, number, 1, bytes(8)) for number in range(size)]
+    said = [messages.MemberVerdict(number.to_bytes(8, "big"), SUSPECT, number, 1, bytes(8)) for number in range(size)]
     assert [*messages.read_parts(b"".join(map(messages.verdict, said)), 0)] == said
-    known = [messages.Known(one.id, ALIVE, one.incarnation, 1, size, 0) for one in said]
+    known = [messages.KnownMember(one.id, ALIVE, one.incarnation, 1, size, 0) for one in said]
     (part,) = messages.read_parts(messages.digest(bytes(8), b"\xff" * 8, [messages.known(one) for one in known]), 0)
     assert part.known == tuple(known)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from gossipkv.address import Address
-from gossipkv.gossip.member import MAX_EPOCH, MAX_INCARNATION, Member, State, member_id
+from gossipkv.gossip.member import MAX_EPOCH, MAX_INCARNATION, Member, MemberState, member_id
 from gossipkv.gossip.packets import messages
 from gossipkv.gossip.packets.prefix import NO_CLUSTER
 from gossipkv.gossip.profile import LAN
@@ -59,22 +59,22 @@ def test_restarted_where_the_old_address_is_silent():
     assert link.run(5 * SECOND_MS, lambda: epochs(nodes[:5], "n05") == {("ALIVE", 2, newer.address)})
 
 
-def lost(link: Link, nodes: list[Node], state: State) -> Node:
+def lost(link: Link, nodes: list[Node], state: MemberState) -> Node:
     """A node that they know in that state, and that is gone."""
     old = link.start(link.node("x", epoch=9, port=9000), nodes[0])
     link.run(2 * SECOND_MS)
-    if state is State.LEFT:
+    if state is MemberState.LEFT:
         old.core.leave(now_ms=link.now_ms)
         link.settle(old)
         link.run(SECOND_MS)
     link.kill(old)
-    if state is State.DEAD:
+    if state is MemberState.DEAD:
         link.run(40 * SECOND_MS)
     assert epochs(nodes, "x") == {(state.name, 9, old.address)}
     return old
 
 
-@pytest.mark.parametrize("state", [State.ALIVE, State.DEAD, State.LEFT])
+@pytest.mark.parametrize("state", [MemberState.ALIVE, MemberState.DEAD, MemberState.LEFT])
 @pytest.mark.parametrize(("name", "epoch"), [("x", 500), ("x", 2), ("y", 500), ("y", 2)])
 def test_a_lost_data_directory_whose_uuid_comes_from_a_certificate(state, name, epoch):
     """Whatever it is called then, and whatever its clock says: it ends, and nobody hears of it."""
@@ -108,7 +108,7 @@ def test_a_first_start_with_a_uuid_that_nobody_has_had():
     assert epochs(nodes, "x") == {("ALIVE", 2, one.address)}
 
 
-@pytest.mark.parametrize("state", [State.ALIVE, State.DEAD, State.LEFT])
+@pytest.mark.parametrize("state", [MemberState.ALIVE, MemberState.DEAD, MemberState.LEFT])
 def test_a_lost_data_directory(state):
     """A new uuid and epoch 1 under a name that is known with epoch 9: it takes 10, kept before it is used."""
     link = Link()
@@ -268,14 +268,14 @@ def tell(link: Link, node: Node, part: bytes) -> None:
     link.settle(node)
 
 
-@pytest.mark.parametrize("state", [State.SUSPECT, State.DEAD])
+@pytest.mark.parametrize("state", [MemberState.SUSPECT, MemberState.DEAD])
 @pytest.mark.parametrize("incarnation", [0, 5])
 def test_refuting(state, incarnation):
     """What is said of a live node is refuted with an incarnation above it, within the epoch."""
     link = Link()
     nodes = link.cluster(4)
     own = nodes[1].core.members.own
-    tell(link, nodes[0], messages.verdict(messages.Verdict(own.id, state, incarnation, own.epoch, b"accuser-")))
+    tell(link, nodes[0], messages.verdict(messages.MemberVerdict(own.id, state, incarnation, own.epoch, b"accuser-")))
     assert link.run(3 * SECOND_MS, lambda: nodes[1].core.members.own.incarnation == incarnation + 1)
     assert link.run(3 * SECOND_MS, lambda: all_alive(nodes))
     assert nodes[1].core.members.own.epoch == own.epoch
@@ -286,7 +286,7 @@ def test_being_suspected_is_a_reason_to_doubt_oneself():
     link = Link()
     node = link.cluster(3)[1]
     own = node.core.members.own
-    tell(link, node, messages.verdict(messages.Verdict(own.id, State.SUSPECT, 0, own.epoch, b"accuser-")))
+    tell(link, node, messages.verdict(messages.MemberVerdict(own.id, MemberState.SUSPECT, 0, own.epoch, b"accuser-")))
     assert node.core._detector._awareness.score == 1
 
 
@@ -310,8 +310,8 @@ def test_left_is_not_refuted_by_the_one_who_left():
     nodes = link.cluster(4)
     nodes[1].core.leave(now_ms=link.now_ms)
     own = nodes[1].core.members.own
-    tell(link, nodes[1], messages.verdict(messages.Verdict(own.id, State.DEAD, 9, own.epoch, b"accuser-")))
-    tell(link, nodes[1], messages.record(own._replace(incarnation=4, state=State.SUSPECT)))
+    tell(link, nodes[1], messages.verdict(messages.MemberVerdict(own.id, MemberState.DEAD, 9, own.epoch, b"accuser-")))
+    tell(link, nodes[1], messages.record(own._replace(incarnation=4, state=MemberState.SUSPECT)))
     assert nodes[1].core.members.own == own
 
 
@@ -320,7 +320,7 @@ def test_left_by_mistake():
     link = Link()
     nodes = link.cluster(4)
     own = nodes[1].core.members.own
-    tell(link, nodes[0], messages.verdict(messages.Verdict(own.id, State.LEFT, 0, own.epoch, own.id)))
+    tell(link, nodes[0], messages.verdict(messages.MemberVerdict(own.id, MemberState.LEFT, 0, own.epoch, own.id)))
     assert link.run(5 * SECOND_MS, lambda: epochs(nodes, "n01") == {("ALIVE", own.epoch + 1, own.address)})
 
 
@@ -329,7 +329,7 @@ def test_the_last_incarnation():
     link = Link()
     nodes = link.cluster(3)
     own = nodes[1].core.members.own
-    said = messages.Verdict(own.id, State.SUSPECT, MAX_INCARNATION, own.epoch, b"accuser-")
+    said = messages.MemberVerdict(own.id, MemberState.SUSPECT, MAX_INCARNATION, own.epoch, b"accuser-")
     tell(link, nodes[1], messages.verdict(said))
     assert link.run(SECOND_MS, lambda: nodes[1].core.members.own.epoch == own.epoch + 1)
 
@@ -351,7 +351,7 @@ def test_claims_of_one_rank_are_settled_by_something():
     known = []
     for order in (False, True):
         node = link.start(link.node(f"n{order}"))
-        one = Member(member_id("x"), "x", b"1" * 16, Address("10.0.0.7", 1), 3, 0, State.ALIVE)
+        one = Member(member_id("x"), "x", b"1" * 16, Address("10.0.0.7", 1), 3, 0, MemberState.ALIVE)
         two = replace_address(one, b"2" * 16, Address("10.0.0.6", 1))
         for record in (two, one) if order else (one, two):
             tell(link, node, messages.record(record))
@@ -412,7 +412,7 @@ def test_who_leaves_goes_on_leaving(leaves_first):
     if not leaves_first:
         leave()
     link.run(SECOND_MS)
-    assert leaver.core.members.own.state is State.LEFT
+    assert leaver.core.members.own.state is MemberState.LEFT
     link.kill(leaver)
     for _ in range(15):
         link.run(SECOND_MS)

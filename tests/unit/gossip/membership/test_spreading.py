@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gossipkv.gossip.effects import Send
-from gossipkv.gossip.membership.members import Members
+from gossipkv.gossip.effects import SendDatagram
+from gossipkv.gossip.membership.members import MemberTable
 from gossipkv.gossip.membership.outbox import Outbox
 from gossipkv.gossip.membership.rumours import Rumours, Spreading
 from gossipkv.gossip.membership.shared_state import SharedState
@@ -23,7 +23,7 @@ class Spreader:
     """One node with news of two kinds."""
 
     def __init__(self, peers: int = 20) -> None:
-        self.members = Members(member("me"), 100)
+        self.members = MemberTable(member("me"), 100)
         for number in range(peers):
             self.members.put(member(f"n{number}"), 0)
         self.outbox = Outbox(Envelope("c"), 1)
@@ -95,7 +95,7 @@ def test_news_go_out_at_once():
         spreader.spreading.wake(now_ms)
         assert spreader.spreading.due_ms in {now_ms + LAN.gossip_interval_ms, NEVER}
         now_ms += LAN.gossip_interval_ms
-        sent = sum(isinstance(effect, Send) for effect in spreader.outbox.effects)
+        sent = sum(isinstance(effect, SendDatagram) for effect in spreader.outbox.effects)
         assert now_ms < 60_000
     assert sent == LAN.retransmits(21)
 

@@ -7,9 +7,18 @@ import ipaddress
 from hypothesis import strategies as st
 
 from gossipkv.address import Address
-from gossipkv.gossip.member import Member, State, member_id
+from gossipkv.gossip.member import Member, MemberState, member_id
 from gossipkv.gossip.packets import messages
-from gossipkv.gossip.packets.messages import Change, Delta, Digest, Head, Known, Verdict, Want, Who
+from gossipkv.gossip.packets.messages import (
+    BranchChange,
+    BranchHead,
+    Delta,
+    KnownMember,
+    MemberDigest,
+    MemberVerdict,
+    Want,
+    Who,
+)
 from tests.oracle import packets as oracle
 
 # What the package writes ---------------------------------------------------------------------------------------------
@@ -29,13 +38,13 @@ def write_part(part: messages.Part) -> bytes:
     match part:
         case Member():
             return messages.record(part)
-        case Verdict():
+        case MemberVerdict():
             return messages.verdict(part)
         case Delta():
             return messages.delta(part)
-        case Head():
+        case BranchHead():
             return messages.head(part)
-        case Digest():
+        case MemberDigest():
             return messages.digest(part.first, part.last, [messages.known(one) for one in part.known])
     assert isinstance(part, Want)
     return messages.want([messages.known(one) for one in part.known])
@@ -90,7 +99,7 @@ def part_form(part: messages.Part) -> oracle.Part:
                 "state": int(part.state), "incarnation": part.incarnation, "uuid": part.uuid, "epoch": part.epoch,
                 "address": address_form(part.address), "name": part.name,
             }  # fmt: skip
-        case Verdict():
+        case MemberVerdict():
             return "VERDICT", {
                 "id": part.id, "state": int(part.state), "incarnation": part.incarnation, "epoch": part.epoch,
                 "accuser's id": part.accuser,
@@ -99,16 +108,16 @@ def part_form(part: messages.Part) -> oracle.Part:
             numbers = {name: getattr(part, name) for name in ("epoch", "floor", "since", "reach", "target")}
             each = [change_form(one, part.since) for one in part.changes]
             return "DELTA", {"owner's id": part.owner, "flags": int(part.reset), **numbers, "each": each}
-        case Head():
+        case BranchHead():
             return "HEAD", {"owner's id": part.owner, "epoch": part.epoch, "version": part.version}
-        case Digest():
+        case MemberDigest():
             each = [known_form(one) for one in part.known]
             return "DIGEST", {"first id": part.first, "last id": part.last, "each": each}
     assert isinstance(part, Want)
     return "WANT", {"each": [known_form(one) for one in part.known]}
 
 
-def known_form(one: Known) -> dict:
+def known_form(one: KnownMember) -> dict:
     """The oracle's form of a line of a digest."""
     return {
         "id": one.id, "state": int(one.state), "incarnation": one.incarnation, "epoch": one.epoch,
@@ -116,7 +125,7 @@ def known_form(one: Known) -> dict:
     }  # fmt: skip
 
 
-def change_form(one: Change, since: int) -> dict:
+def change_form(one: BranchChange, since: int) -> dict:
     form = {"version minus since": one.version - since, "kind": 2 if one.value is None else 1, "path": one.path}
     return form if one.value is None else form | {"value": one.value}
 
@@ -135,11 +144,11 @@ ids, uuids = st.binary(min_size=8, max_size=8), st.binary(min_size=16, max_size=
 numbers = st.one_of(st.integers(0, 300), st.integers(0, oracle.LARGEST_NUMBER))
 words32 = st.integers(0, 2**32 - 1)
 addresses = st.builds(Address, st.one_of(st.ip_addresses(v=4), st.ip_addresses(v=6)).map(str), st.integers(0, 65535))
-states = st.sampled_from(State)
+states = st.sampled_from(MemberState)
 names = st.text(min_size=1, max_size=16).filter(lambda text: 0 < len(text.encode()) <= 64)
 paths = st.text(max_size=40)
 
-knowns = st.builds(Known, ids, states, words32, numbers, numbers, numbers)
+knowns = st.builds(KnownMember, ids, states, words32, numbers, numbers, numbers)
 
 
 @st.composite
@@ -158,16 +167,16 @@ def deltas(draw: st.DrawFn) -> Delta:
     reset = draw(st.booleans())
     floor = draw(st.integers(0, target if reset else since))
     values = st.none() | st.binary(max_size=50)
-    changes = tuple(Change(version, draw(paths), draw(values)) for version in versions)
+    changes = tuple(BranchChange(version, draw(paths), draw(values)) for version in versions)
     return Delta(draw(ids), draw(numbers), floor, since, reach, target, reset, changes)
 
 
 parts = st.one_of(
     members(),
-    st.builds(Verdict, ids, states, words32, numbers, ids),
+    st.builds(MemberVerdict, ids, states, words32, numbers, ids),
     deltas(),
-    st.builds(Head, ids, numbers, numbers),
-    st.builds(Digest, ids, ids, st.lists(knowns, max_size=5).map(tuple)),
+    st.builds(BranchHead, ids, numbers, numbers),
+    st.builds(MemberDigest, ids, ids, st.lists(knowns, max_size=5).map(tuple)),
     st.builds(Want, st.lists(knowns, max_size=5).map(tuple)),
 )
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gossipkv.address import Address
-from gossipkv.environment.seam import MOST_DATAGRAM_BYTES
+from gossipkv.environment.seam import MAX_DATAGRAM_BYTES
 from gossipkv.gossip.packets import envelope, messages, prefix, sealing
 from gossipkv.gossip.packets.compression import MAX_UNPACKED_BYTES
 from gossipkv.gossip.packets.messages import Who
@@ -148,7 +148,7 @@ def test_the_stated_limits() -> None:
     assert f"A name has 1 to {messages.MAX_NAME_BYTES} bytes" in PAGE
     assert f"which of the {sealing.WINDOW:,} before it came" in PAGE
     assert f"at most {MAX_UNPACKED_BYTES >> 20} MiB" in PAGE
-    assert f"| datagram | {MOST_DATAGRAM_BYTES - 1:,} bytes" in PAGE
+    assert f"| datagram | {MAX_DATAGRAM_BYTES - 1:,} bytes" in PAGE
     assert f"Nodes send {LAN.packet_bytes:,} at most" in PAGE
     assert f"| part | {messages.MAX_PART_BYTES:,} bytes |" in PAGE
     assert f"unpacked | {MAX_UNPACKED_BYTES >> 20} MiB" in PAGE

@@ -7,7 +7,7 @@ import pytest
 
 from gossipkv.gossip.packets.envelope import HEADER_BYTES, Envelope, Seal
 from gossipkv.gossip.packets.key_ring import key
-from gossipkv.gossip.packets.prefix import NO_CLUSTER, REASONS, Dropped, cluster_id_of, cluster_mark
+from gossipkv.gossip.packets.prefix import NO_CLUSTER, REASONS, DroppedPacket, cluster_id_of, cluster_mark
 from gossipkv.gossip.shell.key_file import sealing
 
 ID, OTHER_ID = b"cluster1", b"cluster2"
@@ -21,7 +21,7 @@ def sealed(seal: Seal = Seal.REQUIRE, session: int = 1, name: str = "one", clust
 
 
 def reason(receiver: Envelope, packet: bytes, *, any_cluster: bool = False) -> str:
-    with pytest.raises(Dropped) as dropped:
+    with pytest.raises(DroppedPacket) as dropped:
         receiver.unwrap(packet, any_cluster=any_cluster)
     return dropped.value.reason
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from gossipkv.address import Address
-from gossipkv.gossip.core import Limits
-from gossipkv.gossip.effects import Send
-from gossipkv.gossip.member import MAX_EPOCH, MAX_INCARNATION, Member, State, member_id
+from gossipkv.gossip.core import GossipLimits
+from gossipkv.gossip.effects import SendDatagram
+from gossipkv.gossip.member import MAX_EPOCH, MAX_INCARNATION, Member, MemberState, member_id
 from gossipkv.gossip.packets import messages
 from gossipkv.gossip.packets.envelope import Envelope
-from gossipkv.gossip.packets.messages import Change, Delta, Head, Known, Verdict, Who
+from gossipkv.gossip.packets.messages import BranchChange, BranchHead, Delta, KnownMember, MemberVerdict, Who
 from tests.unit.gossip.links import Link, Node, all_alive
 
 LIED_ABOUT = member_id("n01")
@@ -42,7 +42,7 @@ def lie(link: Link, node: Node, *parts: bytes) -> None:
 
 def delta(**numbers: object) -> bytes:
     """A DELTA of a branch that its owner never had."""
-    change = (Change(FAR, "nodes/invented", b""),)
+    change = (BranchChange(FAR, "nodes/invented", b""),)
     invented = Delta(LIED_ABOUT, epoch=1, floor=0, since=1, reach=FAR, target=FAR, reset=False, changes=change)
     return messages.delta(invented._replace(**numbers))
 
@@ -52,7 +52,7 @@ def record(node: Node, **what: object) -> bytes:
     return messages.record(node.core.members.own._replace(**what))
 
 
-TOO_MUCH = tuple(Change(FAR - number, f"nodes/{number}", None) for number in range(1024, 0, -1))
+TOO_MUCH = tuple(BranchChange(FAR - number, f"nodes/{number}", None) for number in range(1024, 0, -1))
 
 BRANCHES = {
     "versions_to_come": delta(),
@@ -61,9 +61,9 @@ BRANCHES = {
     "more_than_a_branch_may_take": delta(changes=TOO_MUCH),
     "the_next_epoch": delta(epoch=2),
     "a_far_epoch": delta(epoch=FAR),
-    "no_path": delta(changes=(Change(FAR, "//", b""),)),
-    "a_head": messages.head(Head(LIED_ABOUT, 1, FAR)),
-    "a_head_of_a_far_epoch": messages.head(Head(LIED_ABOUT, FAR, FAR)),
+    "no_path": delta(changes=(BranchChange(FAR, "//", b""),)),
+    "a_head": messages.head(BranchHead(LIED_ABOUT, 1, FAR)),
+    "a_head_of_a_far_epoch": messages.head(BranchHead(LIED_ABOUT, FAR, FAR)),
 }
 
 
@@ -97,13 +97,13 @@ def test_a_transfer_that_was_never_begun_ends(ahead: int) -> None:
 
 
 STATEMENTS = {
-    "suspected": {"state": State.SUSPECT},
-    "dead": {"state": State.DEAD, "incarnation": 5},
-    "dead_for_ever": {"state": State.DEAD, "incarnation": MAX_INCARNATION},
-    "left": {"state": State.LEFT},
-    "left_for_ever": {"state": State.LEFT, "incarnation": MAX_INCARNATION},
+    "suspected": {"state": MemberState.SUSPECT},
+    "dead": {"state": MemberState.DEAD, "incarnation": 5},
+    "dead_for_ever": {"state": MemberState.DEAD, "incarnation": MAX_INCARNATION},
+    "left": {"state": MemberState.LEFT},
+    "left_for_ever": {"state": MemberState.LEFT, "incarnation": MAX_INCARNATION},
     "to_come": {"epoch": FAR},
-    "to_come_and_dead": {"epoch": FAR, "state": State.DEAD},
+    "to_come_and_dead": {"epoch": FAR, "state": MemberState.DEAD},
     "another_uuid": {"uuid": b"\xff" * 16},
 }
 
@@ -119,12 +119,12 @@ def test_a_lie_about_a_member_is_refuted(what: dict[str, object], hearer: int) -
     assert all(node.stopped is None for node in nodes)
 
 
-@pytest.mark.parametrize("state", [State.SUSPECT, State.DEAD, State.LEFT])
+@pytest.mark.parametrize("state", [MemberState.SUSPECT, MemberState.DEAD, MemberState.LEFT])
 @pytest.mark.parametrize("incarnation", [0, 7, MAX_INCARNATION])
-def test_a_forged_verdict_is_refuted(state: State, incarnation: int) -> None:
+def test_a_forged_verdict_is_refuted(state: MemberState, incarnation: int) -> None:
     """As a record is."""
     link, nodes = cluster()
-    lie(link, nodes[0], messages.verdict(Verdict(LIED_ABOUT, state, incarnation, 1, member_id("liar"))))
+    lie(link, nodes[0], messages.verdict(MemberVerdict(LIED_ABOUT, state, incarnation, 1, member_id("liar"))))
     link.run(1000)
     assert link.run(35_000, lambda: same(nodes)), [node.states() for node in nodes]
 
@@ -132,7 +132,7 @@ def test_a_forged_verdict_is_refuted(state: State, incarnation: int) -> None:
 def test_the_last_epoch_does_no_more_harm_than_it_must() -> None:
     """A name whose epochs were used up by a lie is lost until data directories are made anew; nothing else is."""
     link, nodes = cluster()
-    lie(link, nodes[0], record(nodes[1], epoch=MAX_EPOCH, state=State.LEFT))
+    lie(link, nodes[0], record(nodes[1], epoch=MAX_EPOCH, state=MemberState.LEFT))
     link.run(40_000)
     others = [nodes[0], *nodes[2:]]
     assert all(node.states() == {"n00": "ALIVE", "n01": "LEFT", "n02": "ALIVE", "n03": "ALIVE"} for node in others)
@@ -142,7 +142,7 @@ def test_the_last_epoch_does_no_more_harm_than_it_must() -> None:
 def test_an_invented_member_dies() -> None:
     """It is probed, suspected, dead, and nothing but a memory; the others never leave each other."""
     link, nodes = cluster()
-    ghost = Member(member_id("ghost"), "ghost", bytes(16), nodes[0].address, 1, 0, State.ALIVE)
+    ghost = Member(member_id("ghost"), "ghost", bytes(16), nodes[0].address, 1, 0, MemberState.ALIVE)
     lie(link, nodes[0], messages.record(ghost))
     expected = {node.me.name: "ALIVE" for node in nodes} | {"ghost": "DEAD"}
     assert link.run(35_000, lambda: all(node.states() == expected for node in nodes))
@@ -163,14 +163,14 @@ FROM_STRANGERS = {
     "digest": messages.sync(member_id("liar"), b"\xff" * 8, 0) + WHOLE,
     "digest_of_a_member": messages.sync(member_id("n01"), b"\xff" * 8, 0) + WHOLE,
     "want": messages.sync(member_id("liar"), b"\xff" * 8, messages.REPLY)
-    + messages.want([messages.known(Known(member_id("n01"), State.ALIVE, 0, 0, 0, 0))]),
-    "head": messages.gossip(member_id("liar")) + messages.head(Head(LIED_ABOUT, 1, FAR)),
+    + messages.want([messages.known(KnownMember(member_id("n01"), MemberState.ALIVE, 0, 0, 0, 0))]),
+    "head": messages.gossip(member_id("liar")) + messages.head(BranchHead(LIED_ABOUT, 1, FAR)),
     "heads": messages.gossip(member_id("liar"))
-    + b"".join(messages.head(Head(number.to_bytes(8, "big"), 1, FAR)) for number in range(200)),
+    + b"".join(messages.head(BranchHead(number.to_bytes(8, "big"), 1, FAR)) for number in range(200)),
     "head_on_a_ping": messages.ping(member_id("liar"), 1, member_id("n00"), b"\xff" * 8)
-    + messages.head(Head(LIED_ABOUT, 1, FAR)),
-    "head_on_an_ack": messages.ack(member_id("liar"), 1, b"\xff" * 8) + messages.head(Head(LIED_ABOUT, 1, FAR)),
-    "head_of_a_member": messages.gossip(member_id("n01")) + messages.head(Head(LIED_ABOUT, 1, FAR)),
+    + messages.head(BranchHead(LIED_ABOUT, 1, FAR)),
+    "head_on_an_ack": messages.ack(member_id("liar"), 1, b"\xff" * 8) + messages.head(BranchHead(LIED_ABOUT, 1, FAR)),
+    "head_of_a_member": messages.gossip(member_id("n01")) + messages.head(BranchHead(LIED_ABOUT, 1, FAR)),
     "gap": messages.gossip(member_id("liar")) + delta(epoch=9),
     "ping_request": messages.ping_request(member_id("liar"), 1, member_id("n01"), ELSEWHERE),
     "ping_request_of_a_member": messages.ping_request(member_id("n01"), 1, member_id("n02"), ELSEWHERE),
@@ -193,7 +193,9 @@ def test_a_stranger_draws_hardly_more_than_it_sends(message: bytes) -> None:
         nodes[0].core.receive(packet, STRANGER, now_ms=link.now_ms)
         link.now_ms += 600
         nodes[0].core.wake(now_ms=link.now_ms)  # A helper that has not heard yet would say so.
-        drawn = [one for one in nodes[0].core.take() if isinstance(one, Send) and one.to in {STRANGER, ELSEWHERE}]
+        drawn = [
+            one for one in nodes[0].core.take() if isinstance(one, SendDatagram) and one.to in {STRANGER, ELSEWHERE}
+        ]
         assert sum(len(one.packet) for one in drawn) <= 2 * len(packet)
 
 
@@ -206,23 +208,23 @@ def test_what_a_stranger_asks_for_is_answered_without_news() -> None:
         relay.core.take()
         asked = messages.ping_request(member_id(sender), 7, target.id, target.address)
         relay.core.receive(relay.envelope.wrap(asked), at, now_ms=link.now_ms)
-        (ping,) = (one for one in relay.core.take() if isinstance(one, Send))
+        (ping,) = (one for one in relay.core.take() if isinstance(one, SendDatagram))
         assert ping.to == target.address
         assert (len(relay.envelope.unwrap(ping.packet)) > messages.PING_BYTES) is hears
         sequence = relay.envelope.unwrap(ping.packet)[messages.SEQUENCE]
         ack = messages.ack(target.id, int.from_bytes(sequence, "big"), relay.core._exchange.state_hash)
         relay.core.receive(relay.envelope.wrap(ack), target.address, now_ms=link.now_ms)
-        (answer,) = (one for one in relay.core.take() if isinstance(one, Send))
+        (answer,) = (one for one in relay.core.take() if isinstance(one, SendDatagram))
         assert answer.to == at
         assert (len(relay.envelope.unwrap(answer.packet)) > messages.ACK_BYTES) is hears
 
 
-@pytest.mark.parametrize("state", [State.ALIVE, State.DEAD])
-def test_an_age_of_all_time(state: State) -> None:
+@pytest.mark.parametrize("state", [MemberState.ALIVE, MemberState.DEAD])
+def test_an_age_of_all_time(state: MemberState) -> None:
     """What is told on is a little older each time, and still must fit the packet that tells it."""
     link, nodes = cluster(3)
     told = Member(member_id("x"), "x", bytes(16), Address("10.0.0.9", 9), 1, 0, state)
-    known = messages.known(Known(told.id, State.ALIVE, 0, 1, 0, (1 << 63) - 1))
+    known = messages.known(KnownMember(told.id, MemberState.ALIVE, 0, 1, 0, (1 << 63) - 1))
     parts = messages.record(told) + messages.digest(told.id, told.id, [known])
     message = messages.sync(member_id("liar"), bytes(8), messages.REPLY) + parts
     nodes[0].core.receive(nodes[0].envelope.wrap(message), nodes[1].address, now_ms=link.now_ms)
@@ -239,18 +241,18 @@ def stores(nodes: list[Node]) -> int:
     return sum(len(node.stores) for node in nodes)
 
 
-@pytest.mark.parametrize("state", [State.SUSPECT, State.DEAD])
-def test_the_cost_of_a_refutation(state: State) -> None:
+@pytest.mark.parametrize("state", [MemberState.SUSPECT, MemberState.DEAD])
+def test_the_cost_of_a_refutation(state: MemberState) -> None:
     """Nothing is written; the incarnation goes up by one."""
     link, nodes = cluster()
     before = stores(nodes)
-    lie(link, nodes[0], messages.verdict(Verdict(LIED_ABOUT, state, 0, 1, member_id("liar"))))
+    lie(link, nodes[0], messages.verdict(MemberVerdict(LIED_ABOUT, state, 0, 1, member_id("liar"))))
     assert link.run(35_000, lambda: nodes[1].core.members.own.incarnation == 1 and same(nodes))
     assert stores(nodes) == before
 
 
 @pytest.mark.parametrize(
-    "what", [{"epoch": FAR}, {"state": State.LEFT}, {"address": Address("10.9.9.9", 9), "epoch": 7}]
+    "what", [{"epoch": FAR}, {"state": MemberState.LEFT}, {"address": Address("10.9.9.9", 9), "epoch": 7}]
 )
 def test_the_cost_of_an_epoch(what: dict[str, object]) -> None:
     """One epoch of one node is made durable; a place where nobody is is asked at twice."""
@@ -275,7 +277,7 @@ def test_what_a_starting_node_is_told(answers: bool) -> None:
         del link.nodes[place]
     starting = link.node("x", epoch=2, port=9001)
     for node in nodes:
-        ghost = Member(member_id("x"), "x", b"liar" * 4, place, FAR, 0, State.ALIVE)
+        ghost = Member(member_id("x"), "x", b"liar" * 4, place, FAR, 0, MemberState.ALIVE)
         lie(link, node, messages.record(ghost))
     if answers:
         link.nodes[place] = elder
@@ -307,15 +309,15 @@ def test_forged_pings_keep_nobody_alive() -> None:
 def test_a_table_that_strangers_fill() -> None:
     """Invented members take the room of newcomers until they are dead; nobody who is known is lost."""
     link = Link()
-    nodes = link.cluster(4, limits=Limits(max_members=12))
+    nodes = link.cluster(4, limits=GossipLimits(max_members=12))
     for number in range(100):
-        ghost = Member(member_id(f"g{number}"), f"g{number}", bytes(16), STRANGER, 1, 0, State.ALIVE)
+        ghost = Member(member_id(f"g{number}"), f"g{number}", bytes(16), STRANGER, 1, 0, MemberState.ALIVE)
         for node in nodes:
             lie(link, node, messages.record(ghost))
     for node in nodes:
         assert len(node.core.members) == 12
         assert node.core.counters["members_full"] > 0
-    newcomer = link.start(link.node("new", limits=Limits(max_members=12)), nodes[0])
+    newcomer = link.start(link.node("new", limits=GossipLimits(max_members=12)), nodes[0])
     assert link.run(300_000, lambda: all(node.states().get("new") == "ALIVE" for node in nodes))
     everybody = [*nodes, newcomer]
     assert link.run(

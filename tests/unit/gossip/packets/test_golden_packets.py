@@ -7,11 +7,20 @@ from pathlib import Path
 import pytest
 
 from gossipkv.address import Address
-from gossipkv.gossip.member import Member, State, member_id
+from gossipkv.gossip.member import Member, MemberState, member_id
 from gossipkv.gossip.packets import messages
 from gossipkv.gossip.packets.envelope import Envelope, Seal
 from gossipkv.gossip.packets.key_ring import key
-from gossipkv.gossip.packets.messages import Change, Delta, Digest, Head, Known, Verdict, Want, Who
+from gossipkv.gossip.packets.messages import (
+    BranchChange,
+    BranchHead,
+    Delta,
+    KnownMember,
+    MemberDigest,
+    MemberVerdict,
+    Want,
+    Who,
+)
 from gossipkv.gossip.packets.sealing import Sealing
 from tests.unit.gossip.packets import packet_forms as forms
 
@@ -35,20 +44,22 @@ HEADS = {
     "me": messages.who(messages.ME, B, Who(9, UUID, 2**63 - 1, 0)),
 }
 PARTS = {
-    "record": Member(A, "a", UUID, V4, 128, 7, State.ALIVE),
-    "record_left": Member(member_id("ü-1"), "ü-1", UUID, V6, 1, 2**32 - 1, State.LEFT),
-    "verdict": Verdict(A, State.DEAD, 7, 128, B),
+    "record": Member(A, "a", UUID, V4, 128, 7, MemberState.ALIVE),
+    "record_left": Member(member_id("ü-1"), "ü-1", UUID, V6, 1, 2**32 - 1, MemberState.LEFT),
+    "verdict": MemberVerdict(A, MemberState.DEAD, 7, 128, B),
     "delta": Delta(
         A, 128, 2, 5, 300, 301, reset=False,
-        changes=(Change(6, "nodes/1@10.1.2.3:7070", b"value"), Change(300, "gone", None)),
+        changes=(BranchChange(6, "nodes/1@10.1.2.3:7070", b"value"), BranchChange(300, "gone", None)),
     ),
-    "delta_reset": Delta(B, 1, 20, 0, 20, 20, reset=True, changes=(Change(20, "p", b""),)),
-    "head": Head(A, 128, 2**40),
-    "digest": Digest(
-        bytes(8), b"\xff" * 8, (Known(A, State.ALIVE, 0, 1, 2, 3), Known(B, State.SUSPECT, 9, 300, 0, 86_400))
+    "delta_reset": Delta(B, 1, 20, 0, 20, 20, reset=True, changes=(BranchChange(20, "p", b""),)),
+    "head": BranchHead(A, 128, 2**40),
+    "digest": MemberDigest(
+        bytes(8),
+        b"\xff" * 8,
+        (KnownMember(A, MemberState.ALIVE, 0, 1, 2, 3), KnownMember(B, MemberState.SUSPECT, 9, 300, 0, 86_400)),
     ),
-    "digest_empty": Digest(A, B, ()),
-    "want": Want((Known(A, State.DEAD, 1, 2, 3, 4),)),
+    "digest_empty": MemberDigest(A, B, ()),
+    "want": Want((KnownMember(A, MemberState.DEAD, 1, 2, 3, 4),)),
 }  # fmt: skip
 SECRET, SESSION = bytes(range(32)), bytes(range(16))
 

@@ -6,12 +6,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gossipkv.address import Address
-from gossipkv.gossip.member import MAX_EPOCH, MAX_INCARNATION, MAX_NAME_BYTES, Member, State, member_id
+from gossipkv.gossip.member import MAX_EPOCH, MAX_INCARNATION, MAX_NAME_BYTES, Member, MemberState, member_id
 from gossipkv.gossip.packets import compression, fields, messages
 from gossipkv.gossip.packets.envelope import Envelope, Seal
 from gossipkv.gossip.packets.fields import FieldReader, Malformed
 from gossipkv.gossip.packets.key_ring import key
-from gossipkv.gossip.packets.prefix import Dropped
+from gossipkv.gossip.packets.prefix import DroppedPacket
 from gossipkv.gossip.packets.sealing import Sealing
 from tests.oracle import packets as oracle
 from tests.unit.gossip.packets import packet_forms as forms
@@ -194,7 +194,7 @@ def test_a_long_name_of_a_cluster_is_cut() -> None:
         messages.read_refusal(messages.refusal(bytes(8), "")[:9] + b"\x80\x02" + bytes(256))
 
 
-MEMBER = Member(member_id("n"), "n", bytes(16), Address("10.0.0.1", 7070), 1, 0, State.ALIVE)
+MEMBER = Member(member_id("n"), "n", bytes(16), Address("10.0.0.1", 7070), 1, 0, MemberState.ALIVE)
 
 EMPTY = messages.Delta(bytes(8), epoch=1, floor=0, since=0, reach=0, target=0, reset=False, changes=())
 
@@ -209,7 +209,7 @@ def test_the_length_of_a_name(name, well) -> None:
 @pytest.mark.parametrize(("path", "value", "well"), [(1024, 32768, True), (1025, 0, False), (0, 32769, False)])
 def test_the_length_of_paths_and_values(path, value, well) -> None:
     """A path has up to 1024 bytes, a value up to 32 KiB."""
-    made = messages.Change(1, "p" * path, bytes(value))
+    made = messages.BranchChange(1, "p" * path, bytes(value))
     written = messages.delta(EMPTY._replace(reach=1, target=1, changes=(made,)))
     assert forms.read_parts(written, 0)[1] is well
 
@@ -256,13 +256,13 @@ def test_a_change_is_a_put_or_a_tombstone(kind) -> None:
 def test_parts_of_unknown_kinds_are_passed_over(kind, size) -> None:
     """A later version may send more kinds: what stands beside them is read."""
     strange = bytes((kind,)) + size.to_bytes(2, "big") + bytes(size)
-    known = messages.head(messages.Head(bytes(8), 1, 2))
-    assert list(messages.read_parts(strange + known + strange, 0)) == [messages.Head(bytes(8), 1, 2)]
+    known = messages.head(messages.BranchHead(bytes(8), 1, 2))
+    assert list(messages.read_parts(strange + known + strange, 0)) == [messages.BranchHead(bytes(8), 1, 2)]
 
 
 @pytest.mark.parametrize(
     "part",
-    [MEMBER, messages.Verdict(bytes(8), State.DEAD, 1, 2, bytes(8)), messages.Head(bytes(8), 1, 2)],
+    [MEMBER, messages.MemberVerdict(bytes(8), MemberState.DEAD, 1, 2, bytes(8)), messages.BranchHead(bytes(8), 1, 2)],
     ids=["record", "verdict", "head"],
 )
 def test_further_fields_are_passed_over(part) -> None:
@@ -273,7 +273,7 @@ def test_further_fields_are_passed_over(part) -> None:
 
 
 @pytest.mark.parametrize(
-    "part", [MEMBER, messages.Verdict(bytes(8), State.DEAD, 1, 2, bytes(8))], ids=["record", "verdict"]
+    "part", [MEMBER, messages.MemberVerdict(bytes(8), MemberState.DEAD, 1, 2, bytes(8))], ids=["record", "verdict"]
 )
 def test_what_is_remembered_of_parts_is_small(part) -> None:
     """Parts that were read once are remembered; those that somebody has made long are not."""
@@ -291,7 +291,7 @@ def test_what_is_remembered_of_parts_is_small(part) -> None:
 
 
 def longest_like(part):
-    if isinstance(part, messages.Verdict):
+    if isinstance(part, messages.MemberVerdict):
         return part._replace(epoch=MAX_EPOCH, incarnation=MAX_INCARNATION)
     name = "x" * MAX_NAME_BYTES
     address = Address("2001:db8:ffff:ffff:ffff:ffff:ffff:ffff", 65_535)
@@ -312,15 +312,15 @@ def test_another_protocol_version_is_dropped(version) -> None:
     one = Envelope("one")
     packet = bytearray(one.wrap(b"any message"))
     packet[1] = version
-    with pytest.raises(Dropped) as dropped:
+    with pytest.raises(DroppedPacket) as dropped:
         one.unwrap(bytes(packet))
     assert dropped.value.reason == "protocol_version"
 
 
 def test_an_error_costs_only_what_comes_after_it() -> None:
     """The parts before a damaged one have been read."""
-    head = messages.head(messages.Head(bytes(8), 1, 2))
+    head = messages.head(messages.BranchHead(bytes(8), 1, 2))
     read = messages.read_parts(head + b"\x04\x00\x01\x00" + head, 0)
-    assert next(read) == messages.Head(bytes(8), 1, 2)
+    assert next(read) == messages.BranchHead(bytes(8), 1, 2)
     with pytest.raises(Malformed):
         next(read)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gossipkv.gossip.packets.envelope import Envelope, Seal
 from gossipkv.gossip.packets.key_ring import Key, key
-from gossipkv.gossip.packets.prefix import REASONS, Dropped
+from gossipkv.gossip.packets.prefix import REASONS, DroppedPacket
 from gossipkv.gossip.packets.sealing import COUNTER_AT, MESSAGE_AT, SESSION_AT, WINDOW, Sealing
 
 ID = b"cluster1"
@@ -29,7 +29,7 @@ class Node:
     def hears(self, packet: bytes) -> bytes | str:
         try:
             return self.envelope.unwrap(packet)
-        except Dropped as dropped:
+        except DroppedPacket as dropped:
             assert dropped.reason in REASONS
             return dropped.reason
 
@@ -81,7 +81,7 @@ def test_late_packets_within_the_window_are_opened_once(data: st.DataObject) -> 
         fresh = counter not in opened and (not opened or counter > max(opened) - WINDOW)
         try:
             hearer.open(packet)
-        except Dropped as dropped:
+        except DroppedPacket as dropped:
             assert dropped.reason == "replayed"
             assert not fresh
         else:

@@ -7,11 +7,11 @@ from types import SimpleNamespace
 import trio
 
 from gossipkv.address import Address
-from gossipkv.gossip.member import Member, State
+from gossipkv.gossip.member import Member, MemberState
 from gossipkv.gossip.shell.agent import Agent
 
 PEER = Address("10.0.0.2", 7070)
-OWN = Member(b"o" * 8, "own", b"o" * 16, Address("10.0.0.1", 7070), 1, 0, State.ALIVE)
+OWN = Member(b"o" * 8, "own", b"o" * 16, Address("10.0.0.1", 7070), 1, 0, MemberState.ALIVE)
 NEVER_MS = 10**12
 
 

@@ -7,15 +7,15 @@ import pytest
 import trio
 
 from gossipkv.address import Address
-from gossipkv.environment.seam import MOST_DATAGRAM_BYTES
+from gossipkv.environment.seam import MAX_DATAGRAM_BYTES
 from gossipkv.errors import LocalError, StorageError
-from gossipkv.gossip.effects import Ask, Changed, Complain, Remember, Send, Stop, Store
-from gossipkv.gossip.member import Member, State
+from gossipkv.gossip.effects import AskOverTcp, Complain, MemberChanged, Remember, SendDatagram, Stop, StoreDurably
+from gossipkv.gossip.member import Member, MemberState
 from gossipkv.gossip.shell import agent as shell
 from tests.unit.gossip.shell.agent_world import NEVER_MS, OWN, PEER, World
 from tests.world.logs import capture_logs
 
-ALPHA = Member(b"a" * 8, "alpha", b"u" * 16, PEER, 3, 1, State.SUSPECT)
+ALPHA = Member(b"a" * 8, "alpha", b"u" * 16, PEER, 3, 1, MemberState.SUSPECT)
 
 
 def answer(result=b"yes", error=None):
@@ -25,7 +25,7 @@ def answer(result=b"yes", error=None):
 async def test_it_begins_with_what_it_remembers(autojump_clock, nursery):
     """Nobody to join: it is alone; what the core leaves at once is done at once."""
     world = World()
-    world.core.on["start"] = [Send(PEER, b"hello")]
+    world.core.on["start"] = [SendDatagram(PEER, b"hello")]
     await nursery.start(world.agent.run)
     assert world.core.heard == [(0, "start", (), (PEER,), True)]
     assert world.datagrams.sent == [(PEER, b"hello")]
@@ -56,7 +56,7 @@ async def test_what_waits_is_heard_before_a_time_that_ran_out(autojump_clock, nu
 
 async def test_a_flood_does_not_stop_the_clock(autojump_clock, nursery, monkeypatch):
     """More comes than is heard: after as much as a socket can hold, the core is woken."""
-    monkeypatch.setattr(shell, "MOST_WAITING", 5 * shell.BATCH)
+    monkeypatch.setattr(shell, "MAX_WAITING", 5 * shell.BATCH)
     world = World()
     world.core.wakes_at_ms = 100
     await nursery.start(world.agent.run)
@@ -76,7 +76,7 @@ async def test_what_is_asked_of_the_core_in_between_moves_the_alarm(autojump_clo
     await nursery.start(world.agent.run)
     await trio.sleep(1)
     world.core.wakes_at_ms = 1500
-    world.core.on["request"] = [Send(PEER, b"rumour")]
+    world.core.on["request"] = [SendDatagram(PEER, b"rumour")]
     assert world.agent.reply(b"q") == b"to q"
     assert world.datagrams.sent == [(PEER, b"rumour")]
     await trio.sleep(1)
@@ -87,10 +87,10 @@ async def test_an_oversized_datagram_is_dropped(autojump_clock, nursery):
     """It is counted, and the next is heard."""
     world = World()
     await nursery.start(world.agent.run)
-    world.datagrams.arrive(b"x" * MOST_DATAGRAM_BYTES)
-    world.datagrams.arrive(b"y" * (MOST_DATAGRAM_BYTES - 1))
+    world.datagrams.arrive(b"x" * MAX_DATAGRAM_BYTES)
+    world.datagrams.arrive(b"y" * (MAX_DATAGRAM_BYTES - 1))
     await trio.sleep(1)
-    assert [len(packet) for *_, packet, _ in world.core.of("packet")] == [MOST_DATAGRAM_BYTES - 1]
+    assert [len(packet) for *_, packet, _ in world.core.of("packet")] == [MAX_DATAGRAM_BYTES - 1]
     assert world.counted("dropped_oversized") == 1
 
 
@@ -109,9 +109,9 @@ async def test_an_error_of_the_socket_is_counted(autojump_clock, nursery):
 
 async def test_a_defect_that_a_peer_meets_does_not_end_the_node(autojump_clock, nursery, monkeypatch):
     """One packet could end every node of a cluster; it is counted, told with its traceback, and the next is heard."""
-    monkeypatch.setattr(shell, "MOST_DEFECTS_TOLD", 1)
+    monkeypatch.setattr(shell, "MAX_DEFECTS_TOLD", 1)
     world = World()
-    world.core.on["start"] = [Ask(PEER, b"question", 7, 1000)]
+    world.core.on["start"] = [AskOverTcp(PEER, b"question", 7, 1000)]
     world.core.defects = {"packet": ZeroDivisionError(), "answered": ZeroDivisionError()}
     with capture_logs() as lines:
         await nursery.start(world.agent.run)
@@ -128,7 +128,7 @@ async def test_a_failed_assertion_ends_what_met_it_and_not_the_node(autojump_clo
     """Of a datagram, a timer, a reply, a disk: it is counted and told, and what comes next is heard."""
     world = World()
     world.core.wakes_at_ms = 500
-    world.core.on["start"] = [Ask(PEER, b"question", 7, 100), Store(4, b"\xab" * 8, 8)]
+    world.core.on["start"] = [AskOverTcp(PEER, b"question", 7, 100), StoreDurably(4, b"\xab" * 8, 8)]
     world.core.defects = {kind: AssertionError("planted")}
     with capture_logs() as lines:
         await nursery.start(world.agent.run)
@@ -160,7 +160,7 @@ async def test_a_datagram_that_the_system_refuses_was_lost(autojump_clock, nurse
     """It is counted by reason, and the others go out."""
     world = World()
     world.datagrams.refused = [refusal]
-    world.core.on["packet"] = [Send(PEER, b"1"), Send(PEER, b"2")]
+    world.core.on["packet"] = [SendDatagram(PEER, b"1"), SendDatagram(PEER, b"2")]
     await nursery.start(world.agent.run)
     world.datagrams.arrive(b"x")
     await trio.sleep(1)
@@ -172,8 +172,8 @@ async def test_a_request_and_its_reply(autojump_clock, nursery):
     """One call of `gossip`; the core is told with its token, and what it then leaves is done."""
     world = World()
     world.sockets.scripts[PEER] = [answer()[:3], answer()[3:]]
-    world.core.on["start"] = [Ask(PEER, b"question", 7, 1000)]
-    world.core.on["answered"] = [Send(PEER, b"thanks")]
+    world.core.on["start"] = [AskOverTcp(PEER, b"question", 7, 1000)]
+    world.core.on["answered"] = [SendDatagram(PEER, b"thanks")]
     await nursery.start(world.agent.run)
     await trio.sleep(0.1)
     assert world.core.of("answered") == [(0, "answered", 7, b"yes")]
@@ -193,7 +193,7 @@ async def test_a_request_without_a_reply(autojump_clock, nursery, script, after_
     world = World()
     if script is not None:
         world.sockets.scripts[PEER] = script
-    world.core.on["start"] = [Ask(PEER, b"question", 7, 1000)]
+    world.core.on["start"] = [AskOverTcp(PEER, b"question", 7, 1000)]
     await nursery.start(world.agent.run)
     await trio.sleep(5)
     assert world.core.of("answered") == [(after_ms, "answered", 7, None)]
@@ -206,7 +206,7 @@ async def test_a_refusal_is_told_once(autojump_clock, nursery):
     world = World()
     refusal = answer(None, ["BAD_REQUEST", "this is cluster 'east', not 'west'", {}])
     world.sockets.scripts[PEER] = [refusal]
-    world.core.on["start"] = [Ask(PEER, b"question", token, 1000) for token in range(3)]
+    world.core.on["start"] = [AskOverTcp(PEER, b"question", token, 1000) for token in range(3)]
     with capture_logs() as lines:
         await nursery.start(world.agent.run)
         await trio.sleep(1)
@@ -219,7 +219,7 @@ async def test_a_refusal_is_told_once(autojump_clock, nursery):
 async def test_a_refusal_is_told_in_few_words(autojump_clock, nursery):
     """A peer may say a megabyte each time, other in its end: the log and the memory have its beginning, once."""
     world = World()
-    asks = [Ask(Address(f"10.0.1.{number}", 7070), b"question", number, 1000) for number in range(3)]
+    asks = [AskOverTcp(Address(f"10.0.1.{number}", 7070), b"question", number, 1000) for number in range(3)]
     for number, effect in enumerate(asks):
         said = "x" * 100_000 + str(number)
         world.sockets.scripts[effect.to] = [answer(None, ["BAD_REQUEST", said, {}])]
@@ -229,7 +229,7 @@ async def test_a_refusal_is_told_in_few_words(autojump_clock, nursery):
         await nursery.start(world.agent.run)
         await trio.sleep(1)
         world.sockets.scripts[again] = [answer(None, ["BAD_REQUEST", "x" * 200_000, {}])]
-        world.core.on["packet"] = [Ask(again, b"question", 9, 1000)]
+        world.core.on["packet"] = [AskOverTcp(again, b"question", 9, 1000)]
         world.datagrams.arrive(b"next")
         await trio.sleep(1)
     told = sorted(line["by"] for line in lines if line["event"] == "refused")
@@ -241,19 +241,19 @@ async def test_few_requests_at_once(autojump_clock, nursery):
     """Further ones wait for their turn, within their own time."""
     world = World()
     world.sockets.scripts[PEER] = [None]
-    world.core.on["start"] = [Ask(PEER, b"question", token, 1000) for token in range(3 * shell.MOST_ASKS)]
+    world.core.on["start"] = [AskOverTcp(PEER, b"question", token, 1000) for token in range(3 * shell.MAX_ASKS)]
     await nursery.start(world.agent.run)
     await trio.sleep(5)
-    assert world.sockets.most_open == shell.MOST_ASKS
-    assert [now_ms for now_ms, *_ in world.core.of("answered")] == [1000] * (3 * shell.MOST_ASKS)
+    assert world.sockets.most_open == shell.MAX_ASKS
+    assert [now_ms for now_ms, *_ in world.core.of("answered")] == [1000] * (3 * shell.MAX_ASKS)
 
 
 async def test_no_more_requests_wait_than_memory_is_for(autojump_clock, nursery):
     """Those beyond have failed at once, each told once."""
     world = World()
     world.sockets.scripts[PEER] = [None]
-    most = shell.MOST_ASKS + shell.MOST_ASKS_WAITING
-    world.core.on["start"] = [Ask(PEER, b"question", token, 1000) for token in range(most + 5)]
+    most = shell.MAX_ASKS + shell.MAX_ASKS_WAITING
+    world.core.on["start"] = [AskOverTcp(PEER, b"question", token, 1000) for token in range(most + 5)]
     await nursery.start(world.agent.run)
     await trio.sleep(5)
     answered = world.core.of("answered")
@@ -266,7 +266,7 @@ async def test_what_must_be_durable(autojump_clock, nursery):
     """The core is told when it is, and not before; in order."""
     world = World()
     world.threads.takes_s = 2
-    world.core.on["start"] = [Store(4, b"\xab" * 8, 1), Store(5, b"\xab" * 8, 2)]
+    world.core.on["start"] = [StoreDurably(4, b"\xab" * 8, 1), StoreDurably(5, b"\xab" * 8, 2)]
     await nursery.start(world.agent.run)
     await trio.sleep(10)
     assert world.core.of("stored") == [(4000, "stored", 1), (6000, "stored", 2)]
@@ -276,7 +276,7 @@ async def test_what_must_be_durable(autojump_clock, nursery):
 async def test_that_an_id_was_drawn_is_kept_with_it(autojump_clock, nursery):
     """In one write; what is kept later says nothing of it."""
     world = World()
-    world.core.on["start"] = [Store(4, b"\xab" * 8, 1, drew=True), Store(5, b"\xab" * 8, 2)]
+    world.core.on["start"] = [StoreDurably(4, b"\xab" * 8, 1, drew=True), StoreDurably(5, b"\xab" * 8, 2)]
     await nursery.start(world.agent.run)
     await trio.sleep(10)
     kept = {"epoch": 4, "cluster_id": "ab" * 8}
@@ -288,8 +288,8 @@ async def test_a_pin_returns_when_it_is_durable(autojump_clock, nursery):
     world = World()
     world.threads.takes_s = 2
     world.keeper.refusals = [StorageError("full")]
-    world.core.on["start"] = [Store(4, b"\xab" * 8, 1)]
-    world.core.on["pin"] = [Store(4, b"\xab" * 8, 2, pinned=True)]
+    world.core.on["start"] = [StoreDurably(4, b"\xab" * 8, 1)]
+    world.core.on["pin"] = [StoreDurably(4, b"\xab" * 8, 2, pinned=True)]
     world.core.pinned_by = 2
     await nursery.start(world.agent.run)
     assert trio.current_time() == 2, "to read where members were"
@@ -304,13 +304,13 @@ async def test_a_disk_that_refuses_is_tried_again(autojump_clock, nursery):
     """The core waits for it, so it is tried until it is done; each cause in a row is a line of the log."""
     world = World()
     world.keeper.refusals = [StorageError(why) for why in ("full", "full", "broken", "full")]
-    world.core.on["start"] = [Store(4, b"\xab" * 8, 1)]
+    world.core.on["start"] = [StoreDurably(4, b"\xab" * 8, 1)]
     with capture_logs() as lines:
         await nursery.start(world.agent.run)
         await trio.sleep(10)
         assert world.core.of("stored") == [(500 + 1000 + 2000 + 4000, "stored", 1)]
         world.keeper.refusals = [StorageError("full")] * 2
-        world.agent._keeping.put(Store(5, b"\xab" * 8, 2))
+        world.agent._keeping.put(StoreDurably(5, b"\xab" * 8, 2))
         await trio.sleep(10)
     told = [line["error"] for line in lines if line["event"] == "cannot_store"]
     assert told == ["full", "broken", "full", "full"], "said once, and again after it had gone well"
@@ -336,7 +336,7 @@ async def test_peers_do_not_pile_up_before_a_disk_that_refuses(autojump_clock, n
     world = World()
     world.keeper.refusals = [StorageError("full")] * 8
     world.core.on["start"] = [
-        Store(4, b"\xab" * 8, 1),
+        StoreDurably(4, b"\xab" * 8, 1),
         *(Remember((Address("10.0.0.1", port),)) for port in range(1, 999)),
     ]
     await nursery.start(world.agent.run)
@@ -350,7 +350,10 @@ async def test_peers_do_not_pile_up_before_a_disk_that_refuses(autojump_clock, n
 async def test_a_change_of_a_member_is_a_line_of_the_log(autojump_clock, nursery):
     """With who, where, what and what before."""
     world = World()
-    world.core.on["start"] = [Changed(ALPHA, State.ALIVE), Changed(ALPHA._replace(state=State.ALIVE), None)]
+    world.core.on["start"] = [
+        MemberChanged(ALPHA, MemberState.ALIVE),
+        MemberChanged(ALPHA._replace(state=MemberState.ALIVE), None),
+    ]
     with capture_logs() as lines:
         await nursery.start(world.agent.run)
     assert [(line["node"], line["address"], line["state"], line["before"]) for line in lines] == [
@@ -401,7 +404,7 @@ async def test_leaving_takes_as_long_as_the_news_needs(autojump_clock, nursery):
         world = World()
         world.core.members.reachable = 1 + others
         world.core.wakes_at_ms = 200
-        world.core.on = {"leave": [Send(PEER, b"I leave")], "wake": [Send(PEER, b"I left")]}
+        world.core.on = {"leave": [SendDatagram(PEER, b"I leave")], "wake": [SendDatagram(PEER, b"I left")]}
         await nursery.start(world.agent.run)
         began_s = trio.current_time()
         await world.agent.leave(0.6)
@@ -434,7 +437,7 @@ async def test_a_place_is_claimed_in_its_own_time_and_kept(autojump_clock, nurse
     place = Place(700, None, 3)
     world = World(place=place)
     await nursery.start(world.agent.run)
-    world.core.effects = [Send(PEER, b"claimed")]
+    world.core.effects = [SendDatagram(PEER, b"claimed")]
     await trio.sleep(5)
     assert place.stepped == [0, 700, 1700]
     assert world.keeper.kept == [{"shard_id": 3}]

@@ -9,18 +9,18 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from gossipkv.address import Address
-from gossipkv.gossip.anti_entropy.exchange import Exchange
+from gossipkv.gossip.anti_entropy.exchange import SyncExchange
 from gossipkv.gossip.anti_entropy.state_hash import StateHash
-from gossipkv.gossip.member import Member, State, member_id
-from gossipkv.gossip.membership.members import Members
+from gossipkv.gossip.member import Member, MemberState, member_id
+from gossipkv.gossip.membership.members import MemberTable
 from gossipkv.gossip.membership.outbox import Outbox
 from gossipkv.gossip.membership.shared_state import SharedState
 from gossipkv.gossip.membership.timers import Timers
 from gossipkv.gossip.packets import messages
 from gossipkv.gossip.packets.envelope import Envelope
-from gossipkv.gossip.packets.messages import Delta, Head, Known
+from gossipkv.gossip.packets.messages import BranchHead, Delta, KnownMember
 from gossipkv.gossip.profile import LAN
-from gossipkv.gossip.tree.tree import Tree
+from gossipkv.gossip.tree.tree import GossipTree
 from tests.unit.gossip.tree.transfers import recounted_bytes
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def address_of(name: str) -> Address:
     return Address(f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}", 7070)
 
 
-def member(name: str, epoch: int = 1, incarnation: int = 0, state: State = State.ALIVE) -> Member:
+def member(name: str, epoch: int = 1, incarnation: int = 0, state: MemberState = MemberState.ALIVE) -> Member:
     return Member(
         member_id(name), name, name.encode().ljust(16, b".")[:16], address_of(name), epoch, incarnation, state
     )
@@ -49,11 +49,11 @@ class Node:
     def __init__(self, name: str, link: Link, *, epoch: int = 1, limits: TreeLimits | None = None) -> None:
         self.link = link
         self.me = member(name, epoch)
-        self.members = Members(self.me, 10_000)
-        self.tree = Tree(self.members, limits)
+        self.members = MemberTable(self.me, 10_000)
+        self.tree = GossipTree(self.members, limits)
         self.timers = Timers()
         state = SharedState(self.members, LAN, Random(name), self.timers, Outbox(Envelope("c"), epoch))
-        self.exchange = Exchange(state, self.tree, self, self)
+        self.exchange = SyncExchange(state, self.tree, self, self)
         self.then: dict[Address, Callable[[bytes | None, int], None]] = {}  # What waits for the reply from there.
         self.heard: list[Member] = []  # All records.
         self.tree.on_member(self.me)
@@ -81,10 +81,10 @@ class Node:
             self.tree.on_member(record)
             self.exchange.touch(record.id, now_ms=now_ms)
 
-    def hear_age(self, known: Known, *, first: bool = False, now_ms: int) -> None:
+    def hear_age(self, known: KnownMember, *, first: bool = False, now_ms: int) -> None:
         peer = self.members.peers[known.id]
         if peer.member.epoch == known.epoch:
-            if peer.member.state in (State.DEAD, State.LEFT):
+            if peer.member.state in (MemberState.DEAD, MemberState.LEFT):
                 peer.since_ms = min(peer.since_ms, now_ms - known.age_s * 1000)
             else:
                 peer.heard_ms = max(0 if first else peer.heard_ms, now_ms - known.age_s * 1000)
@@ -119,7 +119,7 @@ class Node:
         for part in messages.read_parts(message, messages.GOSSIP_BYTES):
             if isinstance(part, Delta):
                 self.exchange.on_delta(part, source, now_ms=now_ms)
-            elif isinstance(part, Head):
+            elif isinstance(part, BranchHead):
                 self.exchange.on_head(part, source, now_ms=now_ms)
 
     def view(self, path: str = "") -> list[tuple[str, str, bytes]]:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from gossipkv.gossip.packets.messages import Change, Delta
+from gossipkv.gossip.packets.messages import BranchChange, Delta
 from gossipkv.gossip.tree.branch import Branch, DeltaOutcome, chunks, joined
 from gossipkv.gossip.tree.limits import ITEM_OVERHEAD_BYTES
 from tests.unit.gossip.tree.transfers import MOST, OWNER, deltas, recounted_bytes, shown
 
 
-def change(text: str) -> Change:
+def change(text: str) -> BranchChange:
     """`k@5` a key, `-k@5` a tombstone; the value names the version."""
     path, _, version = text.lstrip("-").partition("@")
-    return Change(int(version), path, None if text.startswith("-") else version.encode())
+    return BranchChange(int(version), path, None if text.startswith("-") else version.encode())
 
 
 def delta(since: int, reach: int, target: int, *changes: str, floor: int = 0, reset: bool = False) -> Delta:
@@ -112,7 +112,7 @@ def test_tombstones_below_the_floor_are_not_kept() -> None:
 def test_of_a_path_that_is_told_twice_the_last_counts() -> None:
     """No owner does that; whoever does, cannot have it cost less than it takes."""
     branch = at("a@1", version=1)
-    large = Change(4, "a", bytes(500))
+    large = BranchChange(4, "a", bytes(500))
     twice = delta(1, 4, 4, "-a@2", "b@3")._replace(changes=(change("-a@2"), change("b@3"), large))
     assert branch.apply(twice, 2 * ITEM_OVERHEAD_BYTES)[0] is DeltaOutcome.REFUSED
     assert branch.apply(twice, MOST)[0] is DeltaOutcome.ADVANCED

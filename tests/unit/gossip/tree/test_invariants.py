@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gossipkv.errors import TooLarge
-from gossipkv.gossip.member import State
+from gossipkv.gossip.member import MemberState
 from gossipkv.gossip.packets import messages
 from gossipkv.gossip.packets.fields import Malformed
-from gossipkv.gossip.packets.messages import Change, Delta
-from gossipkv.gossip.tree.branch import Branch, Item
+from gossipkv.gossip.packets.messages import BranchChange, Delta
+from gossipkv.gossip.tree.branch import Branch, BranchItem
 from gossipkv.gossip.tree.limits import TreeLimits
 from tests.unit.gossip.tree.linked import Link, member, pair, recount
 from tests.unit.gossip.tree.transfers import MOST, OWNER, any_delta, deltas
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def part(since: int, target: int) -> Delta:
-    changes = tuple(Change(version, f"k/{version}", b"v") for version in range(since + 1, target + 1))
+    changes = tuple(BranchChange(version, f"k/{version}", b"v") for version in range(since + 1, target + 1))
     return Delta(OWNER, 1, 0, since, target, target, reset=False, changes=changes)
 
 
@@ -38,7 +38,7 @@ def branch_of_two() -> Branch:
 BREAKS: dict[str, Callable[[Branch], object]] = {
     "a floor above the version": lambda branch: setattr(branch, "floor", 9),
     "a version that fell": lambda branch: setattr(branch, "version", 0),
-    "a key of a version to come": lambda branch: branch.live.update({"k/9": Item(9, b"")}),
+    "a key of a version to come": lambda branch: branch.live.update({"k/9": BranchItem(9, b"")}),
     "a tombstone of a version to come": lambda branch: branch.gone.update({"k/9": 9}),
     "fewer bytes than keys": lambda branch: setattr(branch, "live_bytes", 9),
     "fewer bytes than tombstones": lambda branch: branch.gone.update({"k/8": 1}),
@@ -82,7 +82,7 @@ def step(random: Random, node: Node) -> None:
             return
         node.tree.apply(delta, fresh=random.random() < 0.5)
     elif draw < 0.75:
-        state = random.choice(list(State))
+        state = random.choice(list(MemberState))
         node.hear_record(member(name, random.choice((1, 2)), random.randrange(50), state), now_ms=0)
     elif draw < 0.8:
         if member(name).id in node.members.peers:

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gossipkv.errors import TooLarge
-from gossipkv.gossip.member import State, member_id
-from gossipkv.gossip.membership.members import Members
-from gossipkv.gossip.packets.messages import MAX_VALUE_BYTES, Change, Delta
+from gossipkv.gossip.member import MemberState, member_id
+from gossipkv.gossip.membership.members import MemberTable
+from gossipkv.gossip.packets.messages import MAX_VALUE_BYTES, BranchChange, Delta
 from gossipkv.gossip.tree.branch import DeltaOutcome
 from gossipkv.gossip.tree.limits import ITEM_OVERHEAD_BYTES, MAX_BRANCH_BYTES, TreeLimits, item_bytes
-from gossipkv.gossip.tree.tree import Tree
+from gossipkv.gossip.tree.tree import GossipTree
 from gossipkv.settings.config import SETTINGS
 from gossipkv.settings.quantity import SIZE, parse
 from tests.unit.gossip.tree.linked import member, pair
@@ -25,10 +25,10 @@ ME, ANN, BEN = member_id("me"), member_id("ann"), member_id("ben")
 COST = ITEM_OVERHEAD_BYTES + 3  # Of a key `k/1` without a value.
 
 
-def tree(keys: int, *, beside: int = 0, **limits: int) -> Tree:
+def tree(keys: int, *, beside: int = 0, **limits: int) -> GossipTree:
     """Of `me`, who may publish so many keys, with room for so many tombstones beside; it knows `ann` and `ben`."""
     bounds = TreeLimits(max_branch_bytes=keys * COST, protocol_branch_bytes=(keys + beside) * COST, **limits)
-    made = Tree(Members(member("me"), 100), bounds)
+    made = GossipTree(MemberTable(member("me"), 100), bounds)
     for name in ("me", "ann", "ben"):
         made.on_member(member(name))
     return made
@@ -37,7 +37,7 @@ def tree(keys: int, *, beside: int = 0, **limits: int) -> Tree:
 def delta(owner: bytes, since: int, target: int, *texts: str, reset: bool = False) -> Delta:
     """Changes with the versions after `since`: `k/1` a key, `-k/1` a tombstone."""
     changes = tuple(
-        Change(version, text.lstrip("-"), None if text.startswith("-") else b"")
+        BranchChange(version, text.lstrip("-"), None if text.startswith("-") else b"")
         for version, text in enumerate(texts, since + 1)
     )
     return Delta(owner, 1, 0, since, target, target, reset=reset, changes=changes)
@@ -91,7 +91,7 @@ def test_others_are_bound_by_the_protocol_alone() -> None:
     """What this node itself may publish is nobody else's measure: neither of a branch, nor of a key."""
     made = tree(1, beside=3, max_entry_bytes=4)
     assert made.apply(delta(ANN, 0, 3, "k/1", "k/2", "k/3")) is DeltaOutcome.ADVANCED
-    large = Change(1, "k", bytes(3 * COST))
+    large = BranchChange(1, "k", bytes(3 * COST))
     assert made.apply(Delta(BEN, 1, 0, 0, 1, 1, reset=False, changes=(large,))) is DeltaOutcome.ADVANCED
     assert made.apply(delta(ANN, 3, 5, "k/4", "-k/5")) is DeltaOutcome.REFUSED
     assert made.children("k") == ["1", "2", "3"]
@@ -115,15 +115,15 @@ def test_a_branch_beyond_the_protocol_leaves_nothing_behind() -> None:
 def test_memory_is_bounded_by_the_members() -> None:
     """Each of them publishes all that the protocol allows, or tries more; the dead keep what they have."""
     most = MAX_BRANCH_BYTES
-    made = Tree(Members(member("me"), 100))
+    made = GossipTree(MemberTable(member("me"), 100))
     names = [f"peer-{number}" for number in range(20)]
     for name in names:
         made.on_member(member(name))
         for version in range(1, 12):
-            change = (Change(version, f"k/{version}", bytes(MAX_VALUE_BYTES)),)
+            change = (BranchChange(version, f"k/{version}", bytes(MAX_VALUE_BYTES)),)
             made.apply(Delta(member_id(name), 1, 0, version - 1, version, version, reset=False, changes=change))
         assert made.head(member_id(name)).version == 7
-        made.on_member(member(name, state=State.DEAD))
+        made.on_member(member(name, state=MemberState.DEAD))
     assert len(names) * most * 3 // 4 < made.size_bytes <= len(names) * most
     assert made.counters["branch_refused"] == len(names)
 
@@ -142,13 +142,13 @@ PATHS: dict[str, Callable[[int], str]] = {
 @pytest.mark.parametrize("path", PATHS.values(), ids=PATHS)
 def test_a_branch_takes_what_it_is_counted_with(path: Callable[[int], str], size: int | None) -> None:
     """Whatever somebody makes it of who wants to cost most: keys of any shape, or nothing but tombstones."""
-    made = Tree(Members(member("me"), 100))
+    made = GossipTree(MemberTable(member("me"), 100))
     made.on_member(member("ann"))
     most = MAX_BRANCH_BYTES // item_bytes(path(9999), None if size is None else bytes(size))
     tracemalloc.start()
     before_bytes = tracemalloc.get_traced_memory()[0]
     numbers = range(1, most + 1)
-    changes = tuple(Change(number, path(number), None if size is None else bytes(size)) for number in numbers)
+    changes = tuple(BranchChange(number, path(number), None if size is None else bytes(size)) for number in numbers)
     outcome = made.apply(Delta(ANN, 1, 0, 0, most, most, reset=False, changes=changes), fresh=False)
     del changes
     taken_bytes = tracemalloc.get_traced_memory()[0] - before_bytes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gossipkv.gossip.member import State
+from gossipkv.gossip.member import MemberState
 from tests.oracle.branches import History
 from tests.unit.gossip.tree.linked import Link, Node, equal, member, recount
 
@@ -77,7 +77,7 @@ class Lives:
     def _doubt(self, node: Node) -> None:
         """One comes to suspect another, or finds it dead; the other hears of it and refutes, perhaps."""
         other = self._other(node)
-        state = self.random.choice([State.SUSPECT, State.DEAD])
+        state = self.random.choice([MemberState.SUSPECT, MemberState.DEAD])
         node.hear_record(other.me._replace(state=state), now_ms=self.link.now_ms)
         if self.random.random() < 0.7:
             other.me = other.members.own = other.me._replace(incarnation=other.me.incarnation + 1)
@@ -106,7 +106,7 @@ class Lives:
                 self.seen[reader, name] = (head.epoch, head.version)
                 wrong = self.histories[name, head.epoch].wrong(head.version, mine)
                 assert wrong is None, wrong
-                assert shown == (mine if known.state is State.ALIVE else {})
+                assert shown == (mine if known.state is MemberState.ALIVE else {})
 
     def heal(self) -> None:
         self.link.loss = 0.0

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from gossipkv.gossip.member import MAX_EPOCH, MAX_INCARNATION, State
+from gossipkv.gossip.member import MAX_EPOCH, MAX_INCARNATION, MemberState
 from gossipkv.gossip.packets import messages
 from gossipkv.gossip.packets.fields import MAX_VARINT_BYTES
-from gossipkv.gossip.packets.messages import Delta, Digest, Known, Want
+from gossipkv.gossip.packets.messages import Delta, KnownMember, MemberDigest, Want
 from gossipkv.gossip.profile import LAN
 from gossipkv.gossip.tree.branch import Branch, DeltaOutcome, chunks, joined
 from tests.oracle.branches import History
@@ -81,15 +81,15 @@ def test_144_a_transport_that_passes_objects_hides_a_broken_codec() -> None:
     """All tests here go through bytes; and so do the largest numbers that a digest may have."""
     largest = (1 << 7 * MAX_VARINT_BYTES) - 1
     for known in (
-        Known(ANN, State.LEFT, MAX_INCARNATION, MAX_EPOCH, largest, largest),
-        Known(bytes(8), State.ALIVE, 0, 0, 0, 0),
+        KnownMember(ANN, MemberState.LEFT, MAX_INCARNATION, MAX_EPOCH, largest, largest),
+        KnownMember(bytes(8), MemberState.ALIVE, 0, 0, 0, 0),
     ):
         for part in (
             messages.digest(bytes(8), b"\xff" * 8, [messages.known(known)]),
             messages.want([messages.known(known)]),
         ):
             (read,) = messages.read_parts(part, 0)
-            assert isinstance(read, Digest | Want)
+            assert isinstance(read, MemberDigest | Want)
             assert read.known == (known,)
 
 
@@ -97,11 +97,11 @@ def test_132_a_reset_makes_a_dead_node_look_alive() -> None:
     """And #133: what is known of a branch says nothing about its owner."""
     made = tree()
     publish(made, "ann", "k/1")
-    made.on_member(member("ann", state=State.DEAD))
-    reset = Delta(ANN, 1, 5, 0, 9, 9, reset=True, changes=(messages.Change(9, "k/9", b""),))
+    made.on_member(member("ann", state=MemberState.DEAD))
+    reset = Delta(ANN, 1, 5, 0, 9, 9, reset=True, changes=(messages.BranchChange(9, "k/9", b""),))
     assert made.apply(reset) is DeltaOutcome.ADVANCED
     assert made.children("k") == []
-    assert names(made, "k", hidden=True) == [("9", "ann", State.DEAD)]
+    assert names(made, "k", hidden=True) == [("9", "ann", MemberState.DEAD)]
 
 
 def test_155_a_dead_node_circulates_for_ever_since_nodes_forget_at_different_times() -> None:
@@ -110,7 +110,7 @@ def test_155_a_dead_node_circulates_for_ever_since_nodes_forget_at_different_tim
     nodes = [link.node(f"n{number}") for number in range(4)]
     for number, node in enumerate(nodes):
         node.knows(*(other for other in nodes if other is not node))
-        node.hear_record(member("zoe", state=State.DEAD), now_ms=link.now_ms + number * 10_000)
+        node.hear_record(member("zoe", state=MemberState.DEAD), now_ms=link.now_ms + number * 10_000)
     forgets = [node.members.peers[member("zoe").id].since_ms + LAN.dead_retention_ms for node in nodes]
     link.pass_time(LAN.dead_retention_ms - 100_000)
     for _ in range(400):
@@ -274,7 +274,7 @@ def test_sequins_flapping_kills() -> None:
     publish(made, "ann", "k/1", "k/2")
     watch = made.watch("k", lambda: woken.append(1))
     for incarnation in range(100):
-        made.on_member(member("ann", incarnation=incarnation, state=State.SUSPECT))
+        made.on_member(member("ann", incarnation=incarnation, state=MemberState.SUSPECT))
         made.on_member(member("ann", incarnation=incarnation + 1))
     assert woken == [1]
     watch.look()

@@ -7,28 +7,28 @@ from random import Random
 import pytest
 
 from gossipkv.errors import BadRequest
-from gossipkv.gossip.member import State, member_id
-from gossipkv.gossip.membership.members import Members
+from gossipkv.gossip.member import MemberState, member_id
+from gossipkv.gossip.membership.members import MemberTable
 from gossipkv.gossip.packets import messages
-from gossipkv.gossip.packets.messages import Delta, Head, Part
+from gossipkv.gossip.packets.messages import BranchHead, Delta, Part
 from gossipkv.gossip.tree.branch import DeltaOutcome, joined
 from gossipkv.gossip.tree.limits import TreeLimits
-from gossipkv.gossip.tree.tree import MOST_BYTES, MOST_CHANGES, Index, Tree
+from gossipkv.gossip.tree.tree import MAX_BYTES, MAX_CHANGES, GossipTree, Index
 from tests.unit.gossip.tree.linked import member
 
 ME, ANN, BEN = member_id("me"), member_id("ann"), member_id("ben")
 
 
-def tree(limits: TreeLimits | None = None) -> Tree:
-    made = Tree(Members(member("me"), 100), limits)
+def tree(limits: TreeLimits | None = None) -> GossipTree:
+    made = GossipTree(MemberTable(member("me"), 100), limits)
     for name in ("me", "ann", "ben"):
         made.on_member(member(name))
     return made
 
 
-def publish(reader: Tree, owner: str, *paths: str, epoch: int = 1, value: bytes = b"") -> DeltaOutcome:
+def publish(reader: GossipTree, owner: str, *paths: str, epoch: int = 1, value: bytes = b"") -> DeltaOutcome:
     """All that an owner has, as one delta."""
-    writer = Tree(Members(member(owner, epoch), 1))
+    writer = GossipTree(MemberTable(member(owner, epoch), 1))
     for path in paths:
         writer.publish(path, value)
     outcome = DeltaOutcome.NOTHING
@@ -38,7 +38,7 @@ def publish(reader: Tree, owner: str, *paths: str, epoch: int = 1, value: bytes 
     return outcome
 
 
-def names(reader: Tree, path: str = "", *, hidden: bool = False) -> list[tuple[str, str, State]]:
+def names(reader: GossipTree, path: str = "", *, hidden: bool = False) -> list[tuple[str, str, MemberState]]:
     return [(entry.name, entry.owner, entry.state) for entry in reader.entries(path, now_ms=0, all=hidden)]
 
 
@@ -66,8 +66,12 @@ def test_children_are_leaves_and_inner_names_each_once_sorted() -> None:
     assert made.children("p/db") == ["1", "2"]
     assert made.children("p/db/1") == []
     assert made.children("nothing/here") == []
-    assert names(made, "p/db") == [("1", "ann", State.ALIVE), ("2", "ann", State.ALIVE), ("2", "ben", State.ALIVE)]
-    assert names(made, "p") == [("z", "ann", State.ALIVE)]
+    assert names(made, "p/db") == [
+        ("1", "ann", MemberState.ALIVE),
+        ("2", "ann", MemberState.ALIVE),
+        ("2", "ben", MemberState.ALIVE),
+    ]
+    assert names(made, "p") == [("z", "ann", MemberState.ALIVE)]
 
 
 def test_all_children_are_of_the_hidden_too() -> None:
@@ -75,7 +79,7 @@ def test_all_children_are_of_the_hidden_too() -> None:
     made = tree()
     publish(made, "ann", "p/db/2", "p/gone/1/x", "p/gone/1/y", "pp")
     publish(made, "ben", "p/db/2", "p/here")
-    made.on_member(member("ann", state=State.DEAD))
+    made.on_member(member("ann", state=MemberState.DEAD))
     assert made.children("p") == ["db", "here"]
     assert made.children("p", all=True) == ["db", "gone", "here"]
     assert made.children("p/gone", all=True) == ["1"]
@@ -97,8 +101,8 @@ def test_a_key_may_stand_above_others() -> None:
     assert made.children("") == []
 
 
-@pytest.mark.parametrize("state", [State.SUSPECT, State.DEAD, State.LEFT])
-def test_a_branch_is_shown_while_its_owner_is_alive(state: State) -> None:
+@pytest.mark.parametrize("state", [MemberState.SUSPECT, MemberState.DEAD, MemberState.LEFT])
+def test_a_branch_is_shown_while_its_owner_is_alive(state: MemberState) -> None:
     """It goes in one step, stays for who asks for all, and comes back in one step if the owner refutes."""
     made = tree()
     publish(made, "ann", "k/1", "k/2")
@@ -107,8 +111,8 @@ def test_a_branch_is_shown_while_its_owner_is_alive(state: State) -> None:
     made.on_member(member("ann", state=state))
     assert watch.look() == 1
     assert made.children("k") == ["2"]
-    assert names(made, "k", hidden=True) == [("1", "ann", state), ("2", "ann", state), ("2", "ben", State.ALIVE)]
-    if state is not State.LEFT:
+    assert names(made, "k", hidden=True) == [("1", "ann", state), ("2", "ann", state), ("2", "ben", MemberState.ALIVE)]
+    if state is not MemberState.LEFT:
         made.on_member(member("ann", incarnation=1))
         assert watch.look() == 2
         assert made.children("k") == ["1", "2"]
@@ -143,7 +147,7 @@ def test_a_dead_epoch_stays_dead() -> None:
     """Deltas of an owner that is dead here change nothing that is shown; they are kept, for it may refute."""
     made = tree()
     publish(made, "ann", "k/1")
-    made.on_member(member("ann", state=State.DEAD))
+    made.on_member(member("ann", state=MemberState.DEAD))
     publish(made, "ann", "k/1", "k/2")
     assert made.children("k") == []
     assert ANN not in made.rumours
@@ -190,7 +194,7 @@ def test_forgotten_members_leave_nothing() -> None:
     """Neither keys nor bytes."""
     made = tree()
     publish(made, "ann", "k/1")
-    made.on_member(member("ann", state=State.DEAD))
+    made.on_member(member("ann", state=MemberState.DEAD))
     assert made.size_bytes
     made.forget(ANN)
     made.forget(ANN)
@@ -199,8 +203,8 @@ def test_forgotten_members_leave_nothing() -> None:
 
 def test_ages_are_of_the_owner() -> None:
     """How long ago the owner was heard is how old its keys are: an hour, a year; one's own are fresh."""
-    members = Members(member("me"), 100)
-    made = Tree(members)
+    members = MemberTable(member("me"), 100)
+    made = GossipTree(members)
     for name in ("me", "ann"):
         made.on_member(member(name))
     publish(made, "ann", "k/ann")
@@ -222,7 +226,7 @@ def test_what_is_no_path(path: str) -> None:
     with pytest.raises(BadRequest):
         made.publish(path)
     if path.isascii() and len(path) <= messages.MAX_PATH_BYTES:
-        delta = Delta(ANN, 1, 0, 0, 1, 1, reset=False, changes=(messages.Change(1, path, b""),))
+        delta = Delta(ANN, 1, 0, 0, 1, 1, reset=False, changes=(messages.BranchChange(1, path, b""),))
         assert made.apply(delta) is DeltaOutcome.REFUSED
         assert made.counters["branch_refused"] == 1
     if path:
@@ -242,7 +246,7 @@ def test_tombstones_go_when_all_live_members_have_them() -> None:
     made.acknowledged(ANN)
     assert made.has_tombstones
     made.on_member(member("zoe"))
-    made.on_member(member("ben", state=State.DEAD))
+    made.on_member(member("ben", state=MemberState.DEAD))
     assert not made.has_tombstones
     (part,) = made.deltas(ME, 1, 1, part_bytes=1000)
     (delta,) = messages.read_parts(part, 0)
@@ -250,7 +254,7 @@ def test_tombstones_go_when_all_live_members_have_them() -> None:
     assert (delta.reset, delta.floor, delta.since, delta.target) == (True, 3, 0, 3)
 
 
-def told(made: Tree) -> list[Part]:
+def told(made: GossipTree) -> list[Part]:
     parts = made.rumours.take(1300, 8)
     return [part for sent in parts for part in messages.read_parts(sent, 0)]
 
@@ -295,27 +299,27 @@ def test_what_was_told_often_enough_is_done() -> None:
 def test_the_longest_values_in_a_burst() -> None:
     """Sixteen of them are more than a part can have; that is found out before the part is made."""
     made = tree(TreeLimits(max_entry_bytes=32_768, max_branch_bytes=1 << 20, protocol_branch_bytes=1 << 20))
-    for number in range(MOST_CHANGES):
+    for number in range(MAX_CHANGES):
         made.publish(f"k/{number}", bytes(32_768 - 8))
     (head,) = told(made)
-    assert isinstance(head, Head)
-    assert head.version == MOST_CHANGES
+    assert isinstance(head, BranchHead)
+    assert head.version == MAX_CHANGES
 
 
 def test_a_burst_is_a_head() -> None:
     """More changes than a packet should carry are asked for; one key too large for its share likewise."""
     made = tree()
-    for number in range(MOST_CHANGES):
+    for number in range(MAX_CHANGES):
         made.publish(f"k/{number}")
     assert isinstance(told(made)[0], Delta)
     made.publish("one/more")
-    assert told(made) == [Head(ME, 1, MOST_CHANGES + 1)]
+    assert told(made) == [BranchHead(ME, 1, MAX_CHANGES + 1)]
     for number in range(500):
         made.publish(f"k/{number}")
-    assert told(made) == [Head(ME, 1, made.head(ME).version)]
+    assert told(made) == [BranchHead(ME, 1, made.head(ME).version)]
     large = tree()
-    large.publish("k", bytes(MOST_BYTES))
-    assert told(large) == [Head(ME, 1, 1)]
+    large.publish("k", bytes(MAX_BYTES))
+    assert told(large) == [BranchHead(ME, 1, 1)]
 
 
 def test_a_delta_below_the_floor_is_a_head() -> None:
@@ -327,7 +331,7 @@ def test_a_delta_below_the_floor_is_a_head() -> None:
         made.acknowledged(id_)
     assert not made.has_tombstones
     made.publish("k/2")
-    assert told(made) == [Head(ME, 1, 3)]
+    assert told(made) == [BranchHead(ME, 1, 3)]
 
 
 def test_what_was_heard_as_a_rumour_is_told_on_as_one() -> None:
@@ -346,16 +350,16 @@ def test_what_an_exchange_brought_is_told_on_as_a_head() -> None:
     publish(made, "ann", "k/1")
     while told(made):
         pass
-    change = messages.Change(2, "k/2", b"")
+    change = messages.BranchChange(2, "k/2", b"")
     made.apply(Delta(ANN, 1, 0, 1, 2, 2, reset=False, changes=(change,)), fresh=False)
-    assert told(made) == [Head(ANN, 1, 2)]
+    assert told(made) == [BranchHead(ANN, 1, 2)]
 
 
 def test_the_dead_are_not_talked_about() -> None:
     """What is to be told of a branch goes with its owner."""
     made = tree()
     publish(made, "ann", "k/1")
-    made.on_member(member("ann", state=State.DEAD))
+    made.on_member(member("ann", state=MemberState.DEAD))
     assert not told(made)
     made.tell_head(ANN)
     assert not told(made)

@@ -6,11 +6,11 @@ from random import Random
 
 import pytest
 
-from gossipkv.gossip.member import State, member_id
-from gossipkv.gossip.membership.members import Members
+from gossipkv.gossip.member import MemberState, member_id
+from gossipkv.gossip.membership.members import MemberTable
 from gossipkv.gossip.packets import messages
-from gossipkv.gossip.tree.tree import Tree
-from gossipkv.gossip.tree.watch import Watch, Watches
+from gossipkv.gossip.tree.tree import GossipTree
+from gossipkv.gossip.tree.watch import TreeWatch, Watches
 from tests.unit.gossip.tree.linked import member
 from tests.unit.gossip.tree.test_tree import publish, tree
 
@@ -18,7 +18,7 @@ from tests.unit.gossip.tree.test_tree import publish, tree
 def test_a_watcher_hears_of_what_is_below_it() -> None:
     """At its path and below, not beside it; the root hears everything."""
     watches = Watches()
-    below, root, beside = Watch("a/b"), Watch(""), Watch("a/bc")
+    below, root, beside = TreeWatch("a/b"), TreeWatch(""), TreeWatch("a/bc")
     for watch in (below, root, beside):
         watches.add(watch)
     for path in ("a/b", "a/b/c", "a/b/c/d"):
@@ -30,7 +30,7 @@ def test_a_watcher_hears_of_what_is_below_it() -> None:
 def test_one_step_is_one_revision() -> None:
     """However many keys it changes."""
     watches = Watches()
-    watch = Watch("a")
+    watch = TreeWatch("a")
     watches.add(watch)
     watches.step([f"a/{number}" for number in range(100)])
     assert watch.revision == 1
@@ -78,7 +78,7 @@ def test_states_wake_who_reads_all() -> None:
     made = tree()
     publish(made, "ann", "k/1")
     watch = made.watch("k")
-    for state in (State.SUSPECT, State.DEAD):
+    for state in (MemberState.SUSPECT, MemberState.DEAD):
         made.on_member(member("ann", state=state))
     assert watch.look() == 2
     made.forget(member_id("ann"))
@@ -90,7 +90,7 @@ def test_the_last_state_is_never_missed(first: int) -> None:
     """A reader that lists only when woken ends with what is there; its revisions only grow."""
     for seed in range(first, first + 50):
         random = Random(seed)
-        made, writer = tree(), Tree(Members(member("ann"), 1))
+        made, writer = tree(), GossipTree(MemberTable(member("ann"), 1))
         seen: dict[str, tuple[int, object]] = {}
         watches = [made.watch(path) for path in ("", "a", "a/b")]
         for _ in range(60):
@@ -106,7 +106,7 @@ def test_the_last_state_is_never_missed(first: int) -> None:
                 assert seen.get(watch.path, (0, _listing(tree(), watch.path)))[1] == _listing(made, watch.path)
 
 
-def _happen(random: Random, writer: Tree, made: Tree) -> None:
+def _happen(random: Random, writer: GossipTree, made: GossipTree) -> None:
     path = random.choice(["a/b/1", "a/b/2", "a/c", "d"])
     draw = random.random()
     if draw < 0.4:
@@ -114,10 +114,10 @@ def _happen(random: Random, writer: Tree, made: Tree) -> None:
     elif draw < 0.6:
         writer.withdraw(path)
     elif draw < 0.8:
-        made.on_member(member("ann", state=random.choice([State.ALIVE, State.SUSPECT, State.DEAD])))
+        made.on_member(member("ann", state=random.choice([MemberState.ALIVE, MemberState.SUSPECT, MemberState.DEAD])))
 
 
-def _carry(writer: Tree, reader: Tree) -> None:
+def _carry(writer: GossipTree, reader: GossipTree) -> None:
     head = reader.head(writer.own)
     for part in writer.deltas(writer.own, head.epoch, head.version, part_bytes=1400):
         for delta in messages.read_parts(part, 0):
@@ -125,6 +125,6 @@ def _carry(writer: Tree, reader: Tree) -> None:
             reader.apply(delta)
 
 
-def _listing(made: Tree, path: str) -> object:
+def _listing(made: GossipTree, path: str) -> object:
     entries = [(entry.name, entry.owner, entry.value) for entry in made.entries(path, now_ms=0, all=True)]
     return made.children(path), entries

@@ -6,7 +6,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from gossipkv.gossip.packets import messages
-from gossipkv.gossip.packets.messages import Change, Delta
+from gossipkv.gossip.packets.messages import BranchChange, Delta
 from gossipkv.gossip.tree.branch import Branch, DeltaOutcome, chunks, joined
 from gossipkv.gossip.tree.limits import MAX_BRANCH_BYTES, item_bytes
 from tests.oracle.branches import History
@@ -46,7 +46,7 @@ def any_delta(random: Random, owner: bytes, epoch: int = 1) -> Delta:
     since, target = random.choice((0, since)), random.choice((LATEST, target))
     reach = random.choice((reach, target))
     changes = tuple(
-        Change(version, random.choice("abcdefgh"), random.choice((None, None, b"x")))
+        BranchChange(version, random.choice("abcdefgh"), random.choice((None, None, b"x")))
         for version in range(since + 1, reach + 1)
         if random.random() < 0.5
     )

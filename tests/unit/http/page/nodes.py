@@ -1,4 +1,4 @@
-"""Nodes that say what nodes of a real cluster said once, and a small server in front of `Pages`.
+"""Nodes that say what nodes of a real cluster said once, and a small server in front of `StatusPages`.
 
 `told/` has what four nodes answered (replication 2; `geo` of 8 partitions, `carts-by-day` of 64, `words` of 300): while
 all was calm, during an upgrade of `geo` while a version of `words` is broken, when a node had just been killed, when it
@@ -18,13 +18,13 @@ import h11
 import trio
 
 from gossipkv.errors import UnknownDatabase
-from gossipkv.http.answers import Answer, Request
-from gossipkv.http.page.pages import Pages
+from gossipkv.http.answers import HttpAnswer, HttpRequest
+from gossipkv.http.page.pages import StatusPages
 from gossipkv.http.page.placement_map import Assigned
 from gossipkv.placement.partition_set import PartitionSet
 from gossipkv.status.judging.judge import judge
 from gossipkv.status.tables import KINDS
-from gossipkv.status.verdict import Said, Verdict
+from gossipkv.status.verdict import ClusterVerdict, MemberReports
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -45,7 +45,7 @@ def told(scene: str):
     return copy.deepcopy(_read(scene))
 
 
-def judged(said) -> Verdict:
+def judged(said) -> ClusterVerdict:
     states = {member["node"]: member["state"] for member in said["members"]}
     away = {name: state for name, state in states.items() if state in {"dead", "suspect"}}
     reports, silent = {}, {}
@@ -56,7 +56,7 @@ def judged(said) -> Verdict:
             reports[name] = {"away": away, "databases": databases, **said.get("reports", {}).get(name, {})}
         elif state != "dead":
             silent[name] = "no node could be reached: connection refused"
-    return judge(Said(said["info"]["node"], states, reports, silent))
+    return judge(MemberReports(said["info"]["node"], states, reports, silent))
 
 
 def reported(entry, here):
@@ -162,16 +162,16 @@ class ToldNode:
 
 
 @contextlib.asynccontextmanager
-async def pages_of(node: ToldNode) -> AsyncIterator[Pages]:
-    pages = Pages(node, now_s=lambda: 1_795_342_320.0)
+async def pages_of(node: ToldNode) -> AsyncIterator[StatusPages]:
+    pages = StatusPages(node, now_s=lambda: 1_795_342_320.0)
     async with trio.open_nursery() as nursery:
         await nursery.start(pages.run)
         yield pages
         nursery.cancel_scope.cancel()
 
 
-def request(accept: bytes = b"text/html,*/*;q=0.8", target: bytes = b"/") -> Request:
-    return Request(b"GET", target, {b"accept": accept})
+def request(accept: bytes = b"text/html,*/*;q=0.8", target: bytes = b"/") -> HttpRequest:
+    return HttpRequest(b"GET", target, {b"accept": accept})
 
 
 CARTS = {
@@ -200,7 +200,7 @@ def with_table(said):
     return said
 
 
-async def body_of(answer: Answer) -> str:
+async def body_of(answer: HttpAnswer) -> str:
     assert isinstance(answer.body, bytes)
     return answer.body.decode()
 
@@ -251,7 +251,7 @@ def as_told(some: PartitionSet) -> dict[str, object]:
 class Server:
     """Serves pages by h11 on a port of its own, one request a time on each connection."""
 
-    def __init__(self, pages: Pages, gate: Callable[[], GossipKVError | None] = lambda: None) -> None:
+    def __init__(self, pages: StatusPages, gate: Callable[[], GossipKVError | None] = lambda: None) -> None:
         self.pages = pages
         self.gate = gate
         self.requests: list[tuple[str, int]] = []
@@ -292,10 +292,10 @@ class Server:
         )
         return connection.our_state is h11.DONE
 
-    async def _answer(self, asked: h11.Request) -> Answer:
-        path, found = asked.target.decode().split("?")[0], Request(asked.method, asked.target, dict(asked.headers))
+    async def _answer(self, asked: h11.Request) -> HttpAnswer:
+        path, found = asked.target.decode().split("?")[0], HttpRequest(asked.method, asked.target, dict(asked.headers))
         if path == "/":
             return await self.pages.overview(found)
         if path.startswith("/static/"):
-            return self.pages.asset(path.removeprefix("/static/"), found) or Answer(404)
+            return self.pages.asset(path.removeprefix("/static/"), found) or HttpAnswer(404)
         return await self.pages.database(path.strip("/"), found)

@@ -9,7 +9,7 @@ import pytest
 from setuptools import Distribution
 
 import gossipkv.http.page
-from gossipkv.http.answers import Request
+from gossipkv.http.answers import HttpRequest
 from gossipkv.http.page.rendering import POLICY, TYPES, asset
 
 PACKAGE = Path(gossipkv.http.page.__file__).parent
@@ -52,10 +52,10 @@ def test_an_asset_is_served_once_and_then_by_its_tag(name):
     assert b"max-age" in headers[b"Cache-Control"]
     tag = headers[b"ETag"]
     for given in (tag, b'"other", W/' + tag, b"*"):
-        again = asset(name, Request(b"GET", b"/", {b"if-none-match": given}))
+        again = asset(name, HttpRequest(b"GET", b"/", {b"if-none-match": given}))
         assert again is not None
         assert (again.status, again.body, dict(again.headers)[b"ETag"]) == (304, b"", tag)
-    fresh = asset(name, Request(b"GET", b"/", {b"if-none-match": b'"other"'}))
+    fresh = asset(name, HttpRequest(b"GET", b"/", {b"if-none-match": b'"other"'}))
     assert fresh is not None
     assert fresh.status == 200
 

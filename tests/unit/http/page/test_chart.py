@@ -14,11 +14,11 @@ from gossipkv.http.page.chart import (
     rate_chart,
     rate_text,
 )
-from gossipkv.http.page.history import Interval, Latency
+from gossipkv.http.page.history import Interval, IntervalLatency
 
 
 def interval(end_s, rate=0.0, errors=0.0, here=None, elsewhere=None):
-    return Interval(end_s, 1.0, rate, errors, here or Latency(), elsewhere or Latency())
+    return Interval(end_s, 1.0, rate, errors, here or IntervalLatency(), elsewhere or IntervalLatency())
 
 
 def test_rates_are_drawn_up_to_a_round_number():
@@ -33,7 +33,9 @@ def test_rates_are_drawn_up_to_a_round_number():
 
 def test_latency_is_drawn_on_a_logarithmic_axis():
     """Between the powers of ten around what there is; a line that has nothing is left out."""
-    chart = latency_chart([interval(1.0, here=Latency(20, 2000)), interval(2.0, here=Latency(20, 1000))])
+    chart = latency_chart(
+        [interval(1.0, here=IntervalLatency(20, 2000)), interval(2.0, here=IntervalLatency(20, 1000))]
+    )
     assert chart is not None
     assert [line.name for line in chart.lines] == ["p50", "p99"]
     assert [tick.label for tick in chart.ticks] == ["10 µs", "100 µs", "1 ms", "10 ms"]
@@ -43,7 +45,7 @@ def test_latency_is_drawn_on_a_logarithmic_axis():
 
 def test_of_a_node_without_buckets_the_mean_is_drawn():
     """Where there are no percentiles at all."""
-    chart = latency_chart([interval(1.0, here=Latency(mean_us=15))])
+    chart = latency_chart([interval(1.0, here=IntervalLatency(mean_us=15))])
     assert chart is not None
     assert [(line.name, line.now) for line in chart.lines] == [("mean", "15 µs")]
 

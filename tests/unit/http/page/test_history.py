@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gossipkv.http.page.history import KEPT, LONGEST_S, History
+from gossipkv.http.page.history import KEPT, LONGEST_S, NodeHistory
 
 
 def info(gets=0, errors=0, **latency):
@@ -19,7 +19,7 @@ def counted(*buckets, sum_us=0):
 
 def intervals(*looks):
     """What is known after these looks, a second apart."""
-    history = History()
+    history = NodeHistory()
     for at_s, look in enumerate(looks):
         history.add(float(at_s), look)
     return history.intervals()
@@ -63,7 +63,7 @@ def test_a_node_that_was_started_again_begins_anew(later):
 
 def test_what_nobody_looked_at_is_left_out():
     """A look after minutes says nothing of the time before; neither do two at the same moment."""
-    history = History()
+    history = NodeHistory()
     for at_s in (0.0, 1.0, 1.0 + LONGEST_S + 1, 2.0 + LONGEST_S + 1, 2.0 + LONGEST_S + 1):
         history.add(at_s, info())
     assert [found.end_s for found in history.intervals()] == [1.0, 2.0 + LONGEST_S + 1]
@@ -71,7 +71,7 @@ def test_what_nobody_looked_at_is_left_out():
 
 def test_memory_is_bounded():
     """Five minutes are kept, whoever looks for how long."""
-    history = History()
+    history = NodeHistory()
     for at_s in range(3 * KEPT):
         history.add(float(at_s), info(at_s))
     assert len(history.intervals()) == KEPT - 1

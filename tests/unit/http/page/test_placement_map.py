@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gossipkv.http.page.placement_map import FEW, MOST_CELLS, READY, bands_of, in_order, placement_map
+from gossipkv.http.page.placement_map import FEW, MAX_CELLS, READY, bands_of, in_order, placement_map
 from gossipkv.placement.partition_set import PartitionSet
 from tests.oracle import placement_cells as oracle
 from tests.unit.http.page.nodes import as_told, told
@@ -59,7 +59,7 @@ def test_each_cell_shows_the_worst_of_its_partitions(count, seed):
     )
     assert made is not None
     few = oracle.lacking(few, owners)
-    size = oracle.band(count, MOST_CELLS)
+    size = oracle.band(count, MAX_CELLS)
     assert made.band == size
     disputed = {partition for _, _, some in disputes for partition in some}
     together = "".join(oracle.all_letter(partition, owners, few, disputed) for partition in range(count))
@@ -99,7 +99,7 @@ def test_bands_cover_every_partition_once(count):
     """They are at most so many, and all but the last have the same size."""
     bands = bands_of(count)
     assert [partition for first, end in bands for partition in range(first, end)] == list(range(count))
-    assert len(bands) <= MOST_CELLS
+    assert len(bands) <= MAX_CELLS
     assert len({end - first for first, end in bands[:-1]}) <= 1
 
 

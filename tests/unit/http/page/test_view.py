@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gossipkv.http.page.history import History
-from gossipkv.http.page.listing import MOST_ROWS, draw
+from gossipkv.http.page.history import NodeHistory
+from gossipkv.http.page.listing import MAX_ROWS, draw
 from gossipkv.http.page.placement_map import Assigned, placement_map
 from gossipkv.http.page.rendering import failure, page
-from gossipkv.http.page.survey import Found, Survey
-from gossipkv.http.page.view import MOST_DRAWN, MOST_SHOWN, Asked, view
+from gossipkv.http.page.survey import FoundKey, PageSurvey
+from gossipkv.http.page.view import MAX_DRAWN, MAX_SHOWN, LookupForm, view
 from gossipkv.placement.partition_set import PartitionSet
-from gossipkv.status.verdict import Coming, Reason, Verdict, verdict_of
+from gossipkv.status.verdict import ClusterVerdict, Coming, Reason, verdict_of
 from tests.unit.http.page.nodes import SCENES, as_told, judged, large, told, with_table
 
 HOSTILE = (
@@ -36,7 +36,7 @@ def survey(said, database=None):
              "rate": rate, "hosts": [{"node": "n1", "state": "AVAILABLE"}, {"node": "n2", "state": "LEAVING"}]}
             for number, (size, rate) in enumerate(said.get("measured", []))
         ]  # fmt: skip
-    return Survey(1_795_342_320.0, said["info"], said["members"], status, verdict, assigned, ranges)
+    return PageSurvey(1_795_342_320.0, said["info"], said["members"], status, verdict, assigned, ranges)
 
 
 class Read(HTMLParser):
@@ -94,11 +94,11 @@ def test_every_name_is_escaped(scene):
     reasons = tuple(Reason(level, HOSTILE, None, HOSTILE) for level in ("well", "attention", "trouble"))
     coming = {name: Coming(HOSTILE + "v9", HOSTILE, 0.5, waits=(HOSTILE,)) for name in names.values()}
     silent = {member["node"]: HOSTILE for member in said["members"]}
-    verdict = Verdict(HOSTILE, "trouble", HOSTILE, reasons, coming, 3, silent, {HOSTILE: False})
+    verdict = ClusterVerdict(HOSTILE, "trouble", HOSTILE, reasons, coming, 3, silent, {HOSTILE: False})
     key, value = HOSTILE.encode("utf-8", "surrogateescape"), HOSTILE.encode("utf-8", "replace")
-    found = Found(HOSTILE, key, value, HOSTILE, HOSTILE)
-    shown = Survey(1.0, said["info"], said["members"], said["status"], verdict)
-    body = page(view(shown, [], None, Asked(HOSTILE, HOSTILE, is_hex=False), found))
+    found = FoundKey(HOSTILE, key, value, HOSTILE, HOSTILE)
+    shown = PageSurvey(1.0, said["info"], said["members"], said["status"], verdict)
+    body = page(view(shown, [], None, LookupForm(HOSTILE, HOSTILE, is_hex=False), found))
     read = Read(body)
     tags = {tag for tag, _ in read.elements}
     assert tags <= {tag for tag, _ in clean.elements} | {"code", "progress", "table", "svg", "ul", "li", "h3", "pre"}
@@ -147,7 +147,7 @@ def test_a_page_can_be_read_without_eyes(scene, database):
 def test_nothing_that_a_node_tells_breaks_a_page(told_of_it):
     """Whatever stands where something else belongs."""
     verdict = verdict_of({"coming": {"db": told_of_it}, "reasons": [told_of_it], "silent": told_of_it})
-    survey = Survey(0.0, {"node": "n1"}, [], {"db": told_of_it}, verdict)
+    survey = PageSurvey(0.0, {"node": "n1"}, [], {"db": told_of_it}, verdict)
     Read(page(view(survey, [])))
 
 
@@ -179,7 +179,7 @@ def test_many_databases_share_the_room_on_the_overview():
     made = view(survey(said), [])
     drawn = [database.name for database in made.databases if database.placed]
     assert drawn == ["db0", "zz"]
-    assert sum(len(version.placement.rows) for database in made.databases for version in database.placed) <= MOST_DRAWN
+    assert sum(len(version.placement.rows) for database in made.databases for version in database.placed) <= MAX_DRAWN
     assert 'Placement of <a href="/db4/">' in page(made).decode()
     said["status"] = {"db4": said["status"]["db4"]}
     assert view(survey(said, "db4"), [], "db4").databases[0].placed
@@ -193,7 +193,7 @@ def test_no_map_is_promised_where_there_is_none():
     entry["geo"]["active"] = None
     assert "on its own page" not in page(view(survey(said), [])).decode()
     quiet = {"counters": {}, "latency": {}}
-    history = History()
+    history = NodeHistory()
     history.add(1.0, quiet)
     history.add(2.0, quiet)
     body = page(view(survey(said), history.intervals())).decode()
@@ -203,16 +203,16 @@ def test_no_map_is_promised_where_there_is_none():
 
 def test_very_many_nodes_are_counted():
     """Those that are not just alive with what they have ready are named."""
-    said = large(MOST_ROWS + 40, 512)
+    said = large(MAX_ROWS + 40, 512)
     version = said["status"]["geo"]["versions"]["2026-11-20"]
     version["under_replicated"] = {"count": 0, "bitmap": b""}
     version["owners"][-1]["state"] = "dead"
     drawn = draw(placement_map(version, []))
-    assert (len(drawn.rows), drawn.rows_left_out) == (MOST_ROWS, 40)
+    assert (len(drawn.rows), drawn.rows_left_out) == (MAX_ROWS, 40)
     assert drawn.rows[0].state == "dead"
     said["members"][-1]["state"] = "dead"
     made = view(survey(said), [])
-    assert (len(made.members), made.members_left_out, made.members[0].state) == (MOST_ROWS, 40, "dead")
+    assert (len(made.members), made.members_left_out, made.members[0].state) == (MAX_ROWS, 40, "dead")
     assert "and 40 more" in page(made).decode()
 
 
@@ -328,7 +328,7 @@ def test_ranges_are_drawn_with_their_sizes_and_rates():
     size, requests = view(survey(said, "carts"), [], "carts").table_map.profiles
     assert (size.path, requests.path) == ("M1490 0h10v8h-10z", "")  # Of a band the largest.
     body = page(view(survey(said, "carts"), [], "carts")).decode()
-    assert body.count('data-label="Start"') == MOST_ROWS
+    assert body.count('data-label="Start"') == MAX_ROWS
     assert "and 44 more: <code>gossipkv table partitions carts</code>" in body
 
 
@@ -372,15 +372,15 @@ def test_a_map_fills_its_bar(partitions):
         (b"\xff\x00\x01", "ff 00 01", "3 bytes"),
         (b"\xff\xfe", "ff fe", "2 bytes"),
         (b"a\x00", "61 00", "2 bytes"),
-        (b"x" * 5000, "x" * MOST_SHOWN, f"5,000 bytes, of which the first {MOST_SHOWN:,} are shown"),
-        ("é".encode() * 1025, "é" * 1024, f"2,050 bytes, of which the first {MOST_SHOWN:,} are shown"),
-        (b"x" + "é".encode() * 1024, "x" + "é" * 1023, f"2,049 bytes, of which the first {MOST_SHOWN:,} are shown"),
+        (b"x" * 5000, "x" * MAX_SHOWN, f"5,000 bytes, of which the first {MAX_SHOWN:,} are shown"),
+        ("é".encode() * 1025, "é" * 1024, f"2,050 bytes, of which the first {MAX_SHOWN:,} are shown"),
+        (b"x" + "é".encode() * 1024, "x" + "é" * 1023, f"2,049 bytes, of which the first {MAX_SHOWN:,} are shown"),
     ],
 )
 def test_a_value_is_shown_as_what_it_is(value, shown, size):
     """As text where it is that, else by its bytes; a long one is cut, and says so."""
-    found = Found("geo", b"CH", value, "v1", "n2")
-    answer = view(survey(told("calm")), [], None, Asked("geo", "CH", is_hex=False), found).answer
+    found = FoundKey("geo", b"CH", value, "v1", "n2")
+    answer = view(survey(told("calm")), [], None, LookupForm("geo", "CH", is_hex=False), found).answer
     assert (answer.value, answer.size) == (shown, size)
     assert answer.note == "'CH' in geo v1, answered by n2:"
 

@@ -14,18 +14,18 @@ import trio
 from gossipkv.address import Address
 from gossipkv.errors import ProtocolError, Unauthorized
 from gossipkv.node.peers import hello
-from gossipkv.node.peers.connections import DIAL_TIMEOUT_S, LAST_PAUSE_S, Peer, Peers
+from gossipkv.node.peers.connections import DIAL_TIMEOUT_S, LAST_PAUSE_S, NodePeer, NodePeers
 from gossipkv.node.peers.hello import PROTOCOL, Hello
 from gossipkv.wire import rpc
 from tests.unit.wire.answers import error_response
 
 if TYPE_CHECKING:
-    from gossipkv.environment.seam import Datagrams, HasFileno, Listener, Stream
+    from gossipkv.environment.seam import ByteStream, Datagrams, HasFileno, SocketListener
     from gossipkv.wire.rpc import Value
 
 MINE = Hello(PROTOCOL, b"c" * 8, b"a" * 16, 3)
 THEIRS = Hello(PROTOCOL, b"c" * 8, b"b" * 16, 9, 2**64 - 1, 4)
-B = Peer("b", b"b" * 16, Address("10.0.0.2", 7070), 0, THEIRS.epoch)
+B = NodePeer("b", b"b" * 16, Address("10.0.0.2", 7070), 0, THEIRS.epoch)
 
 
 class OneAnswer:
@@ -64,7 +64,7 @@ class Network:
         self.streams: list[OneAnswer] = []
         self.hangs = self.proves = False
 
-    async def connect(self, to: Address, uuid: bytes | None = None) -> Stream:
+    async def connect(self, to: Address, uuid: bytes | None = None) -> ByteStream:
         self.dialled.append((trio.current_time(), to))
         await trio.lowlevel.checkpoint()
         if self.hangs:
@@ -74,7 +74,7 @@ class Network:
         self.streams.append(OneAnswer(self.answers.popleft()))
         return self.streams[-1]
 
-    def listen(self, host: str, port: int, backlog: int) -> Listener:
+    def listen(self, host: str, port: int, backlog: int) -> SocketListener:
         raise NotImplementedError
 
     def datagrams(self, host: str, port: int) -> Datagrams:
@@ -115,11 +115,11 @@ class World:
     def __init__(self) -> None:
         self.network = Network()
         self.table = Table()
-        self.adopted: list[tuple[int, Stream]] = []
+        self.adopted: list[tuple[int, ByteStream]] = []
         self.lost: list[str] = []
         self.unreached: list[str] = []
         self.woken: list[None] = []
-        self.peers = Peers(
+        self.peers = NodePeers(
             self.network,
             random.Random(1),
             self.table,
@@ -330,7 +330,7 @@ async def test_an_epoch_that_nobody_lives_costs_a_dial(autojump_clock, world):
 async def test_members_come_and_go(autojump_clock, world):
     """Each has a column of its own while it is known; one with another address is another."""
     world.network.answers += [greeting()] * 3
-    c = Peer("c", b"b" * 16, Address("10.0.0.3", 7070), 0, THEIRS.epoch)
+    c = NodePeer("c", b"b" * 16, Address("10.0.0.3", 7070), 0, THEIRS.epoch)
     world.peers.tell([B, c])
     await trio.sleep(0.01)
     columns = {world.peers.column(name) for name in ("b", "c")}

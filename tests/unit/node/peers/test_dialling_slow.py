@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from trio.testing import MockClock
 
-    from gossipkv.environment.seam import Stream
+    from gossipkv.environment.seam import ByteStream
     from tests.unit.serving.secured import Pair
 
 MINE, THEIRS, OTHER = UUID(int=1), UUID(int=2), UUID(int=3)
@@ -82,7 +82,7 @@ async def refusal(nodes: Nodes) -> str:
     return ""
 
 
-async def asked(stream: Stream) -> bytes | None:
+async def asked(stream: ByteStream) -> bytes | None:
     await stream.send_all(rpc.request(1, "hello", [{}]))
     proven: bytes | None = msgpack.unpackb(await stream.receive_some(1000))[3]
     return proven

@@ -4,11 +4,11 @@ from types import SimpleNamespace
 
 from gossipkv.address import Address
 from gossipkv.dataset.cluster.effects import PublishDatabase, Withdraw
-from gossipkv.dataset.cluster.members import Member, Membership, State
+from gossipkv.dataset.cluster.members import DatasetMember, Membership, MemberStanding
 from gossipkv.errors import TooLarge
 from gossipkv.gossip import member as gossip
-from gossipkv.gossip.tree.watch import Watch
-from gossipkv.node.peers.sharing import Heard, Sharing
+from gossipkv.gossip.tree.watch import TreeWatch
+from gossipkv.node.peers.sharing import SharedBytes, Sharing
 from gossipkv.placement.statement import DatabaseStatement, encode_database
 
 
@@ -66,7 +66,7 @@ class Peers:
     """The members, who are told."""
 
     def __init__(self):
-        self.others = [Member(name, bytes(16), 1, Address(name, 1)) for name in "ab"]
+        self.others = [DatasetMember(name, bytes(16), 1, Address(name, 1)) for name in "ab"]
         self.asked = []
 
     def ask_unread(self, name, method, params, timeout_ms, on_answer):
@@ -98,7 +98,7 @@ class Gossiped:
         self.listed = []
 
     def watch(self, path, wake):
-        return self.watches.setdefault(path, Watch(path, wake))
+        return self.watches.setdefault(path, TreeWatch(path, wake))
 
     def members_known(self):
         return [*self.members]
@@ -126,23 +126,23 @@ class Many(Peers):
         return []
 
 
-def at_rest(name, state=gossip.State.ALIVE):
+def at_rest(name, state=gossip.MemberState.ALIVE):
     return gossip.Member(gossip.member_id(name), name, bytes(16), Address(name, 1), 1, 0, state)
 
 
 async def test_a_look_at_what_has_not_changed_lists_nothing():
     """Members and claims are taken in when there are others, or one is known in another way."""
     tree, many = Gossiped(), Many()
-    own = Member("a", bytes(16), 1, Address("a", 1))
+    own = DatasetMember("a", bytes(16), 1, Address("a", 1))
     membership = Membership(own, expects_others=False, retire_max_ms=1, now_ms=0)
     sharing = Sharing(tree, many, membership, many, None, address=Address("a", 1), ask_timeout_ms=1)
     sharing.look()
     assert (tree.listed, many.told) == (["nodes"], ["b"])
     sharing.look()
     assert tree.listed == ["nodes"]
-    tree.members[1] = at_rest("b", gossip.State.SUSPECT)
+    tree.members[1] = at_rest("b", gossip.MemberState.SUSPECT)
     sharing.look()
-    assert (tree.listed, membership.get("b").state) == (["nodes"] * 2, State.SUSPECT)
+    assert (tree.listed, membership.get("b").state) == (["nodes"] * 2, MemberStanding.SUSPECT)
     tree.members.append(at_rest("c"))
     sharing.look()
     assert many.told == ["b", "c"]
@@ -159,11 +159,11 @@ def test_who_says_what_cannot_be_read_is_named_until_it_can():
     members = SimpleNamespace(get=lambda _: SimpleNamespace(uuid=bytes(16), epoch=1))
     sharing = Sharing(Tree(), Library(), members, None, None, address=Address("h", 1), ask_timeout_ms=1)
     later = encode_database(DatabaseStatement()).replace(b"\xa6format\x01", b"\xa6format\x09")
-    for heard in (Heard(1, {}, later), Heard(1, {"v1": [b"\x80"]}, None)):
+    for heard in (SharedBytes(1, {}, later), SharedBytes(1, {"v1": [b"\x80"]}, None)):
         assert sharing._take(Core(), "n2", heard)
         assert sharing.unreadable == ["n2"]
-        assert sharing._take(Core(), "n2", Heard(1, {}, encode_database(DatabaseStatement(told=True))))
+        assert sharing._take(Core(), "n2", SharedBytes(1, {}, encode_database(DatabaseStatement(told=True))))
         assert sharing.unreadable == []
-    sharing._take(Core(), "n2", Heard(1, {}, later))
+    sharing._take(Core(), "n2", SharedBytes(1, {}, later))
     sharing._take(Core(), "n2", None)
     assert sharing.unreadable == []

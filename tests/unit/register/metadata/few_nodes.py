@@ -17,7 +17,7 @@ from gossipkv.register.metadata.operations import Operation, decode_operation
 from gossipkv.register.metadata.pages import name_of
 from gossipkv.register.metadata.server import Metadata
 from gossipkv.register.metadata.tables import NamedNode
-from gossipkv.register.metadata.tree import Changed
+from gossipkv.register.metadata.tree import ChangedPages
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
@@ -190,7 +190,7 @@ class OneNode:
 
 def offered(source: bytes, base: bytes | None, root: bytes, config: int, pages: list[bytes]) -> Offer:
     """What goes along with a request, as the door for other nodes reads it."""
-    return Offer(source, base, Changed(root, {name_of(page): page for page in pages}), config)
+    return Offer(source, base, ChangedPages(root, {name_of(page): page for page in pages}), config)
 
 
 async def founded(world: FewNodes) -> None:

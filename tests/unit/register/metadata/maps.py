@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from gossipkv.errors import ProtocolError
-from gossipkv.register.metadata.operations import Edits, Operation, Refusal
+from gossipkv.register.metadata.operations import Edits, Operation, OperationRefusal
 from gossipkv.register.metadata.pages import MissingPage
-from gossipkv.register.metadata.tree import Changed, Kind, Tree
+from gossipkv.register.metadata.tree import ChangedPages, MapKind, MapTree
 
 FORBIDDEN = b"forbidden"  # A record, and a meta, which no map may have.
 
@@ -30,7 +30,7 @@ def rules(meta):
     return Rules()
 
 
-ANY = Kind("any", rules)
+ANY = MapKind("any", rules)
 
 
 def say(view, argument):
@@ -39,7 +39,7 @@ def say(view, argument):
     for key in looks:
         view.get(key)
     if refuses:
-        raise Refusal("NO", "as it was told")
+        raise OperationRefusal("NO", "as it was told")
     return Edits(dict(puts), None, touches_all)
 
 
@@ -70,7 +70,7 @@ class Store(NamedTuple):
         return changed.root
 
     def open(self, root, kind=ANY.name):
-        return Tree.empty(kind) if root is None else Tree.opened(self.read, root, kind)
+        return MapTree.empty(kind) if root is None else MapTree.opened(self.read, root, kind)
 
 
 def new_store():
@@ -80,7 +80,7 @@ def new_store():
 NO_DIGEST = bytes(4)  # Of an operation that nobody asks for again.
 
 
-def put_all(tree, config, puts, outcomes=(), meta=None) -> Changed:
+def put_all(tree, config, puts, outcomes=(), meta=None) -> ChangedPages:
     """An edit with these puts (None: a deletion) and outcomes."""
     edit = tree.edit(config)
     for key, record in puts.items():

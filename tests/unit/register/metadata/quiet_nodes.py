@@ -8,7 +8,7 @@ from random import Random
 import trio
 
 from gossipkv.register.configuration import AcceptorId
-from gossipkv.register.metadata.catalogue import Wanted
+from gossipkv.register.metadata.catalogue import WantedTable
 from gossipkv.register.metadata.operations import Operation
 from gossipkv.register.metadata.partitions import decode_partition, shard_key
 from tests.world.metadata.deciding_node import CATALOGUE, Node
@@ -88,7 +88,7 @@ class QuietNodes:
 
     async def table(self, letter="a", name="t", shards=2, replication=1):
         keys = [shard_key(number) for number in range(shards)]
-        wanted = Wanted(name, "hash", replication, keys)
+        wanted = WantedTable(name, "hash", replication, keys)
         made = await self[letter].catalogue.create(wanted, self.random.randbytes(20))
         for each in self.nodes:
             await self[each].metadata.quorum_read(CATALOGUE)

@@ -9,11 +9,11 @@ import pytest
 import trio
 
 from gossipkv.errors import BadRequest, Conflict, GossipKVError, Unavailable, Unknown, UnknownDatabase
-from gossipkv.register.metadata.catalogue import Wanted, keys_of
+from gossipkv.register.metadata.catalogue import WantedTable, keys_of
 from gossipkv.register.metadata.head import LAST_HEADS
-from gossipkv.register.metadata.ledger import MOST_LENT
+from gossipkv.register.metadata.ledger import MAX_LENT
 from gossipkv.register.metadata.operations import Operation
-from gossipkv.register.metadata.pages import Outcome
+from gossipkv.register.metadata.pages import OperationOutcome
 from gossipkv.register.metadata.partitions import HASH, RANGE, shard_key
 from gossipkv.register.space import MAP
 from tests.unit.register.metadata.quiet_nodes import quiet
@@ -21,7 +21,7 @@ from tests.world.metadata.deciding_node import CATALOGUE
 
 
 def wanted(name="t", replication=1):
-    return Wanted(name, HASH, replication, [shard_key(0)])
+    return WantedTable(name, HASH, replication, [shard_key(0)])
 
 
 async def test_founded_once(autojump_clock):
@@ -62,8 +62,8 @@ async def test_it_grows_under_load(autojump_clock):
             await trio.sleep(0.2)
             nursery.cancel_scope.cancel()
         assert not await nodes["a"].catalogue.grow()
-        assert set(outcomes) == {Outcome.DONE}
-        assert outcomes[Outcome.DONE] > 10
+        assert set(outcomes) == {OperationOutcome.DONE}
+        assert outcomes[OperationOutcome.DONE] > 10
         for letter in "bcde":
             known = await nodes[letter].metadata.quorum_read(CATALOGUE, first.acceptors)
             assert len(known.acceptors.new) == 5
@@ -79,7 +79,7 @@ async def test_a_newcomer_gets_a_map_that_changes_on_and_on(autojump_clock, monk
         async def ask_late(node, method, params, timeout_s):
             if method == "metadata_hold" and not late:
                 late.append(node)
-                for _ in range(LAST_HEADS + MOST_LENT + 1):
+                for _ in range(LAST_HEADS + MAX_LENT + 1):
                     base = metadata.known[CATALOGUE].config
                     operation = Operation(nodes.random.randbytes(20), base, "remove_table", 1, (b"none", bytes(16)))
                     await metadata.transact(CATALOGUE, [operation], 10)
@@ -171,7 +171,7 @@ async def test_a_decision_has_one_deadline(autojump_clock):
                 begun_s = trio.current_time()
                 with contextlib.suppress(Unavailable, Unknown):
                     (answer,) = await ask(timeout_s)
-                    assert answer.outcome is Outcome.UNKNOWN
+                    assert answer.outcome is OperationOutcome.UNKNOWN
                 assert trio.current_time() - begun_s <= timeout_s + 0.05
 
 
@@ -222,7 +222,7 @@ async def test_servers_leave(autojump_clock):
         with pytest.raises(BadRequest):
             await nodes["a"].catalogue.reconfigure(table.id, [])
         (answer,) = await nodes["c"].catalogue.transact(table.id, [nodes.nothing("a", table)])
-        assert answer.outcome is Outcome.DONE
+        assert answer.outcome is OperationOutcome.DONE
 
 
 @pytest.mark.parametrize(("kind", "shards", "bounds", "expected"), [

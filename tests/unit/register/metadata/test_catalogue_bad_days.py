@@ -8,9 +8,9 @@ import pytest
 import trio
 
 from gossipkv.errors import BadRequest, Conflict, Unavailable, Unknown
-from gossipkv.register.metadata.catalogue import Wanted
+from gossipkv.register.metadata.catalogue import WantedTable
 from gossipkv.register.metadata.operations import Operation
-from gossipkv.register.metadata.pages import Outcome
+from gossipkv.register.metadata.pages import OperationOutcome
 from gossipkv.register.metadata.partitions import shard_key
 from tests.unit.register.metadata.few_nodes import CATALOGUE, FakeBatch, FewNodes, founded
 
@@ -22,11 +22,11 @@ def batches():
         yield
 
 
-def wanted(name: str = "t", replication: int = 2) -> Wanted:
-    return Wanted(name, "hash", replication, [shard_key(0), shard_key(1)])
+def wanted(name: str = "t", replication: int = 2) -> WantedTable:
+    return WantedTable(name, "hash", replication, [shard_key(0), shard_key(1)])
 
 
-async def with_stranger(world: FewNodes, ask) -> list[Outcome]:
+async def with_stranger(world: FewNodes, ask) -> list[OperationOutcome]:
     """Ask for an operation at a node that is no server, by a way to others that `ask` takes the place of."""
     stranger = world["d"]
     await stranger.metadata.quorum_read(CATALOGUE, world["a"].metadata.known[CATALOGUE].acceptors)
@@ -55,7 +55,7 @@ async def test_another_server_is_asked_where_one_does_not_answer(autojump_clock)
         async def none_is_reached(node, method, params, timeout_s):
             raise Unavailable("not reached")
 
-        assert await with_stranger(world, first_is_silent) == [Outcome.DONE]
+        assert await with_stranger(world, first_is_silent) == [OperationOutcome.DONE]
         assert len(asked) == 2
         with pytest.raises(Unknown):
             await with_stranger(world, all_are_silent)

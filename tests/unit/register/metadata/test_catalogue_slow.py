@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gossipkv.errors import Unavailable
-from gossipkv.register.metadata.catalogue import Wanted
+from gossipkv.register.metadata.catalogue import WantedTable
 from gossipkv.register.metadata.operations import Operation
 from gossipkv.register.metadata.partitions import HASH, shard_key
 from gossipkv.register.metadata.tree import LIFE
@@ -15,7 +15,7 @@ from tests.world.metadata.deciding_node import CATALOGUE
 
 
 def wanted(name="t", replication=1):
-    return Wanted(name, HASH, replication, [shard_key(0)])
+    return WantedTable(name, HASH, replication, [shard_key(0)])
 
 
 async def test_a_creation_that_is_lost(autojump_clock):

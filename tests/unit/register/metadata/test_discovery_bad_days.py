@@ -7,29 +7,32 @@ from random import Random
 import pytest
 
 from gossipkv.errors import BadRequest
-from gossipkv.placement.partition import Assignment, Partition, State
+from gossipkv.placement.partition import Assignment, AssignmentState, Partition
 from gossipkv.register.metadata import discovery
 from gossipkv.register.metadata.discovery import Duty, discover
-from gossipkv.register.metadata.partitions import Table, first_body, shard_key
-from gossipkv.register.metadata.tree import Tree
+from gossipkv.register.metadata.partitions import TableMeta, first_body, shard_key
+from gossipkv.register.metadata.tree import MapTree
 
 SHARDS = 2_000
 NODES = [bytes([number]) * 16 for number in range(1, 4)]
 
 
-def table_of_shards() -> Tree:
+def table_of_shards() -> MapTree:
     """A table of that many shards, on two of three nodes each."""
     random = Random(1)
-    table = Table(b"t" * 16, "t", "hash", 2, SHARDS)
+    table = TableMeta(b"t" * 16, "t", "hash", 2, SHARDS)
     partitions = {
         shard_key(at): Partition.of(
             at + 1,
-            [Assignment(random.getrandbits(64), NODES[(at + slot) % 3], slot, State.AVAILABLE) for slot in (0, 1)],
+            [
+                Assignment(random.getrandbits(64), NODES[(at + slot) % 3], slot, AssignmentState.AVAILABLE)
+                for slot in (0, 1)
+            ],
         )
         for at in range(SHARDS)
     }
     changed = first_body(table, partitions, 1)
-    return Tree.opened(changed.pages.__getitem__, changed.root, "partitions")
+    return MapTree.opened(changed.pages.__getitem__, changed.root, "partitions")
 
 
 def test_a_question_that_lies_costs_no_more_than_the_map(monkeypatch):

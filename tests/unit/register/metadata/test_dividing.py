@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gossipkv.placement.partition import MOST_FORMER, Assignment, End, Partition
+from gossipkv.placement.partition import MAX_FORMER, Assignment, ForcedEnd, Partition
 from gossipkv.register.metadata.operations import UNKNOWN_OPERATION
-from gossipkv.register.metadata.partitions import INVALID, MOST_CHILDREN, NOT_FOUND, shard_key
+from gossipkv.register.metadata.partitions import INVALID, MAX_CHILDREN, NOT_FOUND, shard_key
 from tests.unit.placement.hosted import WHOLE, A, hosted, node
 from tests.unit.register.metadata.test_partitions import RANGES, SHARDS, Map
 
@@ -37,8 +37,8 @@ class DividedMap:
         stands = self.at[points[0]]
         if (
             self.firsts[first] in self.moving
-            or len(stands["former"]) + len(stands["slots"]) > MOST_FORMER
-            or not 2 <= len(children) <= MOST_CHILDREN
+            or len(stands["former"]) + len(stands["slots"]) > MAX_FORMER
+            or not 2 <= len(children) <= MAX_CHILDREN
             or firsts != sorted(set(firsts))
             or firsts[0] != first
             or firsts[-1] >= after
@@ -123,7 +123,7 @@ def test_ends_and_slots_that_are_empty_are_the_childrens_too():
     for first, id_, ids in children:
         nodes = zip(ids, (1, 3), strict=True)
         seats = tuple(Assignment(one, node(number), number - 1, A) for one, number in nodes)
-        assert table.partitions[first] == Partition(id_, seats, (1, 2, 3), (End(2, 9),))
+        assert table.partitions[first] == Partition(id_, seats, (1, 2, 3), (ForcedEnd(2, 9),))
 
 
 def right(id_=9, assignments=(14, 15, 16), first=b"m"):
@@ -134,7 +134,7 @@ def right(id_=9, assignments=(14, 15, 16), first=b"m"):
     ("words", "children"),
     [
         ("2 to 64", ()), ("2 to 64", None), ("2 to 64", TWO[:1]), ("a child is", ((b"", 8), (b"m", 9))),
-        ("2 to 64", tuple((b"%03d" % at, 100 + at, (at, at, at)) for at in range(MOST_CHILDREN + 1))),
+        ("2 to 64", tuple((b"%03d" % at, 100 + at, (at, at, at)) for at in range(MAX_CHILDREN + 1))),
         ("a child is", right(assignments=(14, 15, -1))), ("a child is", right(-9)),
         ("tile", ((b"a", 8, (4, 5, 6)), TWO[1])), ("tile", right(first=b"")), ("tile", right(first=b"x")),
         ("tile", right(first=b"y")), ("tile", (*TWO, (b"g", 10, (24, 25, 26)))),
@@ -186,7 +186,7 @@ def test_who_is_not_settled_holds_a_division_back():
         children = tuple((first, next(ids), (next(ids), next(ids))) for first in (b"", b"%09d" % (1000 - next(ids))))
         return table.ask("divide", b"", parent.id, children)
 
-    while len(table.partitions[b""].former) < MOST_FORMER:
+    while len(table.partitions[b""].former) < MAX_FORMER:
         assert divide() == "DONE"
     assert divide() == INVALID
     assert "66 former assignments" in table.words
@@ -195,7 +195,7 @@ def test_who_is_not_settled_holds_a_division_back():
     assert table.ask("unassign", b"", left.id, left.assignments[0].id, version=2) == "DONE"
     assert table.ask("settle", b"", left.id, tuple((one, 1) for one in left.former[:3])) == "DONE"
     parent = table.partitions[b""]
-    assert len(parent.former) == MOST_FORMER - 2
+    assert len(parent.former) == MAX_FORMER - 2
     children = ((b"", next(ids), (next(ids),)), (b"\0", next(ids), (next(ids),)))
     assert table.ask("divide", b"", parent.id, children) == "DONE"
 

@@ -7,13 +7,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gossipkv.errors import ProtocolError
-from gossipkv.register.changes import Applied, Refused
-from gossipkv.register.metadata.head import DROPPED_BEFORE, FUNCTIONS, LAST_HEADS, Head, Past, decode_head, drop, swap
+from gossipkv.register.changes import Applied, ChangeRefused
+from gossipkv.register.metadata.head import (
+    DROPPED_BEFORE,
+    FUNCTIONS,
+    LAST_HEADS,
+    MapHead,
+    Past,
+    decode_head,
+    drop,
+    swap,
+)
 from gossipkv.register.metadata.pages import config_id, pack
 
 CONFIGS = st.integers(0, (1 << 64) - 1)
 PASTS = st.builds(Past, CONFIGS, st.binary(min_size=16, max_size=16), st.binary(min_size=32, max_size=32))
-FIRST = Head(1, b"1" * 16, b"r" * 32)
+FIRST = MapHead(1, b"1" * 16, b"r" * 32)
 
 
 def apply(payload, change, generation=0):
@@ -23,7 +32,7 @@ def apply(payload, change, generation=0):
 @given(PASTS, st.lists(PASTS, max_size=LAST_HEADS), st.booleans())
 def test_bytes(now, last, ended):
     """What is encoded is decoded."""
-    head = Head(*now, tuple(last), ended)
+    head = MapHead(*now, tuple(last), ended)
     assert decode_head(head.encode()) == head
 
 
@@ -44,7 +53,7 @@ def test_one_follows_the_other():
     change = swap(FIRST.transaction, 2, b"2" * 16, b"s" * 32)
     applied = apply(FIRST.encode(), change)
     second = decode_head(applied.payload)
-    assert second == Head(2, b"2" * 16, b"s" * 32, (Past(*FIRST[:3]),))
+    assert second == MapHead(2, b"2" * 16, b"s" * 32, (Past(*FIRST[:3]),))
     assert apply(applied.payload, change) == Applied(applied.payload)
     later = apply(applied.payload, swap(b"2" * 16, 3, b"3" * 16, b"t" * 32)).payload
     assert apply(later, change) == Applied(later)
@@ -60,7 +69,7 @@ def test_one_follows_the_other():
 def test_what_does_not_follow(change, generation):
     """Another transaction came first, a sequence is left out, or the generation is another by now."""
     refused = apply(FIRST.encode(), change, generation)
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, ChangeRefused)
     assert refused.code == "CONFLICT"
 
 
@@ -71,7 +80,7 @@ def test_the_end():
     assert apply(ended, drop(b"o" * 20)) == Applied(ended)
     assert apply(ended, drop(b"p" * 20)) == Applied(ended, DROPPED_BEFORE)
     refused = apply(ended, swap(FIRST.transaction, 2, b"2" * 16, b"s" * 32))
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, ChangeRefused)
     assert refused.code == "UNKNOWN_DATABASE"
 
 

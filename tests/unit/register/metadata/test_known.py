@@ -11,7 +11,7 @@ from gossipkv.errors import GossipKVError, NotReady, UnknownDatabase
 from gossipkv.register.configuration import Acceptors
 from gossipkv.register.metadata import known, ledger, server
 from gossipkv.register.metadata.head import LAST_HEADS
-from gossipkv.register.metadata.pages import Outcome
+from gossipkv.register.metadata.pages import OperationOutcome
 from tests.unit.register.metadata.quiet_nodes import quiet
 from tests.world.metadata.deciding_node import CATALOGUE
 
@@ -24,7 +24,7 @@ async def stream(nodes, table, count=STREAM):
     config = nodes["a"].metadata.known[table.id].config
     for _ in range(count):
         (answer,) = await nodes["a"].metadata.transact(table.id, [nodes.nothing("a", table, base=config)], 5)
-        assert answer.outcome is Outcome.DONE
+        assert answer.outcome is OperationOutcome.DONE
         config += 1
     return config
 
@@ -46,7 +46,7 @@ async def test_what_a_node_commits_it_knows(autojump_clock):
 
 async def test_pins_end_with_what_is_learned(autojump_clock, monkeypatch):
     """More transactions than roots may be pinned: no server refuses one, whether it commits them or only holds them."""
-    monkeypatch.setattr(ledger, "MOST_PINS", 32)
+    monkeypatch.setattr(ledger, "MAX_PINS", 32)
     monkeypatch.setattr(server, "MANY_PINS", 16)
     async with quiet() as nodes:
         await nodes.found()
@@ -63,12 +63,12 @@ async def test_what_is_known_ends_pins_before_there_are_many(autojump_clock):
         table = await nodes.table()
         await stream(nodes, table, 40)
         await trio.sleep(1)
-        assert nodes["a"].metadata._map(table.id).ledger.pins <= 1 + LAST_HEADS + ledger.MOST_LENT
+        assert nodes["a"].metadata._map(table.id).ledger.pins <= 1 + LAST_HEADS + ledger.MAX_LENT
 
 
 async def test_who_holds_as_much_as_it_may_learns_all_the_same(autojump_clock, monkeypatch):
     """It has heard of nothing for long: what it holds in vain goes before there is room for what was decided."""
-    monkeypatch.setattr(ledger, "MOST_PINS", 32)
+    monkeypatch.setattr(ledger, "MAX_PINS", 32)
     monkeypatch.setattr(server, "MANY_PINS", 1000)
     async with quiet() as nodes:
         await nodes.found()

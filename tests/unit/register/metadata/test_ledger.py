@@ -9,9 +9,9 @@ import pytest
 import trio
 
 from gossipkv.errors import ProtocolError, Unavailable
-from gossipkv.register.metadata.ledger import Ledger, Offer
+from gossipkv.register.metadata.ledger import Offer, RegisterLedger
 from gossipkv.register.metadata.pages import MissingPage, name_of
-from gossipkv.register.metadata.tree import Changed, Tree
+from gossipkv.register.metadata.tree import ChangedPages, MapTree
 from gossipkv.register.space import Space
 from tests.unit.register.metadata.maps import ANY, put_all
 from tests.world.metadata.store import Disk, Mood, SimulatedStore
@@ -35,7 +35,7 @@ class Scene:
         self.space = Space(SimulatedStore(self.disk, self.mood, Random(1), Nobody(), lambda when: None))
         self.given = {}  # By node: pages by their names.
         self.asked = []
-        self.ledger = Ledger(REGISTER, ANY, self.space, self.ask, beside=self.beside)
+        self.ledger = RegisterLedger(REGISTER, ANY, self.space, self.ask, beside=self.beside)
 
     async def ask(self, node, method, params, timeout_s):
         self.asked.append(node)
@@ -51,7 +51,7 @@ class Scene:
     def again(self):
         prefix = b"m" + REGISTER
         records = [(key[len(prefix) :], value) for key, value in sorted(self.disk.records.items())]
-        return Ledger(REGISTER, ANY, self.space, self.ask, beside=self.beside, records=records)
+        return RegisterLedger(REGISTER, ANY, self.space, self.ask, beside=self.beside, records=records)
 
 
 @pytest.fixture
@@ -64,11 +64,11 @@ async def scene(nursery):
 
 def large(config=1, entries=40):
     puts = {b"%03d" % number: RECORD for number in range(entries)}
-    return put_all(Tree.empty(ANY.name), config, puts)
+    return put_all(MapTree.empty(ANY.name), config, puts)
 
 
 def changed_from(first, config=2):
-    return put_all(Tree.opened(first.pages.__getitem__, first.root, ANY.name), config, {b"000": b"new %d" % config})
+    return put_all(MapTree.opened(first.pages.__getitem__, first.root, ANY.name), config, {b"000": b"new %d" % config})
 
 
 async def test_a_root_stays_while_somebody_fetches_it(autojump_clock, scene):
@@ -94,7 +94,7 @@ async def test_changes_that_come_at_once_follow_each_other(autojump_clock, scene
     await scene.ledger.pin(first.root, 1, first.pages)
     pages, changes = dict(first.pages), [first]
     for config in range(2, 8):
-        tree = Tree.opened(pages.__getitem__, changes[-1].root, ANY.name)
+        tree = MapTree.opened(pages.__getitem__, changes[-1].root, ANY.name)
         changes.append(put_all(tree, config, {b"%03d" % (5 * config): RECORD[1:]}))  # Another leaf each time.
         pages |= changes[-1].pages
     scene.given[b"s" * 16] = pages
@@ -165,7 +165,7 @@ async def test_what_is_not_its_name(autojump_clock, scene, lie):
 
 async def test_a_map_of_many_pieces_is_here_when_all_of_it_is(autojump_clock, scene, monkeypatch):
     """Its root is pinned with the first."""
-    monkeypatch.setattr("gossipkv.register.metadata.ledger.MOST_BATCH_BYTES", 1)
+    monkeypatch.setattr("gossipkv.register.metadata.ledger.MAX_BATCH_BYTES", 1)
     first = large()
     scene.mood.slow_s = 1
     async with trio.open_nursery() as nursery:
@@ -187,8 +187,8 @@ async def test_what_is_no_change_of_its_base(autojump_clock, scene):
     second = changed_from(first)
     wrong = [
         (second, 3),
-        (Changed(second.root, second.pages | {name_of(b"more"): b"more"}), 2),
-        (put_all(Tree.opened(first.pages.__getitem__, first.root, ANY.name), 2, {b"000": b"forbidden"}), 2),
+        (ChangedPages(second.root, second.pages | {name_of(b"more"): b"more"}), 2),
+        (put_all(MapTree.opened(first.pages.__getitem__, first.root, ANY.name), 2, {b"000": b"forbidden"}), 2),
     ]
     for changed, config in wrong:
         with pytest.raises(ProtocolError):
@@ -250,7 +250,7 @@ async def test_pages_go_when_no_root_needs_them(autojump_clock, scene):
     second = changed_from(first)
     await scene.ledger.take(Offer(b"s", first.root, second, 2))
     await scene.ledger.collect(2, [second.root])
-    tree = Tree.opened(scene.ledger.read, second.root, ANY.name)
+    tree = MapTree.opened(scene.ledger.read, second.root, ANY.name)
     assert len([*tree.scan()]) == 40
     assert not scene.ledger.holds(first.root)
     assert scene.ledger.pages([first.root, second.root]) == [None, second.pages[second.root]]

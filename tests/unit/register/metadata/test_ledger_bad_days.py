@@ -12,10 +12,10 @@ from gossipkv.errors import BadRequest, GossipKVError, NotReady, UnknownDatabase
 from gossipkv.register.configuration import Acceptors
 from gossipkv.register.metadata.ledger import Offer
 from gossipkv.register.metadata.operations import Operation, judge
-from gossipkv.register.metadata.pages import MissingPage, Outcome, config_id
+from gossipkv.register.metadata.pages import MissingPage, OperationOutcome, config_id
 from gossipkv.register.metadata.tables import CATALOGUE as KIND
 from gossipkv.register.metadata.tables import OPERATIONS
-from gossipkv.register.metadata.tree import Changed, Tree
+from gossipkv.register.metadata.tree import ChangedPages, MapTree
 from tests.unit.register.metadata.few_nodes import CATALOGUE, FakeBatch, FewNodes, founded
 
 
@@ -58,7 +58,7 @@ async def test_what_comes_while_a_map_is_let_go_of_stays_nowhere(autojump_clock)
         metadata, register = world["b"].metadata, b"r" * 16
         ledger = metadata._map(register).ledger
         await metadata._forget(register)
-        first = Tree.empty(KIND.name).edit(config_id(0, 1)).finish()
+        first = MapTree.empty(KIND.name).edit(config_id(0, 1)).finish()
         with contextlib.suppress(MissingPage):
             await ledger.pin(first.root, config_id(0, 1), first.pages)
         assert [key for key in world["b"].store.records if register in key] == []
@@ -69,8 +69,8 @@ async def test_a_config_id_that_is_not_the_roots_is_refused(autojump_clock):
     world = FewNodes("ab")
     async with world.running():
         await founded(world)
-        first = Tree.empty(KIND.name).edit(config_id(0, 9)).finish()
-        only_root = Changed(first.root, {})
+        first = MapTree.empty(KIND.name).edit(config_id(0, 9)).finish()
+        only_root = ChangedPages(first.root, {})
         await world["b"].metadata._map(CATALOGUE).ledger.pin(first.root, config_id(0, 9), first.pages)
         offer = Offer(world["b"].uuid, b"?" * 32, only_root, config_id(0, 1 << 40))
         with pytest.raises(BadRequest):
@@ -98,13 +98,13 @@ async def test_questions_about_what_nobody_knows_leave_nothing_behind(autojump_c
 
 def test_an_operation_that_may_have_been_done_long_ago_is_not_refused():
     """Its outcome is kept for 4,096 sequences: beyond that, nobody can say that it never happened."""
-    tree = Tree.empty(KIND.name)
+    tree = MapTree.empty(KIND.name)
     operation = Operation(b"o" * 20, config_id(0, 100), "remove_table", 1, (b"t", b"i" * 16))
     for sequence, outcome in (
-        (164, Outcome.DONE),
-        (165, Outcome.REFUSED),
-        (4198, Outcome.REFUSED),
-        (4199, Outcome.UNKNOWN),
+        (164, OperationOutcome.DONE),
+        (165, OperationOutcome.REFUSED),
+        (4198, OperationOutcome.REFUSED),
+        (4199, OperationOutcome.UNKNOWN),
     ):
         (answer,) = judge(tree, [operation], config_id(0, sequence), OPERATIONS).answers
         assert answer.outcome is outcome, sequence

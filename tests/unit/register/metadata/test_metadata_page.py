@@ -8,18 +8,18 @@ from pathlib import Path
 import pytest
 
 from gossipkv.keyspace.time_key import TimeKey
-from gossipkv.placement.partition import Assignment, End, Partition, State
+from gossipkv.placement.partition import Assignment, AssignmentState, ForcedEnd, Partition
 from gossipkv.register.configuration import AcceptorId
 from gossipkv.register.metadata import operations, pages, partitions, tables, tree
 from gossipkv.register.metadata.operations import Operation
-from gossipkv.register.metadata.pages import Outcome
-from gossipkv.register.metadata.partitions import Table, encode_partition
+from gossipkv.register.metadata.pages import OperationOutcome
+from gossipkv.register.metadata.partitions import TableMeta, encode_partition
 from tests.unit.register.metadata.maps import new_store
 
 PAGE = (Path(__file__).parents[4] / "docs" / "development" / "metadata.md").read_text(encoding="utf-8")
 ROW = re.compile(r"^\| `([^`]+)` \| (.*?) ?\|$", re.MULTILINE)
-TABLE = Table(b"T" * 16, "t", "range", 1, 0)
-PARTITION = Partition.of(7, [Assignment(8, b"N" * 16, 0, State.AVAILABLE)])
+TABLE = TableMeta(b"T" * 16, "t", "range", 1, 0)
+PARTITION = Partition.of(7, [Assignment(8, b"N" * 16, 0, AssignmentState.AVAILABLE)])
 NAMED = tables.NamedTable(b"T" * 16, "range", (AcceptorId(b"N" * 16, 9),), 1)
 OPERATION = Operation(b"O" * 20, 1, "unassign", 1, (b"", 7, 8))
 
@@ -38,10 +38,10 @@ def drawn():
 
 def example():
     """The pages of a table after its first transaction: leaf, ids, root."""
-    edit = tree.Tree.empty(partitions.MAP.name).edit(pages.config_id(0, 1))
+    edit = tree.MapTree.empty(partitions.MAP.name).edit(pages.config_id(0, 1))
     edit.set_meta(TABLE.encode())
     edit.put(b"", encode_partition(PARTITION))
-    edit.record(OPERATION.id, Outcome.DONE, OPERATION.digest)
+    edit.record(OPERATION.id, OperationOutcome.DONE, OPERATION.digest)
     changed = edit.finish()
     store = new_store()
     root = store.open(store.take(changed), partitions.MAP.name).root
@@ -50,7 +50,7 @@ def example():
 
 def test_every_byte_that_is_drawn():
     """Pages, records and an operation are those bytes, and no others."""
-    record = encode_partition(PARTITION._replace(former=(5,), ends=(End(5, 12),)))
+    record = encode_partition(PARTITION._replace(former=(5,), ends=(ForcedEnd(5, 12),)))
     timed = TABLE._replace(time_key=TimeKey(0, 8, "ms"), smears=True)
     others = [timed, NAMED, tables.NamedNode("n", "rack", 2), OPERATION]
     assert drawn() == [*example(), record, *(one.encode() for one in others)]
@@ -58,7 +58,7 @@ def test_every_byte_that_is_drawn():
 
 def test_every_number_has_its_word():
     """States and outcomes."""
-    for names in (State, [one for one in Outcome if one]):
+    for names in (AssignmentState, [one for one in OperationOutcome if one]):
         assert ", ".join(f"{one.value} {one.name.lower()}" for one in names) in PAGE
 
 
@@ -73,14 +73,14 @@ def test_every_operation_is_listed():
 @pytest.mark.parametrize(
     "words",
     [
-        f"at most {pages.MOST_PAGE_BYTES:,} bytes. Its name", f"key, up to {pages.MOST_KEY_BYTES} bytes",
-        f"record, up to {pages.MOST_RECORD_BYTES:,} bytes", f"At most {pages.MOST_IDS_BYTES:,} bytes.",
-        f"kept for {tree.KEPT:,} sequences", f"at most {pages.MOST_JUDGED} of them",
-        f"up to {pages.MOST_JUDGED} of", f"the first {pages.DIGEST_BYTES} bytes of", operations.ID_USED,
-        f"meta, up to {pages.MOST_META_BYTES:,} bytes", f"of which {tree._IDS_SHARE_BYTES:,} are kept free",
-        f"about {tree._PIECE_BYTES:,} bytes each", f"One under {tree._LEAST_BYTES:,} bytes",
-        f"replication, 1 to {partitions.MOST_REPLICATION}", f"shards, up to {partitions.MOST_SHARDS:,}",
-        f"at most {operations.MOST_OPERATION_BYTES:,} bytes:", f"more than {tree.LIFE} sequences behind",
+        f"at most {pages.MAX_PAGE_BYTES:,} bytes. Its name", f"key, up to {pages.MAX_KEY_BYTES} bytes",
+        f"record, up to {pages.MAX_RECORD_BYTES:,} bytes", f"At most {pages.MAX_IDS_BYTES:,} bytes.",
+        f"kept for {tree.KEPT:,} sequences", f"at most {pages.MAX_JUDGED} of them",
+        f"up to {pages.MAX_JUDGED} of", f"the first {pages.DIGEST_BYTES} bytes of", operations.ID_USED,
+        f"meta, up to {pages.MAX_META_BYTES:,} bytes", f"of which {tree._IDS_SHARE_BYTES:,} are kept free",
+        f"about {tree._PIECE_BYTES:,} bytes each", f"One under {tree._MIN_BYTES:,} bytes",
+        f"replication, 1 to {partitions.MAX_REPLICATION}", f"shards, up to {partitions.MAX_SHARDS:,}",
+        f"at most {operations.MAX_OPERATION_BYTES:,} bytes:", f"more than {tree.LIFE} sequences behind",
         f"with `{operations.TOO_LARGE}`", f"16 bits above {pages.SEQUENCE_BITS}",
     ],
 )  # fmt: skip

@@ -17,8 +17,8 @@ from gossipkv.register.metadata.operations import (
     decode_operation,
     judge,
 )
-from gossipkv.register.metadata.pages import Outcome, config_id
-from gossipkv.register.metadata.tree import KEPT, LIFE, Tree
+from gossipkv.register.metadata.pages import OperationOutcome, config_id
+from gossipkv.register.metadata.tree import KEPT, LIFE, MapTree
 from tests.oracle.metadata_tree import Wanted
 from tests.unit.register.metadata.maps import FUNCTIONS, new_store, operation, put_all
 
@@ -58,7 +58,9 @@ def test_what_nobody_knows_is_refused_by_name():
     store = new_store()
     one = Operation(ID, 0, "say", 2, None)
     judgement = judge(store.open(None), [one], 1, FUNCTIONS)
-    assert [(answer.outcome, answer.code) for answer in judgement.answers] == [(Outcome.REFUSED, UNKNOWN_OPERATION)]
+    assert [(answer.outcome, answer.code) for answer in judgement.answers] == [
+        (OperationOutcome.REFUSED, UNKNOWN_OPERATION)
+    ]
     root = store.take(judgement.changed)
     later = judge(store.open(root), [one], 2, {("say", 2): FUNCTIONS["say", 1]})
     assert (outcomes(later), later.changed) == (["REFUSED"], None)
@@ -67,24 +69,24 @@ def test_what_nobody_knows_is_refused_by_name():
 def test_an_operation_dies_at_its_base_and_64():
     """Not before, for good; and with its generation at once.  A base of the future is not judged."""
     store, base = new_store(), config_id(2, 100)
-    root = store.take(put_all(Tree.empty("any"), config_id(2, 90), {b"k": b"v"}))
+    root = store.take(put_all(MapTree.empty("any"), config_id(2, 90), {b"k": b"v"}))
     for config, outcome, code in (
-        (config_id(2, 100 + LIFE), Outcome.DONE, ""),
-        (config_id(2, 101 + LIFE), Outcome.REFUSED, EXPIRED),
-        (config_id(3, 101), Outcome.REFUSED, EXPIRED),
-        (config_id(2, 100), Outcome.UNKNOWN, ""),
-        (config_id(1, 500), Outcome.UNKNOWN, ""),
+        (config_id(2, 100 + LIFE), OperationOutcome.DONE, ""),
+        (config_id(2, 101 + LIFE), OperationOutcome.REFUSED, EXPIRED),
+        (config_id(3, 101), OperationOutcome.REFUSED, EXPIRED),
+        (config_id(2, 100), OperationOutcome.UNKNOWN, ""),
+        (config_id(1, 500), OperationOutcome.UNKNOWN, ""),
     ):
         judgement = judge(store.open(root), [wanted(base=base, puts={b"new": b"v"})], config, FUNCTIONS)
         assert [(answer.outcome, answer.code) for answer in judgement.answers] == [(outcome, code)]
         # After a force there is a root of its generation, though nothing was judged: bases are of that one then.
-        assert (judgement.changed is not None) == (outcome is Outcome.DONE or config == config_id(3, 101))
+        assert (judgement.changed is not None) == (outcome is OperationOutcome.DONE or config == config_id(3, 101))
 
 
 def test_one_that_comes_again_when_its_outcome_is_forgotten():
     """It is not done again, and not refused either: it was done, 4,096 sequences ago."""
     store, one = new_store(), wanted(puts={b"k": b"v"})
-    root = store.take(judge(Tree.empty("any"), [one], 1, FUNCTIONS).changed)
+    root = store.take(judge(MapTree.empty("any"), [one], 1, FUNCTIONS).changed)
     for config, outcome in ((1 + KEPT, "DONE"), (2 + KEPT, "UNKNOWN")):
         root = store.take(put_all(store.open(root), config, {}))
         again = judge(store.open(root), [one], config + 1, FUNCTIONS)
@@ -95,9 +97,9 @@ def test_an_id_that_is_used_again_for_another_operation_is_refused():
     """In that transaction, in the next, on another base; the operation itself is done, once."""
     store = new_store()
     one, other = wanted(1, puts={b"a": b"1"}), wanted(1, puts={b"b": b"2"})
-    judgement = judge(Tree.empty("any"), [one, other, one], 5, FUNCTIONS)
+    judgement = judge(MapTree.empty("any"), [one, other, one], 5, FUNCTIONS)
     assert [(answer.outcome, answer.code) for answer in judgement.answers] == [
-        (Outcome.DONE, ""), (Outcome.REFUSED, ID_USED), (Outcome.DONE, "")
+        (OperationOutcome.DONE, ""), (OperationOutcome.REFUSED, ID_USED), (OperationOutcome.DONE, "")
     ]  # fmt: skip
     tree = store.open(store.take(judgement.changed))
     bases = (4, 5)  # Before that transaction, and on what it has made.
@@ -113,33 +115,33 @@ def test_an_id_that_is_used_again_for_another_operation_is_refused():
 def test_no_is_said_only_when_nothing_can_happen_any_more():
     """Beyond the operation's life, while it would be known that it was done; or when it was refused by name."""
     store, base = new_store(), config_id(2, 100)
-    root = store.take(put_all(Tree.empty("any"), config_id(2, 90), {b"k": b"v"}))
+    root = store.take(put_all(MapTree.empty("any"), config_id(2, 90), {b"k": b"v"}))
     heads = {
         config_id(2, 99): "UNKNOWN", config_id(2, 100): "UNKNOWN", config_id(2, 99 + LIFE): "UNKNOWN",
         config_id(2, 100 + LIFE): "REFUSED", config_id(3, 101): "REFUSED", config_id(2, 101 + KEPT): "REFUSED",
         config_id(2, 102 + KEPT): "UNKNOWN", config_id(1, 900): "UNKNOWN",
     }  # fmt: skip
     assert {head: ask(store.open(root), ID, base, head).name for head in heads} == heads
-    judged = put_all(store.open(root), config_id(2, 101), {}, [(ID, Outcome.REFUSED)])
+    judged = put_all(store.open(root), config_id(2, 101), {}, [(ID, OperationOutcome.REFUSED)])
     told = store.open(store.take(judged))
-    assert ask(told, ID, base, config_id(2, 101)) is Outcome.REFUSED
-    assert ask(told, b"j" * 20, base, config_id(2, 101)) is Outcome.UNKNOWN
+    assert ask(told, ID, base, config_id(2, 101)) is OperationOutcome.REFUSED
+    assert ask(told, b"j" * 20, base, config_id(2, 101)) is OperationOutcome.UNKNOWN
 
 
 def test_what_one_does_the_next_one_sees():
     """And runs into: two of one base on one key are one and a conflict, on two keys both are done."""
     operations = [wanted(1, puts={b"a": b"1"}), wanted(2, puts={b"b": b"2"}), wanted(3, puts={b"a": b"3"})]
-    judgement = judge(Tree.empty("any"), operations, 1, FUNCTIONS)
+    judgement = judge(MapTree.empty("any"), operations, 1, FUNCTIONS)
     assert outcomes(judgement) == ["DONE", "DONE", "CONFLICT"]
-    twice = judge(Tree.empty("any"), [operations[0], operations[0]], 1, FUNCTIONS)
+    twice = judge(MapTree.empty("any"), [operations[0], operations[0]], 1, FUNCTIONS)
     assert outcomes(twice) == ["DONE", "DONE"]
-    assert twice.changed == judge(Tree.empty("any"), [operations[0]], 1, FUNCTIONS).changed
+    assert twice.changed == judge(MapTree.empty("any"), [operations[0]], 1, FUNCTIONS).changed
 
 
 def test_what_was_looked_at_is_touched():
     """A refusal by what a newer change left is a conflict; one by what was known at the base is a refusal."""
     store = new_store()
-    root = store.take(put_all(Tree.empty("any"), 5, {b"k": b"v"}))
+    root = store.take(put_all(MapTree.empty("any"), 5, {b"k": b"v"}))
     operations = [wanted(1, 4, looks=[b"k"], refuses=True), wanted(2, 5, looks=[b"k"], refuses=True)]
     operations += [wanted(3, 4, {b"other": b"1"}, [b"k"]), wanted(4, 4, {b"other": b"1"})]
     assert outcomes(judge(store.open(root), operations, 6, FUNCTIONS)) == ["CONFLICT", "REFUSED", "CONFLICT", "DONE"]
@@ -148,14 +150,14 @@ def test_what_was_looked_at_is_touched():
 def test_one_that_finds_itself_done_is_done_on_any_base():
     """Though what it looked at has changed since."""
     store = new_store()
-    root = store.take(put_all(Tree.empty("any"), 5, {b"k": b"v"}))
+    root = store.take(put_all(MapTree.empty("any"), 5, {b"k": b"v"}))
     assert outcomes(judge(store.open(root), [wanted(1, 4, looks=[b"k"])], 6, FUNCTIONS)) == ["DONE"]
 
 
 def test_one_that_touches_all_stands_alone():
     """It conflicts with any change behind its base, in its own transaction too; others conflict with it."""
     store = new_store()
-    root = store.take(put_all(Tree.empty("any"), 5, {b"k": b"v"}))
+    root = store.take(put_all(MapTree.empty("any"), 5, {b"k": b"v"}))
 
     def judged(*operations):
         return outcomes(judge(store.open(root), operations, 6, FUNCTIONS))
@@ -171,18 +173,18 @@ def test_a_meta_is_changed_with_all():
     """By a function that returns one; too large a one is refused."""
     functions = {("name", 1): lambda view, argument: Edits(meta=view.meta + argument)}
     operations = [Operation(b"%020d" % at, 0, "name", 1, meta) for at, meta in enumerate((b"m", b"n"))]
-    judgement = judge(Tree.empty("any"), operations, 1, functions)
+    judgement = judge(MapTree.empty("any"), operations, 1, functions)
     store = new_store()
     tree = store.open(store.take(judgement.changed))
     assert (tree.root.meta, tree.root.version, outcomes(judgement)) == (b"m", 1, ["DONE", "CONFLICT"])
     large = judge(tree, [Operation(ID, 1, "name", 1, bytes(4096))], 2, functions)
-    assert [(answer.outcome, answer.code) for answer in large.answers] == [(Outcome.REFUSED, TOO_LARGE)]
+    assert [(answer.outcome, answer.code) for answer in large.answers] == [(OperationOutcome.REFUSED, TOO_LARGE)]
 
 
 def test_an_entry_that_is_too_large_is_refused_whole():
     """Nothing of the operation is done, and the others are."""
     puts = {b"a": b"1", b"b": bytes(8193)}
-    judgement = judge(Tree.empty("any"), [wanted(1, puts=puts), wanted(2, puts={b"c": b""})], 1, FUNCTIONS)
+    judgement = judge(MapTree.empty("any"), [wanted(1, puts=puts), wanted(2, puts={b"c": b""})], 1, FUNCTIONS)
     assert [answer.code for answer in judgement.answers] == [TOO_LARGE, ""]
     store = new_store()
     assert [entry.key for entry in store.open(store.take(judgement.changed)).scan()] == [b"c"]
@@ -191,4 +193,4 @@ def test_an_entry_that_is_too_large_is_refused_whole():
 def test_a_transaction_has_at_most_48():
     """More are whoever calls's mistake."""
     with pytest.raises(AssertionError):
-        judge(Tree.empty("any"), [wanted(at) for at in range(49)], 1, FUNCTIONS)
+        judge(MapTree.empty("any"), [wanted(at) for at in range(49)], 1, FUNCTIONS)

@@ -7,7 +7,7 @@ from gossipkv.register.metadata.operations import (
     TOO_LARGE,
     judge,
 )
-from gossipkv.register.metadata.tree import Tree
+from gossipkv.register.metadata.tree import MapTree
 from tests.unit.register.metadata.maps import FUNCTIONS, new_store, put_all
 from tests.unit.register.metadata.test_operations import wanted
 
@@ -19,7 +19,7 @@ def test_a_full_map_takes_what_does_not_grow_it():
     full = len(puts)
     while root is None:
         try:
-            root = store.take(put_all(Tree.empty("any"), 1, dict(list(puts.items())[:full])))
+            root = store.take(put_all(MapTree.empty("any"), 1, dict(list(puts.items())[:full])))
         except LimitExceeded:
             full -= 10
     keys = list(puts)[:full]

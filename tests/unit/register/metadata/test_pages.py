@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from gossipkv.errors import ProtocolError, UnsupportedFormat
 from gossipkv.register.metadata import pages
 from gossipkv.register.metadata.pages import (
-    Entry,
     IdsReference,
     Judged,
-    Kept,
+    KeptOutcome,
     LeafReference,
+    MapEntry,
     MissingPage,
-    Outcome,
+    OperationOutcome,
     Root,
     config_id,
     decode_ids,
@@ -35,7 +35,7 @@ NAME, OTHER = b"n" * 32, b"o" * 32
 LEAF = LeafReference(b"a", NAME, 2, 100, 5)
 IDS = IdsReference(3, 5, OTHER)
 ROOT = Root("any", 9, 7, b"meta", (LEAF, LEAF._replace(first=b"b", name=b"p" * 32)), (IDS,))
-KEPT = {bytes([at]) * 20: Kept(Outcome(1 + at % 3), b"%04d" % at) for at in range(5)}
+KEPT = {bytes([at]) * 20: KeptOutcome(OperationOutcome(1 + at % 3), b"%04d" % at) for at in range(5)}
 ROW = Judged.of(3, KEPT)
 
 
@@ -56,14 +56,14 @@ def test_pages_are_read_as_they_were_written():
     """All three kinds."""
     assert read(decode_root, encode_root(ROOT)) == ROOT
     assert ROOT.names == (NAME, b"p" * 32, OTHER)
-    entries = [Entry(b"", 0, b""), Entry(b"k" * 255, (1 << 64) - 1, b"r" * 8192)]
+    entries = [MapEntry(b"", 0, b""), MapEntry(b"k" * 255, (1 << 64) - 1, b"r" * 8192)]
     assert read(decode_leaf, encode_leaf(entries)) == tuple(entries)
     rows = [ROW, ROW._replace(config=4)]
     assert read(decode_ids, encode_ids(rows)) == tuple(rows)
     assert ROW.kept == KEPT
 
 
-@pytest.mark.parametrize("page", [encode_root(ROOT), encode_leaf([Entry(b"k", 1, b"r")]), encode_ids([ROW])])
+@pytest.mark.parametrize("page", [encode_root(ROOT), encode_leaf([MapEntry(b"k", 1, b"r")]), encode_ids([ROW])])
 def test_each_byte_counts(page):
     """A page with any byte changed, left out or added is not what its name says; nor is one kind another."""
     decoders = (decode_root, decode_leaf, decode_ids)
@@ -78,7 +78,7 @@ def test_each_byte_counts(page):
             decode(name, page)
 
 
-@pytest.mark.parametrize("page", [encode_root(ROOT), encode_leaf([Entry(b"k", 1, b"r")]), encode_ids([ROW])])
+@pytest.mark.parametrize("page", [encode_root(ROOT), encode_leaf([MapEntry(b"k", 1, b"r")]), encode_ids([ROW])])
 def test_a_newer_format_is_refused_by_its_number(page):
     """Whatever else has changed in it."""
     newer = [page[1], 2, "what nobody knows yet"]
@@ -88,8 +88,8 @@ def test_a_newer_format_is_refused_by_its_number(page):
 
 def test_pages_are_at_most_64_kib():
     """One byte more is refused before anything is made of it."""
-    entries = [Entry(b"%d" % number, 1, b"r" * 8000) for number in range(9)]
-    assert len(encode_leaf(entries)) > pages.MOST_PAGE_BYTES
+    entries = [MapEntry(b"%d" % number, 1, b"r" * 8000) for number in range(9)]
+    assert len(encode_leaf(entries)) > pages.MAX_PAGE_BYTES
     with pytest.raises(ProtocolError, match="at most 65536 are allowed"):
         read(decode_leaf, encode_leaf(entries))
 

@@ -11,7 +11,15 @@ from hypothesis import strategies as st
 
 from gossipkv.errors import ProtocolError
 from gossipkv.keyspace.time_key import TimeKey
-from gossipkv.placement.partition import MOST_ENDS, MOST_FORMER, Assignment, End, Partition, State, fault_of
+from gossipkv.placement.partition import (
+    MAX_ENDS,
+    MAX_FORMER,
+    Assignment,
+    AssignmentState,
+    ForcedEnd,
+    Partition,
+    fault_of,
+)
 from gossipkv.register.metadata.operations import Operation, judge
 from gossipkv.register.metadata.pages import pack
 from gossipkv.register.metadata.partitions import (
@@ -21,7 +29,7 @@ from gossipkv.register.metadata.partitions import (
     NOT_FOUND,
     OPERATIONS,
     RANGE,
-    Table,
+    TableMeta,
     decode_partition,
     decode_table,
     encode_partition,
@@ -32,8 +40,8 @@ from gossipkv.register.metadata.tree import check_all, check_change
 from tests.unit.placement.hosted import WHOLE, A, L, P, hosted, node
 from tests.unit.register.metadata.maps import new_store
 
-RANGES = Table(b"r" * 16, "ranges", RANGE, 3, 0)
-SHARDS = Table(b"s" * 16, "shards", HASH, 3, 4)
+RANGES = TableMeta(b"r" * 16, "ranges", RANGE, 3, 0)
+SHARDS = TableMeta(b"s" * 16, "shards", HASH, 3, 4)
 GROUPS = ((node(1), node(2), node(3)), (node(4), node(5), node(6)))
 
 
@@ -76,7 +84,7 @@ def test_records_are_read_as_they_were_written():
     """Partitions and tables."""
     assert decode_partition(encode_partition(WHOLE)) == WHOLE
     assert decode_table(RANGES.encode()) == RANGES
-    moved = WHOLE._replace(former=(4, 9), ends=(End(9, 3), End(4, None)))
+    moved = WHOLE._replace(former=(4, 9), ends=(ForcedEnd(9, 3), ForcedEnd(4, None)))
     assert decode_partition(encode_partition(moved)) == moved
     timed = RANGES._replace(time_key=TimeKey(0, 8, "ms"))
     for table in (
@@ -205,18 +213,20 @@ def test_one_that_is_gone_for_good(settled):
     for _ in range(2):
         assert force(3) == "DONE"
         two = hosted(7, (1, 0, A), (2, 1, A))
-        assert table.partitions[b""] == two._replace(former=(3,), ends=(End(3, None),))
+        assert table.partitions[b""] == two._replace(former=(3,), ends=(ForcedEnd(3, None),))
     for _ in range(2):
         assert end(((3, 5), (1, 9))) == "DONE"
-        assert table.partitions[b""] == two._replace(former=(3,), ends=(End(3, 5),))
+        assert table.partitions[b""] == two._replace(former=(3,), ends=(ForcedEnd(3, 5),))
     assert end(((3, 6),)) == "DONE"
     assert force(2) == "DONE"
-    assert table.partitions[b""] == hosted(7, (1, 0, A))._replace(former=(2, 3), ends=(End(3, 5), End(2, None)))
+    assert table.partitions[b""] == hosted(7, (1, 0, A))._replace(
+        former=(2, 3), ends=(ForcedEnd(3, 5), ForcedEnd(2, None))
+    )
     assert force(1) == INVALID  # Somebody is AVAILABLE.
     assert table.ask("settle", b"", 7, ((3, settled), (2, 7))) == "DONE"
-    assert table.partitions[b""] == hosted(7, (1, 0, A))._replace(ends=(End(3, settled), End(2, 7)))
+    assert table.partitions[b""] == hosted(7, (1, 0, A))._replace(ends=(ForcedEnd(3, settled), ForcedEnd(2, 7)))
     assert table.ask("settle", b"", 7, ((3, 8),)) == "DONE"
-    assert table.partitions[b""].ends == (End(3, settled), End(2, 7))
+    assert table.partitions[b""].ends == (ForcedEnd(3, settled), ForcedEnd(2, 7))
 
 
 def test_who_was_never_there_leaves_nothing():
@@ -242,13 +252,13 @@ def test_what_is_former_and_forced_has_bounds():
 
     assert not all(map(moved_by_force, range(10, 200)))
     former = table.partitions[b""].former
-    assert MOST_FORMER - 9 <= len(former) <= MOST_FORMER
+    assert MAX_FORMER - 9 <= len(former) <= MAX_FORMER
     assert table.ask("settle", b"", 7, tuple((one, 2) for one in former)) == "DONE"
     assert all(map(moved_by_force, range(300, 320)))
     ends = table.partitions[b""].ends
-    assert len(ends) == MOST_ENDS
-    assert End(318, None) in ends
-    assert End(former[0], 2) not in ends
+    assert len(ends) == MAX_ENDS
+    assert ForcedEnd(318, None) in ends
+    assert ForcedEnd(former[0], 2) not in ends
 
 
 def test_groups_of_nodes():
@@ -330,7 +340,11 @@ def test_no_operation_breaks_an_invariant(asked):
 
 
 ASSIGN = ("assign", b"", 7, 9, node(9), 0)
-COMES = [ASSIGN, ("advance", b"", 7, 9, State.INITIALIZING), ("advance", b"", 7, 9, State.AVAILABLE)]
+COMES = [
+    ASSIGN,
+    ("advance", b"", 7, 9, AssignmentState.INITIALIZING),
+    ("advance", b"", 7, 9, AssignmentState.AVAILABLE),
+]
 REPLACED = [("assign", b"", 7, 10, node(10), 0), ("advance", b"", 7, 10, 2), ("advance", b"", 7, 10, 3)]
 STATES = {"nobody": [], "PROPOSED": COMES[:1], "INITIALIZING": COMES[:2], "AVAILABLE": COMES}
 STATES["LEAVING"] = [*COMES, ("unassign", b"", 7, 1), *REPLACED]

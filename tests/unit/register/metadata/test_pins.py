@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from gossipkv.errors import ProtocolError
-from gossipkv.register.metadata.ledger import Ledger
-from gossipkv.register.metadata.pages import MissingPage, Outcome, name_of
-from gossipkv.register.metadata.tree import Tree, pages_of
+from gossipkv.register.metadata.ledger import RegisterLedger
+from gossipkv.register.metadata.pages import MissingPage, OperationOutcome, name_of
+from gossipkv.register.metadata.tree import MapTree, pages_of
 from tests.oracle.metadata_tree import Keeper
 from tests.unit.register.metadata.maps import ANY, new_store, put_all
 
@@ -75,7 +75,7 @@ def begin(coroutine):
 def ledger_of(space):
     start = len(pin_key(b"")) - 1
     records = [(key[start:], value) for key, value in sorted(space.after[0].items())]
-    return Ledger(REGISTER, ANY, space, None, beside=None, records=records)
+    return RegisterLedger(REGISTER, ANY, space, None, beside=None, records=records)
 
 
 def pins(ledger):
@@ -110,7 +110,7 @@ class Machine(RuleBasedStateMachine):
         """A coordinator somewhere makes a root of another one."""
         name, config = self.roots[before % len(self.roots)] if self.roots else (None, 0)
         puts = {b"%d" % ((seed + at) % 40): (b"%d" % seed * 5_000)[:5_000] for at in range(number)}
-        outcomes = [(b"%020d" % seed, Outcome.DONE)] if seed % 2 else []
+        outcomes = [(b"%020d" % seed, OperationOutcome.DONE)] if seed % 2 else []
         root = self.world.take(put_all(self.world.open(name), config + 1, puts, outcomes))
         self.roots.append((root, config + 1))
         names = set(pages_of(root, self.world.pages[root]))
@@ -188,7 +188,7 @@ def world():
     """Pages of three roots, each made of the one before; and an empty ledger."""
     store, roots = new_store(), []
     for config in range(1, 4):
-        tree = store.open(roots[-1]) if roots else Tree.empty("any")
+        tree = store.open(roots[-1]) if roots else MapTree.empty("any")
         puts = {b"%02d" % at: bytes(8_000 + config) for at in range(20 if config == 1 else 1)}
         roots.append(store.take(put_all(tree, config, puts)))
     space = Space()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gossipkv.placement.partition import MOST_ENDS, Assignment, End, Partition
+from gossipkv.placement.partition import MAX_ENDS, Assignment, ForcedEnd, Partition
 from gossipkv.register.metadata.partitions import INVALID, NOT_FOUND, shard_key
 from tests.unit.placement.hosted import WHOLE, A, hosted, node
 from tests.unit.register.metadata.test_partitions import RANGES, SHARDS, Map
@@ -18,7 +18,7 @@ def test_a_range_begins_anew():
     table = Map(RANGES, {b"": WHOLE, b"x": other})
     for _ in range(2):
         assert table.ask("refound", b"", 7, 8, 20, node(4), ENDS, 1) == "DONE"
-        new = Partition(8, (Assignment(20, node(4), 0, A),), (), (End(2, 0), End(1, 5), End(3, 7)), 1)
+        new = Partition(8, (Assignment(20, node(4), 0, A),), (), (ForcedEnd(2, 0), ForcedEnd(1, 5), ForcedEnd(3, 7)), 1)
         assert table.partitions == {b"": new, b"x": other}
     assert table.ask("assign", b"", 7, 21, node(5), 1) == NOT_FOUND
     assert table.ask("refound", b"", 7, 9, 22, node(5), ENDS, 0) == NOT_FOUND
@@ -41,16 +41,16 @@ def test_what_is_former_and_what_was_forced_has_ends_too():
     assert table.ask("refound", b"", 7, 8, 20, node(4), ((1, 5), (3, 7)), 1) == INVALID
     assert "each of its assignments" in table.words
     assert table.ask("refound", b"", 7, 8, 20, node(4), ((1, 5), (2, 4), (3, 7), (40, 6)), 40) == "DONE"
-    assert {*table.partitions[b""].ends} == {End(1, 5), End(2, 4), End(3, 7), End(40, 6)}
+    assert {*table.partitions[b""].ends} == {ForcedEnd(1, 5), ForcedEnd(2, 4), ForcedEnd(3, 7), ForcedEnd(40, 6)}
 
 
 def test_too_many_ends():
     """Those are let go of of which nothing was kept."""
     table = Map(RANGES, {b"": WHOLE})
-    more = tuple((number, 0) for number in range(100, 100 + MOST_ENDS))
+    more = tuple((number, 0) for number in range(100, 100 + MAX_ENDS))
     assert table.ask("refound", b"", 7, 8, 20, node(4), ENDS + more, 0) == "DONE"
     ends = table.partitions[b""].ends
-    assert (len(ends), {End(1, 5), End(3, 7)} <= {*ends}) == (MOST_ENDS, True)
+    assert (len(ends), {ForcedEnd(1, 5), ForcedEnd(3, 7)} <= {*ends}) == (MAX_ENDS, True)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import trio
 
 from gossipkv.errors import Conflict
 from gossipkv.register.configuration import AcceptorId
-from gossipkv.register.metadata.catalogue import GROWN_S, Wanted
+from gossipkv.register.metadata.catalogue import GROWN_S, WantedTable
 from gossipkv.register.metadata.partitions import shard_key
 from tests.unit.register.metadata.few_nodes import CATALOGUE, FakeBatch, FewNodes, OneNode
 
@@ -28,7 +28,7 @@ async def begun(world: FewNodes, alive: str) -> list[bytes]:
     await world["a"].catalogue.found()
     registers = [CATALOGUE]
     for name in "tu":
-        table = await world["a"].catalogue.create(Wanted(name, "hash", 1, [shard_key(0)]), name.encode() * 20)
+        table = await world["a"].catalogue.create(WantedTable(name, "hash", 1, [shard_key(0)]), name.encode() * 20)
         registers.append(table.id)
     assert deciders(world, registers) == "a"
     assert not await world["a"].catalogue.grow()

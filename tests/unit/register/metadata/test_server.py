@@ -11,12 +11,12 @@ import trio
 from gossipkv.errors import BadRequest, NotReady, Unavailable
 from gossipkv.register.ballot import ZERO, Ballot
 from gossipkv.register.configuration import Acceptors, Value
-from gossipkv.register.messages import Kind, Request, Verdict, decode_reply, encode_request
-from gossipkv.register.metadata.head import Head
+from gossipkv.register.messages import AcceptorVerdict, RegisterRequest, RequestKind, decode_reply, encode_request
+from gossipkv.register.metadata.head import MapHead
 from gossipkv.register.metadata.ledger import Offer
-from gossipkv.register.metadata.pages import Outcome, config_id
+from gossipkv.register.metadata.pages import OperationOutcome, config_id
 from gossipkv.register.metadata.tables import CATALOGUE as OF_TABLES
-from gossipkv.register.metadata.tree import Changed, Tree
+from gossipkv.register.metadata.tree import ChangedPages, MapTree
 from gossipkv.register.space import MAP
 from tests.unit.register.metadata.quiet_nodes import quiet
 from tests.world.metadata.deciding_node import CATALOGUE, LIE, Heard
@@ -25,37 +25,37 @@ from tests.world.metadata.deciding_node import CATALOGUE, LIE, Heard
 async def ask(life, kind, head, ballot):
     """What an acceptor says to a prepare for a newcomer, or to an accept."""
     acceptors = Acceptors.of([life.metadata.me])
-    value = Value(acceptors, head.encode()) if kind is not Kind.PREPARE else None
-    holding = head.encode() if kind is Kind.PREPARE else None
-    request = Request(kind, b"r" * 16, life.metadata.me, 1, ballot, value, holding=holding)
+    value = Value(acceptors, head.encode()) if kind is not RequestKind.PREPARE else None
+    holding = head.encode() if kind is RequestKind.PREPARE else None
+    request = RegisterRequest(kind, b"r" * 16, life.metadata.me, 1, ballot, value, holding=holding)
     return decode_reply(await life.metadata.answer(encode_request(request))).verdict
 
 
-@pytest.mark.parametrize("kind", [Kind.CREATE, Kind.PREPARE])
+@pytest.mark.parametrize("kind", [RequestKind.CREATE, RequestKind.PREPARE])
 async def test_no_head_without_its_pages(autojump_clock, kind):
     """Neither accepted nor promised as a newcomer, until its pages are synced here."""
     async with quiet("a") as nodes:
         life = nodes["a"]
-        first = Tree.empty("partitions").edit(1).finish()
-        head = Head(1, bytes(16), first.root)
-        ballot = ZERO if kind is Kind.CREATE else Ballot(0, 0, 1, 1)
-        assert await ask(life, kind, head, ballot) is Verdict.MISSING
+        first = MapTree.empty("partitions").edit(1).finish()
+        head = MapHead(1, bytes(16), first.root)
+        ballot = ZERO if kind is RequestKind.CREATE else Ballot(0, 0, 1, 1)
+        assert await ask(life, kind, head, ballot) is AcceptorVerdict.MISSING
         await life.metadata.pin(b"r" * 16, first, 1)
-        assert await ask(life, kind, head, ballot) is Verdict.OK
+        assert await ask(life, kind, head, ballot) is AcceptorVerdict.OK
 
 
 async def test_a_value_without_pages_is_not_accepted(autojump_clock):
     """Of an acceptor that has the register; one that was ended needs none."""
     async with quiet("a") as nodes:
         life = nodes["a"]
-        first = Tree.empty("partitions").edit(1).finish()
+        first = MapTree.empty("partitions").edit(1).finish()
         await life.metadata.pin(b"r" * 16, first, 1)
-        head = Head(1, bytes(16), first.root)
-        assert await ask(life, Kind.CREATE, head, ZERO) is Verdict.OK
+        head = MapHead(1, bytes(16), first.root)
+        assert await ask(life, RequestKind.CREATE, head, ZERO) is AcceptorVerdict.OK
         other = head.followed_by(2, b"2" * 16, b"nowhere" + bytes(25))
         with trio.fail_after(3):
-            assert await ask(life, Kind.ACCEPT, other, Ballot(0, 0, 1, 1)) is Verdict.MISSING
-        assert await ask(life, Kind.ACCEPT, other._replace(ended=True), Ballot(0, 0, 1, 1)) is Verdict.OK
+            assert await ask(life, RequestKind.ACCEPT, other, Ballot(0, 0, 1, 1)) is AcceptorVerdict.MISSING
+        assert await ask(life, RequestKind.ACCEPT, other._replace(ended=True), Ballot(0, 0, 1, 1)) is AcceptorVerdict.OK
 
 
 async def test_a_hint_that_lies(autojump_clock):
@@ -108,7 +108,7 @@ async def test_nothing_goes_that_a_swap_may_name(autojump_clock):
             for letter in "bc":  # They take what goes along, and nothing more.
                 stack.enter_context(patch.object(nodes[letter].metadata, "answer", side_effect=Unavailable("busy")))
             (answer,) = await nodes["a"].metadata.transact(table.id, [nodes.assign("a", table, shard=2)], 4)
-            assert answer.outcome is Outcome.UNKNOWN
+            assert answer.outcome is OperationOutcome.UNKNOWN
             await trio.sleep(5)  # Until it is given up.
         before = pinned()
         assert len(before - known.head.roots) == 1
@@ -126,11 +126,11 @@ async def test_what_is_no_change(autojump_clock):
         await nodes.found("ab")
         metadata = nodes["a"].metadata
         base = metadata.known[CATALOGUE].head.root
-        page = Tree.empty(OF_TABLES.name).edit(9).finish()
+        page = MapTree.empty(OF_TABLES.name).edit(9).finish()
         with pytest.raises(BadRequest, match="no change of that map"):
             await metadata.hold(CATALOGUE, Offer(nodes["b"].node, base, page, 2))
         with pytest.raises(NotReady):
-            await metadata.hold(CATALOGUE, Offer(nodes["b"].node, base, Changed(bytes(32), {}), 2))
+            await metadata.hold(CATALOGUE, Offer(nodes["b"].node, base, ChangedPages(bytes(32), {}), 2))
         assert metadata.pages(b"x" * 16, [bytes(32)]) == [None]
 
 

@@ -10,12 +10,12 @@ import trio
 
 from gossipkv.errors import GossipKVError, NotReady, UnknownDatabase
 from gossipkv.register.configuration import Acceptors
-from gossipkv.register.metadata.catalogue import Wanted
-from gossipkv.register.metadata.head import Head, drop
-from gossipkv.register.metadata.known import KNOWN, Known
-from gossipkv.register.metadata.pages import Outcome, generation_of
+from gossipkv.register.metadata.catalogue import WantedTable
+from gossipkv.register.metadata.head import MapHead, drop
+from gossipkv.register.metadata.known import KNOWN, KnownMap
+from gossipkv.register.metadata.pages import OperationOutcome, generation_of
 from gossipkv.register.metadata.partitions import shard_key
-from gossipkv.register.proposer import End
+from gossipkv.register.proposer import ChangeEnd
 from gossipkv.register.space import MAP, RECORD
 from tests.unit.register.metadata.few_nodes import CATALOGUE, FakeBatch, FewNodes, OneNode, founded
 
@@ -30,11 +30,11 @@ def batches():
         yield
 
 
-def wanted(name: str = "t") -> Wanted:
-    return Wanted(name, "hash", 2, [shard_key(0), shard_key(1)])
+def wanted(name: str = "t") -> WantedTable:
+    return WantedTable(name, "hash", 2, [shard_key(0), shard_key(1)])
 
 
-async def add(world: FewNodes, letter: str, name: str) -> Outcome:
+async def add(world: FewNodes, letter: str, name: str) -> OperationOutcome:
     """Name a table in the catalogue that nobody has made."""
     node = world[letter]
     table = world.random.randbytes(16)
@@ -51,9 +51,9 @@ async def test_a_store_that_closes_in_a_transaction_ends_nothing_else(autojump_c
         node = world["a"]
         node.store.closed = True
         with trio.fail_after(60):
-            assert await add(world, "a", "t") is Outcome.UNKNOWN
+            assert await add(world, "a", "t") is OperationOutcome.UNKNOWN
         assert node.metadata.space.closed is not None
-        assert await add(world, "b", "u") is Outcome.DONE
+        assert await add(world, "b", "u") is OperationOutcome.DONE
 
 
 async def test_a_forced_map_goes_on(autojump_clock):
@@ -61,16 +61,16 @@ async def test_a_forced_map_goes_on(autojump_clock):
     world = FewNodes()
     async with world.running():
         await founded(world)
-        assert await add(world, "a", "before") is Outcome.DONE
+        assert await add(world, "a", "before") is OperationOutcome.DONE
         world.silent |= {world["b"].uuid, world["c"].uuid}
         node = world["a"].metadata
         outcome = await node.registers.force(CATALOGUE, [node.me])
-        assert outcome.end is End.DONE
+        assert outcome.end is ChangeEnd.DONE
         await node.quorum_read(CATALOGUE)
         for name in ("first", "again"):  # The first still waits for those who are lost.
             await add(world, "a", name)
             await node.quorum_read(CATALOGUE)
-        assert await add(world, "a", "second") is Outcome.DONE
+        assert await add(world, "a", "second") is OperationOutcome.DONE
         assert generation_of((await node.quorum_read(CATALOGUE)).head.config) == 1
 
 
@@ -81,11 +81,11 @@ async def test_what_is_known_goes_by_the_generation(autojump_clock):
         await founded(world)
         node = world["b"]
         known = await node.metadata.quorum_read(CATALOGUE)
-        lost = Head(known.head.config + 5, b"t" * 16, known.head.root)
-        await node.metadata.learn(CATALOGUE, Known(lost, known.acceptors, 0))
+        lost = MapHead(known.head.config + 5, b"t" * 16, known.head.root)
+        await node.metadata.learn(CATALOGUE, KnownMap(lost, known.acceptors, 0))
         assert node.metadata.known[CATALOGUE].head == lost
         world.silent |= {world["a"].uuid, world["c"].uuid}
-        assert (await node.metadata.registers.force(CATALOGUE, [node.metadata.me])).end is End.DONE
+        assert (await node.metadata.registers.force(CATALOGUE, [node.metadata.me])).end is ChangeEnd.DONE
         after = await node.metadata.quorum_read(CATALOGUE)
         assert after.head == known.head
         assert after.acceptors == Acceptors.of([node.metadata.me])
@@ -99,11 +99,11 @@ async def test_what_is_known_never_falls(autojump_clock):
             await founded(world)
             metadata = world["a"].metadata
             known = await metadata.quorum_read(CATALOGUE)
-            heads = [Head(known.head.config + by, b"t" * 16, known.head.root) for by in (1, 2)]
+            heads = [MapHead(known.head.config + by, b"t" * 16, known.head.root) for by in (1, 2)]
             seen = []
             async with trio.open_nursery() as nursery:
                 for head in heads if seed % 2 else reversed(heads):
-                    nursery.start_soon(metadata.learn, CATALOGUE, Known(head, known.acceptors, 0))
+                    nursery.start_soon(metadata.learn, CATALOGUE, KnownMap(head, known.acceptors, 0))
                 for _ in range(20):
                     seen.append(metadata.known[CATALOGUE].head.config)
                     await trio.sleep(0.0003)
@@ -132,7 +132,7 @@ async def test_the_register_of_a_dropped_table_goes_on(autojump_clock):
             with pytest.raises(UnknownDatabase):
                 await node.metadata.quorum_read(table)
         outcome = await world["b"].metadata.registers.change(table, drop(bytes(20)), timeout_s=5)
-        assert outcome.end is End.DONE
+        assert outcome.end is ChangeEnd.DONE
 
 
 async def test_nothing_but_the_terminal_record_stays_of_a_dropped_table(autojump_clock):
@@ -157,12 +157,12 @@ async def forced_and_ended(world: FewNodes, *, heard: bool) -> bytes:
     table = await made(world)
     a, c = world["a"], world["c"]
     world.silent |= {a.uuid, world["b"].uuid}
-    assert (await c.metadata.registers.force(table, [c.metadata.me])).end is End.DONE
+    assert (await c.metadata.registers.force(table, [c.metadata.me])).end is ChangeEnd.DONE
     world.silent = {world["b"].uuid}  # It never hears: with it a is a quorum of what was lost.
     if heard:
         assert (await a.metadata.quorum_read(table, Acceptors.of([c.metadata.me]))).generation == 1
-    assert (await c.metadata.registers.change(table, drop(bytes(20)), timeout_s=5)).end is End.DONE
-    assert (await a.on(CATALOGUE, "remove_table", b"t", table)).outcome is Outcome.DONE
+    assert (await c.metadata.registers.change(table, drop(bytes(20)), timeout_s=5)).end is ChangeEnd.DONE
+    assert (await a.on(CATALOGUE, "remove_table", b"t", table)).outcome is OperationOutcome.DONE
     await a.metadata.quorum_read(CATALOGUE)
     await a.metadata.let_go(frozenset(), a.metadata.known[CATALOGUE].head.config)
     assert table not in a.metadata.known
@@ -205,9 +205,9 @@ async def test_a_table_that_was_named_once_is_not_let_go_while_its_register_live
         table = await made(world)
         node = world["a"]
         answer = await node.on(CATALOGUE, "remove_table", b"t", table)  # As if the catalogue had been forced back.
-        assert answer.outcome is Outcome.DONE
+        assert answer.outcome is OperationOutcome.DONE
         for number in range(140):
-            assert await add(world, "a", f"other{number}") is Outcome.DONE
+            assert await add(world, "a", f"other{number}") is OperationOutcome.DONE
             await node.metadata.quorum_read(CATALOGUE)
             if not number:
                 await node.metadata.let_go(frozenset(), node.metadata.known[CATALOGUE].head.config)
@@ -222,6 +222,6 @@ async def test_a_drop_that_was_begun_is_finished_by_whoever_looks(autojump_clock
         await founded(world)
         node = world["b"]
         table = await made(world)
-        assert (await node.metadata.registers.change(table, drop(bytes(20)), timeout_s=5)).end is End.DONE
+        assert (await node.metadata.registers.change(table, drop(bytes(20)), timeout_s=5)).end is ChangeEnd.DONE
         await node.catalogue.tend_table("t")
         assert node.catalogue.tables() == {}

@@ -10,13 +10,13 @@ from gossipkv.errors import GossipKVError, LimitExceeded, ProtocolError, Unsuppo
 from gossipkv.register.metadata.pages import (
     IDS,
     LEAF,
-    MOST_PAGE_BYTES,
-    Entry,
+    MAX_PAGE_BYTES,
     IdsReference,
     Judged,
-    Kept,
+    KeptOutcome,
+    MapEntry,
     MissingPage,
-    Outcome,
+    OperationOutcome,
     config_id,
     decode_ids,
     decode_leaf,
@@ -26,7 +26,7 @@ from gossipkv.register.metadata.pages import (
     encode_root,
     name_of,
 )
-from gossipkv.register.metadata.tree import KEPT, Changed, Tree, check_all, check_change
+from gossipkv.register.metadata.tree import KEPT, ChangedPages, MapTree, check_all, check_change
 from tests.unit.register.metadata.maps import ANY, FORBIDDEN, NO_DIGEST, new_store, put_all
 
 
@@ -42,17 +42,19 @@ def test_a_root_that_outgrows_its_page():
     """Is refused with the numbers; so is the id of a transaction too many, were it ever to come to that."""
     puts = {b"%0250d" % number: bytes(7000) for number in range(1500)}
     with pytest.raises(LimitExceeded, match=r"a map of 1500 entries in \d+ leaves needs \d+ bytes of root"):
-        put_all(Tree.empty("any"), 1, puts)
+        put_all(MapTree.empty("any"), 1, puts)
 
 
 def test_ids_of_4096_full_transactions_fit():
     """As many pages of ids as 48 operations in each of them make leave a root the room that leaves may take."""
-    row = Judged.of(config_id(1, 0), {identity(number): Kept(Outcome.DONE, bytes(4)) for number in range(48)})
+    row = Judged.of(
+        config_id(1, 0), {identity(number): KeptOutcome(OperationOutcome.DONE, bytes(4)) for number in range(48)}
+    )
     fitting = next(number for number in range(99) if len(encode_ids([row] * (number + 1))) > 16 << 10)
     number = -(-(KEPT + 1) // fitting) + 1
     pages = tuple(IdsReference(config_id(1, at), config_id(1, at), b"n" * 32) for at in range(number))
     store = new_store()
-    root = store.open(store.take(put_all(Tree.empty("any"), 1, {}))).root
+    root = store.open(store.take(put_all(MapTree.empty("any"), 1, {}))).root
     assert len(encode_root(root._replace(ids=pages))) - len(encode_root(root)) <= 20 << 10
 
 
@@ -80,7 +82,7 @@ def test_leaves_are_cut_and_join():
 
 def test_what_is_too_large_is_refused():
     """A key, a record, a meta; nothing of it happens."""
-    edit = Tree.empty("any").edit(1)
+    edit = MapTree.empty("any").edit(1)
     for put in ((b"k" * 256, b""), (b"k", bytes(8193))):
         with pytest.raises(LimitExceeded, match="at most 255 and 8192"):
             edit.put(*put)
@@ -94,23 +96,25 @@ def test_what_is_too_large_is_refused():
 def test_an_edit_shows_what_it_did():
     """Of puts, deletions, and outcomes; a deletion of what is not there is none."""
     store = new_store()
-    root = store.take(put_all(Tree.empty("any"), 1, {b"a": b"1", b"c": b"3"}, [(identity(1), Outcome.DONE)]))
+    root = store.take(
+        put_all(MapTree.empty("any"), 1, {b"a": b"1", b"c": b"3"}, [(identity(1), OperationOutcome.DONE)])
+    )
     edit = store.open(root).edit(2)
     edit.delete(b"b")
     assert edit.is_empty
     edit.put(b"b", b"2")
     edit.delete(b"c")
-    assert edit.get(b"a") == Entry(b"a", 1, b"1")
-    assert edit.get(b"b") == Entry(b"b", 2, b"2")
+    assert edit.get(b"a") == MapEntry(b"a", 1, b"1")
+    assert edit.get(b"b") == MapEntry(b"b", 2, b"2")
     assert edit.get(b"c") is None
     assert [edit.next_key(one) for one in (b"", b"a", b"b")] == [b"a", b"b", None]
     edit.put(b"d", b"4")
     edit.delete(b"d")
     assert edit.get(b"d") is None
-    edit.record(identity(2), Outcome.CONFLICT, b"2222")
+    edit.record(identity(2), OperationOutcome.CONFLICT, b"2222")
     assert [edit.kept(identity(at), 0) for at in (1, 2, 3)] == [
-        Kept(Outcome.DONE, NO_DIGEST),
-        Kept(Outcome.CONFLICT, b"2222"),
+        KeptOutcome(OperationOutcome.DONE, NO_DIGEST),
+        KeptOutcome(OperationOutcome.CONFLICT, b"2222"),
         None,
     ]
     assert [entry.key for entry in store.open(store.take(edit.finish())).scan()] == [b"a", b"b"]
@@ -120,7 +124,7 @@ def test_an_outcome_is_looked_for_where_the_operation_could_be_judged():
     """Up to 64 sequences behind its base; and as many before it, where another may have had its id first."""
     store, root = new_store(), None
     for config in (100, 101):
-        root = store.take(put_all(store.open(root), config, {}, [(identity(config), Outcome.DONE)]))
+        root = store.take(put_all(store.open(root), config, {}, [(identity(config), OperationOutcome.DONE)]))
     tree = store.open(root)
     found = [(config, base) for config in (100, 101) for base in (35, 36, 37, 99, 100, 101, 163, 164, 165)]
     assert [one for one in found if tree.outcome(identity(one[0]), one[1])] == [
@@ -145,21 +149,21 @@ def test_outcomes_are_kept_for_4096_sequences():
     """Page by page, each at most 16 KiB."""
     store, root = new_store(), None
     for config in range(1, 30):
-        outcomes = [(b"%010d%010d" % (config, at), Outcome.DONE) for at in range(48)]
+        outcomes = [(b"%010d%010d" % (config, at), OperationOutcome.DONE) for at in range(48)]
         root = store.take(put_all(store.open(root), config, {}, outcomes))
     pages = store.open(root).root.ids
     assert [(page.first, page.last) for page in pages] == [(1, 13), (14, 26), (27, 29)]
     for config, left in ((13 + KEPT, 3), (14 + KEPT, 2), (29 + KEPT, 1), (30 + KEPT, 0)):
         tree = store.open(store.take(put_all(store.open(root), config, {})))
         assert tree.root.ids == pages[3 - left :]
-        asked = [tree.outcome(b"%010d%010d" % (at, 47), at - 1) is Outcome.DONE for at in (13, 14, 26, 27, 29)]
+        asked = [tree.outcome(b"%010d%010d" % (at, 47), at - 1) is OperationOutcome.DONE for at in (13, 14, 26, 27, 29)]
         assert asked == [left >= 3, left >= 2, left >= 2, left >= 1, left >= 1]
 
 
 def test_a_map_of_another_kind_is_refused():
     """It is not taken for an empty one."""
     store = new_store()
-    root = store.take(put_all(Tree.empty("other"), 1, {b"k": b"v"}))
+    root = store.take(put_all(MapTree.empty("other"), 1, {b"k": b"v"}))
     with pytest.raises(ProtocolError, match="a map of 'other', where one of 'any' was expected"):
         store.open(root)
 
@@ -168,12 +172,14 @@ def base():
     """A store with a map of four leaves and two pages of ids, its root, and the honest change that follows."""
     store = new_store()
     puts = {key(at): b"%d" % at * 600 for at in range(120)}
-    root = store.take(put_all(Tree.empty("any"), 1, puts, meta=b"meta"))
+    root = store.take(put_all(MapTree.empty("any"), 1, puts, meta=b"meta"))
     for config in range(2, 15):
-        outcomes = [(b"%010d%010d" % (config, at), Outcome.DONE) for at in range(48)]
+        outcomes = [(b"%010d%010d" % (config, at), OperationOutcome.DONE) for at in range(48)]
         root = store.take(put_all(store.open(root), config, {key(config): b"r"}, outcomes))
     root = store.take(put_all(store.open(root), 14 + KEPT - 2, {}))
-    changed = put_all(store.open(root), CONFIG, {key(50): b"new", key(51): None}, [(identity(1), Outcome.DONE)])
+    changed = put_all(
+        store.open(root), CONFIG, {key(50): b"new", key(51): None}, [(identity(1), OperationOutcome.DONE)]
+    )
     return store, root, changed
 
 
@@ -188,7 +194,9 @@ def forge(changed, replaced, **fields):
     ids = tuple(page._replace(name=names.get(page.name, page.name)) for page in root.ids)
     page = encode_root(root._replace(leaves=leaves, ids=ids)._replace(**fields))
     others = {name: one for name, one in changed.pages.items() if name != changed.root and name not in replaced}
-    return Changed(name_of(page), others | {name_of(one): one for one in replaced.values()} | {name_of(page): page})
+    return ChangedPages(
+        name_of(page), others | {name_of(one): one for one in replaced.values()} | {name_of(page): page}
+    )
 
 
 def is_taken(store, root, changed):
@@ -232,9 +240,9 @@ def leaf_forgeries(changed):
         "an old version lowered": [row._replace(version=0) if row is older[0] else row for row in rows],
         "the change under an older version": [row._replace(version=2) if row is own else row for row in rows],
         "a version of the future": [row._replace(version=CONFIG + 1) if row is own else row for row in rows],
-        "an entry that is the next leaf's": [*rows, Entry(after, CONFIG, b"x")],
-        "an entry below its border": [Entry(root.leaves[0].first, CONFIG, b"x"), *rows],
-        "an entry of an old version that is new": [*rows, Entry(rows[-1].key + b"\0", 2, b"x")],
+        "an entry that is the next leaf's": [*rows, MapEntry(after, CONFIG, b"x")],
+        "an entry below its border": [MapEntry(root.leaves[0].first, CONFIG, b"x"), *rows],
+        "an entry of an old version that is new": [*rows, MapEntry(rows[-1].key + b"\0", 2, b"x")],
         "no order": [rows[1], rows[0], *rows[2:]],
         "a key twice": [rows[0], *rows],
     }.items():
@@ -280,7 +288,7 @@ def root_forgeries(changed):
         "ids without those before",
         forge(changed, {ids.name: alone}, ids=(IdsReference(CONFIG, CONFIG, name_of(alone)),)),
     )
-    extra = encode_leaf([Entry(b"k", CONFIG, b"")])
+    extra = encode_leaf([MapEntry(b"k", CONFIG, b"")])
     yield "a page that nobody names", changed._replace(pages=changed.pages | {name_of(extra): extra})
     yield "a page under another name", changed._replace(pages=changed.pages | {leaf.name: extra})
     without = {name: page for name, page in changed.pages.items() if name != leaf.name}
@@ -313,7 +321,7 @@ def test_a_cut_that_no_edit_makes_is_refused():
     ]
     pages = {name: page for name, page in changed.pages.items() if name not in {leaf.name, changed.root}}
     page = encode_root(made._replace(leaves=(*made.leaves[:at], *refer, *made.leaves[at + 1 :])))
-    forged = Changed(name_of(page), pages | {name_of(one): one for one in (*pieces, page)})
+    forged = ChangedPages(name_of(page), pages | {name_of(one): one for one in (*pieces, page)})
     together = new_store()
     together.pages.update(store.pages | forged.pages)
     check_all(together.read, ANY, forged.root)  # It is a map.
@@ -332,7 +340,7 @@ def test_a_flipped_byte_under_right_names_changes_only_what_is_the_edit_s(data):
     flipped = page[:at] + bytes((page[at] ^ data.draw(st.integers(1, 255)),)) + page[at + 1 :]
     if name == changed.root:
         pages = {one: other for one, other in changed.pages.items() if one != name}
-        forged = Changed(name_of(flipped), pages | {name_of(flipped): flipped})
+        forged = ChangedPages(name_of(flipped), pages | {name_of(flipped): flipped})
     else:
         forged = forge(changed, {name: flipped})
     if is_taken(store, root, forged):
@@ -404,4 +412,4 @@ def test_kinds_of_pages_have_their_numbers():
     made, leaf, ids = parts(changed)
     swapped = tuple(one._replace(name=ids.name) if one == leaf else one for one in made.leaves)
     assert not is_taken(store, root, forge(changed, {}, leaves=swapped, ids=(ids._replace(name=leaf.name),)))
-    assert MOST_PAGE_BYTES == 65536
+    assert MAX_PAGE_BYTES == 65536

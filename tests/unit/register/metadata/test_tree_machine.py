@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
 from gossipkv.register.metadata.operations import ask, judge
-from gossipkv.register.metadata.pages import MOST_PAGE_BYTES, Outcome, config_id, generation_of, sequence_of
+from gossipkv.register.metadata.pages import MAX_PAGE_BYTES, OperationOutcome, config_id, generation_of, sequence_of
 from gossipkv.register.metadata.tree import check_all, check_change, pages_of
 from tests.oracle.metadata_tree import KEPT, Model, Wanted
 from tests.unit.register.metadata.maps import ANY, FUNCTIONS, new_store, operation
@@ -82,11 +82,11 @@ class Machine(RuleBasedStateMachine):
         assert len(tree) == len(found)
         assert (tree.root.version, tree.root.config) == (self.model.version, self.model.config)
         leaves = tree.root.leaves
-        assert len(leaves) == 1 or all(leaf.size_bytes >= MOST_PAGE_BYTES // 4 for leaf in leaves)
+        assert len(leaves) == 1 or all(leaf.size_bytes >= MAX_PAGE_BYTES // 4 for leaf in leaves)
         if self.root is not None:
             check_all(self.store.read, ANY, self.root)
             names = pages_of(self.root, self.store.pages[self.root])
-            assert all(len(self.store.pages[name]) <= MOST_PAGE_BYTES for name in names)
+            assert all(len(self.store.pages[name]) <= MAX_PAGE_BYTES for name in names)
 
     @rule(key=KEYS, end=st.one_of(st.none(), KEYS))
     def read(self, key, end):
@@ -114,4 +114,4 @@ def test_the_machine_sees_each_outcome():
     other = Wanted(b"1" * 20, 0, {b"l": b"v"}, [])
     told = model.judge([one, two, three, four, one, other], 1)
     assert told == [{"DONE"}, {"CONFLICT"}, {"REFUSED"}, {"UNKNOWN"}, {"DONE"}, {"REFUSED"}]
-    assert {outcome.name for outcome in Outcome} == {"DONE", "CONFLICT", "REFUSED", "UNKNOWN"}
+    assert {outcome.name for outcome in OperationOutcome} == {"DONE", "CONFLICT", "REFUSED", "UNKNOWN"}

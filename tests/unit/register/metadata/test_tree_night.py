@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from gossipkv.register.metadata.pages import (
-    Outcome,
+    OperationOutcome,
 )
-from gossipkv.register.metadata.tree import Tree, check_change
+from gossipkv.register.metadata.tree import MapTree, check_change
 from tests.unit.register.metadata.maps import ANY, NO_DIGEST, new_store, put_all
 from tests.unit.register.metadata.test_tree import identity, key
 
@@ -13,7 +13,7 @@ from tests.unit.register.metadata.test_tree import identity, key
 def test_an_edit_of_one_of_100000_entries():
     """It reads the root and a leaf, and writes these and a page of ids, at most 256 KiB; so does the check."""
     store = new_store()
-    first = put_all(Tree.empty("any"), 1, {key(number): bytes(120) for number in range(100_000)})
+    first = put_all(MapTree.empty("any"), 1, {key(number): bytes(120) for number in range(100_000)})
     check_change(store.read, ANY, None, first, 1)
     root = store.take(first)
     for config in range(2, 6):
@@ -21,7 +21,7 @@ def test_an_edit_of_one_of_100000_entries():
         edit = store.open(root).edit(config)
         assert edit.get(key(70_000 + config)).version < config
         edit.put(key(70_000 + config), b"r" * 130)
-        edit.record(identity(config), Outcome.DONE, NO_DIGEST)
+        edit.record(identity(config), OperationOutcome.DONE, NO_DIGEST)
         changed = edit.finish()
         assert len(set(store.asked)) == (2 if config == 2 else 3)
         assert len(changed.pages) == 3

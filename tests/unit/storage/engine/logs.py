@@ -16,7 +16,7 @@ from gossipkv.errors import Corrupt
 from gossipkv.storage.directories import make_directory
 from gossipkv.storage.engine import works
 from gossipkv.storage.engine._engine import BATCH, BEGIN, HEADER_BYTES, MARK, NEXT, Frames
-from gossipkv.storage.engine.manifest import LOG, LifeEnd, Manifest, SegmentName, segment_path
+from gossipkv.storage.engine.manifest import LOG, LifeEnd, SegmentName, StoreManifest, segment_path
 from gossipkv.storage.engine.recovery import recover, rewrite
 from gossipkv.storage.engine.segments import (
     RESERVED_BYTES,
@@ -113,7 +113,7 @@ class Log:
 
     files: SimulatedFiles
     segment_bytes: int = SEGMENT_BYTES
-    manifest: Manifest = field(default_factory=lambda: Manifest(STORE, 1, frozenset(), 1, 1, FIRST, FIRST))
+    manifest: StoreManifest = field(default_factory=lambda: StoreManifest(STORE, 1, frozenset(), 1, 1, FIRST, FIRST))
     shown: list[tuple[int, bytes]] = field(default_factory=list)
     written: list[tuple[int, bytes]] = field(default_factory=list)
     name: SegmentName = FIRST

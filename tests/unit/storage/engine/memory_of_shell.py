@@ -22,13 +22,13 @@ from gossipkv.environment.trio_world import real
 from gossipkv.errors import Overloaded
 from gossipkv.storage.engine import parent
 from gossipkv.storage.engine._engine import Batch
-from gossipkv.storage.engine.options import Options
-from gossipkv.storage.engine.shell import Store, open_store
+from gossipkv.storage.engine.options import EngineOptions
+from gossipkv.storage.engine.shell import EngineShell, open_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gossipkv.storage.engine.merge import MergeOrder, Output
+    from gossipkv.storage.engine.merge import MergeOrder, MergeOutput
     from gossipkv.storage.engine.policy import Manner
 
 VALUE_BYTES = 1000
@@ -52,12 +52,12 @@ def largest_child_bytes() -> int:
     return most
 
 
-async def briskly(order: MergeOrder, manner: Callable[[], Manner]) -> Output:
+async def briskly(order: MergeOrder, manner: Callable[[], Manner]) -> MergeOutput:
     """Merge in a child that gives way to nobody, as fast as it goes."""
     return await parent.merge_in_child(order, lambda: manner()._replace(gives_way=False, bytes_per_second=0))
 
 
-async def taken(store: Store, batch: Batch) -> bool:
+async def taken(store: EngineShell, batch: Batch) -> bool:
     try:
         await store.write(batch)
     except Overloaded:
@@ -76,7 +76,7 @@ async def main(directory: str, segment_bytes: int, batches: int, batch_bytes: in
 
     parent.understand = listen
     noise = random.Random(3).randbytes(VALUE_BYTES)
-    options = Options(segment_bytes=segment_bytes, table_log=0, merge_memory=MERGE_MEMORY)
+    options = EngineOptions(segment_bytes=segment_bytes, table_log=0, merge_memory=MERGE_MEMORY)
     number = 0
     async with open_store(directory, real(), options, run_merge=briskly) as store:
         space = store.reserve_space()

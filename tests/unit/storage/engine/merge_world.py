@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from gossipkv.environment.seam import WRITE_NEW
 from gossipkv.storage.engine.manifest import RunFile
-from gossipkv.storage.engine.merge import LEAST_MEMORY_BYTES, LogInput, MergeOrder, Output, merge
+from gossipkv.storage.engine.merge import MIN_MEMORY_BYTES, LogInput, MergeOrder, MergeOutput, merge
 from gossipkv.storage.sorted_file import SortedFile
 from tests.oracle import merge as oracle
 from tests.oracle import sorted_file
@@ -103,7 +103,7 @@ class World:
             file_bytes=file_bytes,
             purges=False,
             stretch_bytes=file_bytes,
-            memory_bytes=LEAST_MEMORY_BYTES,
+            memory_bytes=MIN_MEMORY_BYTES,
             bytes_per_second=0,
         )
 
@@ -117,7 +117,7 @@ class World:
             yield at, batch
             at += 32 + len(batch)
 
-    def merge(self, order: MergeOrder) -> list[Output]:
+    def merge(self, order: MergeOrder) -> list[MergeOutput]:
         """Do as ordered, stretch by stretch, each switched to; the outputs."""
         outputs = [merge(self.files, order, read_log=self.read_log)]
         while outputs[-1].end is not None:
@@ -126,7 +126,7 @@ class World:
         return outputs
 
 
-def following(order: MergeOrder, output: Output) -> MergeOrder:
+def following(order: MergeOrder, output: MergeOutput) -> MergeOrder:
     """The order for what comes after a stretch that was switched to."""
     assert output.end is not None
     *newer, target = order.runs
@@ -134,7 +134,7 @@ def following(order: MergeOrder, output: Output) -> MergeOrder:
     return replace(order, number=order.number + 1, runs=runs, start=output.end)
 
 
-def switched(run: Sequence[RunFile], output: Output) -> list[RunFile]:
+def switched(run: Sequence[RunFile], output: MergeOutput) -> list[RunFile]:
     """A run after a switch: its keys still ascend from file to file."""
     kept = [file for file in run if file.name not in output.replaced]
     assert len(kept) + len(output.replaced) == len(run), "what is replaced was there"

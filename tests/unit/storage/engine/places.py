@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from gossipkv.environment.real_files import RealFiles
 from gossipkv.errors import DataError, LimitExceeded, Overloaded
 from gossipkv.storage.engine._engine import Batch
-from gossipkv.storage.engine.options import Options
+from gossipkv.storage.engine.options import EngineOptions
 from gossipkv.storage.engine.reading import BelowFloor
 from tests.oracle import store as oracle
 from tests.unit.storage.engine.toy_store import ToyStore
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from gossipkv.environment.seam import Files
 
-TINY = Options(segment_bytes=24 << 10, table_log=48 << 10, file_bytes=16 << 10, stretch_bytes=16 << 10)
+TINY = EngineOptions(segment_bytes=24 << 10, table_log=48 << 10, file_bytes=16 << 10, stretch_bytes=16 << 10)
 DIRECTORY = PurePosixPath("/store")
 
 
@@ -90,7 +90,9 @@ class StorePlace:
     damage: type[Exception] = DataError
     batch = staticmethod(Batch)
 
-    def __init__(self, files: Files, directory: Path | PurePosixPath, options: Options, draws: Iterator[int]) -> None:
+    def __init__(
+        self, files: Files, directory: Path | PurePosixPath, options: EngineOptions, draws: Iterator[int]
+    ) -> None:
         self.files, self.directory, self.options, self.draws = files, directory, options, draws
 
     def open(self) -> Store:
@@ -102,7 +104,7 @@ class StorePlace:
 class SimulatedPlace(DiskPlace, StorePlace):
     """On a simulated disk."""
 
-    def __init__(self, options: Options = TINY, files: Files | None = None, draws: int = 1) -> None:
+    def __init__(self, options: EngineOptions = TINY, files: Files | None = None, draws: int = 1) -> None:
         StorePlace.__init__(self, files or SimulatedFiles(), DIRECTORY, options, itertools.count(draws))
 
     def elsewhere(self, files: SimulatedFiles, draws: int) -> SimulatedPlace:
@@ -113,7 +115,7 @@ class SimulatedPlace(DiskPlace, StorePlace):
 class RealPlace(StorePlace):
     """In a directory of the system, which loses no power: what was written stays."""
 
-    def __init__(self, directory: Path, options: Options = TINY) -> None:
+    def __init__(self, directory: Path, options: EngineOptions = TINY) -> None:
         super().__init__(FaultyFiles(RealFiles()), Path(directory) / "store", options, itertools.count(1))
         self.opened: list[Store] = []
 

@@ -12,13 +12,13 @@ from gossipkv.storage.engine._engine import Batch
 from gossipkv.storage.engine.committing import write_group
 from gossipkv.storage.engine.manifest import SegmentName, read_manifest, segment_path
 from gossipkv.storage.engine.merge import merge
-from gossipkv.storage.engine.options import Options
+from gossipkv.storage.engine.options import EngineOptions
 from gossipkv.storage.engine.segments import SegmentReader, read_segment
 from gossipkv.storage.engine.shell import open_store
 from tests.world.simulated_files import SimulatedFiles
 
 DIRECTORY = PurePosixPath("/store")
-TINY = Options(segment_bytes=24 << 10, table_log=48 << 10, file_bytes=16 << 10, stretch_bytes=16 << 10)
+TINY = EngineOptions(segment_bytes=24 << 10, table_log=48 << 10, file_bytes=16 << 10, stretch_bytes=16 << 10)
 
 
 class Inline:

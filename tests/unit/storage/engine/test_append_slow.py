@@ -10,7 +10,7 @@ import trio
 
 from gossipkv.errors import Overloaded, StorageError
 from gossipkv.storage.engine import policy
-from gossipkv.storage.engine.options import MOST_WAITING_BYTES
+from gossipkv.storage.engine.options import MAX_WAITING_BYTES
 from tests.unit.storage.engine.shell_world import TINY, World, made_space, put
 from tests.world.faulty_files import Action, Fault, FaultyFiles
 from tests.world.logs import capture_logs
@@ -130,7 +130,7 @@ async def test_an_append_that_finds_no_room_is_refused_at_once():
     async with world.open() as store:
         told = Told(store, await made_space(store))
         world.threads.hold()
-        count = 1 + MOST_WAITING_BYTES // (5 * MIB)  # One of them is being written.
+        count = 1 + MAX_WAITING_BYTES // (5 * MIB)  # One of them is being written.
         positions = [told.append(b"%d" % number, 5 * MIB) for number in range(count)]
         with pytest.raises(Overloaded, match="wait for the disk"):
             told.append(b"refused", 5 * MIB)

@@ -14,13 +14,13 @@ from gossipkv.storage.engine._engine import HEADER_BYTES, Batch
 from gossipkv.storage.engine.manifest import segment_path
 from gossipkv.storage.engine.merge import merge
 from gossipkv.storage.engine.opening import open_store
-from gossipkv.storage.engine.options import MOST_WAITING_BYTES, Options
+from gossipkv.storage.engine.options import MAX_WAITING_BYTES, EngineOptions
 from gossipkv.storage.engine.segments import RESERVED_BYTES
-from gossipkv.storage.engine.works import MakeSegment, Merge, Remove, Reserve, Switch
+from gossipkv.storage.engine.works import MakeSegment, Remove, Reserve, RunningMerge, Switch
 from tests.world.simulated_files import SimulatedFiles
 
 DIRECTORY = PurePosixPath("/store")
-TINY = Options(segment_bytes=24 << 10, table_log=48 << 10, file_bytes=16 << 10, stretch_bytes=16 << 10)
+TINY = EngineOptions(segment_bytes=24 << 10, table_log=48 << 10, file_bytes=16 << 10, stretch_bytes=16 << 10)
 
 
 class Core:
@@ -58,7 +58,7 @@ class Core:
         return self.engine.append(batch)
 
     def perform(self, work):
-        if isinstance(work, Merge):
+        if isinstance(work, RunningMerge):
             self.engine.merged(work, merge(self.files, work.order))
         else:
             self.engine.done(work, works.perform(self.files, DIRECTORY, work))
@@ -71,7 +71,7 @@ class Core:
             except Overloaded as refusal:
                 return refusal.details["reason"], number
             self.write()
-            while not merges and isinstance(work := self.engine.next_work((Merge,)), MakeSegment):
+            while not merges and isinstance(work := self.engine.next_work((RunningMerge,)), MakeSegment):
                 self.perform(work)
         raise AssertionError
 
@@ -119,7 +119,7 @@ def test_batches_that_make_no_sense(store, operations, reason):
 
 def test_the_longest_batch(store):
     """As long as a segment has room for, and not a byte more: it says how long it may be."""
-    store.perform(store.engine.next_work((Merge,)))
+    store.perform(store.engine.next_work((RunningMerge,)))
     most = TINY.segment_bytes - HEADER_BYTES - RESERVED_BYTES
     assert TINY.most_batch_bytes == most
     overhead = batch_of(("put", 1, b"k", b"")).size_bytes + 32
@@ -170,7 +170,7 @@ def test_a_space_that_its_batch_makes_and_drops(store):
 
 def test_all_numbers_of_spaces(store, monkeypatch):
     """There are as many as a key has room for."""
-    monkeypatch.setattr(core, "MOST_SPACES", 4)
+    monkeypatch.setattr(core, "MAX_SPACES", 4)
     assert [store.engine.reserve_space() for _ in range(2)] == [2, 3]
     with pytest.raises(LimitExceeded, match="given out"):
         store.engine.reserve_space()
@@ -215,7 +215,7 @@ def test_the_next_segment_is_awaited(store):
     store.write()
     work = store.engine.next_work()
     assert isinstance(work, MakeSegment)
-    assert store.engine.next_work((Merge, Reserve)) is None, "one at a time"
+    assert store.engine.next_work((RunningMerge, Reserve)) is None, "one at a time"
     store.engine.put_off(work, OSError(28, "No space left on device"))
     with pytest.raises(Overloaded, match=r"not allocated yet.*No space left"):
         store.put(b"another", 16_000)
@@ -236,7 +236,7 @@ def test_both_memtables_are_full(store):
     assert len(store.engine.upkeep.closed) == 1
     assert all(store.engine.view.get(1, b"%d" % number) == bytes(2000) for number in range(taken))
     flush = store.engine.next_work()
-    assert isinstance(flush, Merge)
+    assert isinstance(flush, RunningMerge)
     assert flush.is_flush
     assert store.engine.next_work() is None
     store.perform(flush)
@@ -245,7 +245,7 @@ def test_both_memtables_are_full(store):
     switch = store.engine.next_work()
     assert isinstance(switch, Switch)
     store.perform(switch)
-    store.perform(store.engine.next_work((Remove, Merge)))
+    store.perform(store.engine.next_work((Remove, RunningMerge)))
     store.put(b"k")
     store.write()
     assert store.engine.view.get(1, b"0") == bytes(2000)
@@ -259,7 +259,7 @@ def test_writers_are_slowed_before_they_are_refused(store):
             delays.append(store.engine.pressure().delay_s)
             store.put(b"%d" % number)
             store.write()
-            while isinstance(work := store.engine.next_work((Merge,)), MakeSegment):
+            while isinstance(work := store.engine.next_work((RunningMerge,)), MakeSegment):
                 store.perform(work)
     except Overloaded:
         pass
@@ -270,8 +270,8 @@ def test_writers_are_slowed_before_they_are_refused(store):
 
 def test_small_records_fill_a_memtable_before_a_segment():
     """What a record costs beside its bytes is counted: memory is bounded whatever is written."""
-    store = Core(Options(segment_bytes=1 << 20, table_log=0))
-    store.perform(store.engine.next_work((Merge,)))
+    store = Core(EngineOptions(segment_bytes=1 << 20, table_log=0))
+    store.perform(store.engine.next_work((RunningMerge,)))
     number = 0
     while not store.engine.upkeep.closed:
         batch = Batch()
@@ -286,8 +286,8 @@ def test_small_records_fill_a_memtable_before_a_segment():
 
 def test_so_much_may_wait_for_the_disk():
     """More only makes everybody's answer later; one batch is taken whatever its size."""
-    store = Core(Options(segment_bytes=64 << 20))
-    sizes = [MOST_WAITING_BYTES // 2 - 1000, MOST_WAITING_BYTES // 2 - 1000]
+    store = Core(EngineOptions(segment_bytes=64 << 20))
+    sizes = [MAX_WAITING_BYTES // 2 - 1000, MAX_WAITING_BYTES // 2 - 1000]
     for size in sizes:
         store.put(b"k", size)
     with pytest.raises(Overloaded, match="wait for the disk"):

@@ -7,7 +7,7 @@ import pytest
 from gossipkv.environment.real_files import RealFiles
 from gossipkv.storage.engine._engine import BATCH, BEGIN, MARK, NEXT, Batch, operations
 from gossipkv.storage.engine.manifest import LifeEnd, SegmentName, describe_store, read_manifest, segment_path
-from gossipkv.storage.engine.options import Options
+from gossipkv.storage.engine.options import EngineOptions
 from gossipkv.storage.engine.recovery import recover
 from gossipkv.storage.engine.segments import SegmentReader
 from gossipkv.storage.engine.verify import verify_store
@@ -20,7 +20,7 @@ from tests.world.blocking_store import Store
 
 FILES = RealFiles()
 GOLDEN = {path.name: path.read_bytes() for path in make_golden.HERE.glob("store-*")}
-OPTIONS = Options(segment_bytes=SEGMENT_BYTES)
+OPTIONS = EngineOptions(segment_bytes=SEGMENT_BYTES)
 FIRST, THIRD = SegmentName(1, SALTS[1]), SegmentName(3, SALTS[3])
 
 

@@ -19,10 +19,10 @@ from gossipkv.storage.engine.manifest import (
     KIND,
     MANIFEST,
     LifeEnd,
-    Manifest,
-    Run,
     RunFile,
     SegmentName,
+    SortedRun,
+    StoreManifest,
     describe_store,
     read_manifest,
     write_manifest,
@@ -50,14 +50,14 @@ def runs(draw):
         )
         for first, last in itertools.zip_longest(keys[::2], keys[1::2], fillvalue=keys[-1] if keys else b"")
     ]
-    return Run(tuple(files))
+    return SortedRun(tuple(files))
 
 
 @st.composite
 def manifests(draw):
     spaces = draw(st.frozensets(st.integers(0, 2**32 - 1), max_size=6))
     low, high = sorted((draw(names), draw(names)))
-    return Manifest(
+    return StoreManifest(
         store=draw(words),
         life=draw(st.integers(1, 2**64 - 1)),
         spaces=spaces,
@@ -89,7 +89,7 @@ def placed(document):
     return files
 
 
-PLAIN = Manifest(
+PLAIN = StoreManifest(
     store=7,
     life=3,
     spaces=frozenset({1, 4}),
@@ -98,8 +98,8 @@ PLAIN = Manifest(
     recovery_floor=SegmentName(5, 55),
     log_floor=SegmentName(4, 44),
     lives=(LifeEnd(2, 4, 5000, 66, SegmentName(5, 55)),),
-    young=(Run((RunFile("00000002-0001.gkv", 3, 900, 8, b"\0\0\0\x01a", b"\0\0\0\x01b", 1),)),),
-    oldest=Run((
+    young=(SortedRun((RunFile("00000002-0001.gkv", 3, 900, 8, b"\0\0\0\x01a", b"\0\0\0\x01b", 1),)),),
+    oldest=SortedRun((
         RunFile("00000001-0001.gkv", 3, 900, 8, b"\0\0\0\x01a", b"\0\0\0\x01b"),
         RunFile("00000001-0002.gkv", 3, 900, 8, b"\0\0\0\x04a", b"\0\0\0\x04a"),
     )),
@@ -197,7 +197,7 @@ def test_a_newer_format_and_another_kind():
 @pytest.mark.parametrize("action", [Action.CRASH_BEFORE, Action.CRASH_HALFWAY, Action.CRASH_AFTER, Action.FAIL_HALFWAY])
 def test_a_switch_is_done_or_not(action):
     """Cut off anywhere, then perhaps without power: one or the other manifest; what had returned stays."""
-    after = Manifest(7, 4, frozenset(), 6, 9, SegmentName(6, 1), SegmentName(6, 1))
+    after = StoreManifest(7, 4, frozenset(), 6, 9, SegmentName(6, 1), SegmentName(6, 1))
     calm = FaultyFiles(disk())
     write_manifest(calm, ROOT, PLAIN)
     calm.counts.clear()
@@ -230,7 +230,7 @@ def test_what_a_store_consists_of(tmp_path):
     """Runs by the manifest, the log by its files; a file of a run that is not there is counted."""
     for name in ("log", "runs"):
         (tmp_path / name).mkdir()
-    manifest = Manifest(
+    manifest = StoreManifest(
         store=0xABC,
         life=4,
         spaces=frozenset({1, 5}),
@@ -239,8 +239,8 @@ def test_what_a_store_consists_of(tmp_path):
         recovery_floor=SegmentName(9, 1),
         log_floor=SegmentName(7, 2),
         kept=(SegmentName(7, 2),),
-        young=(Run((run_file("b.gkv", b"a", b"z"),)),),
-        oldest=Run((run_file("a1.gkv", b"a", b"k"), run_file("a2.gkv", b"l", b"z"))),
+        young=(SortedRun((run_file("b.gkv", b"a", b"z"),)),),
+        oldest=SortedRun((run_file("a1.gkv", b"a", b"k"), run_file("a2.gkv", b"l", b"z"))),
         dropped_bytes=77,
     )
     write_manifest(FILES, tmp_path, manifest)
@@ -252,7 +252,7 @@ def test_what_a_store_consists_of(tmp_path):
         "records": 30, "run_bytes": 3000, "dropped_bytes": 77, "segments": 1, "log_bytes": 4096,
         "recovered_from": 9, "log_kept_from": 7,
     }  # fmt: skip
-    write_manifest(FILES, tmp_path, replace(manifest, young=(), oldest=Run(())))
+    write_manifest(FILES, tmp_path, replace(manifest, young=(), oldest=SortedRun(())))
     shutil.rmtree(tmp_path / "runs")
     assert describe_store(FILES, tmp_path)["run_files"] == 0
 

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from gossipkv.storage.engine.options import Options
+from gossipkv.storage.engine.options import EngineOptions
 from tests.unit.storage.engine import memory_of_shell
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="RssAnon is Linux's")
@@ -30,7 +30,7 @@ def test_memory_of_much_that_is_written(tmp_path, record_property):
     )
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
-    options = Options(segment_bytes=SEGMENT_BYTES)
+    options = EngineOptions(segment_bytes=SEGMENT_BYTES)
     assert told["user_bytes"] > BATCHES * MIB
     assert told["merged_bytes"] > BATCHES * MIB * 0.8
     record_property("measured", done.stdout)

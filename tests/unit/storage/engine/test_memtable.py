@@ -15,8 +15,8 @@ from tests.oracle.memtable import DROPPED_SPACE, NEW_SPACE, TOMBSTONE, VALUE, en
 from tests.unit.storage.records import KEYS
 
 MIB = 1 << 20
-MOST_KEY_BYTES = 65_531
-MOST_VALUE_BYTES = 16 << 20
+MAX_KEY_BYTES = 65_531
+MAX_VALUE_BYTES = 16 << 20
 SPACES = st.sampled_from([0, 1, 2, 0x01000000, 0xFFFFFFFF])
 OPERATIONS = st.one_of(
     st.tuples(st.just(VALUE), SPACES, KEYS, st.binary(max_size=20)),
@@ -97,8 +97,8 @@ def test_an_empty_memtable() -> None:
 
 def test_records_at_the_limits() -> None:
     """The longest keys and values, beside short ones; each long record has memory of its own."""
-    longest = b"k" * MOST_KEY_BYTES
-    large = bytes(range(256)) * (MOST_VALUE_BYTES // 256)
+    longest = b"k" * MAX_KEY_BYTES
+    large = bytes(range(256)) * (MAX_VALUE_BYTES // 256)
     operations = [
         (VALUE, 5, longest, b""),
         (VALUE, 5, longest[:-1], b"one byte less"),

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from gossipkv.errors import Corrupt, UnsupportedFormat
 from gossipkv.storage.engine.manifest import RunFile
-from gossipkv.storage.engine.merge import LEAST_MEMORY_BYTES, merge
+from gossipkv.storage.engine.merge import MIN_MEMORY_BYTES, merge
 from gossipkv.storage.sorted_file import SortedFile
 from tests.oracle import merge as oracle
 from tests.oracle import sorted_file
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gossipkv.environment.seam import Path
-    from gossipkv.storage.engine.merge import Output
+    from gossipkv.storage.engine.merge import MergeOutput
     from tests.oracle.merge import Operation, Records
 
 
@@ -84,7 +84,7 @@ def batches_of(done: list[Operation], at: list[int]) -> list[bytes]:
     return [oracle.encode(done[one:two]) for one, two in pairwise(edges)]
 
 
-def check_files(world: World, output: Output, file_bytes: int) -> None:
+def check_files(world: World, output: MergeOutput, file_bytes: int) -> None:
     """Each file is whole, as the output describes it, and as short as was asked for."""
     for file in output.files:
         content = world.read(world.path(file.name))
@@ -313,7 +313,7 @@ def test_too_little_memory_is_refused() -> None:
     """Before anything is read."""
     world = World(MemoryFiles(), "store")
     with pytest.raises(ValueError, match="memory_bytes must be at least"):
-        world.merge(replace(world.order([], {1}), memory_bytes=LEAST_MEMORY_BYTES - 1))
+        world.merge(replace(world.order([], {1}), memory_bytes=MIN_MEMORY_BYTES - 1))
 
 
 class NudgedFiles(MemoryFiles):

@@ -13,8 +13,8 @@ import pytest
 
 from gossipkv.environment.real_files import RealFiles
 from gossipkv.processes import leash
-from gossipkv.storage.engine.child import Order, understand
-from gossipkv.storage.engine.merge import LEAST_MEMORY_BYTES, Output
+from gossipkv.storage.engine.child import MergeCommand, understand
+from gossipkv.storage.engine.merge import MIN_MEMORY_BYTES, MergeOutput
 from tests.oracle import merge as oracle
 from tests.unit.storage.engine import test_merge_child_slow as usual
 from tests.unit.storage.engine.merge_log import write_segment
@@ -67,15 +67,15 @@ def test_memory_within_the_budget(tmp_path: Path, value_bytes: int, count: int) 
     for told in (replace(order, number=9), merged):
         worn, held = leash.braid()
         done = subprocess.run(
-            [sys.executable, "-c", MEASURED], input=Order(told, worn).to_line(), pass_fds=[worn], capture_output=True,
-            check=True,
+            [sys.executable, "-c", MEASURED], input=MergeCommand(told, worn).to_line(), pass_fds=[worn],
+            capture_output=True, check=True,
         )  # fmt: skip
         leash.let_go(held)
         os.close(worn)
         last = understand(done.stdout.splitlines()[-1])
-        assert isinstance(last, Output)
+        assert isinstance(last, MergeOutput)
         anonymous, peak = map(int, done.stderr.split())
-        assert anonymous <= LEAST_MEMORY_BYTES, f"{anonymous / MIB:.1f} MiB"
+        assert anonymous <= MIN_MEMORY_BYTES, f"{anonymous / MIB:.1f} MiB"
         mapped = MAPPED_BYTES * (1 + len(told.runs))
         program = 16 * MIB  # Shared libraries and the interpreter itself, mapped from files.
-        assert peak <= LEAST_MEMORY_BYTES + mapped + program, f"{peak / MIB:.1f} MiB"
+        assert peak <= MIN_MEMORY_BYTES + mapped + program, f"{peak / MIB:.1f} MiB"

@@ -19,9 +19,9 @@ from gossipkv.environment.real_files import RealFiles
 from gossipkv.errors import Corrupt
 from gossipkv.processes import leash
 from gossipkv.processes.program import command
-from gossipkv.storage.engine.child import MODULE, Heard, Order, Progress, Refused, understand
+from gossipkv.storage.engine.child import MODULE, ChildInput, MergeCommand, MergeProgress, MergeRefused, understand
 from gossipkv.storage.engine.manifest import RunFile
-from gossipkv.storage.engine.merge import LogInput, MergeOrder, Output
+from gossipkv.storage.engine.merge import LogInput, MergeOrder, MergeOutput
 from tests.oracle import merge as oracle
 from tests.unit.storage.engine.merge_log import write_segment
 from tests.unit.storage.engine.merge_world import World, following, parts
@@ -71,7 +71,7 @@ class Child:
         )
         os.close(worn)
         if order is not None:
-            self.tell(Order(order, worn).to_line())
+            self.tell(MergeCommand(order, worn).to_line())
 
     def __enter__(self) -> Self:
         return self
@@ -92,7 +92,7 @@ class Child:
             yield understand(line)
 
 
-def output_of(child: Child) -> Output:
+def output_of(child: Child) -> MergeOutput:
     *said, last = child.lines()
     assert child.process.wait(60) == 0, child.process.stderr.read()
     written = [line.worked_bytes for line in said]
@@ -135,10 +135,10 @@ def test_the_order_is_read_back_as_it_was() -> None:
         memory_bytes=10, bytes_per_second=11,
     )  # fmt: skip
     for made in (whole, replace(whole, log=(), runs=(), start=b"", spaces=(), drops_tombstones=False)):
-        line = Order(made, 3).to_line()
+        line = MergeCommand(made, 3).to_line()
         assert line.endswith(b"\n")
         assert line.count(b"\n") == 1
-        assert Order.from_line(line) == Order(made, 3)
+        assert MergeCommand.from_line(line) == MergeCommand(made, 3)
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_lines_that_no_child_says(line: bytes) -> None:
 @given(st.text())
 def test_what_went_wrong(reason: str) -> None:
     """A reason."""
-    assert understand(json.dumps({"error": reason}).encode()) == Refused(reason)
+    assert understand(json.dumps({"error": reason}).encode()) == MergeRefused(reason)
 
 
 def test_damage_is_told(world: World, order: MergeOrder) -> None:
@@ -191,12 +191,12 @@ def test_what_the_system_refuses_is_told(order: MergeOrder, tmp_path: Path) -> N
     with Child(order) as child:
         *_, last = child.lines()
         assert child.process.wait(60) == 1
-    assert isinstance(last, Refused)
+    assert isinstance(last, MergeRefused)
     assert "00000007-0001.gkv.tmp" in last.reason
     gone = order.runs[0][0]._replace(name="gone.gkv")
     with Child(replace(order, runs=((gone,), ()))) as child:
         (last,) = child.lines()
-    assert isinstance(last, Refused)
+    assert isinstance(last, MergeRefused)
     assert "gone.gkv" in last.reason
 
 
@@ -225,13 +225,13 @@ def test_a_pace_is_kept_and_another_is_heeded(slow: MergeOrder) -> None:
     with Child(slow) as child:
         lines = child.lines()
         first, second = next(lines), next(lines)
-        assert isinstance(first, Progress)
-        assert isinstance(second, Progress)
+        assert isinstance(first, MergeProgress)
+        assert isinstance(second, MergeProgress)
         assert first.worked_bytes < second.worked_bytes < 9 * MIB, "the second waits until it may be used"
         child.tell(b"200\n")
         child.tell(b"0\n")
         *_, last = lines
-        assert isinstance(last, Output)
+        assert isinstance(last, MergeOutput)
 
 
 def test_the_leash_ends_it(slow: MergeOrder) -> None:
@@ -254,7 +254,7 @@ def test_input_that_ends(order: MergeOrder) -> None:
 def test_paces_that_come_while_nobody_waits() -> None:
     """The last one counts."""
     reading, writing = os.pipe()
-    heard = Heard(reading)
+    heard = ChildInput(reading)
     os.write(writing, b"order\n7\n8\n")
     assert heard.first_line() == b"order"
     os.write(writing, b"9\n1")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gossipkv.storage.engine.merge import Output, merge
+from gossipkv.storage.engine.merge import MergeOutput, merge
 from gossipkv.storage.sorted_file import SortedFile
 from tests.oracle import merge as oracle
 from tests.unit.storage.engine.merge_world import World, following, parts, switched
@@ -48,7 +48,7 @@ class Case:
 
     def merge(self, files: FaultyFiles) -> None:
         """Note the output of each stretch, as far as it comes; the fault passes on."""
-        self.outputs: list[Output] = []
+        self.outputs: list[MergeOutput] = []
         order = self.order
         while True:
             output = merge(files, order)

@@ -16,7 +16,7 @@ from gossipkv.storage.engine import opening, works
 from gossipkv.storage.engine._engine import BEGIN, Batch, Memtable
 from gossipkv.storage.engine.manifest import LOCK, MANIFEST, read_manifest, segment_path, write_manifest
 from gossipkv.storage.engine.opening import open_store
-from gossipkv.storage.engine.options import Options
+from gossipkv.storage.engine.options import EngineOptions
 from gossipkv.storage.engine.segments import SegmentReader
 from tests.unit.storage.engine.shell_world import DIRECTORY, TINY, put
 from tests.world.blocking_store import Store
@@ -332,7 +332,7 @@ def test_what_is_opened_has_a_lock_that_is_whose_it_is(tmp_path):
 def test_a_memtable_is_made_for_a_segment_and_not_for_a_batch(monkeypatch):
     """An opening that has many batches to apply makes no memory for each of them."""
     files = SimulatedFiles()
-    killed(filled(files, Options()), files)
+    killed(filled(files, EngineOptions()), files)
     made = []
 
     def make(most_bytes):
@@ -340,7 +340,7 @@ def test_a_memtable_is_made_for_a_segment_and_not_for_a_batch(monkeypatch):
         return Memtable(most_bytes)
 
     monkeypatch.setattr(opening, "Memtable", make)
-    store = opened(files, Options())
+    store = opened(files, EngineOptions())
     assert holds(store)
     assert len(made) == 1
     store.close()

@@ -7,12 +7,12 @@ import trio
 from gossipkv.environment import trio_world
 from gossipkv.storage.engine import shell
 from gossipkv.storage.engine._engine import Batch
-from gossipkv.storage.engine.options import Options
+from gossipkv.storage.engine.options import EngineOptions
 
 
 async def test_those_who_are_woken_share_the_next_sync(tmp_path):
     """Sixteen tasks that write one batch after the other: a group has all sixteen, but for the first ones."""
-    async with shell.open_store(tmp_path / "s", trio_world.real(), Options(segment_bytes=1 << 20)) as store:
+    async with shell.open_store(tmp_path / "s", trio_world.real(), EngineOptions(segment_bytes=1 << 20)) as store:
         space, batch = store.reserve_space(), Batch()
         batch.new_space(space)
         await store.write(batch)

@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gossipkv.storage.engine import policy
-from gossipkv.storage.engine.policy import Compaction, Limits, StoreState, Weight
+from gossipkv.storage.engine.policy import Compaction, MergeLimits, StoreState, Weight
 
 MIB = 1 << 20
 GIB = 1 << 30
 MEMTABLE = 64 * MIB
 RECORD = 128
-LIMITS = Limits()
+LIMITS = MergeLimits()
 EASE = StoreState(0, 0, 0, (), Weight(0, 0), 0, 100 * GIB)
 
 
@@ -91,7 +91,7 @@ def test_what_is_begun_has_room(state: StoreState) -> None:
 def test_whoever_is_refused_hears_why(state: StoreState) -> None:
     """Space, both memtables or young runs, with their numbers, and nothing else."""
     told = policy.pressure(state, LIMITS)
-    assert 0 <= told.delay_s <= policy.MOST_DELAY_S
+    assert 0 <= told.delay_s <= policy.MAX_DELAY_S
     if policy.is_scarce(state, LIMITS):
         assert told.refusal is not None
         assert "too little free space" in told.refusal
@@ -139,7 +139,7 @@ def test_the_delay_between_eight_and_sixteen(young: int) -> None:
     """From none to the most, and in need a merge is not held back."""
     state = replace(EASE, young=(weight(MIB),) * young, oldest=weight(GIB), is_merging=True)
     told = policy.pressure(state, LIMITS)
-    assert told.delay_s == pytest.approx(policy.MOST_DELAY_S * ((young - 8) / 8) ** 2)
+    assert told.delay_s == pytest.approx(policy.MAX_DELAY_S * ((young - 8) / 8) ** 2)
     assert (told.refusal is None) == (young < 16)
     assert (policy.manner(state, LIMITS, is_flush=True).bytes_per_second == 0) == (young >= 14)
 
@@ -151,7 +151,7 @@ def test_a_full_disk() -> None:
     assert found is not None
     needed = policy.compaction_bytes(state, found, LIMITS) + LIMITS.margin_bytes
     tight = replace(state, free_bytes=needed + needed // 2)
-    assert 0 < policy.pressure(tight, LIMITS).delay_s < policy.MOST_DELAY_S
+    assert 0 < policy.pressure(tight, LIMITS).delay_s < policy.MAX_DELAY_S
     full = replace(state, free_bytes=needed - 1)
     assert policy.compaction(full, LIMITS) is None
     refusal = policy.pressure(full, LIMITS).refusal
@@ -163,7 +163,7 @@ def test_a_full_disk() -> None:
 
 def test_what_gives_room_back() -> None:
     """Where room is scarce: a purge of each run, whatever is begun, of dropped spaces and what tombstones hide."""
-    begun, tombstones = Compaction(0, 2), policy.Limits().file_bytes // RECORD
+    begun, tombstones = Compaction(0, 2), policy.MergeLimits().file_bytes // RECORD
     full = replace(EASE, oldest=weight(64 * GIB), young=(weight(GIB),) * 2, free_bytes=LIMITS.margin_bytes - 1)
     full = replace(full, begun=begun)
     assert policy.compaction(full, LIMITS) == begun, "it leaves a purge its room"
@@ -229,6 +229,6 @@ def test_a_flush_never_gives_way() -> None:
     """Writers may wait for it; a compaction gives way while the store is at ease, and not when it is behind."""
     at_ease = StoreState(0, 0, 0, (), weight(1), 0, 1 << 60)
     behind = replace(at_ease, young=(weight(1),) * policy.YOUNG_MOST)
-    assert not policy.manner(at_ease, Limits(), is_flush=True).gives_way
-    assert policy.manner(at_ease, Limits(), is_flush=False).gives_way
-    assert policy.manner(behind, Limits(), is_flush=False) == policy.Manner(gives_way=False, bytes_per_second=0)
+    assert not policy.manner(at_ease, MergeLimits(), is_flush=True).gives_way
+    assert policy.manner(at_ease, MergeLimits(), is_flush=False).gives_way
+    assert policy.manner(behind, MergeLimits(), is_flush=False) == policy.Manner(gives_way=False, bytes_per_second=0)

@@ -7,13 +7,13 @@ import math
 import pytest
 
 from gossipkv.storage.engine import policy
-from gossipkv.storage.engine.policy import Compaction, Limits, StoreState, Weight
+from gossipkv.storage.engine.policy import Compaction, MergeLimits, StoreState, Weight
 
 MIB = 1 << 20
 GIB = 1 << 30
 MEMTABLE = 64 * MIB
 RECORD = 128
-LIMITS = Limits()
+LIMITS = MergeLimits()
 
 
 def weight(size_bytes: int, tombstones: int = 0) -> Weight:

@@ -17,7 +17,7 @@ from gossipkv.errors import Corrupt, UnsupportedFormat
 from gossipkv.storage.directories import make_directory
 from gossipkv.storage.engine import segments
 from gossipkv.storage.engine._engine import BATCH, BEGIN, HEADER_BYTES, MARK, NEXT, Frames, operations
-from gossipkv.storage.engine.log_reader import MARK_BYTES, SLICE_BYTES, Cursor, LogReader, Place
+from gossipkv.storage.engine.log_reader import MARK_BYTES, SLICE_BYTES, LogCursor, LogPlace, LogReader
 from gossipkv.storage.engine.manifest import LOG, SegmentName, segment_path
 from gossipkv.storage.engine.segments import (
     PART_BYTES,
@@ -326,7 +326,7 @@ def test_slices_of_batches(data):
         else:
             position = data.draw(st.sampled_from([0, *(position for position, _ in log.shown)]))
             spaces = data.draw(st.sampled_from([{1}, {1, 2}, {2}]))
-            cursor = Cursor(frozenset(spaces), max(position, named[0].first - 1))
+            cursor = LogCursor(frozenset(spaces), max(position, named[0].first - 1))
             cursors.append(cursor)
         most_bytes = data.draw(st.integers(1, 5000))
         least = cursor.position
@@ -366,7 +366,7 @@ def test_followers_do_not_send_each_other_back():
     """Two that are one batch apart: each reads each part once, and a batch at a time no more than that batch."""
     log, reader, found, files = one_long_segment()
     positions = [position for position, _ in log.shown]
-    early, late = (Cursor(frozenset({1}), 0) for _ in range(2))
+    early, late = (LogCursor(frozenset({1}), 0) for _ in range(2))
     for before, synced in pairwise(positions):
         assert read(reader, files, early, found, synced, most_bytes=3000) is not None
         assert read(reader, files, late, found, before, most_bytes=3000) is not None
@@ -380,13 +380,13 @@ def test_followers_do_not_send_each_other_back():
 def test_a_follower_far_behind_takes_a_slice():
     """Read at once is a slice, and more only when a frame is longer: then that frame."""
     log, reader, found, files = one_long_segment()
-    cursor = Cursor(frozenset({2}), 0)
+    cursor = LogCursor(frozenset({2}), 0)
     while read(reader, files, cursor, found, log.synced, most_bytes=8000) is not None:
         pass
     assert cursor.position == log.synced
     assert max(size for _, size in files.read) == 8000
     log, reader, found, files = one_long_segment(size=10_000, count=3)
-    cursor = Cursor(frozenset({1}), log.shown[0][0])
+    cursor = LogCursor(frozenset({1}), log.shown[0][0])
     assert read(reader, files, cursor, found, log.synced, most_bytes=100) == [
         (log.shown[1][0], operations(log.shown[1][1]))
     ]
@@ -396,16 +396,16 @@ def test_a_follower_far_behind_takes_a_slice():
 def test_a_new_cursor_begins_at_a_mark():
     """Who follows from the middle of a segment through which somebody went walks a little, and not all of it."""
     log, reader, found, files = one_long_segment(size=20_000, count=150)
-    cursor = Cursor(frozenset({1}), 0)
+    cursor = LogCursor(frozenset({1}), 0)
     while read(reader, files, cursor, found, log.synced) is not None:
         pass
     assert len(reader._marks) <= 1 + log.end // MARK_BYTES
     for position, _ in log.shown[::20]:
         files.read.clear()
-        assert read(reader, files, Cursor(frozenset({1}), position), found, log.synced)[0][0] == position + 1
+        assert read(reader, files, LogCursor(frozenset({1}), position), found, log.synced)[0][0] == position + 1
         assert sum(size for _, size in files.read) <= MARK_BYTES + 3 * SLICE_BYTES
     before = len(reader._marks)
-    assert reader.took(Cursor(frozenset(), 0), Place(log.synced, 2, HEADER_BYTES), log.synced)
+    assert reader.took(LogCursor(frozenset(), 0), LogPlace(log.synced, 2, HEADER_BYTES), log.synced)
     assert len(reader._marks) == 1 < before, "what was let go of has no marks"
 
 
@@ -415,7 +415,7 @@ def test_damage_is_not_passed_over():
     _, named = followed(log)
 
     def follow(files, segments):
-        reader, cursor = LogReader(ROOT, STORE), Cursor(frozenset({1}), 0)
+        reader, cursor = LogReader(ROOT, STORE), LogCursor(frozenset({1}), 0)
         while read(reader, files, cursor, segments, log.synced) is not None:
             pass
 

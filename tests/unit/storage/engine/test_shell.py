@@ -12,7 +12,7 @@ import trio
 from gossipkv.errors import Overloaded, StorageError
 from gossipkv.storage.engine._engine import MARK
 from gossipkv.storage.engine.merge import merge
-from gossipkv.storage.engine.options import MOST_WAITING_BYTES
+from gossipkv.storage.engine.options import MAX_WAITING_BYTES
 from gossipkv.storage.engine.shell import MARK_AFTER_S, PATIENCE_S
 from tests.unit.storage.engine.shell_world import DIRECTORY, TINY, World, made_space, put
 from tests.world.faulty_files import Action, Fault, FaultyFiles
@@ -83,7 +83,7 @@ async def test_who_waits_for_the_disk_goes_on_when_it_has_caught_up(autojump_clo
                 nursery.start_soon(store.write, put(space, b"%d" % number, bytes(5 * MIB)))
             await trio.sleep(PATIENCE_S / 2)
             assert store.engine.position < store.engine.synced_position + 6
-            assert 0 < store.engine._writer.waiting_bytes <= MOST_WAITING_BYTES
+            assert 0 < store.engine._writer.waiting_bytes <= MAX_WAITING_BYTES
             world.threads.let_go()
         assert all(store.get(space, b"%d" % number) is not None for number in range(6))
 

@@ -14,16 +14,16 @@ from gossipkv.environment.trio_world import real
 from gossipkv.errors import StorageError
 from gossipkv.storage.engine import parent
 from gossipkv.storage.engine.backup import restore
-from gossipkv.storage.engine.committing import OwnThread
+from gossipkv.storage.engine.committing import CommitThread
 from gossipkv.storage.engine.manifest import RUNS, read_manifest
-from gossipkv.storage.engine.options import Options
+from gossipkv.storage.engine.options import EngineOptions
 from gossipkv.storage.engine.parent import MergeError, merge_in_child
 from gossipkv.storage.engine.shell import open_store
 from tests.unit.storage.engine.shell_world import made_space, put
 from tests.world.blocking_store import Store
 
-SMALL = Options(segment_bytes=256 << 10, table_log=256 << 10, file_bytes=128 << 10, stretch_bytes=128 << 10)
-TINY = Options(segment_bytes=32 << 10, table_log=32 << 10)
+SMALL = EngineOptions(segment_bytes=256 << 10, table_log=256 << 10, file_bytes=128 << 10, stretch_bytes=128 << 10)
+TINY = EngineOptions(segment_bytes=32 << 10, table_log=32 << 10)
 
 
 async def briskly(order, manner):
@@ -49,7 +49,7 @@ async def test_many_writers_and_the_thread_in_c(tmp_path):
     """What is acknowledged is read, at once and after the next start; many writers share a sync; nothing stays open."""
     before = descriptors()
     async with opened(tmp_path) as store:
-        assert isinstance(store._committing, OwnThread)
+        assert isinstance(store._committing, CommitThread)
         space = await made_space(store)
 
         async def write(writer):

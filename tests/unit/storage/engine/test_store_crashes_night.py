@@ -14,7 +14,7 @@ from tests.unit.storage.engine.crashing import (
 from tests.unit.storage.engine.places import SimulatedPlace
 from tests.unit.storage.engine.test_store_crashes_slow import IN_RECOVERY, STRIDE, moments, watched
 
-MOST_PENDING = 12
+MAX_PENDING = 12
 
 LIVES = 10
 
@@ -43,7 +43,7 @@ def test_every_state_that_a_power_loss_may_leave():
     def judge(crashes, fork):
         disk = fork()
         pending = disk.pending
-        if pending <= MOST_PENDING and most[pending] < 4_096 * 2 // STRIDE:
+        if pending <= MAX_PENDING and most[pending] < 4_096 * 2 // STRIDE:
             seen[pending] += 1
             for left in disk.power_loss_states():
                 states[pending] += 1
@@ -52,7 +52,7 @@ def test_every_state_that_a_power_loss_may_leave():
 
     watched(Crashes(judge, max(1, STRIDE // 8)), seed=19, batches=60, most_bytes=300)
     assert {0, 1, 2, 3} < seen.keys()
-    assert max(seen) >= MOST_PENDING - 2, seen
+    assert max(seen) >= MAX_PENDING - 2, seen
     assert all(states[pending] > seen[pending] for pending in seen if pending), states
 
 

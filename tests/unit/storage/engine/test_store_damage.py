@@ -19,7 +19,7 @@ from gossipkv.errors import Corrupt, LimitExceeded, StorageError, UnsupportedFor
 from gossipkv.storage.checksum import crc32c
 from gossipkv.storage.document import encode
 from gossipkv.storage.engine._engine import HEADER_BYTES
-from gossipkv.storage.engine.manifest import KIND, Run, read_manifest, segment_path, write_manifest
+from gossipkv.storage.engine.manifest import KIND, SortedRun, read_manifest, segment_path, write_manifest
 from gossipkv.storage.engine.reading import BelowFloor
 from tests.conformance.store import FIRST, begun, filled, rest
 from tests.oracle.store import VALUE
@@ -207,7 +207,7 @@ def test_a_manifest_that_names_what_is_not_there():
         {"log_floor": log_floor._replace(salt=log_floor.salt ^ 1)},
         {"store": manifest.store ^ 1},
         *(
-            {"young": (), "oldest": Run((one,))}
+            {"young": (), "oldest": SortedRun((one,))}
             for one in (
                 file._replace(name="99999999-0001.gkv"),
                 file._replace(records=file.records + 1),

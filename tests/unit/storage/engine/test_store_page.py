@@ -152,7 +152,7 @@ def test_what_a_store_s_files_are_called() -> None:
         ("A segment", f"From offset {_engine.HEADER_BYTES} on"),
         ("A segment", f"`begin` takes one 2^{LIFE_GAP.bit_length() - 1} above it"),
         ("A segment", f"Batches end {segments.RESERVED_BYTES:,} bytes before"),
-        ("Promises", f"what waits for the disk ({options.MOST_WAITING_BYTES >> 20} MiB)"),
+        ("Promises", f"what waits for the disk ({options.MAX_WAITING_BYTES >> 20} MiB)"),
         ("Promises", {0.5: "half a second after the last write"}[shell.MARK_AFTER_S]),
         ("Merging", f"at most {policy.YOUNG_AIM} young runs"), ("Merging", {2: "below half of"}[policy.OLDEST_SHARE]),
     ],

@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gossipkv.storage.engine.manifest import LifeEnd, Manifest, Run, RunFile, SegmentName, segment_path
-from gossipkv.storage.engine.merge import Output, run_name, run_path
-from gossipkv.storage.engine.options import Options
+from gossipkv.storage.engine.manifest import LifeEnd, RunFile, SegmentName, SortedRun, StoreManifest, segment_path
+from gossipkv.storage.engine.merge import MergeOutput, run_name, run_path
+from gossipkv.storage.engine.options import EngineOptions
 from gossipkv.storage.engine.policy import Compaction
 from gossipkv.storage.engine.segments import Segment
-from gossipkv.storage.engine.upkeep import Now, Upkeep, with_stretch
+from gossipkv.storage.engine.upkeep import ManifestUpkeep, Now, with_stretch
 from gossipkv.storage.engine.works import Remove
 
 KIB = 1 << 10
-OPTIONS = Options(segment_bytes=10 * KIB, table_log=25 * KIB)
+OPTIONS = EngineOptions(segment_bytes=10 * KIB, table_log=25 * KIB)
 
 
 def file(name, low, high=None):
@@ -26,7 +26,7 @@ def file(name, low, high=None):
 
 
 def run(name):
-    return Run((file(f"{name}.gkv", 0, 999),))
+    return SortedRun((file(f"{name}.gkv", 0, 999),))
 
 
 def segment(number, end=10 * KIB):
@@ -34,7 +34,7 @@ def segment(number, end=10 * KIB):
 
 
 def manifest(young=(), oldest=(), **more):
-    return Manifest(
+    return StoreManifest(
         store=1,
         life=2,
         spaces=frozenset({1}),
@@ -43,7 +43,7 @@ def manifest(young=(), oldest=(), **more):
         recovery_floor=SegmentName(4, 28),
         log_floor=SegmentName(2, 14),
         young=tuple(map(run, young)),
-        oldest=Run(tuple(oldest)),
+        oldest=SortedRun(tuple(oldest)),
         **more,
     )
 
@@ -51,7 +51,9 @@ def manifest(young=(), oldest=(), **more):
 def upkeep_of(known, kept=(2, 3), closed=(4,)):
     """The upkeep of a store in which these segments are kept and closed; its files are open."""
     files = {one.name: object() for one in known.run_files}
-    return Upkeep(PurePosixPath("/store"), OPTIONS, known, map(segment, kept), map(segment, closed), files=files)
+    return ManifestUpkeep(
+        PurePosixPath("/store"), OPTIONS, known, map(segment, kept), map(segment, closed), files=files
+    )
 
 
 NOW = Now({1, 3}, 9, SegmentName(5, 35), 5 * KIB)
@@ -73,14 +75,14 @@ def removal_of(*names):
 
 def flushed(upkeep, names=("00000050-0001.gkv",)):
     work = upkeep.begin_flush({1}, 0)
-    upkeep.merged(work, Output((), tuple(file(name, 10 * at) for at, name in enumerate(names)), None))
+    upkeep.merged(work, MergeOutput((), tuple(file(name, 10 * at) for at, name in enumerate(names)), None))
     return work
 
 
 def compacted(upkeep, chosen, replaced=(), made=(), end=None):
     """A stretch of a compaction, done and not switched to."""
     work = upkeep.begin_compaction(chosen, {1}, 0, 1000)
-    upkeep.merged(work, Output(replaced, made, end))
+    upkeep.merged(work, MergeOutput(replaced, made, end))
     return work
 
 
@@ -277,7 +279,7 @@ def test_a_purge_of_every_run():
         order = upkeep.merge.order
         assert order.purges
         names.append(["".join(one.name[0] for one in run) for run in order.runs])
-        made = Output((order.runs[-1][0].name,), (order.runs[-1][0]._replace(name=f"{names[-1][-1]}2.gkv"),), None)
+        made = MergeOutput((order.runs[-1][0].name,), (order.runs[-1][0]._replace(name=f"{names[-1][-1]}2.gkv"),), None)
         upkeep.merged(upkeep.merge, made)
         upkeep.switched(upkeep.next_switch(NOW), {made.files[0].name: object()})
         if (begun := upkeep.state(active_share=0.0, free_bytes=0).begun) is not None:
@@ -330,7 +332,7 @@ def test_removals():
 
 def test_a_stretch_takes_the_place_of_its_files():
     """In the order of keys; of files that are there."""
-    there = with_stretch(Run(tuple(OLDEST)), Output(("y.gkv",), (file("1.gkv", 5), file("2.gkv", 7)), None))
+    there = with_stretch(SortedRun(tuple(OLDEST)), MergeOutput(("y.gkv",), (file("1.gkv", 5), file("2.gkv", 7)), None))
     assert [one.name for one in there.files] == ["x.gkv", "1.gkv", "2.gkv", "z.gkv"]
     with pytest.raises(AssertionError, match="what is there"):
-        with_stretch(Run(tuple(OLDEST)), Output(("other.gkv",), (), None))
+        with_stretch(SortedRun(tuple(OLDEST)), MergeOutput(("other.gkv",), (), None))

@@ -11,7 +11,7 @@ from gossipkv.environment.seam import WRITE_NEW
 from gossipkv.errors import Corrupt, StorageError
 from gossipkv.storage.builder import SortedFileBuilder
 from gossipkv.storage.engine import verify
-from gossipkv.storage.engine.manifest import Run, RunFile, segment_path, write_manifest
+from gossipkv.storage.engine.manifest import RunFile, SortedRun, segment_path, write_manifest
 from gossipkv.storage.engine.verify import verify_store
 from tests.unit.storage.engine.logs import ROOT, Log
 
@@ -105,7 +105,7 @@ def with_run(tmp_path) -> Log:
     log.files.pwrite(descriptor, data, 0)
     log.files.close(descriptor)
     file = RunFile("a.gkv", 500, len(data), zlib.crc32(data[-256:]), b"00000000", b"00000499")
-    log.manifest = replace(log.manifest, oldest=Run((file,)))
+    log.manifest = replace(log.manifest, oldest=SortedRun((file,)))
     write_manifest(log.files, ROOT, log.manifest)
     return log
 
@@ -133,7 +133,7 @@ def test_a_file_that_was_merged_meanwhile(with_run, monkeypatch):
     log, check = with_run, verify._check_run
 
     def merge_first(files, *rest):
-        write_manifest(files, ROOT, replace(log.manifest, oldest=Run(())))
+        write_manifest(files, ROOT, replace(log.manifest, oldest=SortedRun(())))
         files.unlink(ROOT / "runs" / "a.gkv")
         return check(files, *rest)
 

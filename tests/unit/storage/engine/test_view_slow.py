@@ -9,7 +9,7 @@ from gossipkv.storage.engine._engine import View
 from tests.oracle.memtable import TOMBSTONE, internal
 from tests.unit.storage.engine.layers import run_of
 
-MOST_PASSED = 4096
+MAX_PASSED = 4096
 WAYS = pytest.mark.parametrize("reverse", [False, True], ids=["forwards", "backwards"])
 
 
@@ -17,7 +17,7 @@ WAYS = pytest.mark.parametrize("reverse", [False, True], ids=["forwards", "backw
 @pytest.mark.parametrize("alone", [True, False])
 def test_a_page_passes_over_so_many_and_no_more(alone: bool, *, reverse: bool) -> None:
     """A page among deleted records may be empty, is not the last one then, and the scan goes on where it ended."""
-    count = 4 * MOST_PASSED
+    count = 4 * MAX_PASSED
     deleted = {internal(1, b"%06d" % number): bytes([TOMBSTONE]) for number in range(count)}
     live = {internal(1, b"%06d" % number): b"\1v" for number in (0, count // 2, count)}
     layers = [{**deleted, **live}] if alone else [live, deleted, dict.fromkeys(deleted, b"\1old")]

@@ -22,7 +22,7 @@ from gossipkv.storage.engine._engine import (
     frame_bytes,
 )
 from gossipkv.storage.engine.manifest import SegmentName
-from gossipkv.storage.engine.options import MOST_GROUP_BYTES
+from gossipkv.storage.engine.options import MAX_GROUP_BYTES
 from gossipkv.storage.engine.segments import RESERVED_BYTES, next_name
 from tests.unit.storage.engine.logs import begin_payload
 
@@ -176,7 +176,7 @@ def test_a_group_ends_at_about_the_most():
     """Who comes behind a long one waits for no more than that; a batch that is longer alone goes alone."""
     log = Log(segment_bytes=64 << 20)
     log.write_all()
-    for size in (MOST_GROUP_BYTES - 10_000, 20_000, 100, MOST_GROUP_BYTES + 5, 100):
+    for size in (MAX_GROUP_BYTES - 10_000, 20_000, 100, MAX_GROUP_BYTES + 5, 100):
         log.writer.plan(batch_of(size))
     counts = []
     while (done := log.write()) is not None:

@@ -12,7 +12,7 @@ from tests.oracle import store as oracle
 
 HEAD = struct.Struct("<IIQ")
 DIRECTORY = PurePosixPath("/store")
-MOST_FRAMES = 1_000  # Of a life: the positions of the next are above them.
+MAX_FRAMES = 1_000  # Of a life: the positions of the next are above them.
 
 
 class ToyStore(oracle.Store):
@@ -37,7 +37,7 @@ class ToyStore(oracle.Store):
         store.begin(b"".join(store.frames), f"{number:04d}")
         for name in names:
             files.unlink(DIRECTORY / name)
-        store.history.last_position = number * MOST_FRAMES
+        store.history.last_position = number * MAX_FRAMES
         return store
 
     def holds(self, checksum, covered):

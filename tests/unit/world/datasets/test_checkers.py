@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gossipkv.gossip.profile import LOCAL
-from gossipkv.placement.identity import Identity
+from gossipkv.placement.identity import VersionIdentity
 from gossipkv.placement.partition_set import PartitionSet
 from tests.world.datasets.answer import Answer
 from tests.world.datasets.checkers import DatasetCheckers
@@ -33,7 +33,7 @@ class Watched:
         )  # fmt: skip
 
     def identity(self, version="1", *, regrouped=False):
-        return Identity(DATABASE, version, self.contents[version].source.digest, 6, FUNCTION, regrouped)
+        return VersionIdentity(DATABASE, version, self.contents[version].source.digest, 6, FUNCTION, regrouped)
 
     def answer(self, of="1", **more):
         """Take in an answer that is right, but for what is given."""

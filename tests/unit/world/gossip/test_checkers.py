@@ -8,7 +8,7 @@ import pytest
 
 from gossipkv.errors import LocalError
 from gossipkv.gossip.effects import Complain
-from gossipkv.gossip.member import State
+from gossipkv.gossip.member import MemberState
 from gossipkv.gossip.profile import LOCAL
 from tests.unit.world.test_disk import begun, damage
 from tests.world.gossip.checkers import Checkers, shows_the_truth
@@ -87,7 +87,7 @@ def test_an_incarnation_that_nobody_said(scene):
 
 def test_a_member_that_did_not_leave(scene):
     """LEFT, of a member that said nothing of the kind."""
-    assert "only_the_leaver_leaves" in show(scene, ("state", State.LEFT))
+    assert "only_the_leaver_leaves" in show(scene, ("state", MemberState.LEFT))
 
 
 def test_a_place_that_is_nobodys(scene):
@@ -102,7 +102,7 @@ def test_a_member_that_vanishes(scene):
 
 def test_a_rank_that_falls(scene):
     """A member that is dead and then alive in the same incarnation."""
-    show(scene, ("state", State.DEAD))
+    show(scene, ("state", MemberState.DEAD))
     scene.checkers.violations.clear()
     core = gossip(scene.first)
     core.members = core.members._real
@@ -141,7 +141,7 @@ def test_entries_of_a_stranger(scene):
 
 def test_entries_of_a_suspect(scene):
     """Entries that are shown although their owner is suspected."""
-    assert "only_the_live_are_shown" in show(scene, ("state", State.SUSPECT))
+    assert "only_the_live_are_shown" in show(scene, ("state", MemberState.SUSPECT))
 
 
 def test_children_that_are_not_there(scene):
@@ -218,7 +218,7 @@ def test_views_that_differ_in_the_end(scene):
     real = core.members
     for tampered, why in (
         ([one for one in real.list() if one.name != "m2"], "does not know m2"),
-        ([one._replace(state=State.SUSPECT) for one in real.list()], "SUSPECT, which is up"),
+        ([one._replace(state=MemberState.SUSPECT) for one in real.list()], "SUSPECT, which is up"),
         ([one._replace(incarnation=9) for one in real.list()], "which is at"),
     ):
         core.members = Tampered(real, list=lambda tampered=tampered: tampered)

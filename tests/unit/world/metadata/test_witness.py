@@ -7,18 +7,18 @@ from types import SimpleNamespace
 
 import pytest
 
-from gossipkv.placement.partition import Assignment, Partition, State
+from gossipkv.placement.partition import Assignment, AssignmentState, Partition
 from gossipkv.register.ballot import Ballot
 from gossipkv.register.configuration import AcceptorId, Acceptors, Value
-from gossipkv.register.messages import Record, encode_record
+from gossipkv.register.messages import AcceptorRecord, encode_record
 from gossipkv.register.metadata import tables
-from gossipkv.register.metadata.head import Head
-from gossipkv.register.metadata.known import KNOWN, Known
+from gossipkv.register.metadata.head import MapHead
+from gossipkv.register.metadata.known import KNOWN, KnownMap
 from gossipkv.register.metadata.operations import Operation, judge
-from gossipkv.register.metadata.pages import Outcome, config_id
-from gossipkv.register.metadata.partitions import OPERATIONS, Table, first_body, shard_key
+from gossipkv.register.metadata.pages import OperationOutcome, config_id
+from gossipkv.register.metadata.partitions import OPERATIONS, TableMeta, first_body, shard_key
 from gossipkv.register.metadata.tables import NamedTable
-from gossipkv.register.metadata.tree import Tree
+from gossipkv.register.metadata.tree import MapTree
 from gossipkv.register.space import MAP, RECORD
 from tests.world.metadata import world
 from tests.world.metadata.deciding_node import CATALOGUE
@@ -41,14 +41,14 @@ class Scene:
         self.witness.disks = dict(zip(WHO, self.disks, strict=True))
         self.pages = {}
         self.counter = 0
-        empty = Tree.empty(tables.CATALOGUE.name).edit(1).finish()
+        empty = MapTree.empty(tables.CATALOGUE.name).edit(1).finish()
         self.tops = {}
         self.put(CATALOGUE, empty)
-        self.commit(CATALOGUE, Head(1, self.random.randbytes(16), empty.root))
-        partition = Partition.of(5, [Assignment(6, WHO[0].node, 0, State.AVAILABLE)])
-        first = first_body(Table(TABLE, "t", "hash", 1, 1), {KEY: partition}, 1)
+        self.commit(CATALOGUE, MapHead(1, self.random.randbytes(16), empty.root))
+        partition = Partition.of(5, [Assignment(6, WHO[0].node, 0, AssignmentState.AVAILABLE)])
+        first = first_body(TableMeta(TABLE, "t", "hash", 1, 1), {KEY: partition}, 1)
         self.put(TABLE, first)
-        self.commit(TABLE, Head(1, self.random.randbytes(16), first.root))
+        self.commit(TABLE, MapHead(1, self.random.randbytes(16), first.root))
         self.do(
             CATALOGUE, self.wish("add_table", b"t", *NamedTable(TABLE, "hash", ALL.new, 1)), functions=tables.OPERATIONS
         )
@@ -75,7 +75,7 @@ class Scene:
         self.counter += 1
         at = ballot or Ballot(0, 0, self.counter, 1)
         self.tops[register] = head
-        self.sync([(RECORD + register, encode_record(Record(at, at, Value(ALL, head.encode()))))], disks)
+        self.sync([(RECORD + register, encode_record(AcceptorRecord(at, at, Value(ALL, head.encode()))))], disks)
 
     def wish(self, name, *argument, base=1):
         operation = Operation(self.random.randbytes(20), base, name, 1, argument)
@@ -85,7 +85,7 @@ class Scene:
     def judged(self, register, *operations, functions=OPERATIONS, config=None):
         top = self.tops[register]
         kind = tables.CATALOGUE.name if register == CATALOGUE else "partitions"
-        tree = Tree.opened(self.pages.__getitem__, top.root, kind)
+        tree = MapTree.opened(self.pages.__getitem__, top.root, kind)
         return judge(tree, operations, config or top.config + 1, functions).changed
 
     def do(self, register, *operations, functions=OPERATIONS):
@@ -102,7 +102,9 @@ class Scene:
         return self.wish("assign", KEY, 5, self.random.getrandbits(60), WHO[1].node, 0, base=base)
 
     def show(self, head, who=0, generation=0):
-        metadata = SimpleNamespace(known={TABLE: Known(head, ALL, generation)}, tree=lambda register: Tree.empty("x"))
+        metadata = SimpleNamespace(
+            known={TABLE: KnownMap(head, ALL, generation)}, tree=lambda register: MapTree.empty("x")
+        )
         self.witness.shown(self.disks[who], metadata)
 
 
@@ -121,9 +123,13 @@ async def test_what_is_right_is_right(scene):
     scene.do(TABLE, moved, late)
     scene.do(TABLE, refused)
     scene.show(scene.tops[TABLE])
-    for operation, outcome in ((moved, Outcome.DONE), (late, Outcome.CONFLICT), (refused, Outcome.REFUSED)):
+    for operation, outcome in (
+        (moved, OperationOutcome.DONE),
+        (late, OperationOutcome.CONFLICT),
+        (refused, OperationOutcome.REFUSED),
+    ):
         scene.witness.told.append(Answered(TABLE, operation.id, outcome, "answer"))
-    scene.witness.told.append(Answered(TABLE, bytes(20), Outcome.REFUSED, "ask"))
+    scene.witness.told.append(Answered(TABLE, bytes(20), OperationOutcome.REFUSED, "ask"))
     assert scene.witness.counts["replayed"] == 3
     scene.commit(TABLE, scene.tops[TABLE]._replace(ended=True))
     scene.sync([(MAP + TABLE + PAGE + first.root, None), (MAP + TABLE + PIN + first.root, None)])
@@ -202,11 +208,11 @@ async def test_what_is_needed_is_collected(scene, tag):
 async def test_a_table_is_named_before_it_is_held(scene):
     """The catalogue names one whose first map is on one disk."""
     changed = first_body(
-        Table(b"o" * 16, "o", "hash", 1, 1),
-        {KEY: Partition.of(5, [Assignment(6, WHO[0].node, 0, State.AVAILABLE)])}, 1,
+        TableMeta(b"o" * 16, "o", "hash", 1, 1),
+        {KEY: Partition.of(5, [Assignment(6, WHO[0].node, 0, AssignmentState.AVAILABLE)])}, 1,
     )  # fmt: skip
     scene.put(b"o" * 16, changed, disks=[0])
-    scene.commit(b"o" * 16, Head(1, bytes(16), changed.root))
+    scene.commit(b"o" * 16, MapHead(1, bytes(16), changed.root))
     assert scene.broken() == set()
     named = NamedTable(b"o" * 16, "hash", ALL.new, 1)
     scene.do(CATALOGUE, scene.wish("add_table", b"o", *named), functions=tables.OPERATIONS)
@@ -242,7 +248,7 @@ async def test_what_is_shown_falls(scene):
     assert scene.broken() == {"rising"}
     scene.witness.violations.clear()
     for head in (second, first):
-        scene.sync([(KNOWN + TABLE, Known(head, ALL, 0).encode())], disks=[1])
+        scene.sync([(KNOWN + TABLE, KnownMap(head, ALL, 0).encode())], disks=[1])
     assert scene.broken() == {"rising"}
 
 
@@ -251,8 +257,8 @@ async def test_an_operation_happens_twice(scene):
     operation = scene.wish("unassign", KEY, 5, 9)
     scene.do(TABLE, operation)
     top = scene.tops[TABLE]
-    edit = Tree.opened(scene.pages.__getitem__, top.root, "partitions").edit(top.config + 1)
-    edit.record(operation.id, Outcome.DONE, operation.digest)
+    edit = MapTree.opened(scene.pages.__getitem__, top.root, "partitions").edit(top.config + 1)
+    edit.record(operation.id, OperationOutcome.DONE, operation.digest)
     changed = edit.finish()
     scene.put(TABLE, changed)
     scene.commit(TABLE, scene.next_head(TABLE, changed.root))
@@ -264,18 +270,18 @@ async def test_a_transaction_is_judged_otherwise(scene, plant):
     """What is recorded, or what it leaves, is not what the rules say."""
     scene.do(TABLE, scene.assign())
     top = scene.tops[TABLE]
-    edit = Tree.opened(scene.pages.__getitem__, top.root, "partitions").edit(top.config + 1)
+    edit = MapTree.opened(scene.pages.__getitem__, top.root, "partitions").edit(top.config + 1)
     match plant:
         case "re-based over a touched partition":
             operation = scene.assign(base=1)
-            edit.record(operation.id, Outcome.DONE, operation.digest)
+            edit.record(operation.id, OperationOutcome.DONE, operation.digest)
         case "not applied":
             operation = scene.wish("advance", KEY, 5, 6, 9, base=2)
-            edit.record(operation.id, Outcome.REFUSED, operation.digest)
+            edit.record(operation.id, OperationOutcome.REFUSED, operation.digest)
             edit.put(KEY, b"something")
         case "dead":
             operation = scene.wish("unassign", KEY, 5, 9, base=config_id(0, 70))
-            edit.record(operation.id, Outcome.DONE, operation.digest)
+            edit.record(operation.id, OperationOutcome.DONE, operation.digest)
     changed = edit.finish()
     scene.put(TABLE, changed)
     scene.commit(TABLE, scene.next_head(TABLE, changed.root))
@@ -283,7 +289,8 @@ async def test_a_transaction_is_judged_otherwise(scene, plant):
 
 
 @pytest.mark.parametrize(("by", "told"), [
-    ("answer", Outcome.REFUSED), ("answer", Outcome.CONFLICT), ("ask", Outcome.REFUSED), ("create", Outcome.REFUSED),
+    ("answer", OperationOutcome.REFUSED), ("answer", OperationOutcome.CONFLICT), ("ask", OperationOutcome.REFUSED),
+    ("create", OperationOutcome.REFUSED),
 ])  # fmt: skip
 async def test_what_was_told_is_not_so(scene, by, told):
     """It is done all the same; and what nobody did was told to be done."""
@@ -293,7 +300,7 @@ async def test_what_was_told_is_not_so(scene, by, told):
     scene.witness.check_told()
     assert scene.broken() == {"judged"}
     scene.witness.violations.clear()
-    scene.witness.told[:] = [Answered(TABLE, bytes(20), Outcome.DONE, by)]
+    scene.witness.told[:] = [Answered(TABLE, bytes(20), OperationOutcome.DONE, by)]
     scene.witness.check_told()
     assert scene.broken() == {"judged"}
 

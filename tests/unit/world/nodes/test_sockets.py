@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from gossipkv.address import Address
-from gossipkv.environment.seam import MOST_DATAGRAM_BYTES
+from gossipkv.environment.seam import MAX_DATAGRAM_BYTES
 from tests.unit.world.nodes.wire import A, B, on_network
 from tests.world.nodes.sockets import DATAGRAM_OVERHEAD_BYTES, RECEIVE_BUFFER_BYTES, SimulatedSockets
 
@@ -120,13 +120,13 @@ def test_a_full_buffer_loses_what_comes() -> None:
     async def check(network: SimulatedNetwork) -> None:
         sender, receiver, _ = pair(network)
         network.usual.mtu_bytes = 1 << 16
-        room = RECEIVE_BUFFER_BYTES // (MOST_DATAGRAM_BYTES + 1 + DATAGRAM_OVERHEAD_BYTES)
+        room = RECEIVE_BUFFER_BYTES // (MAX_DATAGRAM_BYTES + 1 + DATAGRAM_OVERHEAD_BYTES)
         for _ in range(room + 5):
-            sender.send(bytes(MOST_DATAGRAM_BYTES + 1), TO)
+            sender.send(bytes(MAX_DATAGRAM_BYTES + 1), TO)
         await trio.sleep(1)
         assert receiver.lost == 5
         received = [receiver.receive()[0] for _ in range(room)]
-        assert {len(packet) for packet in received} == {MOST_DATAGRAM_BYTES}
+        assert {len(packet) for packet in received} == {MAX_DATAGRAM_BYTES}
 
     on_network(check)
 

@@ -9,7 +9,7 @@ import pytest
 from gossipkv.register.ballot import ZERO, Ballot
 from gossipkv.register.changes import Applied
 from gossipkv.register.configuration import AcceptorId, Acceptors, Value
-from gossipkv.register.messages import Record, Reply, Verdict
+from gossipkv.register.messages import AcceptorRecord, AcceptorVerdict, Reply
 from tests.world.promises import Promises
 from tests.world.register.checkers import Checkers
 from tests.world.register.history import Asked, History
@@ -51,7 +51,7 @@ class Scene:
         return applied.payload
 
     def commit(self, at, payload, by=THREE):
-        record = Record(at, at, Value(ACCEPTORS, payload))
+        record = AcceptorRecord(at, at, Value(ACCEPTORS, payload))
         for acceptor in by:
             self.checkers.kept(MACHINE, REGISTER, record)
             self.checkers.synced(MACHINE, acceptor, REGISTER, record)
@@ -75,41 +75,45 @@ def scene():
 
 def test_one_value_a_ballot(scene):
     """Two acceptors wrote different values under one."""
-    scene.checkers.kept(MACHINE, REGISTER, Record(ballot(2), ballot(2), Value(ACCEPTORS, scene.first)))
+    scene.checkers.kept(MACHINE, REGISTER, AcceptorRecord(ballot(2), ballot(2), Value(ACCEPTORS, scene.first)))
     assert scene.complaints() == {"one_value_a_ballot"}
 
 
 def test_promise_not_below_accepted(scene):
     """An acceptor forgot what it promised when it accepted."""
-    scene.checkers.kept(MACHINE, REGISTER, Record(ballot(1), ballot(2), Value(ACCEPTORS, scene.second)))
+    scene.checkers.kept(MACHINE, REGISTER, AcceptorRecord(ballot(1), ballot(2), Value(ACCEPTORS, scene.second)))
     assert scene.complaints() == {"promise_not_below_accepted"}
 
 
 def test_promises_never_fall(scene):
     """A disk has less than it had, be it a ballot or a generation."""
-    scene.checkers.synced(MACHINE, THREE[0], REGISTER, Record(ballot(1)))
+    scene.checkers.synced(MACHINE, THREE[0], REGISTER, AcceptorRecord(ballot(1)))
     assert scene.complaints() == {"promise_never_falls"}
 
 
 def test_conflict_never_falls(scene):
     """An acceptor forgot that there were two forces."""
     for conflict in (1, 0):
-        scene.checkers.synced(MACHINE, THREE[0], REGISTER, Record(ballot(9), conflict=conflict))
+        scene.checkers.synced(MACHINE, THREE[0], REGISTER, AcceptorRecord(ballot(9), conflict=conflict))
     assert scene.complaints() == {"conflict_never_falls"}
 
 
 def test_logs_are_linked(scene):
     """A value was made from another one than it says."""
     other = scene.apply(Append(7), 7, b"")
-    scene.checkers.kept(MACHINE, REGISTER, Record(ballot(3), ballot(3), Value(ACCEPTORS, other + scene.second[-15:])))
+    scene.checkers.kept(
+        MACHINE, REGISTER, AcceptorRecord(ballot(3), ballot(3), Value(ACCEPTORS, other + scene.second[-15:]))
+    )
     assert scene.complaints() == {"log_is_linked"}
 
 
-@pytest.mark.parametrize("synced", [None, Record(ballot(2)), Record(ballot(3), ballot(2), Value(ACCEPTORS, b""))])
+@pytest.mark.parametrize(
+    "synced", [None, AcceptorRecord(ballot(2)), AcceptorRecord(ballot(3), ballot(2), Value(ACCEPTORS, b""))]
+)
 def test_answered_is_synced(scene, synced):
     """An acceptor told of what is not on its disk."""
-    told = Record(ballot(3), ballot(3), Value(ACCEPTORS, scene.second))
-    reply = Reply(Verdict.OK, REGISTER, THREE[0], 1, ballot(3), told)
+    told = AcceptorRecord(ballot(3), ballot(3), Value(ACCEPTORS, scene.second))
+    reply = Reply(AcceptorVerdict.OK, REGISTER, THREE[0], 1, ballot(3), told)
     scene.checkers.answered(MACHINE, reply, told)
     assert scene.complaints() == set()
     scene.checkers.answered(MACHINE, reply, synced)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from gossipkv.register import proposer
 from tests.world.register.swarm import RegisterPlan
 
-MOST_SEEDS = 60
+MAX_SEEDS = 60
 
 
 def found():
     """The checkers that complain in the first run that is not right."""
-    for seed in range(MOST_SEEDS):
+    for seed in range(MAX_SEEDS):
         outcome = RegisterPlan(seed).run()
         if not outcome.is_right:
             assert f"python -m tests.world --seed {seed} --registers" in outcome.plan.command
@@ -20,6 +20,6 @@ def found():
 
 def test_what_cannot_heal_is_found(monkeypatch):
     """A proposer that never takes another ballot gets nowhere after its first failure."""
-    monkeypatch.setattr(proposer, "LEAST_PAUSE_MS", 1 << 40)
-    monkeypatch.setattr(proposer, "MOST_PAUSE_MS", 1 << 40)
+    monkeypatch.setattr(proposer, "MIN_PAUSE_MS", 1 << 40)
+    monkeypatch.setattr(proposer, "MAX_PAUSE_MS", 1 << 40)
     assert "healed_in_time" in found()

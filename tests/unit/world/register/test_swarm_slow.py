@@ -7,15 +7,15 @@ import pytest
 from gossipkv.register import proposer
 from gossipkv.register.acceptor import Acceptor
 from gossipkv.register.configuration import Acceptors
-from gossipkv.register.proposer import End, Proposer
+from gossipkv.register.proposer import ChangeEnd, Proposer
 from tests.world.register.swarm import RegisterPlan
 
-MOST_SEEDS = 60
+MAX_SEEDS = 60
 
 
 def found():
     """The checkers that complain in the first run that is not right."""
-    for seed in range(MOST_SEEDS):
+    for seed in range(MAX_SEEDS):
         outcome = RegisterPlan(seed).run()
         if not outcome.is_right:
             assert f"python -m tests.world --seed {seed} --registers" in outcome.plan.command
@@ -31,7 +31,7 @@ def answer_at_once(self, register, answer):
 
 def refuse(self, pending):
     """Say that a change is not done, though some may have accepted it."""
-    self._tell(pending, proposer.Outcome(pending.ticket, End.REFUSED, b"", "UNAVAILABLE", "late"))
+    self._tell(pending, proposer.ProposalOutcome(pending.ticket, ChangeEnd.REFUSED, b"", "UNAVAILABLE", "late"))
 
 
 @pytest.mark.parametrize(

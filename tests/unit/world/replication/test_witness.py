@@ -6,12 +6,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from gossipkv.placement.partition import Assignment, Partition, State
-from gossipkv.placement.partition import End as Forced
-from gossipkv.replication import clock as packed
-from gossipkv.replication import record
-from gossipkv.replication.copy import Host
-from gossipkv.replication.keys import IDENTITY, LOADING, RECORD, STATE, Identity, encode_state
+from gossipkv.placement.partition import Assignment, AssignmentState, Partition
+from gossipkv.placement.partition import ForcedEnd as Forced
+from gossipkv.replication.replica import clock as packed
+from gossipkv.replication.replica import record
+from gossipkv.replication.replica.keys import IDENTITY, LOADING, RECORD, STATE, ReplicaIdentity, encode_state
+from gossipkv.replication.replica.replica import AssignedReplica
 from tests.world.replication.copies import NOTHING, Change, Joining, Model, Span
 from tests.world.replication.copies import State as Stand
 from tests.world.replication.eye import Eye
@@ -38,8 +38,8 @@ class Scene:
         self.positions = 0
         for assignment, node in NODES.items():
             self.witness.models[assignment] = Model(node, 0, assignment)
-        self.decides(1, dict.fromkeys(NODES, State.AVAILABLE))
-        hosts = tuple(Host(one, NODES[one], one, counts=True, available=True) for one in NODES)
+        self.decides(1, dict.fromkeys(NODES, AssignmentState.AVAILABLE))
+        hosts = tuple(AssignedReplica(one, NODES[one], one, counts=True, available=True) for one in NODES)
         self.copy = SimpleNamespace(
             hosts=hosts,
             config=1,
@@ -275,7 +275,7 @@ def test_a_disk_that_has_something_else(clock, records):
     witness = Witness(now=lambda: 0.0)
     witness.models[A] = Model(b"a", 0, A, clock={A: 2}, records={b"k": b"r"})
     state = encode_state(0, 1, packed.of(clock.items()), packed.of([(A, 0)]))
-    rows = [(IDENTITY, Identity(b"table", 0, A).encode()), (STATE, state)]
+    rows = [(IDENTITY, ReplicaIdentity(b"table", 0, A).encode()), (STATE, state)]
     rows += [(RECORD + key, data) for key, data in records.items()]
     witness.opened(Eye(witness, b"a"), store_of(rows))
     assert {violation.checker for violation in witness.violations} == {"disk"}
@@ -374,9 +374,14 @@ def test_who_leaves_a_place_for_the_next_look():
 
 # Moves.
 
-MOVES = {A: State.AVAILABLE, B: State.AVAILABLE, C: State.AVAILABLE, D: State.INITIALIZING}
-MOVED = {**MOVES, A: State.LEAVING, D: State.AVAILABLE}
-LEFT = {B: State.AVAILABLE, C: State.AVAILABLE, D: State.AVAILABLE}
+MOVES = {
+    A: AssignmentState.AVAILABLE,
+    B: AssignmentState.AVAILABLE,
+    C: AssignmentState.AVAILABLE,
+    D: AssignmentState.INITIALIZING,
+}
+MOVED = {**MOVES, A: AssignmentState.LEAVING, D: AssignmentState.AVAILABLE}
+LEFT = {B: AssignmentState.AVAILABLE, C: AssignmentState.AVAILABLE, D: AssignmentState.AVAILABLE}
 
 
 @pytest.fixture
@@ -389,7 +394,7 @@ def moving(scene):
     scene.span = Span(A, {A: 1}, {A: 2})
     scene.joins(scene.put, spans=(scene.span,), is_loaded=False)
     scene.copy.config = 2
-    scene.copy.hosts = (*scene.copy.hosts, Host(D, b"d", A, counts=True, available=False))
+    scene.copy.hosts = (*scene.copy.hosts, AssignedReplica(D, b"d", A, counts=True, available=False))
     return scene
 
 
@@ -499,9 +504,9 @@ def test_a_record_of_who_has_ended(moving):
 
 def test_fewer_hosts_that_are_available(scene):
     """Only by force."""
-    scene.decides(2, {A: State.AVAILABLE, B: State.AVAILABLE}, former=(C,), forced=(C,))
+    scene.decides(2, {A: AssignmentState.AVAILABLE, B: AssignmentState.AVAILABLE}, former=(C,), forced=(C,))
     assert scene.broken == set()
-    scene.decides(3, {A: State.AVAILABLE}, former=(B, C))
+    scene.decides(3, {A: AssignmentState.AVAILABLE}, former=(B, C))
     assert "hosts" in scene.broken
 
 
@@ -529,7 +534,7 @@ def test_a_copy_that_is_let_go_of_too_early(moving, how):
 
 def test_what_is_set_aside_takes_and_sends_nothing(scene):
     """Nobody merges it back."""
-    scene.decides(2, {A: State.AVAILABLE, B: State.AVAILABLE}, former=(C,), forced=(C,))
+    scene.decides(2, {A: AssignmentState.AVAILABLE, B: AssignmentState.AVAILABLE}, former=(C,), forced=(C,))
     scene.leaves(C, "aside")
     assert scene.broken == set()
     scene.witness.sends(NODES[C], [scene.witness.durable[A, 1]])

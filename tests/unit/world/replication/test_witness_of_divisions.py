@@ -6,18 +6,18 @@ from types import SimpleNamespace
 
 import pytest
 
-from gossipkv.placement.partition import Assignment, Partition, State
-from gossipkv.replication import clock as packed
-from gossipkv.replication import record
-from gossipkv.replication.keys import (
+from gossipkv.placement.partition import Assignment, AssignmentState, Partition
+from gossipkv.replication.replica import clock as packed
+from gossipkv.replication.replica import record
+from gossipkv.replication.replica.keys import (
     ASIDE,
     DIVIDED,
     IDENTITY,
     LEFT,
     RECORD,
     STATE,
-    Bounds,
-    Identity,
+    KeyBounds,
+    ReplicaIdentity,
     encode_state,
     suffix_of,
 )
@@ -28,13 +28,13 @@ from tests.world.replication.witness import Witness
 TABLE = b"tableid_tableid_"
 NODES = {1: b"a", 2: b"b", 3: b"c"}
 PARENT, LOW, HIGH = 7, 8, 9
-HALVES = {LOW: Bounds(b"", b"m"), HIGH: Bounds(b"m", None)}
+HALVES = {LOW: KeyBounds(b"", b"m"), HIGH: KeyBounds(b"m", None)}
 SPACE = 5
 
 
 def partition(id_, former=(), base=0):
     """One that three nodes hold, under the assignments behind `base`."""
-    hosts = [Assignment(base + number, node, number - 1, State.AVAILABLE) for number, node in NODES.items()]
+    hosts = [Assignment(base + number, node, number - 1, AssignmentState.AVAILABLE) for number, node in NODES.items()]
     return Partition.of(id_, hosts)._replace(former=former)
 
 
@@ -46,13 +46,13 @@ class Scene:
         self.eyes = {number: Eye(self.witness, node) for number, node in NODES.items()}
         self.position = 0
         moves = self.witness.moves
-        moves.lineage.bounds[PARENT] = Bounds(b"", None)
+        moves.lineage.bounds[PARENT] = KeyBounds(b"", None)
         moves.decided(1, partition(PARENT), 3)
         self.rows = [(b"a", self.record(b"a", 1)), (b"z", self.record(b"z", 2))]
         for number in NODES:
             batch = Batch()
             batch.new_space(SPACE)
-            batch.put(SPACE, IDENTITY, Identity(TABLE, PARENT, number).encode())
+            batch.put(SPACE, IDENTITY, ReplicaIdentity(TABLE, PARENT, number).encode())
             batch.put(SPACE, STATE, self.state(1, {}, (1, 2, 3)))
             self.syncs(number, batch)
             self.takes(number, *self.rows, clock={1: 2}, before={})
@@ -89,10 +89,10 @@ class Scene:
         batch = Batch()
         for key in (IDENTITY, STATE):
             batch.delete(SPACE, key)
-        batch.put(SPACE, DIVIDED, Identity(TABLE, PARENT, number).encode())
+        batch.put(SPACE, DIVIDED, ReplicaIdentity(TABLE, PARENT, number).encode())
         for id_, half in bounds.items():
             own = number if id_ in aside else 10 * id_ + number
-            batch.put(SPACE, IDENTITY + suffix_of(id_), Identity(TABLE, id_, own, half).encode())
+            batch.put(SPACE, IDENTITY + suffix_of(id_), ReplicaIdentity(TABLE, id_, own, half).encode())
             if id_ in aside:
                 batch.put(SPACE, ASIDE + suffix_of(id_), b"why")
             else:
@@ -109,14 +109,16 @@ class Scene:
         if leaves:
             for key in (IDENTITY, STATE):
                 batch.delete(SPACE, key + suffix_of(leaves))
-            batch.put(SPACE, LEFT + suffix_of(leaves), Identity(TABLE, leaves, 1, HALVES[leaves]).encode())
+            batch.put(SPACE, LEFT + suffix_of(leaves), ReplicaIdentity(TABLE, leaves, 1, HALVES[leaves]).encode())
         self.syncs(number, batch)
 
     def stands(self, number, *rows, has=(LOW, HIGH)):
         """What a later life of a node finds."""
         found = [(RECORD + key, data) for key, data in rows]
         for id_ in has:
-            found.append((IDENTITY + suffix_of(id_), Identity(TABLE, id_, 10 * id_ + number, HALVES[id_]).encode()))
+            found.append(
+                (IDENTITY + suffix_of(id_), ReplicaIdentity(TABLE, id_, 10 * id_ + number, HALVES[id_]).encode())
+            )
             named = (1, 2, 3, *(10 * id_ + one for one in NODES))
             found.append((STATE + suffix_of(id_), self.state(2, {1: 2}, named)))
 
@@ -157,7 +159,7 @@ def test_what_is_right(scene):
         ({"clock": {}}, "ended"),  # A child's clock is empty.
         ({"clock": {1: 1}}, "continuity"),
         ({"named": (81, 82, 83)}, "named"),  # It drops who is former.
-        ({"bounds": {LOW: Bounds(b"", b"n"), HIGH: Bounds(b"n", None)}}, "bounds"),
+        ({"bounds": {LOW: KeyBounds(b"", b"n"), HIGH: KeyBounds(b"n", None)}}, "bounds"),
         ({"aside": (HIGH,)}, "dropped"),  # A half is set aside that is this node's.
     ],
 )
@@ -171,7 +173,7 @@ def test_an_adoption_that_is_wrong(how, broken):
 def test_a_parent_that_goes_on_after_its_adoption(scene):
     """Its copy is divided: whatever its state says then is nobody's."""
     batch = Batch()
-    batch.put(SPACE, IDENTITY, Identity(TABLE, PARENT, 1).encode())
+    batch.put(SPACE, IDENTITY, ReplicaIdentity(TABLE, PARENT, 1).encode())
     batch.put(SPACE, RECORD + b"c", scene.record(b"c", 3))
     batch.put(SPACE, STATE, scene.state(1, {1: 3}, (1, 2, 3), {1: 2}))
     scene.syncs(1, batch)
@@ -191,7 +193,7 @@ def test_what_is_left_may_be_deleted_and_nothing_else(scene):
     """One child has loaded elsewhere: its records go, and not its sibling's."""
     batch = Batch()
     batch.new_space(6)
-    batch.put(6, IDENTITY, Identity(TABLE, LOW, 81, HALVES[LOW]).encode())
+    batch.put(6, IDENTITY, ReplicaIdentity(TABLE, LOW, 81, HALVES[LOW]).encode())
     batch.put(6, STATE, scene.state(2, {1: 2}, (1, 2, 3, 81, 82, 83)))
     for key in (IDENTITY, STATE):
         batch.delete(SPACE, key + suffix_of(LOW))
@@ -247,7 +249,8 @@ def test_what_is_reached_across_a_division(scene, hosts, broken):
         for number in (2, 3):  # They never had it.
             scene.witness.models[number].confirmed.clear()
     heirs = [
-        SimpleNamespace(heirs=(), bounds=HALVES[id_], identity=Identity(TABLE, id_, 10 * id_ + 1)) for id_ in HALVES
+        SimpleNamespace(heirs=(), bounds=HALVES[id_], identity=ReplicaIdentity(TABLE, id_, 10 * id_ + 1))
+        for id_ in HALVES
     ]
     scene.witness.reached(1, SimpleNamespace(heirs=heirs), [(1, 2)], "majority")
     assert scene.broken == broken

@@ -1,0 +1,79 @@
+"""What waits until something happens or its time is over: no task each, one heap of deadlines for all.
+
+How many wait is bounded, by number and by what they hold: `Overloaded` before anything was done.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, final
+
+from gossipkv.errors import Overloaded
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+@final
+@dataclass(slots=True, eq=False)
+class ParkedRequest:
+    """One that waits."""
+
+    deadline: float
+    size_bytes: int
+    on_late: Callable[[], object] | None  # None: it does not wait any more.
+
+
+@final
+class ParkedRequests:
+    """All that wait on a node."""
+
+    def __init__(self, most_bytes: int, on_sooner: Callable[[], object]) -> None:
+        """`on_sooner` is called when the next deadline is sooner: whoever sleeps until then is to look again."""
+        self._on_sooner = on_sooner
+        self._heap: list[tuple[float, int, ParkedRequest]] = []
+        self._count = 0
+        self.most_bytes = most_bytes
+        self.bytes = 0
+        self.waiting = 0
+
+    def begin(self, deadline: float, size_bytes: int, on_late: Callable[[], object]) -> ParkedRequest:
+        """Have something wait; `on_late` is called at its deadline, unless it has ended before.
+
+        Raises:
+            Overloaded: too much waits already.
+        """
+        if self.bytes + size_bytes > self.most_bytes:
+            raise Overloaded("too many requests wait on this node; try again later", {"limit": self.most_bytes})
+        waiter = ParkedRequest(deadline, size_bytes, on_late)
+        self._count += 1
+        if (due := self.due) is None or deadline < due:
+            self._on_sooner()
+        heappush(self._heap, (deadline, self._count, waiter))
+        self.bytes += size_bytes
+        self.waiting += 1
+        return waiter
+
+    def end(self, waiter: ParkedRequest) -> None:
+        """It waits no more."""
+        if waiter.on_late is not None:
+            waiter.on_late = None
+            self.bytes -= waiter.size_bytes
+            self.waiting -= 1
+
+    @property
+    def due(self) -> float | None:
+        """The next deadline; None: nothing waits."""
+        while self._heap and self._heap[0][2].on_late is None:
+            heappop(self._heap)
+        return self._heap[0][0] if self._heap else None
+
+    def wake(self, now: float) -> None:
+        """Tell those that their time is over."""
+        while (due := self.due) is not None and due <= now:
+            waiter = heappop(self._heap)[2]
+            on_late = waiter.on_late
+            self.end(waiter)
+            assert on_late is not None
+            on_late()

@@ -1,0 +1,130 @@
+"""Comparing: copies of one clock have the same live records, and that is looked at, slowly.
+
+    replica_digest   [uuid, table, partition, clock]    the digest of the live records at that clock, or nil
+
+A node goes through its copies once, and then through those whose clocks have moved (`upkeep`), a page at a time.  It
+keeps of each the sum of its records' hashes and the clock at which it was taken; one whose clock moved meanwhile is
+begun again another time.  Then it asks the others, who answer from what they keep: so of two the later one finds out.
+What differs is told, and nothing is repaired by itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Final, final
+
+from gossipkv.replication.replica import clock, record
+from gossipkv.replication.replica.replica import ReplicaDigest
+
+if TYPE_CHECKING:
+    from gossipkv.replication.ports import ReplicationPorts
+    from gossipkv.replication.replica.replica import Replica
+    from gossipkv.replication.replica_set import ReplicaSet
+    from gossipkv.wire.rpc import Value
+
+MAX_RECORDS: Final = 256  # Of a page.
+HASH_BYTES: Final = 8
+MAX_DIGEST: Final = 1 << 8 * HASH_BYTES
+
+
+@final
+@dataclass(slots=True, eq=False)
+class DigestPass:
+    """A way through the live records of a copy, as they are at one clock."""
+
+    copy: Replica
+    clock: bytes
+    space: int
+    start: bytes | None  # Of the next page; None: it is at the end.
+    sum: int = 0
+    records: int = 0
+
+    @classmethod
+    def of(cls, copy: Replica) -> DigestPass:
+        """One that begins."""
+        return cls(copy, copy.synced, copy.space, copy.bounds.records[0])
+
+    def is_right(self, replicas: ReplicaSet) -> bool:
+        """Whether the copy is as it was when this began; else what was summed up is of no clock."""
+        copy = self.copy
+        return copy in replicas.levels and (copy.synced, copy.space) == (self.clock, self.space)
+
+    def read(self, outside: ReplicationPorts) -> ReplicaDigest | None:
+        """Take in a page of a copy that is as it was; None: more is left."""
+        assert self.start is not None, self.copy.identity
+        end = self.copy.bounds.records[1]
+        found, self.start = outside.scan(self.space, self.start, end, reverse=False, limit=MAX_RECORDS)
+        for key, data in found:
+            if record.value(data) is not None:
+                hashed = blake2b(key, digest_size=HASH_BYTES, salt=len(key).to_bytes(4, "big"))
+                hashed.update(data)
+                self.sum = (self.sum + int.from_bytes(hashed.digest(), "big")) % MAX_DIGEST
+                self.records += 1
+        return ReplicaDigest(self.clock, self.sum, self.records) if self.start is None else None
+
+
+@final
+class DigestExchange:
+    """The digests of a node's copies."""
+
+    def __init__(self, replicas: ReplicaSet, outside: ReplicationPorts) -> None:
+        self._replicas = replicas
+        self._outside = outside
+        self._round: list[Replica] = []
+        self._begun: DigestPass | None = None
+        self._knows_all = False  # Every copy that was there at the start was gone through, or is in the first round.
+        self.differ: dict[Replica, set[bytes]] = {}  # The nodes whose live records were others at the same clock.
+
+    @property
+    def is_amid(self) -> bool:
+        """Whether a copy is begun, of which more is left."""
+        return self._begun is not None
+
+    def look(self) -> None:
+        """Go on by a page."""
+        begun = self._begun or self._next()
+        if begun is None:
+            return
+        self._begun = None
+        if not begun.is_right(self._replicas):
+            return
+        digest = begun.read(self._outside)
+        if digest is None:
+            self._begun = begun
+            return
+        copy = begun.copy
+        copy.digest = digest
+        table, partition = copy.partition
+        params: list[Value] = [self._replicas.me, table, partition, begun.clock]
+        for node, _ in self._replicas.hosts_told(copy):
+            self._outside.ask(node, "replica_digest", params, partial(self._answered, copy, begun.clock, node))
+
+    def _next(self) -> DigestPass | None:
+        undigested = self._replicas.upkeep.undigested
+        if not self._round:
+            self._round = [*(undigested if self._knows_all else self._replicas.copies.values())]
+            self._knows_all = True
+        while self._round:
+            copy = self._round.pop()
+            undigested.pop(copy, None)  # What moves from here on is noted anew.
+            is_taken = copy.digest is not None and copy.digest.clock == copy.synced
+            if not is_taken and copy.joining is None:  # Who is not whole has records ahead of its clock.
+                return DigestPass.of(copy)
+        return None
+
+    def digest(self, copy: Replica, at: bytes) -> Value:
+        """What is kept of a copy at that clock; None: nothing is."""
+        kept = copy.digest
+        return kept.sum if kept is not None and clock.compare(kept.clock, at) == clock.EQUAL else None
+
+    def _answered(self, copy: Replica, at: bytes, node: bytes, theirs: Value) -> None:
+        ours = self.digest(copy, at)
+        if not isinstance(theirs, int) or ours is None or copy not in self._replicas.levels:
+            return
+        if theirs != ours:
+            self.differ.setdefault(copy, set()).add(node)
+            self._outside.differs(copy, node)
+        elif copy in self.differ:
+            self.differ[copy].discard(node)  # Somebody has mended it.

@@ -1,0 +1,611 @@
+"""All copies of a node, and what they are told and tell: the core of replication, without a world.
+
+Two questions go from node to node, each on the connection that the asking node dialled (a *link*, which the asker
+draws a number for):
+
+    replica_tell   [uuid, link, whole, rows]    what the asker's copies have; answered by what the asked one's have
+    replica_feed   [uuid, link, entries]        entries of the asker's log; answered when what could be taken is synced
+
+What rows and entries are, `messages` says.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from itertools import islice
+from math import inf
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final, final
+
+import msgpack
+
+from gossipkv.errors import GossipKVError, NotReady, ProtocolError
+from gossipkv.replication.maintenance.dirty import DirtyReplicas
+from gossipkv.replication.replica import clock
+from gossipkv.replication.replica.acks import AckTracker
+from gossipkv.replication.replica.hlc import MAX_MS, MAX_TIME, ClockSkew
+from gossipkv.replication.replica.intern import shared
+from gossipkv.replication.replica.replica import NO_RULES, LogEntry, Replica, first_batch
+from gossipkv.replication.replica.spaces import Spaces
+from gossipkv.replication.snapshot.transfer import BulkLoader
+from gossipkv.replication.stream.cursors import OutgoingEntries, ReplicaStatus, SpanEnds, is_served
+from gossipkv.replication.stream.log_tail import Beginnings, LogTail, by_heirs
+from gossipkv.replication.stream.messages import ReplicaState, clock_of, ends_of_span, said_of, stand_of, unpacked
+from gossipkv.replication.stream.peer import (
+    EarlyEntries,
+    Numbered,
+    PeerReplica,
+    ReplicaPeer,
+    answer_row,
+    entry_rows,
+    rows_of,
+)
+from gossipkv.replication.stream.receiver import LogReceiver, entries_of
+from gossipkv.replication.stream.sender import LogSender
+from gossipkv.storage.engine.shell import Batch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from random import Random
+
+    from gossipkv.replication.ports import OnNewer, OnReply, ReplicationPorts
+    from gossipkv.replication.replica.keys import ReplicaIdentity
+    from gossipkv.replication.replica.replica import AssignedReplica, PartitionRules, RecordWrite
+    from gossipkv.wire.rpc import Raw, Value
+
+ASK_OWN_S: Final = 1.0  # In a new life, until others have told what they have of this node's own records.
+ANSWER_S: Final = 10.0  # Without an answer the link is begun anew.
+CLOCK_S: Final = 20.0  # Between two times that a peer is asked for its time, if there is nothing else to tell.
+MAX_TOLD: Final = 256  # Copies of which is told at once, but for the first time on a link: others wait meanwhile.
+
+
+@final
+class ReplicaSet:
+    """The copies of a node."""
+
+    def __init__(
+        self,
+        me: bytes,
+        outside: ReplicationPorts,
+        random: Random,
+        position: int,
+        *,
+        relay_s: float,
+        stall_s: float = 60.0,
+        transfer: float = inf,
+        skew: ClockSkew | None = None,
+    ) -> None:
+        """`me`: this node's uuid; the log is synced to `position`; `stall_s`, `transfer`: see `BulkLoader`."""
+        self.me = me
+        self.copies: dict[tuple[bytes, int], Replica] = {}
+        self.levels: dict[Replica, AckTracker] = {}
+        self.spaces = Spaces()
+        self.upkeep = DirtyReplicas()
+        self.peers: dict[bytes, ReplicaPeer] = {}
+        self.making: dict[tuple[bytes, int], Replica] = {}  # Their first batch is not synced yet.
+        self.maps: dict[bytes, int] = {}  # By table: the config id of the map that its copies here go by.
+        self._unvouched: dict[
+            Replica, float
+        ] = {}  # Heirs, and since when: somebody may know more of them than is here.
+        self.tail = LogTail(position)
+        self.beginnings = Beginnings(position)
+        self.places: dict[bytes, tuple[int, dict[int, int]]] = {}  # As kept, of nodes that were not met yet.
+        self.relay_s = relay_s
+        self.loading = BulkLoader(me, outside, self, relay_s=relay_s, stall_s=stall_s)
+        self.loading.pace.rate = transfer
+        self.skew = skew or ClockSkew(outside.now, outside.now_ms)
+        self._intake = LogReceiver(outside.get, self._append, outside.now)
+        self._outside, self._random = outside, random
+        self._of_origin: dict[int, Replica] | None = None
+        # Called with one of which more is synced, or what it goes by is newer.
+        self.on_moved: Callable[[Replica], object] = lambda _: None
+        self.is_up: Callable[[bytes], bool] = lambda _: True  # Whether gossip does not call a node dead.
+        self.on_newer: OnNewer = lambda _table, _node: None  # Called when a node goes by a newer map of a table.
+        self._began = outside.now()
+
+    # -- copies ------------------------------------------------------------------------------------------------------
+
+    def found(self, copy: Replica) -> None:
+        """Take in a copy of this node's store, as it was found at the start."""
+        self.copies[copy.partition] = copy
+        self.spaces.add(copy)
+        self.levels[copy] = AckTracker(copy)
+        if copy.joining is not None:
+            self.loading.joining[copy] = None
+
+    def place(
+        self, identity: ReplicaIdentity, config: int, hosts: Sequence[AssignedReplica], rules: PartitionRules = NO_RULES
+    ) -> None:
+        """Hold a partition, as the map that was adopted says.
+
+        A copy that is here under another assignment stays, until it is let go of.
+
+        Raises:
+            Overloaded, StorageError: it does not hold it.
+        """
+        copy = self.copies.get(identity[:2]) or self.making.get(identity[:2])
+        if copy is None:
+            space = self._outside.reserve_space()
+            batch, state, joining = first_batch(space, identity, config, hosts, rules)
+            copy = Replica(space, identity, state, self.tail.end, joining)
+            copy.adopts(config, hosts, rules)
+            self.upkeep.placed(copy)
+            self._outside.append(batch, partial(self._made, copy))
+            self.making[identity[:2]] = copy
+            return
+        if copy.assignment != identity.assignment:
+            return
+        assert copy.bounds == identity.bounds, (copy.identity, identity)
+        if (config, tuple(sorted(hosts)), rules) == (copy.config, copy.hosts, copy.rules):
+            return
+        if copy.stands_still:
+            self.loading.unplaced[copy] = identity, config, hosts, rules
+            return
+        batch_or_none = copy.adopting(config, hosts, rules)
+        if batch_or_none is not None:
+            position = self._outside.append(batch_or_none, partial(self.has_adopted, copy, config))
+            self.upkeep.moved(copy)
+            self.beginnings.note(copy, copy.assigned, hosts, position)
+        copy.adopts(config, hosts, rules)
+        self.upkeep.placed(copy)
+        if copy in self.levels:
+            self.levels[copy].look()
+            for peer in self.peers.values():
+                peer.feed.adopted(copy, self._outside.now())
+            self._connect_sharers(copy)
+
+    @property
+    def of_origin(self) -> Mapping[int, Replica]:
+        """The copy here of each present assignment's partition; made for the first token that is asked about.
+
+        One that is former may be so of several, since its range was divided: what one has settled others may not.
+        """
+        if self._of_origin is None:
+            self._of_origin = {origin: copy for copy in self.copies.values() for origin in copy.assigned}
+        return self._of_origin
+
+    def _made(self, copy: Replica) -> None:
+        del self.making[copy.partition]
+        self.making = self.making or {}  # One that was emptied keeps its room.
+        self.found(copy)
+        self._connect_sharers(copy)
+
+    def has_adopted(self, copy: Replica, config: int) -> None:
+        """The batch is synced by which a copy adopts a map."""
+        copy.has_adopted(config)
+        if copy in self.levels:
+            self._connect_sharers(copy)
+            if any(peer.kept.entries for peer in self.peers.values()):
+                self._intake.retry(self.peers.values())  # What has come from who had adopted it before.
+
+    def take_over(self, parent: Replica, heirs: Sequence[Replica]) -> None:
+        """Heirs stand in the place of a copy, in the store and in all that is known of it here."""
+        # Who has told of the parent in this life had no heir then; of others this may have been an older store's.
+        is_vouched = {*parent.assigned} <= {parent.assignment, *self.levels[parent].heard}
+        parent.line = parent.line._replace(heirs=tuple(heirs))
+        for heir in heirs:
+            self.copies[heir.partition] = heir
+            self.levels[heir] = AckTracker(heir)
+            self.upkeep.placed(heir)
+            self.upkeep.moved(heir)
+            if not (is_vouched or parent.is_new):
+                self._unvouched[heir] = self._outside.now()
+        for peer in self.peers.values():
+            peer.feed.divided(parent, heirs)
+        self.tail.forget()
+        self.forget(parent, Batch())
+
+    def _connect_sharers(self, copy: Replica) -> None:
+        if self._of_origin is not None:
+            self._of_origin |= dict.fromkeys(copy.assigned, copy)
+        for node in copy.sharers:
+            peer = self._peer(node)
+            peer.untold[copy] = None
+            peer.tell_at = self._outside.now()
+        self._outside.wake()
+
+    def drop(self, copy: Replica, batch: Batch) -> None:
+        """Let go of a copy; the batch takes it out of the store."""
+        if self.forget(copy, batch):
+            self.spaces.leaves(copy, batch)
+        self.spaces.remove(copy, copy.space, copy.suffix)
+
+    def forget(self, copy: Replica, batch: Batch) -> bool:
+        """A copy is no more, but in the store; whether it is there still: a load may be about to take its place."""
+        is_there = self.loading.let_go(copy, batch)
+        del self.copies[copy.partition], self.levels[copy]
+        self._of_origin = None
+        self._unvouched.pop(copy, None)
+        self.beginnings.let_go(copy)
+        self.upkeep.let_go(copy)
+        for peer in self.peers.values():
+            peer.let_go(copy)
+        self.on_moved(copy)  # Who waits for it waits no longer.
+        return is_there
+
+    def may_originate(self, copy: Replica) -> bool:
+        """Whether it may give out counters: who was put back from an older copy must not give them out again."""
+        if copy.stands_still or copy.joining is not None or not copy.originates or self.refusal(copy) is not None:
+            return False
+        heard = self.levels[copy].heard
+        if all(one in heard for one in copy.assigned if one != copy.assignment):
+            self._unvouched.pop(copy, None)
+            return True
+        since = self._unvouched.get(copy)
+        if since is None and copy.is_new:
+            return True
+        return self._outside.now() - (self._began if since is None else since) >= ASK_OWN_S
+
+    def refusal(self, copy: Replica) -> str | None:
+        """Why a copy originates nothing, until people have done something about it."""
+        if copy.time.last > MAX_TIME:
+            return "it has taken a record whose time is near the end of times, and can give none after it"
+        return copy.aside or self.skew.refusal()
+
+    def originate(self, writes: Mapping[Replica, Sequence[RecordWrite]]) -> Mapping[int, int]:
+        """Write here, all at once; by assignment the counter of the last record.
+
+        Raises:
+            Overloaded, StorageError: nothing was done.
+        """
+        assert all(map(self.may_originate, writes))
+        batch, now_ms, ahead_ms = Batch(), self._outside.now_ms(), self.skew.ahead_ms
+        each = [(copy, write) for copy, some in writes.items() for write in some]
+        batch.may_fill = all(write.value is None for _, write in each)
+        # A tombstone in the place of nothing frees nothing: nobody fills the reserve with those.
+        read = self._outside.get
+        batch.relieves = batch.may_fill and all(copy.order_of(write.key, read) for copy, write in each)
+        entries = [copy.originate(batch, some, now_ms + ahead_ms(copy.sharers)) for copy, some in writes.items()]
+        self._append(batch, entries)
+        return {entry.copy.assignment: clock.counter(entry.after, entry.copy.assignment) for entry in entries}
+
+    def _append(self, batch: Batch, entries: Sequence[LogEntry], on_synced: Callable[[], object] | None = None) -> None:
+        position = self._outside.append(batch, partial(self._synced, entries, on_synced))
+        for entry in entries:
+            entry.position = position
+            entry.copy.appends(entry)
+
+    def _synced(self, entries: Sequence[LogEntry], on_synced: Callable[[], object] | None) -> None:
+        entries = by_heirs(entries)
+        for entry in entries:
+            entry.copy.has_synced(entry)
+        here = [entry for entry in entries if entry.copy in self.levels]  # They were not dropped meanwhile.
+        for entry in (one for one in here if one.joining is not None and one.joining.is_over):
+            entry.copy.made_at = entry.position  # Its log begins there: who lacks something of it is to load.
+            for peer in self.peers.values():
+                peer.feed.has_moved(entry.copy)
+        if fed := [entry for entry in here if entry.joining is None]:
+            self.tail.append(fed)
+        tell_at = self._outside.now() + self.relay_s / 2
+        for entry in here:
+            copy = entry.copy
+            self.upkeep.synced(entry)
+            for node in copy.sharers:
+                peer = self._peer(node)
+                peer.untold[copy] = None
+                if peer.tell_at is None:
+                    peer.tell_at = tell_at
+            self.levels[copy].look()
+            self.loading.synced(copy)
+            self.on_moved(copy)
+        if on_synced is not None:
+            on_synced()
+        self._outside.wake()
+
+    # -- as `loading.Around` -----------------------------------------------------------------------------------------
+
+    def hosts_told(self, copy: Replica) -> Iterable[tuple[bytes, ReplicaStatus]]:
+        """What connected hosts have told of their copies."""
+        for node in copy.sharers:
+            if self.reaches(node) and (told := self.peers[node].feed.told.get(copy)) is not None:
+                yield node, told
+
+    def changes(self, copy: Replica) -> None:
+        """Have it told what a copy has, or that it takes nothing for a while."""
+        self._connect_sharers(copy)
+        self.on_moved(copy)
+
+    def leaves(self, copy: Replica, batch: Batch) -> None:
+        """Have the batch take a copy out of the space where it is."""
+        self.spaces.leaves(copy, batch)
+
+    def has_moved(self, copy: Replica, old_space: int, old_suffix: bytes) -> None:
+        """A copy has loaded, and is in another space."""
+        self.spaces.remove(copy, old_space, old_suffix)
+        self.spaces.add(copy)
+        for peer in self.peers.values():
+            peer.feed.has_moved(copy)
+        self.upkeep.moved(copy)
+        self.changes(copy)
+        self.levels[copy].look()
+        self._intake.retry(self.peers.values())
+
+    # -- links -------------------------------------------------------------------------------------------------------
+
+    def _peer(self, node: bytes) -> ReplicaPeer:
+        peer = self.peers.get(node)
+        if peer is None:
+            place, lanes = self.places.pop(node, (0, {}))
+            feed = LogSender(
+                self.tail, place, relay_s=self.relay_s, is_broken=self._is_broken, beginnings=self.beginnings
+            )
+            feed.kept_lanes = lanes
+            peer = self.peers[node] = ReplicaPeer(node, feed)
+        return peer
+
+    def connected(self, node: bytes) -> None:
+        """There is a connection from here to a node."""
+        peer = self._peer(node)
+        self.disconnected(node)
+        self._greet(peer)
+
+    def disconnected(self, node: bytes) -> None:
+        """There is none any more."""
+        peer = self._peer(node)
+        peer.link, peer.greeted, peer.again_at = 0, False, None
+        peer.feed.disconnected()
+        self._outside.wake()  # What its node has originated is waited for no longer.
+
+    def reaches(self, node: bytes) -> bool:
+        """Whether a node is connected, and has told its clocks."""
+        peer = self.peers.get(node)
+        return peer is not None and peer.greeted
+
+    def confirms(self, node: bytes) -> bool:
+        """Whether a node can confirm a write: it is reached, and seems to be alive.  Writer and verdict go by this."""
+        return self.reaches(node) and self.is_up(node)
+
+    @property
+    def can_answer(self) -> bool:
+        """Whether each copy goes by a map, and enough of its other hosts have told for it to be written to."""
+        has_waited = self._outside.now() - self._began >= ASK_OWN_S  # Then a majority is enough (`may_originate`).
+        groups = {copy.sharers for copy in self.copies.values()}
+        lacking = ((sum(not self.reaches(node) for node in nodes), len(nodes)) for nodes in groups)
+        are_heard = all(2 * lacks < 1 + count if has_waited else not lacks for lacks, count in lacking)
+        return are_heard and all(table in self.maps for table, _ in self.copies)
+
+    def _is_broken(self, copy: Replica, origin: int) -> bool:
+        node = next((seat.node for assignment, seat in copy.seated() if assignment == origin), self.me)
+        return node != self.me and not self.reaches(node)
+
+    def _greet(self, peer: ReplicaPeer) -> None:
+        link = peer.link = self._random.getrandbits(63) | 1
+        peer.numbers, peer.numbered, peer.stands = {}, Numbered(), {}
+        shared = [copy for copy in self.copies.values() if peer.node in copy.sharers]
+        rows = rows_of(peer, shared)
+        self._ask(peer, "replica_tell", [1, msgpack.packb(rows)], partial(self._greeted, peer, link))
+
+    def _ask(self, peer: ReplicaPeer, method: str, params: list[Value], on_reply: OnReply) -> None:
+        link, asked = peer.link, self._outside.now()
+
+        def replied(result: Value) -> None:
+            if peer.link != link:
+                return
+            peer.asked = asked
+            try:
+                if result is None:
+                    raise NotReady("no answer")
+                on_reply(unpacked(result))
+            except GossipKVError:  # As after a lost connection, once.
+                peer.link, peer.greeted = 0, False
+                peer.feed.disconnected()
+                peer.again_at = self._outside.now() + self.relay_s
+            self._outside.wake()
+
+        self._outside.ask(peer.node, method, [self.me, link, *params], replied)
+
+    def _greeted(self, peer: ReplicaPeer, link: int, result: Value) -> None:
+        assert peer.link == link
+        peer.greeted, peer.clock_at = True, self._outside.now() + CLOCK_S
+        told = dict(self._hear_answer(peer, result))
+        lower = {node for copy in told for node in copy.sharers if node < self.me and self.reaches(node)}
+        peer.feed.connected(told, self._outside.now(), goes_back=not lower - {peer.node})
+
+    def _hear_answer(
+        self, peer: ReplicaPeer, rows: Value, *, is_fed: bool = False
+    ) -> list[tuple[Replica, ReplicaStatus]]:
+        """Take in rows of an answer.  Raises ProtocolError."""
+        heard: list[tuple[Replica, ReplicaStatus]] = []
+        for row in rows if isinstance(rows, list) else ():
+            match row:
+                case [int(number), [], 0, int(config), False] if 0 <= number < len(peer.numbered):
+                    self._hear_none(peer, peer.numbered[number][0], config)
+                case [int(number), list(counters), *rest] if 0 <= number < len(peer.numbered):
+                    copy, ids = peer.numbered[number]  # The ids of that number: it may have another one by now.
+                    theirs, stand = clock_of(ids, counters), stand_of(rest) or peer.stands.get(number)
+                    if stand is None:
+                        raise ProtocolError("a row of an answer has only its counters, and none before had more")
+                    if copy in self.levels:  # It may have been dropped.
+                        heard.append((copy, self._hear(peer, copy, theirs, stand, ends_of_span(ids, rest[3:]))))
+                    if is_fed:
+                        peer.stands[number] = stand._replace(
+                            assignment=copy.id_here(stand.assignment), config=shared(stand.config)
+                        )
+                case int(time_ms) if 0 <= time_ms < MAX_MS:
+                    self.skew.hears(peer.node, time_ms, peer.asked)
+                case _:
+                    raise ProtocolError("a row of an answer is a time of day, or [number, counters, stand, ...]")
+        return heard
+
+    def _hear_none(self, peer: ReplicaPeer, copy: Replica, config: int) -> None:
+        """Take in that a node holds none of a copy's partition, by a map that may be newer than here."""
+        if config > copy.config and copy in self.levels:
+            peer.feed.divided(copy, (copy,))
+        if config > self.maps.get(copy.partition[0], 0):
+            self.on_newer(copy.partition[0], peer.node)
+
+    def _hear(
+        self, peer: ReplicaPeer, copy: Replica, theirs: bytes, stand: ReplicaState, span: SpanEnds | None = None
+    ) -> ReplicaStatus:
+        """Take in what a node has told of its copy; `span`: it is not whole, and that is what it has from here."""
+        assignment, config, can = stand
+        if theirs == copy.synced:
+            theirs = copy.synced  # Of thousands at rest one is kept, and not one for each node.
+        if clock.counter(theirs, copy.assignment) > clock.counter(copy.appended, copy.assignment) and not copy.aside:
+            copy.aside = "another node has more of its records than it gave out: it lies in an older copy of the store"
+            self._outside.set_aside(copy)
+        told = ReplicaStatus(copy.id_here(assignment), theirs, shared(config), can, is_served(assignment, copy), span)
+        if config > copy.config:
+            self.on_newer(copy.partition[0], peer.node)
+        peer.feed.hears(copy, told, self._outside.now())
+        self.levels[copy].confirms(told)
+        return told
+
+    # -- what others ask ---------------------------------------------------------------------------------------------
+
+    def told(self, node: bytes, link: int, rows: Sequence[Raw], *, whole: bool) -> bytes:
+        """A node tells what its copies have; the answer, packed.
+
+        Raises:
+            NotReady: the node, or the link, is not known here: it is to be begun anew.
+            ProtocolError: a row has not its form.
+        """
+        peer = self._asking(node)
+        if whole:
+            peer.their_link = link
+            peer.rows.clear()
+            peer.newer.clear()
+            peer.kept = EarlyEntries()
+        self._check_link(peer, link)
+        answer: list[Value] = [self._outside.now_ms()]
+        for row in rows:
+            said = said_of(row)
+            told = peer.row_of(said, self.copies)
+            copy = None if told is None else self.copies.get(told.partition)
+            if told is not None and copy is not None:
+                stand = ReplicaState(told.assignment, said.config, said.can_take)
+                self._hear(peer, copy, clock_of(told.ids, said.counters), stand, ends_of_span(told.ids, said.span))
+                self.loading.hears(node, copy, below=said.is_below)
+                if told.is_new or copy in peer.untold:  # Else what it has was told.
+                    told.is_new = False
+                    answer.append(answer_row(peer, said.number, told, copy))
+            elif told is not None:
+                answer += self._none_here(peer, said.number, said.config)
+        self._outside.wake()
+        return msgpack.packb(answer)
+
+    def _none_here(self, peer: ReplicaPeer, number: int, config: int) -> Iterable[Value]:
+        """What is answered of a partition that is not held here: by which map, if that is newer than theirs."""
+        table, _ = peer.rows[number].partition
+        ours = self.maps.get(table, 0)
+        if config > ours and table in self.maps:  # Else its name comes first, with the catalogue.
+            self.on_newer(table, peer.node)
+        is_divided = ours > config and table in self.spaces.ranges  # A shard never is.
+        return [[number, [], 0, ours, False]] if is_divided else []
+
+    def _asking(self, node: bytes) -> ReplicaPeer:
+        """Find who asks: one that was connected or shares a partition, not any name that somebody makes up."""
+        if node not in self.peers and all(node not in copy.sharers for copy in self.copies.values()):
+            raise NotReady("that node is not connected from here, and shares no partition")
+        return self._peer(node)
+
+    @staticmethod
+    def _check_link(peer: ReplicaPeer, link: int) -> None:
+        if link != peer.their_link:
+            raise NotReady("this link was not begun here, or was begun anew")
+
+    def fed(self, node: bytes, link: int, entries: Sequence[Raw], on_taken: Callable[[bytes], object]) -> None:
+        """A node feeds entries; `on_taken` is called with the answer, packed, once what could be taken is synced.
+
+        Raises:
+            NotReady, ProtocolError: as `told`.
+        """
+        peer = self._asking(node)
+        self._check_link(peer, link)
+        copies: dict[int, tuple[Replica, PeerReplica]] = {}  # The link may be begun anew until all is synced.
+        news: list[Value] = []
+        read = [*entries_of(peer, self.copies, entries)]  # All of it is right, or none is taken.
+        for number, entry in read:
+            row = peer.rows[number]
+            copies[number] = entry.copy, row
+            if not entry.copy.has(entry):
+                news += [[number, origin] for origin in entry.origins if origin != row.assignment]
+        numbers = {one[0]: None for one in entries if isinstance(one, list) and isinstance(one[0], int)}
+        lacking = [at for at in numbers if at in peer.rows and peer.rows[at].partition not in self.copies]
+        none = [one for at in lacking for one in self._none_here(peer, at, peer.newer.get(at, 0))]
+        waits = 1
+
+        def synced() -> None:
+            nonlocal waits
+            waits -= 1
+            if not waits:
+                rows = [answer_row(peer, at, row, copy, is_fed=True) for at, (copy, row) in copies.items()] + none
+                on_taken(msgpack.packb([rows, news]))
+
+        waits += self._intake.take(peer, (entry for _, entry in read), synced)
+        self._intake.retry(self.peers.values())
+        synced()
+        self._outside.wake()  # What was kept is let go of some time.
+
+    # -- what goes on by itself --------------------------------------------------------------------------------------
+
+    def pump(self) -> None:
+        """Do all that is to be done now."""
+        now = self._outside.now()
+        self.loading.look(now)
+        for peer in [*self.peers.values()]:
+            if peer.is_littered or (peer.again_at is not None and peer.again_at <= now):
+                peer.again_at = None
+                self._greet(peer)
+            peer.kept.forget(now, self.relay_s)
+            while (do := peer.feed.next(now)) is not None:
+                if isinstance(do, OutgoingEntries):
+                    self._ship(peer, do)
+                    self._outside.wake()  # Others have a turn before the next one.
+                    break
+                self._outside.look(peer.node, do)
+            if peer.feed.turned:
+                turned = sorted(peer.feed.turned & self.levels.keys(), key=attrgetter("space"))
+                peer.untold.update(dict.fromkeys(turned))
+                peer.feed.turned.clear()
+                peer.tell_at = now
+            if peer.greeted and peer.tells_at <= now:
+                rows = rows_of(peer, [*islice(peer.untold, MAX_TOLD)])
+                self._ask(peer, "replica_tell", [0, msgpack.packb(rows)], partial(self._hear_answer, peer))
+                peer.tell_at, peer.clock_at = now, now + CLOCK_S
+            if not peer.untold:
+                peer.tell_at = None
+                peer.untold.clear()  # One that was emptied keeps its room.
+
+    @property
+    def due(self) -> float | None:
+        """When `pump` has something to do, if nothing happens before."""
+        now = self._outside.now()
+        times = [
+            time
+            for peer in self.peers.values()
+            for time in (
+                peer.again_at,
+                peer.tells_at if peer.greeted else None,
+                peer.feed.due(now),
+                peer.kept.entries[0][0] + self.relay_s if peer.kept.entries else None,
+            )
+            if time is not None
+        ]
+        times += [] if (due := self.loading.due) is None else [due]
+        return min(times, default=None)
+
+    def _ship(self, peer: ReplicaPeer, ship: OutgoingEntries) -> None:
+        copies = dict.fromkeys(entry.copy for entry in ship.entries)
+        if unnamed := [copy for copy in copies if not peer.is_named(copy)]:
+            told = rows_of(peer, unnamed)
+            self._ask(peer, "replica_tell", [0, msgpack.packb(told)], partial(self._hear_answer, peer))
+
+        def on_reply(result: Value) -> None:
+            match result:
+                case [list(heard), list(news)]:
+                    self._hear_answer(peer, heard, is_fed=True)
+                    pairs: list[tuple[Replica, int]] = []
+                    for one in news:
+                        match one:
+                            case [int(number), int(origin)] if 0 <= number < len(peer.numbered):
+                                pairs.append((peer.numbered[number][0], origin))
+                    peer.feed.answered(ship.number, pairs, self._outside.now())
+                case _:
+                    raise ProtocolError("the answer to a feed is [rows, news]")
+
+        self._ask(peer, "replica_feed", [msgpack.packb(entry_rows(peer, ship.entries))], on_reply)
+
+    def kept_places(self) -> Mapping[bytes, tuple[int, dict[int, int]]]:
+        """The places of all feeds, to be kept."""
+        return {node: (peer.feed.place, peer.feed.lanes) for node, peer in self.peers.items()}

@@ -1,0 +1,608 @@
+r"""Loading: how a copy comes by what the logs of the others do not reach back to any more.
+
+    replica_load   [uuid, table, partition, space, position, key]    a page of the source's space, or of its log
+
+A node feeds from its log, and tells a copy that has less than the log goes on from that it is *below*.  When for some
+origin a connected host is ahead, and for the relay time none that can feed is, the copy loads, to the side:
+
+1. An AVAILABLE host of the same config sends all its records, page by page, into a new space here, from its position in
+   its log on what the log has since, in order, and its time and clock at the end: so the new space is never ahead of
+   that clock.  A key in the question asks for a page of the space, none for the log behind the position; the answer is
+   `[space, position, state or nil, records, where the next page begins or nil]`.
+2. The source covers what was written here when the load began; that is waited for a while.
+3. Records of the old space that the clock does not cover are merged over, then what its log has since.  What the clock
+   covers is not: it may be a record whose tombstone the others have collected.
+4. The copy stands still, takes and originates nothing, until the last of it is merged and synced.
+5. One batch joins clocks and times, and takes it out of the old space.  Its log begins there: who lacks more loads.
+
+A copy that is not whole (`replica.bootstrap`) loads as soon as its assignment is INITIALIZING, from its slot's other
+host if that is there.  Spans that are open then stay beside the clock.  If one is for the stall time, the copy begins
+*anew*: what was merged may lie beyond what anybody else has by now.  (It was confirmed: a majority of slots has it, and
+the copy is AVAILABLE only when it covers what they say after that.)
+
+Until the fifth the copy goes on as it was.  The source holds nothing for it: one that has changed its space meanwhile
+refuses, and the load is *torn*.  A torn load leaves a space without an identity, which is dropped, also at a start.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import deque
+from dataclasses import dataclass
+from functools import partial
+from math import inf
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, final
+
+import msgpack
+
+from gossipkv.errors import GossipKVError, NotReady, NotServed, Overloaded, StorageError
+from gossipkv.replication.replica import clock, record
+from gossipkv.replication.replica.keys import (
+    IDENTITY,
+    LOADING,
+    ORDER_BYTES,
+    RECORD,
+    STATE,
+    TOMBSTONE,
+    decode_state,
+    encode_state,
+)
+from gossipkv.replication.replica.replica import first_batch
+from gossipkv.replication.snapshot.rate_limit import RateLimit
+from gossipkv.replication.stream.messages import records_of
+from gossipkv.storage.engine.shell import PUT, Batch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from gossipkv.replication.ports import ReplicationPorts
+    from gossipkv.replication.replica.bootstrap import Bootstrap
+    from gossipkv.replication.replica.keys import KeyBounds, ReplicaIdentity
+    from gossipkv.replication.replica.replica import AssignedReplica, PartitionRules, Replica
+    from gossipkv.replication.stream.cursors import ReplicaStatus
+    from gossipkv.storage.engine.log_reader import Operations
+    from gossipkv.wire.rpc import Value
+
+PAGE_RECORDS: Final = 1024
+PAGE_BYTES: Final = 256 << 10
+MAX_LOADS: Final = 4  # At a time.
+TOO_SMALL_S: Final = 60.0  # Who is below again so soon after a load cannot be kept up with this log.
+
+
+class LoadPorts(Protocol):
+    """What a load needs of the other copies and nodes."""
+
+    def hosts_told(self, copy: Replica) -> Iterable[tuple[bytes, ReplicaStatus]]:
+        """What connected hosts have told of their copies."""
+        ...
+
+    def changes(self, copy: Replica) -> None:
+        """Whether it can take has changed, its clock, or the map it goes by: have it told soon."""
+        ...
+
+    def place(
+        self, identity: ReplicaIdentity, config: int, hosts: Sequence[AssignedReplica], rules: PartitionRules, /
+    ) -> None:
+        """Have a copy go by what a map says.  Raises Overloaded, StorageError."""
+        ...
+
+    def leaves(self, copy: Replica, batch: Batch) -> None:
+        """Have the batch take it out of the space where it is."""
+        ...
+
+    def has_moved(self, copy: Replica, old_space: int, old_suffix: bytes) -> None:
+        """It is in its new space."""
+        ...
+
+
+@final
+@dataclass(slots=True, eq=False)
+class BulkLoad:
+    """A copy that is loaded to the side."""
+
+    copy: Replica
+    source: bytes  # The node.
+    began: float
+    own: int  # What had been originated here then.
+    space: int
+    next: Callable[[], object]  # What comes next,
+    at: float | None = None  # and when; None: something is waited for.
+    theirs: int = 0  # The source's space.
+    state: bytes = b""  # Of the source, at that position in its log.
+    position: int = 0
+    start: bytes | None = None  # Where the next page begins, of the source's space, and then of the old one here.
+    own_position: int = 0  # Of the log here: what the old space has behind it is merged over yet,
+    until: int = 0  # and up to where.
+    unsynced: int = 0
+    is_switching: bool = False  # The batch that moves the clock is appended.
+    is_over: bool = False
+
+    def __post_init__(self) -> None:
+        self.start, _ = self.copy.bounds.records
+
+    @property
+    def clock(self) -> bytes:
+        """The source's, at the end of what came."""
+        return decode_state(self.state)[2]
+
+
+@final
+class BulkLoader:
+    """All loads of a node."""
+
+    def __init__(
+        self, me: bytes, outside: ReplicationPorts, around: LoadPorts, *, relay_s: float, stall_s: float
+    ) -> None:
+        """`stall_s`: how long a source may be without what was originated here, and spans may be open."""
+        self._me = me
+        self._outside = outside
+        self._around = around
+        self._relay_s = relay_s
+        self._stall_s = stall_s
+        self.loads: dict[Replica, BulkLoad] = {}
+        self.log_too_small: set[Replica] = (
+            set()
+        )  # For whom `table_log` is, until they have kept up with it for a while.
+        self.litter: deque[int] = deque()  # Spaces of torn loads.
+        # Maps that came while they stood still.
+        self.unplaced: dict[Replica, tuple[ReplicaIdentity, int, Sequence[AssignedReplica], PartitionRules]] = {}
+        self.joining: dict[Replica, None] = {}  # Those that are not whole, in the order in which they came.
+        self._open: dict[Replica, float] = {}  # Since when of one of these that has loaded the same spans are open.
+        self._below: dict[Replica, set[bytes]] = {}  # The nodes whose logs do not reach back to them.
+        self._since: dict[Replica, float] = {}  # Since when nobody can feed what somebody has.
+        self.pace = RateLimit()  # Of what comes in, of all loads.
+        self._loaded: dict[Replica, float] = {}  # When they were, or were outrun by the log here, last.
+
+    # -- when ----------------------------------------------------------------------------------------------------------
+
+    def hears(self, node: bytes, copy: Replica, *, below: bool) -> None:
+        """A node has told whether its log reaches back to what a copy here has."""
+        if below:
+            self._below.setdefault(copy, set()).add(node)
+        elif copy in self._below:
+            self._below[copy].discard(node)
+            if not self._below[copy]:
+                del self._below[copy]
+                self._since.pop(copy, None)
+
+    def look(self, now: float) -> None:
+        """Begin what is to be loaded, and go on with what is."""
+        while self.litter and self._drops(self.litter[0]):
+            self.litter.popleft()
+        for copy in [*self.unplaced]:
+            if not copy.stands_still:
+                self._places(copy)
+        for load in [*self.loads.values()]:
+            if load.at is not None and load.at <= now:
+                load.at = None
+                load.next()
+        self._begin_some(now)
+        for copy in [*self.log_too_small]:
+            if self._keeps_up_at(copy) <= now:
+                self.log_too_small.discard(copy)
+
+    def _begin_some(self, now: float) -> None:
+        for copy in [*self._below]:
+            if copy not in self.loads and copy.joining is None:
+                self._may_begin(copy, now)
+        for copy in [*self.joining]:
+            self._look_at_joining(copy, now)
+
+    @property
+    def due(self) -> float | None:
+        """When there is something to do, if nothing happens before."""
+        times = [load.at for load in self.loads.values() if load.at is not None]
+        times += [self._keeps_up_at(copy) for copy in self.log_too_small]
+        times += [self._outside.now() + self._relay_s for copy in self.unplaced if not copy.stands_still]
+        times += [since + self._stall_s for since in self._open.values()]
+        if len(self.loads) < MAX_LOADS:
+            times += [since + self._relay_s for copy, since in self._since.items() if copy not in self.loads]
+        return min(times, default=None)
+
+    def _may_begin(self, copy: Replica, now: float) -> None:
+        told = [(node, one.counted(copy)) for node, one in self._around.hosts_told(copy)]
+        reached = copy.appended
+        for node, one in told:
+            if node not in self._below[copy]:
+                reached = clock.merge(reached, one.clock)
+        if all(clock.covers(reached, one.clock) for _, one in told):
+            self._since.pop(copy, None)
+            return
+        since = self._since.setdefault(copy, now)
+        sources = [one for one in told if one[1].available and one[1].config == copy.synced_config]
+        ahead = [one for one in sources if not clock.covers(copy.appended, one[1].clock)]
+        if now < since + self._relay_s or len(self.loads) >= MAX_LOADS:
+            return
+        self._since[copy] = now  # If there is nobody to load from, or it is torn.
+        if ahead:
+            self._begin(copy, max(ahead, key=lambda one: _news(copy, one[1].clock))[0], now)
+
+    def _look_at_joining(self, copy: Replica, now: float) -> None:
+        """Have a copy that is not whole load, or load again where that has left a span open for too long."""
+        joining = copy.joining
+        if joining is None:
+            self.joining.pop(copy, None)
+            self._open.pop(copy, None)
+            self._around.changes(copy)
+        elif joining.is_loaded:
+            if now >= self._open.setdefault(copy, now) + self._stall_s and copy not in self.loads:
+                self._begin_anew(copy, now)
+        elif copy not in self.loads and len(self.loads) < MAX_LOADS and (source := self._source_of(copy)):
+            self._begin(copy, source, now)
+
+    def _source_of(self, copy: Replica) -> bytes:
+        """The node from which a copy that is not whole is to load now; none: it is not to."""
+        if not copy.rules.loads or copy.synced_config != copy.config:
+            return b""
+        told = [(node, one) for node, one in self._around.hosts_told(copy) if one.config == copy.config]
+        slots = {seat.node: seat.slot for seat in copy.seats}
+        sources = [node for node, one in told if one.available and one.span is None and node in slots]
+        return min(sources, key=lambda node: (slots[node] != slots[self._me], node), default=b"")
+
+    def _begin_anew(self, copy: Replica, now: float) -> None:
+        """Have a copy that is not whole be as it was at first."""
+        space = self._outside.reserve_space()
+        batch, state, joining = first_batch(space, copy.identity, copy.config, copy.hosts, copy.rules)
+        self._around.leaves(copy, batch)
+        batch.relieves = True
+        empty = decode_state(state)[2]
+        load = BulkLoad(copy, self._me, now, 0, space, next=lambda: None, is_switching=True)
+        with contextlib.suppress(Overloaded, StorageError):  # The next time.
+            position = self._outside.append(batch, lambda: self._switched(load, empty, position, joining))
+            self.loads[copy] = load
+            copy.stands_still = True
+            self._open.pop(copy, None)
+            self._outside.loads(copy, self._me, "anew: what came before it was loaded has not met what was loaded")
+
+    def _places(self, copy: Replica) -> None:
+        with contextlib.suppress(Overloaded, StorageError):  # A little later.
+            self._around.place(*self.unplaced[copy])
+            del self.unplaced[copy]
+            self._around.changes(copy)
+
+    def _keeps_up_at(self, copy: Replica) -> float:
+        """When a copy has kept up for so long that a load does not say any more that its log is too small."""
+        is_behind = copy in self.loads or copy in self._since
+        return inf if is_behind else self._loaded[copy] + TOO_SMALL_S
+
+    def _begin(self, copy: Replica, source: bytes, now: float) -> None:
+        batch, space = Batch(), self._outside.reserve_space()
+        load = BulkLoad(copy, source, now, clock.counter(copy.appended, copy.assignment), space, next=lambda: None)
+        batch.new_space(space)
+        batch.put(space, LOADING, copy.identity.encode())
+        try:
+            self._append(load, batch)
+        except (Overloaded, StorageError):
+            return
+        if copy.joining is None and now - self._loaded.get(copy, now - TOO_SMALL_S) < TOO_SMALL_S:
+            self._is_too_small(copy)
+        self.loads[copy] = load
+        self._outside.loads(copy, source, "began")
+        self._ask(load)
+
+    # -- from the source -----------------------------------------------------------------------------------------------
+
+    def _ask(self, load: BulkLoad) -> None:
+        table, partition = load.copy.partition
+        params: list[Value] = [self._me, table, partition, load.theirs, load.position, load.start or b""]
+        self._outside.ask(load.source, "replica_load", params, partial(self._answered, load))
+
+    def _answered(self, load: BulkLoad, answer: Value) -> None:
+        if load.is_over:
+            return
+        match answer:
+            case [int(space), int(position), None | bytes() as state, bytes(packed), None | bytes() as more] if (
+                space == (load.theirs or space)
+            ):
+                pass
+            case _:
+                self._tear(load, "the source has not answered, or has loaded itself")
+                return
+        try:
+            records = records_of(msgpack.unpackb(packed))
+            if state is not None:
+                decode_state(state)
+            self._write(load, records)
+        except Overloaded:
+            self._later(load, self._relay_s, partial(self._ask, load))  # The same again.
+            return
+        except (GossipKVError, ValueError) as error:
+            self._tear(load, f"{error}")
+            return
+        if not load.theirs:
+            load.theirs, load.position = space, position
+        if load.start is None:
+            load.position = position
+        load.state = state or load.state
+        self.pace.took(len(packed), self._outside.now())
+        is_log = load.start is None
+        if not is_log:
+            load.start = more
+        if is_log and more is None:
+            self._at_end(load)
+        else:
+            self._later(load, self.pace.wait_s(self._outside.now()), partial(self._ask, load))
+
+    def _at_end(self, load: BulkLoad) -> None:
+        """The new space has all that the source has; it may lack what was originated here."""
+        copy, own = load.copy, clock.counter(load.clock, load.copy.assignment)
+        if decode_state(load.state)[1] != copy.synced_config:
+            self._tear(load, "the source has another config")
+        elif tuple(origin for origin, _ in clock.entries(load.clock)) != copy.named:
+            self._tear(load, "the source has sent another partition")
+        elif copy.aside is None and own > clock.counter(copy.appended, copy.assignment):
+            self._tear(load, "the source has more of this copy's own records than it gave out")
+        elif own < load.own and self._outside.now() < load.began + self._stall_s:
+            self._later(load, self._relay_s, partial(self._ask, load))
+        else:
+            load.own_position, load.start = self._outside.synced(), copy.bounds.records[0]
+            self._when_synced(load, partial(self._merge_page, load))
+
+    # -- from the old space --------------------------------------------------------------------------------------------
+
+    def _merge_page(self, load: BulkLoad) -> None:
+        space, start = load.copy.space, load.start
+        end = load.copy.bounds.records[1]
+        found, more = self._outside.scan(space, start, end, reverse=False, limit=PAGE_RECORDS)
+        if not self._merge(load, [(key[1:], data) for key, data in found]):
+            self._later(load, self._relay_s, partial(self._merge_page, load))
+        elif more is not None:
+            load.start = more
+            self._when_synced(load, partial(self._merge_page, load))
+        else:
+            load.until = self._outside.synced()
+            self._when_synced(load, partial(self._merge_log, load))
+
+    def _merge_log(self, load: BulkLoad) -> None:
+        if load.own_position < load.until:
+            self._outside.read_log(load.copy.space, load.own_position, partial(self._log_read, load))
+        elif not load.copy.stands_still:
+            load.copy.stands_still = True
+            self._around.changes(load.copy)
+            self._last_page(load)
+        else:
+            self._switch(load)
+
+    def _last_page(self, load: BulkLoad) -> None:
+        """The copy stands still; what it had appended is merged over once it is synced."""
+        if not load.copy.is_between:  # Else `synced` goes on.
+            load.until = self._outside.synced()
+            self._merge_log(load)
+
+    def synced(self, copy: Replica) -> None:
+        """What was appended to a copy is synced."""
+        load = self.loads.get(copy)
+        if load is not None and copy.stands_still and not copy.is_between:
+            self._when_synced(load, partial(self._last_page, load))
+
+    def _log_read(self, load: BulkLoad, batches: Sequence[tuple[int, Operations]] | None, position: int) -> None:
+        if load.is_over:
+            return
+        if batches is None:
+            self._loaded[load.copy] = self._outside.now()
+            self._is_too_small(load.copy)
+            self._tear(load, "the log here was let go of before the load was done")
+            return
+        if self._merge(load, _puts(batches, load.copy.space, load.copy.bounds)):
+            load.own_position = position
+            self._when_synced(load, partial(self._merge_log, load))
+        else:
+            self._later(load, self._relay_s, partial(self._merge_log, load))
+
+    def _merge(self, load: BulkLoad, records: Iterable[tuple[bytes, bytes]]) -> bool:
+        """Merge records of the old space over; False: there is no room for them now.
+
+        Requires: all that was written to the new space is synced.
+        """
+        won: dict[bytes, bytes] = {}
+        covered = load.clock
+        for key, data in records:
+            dot = clock.named(record.dot(data), load.copy.named)  # Nothing, where the origin has ended.
+            if clock.covers(covered, dot):
+                continue
+            standing = won.get(key) or self._outside.get(load.space, RECORD + key)
+            if standing is None or standing[:ORDER_BYTES] < data[:ORDER_BYTES]:
+                won[key] = data
+        try:
+            self._write(load, won.items())
+        except Overloaded:
+            return False
+        except StorageError as error:
+            self._tear(load, f"{error}")
+            return False
+        return True
+
+    # -- the end -------------------------------------------------------------------------------------------------------
+
+    def _switch(self, load: BulkLoad) -> None:
+        """Move the clock: never before all is there."""
+        copy = load.copy
+        time, config, theirs, _ = decode_state(load.state)
+        if config != copy.config:
+            self._tear(load, "another config was adopted meanwhile")
+            return
+        joined = clock.merge(copy.appended, clock.named(theirs, copy.named))
+        joining, batch = copy.joining, Batch()
+        batch.put(load.space, IDENTITY, copy.identity.encode())
+        if joining is not None:
+            joining, joined = joining._replace(is_loaded=True).closed(joined, copy.named)
+            joining.put(batch, load.space)
+        for key, value in copy.marks():
+            batch.put(load.space, key, value)
+        # Clock after and before are the same: the batch is no entry, and the log begins behind it.
+        batch.put(load.space, STATE, encode_state(max(time, copy.time.last), config, joined, joined))
+        batch.delete(load.space, LOADING)
+        self._around.leaves(copy, batch)
+        batch.relieves = True
+        try:
+            position = self._outside.append(batch, lambda: self._switched(load, joined, position, joining))
+        except Overloaded:
+            self._later(load, self._relay_s, partial(self._last_page, load))
+            return
+        except StorageError as error:
+            self._tear(load, f"{error}")
+            return
+        load.is_switching = True
+        copy.time.merge(time)
+
+    def _switched(self, load: BulkLoad, joined: bytes, position: int, joining: Bootstrap | None) -> None:
+        copy = load.copy
+        load.is_over = True
+        if self.loads.pop(copy, None) is None:
+            return  # It was dropped meanwhile.
+        self._since.pop(copy, None)
+        self._loaded[copy] = self._outside.now()
+        old_space, old_suffix = copy.space, copy.suffix
+        copy.moves(load.space, joined, position, joining)
+        self._outside.loads(copy, load.source, "done")
+        self._around.has_moved(copy, old_space, old_suffix)
+
+    def tear(self, copy: Replica) -> None:
+        """Have a copy load no more.  Raises NotReady: its load is about to end."""
+        load = self.loads.get(copy)
+        if load is not None and load.is_switching:
+            raise NotReady("the copy is about to be in another space")
+        if load is not None:
+            self._tear(load, "the copy is let go of")
+
+    def let_go(self, copy: Replica, batch: Batch) -> bool:
+        """A copy is dropped: drop what is loaded for it; whether that is not about to take its place."""
+        load = self.loads.pop(copy, None)
+        for kept in (self._below, self._since, self._loaded, self._open):
+            kept.pop(copy, None)
+        self.joining.pop(copy, None)
+        self.log_too_small.discard(copy)
+        self.unplaced.pop(copy, None)
+        if load is not None:
+            load.is_over = True
+            batch.drop_space(load.space)
+        return load is None or not load.is_switching
+
+    def _tear(self, load: BulkLoad, why: str) -> None:
+        load.is_over = True
+        self.loads.pop(load.copy, None)
+        self.litter.append(load.space)
+        if load.copy in self._below:
+            self._since[load.copy] = self._outside.now()
+        if load.copy.stands_still:
+            load.copy.stands_still = False
+            self._around.changes(load.copy)
+        self._outside.loads(load.copy, load.source, f"torn: {why}")
+        self._outside.wake()
+
+    def _drops(self, space: int) -> bool:
+        batch = Batch()
+        batch.drop_space(space)
+        try:
+            self._outside.append(batch, lambda: None)
+        except (Overloaded, StorageError):
+            return False
+        return True
+
+    def _is_too_small(self, copy: Replica) -> None:
+        if copy not in self.log_too_small:
+            self.log_too_small.add(copy)
+            self._outside.log_too_small(copy)
+
+    # -- writing to the new space --------------------------------------------------------------------------------------
+
+    def _write(self, load: BulkLoad, records: Iterable[tuple[bytes, bytes]]) -> None:
+        batch = Batch()
+        for key, data in records:
+            batch.put(load.space, RECORD + key, data)
+            if record.value(data) is None:
+                batch.put(load.space, TOMBSTONE + data[:8] + key, b"")
+        if batch.count:
+            self._append(load, batch)
+
+    def _append(self, load: BulkLoad, batch: Batch) -> None:
+        self._outside.append(batch, partial(self._one_synced, load))
+        load.unsynced += 1
+
+    def _one_synced(self, load: BulkLoad) -> None:
+        load.unsynced -= 1
+        if not load.unsynced and load.at == _WHEN_SYNCED:
+            load.at = self._outside.now()
+            self._outside.wake()
+
+    def _when_synced(self, load: BulkLoad, do: Callable[[], object]) -> None:
+        """Go on once all is synced, when others have had a turn."""
+        if not load.is_over:
+            load.next = do
+            load.at = _WHEN_SYNCED if load.unsynced else self._outside.now()
+            self._outside.wake()
+
+    def _later(self, load: BulkLoad, after_s: float, do: Callable[[], object]) -> None:
+        load.next, load.at = do, self._outside.now() + after_s
+        self._outside.wake()
+
+
+_WHEN_SYNCED: Final = inf
+
+
+def _news(copy: Replica, told: bytes) -> int:
+    return sum(max(0, count - clock.counter(copy.appended, origin)) for origin, count in clock.entries(told))
+
+
+def _puts(batches: Iterable[tuple[int, Operations]], space: int, bounds: KeyBounds) -> list[tuple[bytes, bytes]]:
+    """The records that batches put into a space within bounds, in order."""
+    return [
+        (key[1:], value)
+        for _, operations in batches
+        for kind, of, key, value in operations
+        if kind == PUT and of == space and key[:1] == RECORD and bounds.has(key[1:])
+    ]
+
+
+# -- the source --------------------------------------------------------------------------------------------------------
+
+
+class LoadPage(NamedTuple):
+    """What is asked of a source."""
+
+    space: int  # 0: nothing was asked before.
+    position: int
+    key: bytes  # Where a page begins; empty: the log behind the position is asked for.
+
+
+def serve(
+    outside: ReplicationPorts, copy: Replica, page: LoadPage, on_page: Callable[[Value | GossipKVError], object]
+) -> None:
+    """Answer with a page of a copy, or of its log.
+
+    Raises:
+        NotServed: the copy is in another space by now, or is there by a division that is not synced yet.
+    """
+    space = page.space
+    if space not in {0, copy.space}:
+        raise NotServed("the copy was loaded itself, and is in another space", {"partition": copy.identity.partition})
+    own_state = STATE + copy.suffix
+    if page.key:
+        state = None if space else outside.get(copy.space, own_state)
+        if not space and state is None:
+            raise NotServed("the copy is not there yet", {"partition": copy.identity.partition})
+        on_page([copy.space, outside.synced(), state, *_page(outside, copy, page.key)])
+        return
+
+    def on_log(batches: Sequence[tuple[int, Operations]] | None, position: int) -> None:
+        if batches is None or copy.space != space:
+            on_page(NotServed("the log has left that place, or the copy its space"))
+            return
+        states = [value for _, all_ in batches for _, of, key, value in all_ if of == space and key == own_state]
+        flat = [part for pair in _puts(batches, space, copy.bounds) for part in pair]
+        more = None if position >= outside.synced() else b""
+        on_page([space, position, states[-1] if states else None, msgpack.packb(flat), more])
+
+    outside.read_log(space, page.position, on_log)
+
+
+def _page(outside: ReplicationPorts, copy: Replica, start: bytes) -> tuple[bytes, bytes | None]:
+    flat: list[bytes] = []
+    first, end = copy.bounds.records
+    size_bytes, more = 0, max(start, first) or None
+    while more is not None and size_bytes < PAGE_BYTES:
+        found, more = outside.scan(copy.space, more, end, reverse=False, limit=PAGE_RECORDS)
+        for key, data in found:
+            flat += (key[1:], data)
+            size_bytes += len(key) + len(data)
+    return msgpack.packb(flat), more

@@ -1,0 +1,172 @@
+"""What the mover remembers of one range table, and what it has done for it (`placement.ranges`).
+
+A plan is made when the map, the nodes, who lives, or what partitions have is other than at the last one, in a worker
+thread, and of a large table not all the time: until the next one what is left of the last one goes on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from functools import partial
+from math import inf
+from typing import TYPE_CHECKING, Final, NamedTuple, final
+
+import trio
+
+from gossipkv.errors import GossipKVError
+from gossipkv.placement.ahead import ahead
+from gossipkv.placement.lately import Lately
+from gossipkv.placement.measures import HostMeasures, RangeMeasure
+from gossipkv.placement.moves import next_moves, standing
+from gossipkv.placement.ranges import RangePlan, plan, wanted
+from gossipkv.table.controllers.splitter import DIVIDE, division
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+    from random import Random
+
+    from gossipkv.placement.measures import MeasureLimits
+    from gossipkv.placement.moves import MoveStep
+    from gossipkv.placement.partition import Partition
+    from gossipkv.placement.ranges import Move, Situation
+    from gossipkv.placement.spread import Slots
+    from gossipkv.register.metadata.ledger import Beside
+    from gossipkv.register.metadata.partitions import TableMeta
+
+ASK_S: Final = 30.0  # Between two times that hosts are asked what they have.
+NEW_S: Final = 1.0  # Until they are asked of ranges that nobody has measured yet: more may come.
+PAUSE: Final = 10.0  # Times what a plan, or an answer of all hosts, takes, until the next one.
+RETRY_S: Final = 60.0  # Until another host is asked to divide what was not divided.
+DIVIDE_S: Final = 6.0  # For a host to have one done.
+MAX_ASKED: Final = 16  # Divisions in one look.
+
+
+class RangeHosts(NamedTuple):
+    """How the hosts of range tables are asked, and what for."""
+
+    measures: Callable[[bytes, Collection[bytes]], Awaitable[HostMeasures]]  # Of a table, by these nodes.
+    divide: Callable[[bytes, bytes, int], Awaitable[object]]  # A node is asked to divide a partition of a table.
+    limits: MeasureLimits
+    is_on: bool  # The setting `planner`.
+
+
+@final
+class RangePlanner:
+    """The planner of one table."""
+
+    def __init__(self) -> None:
+        self.lately = Lately()
+        self.said = HostMeasures({})
+        self.measures: Mapping[int, RangeMeasure] = {}  # The same, but for ranges that are to be written to soon.
+        self._ahead_of: object = None
+        self._cuts: Sequence[tuple[bytes, Sequence[bytes]]] = ()  # Where a range begins, and its children are to.
+        self.measured = 0  # How often they have come.
+        self.ask_at = -inf
+        self._rests_until = -inf  # Hosts are not asked before.
+        self._moves: Sequence[tuple[int, Move]] = ()  # Of the last plan, with their partitions' ids,
+        self._splits: Collection[int] = ()  # and the ids of what it divides.
+        self._nodes: object = None
+        self._of: object = None
+        self._plan_at = -inf
+        self._is_left = True  # Something was to be done, or was under way.
+
+    def sees(self, partitions: Mapping[bytes, Partition], now: float) -> None:
+        """The map is so by now."""
+        self.lately.read(partitions, now)
+        if any(one.id not in self.said.measures for one in partitions.values()):
+            self.ask_at = min(self.ask_at, max(now + NEW_S, self._rests_until))
+
+    def takes(self, said: HostMeasures, limits: MeasureLimits, now: float, *, asked: float) -> None:
+        """Hosts have answered what they were asked then."""
+        self._rests_until = now + PAUSE * (now - asked)
+        self.said, self.measures, self.measured = said, said.measures, self.measured + 1
+        self.lately.measured(said.measures, limits, now)
+
+    def look_ahead(self, table: TableMeta, seen: Mapping[bytes, Partition], limits: MeasureLimits, root: bytes) -> None:
+        """See what the next period of a time series asks for (`placement.ahead`); `root`: of the map that was seen."""
+        if table.time_key is None or self._ahead_of == (self.measured, root):
+            return
+        self._ahead_of, known = (self.measured, root), self.said.measures.values()
+        self.measures, self._cuts = self.said.measures, []
+        row_bytes = sum(one.size_bytes for one in known) / (sum(one.rows for one in known) or 1)
+        full = min(limits.size_bytes or inf, limits.rows * row_bytes or inf)
+        if full < inf:
+            usual = RangeMeasure(int(full / 2) or 1, 0, sum(one.rate for one in known))
+            firsts, partitions = [*seen], [*seen.values()]
+            found = ahead(table.time_key, firsts, self.said.series, usual)
+            coming = {partitions[at].id: measure for at, measure in found.coming.items()}
+            self.measures = {**self.said.measures, **coming}
+            self._cuts = [(firsts[cut.number], cut.keys) for cut in found.cuts]
+
+    def cuts(self, seen: Mapping[bytes, Partition], random: Random) -> list[tuple[str, object]]:
+        """The divisions that are due, as operations: of ranges that rest; `seen`: as `look_ahead` was told."""
+        due = [(first, seen[first], keys) for first, keys in self._cuts]
+        return [
+            (DIVIDE, division(first, partition, keys, random))
+            for first, partition, keys in due
+            if not (partition.moves or partition.has_too_many_former)
+        ]
+
+    async def steps(self, situation: Situation, of: object, most: int, beside: Beside) -> list[MoveStep]:
+        """The moves that may begin, or are to be taken back; `of`: a plan is made anew when this is another."""
+        if self._nodes not in (None, situation.nodes):
+            self.lately.rests()
+        self._nodes = situation.nodes
+        is_due = of != self._of and situation.now >= self._plan_at
+        made, steps = await beside(partial(_steps, situation, None if is_due else self._moves, most))
+        if is_due:
+            ended = trio.current_time()
+            self._of, self._plan_at = of, ended + PAUSE * (ended - situation.now)
+            ids = [one.id for one in situation.partitions]
+            self._splits = {ids[one.partition] for one in made.splits}
+            self._moves = [(ids[one.partition], one) for one in made.moves]
+        is_moving = bool(steps) or any(one.moves for one in situation.partitions)
+        self._is_left = is_moving or bool(self._moves or self._splits)
+        return steps
+
+    def is_quiet(self, of: object) -> bool:
+        """Whether nothing is left to be done, as far as is known."""
+        return of == self._of and not self._is_left
+
+    async def divide(
+        self, table: bytes, partitions: Sequence[Partition], alive: Collection[bytes], ask: RangeHosts
+    ) -> None:
+        """Ask hosts to divide what is to be, one after the other."""
+        now, asked = trio.current_time(), self.lately.asked
+        there = [one for one in partitions if one.id in self._splits]
+        due = [one for one in there if one.id not in asked or now >= asked[one.id][1] + RETRY_S]
+        async with trio.open_nursery() as nursery:
+            for partition in due[:MAX_ASKED]:
+                self.lately.asks(partition.id, now)
+                hosts = [one.node for one in partition.assignments if one.node in alive]
+                if hosts:  # They take turns.
+                    nursery.start_soon(_divide, ask, table, hosts[int(now / RETRY_S) % len(hosts)], partition.id)
+
+
+async def _divide(ask: RangeHosts, table: bytes, node: bytes, partition: int) -> None:
+    with contextlib.suppress(GossipKVError):  # Another one is asked later.
+        await ask.divide(table, node, partition)
+
+
+def _steps(
+    situation: Situation, before: Sequence[tuple[int, Move]] | None, most: int
+) -> tuple[RangePlan, list[MoveStep]]:
+    """A plan, made anew or what is left of one of before, and its steps."""
+    now = situation.partitions
+    stands = [*map(standing, now)]
+    made = plan(situation) if before is None else _left(now, stands, before)
+    able = {*situation.alive}.difference(situation.shunned)
+    return made, next_moves(now, wanted(stands, made.moves), most, able=able.__contains__)
+
+
+def _left(now: Sequence[Partition], stands: Sequence[Slots], before: Sequence[tuple[int, Move]]) -> RangePlan:
+    """Those moves of a plan that have not begun, by the map of now."""
+    numbers = {one.id: at for at, one in enumerate(now)} if before else {}
+    moves: list[Move] = []
+    for id_, move in before:
+        at = numbers.get(id_)
+        slots = () if at is None else stands[at]
+        source = slots[move.slot] if move.slot < len(slots) else None
+        if at is not None and source == move.source and move.target not in slots:
+            moves.append(move._replace(partition=at))
+    return RangePlan(moves, ())

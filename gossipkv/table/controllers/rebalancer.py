@@ -1,0 +1,342 @@
+"""The mover: turns the difference between the map that is wanted and the one that is into assignments.
+
+There is one at each metadata server of a table; by custom the first that lives acts, and two are harmless.  It begins
+moves, so many at a time for each node, and takes back what is not wanted any more; all else the hosts do
+(`controllers.migrator`). What is wanted of a hash table is computed when nodes or groups change, in a worker thread: a
+move towards it leaves it as it is.  What a range table's partitions have changes all the time, and so do they: of those
+`controllers.plan` says what is to be done next.
+
+A target that was given up twice is passed over for an hour.  Whom the catalogue does not name as a node of tables gets
+nothing; while it names nobody, nothing moves.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from functools import partial
+from math import inf
+from typing import TYPE_CHECKING, Final, NamedTuple, final
+
+import trio
+
+from gossipkv.errors import GossipKVError
+from gossipkv.log import Log
+from gossipkv.placement import ranges
+from gossipkv.placement.moves import next_moves, standing
+from gossipkv.placement.partition import AssignmentState
+from gossipkv.placement.ranges import Situation
+from gossipkv.placement.spread import regroup, spread
+from gossipkv.register.ballot import draw_id
+from gossipkv.register.metadata.nodes import placed
+from gossipkv.register.metadata.operations import Operation
+from gossipkv.register.metadata.pages import MAX_JUDGED, OPERATION_ID_BYTES
+from gossipkv.register.metadata.partitions import RANGE, decode_partition, decode_table
+from gossipkv.table.controllers.plan import ASK_S, RangePlanner
+from gossipkv.table.pause import Pause
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from random import Random
+
+    from gossipkv.placement.measures import RangeMeasure
+    from gossipkv.placement.moves import MoveStep
+    from gossipkv.placement.partition import Partition
+    from gossipkv.placement.spread import Slots, SpreadNode
+    from gossipkv.register.metadata.catalogue import Catalogue
+    from gossipkv.register.metadata.ledger import Beside
+    from gossipkv.register.metadata.pages import LeafReference, MapEntry
+    from gossipkv.register.metadata.partitions import TableMeta
+    from gossipkv.register.metadata.server import Metadata
+    from gossipkv.register.metadata.tree import MapTree
+    from gossipkv.table.controllers.plan import RangeHosts
+
+LOOK_S: Final = 1.0  # Between two looks, where no map changes.
+DONE_S: Final = 5.0  # For a transaction.
+FAILURES: Final = 2
+PASSED_OVER_S: Final = 3600.0
+
+
+class TablePlan(NamedTuple):
+    """A table's map as it will be when the moves under way are done, and the one that is wanted."""
+
+    table: TableMeta
+    partitions: Sequence[Partition]
+    wanted: Sequence[Slots]
+    groups: Sequence[Sequence[bytes]]  # Of nodes, newcomers among them.
+    ranges: ranges.RangePlan = ranges.RangePlan((), ())  # Of a range table: from which that follows.
+
+    def moves(self) -> list[tuple[Partition, int, bytes | None, bytes]]:
+        """Of each move that is left its partition, slot, source and target."""
+        return [
+            (partition, slot, stands[slot] if slot < len(stands) else None, target)
+            for partition, slots in zip(self.partitions, self.wanted, strict=True)
+            for stands in [standing(partition)]
+            for slot, target in enumerate(slots)
+            if target is not None and target not in stands
+        ]
+
+
+def grouped(table: TableMeta, nodes: Sequence[SpreadNode]) -> Sequence[Sequence[bytes]]:
+    """A table's groups with the nodes that there are: who has come since they were formed is in one, too."""
+    if not table.groups:
+        return ()
+    try:
+        return regroup(nodes, len(table.groups), table.replication, table.groups)
+    except ValueError:  # Too few are left, by a reshard and a removal at once.
+        return table.groups
+
+
+def planned(tree: MapTree, nodes: Sequence[SpreadNode], known: Situation | None = None) -> TablePlan:
+    """What is wanted of a table's map; it takes long where there are thousands of partitions.
+
+    `known`: what is known of a range table beside its map; None: nothing, and all nodes seem to live.
+    """
+    table = decode_table(tree.root.meta)
+    if table.kind == RANGE:
+        known = laid_out(tree, known or Situation(nodes=nodes, alive={node.id for node in nodes}))
+        made = ranges.plan(known)
+        stands = [*map(standing, known.partitions)]
+        return TablePlan(table, known.partitions, ranges.wanted(stands, made.moves), (), made)
+    partitions = [decode_partition(entry.record) for entry in tree.scan()]
+    groups = grouped(table, nodes)
+    wanted = spread(nodes, table.replication, [*map(standing, partitions)], [*map(set, groups)])
+    return TablePlan(table, partitions, wanted, groups)
+
+
+def laid_out(tree: MapTree, known: Situation) -> Situation:
+    """What is known of a range table, with its map; that takes a while of a large one."""
+    partitions = [decode_partition(entry.record) for entry in tree.scan()]
+    return replace(known, partitions=partitions, replication=decode_table(tree.root.meta).replication)
+
+
+class _MapLeaf(NamedTuple):
+    """Partitions that follow each other, by their first keys, and those of them that move."""
+
+    partitions: dict[bytes, Partition]
+    moving: list[Partition]
+
+    @classmethod
+    def of(cls, entries: Iterable[MapEntry]) -> _MapLeaf:
+        partitions = {entry.key: decode_partition(entry.record) for entry in entries}
+        return cls(partitions, [one for one in partitions.values() if one.moves])
+
+
+@dataclass(eq=False)
+class _TableView:
+    """What is known of one table's map."""
+
+    root: bytes = b""
+    leaves: dict[LeafReference, _MapLeaf] = field(default_factory=dict)
+    partitions: dict[bytes, Partition] = field(default_factory=dict)
+    moving: list[Partition] = field(default_factory=list)
+    wanted_of: object = None  # The nodes, the table and where its partitions begin, of which this is wanted:
+    wanted: Sequence[Slots] = ()
+    targets: dict[int, bytes] = field(default_factory=dict)  # Assignments on their way, and their nodes.
+    is_quiet: bool = False  # Nothing is to be done by this root, for those nodes.
+    planning: RangePlanner | None = None  # Of a range table.
+
+    def read(self, tree: MapTree, root: bytes) -> None:
+        """Take in a map; leaves that have not changed are not decoded again."""
+        before, self.leaves, self.partitions, self.moving = self.leaves, {}, {}, []
+        for at, reference in enumerate(tree.root.leaves):
+            leaf = self.leaves[reference] = before.get(reference) or _MapLeaf.of(tree.leaf(at))
+            self.partitions |= leaf.partitions
+            self.moving += leaf.moving
+        self.root, self.is_quiet = root, False
+
+
+@final
+class Rebalancer:
+    """The mover of a node."""
+
+    def __init__(
+        self,
+        metadata: Metadata,
+        catalogue: Catalogue,
+        *,
+        alive: Callable[[], Sequence[bytes]],
+        beside: Beside,
+        random: Random,
+        most: int,
+        stall_s: float,
+        hosts: RangeHosts,
+    ) -> None:
+        """`alive`: the nodes that seem to be; `most`: moves of a table at a time at a node; `stall_s`: `move_stall`."""
+        self._metadata = metadata
+        self._catalogue = catalogue
+        self._alive = alive
+        self._beside = beside
+        self._random = random
+        self._most = most
+        self._stall_s = stall_s
+        self._hosts = hosts
+        self._seen: dict[bytes, _TableView] = {}
+        self._failures: Counter[bytes] = Counter()
+        self._failed_at: dict[bytes, float] = {}  # What fails soon after is of the same cause.
+        self.passed_over: dict[bytes, float] = {}  # Until when, by node.
+        self.pause = Pause(LOOK_S)
+        self._log = Log("gossipkv.node")
+
+    async def run(self) -> None:
+        """Begin moves, until cancelled."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._measure)
+            while True:
+                began = trio.current_time()
+                with contextlib.suppress(GossipKVError):  # The next time.
+                    await self.look()
+                await self.pause.rest(began)
+
+    async def _measure(self) -> None:
+        """Ask now and then what partitions of range tables have."""
+        hosts = self._hosts
+        while True:
+            for table, seen in [*self._seen.items()]:
+                planning = seen.planning
+                if planning is None or trio.current_time() < planning.ask_at or not self._acts(table):
+                    continue
+                nodes = {one.node for partition in seen.partitions.values() for one in partition.assignments}
+                began = trio.current_time()
+                said = await hosts.measures(table, nodes & {*self._alive()})
+                planning.takes(said, hosts.limits, trio.current_time(), asked=began)
+                planning.ask_at = trio.current_time() + ASK_S
+                self.pause.end()
+            await trio.sleep(LOOK_S)
+
+    async def look(self) -> None:
+        """Look at all tables once.  Raises GossipKVError."""
+        nodes = placed(self._catalogue.nodes.named())
+        tables = {table.id for table in self._catalogue.tables().values()}
+        self._seen = {table: seen for table, seen in self._seen.items() if table in tables}
+        for table in sorted(tables) if nodes else ():
+            if self._acts(table):
+                with contextlib.suppress(GossipKVError):  # Such as a page that is not here.
+                    await self._look_at(table, nodes)
+
+    def mover_of(self, table: bytes) -> bytes:
+        """The node that begins a table's moves, as far as is known here; empty: none."""
+        known = self._metadata.known.get(table)
+        if known is None or known.head.ended:
+            return b""
+        servers = {one.node for one in known.acceptors.new}
+        return min(servers.intersection(self._alive()), default=b"")
+
+    def _acts(self, table: bytes) -> bool:
+        return self._metadata.me.node == self.mover_of(table)
+
+    async def _look_at(self, table: bytes, nodes: list[SpreadNode]) -> None:
+        known, seen = self._metadata.known[table], self._seen.setdefault(table, _TableView())
+        tree = self._metadata.tree(table)
+        described = decode_table(tree.root.meta)
+        if seen.root != known.head.root:
+            seen.read(tree, known.head.root)
+            self._count_failures(seen)
+            if described.kind == RANGE:
+                seen.planning = seen.planning or RangePlanner()
+                seen.planning.sees(seen.partitions, trio.current_time())
+        if seen.planning is not None:
+            await self._look_at_ranges(described, known.config, seen, seen.planning, nodes)
+            return
+        wanted_of = nodes, described, [*seen.partitions]
+        if seen.wanted_of == wanted_of and seen.is_quiet:
+            return
+        groups = grouped(described, nodes)
+        if groups != described.groups:
+            await self._have_done(table, known.config, [("set_groups", tuple(b"".join(group) for group in groups))])
+            return
+        if seen.wanted_of != wanted_of:
+            seen.wanted = (await self._beside(partial(planned, tree, nodes))).wanted
+            seen.wanted_of = wanted_of
+        partitions = [*seen.partitions.values()]
+        able = {*self._alive()} - self.shunned_s().keys()
+        asked = self._asked(seen, next_moves(partitions, seen.wanted, self._most, able=able.__contains__))
+        is_left = bool(asked or seen.moving)
+        # A target may be unable, or passed over, for a while: then nothing is asked, and something is left.
+        seen.is_quiet = not (is_left or TablePlan(described, partitions, seen.wanted, groups).moves())
+        await self._have_done(table, known.config, asked)
+
+    async def _look_at_ranges(
+        self, table: TableMeta, base: int, seen: _TableView, planning: RangePlanner, nodes: Sequence[SpreadNode]
+    ) -> None:
+        planning.look_ahead(table, seen.partitions, self._hosts.limits, seen.root)
+        around = self._around(planning, nodes)
+        of = seen.root, nodes, table, around.alive, around.shunned, planning.measured
+        if planning.is_quiet(of):
+            return
+        partitions = [*seen.partitions.values()]
+        situation = replace(around, partitions=partitions, replication=table.replication)
+        steps = await planning.steps(situation, of, self._most, self._beside)
+        await self._have_done(table.id, base, self._asked(seen, steps))
+        if around.is_on and (cuts := planning.cuts(seen.partitions, self._random)):
+            await self._have_done(table.id, base, cuts)
+        await planning.divide(table.id, partitions, around.alive, self._hosts)
+
+    def known(self, table: bytes, nodes: Sequence[SpreadNode], measures: Mapping[int, RangeMeasure]) -> Situation:
+        """What a plan of a range table goes by, for people; who is not its mover takes all that there is for old."""
+        seen = self._seen.get(table)
+        planning = seen.planning if seen is not None and self._acts(table) else None
+        if planning is None or not planning.measured:
+            planning = RangePlanner()
+            planning.lately.measured(measures, self._hosts.limits, -inf)
+        return replace(self._around(planning, nodes), measures=measures)
+
+    def _around(self, planning: RangePlanner, nodes: Sequence[SpreadNode]) -> Situation:
+        return Situation(
+            nodes=nodes,
+            alive={*self._alive()},
+            shunned={*self.shunned_s()},
+            measures=planning.measures,
+            limits=self._hosts.limits,
+            lately=planning.lately,
+            now=trio.current_time(),
+            is_on=self._hosts.is_on,
+        )
+
+    def shunned_s(self) -> dict[bytes, float]:
+        """The nodes to which nothing is moved now, and for how many seconds more."""
+        now = trio.current_time()
+        return {node: until - now for node, until in self.passed_over.items() if now < until}
+
+    def _asked(self, seen: _TableView, steps: Sequence[MoveStep]) -> list[tuple[str, object]]:
+        partitions = [(key, one.id) for key, one in seen.partitions.items()] if steps else []
+        asked: list[tuple[str, object]] = []
+        for step in steps:
+            key, id_ = partitions[step.partition]
+            if step.unassign is not None:
+                seen.targets.pop(step.unassign, None)  # That is no failure of it.
+                asked.append(("unassign", (key, id_, step.unassign)))
+            else:
+                asked.append(("assign", (key, id_, draw_id(self._random), step.target, step.slot)))
+        return asked
+
+    def _count_failures(self, seen: _TableView) -> None:
+        """Take in which targets have come, and which were given up."""
+        partitions: Iterable[Partition] = seen.partitions.values() if seen.targets else seen.moving
+        stands = {one.id: one for partition in partitions for one in partition.assignments}
+        now = trio.current_time()
+        for assignment, node in seen.targets.items():
+            if assignment not in stands:
+                if now < self._failed_at.get(node, -inf) + self._stall_s:
+                    continue
+                self._failed_at[node] = now
+                self._failures[node] += 1
+                if self._failures[node] >= FAILURES:
+                    self._failures[node] = 0
+                    self.passed_over[node] = now + PASSED_OVER_S
+                    self._log.warning("target_passed_over", node=node.hex(), seconds=PASSED_OVER_S)
+            elif stands[assignment].state is AssignmentState.AVAILABLE:
+                self._failures.pop(node, None)
+        seen.targets = {
+            one.id: one.node
+            for one in stands.values()
+            if one.state in {AssignmentState.PROPOSED, AssignmentState.INITIALIZING}
+        }
+
+    async def _have_done(self, table: bytes, base: int, asked: Sequence[tuple[str, object]]) -> None:
+        operations = [
+            Operation(self._random.randbytes(OPERATION_ID_BYTES), base, name, 1, argument) for name, argument in asked
+        ]
+        for at in range(0, len(operations), MAX_JUDGED):
+            await self._catalogue.transact(table, operations[at : at + MAX_JUDGED], DONE_S)

@@ -1,0 +1,309 @@
+"""Which partitions this node holds: what the maps say that are known here becomes copies.
+
+A copy whose assignment is not there any more *departs*: it is dropped when that is sure (`controllers.migrator`).  If
+it was AVAILABLE by the map that it has adopted last, or was taken by force, it is *set aside* instead: it may have what
+others lack, and merging that back would have old values win under new times.
+
+A copy whose range was divided goes on as its children, as far as they name it (`replication.maintenance.split`); else
+it is set aside, too.  A range that people have begun anew, since all its hosts are gone, goes on with what was set
+aside here, if the map says so; else it begins with nothing.
+"""
+
+from __future__ import annotations
+
+from itertools import chain, pairwise
+from typing import TYPE_CHECKING, Final, NamedTuple, final
+
+import trio
+
+from gossipkv.errors import GossipKVError, NotReady, Overloaded
+from gossipkv.log import Log
+from gossipkv.placement.partition import AssignmentState
+from gossipkv.register.metadata.partitions import RANGE, decode_partition, decode_table
+from gossipkv.replication.maintenance.split import ChildReplica, divide, keep
+from gossipkv.replication.replica.keys import WHOLE, KeyBounds, ReplicaIdentity
+from gossipkv.replication.replica.replica import AssignedReplica, PartitionRules
+from gossipkv.storage.engine.shell import Batch
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator
+
+    from gossipkv.placement.partition import Assignment, Partition
+    from gossipkv.register.metadata.catalogue import Catalogue
+    from gossipkv.register.metadata.pages import LeafReference
+    from gossipkv.register.metadata.partitions import TableMeta
+    from gossipkv.register.metadata.server import Metadata
+    from gossipkv.register.metadata.tree import MapTree
+    from gossipkv.replication.replica.replica import Replica
+    from gossipkv.replication.shell import Replication
+    from gossipkv.table.controllers.write_stats import WriteStats
+
+FEW: Final = 64  # Partitions that are looked at before others have a turn.
+LOOK_S: Final = 1.0  # Until it is looked again, where nothing is heard: copies may have been dropped, or made.
+OTHERS_SHARE: Final = 4
+
+_HELD: Final = frozenset({AssignmentState.AVAILABLE, AssignmentState.LEAVING})  # By whom a copy is whole.
+
+
+class LocalPartition(NamedTuple):
+    """A partition, as a map has it."""
+
+    version: int  # The config id of the map that has changed it last.
+    bounds: KeyBounds  # Of its keys; of a shard all.
+    record: bytes
+
+    @property
+    def partition(self) -> Partition:
+        """What it is."""
+        return decode_partition(self.record)
+
+
+def hosts_of(partition: Partition) -> list[AssignedReplica]:
+    """The hosts of a partition, as copies know them."""
+    count, serve = (
+        {AssignmentState.INITIALIZING, AssignmentState.AVAILABLE},
+        {AssignmentState.AVAILABLE, AssignmentState.LEAVING},
+    )
+    return [
+        AssignedReplica(one.id, one.node, one.slot, one.state in count, one.state in serve)
+        for one in partition.assignments
+    ]
+
+
+def rules_of(partition: Partition, slots: int, own: int, *, smears: bool = False) -> PartitionRules:
+    """What else the map says of a partition, to the copy of an assignment; `slots`: the table's replication."""
+    loads = any(one.state == AssignmentState.INITIALIZING for one in partition.assignments if one.id == own)
+    return PartitionRules(slots, partition.former, partition.ends, loads, smears=smears)
+
+
+def _heir_of(described: TableMeta, part: LocalPartition, own: Assignment) -> ChildReplica:
+    """What this node holds of a partition of a table, by its assignment there."""
+    partition = part.partition
+    identity = ReplicaIdentity(described.id, partition.id, own.id, part.bounds)
+    rules = rules_of(partition, described.replication, own.id, smears=described.smears)
+    return ChildReplica(identity, part.version, hosts_of(partition), rules)
+
+
+def parts_of(tree: MapTree, bounds: KeyBounds = WHOLE) -> Iterator[LocalPartition]:
+    """The partitions of a map that begin within bounds, in order."""
+    is_range = decode_table(tree.root.meta).kind == RANGE
+    entries = chain(tree.scan(bounds.first), [None])
+    for entry, following in pairwise(entries):
+        if entry is None or (bounds.end is not None and entry.key >= bounds.end):
+            return
+        its = KeyBounds(entry.key, None if following is None else following.key) if is_range else WHOLE
+        yield LocalPartition(entry.version, its, entry.record)
+
+
+class _Reconciled(NamedTuple):
+    """Of a map that was taken up the root, its config id, and its leaves: of those that stay nothing is to be done."""
+
+    root: bytes = b""
+    config: int = -1
+    leaves: Collection[LeafReference] = frozenset()
+
+
+NOTHING: Final = _Reconciled()
+
+
+def _changed(tree: MapTree, known: Collection[LeafReference]) -> Iterator[LocalPartition]:
+    """The partitions of a map in those leaves that another one has not, in order."""
+    leaves = tree.root.leaves
+    for leaf, following in zip(leaves, [*leaves[1:], None], strict=True):
+        if leaf not in known:
+            yield from parts_of(tree, KeyBounds(leaf.first, None if following is None else following.first))
+
+
+def _is_named(tree: MapTree, copy: Replica) -> bool:
+    """Whether a range table's map has a copy's partition, at its first key."""
+    entry = tree.get(copy.bounds.first)
+    return entry is not None and decode_partition(entry.record).id == copy.partition[1]
+
+
+@final
+class Reconciler:
+    """Takes up assignments of this node."""
+
+    def __init__(
+        self, metadata: Metadata, catalogue: Catalogue, replication: Replication, last_hour: WriteStats
+    ) -> None:
+        self._metadata = metadata
+        self._catalogue = catalogue
+        self._replication = replication
+        self._last_hour = last_hour
+        self._taken_up: dict[bytes, _Reconciled] = {}  # By table.
+        self._news = trio.Event()
+        self._log = Log("gossipkv.node")
+        self._may_be_left = True  # Copies of tables that have ended; at a start, of one that ended as the node did.
+        metadata.on_forgotten = self._forget
+
+    async def run(self) -> None:
+        """Hold what the maps say, as soon as they are known, until cancelled."""
+        why = ""
+        while True:
+            self._news, began = trio.Event(), trio.current_time()
+            try:
+                await self.look()
+                why = ""
+            except GossipKVError as error:
+                if error.message != why:  # It may stay so for days.
+                    self._log.info("decisions_wait", reason=error.message)
+                why = error.message
+            # To go through a map takes long where there are many partitions: others have most of the time.
+            await trio.sleep(OTHERS_SHARE * (trio.current_time() - began))
+            with trio.move_on_after(LOOK_S):
+                await self._news.wait()
+
+    def wake(self) -> None:
+        """Have it looked soon: more is known of a map."""
+        self._news.set()
+
+    async def look(self) -> None:
+        """Hold what the maps of all tables say by now.
+
+        Raises:
+            NotReady, Overloaded, StorageError: what is left is for later.
+        """
+        refused: Overloaded | None = None
+        for table in self._catalogue.tables().values():
+            known = self._metadata.known.get(table.id)
+            taken_up = self._taken_up.get(table.id, NOTHING)
+            if known is None or known.head.ended or known.head.root == taken_up.root:
+                continue
+            tree = self._metadata.tree(table.id)
+            described = decode_table(tree.root.meta)
+            if described.kind == RANGE:
+                self._replication.replicas.spaces.has_ranges(table.id)
+                if described.time_key is not None:
+                    self._last_hour.keys[table.id] = described.time_key
+                await self._divide(described, tree, taken_up.leaves)
+            waits: Overloaded | None = None
+            for number, part in enumerate(_changed(tree, taken_up.leaves)):
+                if part.version > taken_up.config:
+                    waits = self._take_up(described, part) or waits
+                if number % FEW == FEW - 1:
+                    await trio.lowlevel.checkpoint()
+            if waits is not None:
+                refused = waits
+                continue
+            self._taken_up[table.id] = _Reconciled(known.head.root, tree.root.config, frozenset(tree.root.leaves))
+            self._replication.goes_by(table.id, tree.root.config)
+        self._let_go()
+        if refused is not None:
+            raise refused
+
+    def _take_up(self, described: TableMeta, part: LocalPartition) -> Overloaded | None:
+        """Hold what the map says of a partition; returns why a copy of it cannot be made now, if so."""
+        replicas, partition, table = self._replication.replicas, part.partition, described.id
+        own = next((one for one in partition.assignments if one.node == self._metadata.me.node), None)
+        copy = replicas.copies.get((table, partition.id))
+        if copy is not None and (own is None or own.id != copy.assignment):
+            self._departs(copy, [partition], "it was AVAILABLE, and its assignment is not there any more")
+        if own is None:
+            return None
+        heir = _heir_of(described, part, own)
+        is_new = copy is None and (table, partition.id) not in replicas.making
+        if not (is_new and own.state in _HELD and partition.kept and self._keep(heir, partition.kept)):
+            try:
+                replicas.place(*heir)
+            except Overloaded as error:  # What goes from here does not wait for what is to come.
+                return error
+        return None
+
+    def _keep(self, heir: ChildReplica, kept: int) -> bool:
+        """Have a range that was begun anew go on with what was set aside here; False: it is not there any more."""
+        identity = heir.identity
+        for one in self._replication.replicas.spaces.all_aside():
+            is_it = (one.identity.table, one.identity.assignment) == (identity.table, kept)
+            if is_it and one.identity.bounds.covers(identity.bounds):
+                was = self._replication.kept(one)
+                if was is not None:
+                    keep(self._replication.replicas, self._replication.append, one, was, heir)
+                    self._log.info("range_kept", partition=identity.partition, copy=one.name)
+                    return True
+        self._log.error("range_begins_empty", partition=identity.partition)
+        return False
+
+    def _departs(self, copy: Replica, partitions: Iterable[Partition], why: str) -> None:
+        """The map does not name a copy here; `partitions`: what has its keys by now; `why`: if it was AVAILABLE."""
+        # Ends are told of all that is former when any is taken by force: what has departed was handed over by then.
+        has_end = any(end.assignment == copy.assignment for one in partitions for end in one.ends)
+        if copy.was_available:
+            self._replication.let_go(copy, why=why)
+        elif has_end and copy not in self._replication.departed:
+            self._replication.let_go(copy, why="its assignment was taken by force")
+        else:
+            self._replication.departs(copy)
+
+    async def _divide(self, described: TableMeta, tree: MapTree, leaves: Collection[LeafReference]) -> None:
+        """Have copies of ranges that are not in a map any more go on as those that are; `leaves`: they were, by these.
+
+        Raises:
+            NotReady: one is about to be made, or to be in another space.
+            Overloaded, StorageError: what is left is for later.
+        """
+        replicas, table = self._replication.replicas, described.id
+        here = [copy for copy in (*replicas.copies.values(), *replicas.making.values()) if copy.partition[0] == table]
+        for number, copy in enumerate([copy for copy in here if copy not in self._replication.departed]):
+            if number % FEW == FEW - 1:
+                await trio.lowlevel.checkpoint()
+            if tree.root.leaves[tree.leaf_of(copy.bounds.first)] in leaves or _is_named(tree, copy):
+                continue
+            if copy.partition in replicas.making:
+                raise NotReady("a range was divided whose copy here is about to be made")
+            if copy in replicas.levels:  # It may have been dropped meanwhile.
+                self._divide_one(copy, [*parts_of(tree, copy.bounds)], described)
+
+    def _divide_one(self, copy: Replica, parts: list[LocalPartition], described: TableMeta) -> None:
+        """Have a copy go on as what of its range is this node's; `parts`: that have some of its keys."""
+        replicas, table = self._replication.replicas, copy.partition[0]
+        heirs: list[ChildReplica] = []
+        orphans: dict[ReplicaIdentity, str] = {}
+        for part in parts:
+            bounds, partition = part.bounds, part.partition
+            own = next((one for one in partition.assignments if one.node == self._metadata.me.node), None)
+            is_heir = own is not None and own.state in _HELD
+            is_heir &= (table, partition.id) not in replicas.copies  # Who was to be dropped, and the node came back.
+            if is_heir and own is not None and copy.assignment in partition.former and copy.bounds.covers(bounds):
+                heirs.append(_heir_of(described, part, own))
+            else:
+                why = f"its range was divided, and partition {partition.id:016x} went on without it"
+                orphans[ReplicaIdentity(table, partition.id, copy.assignment, bounds)] = why
+        if heirs:
+            divide(replicas, self._replication.append, copy, heirs, orphans)
+        elif parts and all(copy.bounds.covers(part.bounds) for part in parts):
+            ends = {end.assignment for part in parts for end in part.partition.ends}
+            how = "began anew" if copy.assignment in ends else "was divided, and its children went on"
+            self._departs(copy, (part.partition for part in parts), f"its range {how} without it")
+        else:
+            self._replication.let_go(copy, why="the map was forced back to before its range was divided")
+
+    def drop(self, copy: Replica) -> None:
+        """Drop a copy that has departed, and look at its table's map again: it may name this node anew.
+
+        Raises:
+            NotReady, Overloaded, StorageError: it stays.
+        """
+        self._replication.let_go(copy)
+        self._taken_up.pop(copy.partition[0], None)
+
+    def _forget(self, table: bytes) -> None:
+        self._taken_up.pop(table, None)
+        self._last_hour.forget(table)
+        departed = self._replication.departed
+        for copy in [copy for copy in departed if copy.partition[0] == table]:
+            del departed[copy]
+        self._replication.maps.pop(table, None)
+        self._may_be_left = True
+
+    def _let_go(self) -> None:
+        """Drop copies of tables that have ended: a map is known here until then, also when only its name is lost."""
+        if self._may_be_left:
+            replicas, known = self._replication.replicas, self._metadata.known
+            batch = Batch()
+            batch.relieves = True
+            for copy in [copy for (table, _), copy in replicas.copies.items() if table not in known]:
+                replicas.drop(copy, batch)
+            if batch.count:
+                self._replication.append(batch, lambda: None)
+            self._may_be_left = False

@@ -1,0 +1,225 @@
+"""The splitter: divides ranges that this node holds and that are too large, each in two, at its middle key.
+
+Any host that is AVAILABLE may do so.  By custom the first of them that lives, in the order of slots, begins at once,
+and each other one some time after the one before it.  Two at once are harmless: the second finds no such partition.
+Nothing is divided that moves, or whose children would name too many former assignments; a range of one key cannot be.
+
+A division is one operation on the map (`register.metadata.partitions`); hosts go on from there by what they adopt.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import defaultdict
+from typing import TYPE_CHECKING, Final, NamedTuple, final
+
+import trio
+
+from gossipkv.errors import GossipKVError, NotServed
+from gossipkv.log import Log
+from gossipkv.register.ballot import draw_id
+from gossipkv.register.metadata.operations import Operation
+from gossipkv.register.metadata.pages import MAX_JUDGED, MAX_KEY_BYTES, OPERATION_ID_BYTES, OperationOutcome
+from gossipkv.register.metadata.partitions import NOT_FOUND, RANGE, ChildRange, range_of
+from gossipkv.table.pause import Pause
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator, Sequence
+    from random import Random
+
+    from gossipkv.placement.measures import MeasureLimits
+    from gossipkv.placement.partition import Partition
+    from gossipkv.register.metadata.catalogue import Catalogue
+    from gossipkv.register.metadata.server import Metadata
+    from gossipkv.replication.replica.replica import Replica
+    from gossipkv.replication.shell import Replication
+
+DIVIDE: Final = "divide"  # The operation.
+
+LOOK_S: Final = 2.0  # Between two looks, where no map changes.
+MAX_MEASURED: Final = 512  # Copies in one look: of ten thousand each has its turn in forty seconds,
+FEW_MEASURED: Final = 16  # and so many are measured before others have a turn: about a millisecond.
+TURN_S: Final = 10.0  # For the first host to have a division done, and for the next one to hear of it.
+RETRY_S: Final = 10.0  # Until a range is looked at again that cannot be divided, or was asked to be.
+DONE_S: Final = 5.0  # For a transaction.
+
+
+class SplitArgument(NamedTuple):
+    """The argument of `divide`."""
+
+    key: bytes
+    partition: int
+    children: tuple[ChildRange, ...]
+
+
+def division(key: bytes, partition: Partition, firsts: Sequence[bytes], random: Random) -> SplitArgument:
+    """A partition in several; the first begins where it does, the others at these keys."""
+    children = (
+        ChildRange(first, draw_id(random), tuple(draw_id(random) for _ in partition.assignments))
+        for first in (key, *firsts)
+    )
+    return SplitArgument(key, partition.id, tuple(children))
+
+
+def turn_of(copy: Replica, alive: Collection[bytes]) -> int | None:
+    """How many of those hosts live that divide a copy's partition before this node; None: it does not."""
+    own = copy.seat
+    if own is None or not copy.originates or copy.aside is not None:
+        return None
+    before = (seat for seat in copy.seats if seat.available and seat.counts and seat.slot < own.slot)
+    return sum(seat.node in alive for seat in before)
+
+
+@final
+class Splitter:
+    """The splitter of a node."""
+
+    def __init__(
+        self,
+        metadata: Metadata,
+        catalogue: Catalogue,
+        replication: Replication,
+        *,
+        limits: MeasureLimits,
+        alive: Callable[[], Collection[bytes]],
+        look_at: Callable[[bytes], object],
+        random: Random,
+    ) -> None:
+        """`alive`: the nodes that seem to be; `look_at`: has a table's register read soon."""
+        self._metadata = metadata
+        self._catalogue = catalogue
+        self._replication = replication
+        self._limits = limits
+        self._alive = alive
+        self._look_at = look_at
+        self._random = random
+        self._round: list[Replica] = []  # Copies that are measured next, from the end.
+        self._large: dict[Replica, float] = {}  # When each that is too large is to be divided.
+        self._said: dict[Replica, str] = {}  # Why each was not, as was told last.
+        self.pause = Pause(LOOK_S)
+        self._log = Log("gossipkv.node")
+
+    async def run(self) -> None:
+        """Divide, until cancelled."""
+        why = ""
+        while any(self._limits):
+            began = trio.current_time()
+            try:
+                await self.look()
+                why = ""
+            except GossipKVError as error:
+                if error.message != why:  # It may stay so for days.
+                    self._log.warning("division_waits", partition=None, reason=error.message)
+                why = error.message
+            await self.pause.rest(began)
+
+    async def look(self) -> None:
+        """Measure some copies, and have those divided whose time it is.
+
+        Raises:
+            Unavailable: not all nodes know of divisions.
+            NotReady: a page of the catalogue is not here.
+        """
+        await self._measure_some()
+        now = trio.current_time()
+        self._large = {copy: at for copy, at in self._large.items() if self._is_here(copy)}
+        self._said = {copy: why for copy, why in self._said.items() if self._is_here(copy)}
+        due = [copy for copy, at in self._large.items() if at <= now]
+        if not due:
+            return
+        asked: dict[bytes, list[tuple[Replica, Operation]]] = defaultdict(list)
+        for copy in due:
+            self._large[copy] = now + RETRY_S
+            with self._told(copy):
+                if (operation := self._operation(copy)) is not None:
+                    asked[copy.partition[0]].append((copy, operation))
+                elif copy not in self._said:
+                    self._large[copy] = now  # It moves: divide it as soon as that is over.
+        for table, some in asked.items():
+            for at in range(0, len(some), MAX_JUDGED):
+                with contextlib.suppress(GossipKVError):  # It is asked for again.
+                    await self._have_done(table, some[at : at + MAX_JUDGED])
+
+    async def divide(self, table: bytes, partition: int) -> bool:
+        """Have a partition divided that this node holds, though it is not too large; whether that was asked for.
+
+        Raises:
+            NotServed: it is not AVAILABLE here.
+            Unavailable: the map cannot be changed now.
+        """
+        copy = self._replication.replicas.copies.get((table, partition))
+        if copy is None or turn_of(copy, ()) is None:
+            raise NotServed("it does not hold the partition, or not yet", {"partition": partition})
+        operation = self._operation(copy)
+        if operation is None:
+            return False
+        await self._have_done(table, [(copy, operation)])
+        return True
+
+    def _is_here(self, copy: Replica) -> bool:
+        return self._replication.replicas.copies.get(copy.partition) is copy
+
+    async def _measure_some(self) -> None:
+        """Go on around the copies; those that are too large are to be divided when it is this node's turn."""
+        if not self._round:
+            ranges = {table.id for table in self._catalogue.tables().values() if table.kind == RANGE}
+            self._round = [copy for copy in self._replication.replicas.copies.values() if copy.partition[0] in ranges]
+        alive = {*self._alive()}
+        for number in range(min(len(self._round), MAX_MEASURED)):
+            copy = self._round.pop()
+            turn = turn_of(copy, alive) if self._is_here(copy) else None
+            with self._told(copy):
+                if turn is not None and self._limits.are_exceeded(self._replication.measure(copy)):
+                    self._large.setdefault(copy, trio.current_time() + turn * TURN_S)
+                else:
+                    self._large.pop(copy, None)
+            if number % FEW_MEASURED == FEW_MEASURED - 1:
+                await trio.lowlevel.checkpoint()
+
+    def _operation(self, copy: Replica) -> Operation | None:
+        """The operation that divides a copy's partition; None: it cannot be now."""
+        table, id_ = copy.partition
+        known = self._metadata.known.get(table)
+        if known is None or known.head.ended:
+            return None
+        middle = self._replication.middle_of(copy)
+        # What is cut off is in the same partition, whose bounds are no longer.
+        at = copy.bounds.first if middle is None else middle[:MAX_KEY_BYTES]
+        key, partition = range_of(self._metadata.tree(table), at)
+        if partition.id != id_ or partition.moves:
+            return None  # It moves, or was divided, which is not adopted here yet.
+        if at == key:  # Of one key, as far as a bound may be long.
+            self._say(copy, "")
+            return None
+        if partition.has_too_many_former:
+            self._say(copy, f"{len(partition.named)} assignments have to settle first")
+            return None
+        argument = division(key, partition, [at], self._random)
+        return Operation(self._random.randbytes(OPERATION_ID_BYTES), known.config, DIVIDE, 1, argument)
+
+    async def _have_done(self, table: bytes, asked: Sequence[tuple[Replica, Operation]]) -> None:
+        answers = await self._catalogue.transact(table, [operation for _, operation in asked], DONE_S)
+        for (copy, _), answer in zip(asked, answers, strict=True):
+            if answer.outcome is OperationOutcome.DONE:
+                self._log.info("range_divided", partition=copy.partition[1])
+            elif answer.outcome is OperationOutcome.REFUSED and answer.code != NOT_FOUND:
+                self._say(copy, answer.message)
+        self._look_at(table)
+
+    @contextlib.contextmanager
+    def _told(self, copy: Replica) -> Iterator[None]:
+        """Tell people of an error that concerns one copy: others are divided all the same."""
+        try:
+            yield
+        except GossipKVError as error:
+            self._say(copy, error.message)
+
+    def _say(self, copy: Replica, why: str) -> None:
+        """Tell people once why a partition waits; empty: it cannot be divided."""
+        if self._said.get(copy) == why:
+            return
+        self._said[copy] = why
+        if why:
+            self._log.warning("division_waits", partition=copy.partition[1], reason=why)
+        else:
+            self._log.warning("range_not_divided", partition=copy.partition[1])

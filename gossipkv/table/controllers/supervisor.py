@@ -1,0 +1,143 @@
+"""What a node does for its tables by itself while their store is open, each a task of its own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, final
+
+import trio
+
+from gossipkv.errors import Corrupt, StorageError
+from gossipkv.placement.measures import MeasureLimits
+from gossipkv.table.controllers.load_stats import LoadStats
+from gossipkv.table.controllers.migrator import Migrator
+from gossipkv.table.controllers.plan import DIVIDE_S, RangeHosts
+from gossipkv.table.controllers.rebalancer import Rebalancer
+from gossipkv.table.controllers.reconciler import Reconciler
+from gossipkv.table.controllers.smear_buffer import SmearBuffer
+from gossipkv.table.controllers.smear_schedule import SmearSchedule
+from gossipkv.table.controllers.splitter import Splitter
+from gossipkv.table.controllers.write_stats import WriteStats
+from gossipkv.table.store import first_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from random import Random
+
+    from gossipkv.errors import GossipKVError
+    from gossipkv.register.metadata.catalogue import Catalogue
+    from gossipkv.register.metadata.server import Metadata
+    from gossipkv.replication.shell import Replication
+    from gossipkv.settings.config import Config
+    from gossipkv.table.controllers.smear_buffer import Forward
+    from gossipkv.table.participant.peer_client import PeerClient
+
+
+@final
+class Controllers:
+    """All of these, of one life of a store."""
+
+    def __init__(
+        self,
+        metadata: Metadata,
+        catalogue: Catalogue,
+        replication: Replication,
+        asking: PeerClient,
+        *,
+        alive: Callable[[], Sequence[bytes]],
+        look_at: Callable[[bytes], object],
+        settings: Config,
+        random: Random,
+        forward: Forward,
+    ) -> None:
+        """Nothing runs before `run`.
+
+        `alive`: uuids of nodes that seem to be, in their order, this one among them; `look_at`: has a register read of
+        which a newer map was seen; `forward`: what was smeared goes on by it.
+        """
+        self._metadata = metadata
+        self._replication = replication
+        self.last_hour = WriteStats()
+        self.holding = Reconciler(metadata, catalogue, replication, self.last_hour)
+        stall_s = settings.move_stall / 1000
+        self._stepping = Migrator(
+            metadata,
+            catalogue,
+            replication,
+            self.holding,
+            ask=asking.ask,
+            random=random,
+            stall_s=stall_s,
+            look_at=look_at,
+        )
+        self._ask = asking.ask
+        self.measuring = LoadStats(replication, self._ask, self.last_hour)
+        limits = MeasureLimits(settings.split_bytes, settings.split_rows)
+        self.moving = Rebalancer(
+            metadata,
+            catalogue,
+            alive=alive,
+            beside=asking.beside,
+            random=random,
+            most=settings.max_moves,
+            stall_s=stall_s,
+            hosts=RangeHosts(
+                self.measuring.of,
+                self._divide,
+                limits,
+                is_on=settings.planner == "on",
+            ),
+        )
+        self.splitting = Splitter(
+            metadata,
+            catalogue,
+            replication,
+            limits=limits,
+            alive=alive,
+            look_at=look_at,
+            random=random,
+        )
+
+        smearing = SmearSchedule(random, is_on=settings.smear == "on")
+        self.accepting = SmearBuffer(replication, smearing, forward, store=metadata.me.store)
+
+    def wake(self) -> None:
+        """Let them look soon: more is known of a map."""
+        self.holding.wake()
+        for pause in (self._stepping.pause, self.moving.pause, self.splitting.pause):
+            pause.end()
+
+    async def _divide(self, table: bytes, node: bytes, partition: int) -> None:
+        """Have a node divide a partition that it holds.  Raises GossipKVError."""
+        if node == self._metadata.me.node:
+            await self.splitting.divide(table, partition)
+        else:
+            await self._ask(node, "table_divide", [table, partition], DIVIDE_S)
+
+    async def run(
+        self, scope: trio.CancelScope, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        """Work on what is in the store, until the scope is cancelled, or the store lets one of them not go on.
+
+        That ends the store, and never the node.
+
+        Raises:
+            StorageError, Corrupt, OSError: it does not let them begin.
+        """
+        met: GossipKVError | OSError | None = None
+        has_begun = False
+        with scope:
+            try:
+                async with trio.open_nursery() as nursery:
+                    await nursery.start(self._metadata.run)
+                    await nursery.start(self._replication.run)
+                    works = self.holding, self._stepping, self.moving, self.splitting, self.measuring, self.accepting
+                    for one in works:
+                        nursery.start_soon(one.run)
+                    has_begun = True
+                    task_status.started()
+            except* (StorageError, Corrupt, OSError) as errors:
+                met = first_of(errors)
+        if met is not None:
+            self._replication.fail(met)
+            if not has_begun:
+                raise met

@@ -1,0 +1,179 @@
+"""The methods about records of tables, put together: reads and writes, and what copies tell each other."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Final, final
+
+import msgpack
+
+from gossipkv.errors import BadRequest, GossipKVError, NotServed
+from gossipkv.replication.replica import clock
+from gossipkv.replication.replica.keys import TOMBSTONE
+from gossipkv.replication.replica_set import ANSWER_S
+from gossipkv.replication.snapshot.transfer import LoadPage, serve
+from gossipkv.settings.tables import MAX_KEY_BYTES, MAX_VALUE_BYTES
+from gossipkv.storage.engine.shell import KEY_LIMIT, VALUE_LIMIT
+from gossipkv.table.controllers.move_step import report_of
+from gossipkv.table.records.forward import Forwarder
+from gossipkv.table.records.read import TableReads
+from gossipkv.table.records.router import WAITS_BYTES, Router
+from gossipkv.table.records.scan import TableScans
+from gossipkv.table.records.write import TableWrites
+from gossipkv.table.rpc.verify import Verifier
+from gossipkv.table.session.readiness import ReplicaReadiness
+from gossipkv.table.session.token_compaction import Sessions, TokenCompactor
+from gossipkv.wire.results import Later
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from random import Random
+
+    from gossipkv.replication.replica.replica import Replica
+    from gossipkv.replication.shell import Replication
+    from gossipkv.settings.config import Config
+    from gossipkv.table.participant.participant import MetadataParticipant
+    from gossipkv.wire.arguments import Arguments
+    from gossipkv.wire.results import DeferredResult, OnResult
+    from gossipkv.wire.rpc import Value
+
+UUID_BYTES: Final = 16
+GIVES_WITHIN_S: Final = ANSWER_S / 2  # However much others have taken: who gets no answer would begin anew.
+MAX_LINK: Final = (1 << 64) - 1
+MAX_ROWS: Final = 1 << 20
+TIME_BYTES: Final = 8
+MAX_KEY: Final = MAX_KEY_BYTES
+MAX_VALUE: Final = MAX_VALUE_BYTES
+assert KEY_LIMIT - len(TOMBSTONE) - TIME_BYTES == MAX_KEY, "a tombstone stands under its time and key"
+assert MAX_VALUE == VALUE_LIMIT - (64 << 10) - 64, "a record has a head and dependencies beside it"
+
+
+@final
+class RecordMethods:
+    """The methods, by name."""
+
+    def __init__(self, deciding: MetadataParticipant, random: Random, limits: Config) -> None:
+        self.routing = Router(deciding, random)
+        self._deciding = deciding
+        replication, names = deciding.replicating, deciding.name_of
+        most_key = min(limits.max_key, MAX_KEY)
+        forwarding = Forwarder(self.routing, replication, names, limits.stage_timeout / 1000)
+        self._settling = TokenCompactor(self.routing, forwarding, deciding, limits.max_token)
+        sessions = Sessions(ReplicaReadiness(replication, deciding.look_at), self._settling)
+        reads = TableReads(self.routing, forwarding, replication, names, sessions, most_key=most_key)
+        scans = TableScans(
+            self.routing, forwarding, replication, sessions, most_key=most_key, scan_limit=limits.scan_limit
+        )
+        most_value = min(limits.max_value, MAX_VALUE)
+        writes = TableWrites(
+            self.routing,
+            forwarding,
+            replication,
+            sessions,
+            accepting=lambda: deciding.accepting,
+            note=deciding.note,
+            most_key=most_key,
+            most_value=most_value,
+        )
+        self.forward = writes.forward
+        self.reads: dict[str, Callable[[Arguments], Value | Later]] = {
+            "get": reads.get,
+            "get_many": reads.get_many,
+            "scan": scans.scan,
+        }
+        verifying = Verifier(deciding, self.routing)
+        self.methods: dict[bytes, Callable[[Arguments], Value | Later | DeferredResult]] = {
+            b"put": writes.put,
+            b"delete": writes.delete,
+            b"put_many": writes.put_many,
+            b"table_write": writes.write,
+            b"table_accepted": writes.write_accepted,
+            b"table_get": reads.get_here,
+            b"table_scan": scans.scan_here,
+            b"table_settled": self._settling.settled_here,
+            b"verify_table": verifying.verify,
+            b"table_digest": verifying.digest,
+            b"replica_tell": self._tell,
+            b"replica_feed": self._feed,
+            b"replica_load": self._load,
+            b"replica_report": self._report,
+            b"replica_digest": self._digest,
+        }
+
+    def _tell(self, arguments: Arguments) -> Value:
+        node, link = _peer(arguments)
+        whole, rows = arguments.whole("whole", 1), arguments.packed_rows("rows", MAX_ROWS)
+        arguments.end()
+        return self._deciding.replicating().replicas.told(node, link, rows, whole=bool(whole))
+
+    def _feed(self, arguments: Arguments) -> Later:
+        node, link = _peer(arguments)
+        entries = arguments.packed_rows("entries", MAX_ROWS)
+        arguments.end()
+        replicas = self._deciding.replicating().replicas
+
+        def begin(on_result: OnResult) -> None:
+            replicas.fed(node, link, entries, on_result)
+
+        return Later(begin)
+
+    def _load(self, arguments: Arguments) -> Later:
+        replication, copy = self._copy(arguments)
+        space, position = arguments.whole("space", MAX_LINK), arguments.whole("position", MAX_LINK)
+        page = LoadPage(space, position, arguments.blob("key"))
+        arguments.end()
+
+        def given(on_result: OnResult, result: Value | GossipKVError) -> None:
+            match result:
+                case [_, _, _, bytes(packed), _]:
+                    replication.gives.took(len(packed), replication.now())
+            on_result(result)
+
+        def give(on_result: OnResult) -> None:
+            try:
+                if copy not in replication.replicas.levels:
+                    raise NotServed("it does not hold the partition any more", {"partition": copy.partition[1]})
+                serve(replication, copy, page, partial(given, on_result))
+            except GossipKVError as error:
+                on_result(error)
+
+        def begin(on_result: OnResult) -> None:
+            now = replication.now()
+            if wait_s := min(replication.gives.wait_s(now), GIVES_WITHIN_S):
+                replication.waiting.begin(now + wait_s, WAITS_BYTES, partial(give, on_result))
+            else:
+                give(on_result)
+
+        return Later(begin)
+
+    def _report(self, arguments: Arguments) -> Value:
+        arguments.blob("node")
+        table, partitions = arguments.blob("table"), arguments.packed_rows("partitions", MAX_ROWS)
+        arguments.end()
+        copies = self._deciding.replicating().replicas.copies
+        held = [copies[table, one] for one in partitions if isinstance(one, int) and (table, one) in copies]
+        packed: bytes = msgpack.packb([[copy.partition[1], *report_of(copy)] for copy in held])
+        return packed
+
+    def _digest(self, arguments: Arguments) -> Value:
+        replication, copy = self._copy(arguments)
+        at = arguments.blob("clock")
+        arguments.end()
+        clock.check(at)
+        return replication.comparing.digest(copy, at)
+
+    def _copy(self, arguments: Arguments) -> tuple[Replication, Replica]:
+        arguments.blob("node")
+        table, partition = arguments.blob("table"), arguments.whole("partition", MAX_LINK)
+        replication = self._deciding.replicating()
+        copy = replication.replicas.copies.get((table, partition))
+        if copy is None:
+            raise NotServed("it does not hold the partition", {"partition": partition})
+        return replication, copy
+
+
+def _peer(arguments: Arguments) -> tuple[bytes, int]:
+    node = arguments.blob("node")
+    if len(node) != UUID_BYTES:
+        raise BadRequest(f"{arguments.method}: the node must be {UUID_BYTES} bytes, not {len(node)}")
+    return node, arguments.whole("link", MAX_LINK)

@@ -1,0 +1,125 @@
+"""Which partition of a table a key is in, and which nodes hold it, by one map; and how partitions are asked for."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from itertools import chain
+from typing import TYPE_CHECKING, Final, NamedTuple, final
+
+from gossipkv.errors import BadRequest, StaleConfig
+from gossipkv.keyspace.partitioner import TABLE_HASHES
+from gossipkv.placement.partition import AssignmentState
+from gossipkv.register.metadata.partitions import HASH, decode_partition, decode_table, shard_key
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from gossipkv.placement.partition import Assignment
+    from gossipkv.register.metadata.pages import MapEntry
+    from gossipkv.register.metadata.tree import MapTree
+
+ID_BYTES: Final = 8
+
+
+class PartitionRoute(NamedTuple):
+    """A partition: which keys it has, and who may be asked for them."""
+
+    partition: int
+    first: bytes  # The first key of a range; of a shard its number.
+    end: bytes | None  # The next one's first; None: there is none.
+    hosts: tuple[bytes, ...]  # The uuids of those that are AVAILABLE, in their order.
+    origins: tuple[int, ...]  # All its assignments, present, former, or taken by force.
+    version: int  # The config id of the map that has changed it last.
+    moving: tuple[Assignment, ...] = ()  # Those that are not AVAILABLE.
+
+
+@final
+class TableRoute:
+    """A table's map, as known here."""
+
+    def __init__(self, tree: MapTree) -> None:
+        self._tree = tree
+        self.table, self.config = decode_table(tree.root.meta), tree.root.config
+        self.is_hash = self.table.kind == HASH
+        self._hash = TABLE_HASHES[self.table.partitioner]
+        self._leaves: dict[int, _RouteLeaf] = {}  # Those that were asked for.
+        self._origins: dict[int, PartitionRoute] = {}
+
+    def place(self, key: bytes) -> PartitionRoute:
+        """Find the partition that a key is in."""
+        if self.is_hash:
+            key = shard_key(self._hash(key) % self.table.shards)
+        leaf = self._leaf(self._tree.leaf_of(key))
+        return leaf.places[bisect_right(leaf.firsts, key) - 1]
+
+    def before(self, bound: bytes | None) -> PartitionRoute:
+        """Find the range with the last keys before a bound that is not the lowest key; None: with the last of all."""
+        number = len(self._tree.root.leaves) - 1 if bound is None else self._tree.leaf_of(bound)
+        leaf = self._leaf(number)
+        at = len(leaf.firsts) if bound is None else bisect_left(leaf.firsts, bound)
+        return leaf.places[at - 1] if at else self._leaf(number - 1).places[-1]
+
+    def places(self) -> Iterator[PartitionRoute]:
+        """All partitions, in order."""
+        return chain.from_iterable(self._leaf(at).places for at in range(len(self._tree.root.leaves)))
+
+    def check(self, config: int, places: Iterable[PartitionRoute]) -> None:
+        """See that a request goes by a map that is new enough for these partitions; 0: it goes by none.
+
+        Raises:
+            StaleConfig: it does not.
+        """
+        for place in places if config else ():
+            if place.version > config:
+                words = f"the request goes by map {config}, and what it asks for has changed since: fetch the map anew"
+                raise StaleConfig(words, {"config": self.config})
+
+    def origins(self) -> Mapping[int, PartitionRoute]:
+        """Of every assignment the partition."""
+        if not self._origins:
+            self._origins = {origin: place for place in self.places() for origin in place.origins}
+        return self._origins
+
+    def _leaf(self, at: int) -> _RouteLeaf:
+        leaf = self._leaves.get(at)
+        if leaf is None:
+            leaves, entries = self._tree.root.leaves, self._tree.leaf(at)
+            end = leaves[at + 1].first if at + 1 < len(leaves) else None
+            firsts = [entry.key for entry in entries]
+            leaf = self._leaves[at] = _RouteLeaf(firsts, [*map(_place_of, entries, [*firsts[1:], end])])
+        return leaf
+
+
+class _RouteLeaf(NamedTuple):
+    """Partitions that follow each other, and where each begins: what is looked up is looked up in a plain list."""
+
+    firsts: list[bytes]
+    places: list[PartitionRoute]
+
+
+def together(places: Iterable[PartitionRoute]) -> Iterable[Sequence[PartitionRoute]]:
+    """Partitions in groups that the same nodes hold: one question goes for all of a group."""
+    groups: dict[tuple[bytes, ...], list[PartitionRoute]] = {}
+    for place in places:
+        groups.setdefault(place.hosts, []).append(place)
+    return groups.values()
+
+
+def packed_ids(partitions: Iterable[int]) -> bytes:
+    """Partitions as they stand in a question: the id of each in 8 bytes."""
+    return b"".join(partition.to_bytes(ID_BYTES, "big") for partition in partitions)
+
+
+def unpacked_ids(packed: bytes) -> list[int]:
+    """The partitions of a question.  Raises BadRequest: they are none."""
+    if len(packed) % ID_BYTES:
+        raise BadRequest(f"partitions have ids of {ID_BYTES} bytes each, and these are {len(packed)} bytes")
+    return [int.from_bytes(packed[at : at + ID_BYTES], "big") for at in range(0, len(packed), ID_BYTES)]
+
+
+def _place_of(entry: MapEntry, end: bytes | None) -> PartitionRoute:
+    partition = decode_partition(entry.record)
+    hosts = sorted(one.node for one in partition.assignments if one.state == AssignmentState.AVAILABLE)
+    moving = tuple(one for one in partition.assignments if one.state != AssignmentState.AVAILABLE)
+    origins = (*partition.named, *(one.assignment for one in partition.ends))
+    return PartitionRoute(partition.id, entry.key, end, tuple(hosts), origins, entry.version, moving)

@@ -1,0 +1,455 @@
+"""The methods by which clients ask for tables, and who decides on them.
+
+Each is one wait for a workflow of `register.metadata.catalogue`; where this node cannot found the catalogue, the first
+`create_table` goes on to the one that can.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from functools import partial
+from typing import TYPE_CHECKING, Final, final
+
+import trio
+
+from gossipkv.errors import (
+    BadRequest,
+    Conflict,
+    GossipKVError,
+    NotReady,
+    Unavailable,
+    Unknown,
+    UnknownDatabase,
+)
+from gossipkv.gossip.member import REACHABLE
+from gossipkv.register.ballot import draw_id
+from gossipkv.register.configuration import Acceptors
+from gossipkv.register.messages import AcceptorVerdict, RegisterRequest, RequestKind, decode_reply, encode_request
+from gossipkv.register.metadata.catalogue import WantedTable, keys_of
+from gossipkv.register.metadata.deadline import Deadline
+from gossipkv.register.metadata.pages import (
+    OPERATION_ID_BYTES,
+    generation_of,
+    sequence_of,
+)
+from gossipkv.register.metadata.partitions import HASH, decode_partition, decode_table
+from gossipkv.register.proposer import ChangeEnd
+from gossipkv.table.rpc import requests as table_requests
+from gossipkv.wire.results import DeferredResult
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from random import Random
+
+    from gossipkv.errors import Detail
+    from gossipkv.register.configuration import AcceptorId
+    from gossipkv.register.metadata.catalogue import Catalogue
+    from gossipkv.register.metadata.partitions import TableMeta
+    from gossipkv.register.metadata.server import Metadata
+    from gossipkv.table.participant.participant import MetadataParticipant
+    from gossipkv.wire.arguments import Arguments
+    from gossipkv.wire.rpc import Value
+
+    Method = Callable[[Arguments], Value | DeferredResult]
+
+MAX_SHOWN: Final = 512  # Partitions of one answer: it is made in one step, and others wait that long.
+LOOK_S: Final = 2.0  # Until an acceptor that has not answered counts as silent.
+STATUS_MS: Final = 4000  # For who decides on tables, where the request does not say.
+STATUS_PART: Final = 0.8  # Of that time; the rest is for the answer.
+FORWARD_S: Final = 60.0
+FOUNDING_PART: Final = 0.8  # Of the time of a request, for who may found the catalogue; the rest is for asking it.
+SPREAD_S: Final = 1.0  # Until nodes that are alive know of a table: mostly they do within 200 ms.
+START_OR_FORCE: Final = (
+    "too few of those that decide on it answer: start them again, or see `gossipkv metadata force --help`"
+)
+
+
+@final
+class AdminMethods:
+    """The door for clients."""
+
+    def __init__(self, deciding: MetadataParticipant, random: Random) -> None:
+        self._deciding = deciding
+        self._random = random
+        self.methods: dict[bytes, Method] = {
+            b"create_table": self._create_table,
+            b"drop_table": self._drop_table,
+            b"metadata_status": self._status,
+            b"metadata_join": partial(self._change, joins=True),
+            b"metadata_leave": partial(self._change, joins=False),
+            b"metadata_replace": self._replace,
+            b"metadata_force": self._force,
+        }
+
+    def tables(self) -> list[dict[str, Value]]:
+        """Return what `databases` tells of tables; nothing while they cannot be read, since datasets go on."""
+        catalogue = self._deciding.catalogue
+        if catalogue is None:
+            return []
+        with contextlib.suppress(GossipKVError):
+            tables = catalogue.tables().items()
+            return [{"name": name, "kind": table.kind, **self._timed(table.id)} for name, table in tables]
+        return []
+
+    def _timed(self, table: bytes) -> dict[str, Value]:
+        """The time key of a table that has one and whose map is here, and whether it smears."""
+        metadata = self._deciding.metadata
+        known = None if metadata is None else metadata.known.get(table)
+        if metadata is None or known is None or known.head.ended:
+            return {}
+        with contextlib.suppress(GossipKVError):  # A page of it is yet to come.
+            return timed(decode_table(metadata.tree(table).root.meta))
+        return {}
+
+    def partition_map(self, name: str, start: bytes | None, limit: int | None) -> Value:
+        """Return a table's map as this node knows it, from a key on: what `next` says goes on where it ends.
+
+        Raises:
+            UnknownDatabase: there is no such table.
+            NotReady: its map is not here yet.
+        """
+        metadata, catalogue = self._deciding.taking_part(name)
+        table = catalogue.table(name)
+        tree = metadata.tree(table.id)
+        names = self._deciding.known_names()
+        partitions: list[Value] = []
+        after: bytes | None = None
+        for entry in tree.scan(start or b""):
+            if len(partitions) == min(limit or MAX_SHOWN, MAX_SHOWN):
+                after = entry.key
+                break
+            partition = decode_partition(entry.record)
+            assignments: list[Value] = [
+                {
+                    "node": names.get(one.node) or one.node.hex(),
+                    "slot": one.slot,
+                    "state": one.state.name,
+                    "id": f"{one.id:016x}",
+                }
+                for one in partition.assignments
+            ]
+            partitions.append({"id": partition.id, "start": entry.key, "assignments": assignments})
+        described = decode_table(tree.root.meta)
+        of_hash: dict[str, Value] = {
+            "partitioner": described.partitioner,
+            "partition_count": described.shards,
+            "groups": [[names.get(node) or node.hex() for node in group] for group in described.groups],
+        }
+        return {
+            "kind": described.kind,
+            "replication": described.replication,
+            **(of_hash if described.kind == HASH else {}),
+            **timed(described),
+            "table": table.id.hex(),
+            "config": tree.root.config,
+            "addresses": {one.name: str(one.address) for one in self._deciding.members() if one.state in REACHABLE},
+            "partitions": partitions,
+            "next": after,
+        }
+
+    def _create_table(self, arguments: Arguments) -> DeferredResult:
+        wanted = table_requests.create_table(arguments)
+        operation = wanted.operation or self._random.randbytes(OPERATION_ID_BYTES)
+
+        async def create() -> Value:
+            deadline = Deadline(wanted.timeout_ms / 1000)
+            try:
+                with deadline.step("looking for the catalogue"):
+                    await self._deciding.found(deadline.left_s() * FOUNDING_PART)
+            except Unavailable as elsewhere:
+                founder = elsewhere.details.get("founder")
+                if not isinstance(founder, str):
+                    raise
+                sent: Value = {**wanted.options(), "operation": operation}
+                node = self._deciding.uuid_of(founder)
+                made = await self._deciding.asking.ask(node, "create_table", [wanted.name, sent], deadline.left_s())
+                with deadline.rest(), contextlib.suppress(GossipKVError):  # So that who is told finds it here, too.
+                    await self._deciding.found()
+                return made
+            metadata, catalogue = self._deciding.taking_part()
+            keys = keys_of(wanted.kind, wanted.partitions, wanted.bounds)
+            made_of = WantedTable(wanted.name, wanted.kind, wanted.replication, keys, *wanted[-3:])
+            table = await catalogue.create(made_of, operation, deadline.left_s())
+            known = metadata.known.get(table.id)
+            config = table.config if known is None else known.head.config
+            await self._spread(table.id, config)
+            return {"table": table.id.hex(), "config": config}
+
+        return DeferredResult(create)
+
+    async def _spread(self, table: bytes, config: int) -> None:
+        """Return when all nodes that are alive know a table, or soon: whoever made it may use it at any of them."""
+        with trio.move_on_after(SPREAD_S):
+            metadata, _ = self._deciding.taking_part()
+            for node in self._deciding.alive():
+                while node != metadata.me.node and not await self._knows(node, table, config):  # noqa: ASYNC110  # It is asked.
+                    await trio.sleep(SPREAD_S / 50)
+
+    async def _knows(self, node: bytes, table: bytes, config: int) -> bool:
+        """Whether a node knows a table, or will not in time; asked, it waits until it does."""
+        try:
+            return await self._deciding.asking.known(node, table, SPREAD_S, config=config) is not None
+        except NotReady:  # It takes no part yet.
+            return False
+        except GossipKVError:
+            return True
+
+    def _drop_table(self, arguments: Arguments) -> DeferredResult:
+        wanted = table_requests.drop_table(arguments)
+        operation = wanted.operation or self._random.randbytes(OPERATION_ID_BYTES)
+
+        async def drop() -> Value:
+            deadline = Deadline(wanted.timeout_ms / 1000)
+            with deadline.step("looking for the catalogue"):
+                metadata, catalogue = await self._deciding.informed()
+            dropped = await catalogue.drop(wanted.name, operation, deadline.left_s(), table=wanted.table)
+            config = metadata.known[catalogue.register].head.config
+            return {"table": dropped.table.id.hex(), "config": config, "before": dropped.before}
+
+        return DeferredResult(drop)
+
+    def _status(self, arguments: Arguments) -> DeferredResult:
+        table = arguments.text_or_nil("table")
+        timeout_ms = arguments.options("timeout_ms").number("timeout_ms", least=1) or STATUS_MS
+
+        async def tell() -> Value:
+            if self._deciding.catalogue is None:
+                return []
+            deadline = Deadline(timeout_ms / 1000 * STATUS_PART)
+            with deadline.half():
+                await self._deciding.informed()
+            metadata, catalogue = self._deciding.taking_part()
+            if table is not None:
+                return [await self._tell(metadata, catalogue, table, deadline)]
+            silent: dict[bytes, str] = {}
+            told: list[Value] = [await self._tell(metadata, catalogue, None, deadline, silent)]
+            for name in catalogue.tables():
+                with contextlib.suppress(UnknownDatabase):  # It was dropped a moment ago.
+                    told.append(await self._tell(metadata, catalogue, name, deadline, silent))
+            return told
+
+        return DeferredResult(tell)
+
+    def _change(self, arguments: Arguments, *, joins: bool) -> DeferredResult:
+        table, name = table_requests.membership(arguments)
+
+        async def change() -> Value:
+            metadata, catalogue = await self._deciding.informed()
+            register = await _register_of(metadata, catalogue, table)
+            known = await metadata.quorum_read(register)
+            node = self._deciding.uuid_of(name)
+            before = known.acceptors.new
+            members = {one for one in before if one.node != node}
+            if joins:
+                members.add(await self._deciding.invite(node))
+            if not members:
+                raise BadRequest(f"{name} is the last that decides, and cannot leave")
+            await catalogue.reconfigure(register, sorted(members), before)
+            return await self._tell(metadata, catalogue, table)
+
+        return DeferredResult(change)
+
+    def _replace(self, arguments: Arguments) -> DeferredResult:
+        table, old, new = table_requests.replacement(arguments)
+
+        async def replace() -> Value:
+            metadata, catalogue = await self._deciding.informed()
+            try:
+                leaver = self._deciding.uuid_of(old)
+            except Unavailable as error:
+                raise Unavailable(f"{error.message}: `gossipkv metadata status` names those that decide") from error
+            comer = await self._invite(new)
+            register = await _register_of(metadata, catalogue, table)
+            name = table or "the catalogue"
+            details: dict[str, Detail] = {"register": name}  # It stands in the way of this one alone.
+            hint = None if table is None else Acceptors.of(catalogue.table(table).acceptors)
+            try:
+                known = await metadata.quorum_read(register, hint)
+            except (NotReady, Unavailable) as error:
+                raise Unavailable(f"{name}: {error.message}; {START_OR_FORCE}", details) from error
+            if old == new:
+                leaver = self._former(old, comer, known.acceptors.new)
+            try:
+                is_new = await catalogue.replace(register, leaver, comer)
+            except (Conflict, NotReady, Unavailable, Unknown) as error:
+                raise type(error)(f"{name}: {error.message}", details) from error
+            nodes: list[Value] = [self._deciding.name_of(one.node) for one in metadata.known[register].acceptors.new]
+            return {"table": table, "replaced": is_new, "nodes": nodes}
+
+        return DeferredResult(replace)
+
+    async def _invite(self, name: str) -> AcceptorId:
+        """Have a member take part, which is to take a place.
+
+        Raises:
+            Unavailable: it is no member, or not alive, or has no store with which it could decide.
+        """
+        node = self._deciding.uuid_of(name)
+        if node not in self._deciding.alive():
+            raise Unavailable(f"{name} cannot take a place: it is no member of this cluster that is alive")
+        try:
+            return await self._deciding.invite(node)
+        except GossipKVError as error:
+            raise Unavailable(f"{name} cannot take a place: it has no store to decide with: {error.message}") from error
+
+    def _former(self, name: str, comer: AcceptorId, members: Sequence[AcceptorId]) -> bytes:
+        """The node whose place a member takes that had another store, and maybe another uuid, before.
+
+        Raises:
+            BadRequest: it may have been one of several.
+        """
+        nodes = {one.node for one in members}
+        strangers = sorted(nodes - self._deciding.names().keys())
+        if comer.node in nodes or not strangers:
+            return comer.node
+        if len(strangers) > 1:
+            digits = " or ".join(node.hex() for node in strangers)
+            raise BadRequest(f"{name} had another uuid before, and that may be {digits}: say which in its place")
+        return strangers[0]
+
+    def _force(self, arguments: Arguments) -> DeferredResult:
+        table, survivors = table_requests.force(arguments)
+
+        async def force() -> Value:
+            nodes = [self._deciding.uuid_of(name) for name in survivors]
+            if table is None and not self._deciding.known_of(self._deciding.register):
+                return await self._found_anew(survivors, nodes)
+            metadata, catalogue = self._deciding.taking_part()
+            register = await _register_of(metadata, catalogue, table)
+            known = metadata.known.get(register)
+            if table is None and known is not None:
+                acceptors = sorted(known.acceptors.everyone)
+                if not {one.node for one in acceptors}.intersection(nodes):
+                    answers = [await self._look_at(metadata, register, one, {}, LOOK_S) for one in acceptors]
+                    if None in answers:
+                        raise Conflict("not forced: an acceptor of the catalogue answers, and is no survivor")
+                    return await self._found_anew(survivors, nodes)
+            accepting = [await self._deciding.invite(node) for node in nodes]  # With the stores that they have now.
+            outcome = await metadata.registers.force(register, accepting, None if known is None else known.acceptors)
+            if outcome.end is ChangeEnd.REFUSED:
+                raise Conflict(f"not forced: {outcome.message}")
+            if outcome.end is ChangeEnd.UNKNOWN or outcome.value is None:
+                raise Unknown(f"whether it was forced is not known: {outcome.message}")
+            await metadata.quorum_read(register)
+            told = await self._tell(metadata, catalogue, table)
+            left_out = outcome.value.forces[-1].left_out
+            names = ", ".join(self._deciding.name_of(one.node) for one in left_out)
+            lost = f"what {names} alone had accepted is lost" if names else "nothing is lost: all acceptors survived"
+            return {**told, "lost": lost}
+
+        return DeferredResult(force)
+
+    async def _found_anew(self, names: Sequence[str], nodes: Sequence[bytes]) -> dict[str, Value]:
+        """Found the catalogue at the one survivor: whoever founded it, or might have, is gone."""
+        deciding = self._deciding
+        if len(nodes) != 1:
+            raise BadRequest("no survivor is an acceptor of the catalogue: it is founded anew at one node, and grows")
+        is_known = bool(deciding.known_of(deciding.register))
+        if not is_known and await deciding.others_know():
+            raise Conflict("others have a catalogue, of which this node had not heard: there is nothing to found")
+        (node,) = nodes
+        own = await deciding.invite(node)
+        if deciding.metadata is None or own != deciding.metadata.me:
+            answer = await deciding.asking.ask(node, "metadata_force", [None, [*names]], FORWARD_S)
+            return dict(answer) if isinstance(answer, dict) else {}
+        metadata, catalogue = deciding.taking_part()
+        await catalogue.found_anew(draw_id(self._random))
+        told = await self._tell(metadata, catalogue, None)
+        lost = "was decided, and this node has not heard of," if is_known else "another founder may have founded"
+        return {**told, "lost": f"what {lost} is lost; whoever has it and comes back follows this one"}
+
+    async def _tell(
+        self,
+        metadata: Metadata,
+        catalogue: Catalogue,
+        table: str | None,
+        deadline: Deadline | None = None,
+        silent: dict[bytes, str] | None = None,
+    ) -> dict[str, Value]:
+        """Return what people are told of a register: as it is known here, and who of its acceptors answers.
+
+        Each wait takes half of what is left of the time at most, so that some is left for the next.
+        `silent`: nodes that did not answer a moment ago, which are not asked again; those of now are added.
+        """
+        silent = {} if silent is None else silent
+        deadline = Deadline(STATUS_MS / 1000) if deadline is None else deadline
+        if table is not None and table not in catalogue.tables():
+            with deadline.half(), contextlib.suppress(GossipKVError):  # Then there is none, as far as is known here.
+                await metadata.quorum_read(catalogue.register)
+        named = None if table is None else catalogue.table(table)
+        register = catalogue.register if named is None else named.id
+        known = metadata.known.get(register)
+        if known is None:
+            with deadline.half(), contextlib.suppress(NotReady, Unavailable):
+                known = await metadata.quorum_read(register, None if named is None else Acceptors.of(named.acceptors))
+        if known is not None:
+            acceptors, config, root = known.acceptors, known.config, known.head.root
+        elif named is not None:  # As it was made.
+            acceptors, config, root = Acceptors.of(named.acceptors), named.config, b""
+        else:
+            raise NotReady("the catalogue of tables is not known here, and too few answer that decide on it")
+        answers: dict[AcceptorId, str | None] = {}
+
+        async def look_at(one: AcceptorId, timeout_s: float) -> None:
+            answers[one] = await self._look_at(metadata, register, one, silent, timeout_s)
+
+        async with trio.open_nursery() as nursery:
+            for one in acceptors.everyone:
+                nursery.start_soon(look_at, one, deadline.left_s() / 2)
+
+        def side(members: Sequence[AcceptorId]) -> list[Value]:
+            return [
+                {
+                    "node": self._deciding.name_of(one.node),
+                    "store": f"{one.store:016x}",
+                    "answers": answers[one] is None,
+                    "why": answers[one],
+                }
+                for one in members
+            ]
+
+        return {
+            "table": table,
+            "generation": generation_of(config),
+            "sequence": sequence_of(config),
+            "root": root or None,
+            "old": side(acceptors.old),
+            "new": side(acceptors.new),
+        }
+
+    async def _look_at(
+        self, metadata: Metadata, register: bytes, acceptor: AcceptorId, silent: dict[bytes, str], timeout_s: float
+    ) -> str | None:
+        """Why an acceptor does not answer; None: it does."""
+        if acceptor.node in silent:
+            return silent[acceptor.node]
+        request = encode_request(RegisterRequest(RequestKind.READ, register, acceptor, 0))
+        try:
+            if acceptor == metadata.me:
+                answer: Value = await metadata.registers.answer(request)
+            else:
+                answer = await self._deciding.asking.ask(acceptor.node, "register", [request], min(LOOK_S, timeout_s))
+            reply = decode_reply(answer if isinstance(answer, bytes) else b"")
+        except (Unavailable, Unknown) as error:
+            return silent.setdefault(acceptor.node, error.message)
+        except GossipKVError as error:
+            return error.message
+        record = reply.record
+        if record is not None and 0 < record.conflict >= record.promise.generation:  # A higher one ends it.
+            return f"two forces of generation {record.conflict} have met"
+        return None if reply.verdict is AcceptorVerdict.OK else reply.verdict.name.lower().replace("_", " ")
+
+
+def timed(table: TableMeta) -> dict[str, Value]:
+    """What is told of a table that has a time key; of another nothing."""
+    return {} if table.time_key is None else {"time_key": [*table.time_key], "smear": table.smears}
+
+
+async def _register_of(metadata: Metadata, catalogue: Catalogue, table: str | None) -> bytes:
+    """The register of a table, or of the catalogue; of a table that is not known here the catalogue is looked at."""
+    if table is None:
+        return catalogue.register
+    with contextlib.suppress(UnknownDatabase):
+        return catalogue.table(table).id
+    await metadata.quorum_read(catalogue.register)
+    return catalogue.table(table).id

@@ -1,0 +1,237 @@
+"""The methods about tables, loaded when one of them is called: a node without tables does without."""
+
+from __future__ import annotations
+
+import contextlib
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Final, cast, final
+
+from gossipkv.errors import BadRequest, GossipKVError, NotReady, Unavailable
+from gossipkv.replication.replica.hlc import check_left
+from gossipkv.table.participant.peer_client import CHANGES
+from gossipkv.wire.arguments import MAX_TIMEOUT_MS, Arguments, name_of
+from gossipkv.wire.results import DeferredResult
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from random import Random
+
+    from gossipkv.errors import Detail
+    from gossipkv.settings.config import Config
+    from gossipkv.table.controllers.smear_buffer import OnForwarded
+    from gossipkv.table.controllers.smear_schedule import SmearedPut
+    from gossipkv.table.participant.participant import MetadataParticipant
+    from gossipkv.table.records.endpoints import RecordMethods
+    from gossipkv.table.rpc.admin import AdminMethods
+    from gossipkv.table.rpc.peer_rpc import PeerMethods
+    from gossipkv.table.rpc.status import TableReporter
+    from gossipkv.wire.results import Later
+    from gossipkv.wire.rpc import Value
+
+FOR_PEOPLE: Final = (
+    b"create_table drop_table metadata_status metadata_join metadata_leave metadata_replace metadata_force "
+    b"add_node remove_node replace_node set_weight reshard plan placement_nodes "
+    b"split join leave force_join partitions quarantine_list quarantine_drop"
+).split()
+FOR_PEERS: Final = (
+    b"register metadata_hold metadata_pages metadata_transact metadata_outcome metadata_known metadata_head "
+    b"metadata_invite metadata_describe table_sizes table_kept table_divide metadata_discover"
+).split()
+OF_RECORDS: Final = (
+    b"put delete put_many table_write table_accepted table_get table_scan table_settled verify_table table_digest "
+    b"replica_tell replica_feed replica_load replica_report replica_digest"
+).split()
+# What clients ask: a node whose tables are closed passes it on, and what they read likewise.
+FOR_CLIENTS: Final = frozenset((b"create_table", b"drop_table", b"put", b"delete", b"put_many"))
+READS: Final = frozenset(("get", "get_many", "scan", "partition_map", "databases"))
+PASS_MS: Final = 10_000
+LIST_S: Final = 0.5  # A probe that waits for the list has 0.9 s.
+MAX_DEADLINE: Final = (1 << 64) - 1
+
+
+@final
+class TableMethods:
+    """The doors of the tables: for people and clients, for other nodes, and of records."""
+
+    def __init__(self, deciding: MetadataParticipant, random: Random, limits: Config) -> None:
+        self._deciding = deciding
+        self._random = random
+        self._limits = limits
+        deciding.forward = self._forward
+        self.methods: dict[bytes, Callable[[Arguments], Value | DeferredResult | Later]] = {
+            **{name: partial(self._answer_people, name) for name in FOR_PEOPLE},
+            **{name: partial(self._answer_peer, name) for name in FOR_PEERS},
+            **{name: partial(self._answer_records, name) for name in OF_RECORDS},
+            b"within": self._within,
+        }
+
+    def tables(self) -> list[dict[str, Value]]:
+        """Return what `databases` tells of tables."""
+        return [] if self._deciding.catalogue is None else self._clients.tables()
+
+    async def tables_of_others(self) -> list[dict[str, Value]]:
+        """Return what another node tells of tables; nothing while none answers, since datasets go on."""
+        with contextlib.suppress(GossipKVError):
+            told = await self._pass_on("databases", [], LIST_S)
+            return [each for each in told if isinstance(each, dict)] if isinstance(told, list) else []
+        return []
+
+    @property
+    def shut(self) -> bool:
+        """True if the tables of this node are closed, and other nodes answer for them."""
+        return self._deciding.shut is not None
+
+    def partition_map(self, arguments: Arguments) -> Value | DeferredResult:
+        """Answer `partition_map` of a table.  Raises UnknownDatabase, NotReady."""
+        if self._deciding.shut is not None:
+            return self._passed_on(arguments)
+        name, options = arguments.text("database"), arguments.options("start", "limit")
+        start, limit = options.blob("start"), options.number("limit", least=1)
+        self._deciding.taking_part(name)
+        return self._clients.partition_map(name, start, limit)
+
+    def has(self, name: str) -> bool:
+        """Whether there is a table of that name, or may be, where nothing is known yet of those that there are."""
+        is_known = self._deciding.catalogue is not None and self._records.routing.has(name)
+        return is_known or self._deciding.has_just_come or self._deciding.shut is not None
+
+    def read(self, arguments: Arguments) -> Value | Later | DeferredResult:
+        """Answer `get`, `get_many` or `scan` of a table."""
+        if self._deciding.shut is not None:
+            return self._passed_on(arguments)
+        return self._records.reads[arguments.method](arguments)
+
+    def _forward(self, table: bytes, puts: Sequence[SmearedPut], on_forwarded: OnForwarded) -> None:
+        self._records.forward(table, puts, on_forwarded)
+
+    async def status(self, name: str | None) -> dict[str, dict[str, Detail]]:
+        """Return what `status` tells of a table, or of all; nothing of one that there is not."""
+        catalogue = self._deciding.catalogue
+        if catalogue is None:
+            return {}
+        tables = catalogue.tables()
+        told: dict[str, dict[str, Detail]] = {}
+        for table in tables if name is None else {name} & {*tables}:
+            try:
+                told[table] = await self._telling.status(table)
+            except GossipKVError as error:
+                told[table] = {"kind": tables[table].kind, "error": error.message}
+        return told
+
+    async def conditions(self) -> dict[str, dict[str, Detail]]:
+        """Return what is to be said of each table to whoever judges the whole."""
+        catalogue = self._deciding.catalogue
+        told: dict[str, dict[str, Detail]] = {}
+        for name, table in ({} if catalogue is None else catalogue.tables()).items():
+            try:
+                told[name] = await self._telling.condition(name)
+            except NotReady as error:
+                told[name] = {"kind": table.kind, "pending": error.message}
+            except GossipKVError as error:
+                told[name] = {"kind": table.kind, "error": error.message}
+        return told
+
+    def acceptors(self) -> list[str]:
+        """Return the names of those that decide on the catalogue, as known here."""
+        metadata = self._deciding.metadata
+        known = None if metadata is None else metadata.known.get(self._deciding.register)
+        return [] if known is None else sorted(self._deciding.name_of(one.node) for one in known.acceptors.new)
+
+    def to_map(self) -> dict[str, Detail]:
+        """Return what `info` tells of copies and records; nothing where there are none."""
+        return {} if self._deciding.replication is None else self._telling.to_map()
+
+    # -- doors ---------------------------------------------------------------------------------------------------------
+
+    def _within(self, arguments: Arguments) -> Value | DeferredResult | Later:
+        """`within [deadline, method, its parameters, packed]`: as that method, unless the deadline is over here.
+
+        Raises:
+            TimedOut: it is over, and nothing is changed.
+            NotReady: the tables of this node are closed.  A node asks, and what it passed on is not passed on again.
+        """
+        deadline, name = arguments.whole("deadline", MAX_DEADLINE), arguments.blob("method")
+        inner = Arguments(name, arguments.blob("parameters"))
+        arguments.end()
+        is_read = name_of(name) in READS
+        if name_of(name) not in CHANGES and not is_read:
+            raise BadRequest(f"within: {name_of(name)} has no deadline")
+        check_left(self._deciding.skew.left_s(deadline))
+        if (why := self._deciding.shut) is not None:
+            raise NotReady(f"the tables of this node are closed: {why}")
+        if not is_read:
+            return self.methods[name](inner)
+        if name == b"databases":
+            return [*self.tables()]
+        return self.partition_map(inner) if name == b"partition_map" else self.read(inner)
+
+    def _passed_on(self, arguments: Arguments) -> DeferredResult:
+        """What another node answers to a request, as it came here."""
+        params = cast("list[Value]", [*arguments.values])
+        options = params[-1] if params and isinstance(params[-1], dict) else {}
+        timeout_ms = options.get(b"timeout_ms")  # type: ignore[call-overload]  # It is as it came: names are bytes.
+        timeout_s = (timeout_ms if isinstance(timeout_ms, int) and 0 < timeout_ms <= MAX_TIMEOUT_MS else PASS_MS) / 1000
+        return DeferredResult(partial(self._pass_on, arguments.method, params, timeout_s))
+
+    async def _pass_on(self, method: str, params: list[Value], timeout_s: float) -> Value:
+        nodes = self._deciding.participants()
+        self._random.shuffle(nodes)
+        try:
+            return await self._deciding.asking.ask_any(nodes, method, params, timeout_s)
+        except Unavailable as error:
+            why = f"the tables of this node are closed ({self._deciding.shut}), and of others: {error.message}"
+            raise Unavailable(why) from error
+
+    def _answer_people(self, name: bytes, arguments: Arguments) -> Value | DeferredResult:
+        if name in FOR_CLIENTS and self._deciding.shut is not None:
+            return self._passed_on(arguments)
+        return self._people[name](arguments)
+
+    def _answer_peer(self, name: bytes, arguments: Arguments) -> Value | DeferredResult:
+        return self._peers.methods[name](arguments)
+
+    def _answer_records(self, name: bytes, arguments: Arguments) -> Value | Later | DeferredResult:
+        if name in FOR_CLIENTS and self._deciding.shut is not None:
+            return self._passed_on(arguments)
+        return self._records.methods[name](arguments)
+
+    @cached_property
+    def _clients(self) -> AdminMethods:
+        from gossipkv.table.rpc.admin import AdminMethods  # noqa: PLC0415  # See the module.
+
+        return AdminMethods(self._deciding, self._random)
+
+    @cached_property
+    def _people(self) -> Mapping[bytes, Callable[[Arguments], Value | DeferredResult]]:
+        from gossipkv.table.rpc.node_admin import NodeAdminMethods  # noqa: PLC0415  # See the module.
+        from gossipkv.table.rpc.quarantine import QuarantineMethods  # noqa: PLC0415  # See the module.
+        from gossipkv.table.rpc.range_admin import RangeAdminMethods  # noqa: PLC0415  # See the module.
+
+        placing, ranges = (
+            NodeAdminMethods(self._deciding, self._random),
+            RangeAdminMethods(self._deciding, self._random),
+        )
+        return {
+            **self._clients.methods,
+            **placing.methods,
+            **ranges.methods,
+            **QuarantineMethods(self._deciding).methods,
+        }
+
+    @cached_property
+    def _peers(self) -> PeerMethods:
+        from gossipkv.table.rpc.peer_rpc import PeerMethods  # noqa: PLC0415  # See the module.
+
+        return PeerMethods(self._deciding)
+
+    @cached_property
+    def _records(self) -> RecordMethods:
+        from gossipkv.table.records.endpoints import RecordMethods  # noqa: PLC0415  # See the module.
+
+        return RecordMethods(self._deciding, self._random, self._limits)
+
+    @cached_property
+    def _telling(self) -> TableReporter:
+        from gossipkv.table.rpc.status import TableReporter  # noqa: PLC0415  # See the module.
+
+        return TableReporter(self._deciding, self._records.routing)

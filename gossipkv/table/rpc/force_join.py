@@ -1,0 +1,221 @@
+"""How people begin a range anew whose hosts are all gone.
+
+One node of their choice holds it from then on, alone until the planner, or `join`, gives it others: with what a copy
+that was set aside there has, or with nothing.  What the hosts had beyond that is lost, and sessions that have seen it
+are told so.  If a host comes back after all, what it has is set aside: merged, old values would win under new times.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple, final
+
+import msgpack
+import trio
+
+from gossipkv.errors import BadRequest, Conflict, GossipKVError, ProtocolError
+from gossipkv.placement.partition import HAD, AssignmentState
+from gossipkv.register.ballot import draw_id
+from gossipkv.register.metadata.pages import is_whole
+from gossipkv.register.metadata.partitions import HASH, decode_table, range_of
+from gossipkv.replication.replica import clock
+from gossipkv.replication.replica.keys import KeyBounds
+from gossipkv.replication.stream.messages import unpacked
+from gossipkv.table.controllers.reconciler import parts_of
+from gossipkv.table.session.token import left_out
+from gossipkv.wire.key_text import shown
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from random import Random
+
+    from gossipkv.errors import Detail
+    from gossipkv.placement.partition import Partition
+    from gossipkv.placement.spread import SpreadNode
+    from gossipkv.register.metadata.deadline import Deadline
+    from gossipkv.register.metadata.tree import MapTree
+    from gossipkv.replication.shell import Replication
+    from gossipkv.table.participant.participant import MetadataParticipant
+    from gossipkv.table.rpc.requests import RangeArguments
+    from gossipkv.table.rpc.transact import Change, TransactMethods
+    from gossipkv.wire.rpc import Value
+
+REFOUND: Final = ("refound", 1)  # The operation, and its version.
+ANSWER_S: Final = 2.0  # In which a host would say that it lives.
+ASK_S: Final = 5.0
+NOTHING: Final = ""  # In the place of a copy's name: it begins with nothing.
+
+
+class KeptReplica(NamedTuple):
+    """A copy that is set aside at a node."""
+
+    name: str  # There.
+    bounds: KeyBounds
+    clock: bytes | None  # Up to where it has all of each assignment; None: it was not whole.
+    bytes: int
+    assignment: int  # Under which it was held, by which the map names it.
+    config: int = 0  # Of the map that it went by; 0: an older version of the node does not say.
+
+
+def kept_here(replication: Replication, table: bytes, bounds: KeyBounds) -> bytes:
+    """What is set aside here of a table with some of these keys.
+
+    `[[name, first, end, clock or nil, bytes, assignment, config id], ...]`, packed.
+    """
+    found: list[Value] = []
+    for one in replication.replicas.spaces.all_aside():
+        common = one.identity.bounds.clip(bounds)
+        if one.identity.table == table and (common.end is None or common.first < common.end):
+            was = replication.kept(one)
+            size_bytes = replication.size_bytes(one.space, common)
+            reach = None if was is None else was.reach
+            config = 0 if was is None else was.config
+            found.append([one.name, *one.identity.bounds, reach, size_bytes, one.identity.assignment, config])
+    packed: bytes = msgpack.packb(found)
+    return packed
+
+
+@final
+class ForceJoin:
+    """The one method for that."""
+
+    def __init__(self, deciding: MetadataParticipant, changing: TransactMethods, random: Random) -> None:
+        self._deciding = deciding
+        self._changing = changing
+        self._random = random
+
+    async def force_join(
+        self, wanted: RangeArguments, deadline: Deadline, tree: MapTree, nodes: Sequence[SpreadNode]
+    ) -> Change:
+        """A range begins anew at a node.
+
+        Raises:
+            BadRequest: the table has shards, or the node cannot hold it.
+            Conflict: a host of it lives, or may live; or it is not clear with what it is to go on.
+            GossipKVError: the node does not say what it has set aside.
+        """
+        table = decode_table(tree.root.meta)
+        if table.kind == HASH:
+            raise BadRequest(f"{wanted.table} has shards: `force_join` is of ranges")
+        node = self._changing.named(self._deciding.taking_part()[1].nodes.named(), wanted.node)
+        if node not in {one.id for one in nodes} or node not in self._deciding.alive():
+            raise BadRequest(f"{wanted.node} is not alive, or was taken out: choose a node that holds partitions")
+        first, partition = range_of(tree, wanted.key)
+        bounds = next(parts_of(tree, KeyBounds(first, None))).bounds
+        if _is_done(partition, node):
+            return None, self._told(wanted, partition, None)
+        with deadline.step("asking the range's hosts whether they live"):
+            await self._check_gone(wanted, partition)
+        with deadline.step(f"asking {wanted.node} what it has set aside"):
+            kept = chosen(wanted, bounds, await self._kept(node, table.id, bounds))
+        new = draw_id(self._random)
+        config = self._deciding.taking_part()[0].known[table.id].config + 1
+        asked = first, partition.id, new, draw_id(self._random), node, *begins(partition, kept, config)
+        return (*REFOUND, asked), self._told(wanted, partition._replace(id=new), kept)
+
+    async def _check_gone(self, wanted: RangeArguments, partition: Partition) -> None:
+        """Raise Conflict where a host of a range lives, or may."""
+        deciding = self._deciding
+        hosts = [
+            one.node
+            for one in partition.assignments
+            if one.state in {AssignmentState.AVAILABLE, AssignmentState.LEAVING}
+        ]
+        living = {host for host in hosts if deciding.asking.is_up(host)}
+
+        async def ask(host: bytes) -> None:
+            try:
+                await deciding.asking.ask(host, "metadata_describe", [], ANSWER_S)
+            except GossipKVError:
+                return
+            living.add(host)  # Whatever gossip thinks of it.
+
+        async with trio.open_nursery() as nursery:
+            for host in hosts:
+                if host not in living:
+                    nursery.start_soon(ask, host)
+        if living:
+            names: list[Detail] = [*sorted(map(deciding.name_of, living))]
+            have = "has" if len(names) == 1 else "have"
+            words = f"{', '.join(map(str, names))} may be alive, and {have} the range that {shown(wanted.key)} is in"
+            raise Conflict(
+                f"{words}: `force_join` is for one whose hosts are all gone for good. Start again who is only down",
+                {"hosts": names},
+            )
+
+    async def _kept(self, node: bytes, table: bytes, bounds: KeyBounds) -> list[KeptReplica]:
+        """What is set aside at a node.  Raises GossipKVError."""
+        if node == self._deciding.taking_part()[0].me.node:
+            told: Value = kept_here(self._deciding.replicating(), table, bounds)
+        else:
+            told = await self._deciding.asking.ask(node, "table_kept", [table, *bounds], ASK_S)
+        return read_kept(told)
+
+    def _told(self, wanted: RangeArguments, partition: Partition, kept: KeptReplica | None) -> dict[str, Value]:
+        held = "with nothing: all that was in it" if kept is None else f"with the copy {kept.name}: what that lacks"
+        return {
+            "table": wanted.table,
+            "partition": partition.id,
+            "node": wanted.node,
+            "copy": None if kept is None else kept.name,
+            "bytes": 0 if kept is None else kept.bytes,
+            "may_be_lost": f"it begins {held} may be lost",
+        }
+
+
+def _is_done(partition: Partition, node: bytes) -> bool:
+    """Whether a range was begun anew at a node, and nothing has come of it since."""
+    (one, *others) = partition.assignments
+    return not others and one.node == node and bool(partition.ends) and not partition.former
+
+
+def read_kept(told: Value) -> list[KeptReplica]:
+    """What `kept_here` has said.  Raises ProtocolError."""
+    rows = unpacked(told)
+    return [_kept_of(row) for row in rows] if isinstance(rows, list) else []
+
+
+def begins(partition: Partition, kept: KeptReplica | None, config: int) -> tuple[tuple[tuple[int, int], ...], int]:
+    """The ends of all that a range was assigned that begins anew with a copy, and the assignment of that.
+
+    `config`: of the map from which on it does.
+    """
+    counters = dict.fromkeys((*partition.named, *(end.assignment for end in partition.ends)), 0)
+    if kept is not None and kept.clock is not None:
+        counters |= dict(clock.entries(kept.clock))
+    counters |= {**dict(clock.entries(left_out(config))), HAD: 0 if kept is None else kept.config}
+    return tuple(sorted(counters.items())), 0 if kept is None else kept.assignment
+
+
+def chosen(wanted: RangeArguments, bounds: KeyBounds, kept: Sequence[KeptReplica]) -> KeptReplica | None:
+    """What the range is to go on with; None: nothing.
+
+    Raises:
+        BadRequest: what is asked for is not there, or has not all of the range.
+        Conflict: there are several, or some have a part of it.
+    """
+    usable = {one.name: one for one in kept if one.clock is not None and one.bounds.covers(bounds)}
+    said = ", ".join(f"{one.name} ({one.bytes:,} bytes)" for one in kept) or "none"
+    if wanted.copy == NOTHING:
+        return None
+    if wanted.copy is not None and wanted.copy not in usable:
+        words = f"{wanted.node} has no copy {wanted.copy[:40]} that is set aside, was whole, and has all of the range"
+        raise BadRequest(f"{words}; these have some of it: {said}")
+    if wanted.copy is not None or len(usable) == 1:
+        return usable[wanted.copy] if wanted.copy is not None else next(iter(usable.values()))
+    if kept:
+        raise Conflict(
+            f"{wanted.node} has set aside copies with some of the range: {said}. Say which of them it is to go on "
+            "with, or that it begins with nothing; where one has a part of it, divide it there first",
+            {"copies": [one.name for one in kept]},
+        )
+    return None
+
+
+def _kept_of(row: Value) -> KeptReplica:
+    match row:
+        case [str(name), bytes(first), None | bytes() as end, None | bytes() as packed, int(size), int(id_), *more]:
+            if packed is not None:
+                clock.check(packed)
+            config = more[0] if more and is_whole(more[0]) else 0
+            return KeptReplica(name, KeyBounds(first, end), packed, size, id_, config)
+    raise ProtocolError("a copy that is set aside is [name, first, end, clock, bytes, assignment, config id]")

@@ -1,0 +1,297 @@
+"""The methods by which people change which nodes tables are laid on, and see what that will move.
+
+Each changes what is wanted by one operation, which finds itself done when it is said again: who it was that was put in,
+taken out or given another weight stands in the catalogue, the groups of a reshard in the table's own map.  What follows
+is moves, which nobody waits for here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from functools import partial
+from typing import TYPE_CHECKING, Final, final
+
+import trio
+
+from gossipkv.errors import BadRequest, Conflict, GossipKVError, NotReady, Unavailable, UnknownDatabase
+from gossipkv.placement.partition import least_of_group
+from gossipkv.placement.spread import lacks, regroup
+from gossipkv.register.configuration import Acceptors
+from gossipkv.register.metadata.deadline import Deadline
+from gossipkv.register.metadata.nodes import placed
+from gossipkv.register.metadata.partitions import HASH, RANGE, decode_table
+from gossipkv.register.metadata.tables import NamedNode
+from gossipkv.table.controllers.rebalancer import grouped, planned
+from gossipkv.table.rpc import requests as table_requests
+from gossipkv.table.rpc.transact import LATELY_S, TransactMethods
+from gossipkv.wire.results import DeferredResult
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+    from random import Random
+
+    from gossipkv.placement.spread import SpreadNode
+    from gossipkv.register.metadata.partitions import TableMeta
+    from gossipkv.register.metadata.tree import MapTree
+    from gossipkv.table.controllers.rebalancer import TablePlan
+    from gossipkv.table.participant.participant import MetadataParticipant
+    from gossipkv.table.rpc.requests import NodeArguments as _Wanted
+    from gossipkv.table.rpc.transact import Change
+    from gossipkv.wire.arguments import Arguments
+    from gossipkv.wire.rpc import Value
+
+    Named = Mapping[bytes, NamedNode]
+    Argued = tuple[str, tuple[object, ...]]  # The name of an operation, and its argument.
+    _Decide = Callable[[_Wanted, Deadline, Named], Awaitable[Argued]]
+
+PLAN_S: Final = 10.0  # For another node to say what it plans.
+MAX_TOLD: Final = 4096  # Moves of one table in one answer.
+
+
+@final
+class NodeAdminMethods:
+    """The door for people who place tables."""
+
+    def __init__(self, deciding: MetadataParticipant, random: Random) -> None:
+        self._deciding = deciding
+        self._changing = TransactMethods(deciding, random)
+        decisions: dict[bytes, tuple[Callable[[Arguments], _Wanted], _Decide]] = {
+            b"add_node": (table_requests.add_node, self._add),
+            b"remove_node": (table_requests.remove_node, self._remove),
+            b"replace_node": (table_requests.replace_node, self._replace),
+            b"set_weight": (table_requests.set_weight, self._weigh),
+        }
+        self.methods: dict[bytes, Callable[[Arguments], DeferredResult]] = {
+            **{name: partial(self._change, *how) for name, how in decisions.items()},
+            b"reshard": self._reshard,
+            b"plan": self._plan,
+            b"placement_nodes": self._list,
+        }
+
+    # -- nodes ---------------------------------------------------------------------------------------------------------
+
+    async def _add(self, wanted: _Wanted, deadline: Deadline, named: Named) -> Argued:
+        node, said = await self._newcomer(wanted, deadline)
+        return "set_node", (node, *_beside(wanted, said, named.get(node)), None, 0)
+
+    async def _replace(self, wanted: _Wanted, deadline: Deadline, named: Named) -> Argued:
+        node, said = await self._newcomer(wanted, deadline)
+        assert wanted.instead_of is not None
+        old = self._changing.named(named, wanted.instead_of, but=node)
+        self._check_gone(old, is_gone=wanted.is_gone)
+        stands = named.get(node)
+        if stands is not None and stands.weight:  # It has a place, and the old one's stays empty.
+            self._check_groups(old, named)
+        else:  # It has the old one's share, unless it is told.
+            stands = named[old]._replace(isolation_group=said.isolation_group)
+        return "set_node", (node, *_beside(wanted, said, stands), (old, wanted.is_gone), self._most_replicas())
+
+    async def _remove(self, wanted: _Wanted, _deadline: Deadline, named: Named) -> Argued:
+        node = self._changing.named(named, wanted.node)
+        self._check_gone(node, is_gone=wanted.is_gone)
+        self._check_groups(node, named)
+        return "remove_node", (node, wanted.is_gone, self._most_replicas())
+
+    async def _weigh(self, wanted: _Wanted, _deadline: Deadline, named: Named) -> Argued:
+        node = self._changing.named(named, wanted.node)
+        if not named[node].weight:
+            raise BadRequest(f"{wanted.node} was taken out: `gossipkv node add` puts it in")
+        return "set_node", (node, *named[node]._replace(weight=wanted.weight), None, 0)
+
+    def _list(self, arguments: Arguments) -> DeferredResult:
+        arguments.end()
+
+        async def tell() -> Value:
+            _, catalogue = await self._changing.lately()
+            return await self._told(catalogue.nodes.named())
+
+        return DeferredResult(tell)
+
+    def _change(self, read: Callable[[Arguments], _Wanted], decide: _Decide, arguments: Arguments) -> DeferredResult:
+        """Have one operation done on the catalogue, made anew where another change comes first."""
+        wanted = read(arguments)
+
+        async def change() -> Value:
+            deadline = Deadline(wanted.timeout_ms / 1000)
+            metadata, catalogue = await self._changing.informed(deadline)
+            while True:
+                config = await self._changing.read(metadata, catalogue, deadline)
+                before = catalogue.nodes.named()
+                name, argument = await decide(wanted, deadline, before)
+                asked = config, name, 1, argument
+                if await self._changing.is_done(catalogue, catalogue.register, asked, deadline):
+                    break
+            with deadline.rest(), contextlib.suppress(GossipKVError):  # It is so, whatever is known of it here.
+                await metadata.quorum_read(catalogue.register)
+            after, node = catalogue.nodes.named(), argument[0]
+            assert isinstance(node, bytes)
+            return {"node": self._deciding.name_of(node), "changed": before != after, **await self._told(after)}
+
+        return DeferredResult(change)
+
+    async def _told(self, named: Named) -> dict[str, Value]:
+        """What is told of all nodes of tables, and which of them partitions wait for."""
+        alive, names = self._deciding.alive(), self._deciding.names()
+        down = [uuid for uuid, one in named.items() if one.weight == 0 and uuid not in alive]
+        held = await self._held() if down else set()
+        return {
+            "nodes": [
+                {
+                    "node": names.get(uuid) or one.name,
+                    "uuid": uuid.hex(),
+                    "member": uuid in names,
+                    "isolation_group": one.isolation_group,
+                    "weight": one.weight,
+                    "alive": uuid in alive,
+                }
+                for uuid, one in named.items()
+            ],
+            "waits_for": [names.get(uuid) or named[uuid].name for uuid in down if held is None or uuid in held],
+        }
+
+    async def _held(self) -> set[bytes] | None:
+        """Who holds a partition of any table; None: a map is not known here."""
+        _, catalogue = self._deciding.taking_part()
+        try:
+            return await catalogue.nodes.holders()
+        except NotReady:
+            return None
+
+    async def _newcomer(self, wanted: _Wanted, deadline: Deadline) -> tuple[bytes, NamedNode]:
+        """The member that is to come, which takes part from now on, and what it says.  Raises NotReady, Unavailable."""
+        node = self._deciding.uuid_of(wanted.node)
+        if node not in self._deciding.alive():
+            raise Unavailable(f"{wanted.node} cannot hold partitions: it is no member of this cluster that is alive")
+        with deadline.step(f"asking {wanted.node} to take part"):
+            await self._deciding.invite(node)
+            return node, await self._changing.describe(node)
+
+    def _check_gone(self, node: bytes, *, is_gone: bool) -> None:
+        """Raise Conflict where a node that lives is said to be gone for good."""
+        if is_gone and node in self._deciding.alive():
+            raise Conflict(
+                f"{self._deciding.name_of(node)} is alive, and --force is for nodes that are gone for good: what it "
+                "alone has would be lost. Stop it first, or leave --force out"
+            )
+
+    def _check_groups(self, node: bytes, named: Named) -> None:
+        """Raise Conflict where a group of nodes of a table would have too few.  Raises NotReady."""
+        if not named[node].weight:  # It is counted in none.
+            return
+        for table in self._tables():
+            least = least_of_group(table.replication)
+            if any(node in group and len(group) <= least for group in grouped(table, placed(named))):
+                raise Conflict(
+                    f"the table {table.name} needs {least} nodes in each group, and in that of "
+                    f"{self._deciding.name_of(node)} are no more: replace it, or reshard to fewer groups first"
+                )
+
+    def _most_replicas(self) -> int:
+        """The most replicas that any table wants: so many nodes stay.  Raises NotReady: a map is not known here."""
+        return max((table.replication for table in self._tables()), default=1)
+
+    def _tables(self) -> Iterator[TableMeta]:
+        """Yield the tables that are not dropped, with their groups as known here.  Raises NotReady."""
+        metadata, catalogue = self._deciding.taking_part()
+        for table in catalogue.tables().values():
+            with contextlib.suppress(UnknownDatabase):  # It is dropped, and named yet.
+                yield decode_table(metadata.tree(table.id).root.meta)
+
+    # -- tables --------------------------------------------------------------------------------------------------------
+
+    def _reshard(self, arguments: Arguments) -> DeferredResult:
+        wanted = table_requests.reshard(arguments)
+
+        async def argued(tree: MapTree, nodes: list[SpreadNode]) -> Change:
+            table = decode_table(tree.root.meta)
+            if table.kind != HASH:
+                raise BadRequest(f"{wanted.table} has ranges: groups are of the shards of hash tables")
+            try:
+                groups = regroup(nodes, wanted.groups, table.replication, table.groups) if wanted.groups else ()
+            except ValueError as error:
+                raise BadRequest(f"{wanted.table} cannot have {wanted.groups} groups: {error}") from error
+            names: list[Value] = [[self._deciding.name_of(node) for node in group] for group in groups]
+            told: dict[str, Value] = {"table": wanted.table, "changed": groups != table.groups, "groups": names}
+            return ("set_groups", 1, tuple(b"".join(group) for group in groups)), told
+
+        async def reshard() -> Value:
+            return await self._changing.change_map(wanted.table, argued, Deadline(wanted.timeout_ms / 1000))
+
+        return DeferredResult(reshard)
+
+    def _plan(self, arguments: Arguments) -> DeferredResult:
+        name, is_local = arguments.text_or_nil("table"), arguments.options("local").flag("local")
+
+        async def plan() -> Value:
+            metadata, catalogue = await self._changing.lately()
+            nodes = placed(catalogue.nodes.named())
+            told: list[Value] = []
+            for each in [*catalogue.tables()] if name is None else [name]:
+                table = catalogue.table(each)
+                mover = b"" if is_local or table.kind == HASH else self._deciding.works().moving.mover_of(table.id)
+                of_mover = await self._asked_of(mover, each) if mover not in {b"", metadata.me.node} else None
+                with trio.move_on_after(LATELY_S), contextlib.suppress(GossipKVError):  # What has begun is known then.
+                    await metadata.quorum_read(table.id, Acceptors.of(table.acceptors))  # Who has come has no map yet.
+                told.append(of_mover or await self._planned(each, metadata.tree(table.id), nodes))
+            return told
+
+        return DeferredResult(plan)
+
+    async def _asked_of(self, mover: bytes, name: str) -> Value:
+        """What the node says that begins a range table's moves, which knows what was moved lately; None: nothing."""
+        with contextlib.suppress(GossipKVError):
+            match await self._deciding.asking.ask(mover, "plan", [name, {"local": True}], PLAN_S):
+                case [dict(told)]:
+                    return told
+        return None
+
+    async def _planned(self, name: str, tree: MapTree, nodes: Sequence[SpreadNode]) -> Value:
+        table, works = decode_table(tree.root.meta), self._deciding.works()
+        measures = (await works.measuring.of(table.id, self._deciding.alive())).measures
+        known = works.moving.known(table.id, nodes, measures)
+        made = await self._deciding.asking.beside(partial(planned, tree, nodes, known))
+        sizes = {id_: one.size_bytes for id_, one in measures.items()}
+        resting = known.lately.resting(known.now) if table.kind == RANGE else []
+        rows: list[Value] = [dict(zip(("partition", "slot", "for_s"), one, strict=True)) for one in resting[:MAX_TOLD]]
+        return {**self._tell(name, made, nodes, sizes), "resting": rows}
+
+    def _tell(
+        self, name: str, plan: TablePlan, nodes: Sequence[SpreadNode], sizes: Mapping[int, int]
+    ) -> dict[str, Value]:
+        name_of, moves = self._deciding.name_of, plan.moves()
+        why = {(plan.partitions[one.partition].id, one.slot): one.why for one in plan.ranges.moves}
+        rows: list[Value] = []
+        for partition, slot, source, target in moves[:MAX_TOLD]:
+            from_ = None if source is None else name_of(source)
+            rows.append({
+                "partition": partition.id,
+                "slot": slot,
+                "from": from_,
+                "to": name_of(target),
+                "bytes": sizes.get(partition.id),
+                "why": why.get((partition.id, slot), "").replace("{source}", str(from_)) or None,
+            })  # fmt: skip
+        splits: list[Value] = [
+            {"partition": plan.partitions[one.partition].id, "why": one.why} for one in plan.ranges.splits
+        ]
+        return {
+            "table": name,
+            "moves": rows,
+            "moves_count": len(moves),
+            "bytes": sum(sizes.get(partition.id, 0) for partition, *_ in moves),
+            "unknown": sum(partition.id not in sizes for partition, *_ in moves),
+            "splits": splits[:MAX_TOLD],
+            "splits_count": len(splits),
+            # A catalogue that names nobody yet lacks nobody.
+            "warning": (nodes and lacks(nodes, plan.table.replication, [*map(set, plan.groups)])) or None,
+        }
+
+
+def _beside(wanted: _Wanted, said: NamedNode, stands: NamedNode | None) -> NamedNode:
+    """How a newcomer is to stand: what is told, else as it stands, else as it says itself."""
+    base = stands if stands is not None and stands.weight else said
+    return NamedNode(
+        said.name,
+        base.isolation_group if wanted.isolation_group is None else wanted.isolation_group,
+        base.weight if wanted.weight is None else wanted.weight,
+    )

@@ -1,0 +1,269 @@
+"""The methods by which nodes decide on tables with each other.
+
+register            [request]                                           an acceptor's reply
+                    [request, what was seen of stores, offer …]         [an acceptor's reply, what it has seen]
+metadata_hold       [register, offer …]                                 [store, root]: it is held
+metadata_pages      [register, [name, …]]                               [page or nil, …]
+metadata_transact   [register, [operation, …], timeout_ms]              [[id, outcome, code, message], …]
+metadata_outcome    [register, operation id, base]                      an outcome's number
+metadata_known      [register, {config, wait_ms}]                       what is said of it in the tree, once it is there
+metadata_head       [register]                                          what is known of its head, whole; empty: nothing
+metadata_invite     [cluster id]                                        the id of the store with which it takes part
+metadata_describe   []                                                  what it says of itself as a node of tables
+table_sizes         [table id]                       [[partition, bytes, rows, requests/s], …] of copies, packed
+table_kept          [table id, first key, end or nil]                   what is set aside with these keys (`force_join`)
+table_divide        [table id, partition]                               whether that was asked for
+metadata_discover   [node, table id, config, [[partition, first key, end or nil], …]]   what to do with each
+
+An offer is what belongs to a value that is to be accepted, or nothing: source, base or nil, root, config, [page, …].
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Final, final
+
+import msgpack
+import trio
+
+from gossipkv.errors import (
+    BadRequest,
+    NotReady,
+    UnknownDatabase,
+    UnsupportedFormat,
+)
+from gossipkv.register.configuration import UUID_BYTES
+from gossipkv.register.messages import REGISTER_BYTES, decode_request
+from gossipkv.register.metadata.discovery import discover
+from gossipkv.register.metadata.ledger import Offer
+from gossipkv.register.metadata.operations import decode_operation
+from gossipkv.register.metadata.pages import (
+    MAX_CONFIG,
+    MAX_OPERATIONS,
+    MAX_PAGE_BYTES,
+    NAME_BYTES,
+    OPERATION_ID_BYTES,
+    name_of,
+)
+from gossipkv.register.metadata.tree import ChangedPages
+from gossipkv.replication.replica.keys import KeyBounds
+from gossipkv.table.rpc.force_join import kept_here
+from gossipkv.wire.results import DeferredResult
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from gossipkv.register.metadata.known import KnownMap
+    from gossipkv.table.participant.participant import MetadataParticipant
+    from gossipkv.wire.arguments import Arguments
+    from gossipkv.wire.rpc import Value
+
+    Method = Callable[[Arguments], Value | DeferredResult]
+
+MAX_PAGES: Final = 1024  # Of one transaction.
+MAX_ADMIN_TIMEOUT_MS: Final = 60_000
+MAX_ID: Final = (1 << 64) - 1
+MAX_STORED: Final = 1 << 17  # Partitions of which one question asks.
+
+
+@final
+class PeerMethods:
+    """The door for other nodes."""
+
+    def __init__(self, deciding: MetadataParticipant) -> None:
+        self._deciding = deciding
+        self.methods: dict[bytes, Method] = {
+            b"register": self._register,
+            b"metadata_hold": self._hold,
+            b"metadata_pages": self._pages,
+            b"metadata_transact": self._transact,
+            b"metadata_outcome": self._outcome,
+            b"metadata_known": self._known,
+            b"metadata_head": self._head,
+            b"metadata_invite": self._invite,
+            b"metadata_describe": self._describe,
+            b"table_sizes": self._sizes,
+            b"table_kept": self._kept,
+            b"table_divide": self._divide,
+            b"metadata_discover": self._discover,
+        }
+
+    def _register(self, arguments: Arguments) -> DeferredResult:
+        request, seen = arguments.blob("request"), arguments.blob_or_nil("what was seen", optional=True)
+        offer = None if arguments.is_over else _offer(arguments)
+        arguments.end()
+        metadata, _ = self._deciding.taking_part()
+        with _formats_told():
+            register = decode_request(request).register
+        believed = seen
+        if seen is not None and not self._deciding.words.counts(seen):
+            metadata.registers.check_been(seen)
+            believed = None
+        if offer is not None:
+            metadata.append(register, offer)
+
+        async def answer() -> Value:
+            with _formats_told():
+                reply = await metadata.answer(request, believed)
+            return reply if seen is None else [reply, metadata.registers.tell(register)]
+
+        return DeferredResult(answer)
+
+    def _hold(self, arguments: Arguments) -> DeferredResult:
+        register, offer = _blob(arguments, "register", REGISTER_BYTES), _offer(arguments)
+        arguments.end()
+        metadata, _ = self._deciding.taking_part()
+
+        async def hold() -> Value:
+            return [*await metadata.hold(register, offer)]
+
+        return DeferredResult(hold)
+
+    def _pages(self, arguments: Arguments) -> Value:
+        register, names = _blob(arguments, "register", REGISTER_BYTES), arguments.keys("names", NAME_BYTES)
+        arguments.end()
+        metadata, _ = self._deciding.taking_part()
+        return [*metadata.pages(register, names)]
+
+    def _transact(self, arguments: Arguments) -> DeferredResult:
+        register, sent = _blob(arguments, "register", REGISTER_BYTES), arguments.keys("operations", MAX_PAGE_BYTES)
+        timeout_ms = arguments.whole("timeout_ms", MAX_ADMIN_TIMEOUT_MS)
+        arguments.end()
+        if not 1 <= len(sent) <= MAX_OPERATIONS:
+            raise BadRequest(f"1 to {MAX_OPERATIONS} operations go together, not {len(sent)}")
+        operations = [decode_operation(one) for one in sent]
+        metadata, _ = self._deciding.taking_part()
+
+        async def transact() -> Value:
+            answers = await metadata.transact(register, operations, timeout_ms / 1000)
+            return [[one.operation, int(one.outcome), one.code, one.message] for one in answers]
+
+        return DeferredResult(transact)
+
+    def _outcome(self, arguments: Arguments) -> DeferredResult:
+        register = _blob(arguments, "register", REGISTER_BYTES)
+        operation = _blob(arguments, "operation", OPERATION_ID_BYTES)
+        base = arguments.whole("base", MAX_CONFIG)
+        arguments.end()
+        metadata, _ = self._deciding.taking_part()
+
+        async def ask() -> Value:
+            return int(await metadata.outcome(register, operation, base))
+
+        return DeferredResult(ask)
+
+    def _known(self, arguments: Arguments) -> Value | DeferredResult:
+        register, options = _blob(arguments, "register", REGISTER_BYTES), arguments.options("config", "wait_ms")
+        config, wait_ms = (
+            options.number("config", most=MAX_CONFIG),
+            options.number("wait_ms", most=MAX_ADMIN_TIMEOUT_MS),
+        )
+        if not config or not wait_ms:
+            return self._deciding.known_of(register)
+        metadata, _ = self._deciding.taking_part()
+
+        async def wait() -> Value:
+            with trio.move_on_after(wait_ms / 1000), contextlib.suppress(UnknownDatabase):
+                await metadata.heads.reached(register, config)
+            return self._deciding.known_of(register)
+
+        return DeferredResult(wait)
+
+    def _head(self, arguments: Arguments) -> Value:
+        register = _blob(arguments, "register", REGISTER_BYTES)
+        arguments.end()
+        metadata, _ = self._deciding.taking_part()
+        known = metadata.known.get(register)
+        return b"" if known is None or known.head.ended else known.encode()
+
+    def _invite(self, arguments: Arguments) -> DeferredResult:
+        cluster_id = arguments.blob("cluster id")
+        arguments.end()
+
+        async def invite() -> Value:
+            return await self._deciding.invited(cluster_id)
+
+        return DeferredResult(invite)
+
+    def _describe(self, arguments: Arguments) -> Value:
+        arguments.end()
+        return self._deciding.described()
+
+    def _sizes(self, arguments: Arguments) -> DeferredResult:
+        table = _blob(arguments, "table", REGISTER_BYTES)
+        arguments.end()
+        measuring = self._deciding.works().measuring
+
+        async def measure() -> Value:
+            packed: bytes = msgpack.packb(await measuring.rows(table))
+            return packed
+
+        return DeferredResult(measure)
+
+    def _divide(self, arguments: Arguments) -> DeferredResult:
+        table, partition = _blob(arguments, "table", REGISTER_BYTES), arguments.whole("partition", MAX_ID)
+        arguments.end()
+        splitting = self._deciding.works().splitting
+
+        async def divide() -> Value:
+            return await splitting.divide(table, partition)
+
+        return DeferredResult(divide)
+
+    def _kept(self, arguments: Arguments) -> Value:
+        table = _blob(arguments, "table", REGISTER_BYTES)
+        bounds = KeyBounds(arguments.blob("first key"), arguments.blob_or_nil("end"))
+        arguments.end()
+        return kept_here(self._deciding.replicating(), table, bounds)
+
+    def _discover(self, arguments: Arguments) -> DeferredResult:
+        node, table = _blob(arguments, "node", UUID_BYTES), _blob(arguments, "table", REGISTER_BYTES)
+        config, rows = arguments.whole("config", MAX_CONFIG), arguments.rows("partitions", MAX_STORED)
+        arguments.end()
+        stored: dict[int, tuple[bytes, bytes | None]] = {}
+        for row in rows:
+            match row:
+                case [int(partition), bytes(start), None | bytes() as end]:
+                    stored[partition] = start, end
+                case _:
+                    raise BadRequest("metadata_discover: a partition is [id, first key, end or nil]")
+        metadata, _ = self._deciding.taking_part()
+
+        async def tell() -> Value:
+            known: KnownMap | None = metadata.known.get(table)
+            if known is None or known.head.config < config:
+                known = await metadata.quorum_read(table)
+            if known.head.config < config or metadata.is_behind(table):
+                raise NotReady(f"this node knows {known.head.config} of that map, and there is more")
+            found: list[Value] = []
+            for one in discover(metadata.tree(table), node, stored):
+                targets: list[Value] = [[target.node, target.partition, target.assignment] for target in one.targets]
+                found.append([one.partition, one.key, one.assignment, one.duty.value, targets])
+            return [known.head.config, found]
+
+        return DeferredResult(tell)
+
+
+@contextlib.contextmanager
+def _formats_told() -> Iterator[None]:
+    """Tell whoever asks of a format that is not read here, be it the request's or that of a record."""
+    try:
+        yield
+    except UnsupportedFormat as error:
+        raise BadRequest(error.message, error.details) from error
+
+
+def _offer(arguments: Arguments) -> Offer:
+    source, base = _blob(arguments, "source", UUID_BYTES), arguments.blob_or_nil("base")
+    root, config = _blob(arguments, "root", NAME_BYTES), arguments.whole("config", MAX_CONFIG)
+    pages = arguments.keys("pages", MAX_PAGE_BYTES)
+    if len(pages) > MAX_PAGES:
+        raise BadRequest(f"a change has at most {MAX_PAGES} pages, not {len(pages)}")
+    return Offer(source, base, ChangedPages(root, {name_of(page): page for page in pages}), config)
+
+
+def _blob(arguments: Arguments, what: str, size_bytes: int) -> bytes:
+    value = arguments.blob(what)
+    if len(value) != size_bytes:
+        raise BadRequest(f"{arguments.method}: the {what} must be {size_bytes} bytes, not {len(value)}")
+    return value

@@ -1,0 +1,119 @@
+"""The methods about copies that were set aside: people look at them, and drop them; nothing merges them back.
+
+quarantine_list   [{node}]            those of a node, or of all that live; of one that does not answer, why
+quarantine_drop   [node, copy]        `copy`: as the list names it
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Final, final
+
+import trio
+
+from gossipkv.errors import BadRequest, GossipKVError, NotReady
+from gossipkv.wire.results import DeferredResult
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gossipkv.replication.replica.spaces import QuarantinedReplica
+    from gossipkv.replication.shell import Replication
+    from gossipkv.table.participant.participant import MetadataParticipant
+    from gossipkv.wire.arguments import Arguments
+    from gossipkv.wire.rpc import Value
+
+ASK_S: Final = 5.0
+
+
+@final
+class QuarantineMethods:
+    """The door for people who look after copies that were set aside."""
+
+    def __init__(self, deciding: MetadataParticipant) -> None:
+        self._deciding = deciding
+        self.methods: dict[bytes, Callable[[Arguments], DeferredResult]] = {
+            b"quarantine_list": self._list,
+            b"quarantine_drop": self._drop,
+        }
+
+    def _list(self, arguments: Arguments) -> DeferredResult:
+        node = arguments.options("node").text("node")
+
+        async def tell() -> Value:
+            me, _ = self._me()
+            told: list[Value] = []
+
+            async def ask(other: bytes) -> None:
+                name = self._deciding.name_of(other)
+                try:
+                    rows: Value = [*self._rows()] if other == me else await self._ask(other, "list", {"node": name})
+                except GossipKVError as error:
+                    if node is not None:
+                        raise
+                    told.append({"node": name, "error": error.message})  # The others are told of.
+                else:
+                    told.extend(rows if isinstance(rows, list) else [])
+
+            if node is not None:
+                await ask(self._deciding.uuid_of(node))
+                return told
+            async with trio.open_nursery() as nursery:
+                for other in self._deciding.alive():
+                    nursery.start_soon(ask, other)
+            return told
+
+        return DeferredResult(tell)
+
+    def _drop(self, arguments: Arguments) -> DeferredResult:
+        node, copy = arguments.text("node"), arguments.text("copy")
+        arguments.end()
+
+        async def drop() -> Value:
+            me, _ = self._me()
+            uuid = self._deciding.uuid_of(node)
+            if uuid != me:
+                return await self._ask(uuid, "drop", node, copy)
+            replication = self._deciding.replicating()
+            aside = next((one for one in replication.replicas.spaces.all_aside() if one.name == copy), None)
+            if aside is None:
+                raise BadRequest(f"{node} has no copy {copy[:40]} that is set aside: `quarantine_list` names them")
+            await replication.drop_aside(aside)
+            return {"node": node, "copy": copy}
+
+        return DeferredResult(drop)
+
+    async def _ask(self, node: bytes, what: str, *params: Value) -> Value:
+        return await self._deciding.asking.ask(node, f"quarantine_{what}", [*params], ASK_S)
+
+    def _me(self) -> tuple[bytes, str]:
+        metadata, _ = self._deciding.taking_part()
+        return metadata.me.node, self._deciding.name_of(metadata.me.node)
+
+    def _rows(self) -> list[dict[str, Value]]:
+        _, name = self._me()
+        try:
+            replication = self._deciding.replicating()
+        except NotReady:
+            return []
+        _, catalogue = self._deciding.taking_part()
+        names = {table.id: name for name, table in catalogue.tables().items()}
+        return [
+            {
+                "node": name,
+                "copy": one.name,
+                "table": names.get(one.identity.table) or one.identity.table.hex(),
+                "partition": one.identity.partition,
+                "assignment": f"{one.identity.assignment:016x}",
+                "bytes": _size(replication, one),
+                "why": one.why,
+            }
+            for one in replication.replicas.spaces.all_aside()
+        ]
+
+
+def _size(replication: Replication, one: QuarantinedReplica) -> int | None:
+    """About how many bytes a copy takes; None: it cannot be read, or is dropped at this moment."""
+    with contextlib.suppress(GossipKVError, ValueError):
+        return replication.size_bytes(one.space, one.identity.bounds)
+    return None

@@ -1,0 +1,256 @@
+"""The methods by which people change where a range table's ranges begin and who holds each, and see what there is.
+
+split       [table, key, {timeout_ms}]          the range that the key is in is two, the second begins at the key
+join        [table, key, node, {timeout_ms}]    a slot of it moves to the node
+leave       [table, key, node, {timeout_ms}]    the slot that the node has of it moves to another, which is picked
+force_join  [table, key, node, {copy, timeout_ms}]   a range whose hosts are all gone begins anew (`rpc.force_join`)
+partitions  [table, {start, limit}]             a page of partitions, of ranges and of shards
+
+Who joins or leaves does so by a move (`controllers.migrator`), which nobody waits for here: what is begun is told.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, Final, TypeVar, final
+
+from gossipkv.errors import BadRequest, Conflict, Unavailable
+from gossipkv.placement.partition import MAX_FORMER, AssignmentState, ends_of_move
+from gossipkv.placement.ranges import slot_to_take, successor
+from gossipkv.register.ballot import draw_id
+from gossipkv.register.metadata.deadline import Deadline
+from gossipkv.register.metadata.partitions import HASH, RANGE, decode_partition, decode_table, range_of
+from gossipkv.table.controllers.rebalancer import laid_out
+from gossipkv.table.controllers.splitter import DIVIDE, division
+from gossipkv.table.records.route import TableRoute
+from gossipkv.table.rpc import requests as table_requests
+from gossipkv.table.rpc.force_join import ForceJoin
+from gossipkv.table.rpc.transact import TransactMethods
+from gossipkv.wire.key_text import shown
+from gossipkv.wire.results import DeferredResult
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
+    from random import Random
+
+    from gossipkv.errors import Detail
+    from gossipkv.placement.measures import RangeMeasure
+    from gossipkv.placement.partition import Assignment, Partition
+    from gossipkv.placement.ranges import Situation
+    from gossipkv.placement.spread import SpreadNode
+    from gossipkv.register.metadata.tree import MapTree
+    from gossipkv.table.participant.participant import MetadataParticipant
+    from gossipkv.table.rpc.requests import RangeArguments
+    from gossipkv.table.rpc.transact import Change
+    from gossipkv.wire.arguments import Arguments
+    from gossipkv.wire.rpc import Value
+
+    _Decide = Callable[[RangeArguments, Deadline, MapTree, Sequence[SpreadNode]], Awaitable[Change]]
+
+T = TypeVar("T")
+
+MOVED_OTHERWISE: Final = "`gossipkv node` commands move them"
+COMING: Final = frozenset({AssignmentState.PROPOSED, AssignmentState.INITIALIZING})
+
+
+@final
+class RangeAdminMethods:
+    """The door for people who look after ranges."""
+
+    def __init__(self, deciding: MetadataParticipant, random: Random) -> None:
+        self._deciding = deciding
+        self._changing = TransactMethods(deciding, random)
+        self._random = random
+        decisions: dict[bytes, tuple[Callable[[Arguments], RangeArguments], _Decide]] = {
+            b"split": (table_requests.split, self._split),
+            b"join": (table_requests.hosting, self._join),
+            b"leave": (table_requests.hosting, self._leave),
+            b"force_join": (
+                partial(table_requests.hosting, known=("copy",)),
+                ForceJoin(deciding, self._changing, random).force_join,
+            ),
+        }
+        self.methods: dict[bytes, Callable[[Arguments], DeferredResult]] = {
+            **{name: partial(self._change, *how) for name, how in decisions.items()},
+            b"partitions": self._partitions,
+        }
+
+    def _change(
+        self, read: Callable[[Arguments], RangeArguments], decide: _Decide, arguments: Arguments
+    ) -> DeferredResult:
+        wanted = read(arguments)
+
+        async def change() -> Value:
+            deadline = Deadline(wanted.timeout_ms / 1000)
+            return await self._changing.change_map(wanted.table, partial(decide, wanted, deadline), deadline)
+
+        return DeferredResult(change)
+
+    # -- divisions -----------------------------------------------------------------------------------------------------
+
+    async def _split(
+        self, wanted: RangeArguments, _deadline: Deadline, tree: MapTree, _nodes: Sequence[SpreadNode]
+    ) -> Change:
+        """A range is two.  Raises BadRequest, Conflict, Unavailable."""
+        asked = division(*self._divisible(tree, wanted), [wanted.key], self._random)
+        rows = _rows((child.first, child.partition) for child in asked.children)
+        return (DIVIDE, 1, asked), {"table": wanted.table, "partition": asked.partition, "partitions": [*rows]}
+
+    def _divisible(self, tree: MapTree, wanted: RangeArguments) -> tuple[bytes, Partition]:
+        """The range that a key is in, which may be divided there, and its first key.  Raises BadRequest, Conflict."""
+        key, name_of, alive = wanted.key, self._deciding.name_of, self._deciding.alive()
+        first, partition = _range_of(tree, key, f"{wanted.table} has shards, which are never cut: ranges are divided")
+        if first == key:
+            before = TableRoute(tree).before(key)
+            rows = _rows([(before.first, before.partition), (first, partition.id)])
+            words = f"{wanted.table} is divided at {shown(key)} already: a range begins there"
+            raise Conflict(words, {"table": wanted.table, "partition": None, "partitions": rows})
+        self._check_rests(key, partition, "divide it")
+        if partition.has_too_many_former:
+            hosts = [one.node for one in partition.assignments]
+            told = [name_of(node) + ("" if node in alive else " (which is down)") for node in hosts]
+            words = f"{len(partition.named)} assignments of the range that {shown(key)} is in are not settled"
+            raise Conflict(f"{words}, {MAX_FORMER} may be: all that hold it have to answer: {', '.join(told)}")
+        return first, partition
+
+    def _check_rests(self, key: bytes, partition: Partition, what: str) -> None:
+        """Raise Conflict where a range moves, saying between whom."""
+        ends = ends_of_move(partition)
+        if any(ends):
+            names = [None if node is None else self._deciding.name_of(node) for node in ends]
+            told = [f"{way} {name}" for way, name in zip(("from", "to"), names, strict=True) if name is not None]
+            raise Conflict(f"the range that {shown(key)} is in moves {' '.join(told)}: {what} afterwards")
+
+    # -- who holds a range ---------------------------------------------------------------------------------------------
+
+    async def _join(
+        self, wanted: RangeArguments, _deadline: Deadline, tree: MapTree, nodes: Sequence[SpreadNode]
+    ) -> Change:
+        """Who is to come takes a slot.  Raises BadRequest, Conflict, Unavailable."""
+        first, partition = _range_of(tree, wanted.key, f"{wanted.table} has shards: {MOVED_OTHERWISE}")
+        node = self._node(wanted.node)
+        seat = _seat(partition, node)
+        if seat is not None and seat.state is not AssignmentState.LEAVING and not _is_replaced(partition, seat):
+            return None, self._moved(wanted, partition, seat.slot, (_other(partition, seat), node))
+        self._check_rests(wanted.key, partition, "say it")
+        if node not in {one.id for one in nodes}:
+            words = f"{wanted.node} was taken out, and no table is laid on it: `gossipkv node add` puts it in"
+            raise BadRequest(words)
+        if node not in self._deciding.alive():
+            raise Unavailable(f"{wanted.node} cannot hold a range: it is no member of this cluster that is alive")
+        slot = await self._planned(tree, nodes, lambda known: slot_to_take(known, partition.id, node))
+        source = next((one.node for one in partition.assignments if one.slot == slot), None)
+        asked = first, partition.id, draw_id(self._random), node, slot
+        return ("assign", 1, asked), self._moved(wanted, partition, slot, (source, node), changed=True)
+
+    async def _leave(
+        self, wanted: RangeArguments, _deadline: Deadline, tree: MapTree, nodes: Sequence[SpreadNode]
+    ) -> Change:
+        """Who is to go has its slot taken by another; who is on its way yet is called back.  Raises Conflict."""
+        first, partition = _range_of(tree, wanted.key, f"{wanted.table} has shards: {MOVED_OTHERWISE}")
+        node = self._node(wanted.node)
+        seat = _seat(partition, node)
+        where = f"the range that {shown(wanted.key)} is in"
+        if seat is None:
+            details = self._moved(wanted, partition, None, (node, None))
+            raise Conflict(f"{wanted.node} holds nothing of {where}, and none is on its way there", details)
+        told = partial(self._moved, wanted, partition, seat.slot)
+        other = _other(partition, seat)
+        if seat.state in COMING:
+            return ("unassign", 1, (first, partition.id, seat.id)), told((node, other), changed=True)
+        if seat.state is AssignmentState.LEAVING or _is_replaced(partition, seat):
+            return None, told((node, other))
+        self._check_rests(wanted.key, partition, "say it")
+        target = await self._planned(tree, nodes, lambda known: successor(known, partition.id, seat.slot))
+        if target is None:
+            least = decode_table(tree.root.meta).replication
+            words = f"no other node of tables that lives is left for {where}: leave would take it below {least}"
+            raise Conflict(f"{words}; `gossipkv node add` a node first")
+        asked = first, partition.id, draw_id(self._random), target, seat.slot
+        return ("assign", 1, asked), told((node, target), changed=True)
+
+    async def _planned(self, tree: MapTree, nodes: Sequence[SpreadNode], pick: Callable[[Situation], T]) -> T:
+        """What is picked by what the planner goes by, in a worker thread: a table may have very many ranges."""
+        known = self._deciding.works().moving.known(decode_table(tree.root.meta).id, nodes, {})
+        return await self._deciding.asking.beside(lambda: pick(laid_out(tree, known)))
+
+    def _moved(
+        self,
+        wanted: RangeArguments,
+        partition: Partition,
+        slot: int | None,
+        ends: tuple[bytes | None, bytes | None],
+        *,
+        changed: bool = False,
+    ) -> dict[str, Detail]:
+        """What is told of a slot that moves from one node to another."""
+        source, target = (None if node is None else self._deciding.name_of(node) for node in ends)
+        told: dict[str, Detail] = {"table": wanted.table, "partition": partition.id, "slot": slot}
+        return {**told, "from": source, "to": target, "changed": changed}
+
+    def _node(self, name: str) -> bytes:
+        """A node that the catalogue names.  Raises BadRequest."""
+        _, catalogue = self._deciding.taking_part()
+        try:
+            return self._changing.named(catalogue.nodes.named(), name)
+        except BadRequest as error:
+            raise BadRequest(f"{error.message}; `gossipkv node add` puts one in") from error
+
+    # -- what there is -------------------------------------------------------------------------------------------------
+
+    def _partitions(self, arguments: Arguments) -> DeferredResult:
+        name, start, limit = table_requests.page(arguments)
+
+        async def tell() -> Value:
+            metadata, catalogue = self._deciding.taking_part(name)
+            table = catalogue.table(name).id
+            tree = metadata.tree(table)
+            is_hash = decode_table(tree.root.meta).kind == HASH
+            entries = [*islice(tree.scan(start), limit + 1)]
+            partitions = [decode_partition(entry.record) for entry in entries[:limit]]
+            found = await self._deciding.works().measuring.lately(table, self._deciding.alive())
+            firsts = [*(entry.key for entry in entries), None]
+            rows: list[Value] = [
+                self._row(partition, first, None if is_hash else end, found.get(partition.id))
+                for partition, first, end in zip(partitions, firsts, firsts[1:], strict=False)
+            ]
+            kind = HASH if is_hash else RANGE
+            return {"table": name, "kind": kind, "partitions": rows, "next": firsts[len(partitions)]}
+
+        return DeferredResult(tell)
+
+    def _row(
+        self, partition: Partition, first: bytes | None, end: bytes | None, has: RangeMeasure | None
+    ) -> dict[str, Value]:
+        hosts: list[Value] = [
+            {"node": self._deciding.name_of(one.node), "slot": one.slot, "state": one.state.name}
+            for one in partition.assignments
+        ]
+        told: dict[str, Value] = {"id": partition.id, "start": first, "end": end, "hosts": hosts}
+        size_bytes, rows, rate = (None, None, None) if has is None else has
+        return {**told, "bytes": size_bytes, "rows": rows, "rate": rate}
+
+
+def _range_of(tree: MapTree, key: bytes, of_shards: str) -> tuple[bytes, Partition]:
+    """The range that a key is in, and its first key.  Raises BadRequest: the table has shards."""
+    if decode_table(tree.root.meta).kind == HASH:
+        raise BadRequest(of_shards)
+    return range_of(tree, key)
+
+
+def _seat(partition: Partition, node: bytes) -> Assignment | None:
+    return next((one for one in partition.assignments if one.node == node), None)
+
+
+def _other(partition: Partition, seat: Assignment) -> bytes | None:
+    """Who is in the same slot: the other end of a move."""
+    return next((one.node for one in partition.assignments if one.slot == seat.slot and one is not seat), None)
+
+
+def _is_replaced(partition: Partition, seat: Assignment) -> bool:
+    return any(one.slot == seat.slot and one.state in COMING and one is not seat for one in partition.assignments)
+
+
+def _rows(ranges: Iterable[tuple[bytes, int]]) -> list[Detail]:
+    return [{"id": id_, "start": first} for first, id_ in ranges]

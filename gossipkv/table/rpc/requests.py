@@ -1,0 +1,333 @@
+"""What clients ask of tables and of who decides on them, read from a request and judged as far as the request tells.
+
+A register is that of a table, or that of the catalogue of all tables: where a name may be nil, nil is the catalogue.
+"""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from gossipkv.errors import BadRequest, ProtocolError
+from gossipkv.keyspace.time_key import time_key_of
+from gossipkv.placement.partition import MAX_REPLICATION
+from gossipkv.register.metadata.pages import MAX_CONFIG, MAX_KEY_BYTES, OPERATION_ID_BYTES
+from gossipkv.register.metadata.partitions import HASH, MAX_SHARDS, MURMUR3, PARTITIONERS, RANGE
+from gossipkv.settings.databases import NAMES, is_name
+from gossipkv.settings.setting import NAME_FORM, read_isolation_group
+from gossipkv.settings.tables import MAX_WEIGHT
+from gossipkv.wire.arguments import MAX_TIMEOUT_MS
+
+if TYPE_CHECKING:
+    from gossipkv.keyspace.time_key import TimeKey
+    from gossipkv.wire.arguments import Arguments, OptionArguments
+    from gossipkv.wire.rpc import Value
+
+KINDS: Final = (HASH, RANGE)
+
+DEFAULT_PARTITIONS: Final = 64  # Of a hash table: some for each processor of a few nodes, and each still large.
+MAX_BOUNDS: Final = 10_000  # Of a new table, whose request is decoded in one step; it is divided further by itself.
+MAX_SURVIVORS: Final = 16  # More than ever decide on one register.
+DECISION_MS: Final = 10_000  # For all of a decision, where the request does not say.
+MAX_ADMIN_TIMEOUT_MS: Final = 60_000
+MAX_ROWS: Final = 512  # Of partitions in one answer, which is made in one step: others wait that long.
+RECORD_MS: Final = 1000  # For a read or a write of records, likewise.
+TABLE_DIGITS: Final = re.compile("[0-9a-f]{32}")
+
+
+class CreateTableArguments(NamedTuple):
+    """A table that is to be."""
+
+    name: str
+    kind: str
+    partitions: int
+    replication: int  # 0: as far as there are nodes, three.
+    bounds: tuple[bytes, ...]  # Of a range table: where each partition but the first begins, in order.
+    operation: bytes | None  # Its id, of 20 bytes: who asks again under it is told what became of it; None: a new one.
+    timeout_ms: int = DECISION_MS  # For all of it.
+    partitioner: str = MURMUR3
+    time_key: TimeKey | None = None
+    smears: bool = False  # Its puts may be kept by other nodes, and forwarded later.
+
+    def options(self) -> dict[str, Value]:
+        """Return the options by which another node is asked for it."""
+        partitions = self.partitions if self.kind == HASH else None
+        return {
+            "kind": self.kind,
+            "partitions": partitions,
+            "replication": self.replication or None,
+            "bounds": [*self.bounds] if self.kind == RANGE else None,
+            **({"partitioner": self.partitioner} if self.partitioner != MURMUR3 else {}),  # Not all members know it.
+            **({"time_key": [*self.time_key], "smear": self.smears} if self.time_key is not None else {}),
+        }
+
+
+class DropTableArguments(NamedTuple):
+    """A table that is to be no more."""
+
+    name: str
+    table: bytes | None  # Its id; None: whichever has the name when it is looked at.
+    operation: bytes | None = None  # The request's id: who asks again under it has not been before himself.
+    timeout_ms: int = DECISION_MS  # For all of it.
+
+
+class NodeArguments(NamedTuple):
+    """A node of tables that comes, goes, or gets another share."""
+
+    node: str
+    instead_of: str | None = None  # Whose place it takes.
+    is_gone: bool = False  # Who goes is gone for good, with its disk.
+    isolation_group: str | None = None  # None: as it says itself, or stays.
+    weight: int | None = None  # Likewise.
+    timeout_ms: int = DECISION_MS
+
+
+class ReshardArguments(NamedTuple):
+    """Groups of nodes into which a table's shards are to be put."""
+
+    table: str
+    groups: int  # 0: none.
+    timeout_ms: int = DECISION_MS
+
+
+class RangeArguments(NamedTuple):
+    """What is to become of a range."""
+
+    table: str
+    key: bytes  # One in the range; at which it is divided.
+    node: str = ""  # Who is to have a slot of it, or no longer, or is to begin it anew.
+    copy: str | None = None  # With which it begins anew; empty: with nothing; None: with the one that there is.
+    timeout_ms: int = DECISION_MS
+
+
+class RecordOptions(NamedTuple):
+    """What the options of a read or a write of records say."""
+
+    given: OptionArguments
+    timeout_s: float
+    local: bool  # No other node is asked.
+    token: bytes = b""
+    wait_s: float = 0.0
+    config: int = 0  # Of the map that the request goes by; 0: it does not say.
+
+
+def create_table(arguments: Arguments) -> CreateTableArguments:
+    """Read `[name, {kind, partitions, partitioner, replication, bounds, time_key, smear, operation, timeout_ms}]`.
+
+    Raises:
+        BadRequest: it is something else, or no such table can be.
+    """
+    name = table_name(arguments)
+    options = arguments.options(
+        *("kind", "partitions", "partitioner", "replication", "bounds", "time_key", "smear", "operation", "timeout_ms")
+    )
+    kind, operation = options.text("kind"), _operation(arguments.method, options)
+    if kind not in KINDS:
+        raise BadRequest(f"{arguments.method}: the kind must be {' or '.join(KINDS)}, not {kind}", {"option": "kind"})
+    bounds, partitioner = _bounds(arguments.method, options), options.text("partitioner")
+    if partitioner not in {None, *PARTITIONERS} or (partitioner and kind == RANGE):
+        words = f"{' or '.join(PARTITIONERS)} of a hash table, not {partitioner}"
+        raise BadRequest(f"{arguments.method}: the partitioner must be {words}", {"option": "partitioner"})
+    partitions = options.number("partitions", least=1, most=MAX_SHARDS)
+    if kind == HASH and bounds:
+        raise BadRequest(f"{arguments.method}: a hash table has no bounds", {"option": "bounds"})
+    if kind == RANGE and partitions not in {None, len(bounds) + 1}:
+        raise BadRequest(
+            f"{arguments.method}: {len(bounds)} bounds make {len(bounds) + 1} partitions, not {partitions}",
+            {"option": "partitions"},
+        )
+    return CreateTableArguments(
+        name,
+        kind,
+        len(bounds) + 1 if kind == RANGE else partitions or DEFAULT_PARTITIONS,
+        options.number("replication", least=1, most=MAX_REPLICATION) or 0,
+        bounds,
+        operation,
+        _timeout_ms(options),
+        partitioner or MURMUR3,
+        *_time_key(arguments.method, options, kind),
+    )
+
+
+def drop_table(arguments: Arguments) -> DropTableArguments:
+    """Read `[name, {table, operation, timeout_ms}]`.  Raises BadRequest: it is something else."""
+    name = table_name(arguments)
+    options = arguments.options("table", "operation", "timeout_ms")
+    digits = options.text("table")
+    if digits is not None and not TABLE_DIGITS.fullmatch(digits):
+        raise BadRequest(f"{arguments.method}: a table's id is 32 hexadecimal digits, not {digits[:80]!r}")
+    table = None if digits is None else bytes.fromhex(digits)
+    return DropTableArguments(name, table, _operation(arguments.method, options), _timeout_ms(options))
+
+
+def table_name(arguments: Arguments) -> str:
+    """Read the name of a table that may be.  Raises BadRequest: none can have it."""
+    name = arguments.text("table")
+    if not is_name(name):
+        raise BadRequest(f"{arguments.method}: {name!r} is no name of a table: {NAMES}")
+    return name
+
+
+def membership(arguments: Arguments) -> tuple[str | None, str]:
+    """Read `[table or nil, node]`.  Raises BadRequest: it is something else."""
+    table, node = arguments.text_or_nil("table"), arguments.text("node")
+    arguments.end()
+    return table, node
+
+
+def replacement(arguments: Arguments) -> tuple[str | None, str, str]:
+    """Read `[table or nil, old node, new node]`.  Raises BadRequest: it is something else."""
+    table, old, new = arguments.text_or_nil("table"), arguments.text("old node"), arguments.text("new node")
+    arguments.end()
+    return table, old, new
+
+
+def force(arguments: Arguments) -> tuple[str | None, tuple[str, ...]]:
+    """Read `[table or nil, [node, …]]`.
+
+    Raises:
+        BadRequest: it is something else, or names no node, too many, or one twice.
+    """
+    table, survivors = arguments.text_or_nil("table"), arguments.texts("list of survivors")
+    arguments.end()
+    if not 1 <= len(survivors) <= MAX_SURVIVORS:
+        raise BadRequest(f"{arguments.method}: 1 to {MAX_SURVIVORS} survivors must be named, not {len(survivors)}")
+    if len(set(survivors)) < len(survivors):
+        raise BadRequest(f"{arguments.method}: a survivor is named twice")
+    return table, tuple(survivors)
+
+
+def add_node(arguments: Arguments) -> NodeArguments:
+    """Read `[node, {isolation_group, weight, timeout_ms}]`.  Raises BadRequest: it is something else."""
+    node, options = arguments.text("node"), arguments.options("isolation_group", "weight", "timeout_ms")
+    return _newcomer(arguments.method, node, options)
+
+
+def remove_node(arguments: Arguments) -> NodeArguments:
+    """Read `[node, {force, timeout_ms}]`.  Raises BadRequest: it is something else."""
+    node, options = arguments.text("node"), arguments.options("force", "timeout_ms")
+    return NodeArguments(node, is_gone=options.flag("force"), timeout_ms=_timeout_ms(options))
+
+
+def replace_node(arguments: Arguments) -> NodeArguments:
+    """Read `[old, new, {force, isolation_group, weight, timeout_ms}]`.  Raises BadRequest: it is something else."""
+    old, new = arguments.text("old node"), arguments.text("new node")
+    options = arguments.options("force", "isolation_group", "weight", "timeout_ms")
+    return _newcomer(arguments.method, new, options)._replace(instead_of=old, is_gone=options.flag("force"))
+
+
+def set_weight(arguments: Arguments) -> NodeArguments:
+    """Read `[node, weight, {timeout_ms}]`.  Raises BadRequest: it is something else."""
+    node, weight = arguments.text("node"), arguments.whole("weight", MAX_WEIGHT)
+    options = arguments.options("timeout_ms")
+    if not weight:
+        raise BadRequest(f"{arguments.method}: a weight is 1 to {MAX_WEIGHT}; who is to hold nothing is removed")
+    return NodeArguments(node, weight=weight, timeout_ms=_timeout_ms(options))
+
+
+def reshard(arguments: Arguments) -> ReshardArguments:
+    """Read `[table, groups, {timeout_ms}]`.  Raises BadRequest: it is something else."""
+    table, groups = arguments.text("table"), arguments.whole("groups", MAX_SHARDS)
+    return ReshardArguments(table, groups, _timeout_ms(arguments.options("timeout_ms")))
+
+
+def split(arguments: Arguments) -> RangeArguments:
+    """Read `[table, key, {timeout_ms}]`.  Raises BadRequest: it is something else, or no range begins at that key."""
+    table, key = arguments.text("table"), arguments.blob("key")
+    options = arguments.options("timeout_ms")
+    if not 1 <= len(key) <= MAX_KEY_BYTES:
+        words = f"a range begins at a key of 1 to {MAX_KEY_BYTES} bytes, not of {len(key)}"
+        raise BadRequest(f"{arguments.method}: {words}")
+    return RangeArguments(table, key, timeout_ms=_timeout_ms(options))
+
+
+def hosting(arguments: Arguments, known: tuple[str, ...] = ()) -> RangeArguments:
+    """Read `[table, key, node, {timeout_ms}]`, and `copy` where that is known.  Raises BadRequest: it is another."""
+    table, key, node = arguments.text("table"), arguments.blob("key"), arguments.text("node")
+    options = arguments.options(*known, "timeout_ms")
+    return RangeArguments(table, key, node, options.text("copy"), _timeout_ms(options))
+
+
+def page(arguments: Arguments) -> tuple[str, bytes, int]:
+    """Read `[table, {start, limit}]`.  Raises BadRequest: it is something else."""
+    table, options = arguments.text("table"), arguments.options("start", "limit")
+    limit = options.number("limit", least=1) or MAX_ROWS
+    return table, options.blob("start") or b"", min(limit, MAX_ROWS)
+
+
+def record_options(arguments: Arguments, *known: str) -> RecordOptions:
+    """Read the options of a read or a write of records: those that are `known`, and those that all have.
+
+    Raises:
+        BadRequest: one is unknown, or of another type; or asks for a version, which tables do not have.
+    """
+    if arguments.is_over:  # As mostly.
+        return RecordOptions(arguments.options(), RECORD_MS / 1000, local=False)
+    options = arguments.options(*known, "token", "wait_ms", "timeout_ms", "config", "version", "min_version")
+    for name in ("version", "min_version"):
+        if options.text(name) is not None:
+            raise BadRequest(
+                f"{arguments.method}: a table has no versions, as a dataset has: leave {name} out", {"option": name}
+            )
+    wait_ms = options.number("wait_ms", most=MAX_TIMEOUT_MS) or 0
+    config = options.number("config", most=MAX_CONFIG) or 0
+    timeout_ms = options.timeout_ms()
+    timeout_s = (RECORD_MS if timeout_ms is None else timeout_ms) / 1000
+    token, local = options.blob("token") or b"", "local" in known and options.flag("local")
+    return RecordOptions(options, timeout_s, local, token, min(wait_ms / 1000, timeout_s), config)
+
+
+def _time_key(method: str, options: OptionArguments, kind: str) -> tuple[TimeKey | None, bool]:
+    """Where the time stands in the keys of a table that is to be, and whether that smears: it does, unless told."""
+    given, smears = options.array("time_key"), options.flag_or_nil("smear")
+    if given is None:
+        if smears:
+            words = "a table smears by its time key: without one a range has no minute"
+            raise BadRequest(f"{method}: {words}", {"option": "smear"})
+        return None, False
+    if kind != RANGE:
+        raise BadRequest(f"{method}: a time key is of a range table: hashed keys are spread", {"option": "time_key"})
+    try:
+        said = [one.decode(errors="replace") if isinstance(one, bytes) else one for one in given]
+        return time_key_of(said), smears is not False
+    except ProtocolError as error:
+        raise BadRequest(f"{method}: {error.message}", {**error.details, "option": "time_key"}) from error
+
+
+def _operation(method: str, options: OptionArguments) -> bytes | None:
+    operation = options.blob("operation")
+    if operation is not None and len(operation) != OPERATION_ID_BYTES:
+        raise BadRequest(
+            f"{method}: the operation must be {OPERATION_ID_BYTES} bytes, not {len(operation)}", {"option": "operation"}
+        )
+    return operation
+
+
+def _timeout_ms(options: OptionArguments) -> int:
+    return min(options.number("timeout_ms", least=1) or DECISION_MS, MAX_ADMIN_TIMEOUT_MS)
+
+
+def _newcomer(method: str, node: str, options: OptionArguments) -> NodeArguments:
+    group, weight = _isolation_group(method, options), options.number("weight", least=1, most=MAX_WEIGHT)
+    return NodeArguments(node, isolation_group=group, weight=weight, timeout_ms=_timeout_ms(options))
+
+
+def _isolation_group(method: str, options: OptionArguments) -> str | None:
+    """What fails together with a node, as its settings say it: empty for `none`; None: it is not told."""
+    group = options.text("isolation_group")
+    try:
+        return None if group is None else read_isolation_group(group)
+    except ValueError:
+        raise BadRequest(f"{method}: an isolation group's name is {NAME_FORM}, not {group!r}") from None
+
+
+def _bounds(method: str, options: OptionArguments) -> tuple[bytes, ...]:
+    """Where all partitions but the first begin: each behind the one before, the first of them behind the empty key."""
+    bounds = options.keys("bounds", MAX_KEY_BYTES) or []
+    if len(bounds) > MAX_BOUNDS:
+        words = f"a table begins with at most {MAX_BOUNDS:,} bounds, not {len(bounds):,}"
+        raise BadRequest(f"{method}: {words}: `gossipkv table split` adds others", {"option": "bounds"})
+    if any(low >= high for low, high in pairwise([b"", *bounds])):
+        raise BadRequest(f"{method}: the bounds must ascend, from one that is not empty", {"option": "bounds"})
+    return tuple(bounds)

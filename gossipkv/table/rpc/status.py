@@ -1,0 +1,323 @@
+"""What people are told of tables: who holds their partitions, what others lack of what is here, and what is refused.
+
+A table may have thousands of partitions, so it is told in sums by node; beside them partitions that are not well are
+named, so many at most.  Who holds which partition `partition_map` tells.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from math import isfinite
+from typing import TYPE_CHECKING, Final, NamedTuple, final
+
+import trio
+
+from gossipkv.errors import GossipKVError
+from gossipkv.gossip.member import REACHABLE
+from gossipkv.placement.partition import AssignmentState
+from gossipkv.placement.spread import lacks
+from gossipkv.register.metadata.nodes import placed
+from gossipkv.replication.replica import clock, record
+from gossipkv.replication.replica.acks import MAJORITY, slots_needed
+from gossipkv.replication.replica.hlc import ms_of
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from gossipkv.errors import Detail
+    from gossipkv.register.metadata.partitions import TableMeta
+    from gossipkv.register.metadata.tables import NamedNode
+    from gossipkv.replication.replica.keys import KeyBounds
+    from gossipkv.replication.replica.replica import Replica
+    from gossipkv.replication.shell import Replication
+    from gossipkv.table.participant.participant import MetadataParticipant
+    from gossipkv.table.records.route import PartitionRoute
+    from gossipkv.table.records.router import Router
+
+MAX_NAMED: Final = 100  # Partitions that are not well, in one answer.
+FEW: Final = 64  # Partitions that are looked at before others have a turn.
+FEW_ENTRIES: Final = 4096  # Of the log, in which the oldest is looked for that a node lacks.
+_JUDGED: Final = (
+    "error", "unwell", "unwell_not_named", "moving", "missing", "waits_for", "to_copy", "copied", "transfer", "aside",
+    "passed_over", "warning", "smeared", "no_majority",
+)  # fmt: skip
+_REACHABLE: Final = frozenset(state.name.lower() for state in REACHABLE)
+
+
+class ReplicaLag(NamedTuple):
+    """What a node lacks of copies that are here, as far as it has told."""
+
+    records: int
+    seconds: float  # Since the oldest of it was written; at least, where that is not in memory any more.
+
+
+_NO_LAG: Final = ReplicaLag(0, 0.0)
+
+
+@final
+class _MoveCounts:
+    """What moves of a table, and what that waits for; by the states of partitions, as `steps` goes by them."""
+
+    def __init__(self, table: TableMeta, alive: Collection[bytes], nodes: Mapping[bytes, NamedNode]) -> None:
+        """`nodes`: those of tables, as the catalogue names them."""
+        self._slots = table.replication
+        self._alive = alive
+        self._gone = {uuid for uuid, node in nodes.items() if node.weight is None}
+        self._removed = {uuid for uuid, node in nodes.items() if node.weight == 0}
+        self.states, self.missing = Counter[AssignmentState](), 0
+        self.comes, self.leaves = Counter[bytes](), Counter[bytes]()  # Partitions, by node.
+        self.waits_for: set[bytes] = set()  # Nodes that are down.
+        self.copied_from: dict[int, tuple[bytes, bytes]] = {}  # By partition: the host that tells its size, the target.
+
+    def look(self, place: PartitionRoute) -> None:
+        """Take in a partition."""
+        self.missing += self._slots - len(place.hosts)
+        self.waits_for.update(self._waited_for(place))
+        for one in place.moving:
+            self.states[one.state] += 1
+            if one.state is AssignmentState.LEAVING:
+                self.leaves[one.node] += 1
+            else:
+                self.comes[one.node] += 1
+                if up := [node for node in place.hosts if node in self._alive]:
+                    self.copied_from[place.partition] = up[0], one.node
+
+    def _waited_for(self, place: PartitionRoute) -> set[bytes]:
+        """Whose coming back a partition needs to move; who is gone for good is not waited for."""
+        hosts = {*place.hosts}
+        away = hosts - self._gone - {*self._alive}
+        waited = away & self._removed  # What it alone has is to be handed over.
+        if leaving := {one.node for one in place.moving if one.state is AssignmentState.LEAVING}:
+            return waited | away | leaving - self._gone - {*self._alive}
+        needed = min(slots_needed(MAJORITY, self._slots), len(hosts))
+        return waited | away if place.moving and len(hosts - away) < needed else waited
+
+
+@final
+class TableReporter:
+    """Tells of the tables and copies of this node."""
+
+    def __init__(self, deciding: MetadataParticipant, routing: Router) -> None:
+        self._deciding = deciding
+        self._routing = routing
+
+    def to_map(self) -> dict[str, Detail]:
+        """Return what `info` tells of all copies here, of who lacks what, and of what waits."""
+        replication = self._deciding.replicating()
+        copies = replication.replicas.copies.values()
+        records: dict[str, dict[str, Detail]] = {name: {} for name in self._routing.names()}
+        seconds: dict[str, dict[str, Detail]] = {name: {} for name in records}
+        names = {table: name for name, table in self._routing.names().items()}
+        alive = {member.uuid for member in self._deciding.members() if member.state in REACHABLE}
+        for node in replication.replicas.peers:
+            for table, lag in _lags(replication, node, alive).items():
+                if (name := names.get(table)) is not None:  # Else it was dropped a moment ago.
+                    records[name][self._deciding.name_of(node)] = lag.records
+                    seconds[name][self._deciding.name_of(node)] = lag.seconds
+        return {
+            "copies": len(copies),
+            "copies_aside": sum(copy.aside is not None for copy in copies)
+            + sum(1 for _ in replication.replicas.spaces.all_aside()),
+            "refusal": replication.refusal,
+            "lag_records": {**records},
+            "lag_s": {**seconds},
+            "waiting": replication.waiting.waiting,
+            "waiting_bytes": replication.waiting.bytes,
+            "waiting_limit": replication.waiting.most_bytes,
+            **({} if self._deciding.accepting is None else self._deciding.accepting.to_map()),
+        }
+
+    async def status(self, name: str) -> dict[str, Detail]:
+        """Return what `status` tells of a table.
+
+        Raises:
+            UnknownDatabase: there is no such table.
+            NotReady: its map is not known here yet.
+        """
+        route, replication = self._routing.route(name), self._deciding.replicating()
+        replicas = replication.replicas
+        states = {member.uuid: member.state for member in self._deciding.members()}
+        alive = {node for node, state in states.items() if state in REACHABLE}
+        held, partitions, not_named = Counter[bytes](), 0, 0
+        moves = _MoveCounts(route.table, alive, self._deciding.taking_part()[1].nodes.named())
+        unwell: list[Detail] = []
+        for partitions, place in enumerate(route.places(), 1):
+            held.update(place.hosts)
+            moves.look(place)
+            why = self._why_unwell(place, replication, route.table, alive)
+            if why and len(unwell) < MAX_NAMED:
+                unwell.append({"partition": str(place.partition), "why": why})
+            elif why:
+                not_named += 1
+            if partitions % FEW == 0:
+                await trio.lowlevel.checkpoint()
+        nodes: list[Detail] = []
+        for node in sorted({*held, *moves.comes, *moves.leaves}, key=self._deciding.name_of):
+            lag = _lags(replication, node, alive).get(route.table.id, _NO_LAG)
+            state = states[node].name.lower() if node in states else "gone"
+            told: dict[str, Detail] = {"node": self._deciding.name_of(node), "state": state, "partitions": held[node]}
+            told |= {"coming": moves.comes[node], "leaving": moves.leaves[node]}
+            nodes.append({**told, "lag_records": lag.records, "lag_s": lag.seconds})
+        refusal = f"this node takes no writes: {replication.refusal}"
+        shunned_s = self._deciding.works().moving.shunned_s()
+        return {
+            **({"error": refusal} if replication.refusal is not None and replicas.me in held else {}),
+            "kind": route.table.kind,
+            "replication": route.table.replication,
+            "partition_count": partitions,
+            "nodes": nodes,
+            "moving": {state.name: count for state, count in sorted(moves.states.items())},
+            "missing": moves.missing,
+            "waits_for": [*sorted(map(self._deciding.name_of, moves.waits_for))],
+            **self._progress(route.table, moves, replication),
+            "passed_over": {self._deciding.name_of(node): int(s) for node, s in shunned_s.items()},
+            "aside": self._aside(route.table, replication),
+            "warning": self._warning(route.table),
+            "no_majority": self._no_majority(route.table, alive),
+            "smeared": None if self._deciding.accepting is None else self._deciding.accepting.told(route.table.id),
+            "loading": sum(copy.identity.table == route.table.id for copy in replicas.loading.loads),
+            "tombstones_held_by": [*sorted(self._holders_back(replication, route.table.id))],
+            "unwell": unwell,
+            "unwell_not_named": not_named,
+        }
+
+    async def condition(self, name: str) -> dict[str, Detail]:
+        """Return what is to be said of a table to whoever judges the whole: its kind, and what is not well.
+
+        Raises:
+            UnknownDatabase: there is no such table.
+            NotReady: its map is not known here yet.
+        """
+        told = await self.status(name)
+        nodes = told["nodes"]
+        assert isinstance(nodes, list)
+        lags: dict[str, Detail] = {}
+        away: dict[str, Detail] = {}
+        for node in (node for node in nodes if isinstance(node, dict)):
+            if node["state"] not in _REACHABLE:  # Its lag is what was written since its clock was heard.
+                away |= {str(node["node"]): {"state": node["state"], "partitions": node["partitions"]}}
+            elif node["lag_records"]:
+                lags |= {str(node["node"]): {"records": node["lag_records"], "seconds": node["lag_s"]}}
+        more = {key: told.get(key) for key in _JUDGED} | {"lags": lags, "away": away}
+        if away:
+            more["partition_count"] = told["partition_count"]
+        return {"kind": told["kind"], **{key: value for key, value in more.items() if value}}
+
+    def _progress(self, table: TableMeta, moves: _MoveCounts, replication: Replication) -> dict[str, Detail]:
+        """How many bytes targets are to copy of what is here, how many are copied to here, and at most how fast."""
+        replicas = replication.replicas
+        to_copy, copied = Counter[bytes](), 0
+        for partition, (told_by, target) in moves.copied_from.items():
+            copy = replicas.copies.get((table.id, partition))
+            if copy is not None and told_by == replicas.me:
+                to_copy[target] += _size(replication, copy.space, copy.bounds)
+            elif copy is not None and target == replicas.me:
+                load = replicas.loading.loads.get(copy)
+                has_begun = copy.joining is None or copy.joining.is_loaded
+                space = load.space if load is not None else copy.space if has_begun else None
+                copied += 0 if space is None else _size(replication, space, copy.bounds)
+        rate = replicas.loading.pace.rate
+        return {
+            "to_copy": {self._deciding.name_of(node): count for node, count in to_copy.items()},
+            "copied": copied,
+            "transfer": int(rate) if moves.comes[replicas.me] and isfinite(rate) else None,
+        }
+
+    @staticmethod
+    def _aside(table: TableMeta, replication: Replication) -> dict[str, Detail] | None:
+        """How many copies were set aside here, and their bytes; None: there are none."""
+        aside = [one for one in replication.replicas.spaces.all_aside() if one.identity.table == table.id]
+        size = sum(_size(replication, one.space, one.identity.bounds) for one in aside)
+        return {"copies": len(aside), "bytes": size} if aside else None
+
+    def _warning(self, table: TableMeta) -> str | None:
+        """That there are fewer isolation groups than replicas."""
+        _, catalogue = self._deciding.taking_part()
+        nodes = placed(catalogue.nodes.named())
+        return lacks(nodes, table.replication, [*map(set, table.groups)]) or None if nodes else None
+
+    def _no_majority(self, table: TableMeta, alive: Collection[bytes]) -> list[Detail]:
+        """The nodes that decide on the table's map, where too few of them are alive; else none."""
+        metadata, _ = self._deciding.taking_part()
+        nodes = {one.node for one in metadata.known[table.id].acceptors.new}
+        return [*sorted(map(self._deciding.name_of, nodes))] if len(nodes.intersection(alive)) * 2 <= len(nodes) else []
+
+    def _holders_back(self, replication: Replication, table: bytes) -> set[str]:
+        """The nodes for which tombstones of a table are kept."""
+        held_back = replication.collecting.held_back.items()
+        return {
+            self._deciding.name_of(node) for copy, nodes in held_back if copy.identity.table == table for node in nodes
+        }
+
+    def _why_unwell(
+        self, place: PartitionRoute, replication: Replication, table: TableMeta, alive: Collection[bytes]
+    ) -> str | None:
+        """Why a partition is not well, in words; None: it is."""
+        replicas = replication.replicas
+        here = self._deciding.name_of(replicas.me)
+        copy, up = replicas.copies.get((table.id, place.partition)), sum(node in alive for node in place.hosts)
+        if copy is not None:
+            if (why := replicas.refusal(copy)) is not None:
+                return f"its copy at {here} takes no writes: {why}"
+            if others := replication.comparing.differ.get(copy):
+                names = ", ".join(sorted(map(self._deciding.name_of, others)))
+                return f"its copy at {here} has other records than {names}, with all that was written in both"
+            if copy in replicas.loading.log_too_small:
+                return (
+                    f"its copy at {here} loads again and again: `table_log` is too small for what is written meanwhile"
+                )
+        if not up:
+            return "none of its nodes is alive: it cannot be read or written"
+        slots = table.replication
+        if copy is not None and copy.originates:
+            up = replicas.levels[copy].confirming(replicas.confirms)
+        needed = slots_needed(MAJORITY, slots)
+        return (
+            f"a majority is {needed} of {slots}, and {up} can confirm a write: it is refused" if up < needed else None
+        )
+
+
+def _size(replication: Replication, space: int, bounds: KeyBounds) -> int:
+    """About how many bytes of a space are within bounds; 0 where it is not there yet, or damaged."""
+    with contextlib.suppress(GossipKVError, ValueError):
+        return replication.size_bytes(space, bounds)
+    return 0
+
+
+def _lags(replication: Replication, node: bytes, alive: Collection[bytes]) -> dict[bytes, ReplicaLag]:
+    """What a node lacks of the copies here, by table; of what moves to it nothing, until it is there.
+
+    A node that lives and is not reached from here may have all of it from others: nothing is said of that.
+    """
+    if node not in replication.replicas.peers or (node in alive and not replication.replicas.reaches(node)):
+        return {}
+    feed, tail = replication.replicas.peers[node].feed, replication.replicas.tail
+    lacks: dict[Replica, int] = {}
+    records = Counter[bytes]()
+    for copy, told in feed.told.items():
+        count = 0 if told.clock == copy.synced or not told.available else feed.lag(copy)
+        records[copy.identity.table] += count
+        if count:
+            lacks[copy] = count
+    oldest = dict[bytes, int]()  # At the latest, until it is found.
+    for copy in lacks:
+        table = copy.identity.table
+        oldest[table] = min(copy.time.last, oldest.get(table, copy.time.last))
+    not_found, position = {*oldest}, max(feed.place, tail.first)
+    for _ in range(FEW_ENTRIES):
+        batch = tail.next(position) if not_found else ()
+        if not batch:
+            break
+        position = batch[0].position
+        for entry in batch:
+            table = entry.copy.identity.table
+            is_lacking = entry.copy in lacks and not clock.covers(feed.told[entry.copy].clock, entry.after)
+            if table in not_found and entry.records and (is_lacking or feed.place < tail.first):
+                oldest[table] = min(oldest[table], record.decode(entry.records[0][1]).time)
+                not_found.remove(table)
+    now_ms = replication.now_ms()
+    return {
+        table: ReplicaLag(count, max(0, now_ms - ms_of(oldest[table])) / 1000 if count else 0.0)
+        for table, count in records.items()
+    }

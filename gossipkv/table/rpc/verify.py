@@ -1,0 +1,188 @@
+"""Verifying: whether all copies of a partition have the same live records, when somebody asks.
+
+    verify_table    [table, {start, timeout_ms}]            of the partition that begins there, by the asked node
+    table_digest    [uuid, table id, partition, timeout]    to its hosts: clock, sum and number of the live records
+
+Two copies can be compared when their clocks are equal, and only then; a partition that is written to is looked at again
+while there is time.  Nothing is repaired: which of two is right no digest tells.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple, final
+
+import trio
+
+from gossipkv.errors import GossipKVError, NotReady, NotServed, Overloaded, ProtocolError, Unavailable, Unknown
+from gossipkv.replication.maintenance.digests import MAX_DIGEST, DigestPass
+from gossipkv.replication.replica import clock
+from gossipkv.replication.replica.replica import ReplicaDigest
+from gossipkv.table.rpc.requests import DECISION_MS, MAX_ADMIN_TIMEOUT_MS
+from gossipkv.wire.results import DeferredResult
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from gossipkv.table.participant.participant import MetadataParticipant
+    from gossipkv.table.records.route import PartitionRoute
+    from gossipkv.table.records.router import Router
+    from gossipkv.wire.arguments import Arguments
+    from gossipkv.wire.rpc import Value
+
+MAX_PASSES: Final = 4  # Under way at a node: each reads all of a partition.
+RETRY_S: Final = 0.1
+HOST_PART: Final = 0.8  # Of the time that is left, for a host to answer in.
+MAX_ID: Final = (1 << 64) - 1
+EQUAL: Final = "equal"
+DIFFERENT: Final = "different"
+NOT_COMPARED: Final = "not compared"
+
+
+class PartitionVerdict(NamedTuple):
+    """What the copies of a partition are to each other, and for what is not known the reason."""
+
+    word: str
+    why: str | None = None
+
+
+@final
+class Verifier:
+    """Compares copies, and tells others the digests of those that are here."""
+
+    def __init__(self, deciding: MetadataParticipant, routing: Router) -> None:
+        self._deciding = deciding
+        self._routing = routing
+        self._passes = 0
+
+    def verify(self, arguments: Arguments) -> DeferredResult:
+        """`verify_table [table, {start, timeout_ms}]`: compare the copies of the first partition from a key on."""
+        name = arguments.text("table")
+        options = arguments.options("start", "timeout_ms")
+        start = options.blob("start") or b""
+        timeout_ms = options.number("timeout_ms", 1, MAX_ADMIN_TIMEOUT_MS) or DECISION_MS
+        arguments.end()
+
+        async def compare() -> Value:
+            route = self._routing.route(name)
+            places = (place for place in route.places() if place.first >= start)
+            place = next(places, None)
+            if place is None:
+                return None
+            found = await self._compare(route.table.id, place, trio.current_time() + timeout_ms / 1000)
+            after = next(places, None)
+            verdict = judge(found)
+            copies: list[Value] = [_told(name, found[name]) for name in sorted(found)]
+            return {
+                "partition": f"{place.partition:016x}",
+                "verdict": verdict.word,
+                "why": verdict.why,
+                "copies": copies,
+                "next": None if after is None else after.first,
+            }
+
+        return DeferredResult(compare)
+
+    def digest(self, arguments: Arguments) -> DeferredResult:
+        """`table_digest [uuid, table id, partition, timeout]`: clock, sum and number of a copy's live records."""
+        arguments.blob("node")
+        table, partition = arguments.blob("table"), arguments.whole("partition", MAX_ID)
+        timeout_ms = arguments.whole("timeout", MAX_ADMIN_TIMEOUT_MS)
+        arguments.end()
+
+        async def take() -> Value:
+            return [*await self._take(table, partition, trio.current_time() + timeout_ms / 1000)]
+
+        return DeferredResult(take)
+
+    async def _take(self, table: bytes, partition: int, until: float) -> ReplicaDigest:
+        """The digest of a copy that is here, at one clock.
+
+        Raises:
+            NotServed: none is here.
+            NotReady: it was written to all the time.
+            Overloaded: enough are taken already.
+        """
+        replication = self._deciding.replicating()
+        if self._passes >= MAX_PASSES:
+            raise Overloaded(f"{MAX_PASSES} partitions are verified here already: ask again later")
+        self._passes += 1
+        try:
+            while True:
+                copy = replication.replicas.copies.get((table, partition))
+                if copy is None:
+                    raise NotServed("it does not hold the partition", {"partition": partition})
+                way = DigestPass.of(copy)
+                while way.is_right(replication.replicas):
+                    if (digest := way.read(replication)) is not None:
+                        return digest
+                    await trio.lowlevel.checkpoint()
+                if trio.current_time() >= until:
+                    raise NotReady("it is written to all the time")
+                await trio.sleep(RETRY_S)
+        finally:
+            self._passes -= 1
+
+    async def _compare(
+        self, table: bytes, place: PartitionRoute, until: float
+    ) -> dict[str, ReplicaDigest | GossipKVError]:
+        """What each host says, by name; asked until all can be compared, one does not answer, or the time is over."""
+        while True:
+            found: dict[str, ReplicaDigest | GossipKVError] = {}
+            async with trio.open_nursery() as nursery:
+                for node in place.hosts:
+                    nursery.start_soon(self._ask, node, table, place.partition, until, found)
+            is_silent = any(isinstance(one, Unavailable | Unknown) for one in found.values())
+            if is_silent or judge(found).word != NOT_COMPARED or trio.current_time() + RETRY_S >= until:
+                return found
+            await trio.sleep(RETRY_S)
+
+    async def _ask(
+        self, node: bytes, table: bytes, partition: int, until: float, found: dict[str, ReplicaDigest | GossipKVError]
+    ) -> None:
+        name = self._deciding.name_of(node)
+        left_s = max(RETRY_S, until - trio.current_time())
+        host_s = left_s * HOST_PART
+        try:
+            me = self._deciding.replicating().replicas.me
+            if node == me:
+                found[name] = await self._take(table, partition, trio.current_time() + host_s)
+            elif not self._deciding.asking.is_up(node):
+                raise Unavailable(f"{name} is down")
+            else:
+                params: list[Value] = [me, table, partition, int(host_s * 1000)]
+                found[name] = _read(await self._deciding.asking.ask(node, "table_digest", params, left_s), name)
+        except GossipKVError as error:
+            found[name] = error
+
+
+def judge(found: Mapping[str, ReplicaDigest | GossipKVError]) -> PartitionVerdict:
+    """What the copies are to each other, by node."""
+    digests = {name: one for name, one in found.items() if isinstance(one, ReplicaDigest)}
+    names = sorted(digests)
+    behind = []
+    for number, one in enumerate(names):
+        for other in names[number + 1 :]:
+            if clock.compare(digests[one].clock, digests[other].clock) != clock.EQUAL:
+                behind.append(f"{one} and {other} have not the same writes")
+            elif digests[one][1:] != digests[other][1:]:
+                return PartitionVerdict(DIFFERENT, f"{one} and {other} have all the same writes, and other records")
+    silent = [f"{name}: {one.message}" for name, one in sorted(found.items()) if isinstance(one, GossipKVError)]
+    if silent or behind:
+        return PartitionVerdict(NOT_COMPARED, "; ".join(silent or behind))
+    if len(digests) < 2:  # noqa: PLR2004  # To compare takes two.
+        return PartitionVerdict(NOT_COMPARED, "it has one copy")
+    return PartitionVerdict(EQUAL)
+
+
+def _read(answer: Value, name: str) -> ReplicaDigest:
+    match answer:
+        case [bytes(at), int(total), int(records)] if 0 <= total < MAX_DIGEST and 0 <= records <= MAX_ID:
+            clock.check(at)
+            return ReplicaDigest(at, total, records)
+    raise ProtocolError(f"{name} answered with what is no digest")
+
+
+def _told(name: str, one: ReplicaDigest | GossipKVError) -> Value:
+    if isinstance(one, GossipKVError):
+        return {"node": name, "error": one.message}
+    return {"node": name, "records": one.records, "digest": f"{one.sum:016x}"}

@@ -1,0 +1,187 @@
+"""When a copy is ready for a session: once it has all that the session has seen of its partition.
+
+One comparison, for reads and writes: the copy's synced clock covers every entry of the token that the record of its
+partition names, present or former.  The others belong to other partitions, or have ended; which of them is told only by
+a map at least as new as the token, so a token of a newer one has the node look at the register first.
+
+What is beyond the end of an assignment that was taken by force, and beyond the copy's clock, is lost: that is said, and
+not waited for.  A copy whose assignment is not there any more is ready for sessions that have not seen that.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple, final
+
+from gossipkv.errors import BadRequest, GossipKVError, NotReady, NotServed, ProtocolError, WriteLost
+from gossipkv.placement.partition import HAD, LEFT_OUT
+from gossipkv.replication.replica import clock
+from gossipkv.table.session.token import NOTHING, TableSeen, decode_body
+from gossipkv.wire.arguments import MAX_TIMEOUT_MS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from gossipkv.replication.deadlines import ParkedRequest
+    from gossipkv.replication.replica.replica import Replica
+    from gossipkv.replication.shell import OnAnswer, Replication
+    from gossipkv.table.session.token import Token
+    from gossipkv.wire.arguments import Arguments
+
+BEHIND: Final = "waits_for"  # In the details of NotReady: what the copy lacks that the session has seen.
+UNSEEN: Final = TableSeen(0, b"")
+
+
+class WantedClock(NamedTuple):
+    """What a request needs of the copies that answer it."""
+
+    token: Token
+    until: float  # When it waits no longer.
+
+
+class _ParkedReads(NamedTuple):
+    copies: Sequence[Replica]
+    token: Token
+    do: Callable[[], object]
+    on_answer: OnAnswer
+    waiter: ParkedRequest
+
+
+@final
+class ReplicaReadiness:
+    """All requests of this node that wait until copies here are ready."""
+
+    def __init__(self, replication: Callable[[], Replication], look_at: Callable[[bytes], object]) -> None:
+        """`replication`: of the store as it is open now; `look_at`: has a table's register read, within bounds."""
+        self._replication = replication
+        self._look_at = look_at
+        self._waiting: dict[Replica, list[_ParkedReads]] = {}  # By the copy that is not ready.
+
+    def is_ready(self, copy: Replica, token: Token) -> bool:
+        """Whether a copy here may answer at once."""
+        return not token or self._unready(self._replication(), [copy], token) is None
+
+    def begin(
+        self, copies: Sequence[Replica], wanted: WantedClock, do: Callable[[], object], on_answer: OnAnswer
+    ) -> None:
+        """Have something done once these copies are ready, which answers by itself; or answer why they are not.
+
+        Raises:
+            NotReady: they are not, and nothing waits.
+            WriteLost: they never will be.
+            GossipKVError: what `do` raises.
+        """
+        replication = self._replication()
+        unready = self._unready(replication, copies, wanted.token)
+        if unready is None:
+            do()
+            return
+        copy, why = unready
+        if wanted.until <= replication.now() or copy in replication.departed:  # That gets nothing any more.
+            raise why
+
+        def late() -> None:
+            try:
+                found = self._unready(replication, copies, wanted.token)
+            except (WriteLost, NotServed) as gone:
+                on_answer(None, gone)
+            else:
+                on_answer(None, why if found is None else found[1])
+
+        waiter = replication.waiting.begin(wanted.until, sum(len(seen.clock) for seen in wanted.token.values()), late)
+        self._wait(copy, _ParkedReads(copies, wanted.token, do, on_answer, waiter))
+
+    def _unready(
+        self, replication: Replication, copies: Sequence[Replica], token: Token
+    ) -> tuple[Replica, NotReady] | None:
+        """The first copy that is not ready, and why.
+
+        Raises:
+            WriteLost: it never will be.
+            NotServed: a copy is no more: its range was divided, or it was dropped.
+        """
+        if token:
+            for copy in copies:
+                if copy not in replication.replicas.levels:
+                    raise NotServed("the partition is not here any more", {"partition": copy.identity.partition})
+                seen = token.get(copy.identity.table, UNSEEN)
+                if seen.config > replication.maps.get(copy.identity.table, 0):
+                    self._look_at(copy.identity.table)
+                    return copy, _behind(copy, "the session has seen a newer map of the table", "map")
+                if copy in replication.replicas.loading.unplaced:
+                    return copy, _behind(copy, "this replica goes by a newer map once it has loaded", "map")
+                if copy in replication.departed and seen.config > copy.config:
+                    return copy, _behind(copy, "this node does not hold the partition any more", "map")
+                if copy.rules.ends and not _ends_are_known(copy, seen):
+                    return copy, _behind(copy, "it is not known yet what is kept of a node that is gone", "ends")
+                if not clock.covers(copy.synced, clock.named(seen.clock, copy.named)):
+                    return copy, _behind(copy, "this replica has not yet what the session has seen", "records")
+        return None
+
+    def _wait(self, copy: Replica, waits: _ParkedReads) -> None:
+        replicas = self._replication().replicas
+        replicas.on_moved = self._moved
+        all_ = self._waiting.setdefault(copy, [])
+        all_[:] = [one for one in all_ if one.waiter.on_late is not None]
+        all_.append(waits)
+
+    def _moved(self, copy: Replica) -> None:
+        """More of a copy is synced, or it goes by a newer map."""
+        waiting = self._waiting.pop(copy, ())
+        replication = self._replication()
+        for one in waiting:
+            if one.waiter.on_late is None:
+                continue
+            try:
+                unready = self._unready(replication, one.copies, one.token)
+                if unready is not None and unready[0] not in replication.departed:
+                    self._wait(unready[0], one)
+                    continue
+                if unready is not None:
+                    raise unready[1]
+                replication.waiting.end(one.waiter)
+                one.do()
+            except GossipKVError as error:
+                replication.waiting.end(one.waiter)
+                one.on_answer(None, error)
+
+
+def wanted_of(arguments: Arguments, now: float) -> WantedClock:
+    """Read what stands behind the parameters of a question to a host: `what was seen, wait_ms`, or nothing.
+
+    Raises:
+        BadRequest: it is something else.
+    """
+    if arguments.is_over:
+        return WantedClock(NOTHING, now)
+    body, wait_ms = arguments.blob("what was seen"), arguments.whole("wait_ms", MAX_TIMEOUT_MS)
+    arguments.end()
+    try:
+        return WantedClock(decode_body(body), now + wait_ms / 1000)
+    except ProtocolError as error:
+        raise BadRequest(f"{arguments.method}: {error.message}") from error
+
+
+def is_behind(error: GossipKVError) -> bool:
+    """Whether a copy is not ready for a session, where another may be."""
+    return isinstance(error, NotReady) and BEHIND in error.details
+
+
+def _ends_are_known(copy: Replica, seen: TableSeen) -> bool:
+    """Whether it is known what is kept of all that a session has seen and the copy lacks.  Raises WriteLost."""
+    ends, synced = dict(copy.rules.ends), copy.synced
+    lacked = [end for end in copy.rules.ends if clock.counter(seen.clock, end[0]) > clock.counter(synced, end[0])]
+    for assignment, end in lacked:
+        if assignment == LEFT_OUT and seen.config <= (ends.get(HAD) or 0):
+            continue
+        if end is not None and clock.counter(seen.clock, assignment) > end:
+            raise WriteLost(
+                "the range began anew by force since the session began: what that has seen there may be lost"
+                if assignment == LEFT_OUT
+                else "the session has seen a write that only a node had which is gone for good, and was taken by force",
+                {"partition": copy.identity.partition, "assignment": f"{assignment:016x}", "kept": end},
+            )
+    return all(end is not None for _, end in lacked)
+
+
+def _behind(copy: Replica, why: str, what: str) -> NotReady:
+    return NotReady(why, {BEHIND: what, "partition": copy.identity.partition})

@@ -1,0 +1,259 @@
+"""Tokens as they come and go: read from requests, kept short, and written into answers.
+
+What every assigned copy has confirmed is *settled* (`replication.maintenance.tombstone_gc`): no copy lacks it, so no
+request needs to wait for it, and it is left out wherever a token is written.  Its config takes its place: by an older
+map there may be one more copy, which lacks it.  Beside it stands since when anything was left out (`token.left_out`).
+Of tables that are no more (`ended`) nothing is left, and nothing of assignments that a map names no more.  A node knows
+that of the partitions that it holds.  Of a token that is long it asks others first (`table_settled`), once a second at
+most for each table, before anything is done for the request.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple, final
+
+from gossipkv.errors import GossipKVError, ProtocolError, TooLarge
+from gossipkv.placement.partition import LEFT_OUT
+from gossipkv.replication.maintenance.tombstone_gc import settled
+from gossipkv.replication.replica import clock
+from gossipkv.table.records.forward import ForwardRequest, held
+from gossipkv.table.records.route import packed_ids, together, unpacked_ids
+from gossipkv.table.session.readiness import UNSEEN, WantedClock, wanted_of
+from gossipkv.table.session.token import (
+    NOTHING,
+    PART,
+    TableSeen,
+    decode,
+    decode_body,
+    encode,
+    encode_body,
+    left_out,
+    merged,
+    only,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from gossipkv.replication.replica.replica import Replica
+    from gossipkv.replication.replica_set import ReplicaSet
+    from gossipkv.replication.shell import OnAnswer
+    from gossipkv.table.participant.participant import MetadataParticipant
+    from gossipkv.table.records.forward import Forwarder
+    from gossipkv.table.records.route import PartitionRoute
+    from gossipkv.table.records.router import Router
+    from gossipkv.table.session.readiness import ReplicaReadiness
+    from gossipkv.table.session.token import Token
+    from gossipkv.wire.arguments import Arguments
+    from gossipkv.wire.results import OnResult
+    from gossipkv.wire.rpc import Value
+
+LONG_BYTES: Final = 1 << 10
+RETRY_S: Final = 1.0  # Between two times that others are asked of a table.
+TOLD_S: Final = 60.0  # What they tell is forgotten then: it is only as new as the oldest of it.
+MAX_ASKED: Final = 8  # Groups of partitions at a time, those that name most entries.
+TOLD_DOWN: Final = 8
+
+
+@final
+class TokenCompactor:
+    """The tokens of this node's requests."""
+
+    def __init__(
+        self,
+        routing: Router,
+        forwarding: Forwarder,
+        deciding: MetadataParticipant,
+        max_token: int,
+    ) -> None:
+        self._routing = routing
+        self._forwarding = forwarding
+        self._deciding = deciding
+        self._max_token = max_token
+        self._told: Token = NOTHING  # What others say is settled, of all tables,
+        self._asked_at: dict[bytes, float] = {}  # when they were asked, by table,
+        self._told_since: dict[bytes, float] = {}  # and when the first of it was told.
+
+    def read(self, data: bytes) -> Token:
+        """The token that came with a request.  Raises BadRequest: it is none."""
+        return decode(data, self._deciding.register) if data else NOTHING
+
+    def write(self, *tokens: Token) -> bytes:
+        """The token that goes with an answer."""
+        return encode(self._without_settled(merged(*tokens)), self._deciding.register)
+
+    def told(self, token: Token) -> bytes:
+        """What another node is told of a token: its body."""
+        return encode_body(self._without_settled(token)) if token else b""
+
+    def kept(self, token: Token) -> bytes:
+        """What a record keeps of a token: not since when anything was left out, which no reader of it has seen."""
+        left = only(self._without_settled(token), lambda _, origin, __: origin != LEFT_OUT) if token else NOTHING
+        return encode_body(left)
+
+    def _without_settled(self, token: Token) -> Token:
+        replication = self._deciding.replicating()
+        replicas = replication.replicas
+        for table in [one for one in token if one not in replication.maps and self._deciding.has_ended(one)]:
+            token = {other: seen for other, seen in token.items() if other != table}
+            self._told = {other: seen for other, seen in self._told.items() if other != table}
+            self._asked_at.pop(table, None)
+            self._told_since.pop(table, None)
+        by: dict[bytes, TableSeen] = {}  # The configs under which what is left out is settled.
+
+        def keep(table: bytes, origin: int, count: int) -> bool:
+            copy = replicas.of_origin.get(origin)
+            config, whole = self._told.get(table, UNSEEN) if copy is None else _settled(replicas, copy)
+            if origin == LEFT_OUT or count > clock.counter(whole, origin):
+                return True
+            had = by.get(table, UNSEEN)
+            by[table] = TableSeen(max(config, had.config), clock.merge(had.clock, clock.named(whole, (LEFT_OUT,))))
+            return False
+
+        return merged(only(token, keep), by)
+
+    def _without_ended(self, token: Token) -> Token:
+        """Without what a map that is at least as new names nowhere: it has ended, and all copies have it."""
+        routes = {table: one for table, one in self._routing.routes(token) if one.config >= token[table].config}
+        ended = {table: TableSeen(one.config, left_out(token[table].config)) for table, one in routes.items()}
+        kept = {table: {LEFT_OUT, *one.origins()} for table, one in routes.items()}
+        left = only(token, lambda table, origin, _: table not in routes or origin in kept[table])
+        return merged(left, {table: ended[table] for table in ended if left[table].clock != token[table].clock})
+
+    def begin(self, token: Token, deadline: float, do: Callable[[Token], object], on_result: OnResult) -> None:
+        """Go on with a request whose token is short, or could be made so; `do` may raise, and then nothing waits."""
+        if not is_short(token):
+            token = self._without_ended(token)
+        if is_short(token) or is_short(token := self._without_settled(token)):
+            do(token)
+            return
+        asking = _SettledSurvey(partial(self._go_on, token, do), on_result)
+        for table, places in self._to_ask(token):
+            partitions = [place.partition for place in places]
+            asking.left += 1
+            self._forwarding.begin(
+                ForwardRequest(
+                    what="what is settled",
+                    nodes=places[0].hosts,
+                    here=partial(self._give_here, table, partitions),
+                    method="table_settled",
+                    params=[table, packed_ids(partitions)],
+                    size_bytes=0,
+                    deadline=deadline,
+                    on_done=partial(self._answered, table, asking),
+                    wanted=WantedClock(NOTHING, 0.0),
+                )
+            )
+        asking.one_done()
+
+    def _to_ask(self, token: Token) -> list[tuple[bytes, Sequence[PartitionRoute]]]:
+        """The groups of partitions that most entries are of, by table."""
+        now = self._deciding.replicating().now()
+        groups: list[tuple[int, bytes, Sequence[PartitionRoute]]] = []
+        for table, route in self._routing.routes(token):
+            if now < self._asked_at.get(table, -RETRY_S) + RETRY_S:
+                continue
+            self._asked_at[table] = now
+            origins = route.origins()
+            found = Counter(place for origin, _ in clock.entries(token[table].clock) if (place := origins.get(origin)))
+            groups += ((sum(found[one] for one in group), table, group) for group in together(found))
+        groups.sort(key=lambda group: -group[0])
+        return [(table, group) for _, table, group in groups[:MAX_ASKED]]
+
+    def _answered(
+        self, table: bytes, asking: _SettledSurvey, result: Value, error: GossipKVError | None, node: bytes
+    ) -> None:
+        del node
+        if error is None and isinstance(result, bytes):
+            now = self._deciding.replicating().now()
+            if now >= self._told_since.setdefault(table, now) + TOLD_S:
+                self._told_since[table] = now
+                self._told = {other: seen for other, seen in self._told.items() if other != table}
+            with contextlib.suppress(ProtocolError):  # It is asked again.
+                self._told = merged(self._told, {table: decode_body(result).get(table, UNSEEN)})
+        asking.one_done()
+
+    def _go_on(self, token: Token, do: Callable[[Token], object]) -> None:
+        token = self._without_settled(token)
+        if size(token) > self._max_token:
+            down = self._routing.down(self._nodes_of(token))
+            who = ", ".join(down[:TOLD_DOWN]) or "no node"
+            raise TooLarge(
+                f"the session has seen more than a token holds that is not on all replicas yet; {who} of them is down",
+                {"limit": self._max_token, "size": size(token), "down": [*down[:TOLD_DOWN]]},
+            )
+        do(token)
+
+    def _nodes_of(self, token: Token) -> set[bytes]:
+        """Who holds the partitions that its entries are of."""
+        nodes: set[bytes] = set()
+        for table, route in self._routing.routes(token):
+            origins = route.origins()
+            for origin, _ in clock.entries(token[table].clock):
+                if origin in origins:
+                    nodes |= set(origins[origin].hosts)
+        return nodes
+
+    # -- for other nodes ---------------------------------------------------------------------------------------------
+
+    def settled_here(self, arguments: Arguments) -> Value:
+        """`table_settled [table id, partitions]`: up to where all copies of these partitions have all, as a body."""
+        table, partitions = arguments.blob("table"), unpacked_ids(arguments.blob("partitions"))
+        wanted_of(arguments, 0.0)  # As behind every request of a host.
+        return self._settled(table, partitions)
+
+    def _give_here(self, table: bytes, partitions: Sequence[int], on_answer: OnAnswer) -> None:
+        on_answer(self._settled(table, partitions), None)
+
+    def _settled(self, table: bytes, partitions: Sequence[int]) -> bytes:
+        replicas = self._deciding.replicating().replicas
+        copies = [held(replicas, table, partition) for partition in partitions]
+        return encode_body(merged(*({table: _settled(replicas, copy)} for copy in copies)))
+
+
+@final
+class _SettledSurvey:
+    """The questions that one long token has caused."""
+
+    def __init__(self, do: Callable[[], object], on_result: OnResult) -> None:
+        self.left = 1
+        self._do = do
+        self._on_result = on_result
+
+    def one_done(self) -> None:
+        """One was answered, or all were asked."""
+        self.left -= 1
+        if not self.left:
+            try:
+                self._do()
+            except GossipKVError as error:
+                self._on_result(error)
+
+
+class Sessions(NamedTuple):
+    """What the methods need for sessions."""
+
+    readiness: ReplicaReadiness
+    settling: TokenCompactor
+
+
+def _settled(replicas: ReplicaSet, copy: Replica) -> TableSeen:
+    """Up to where all copies of a partition have what its present assignments wrote.
+
+    What is former may be so of several partitions, since a range was divided: it is left out when no map names it.
+    """
+    whole = clock.named(settled(replicas, copy), copy.assigned)
+    return TableSeen(copy.config, clock.merge(whole, left_out(copy.config)))
+
+
+def is_short(token: Token) -> bool:
+    """Whether a token needs not be made shorter."""
+    return size(token) <= LONG_BYTES
+
+
+def size(token: Token) -> int:
+    """The bytes of its body."""
+    return sum(PART.size + len(seen.clock) for seen in token.values())

@@ -1,0 +1,314 @@
+"""Collecting: a tombstone goes once every assigned copy has it, and this one has all that they have."""
+
+from __future__ import annotations
+
+import pytest
+
+from gossipkv.errors import Overloaded
+from gossipkv.replication.maintenance.tombstone_gc import collectable, settled
+from gossipkv.replication.replica import clock
+from gossipkv.replication.replica.replica import RecordWrite
+from gossipkv.replication.replica.smeared import KEEPS_MS
+from gossipkv.storage.engine.shell import Batch
+from tests.unit.replication.memory import Cluster
+
+
+def collect(cluster):
+    for _ in range(5):
+        for node in cluster.nodes:
+            node.collecting.look()
+        cluster.run()
+
+
+def deleted(cluster, *nodes):
+    """Have a key written and deleted, and the deletion come to all, or to some nodes."""
+    one = cluster.nodes[0]
+    one.write(a=b"1", b=b"1")
+    cluster.pass_s(0.5)
+    for node in cluster.nodes:
+        if nodes and node not in nodes:
+            cluster.cut(node)
+    one.write(a=None)
+    cluster.pass_s(0.5)
+
+
+def test_a_tombstone_that_all_have_goes():
+    """With its row; other records stay, and nobody is told anything."""
+    cluster = Cluster()
+    deleted(cluster)
+    asked = len(cluster.asked)
+    assert [node.tombstones for node in cluster.nodes] == [{b"a"}] * 3
+    collect(cluster)
+    for node in cluster.nodes:
+        assert b"\1a" not in node.spaces[node.copy.space]
+        assert not node.tombstones
+        assert node.live == {b"b": b"1"}
+        assert node.collecting.collected == 1
+        assert not node.collecting.held_back
+    cluster.pass_s(1.0)
+    assert len(cluster.asked) == asked
+
+
+def test_the_dead_hold_it_back():
+    """One that lacks it, and one that was not heard in this life; they are named."""
+    cluster = Cluster()
+    one, two, three = cluster.nodes
+    deleted(cluster, one, two)
+    collect(cluster)
+    assert one.tombstones == two.tombstones == {b"a"}
+    assert one.collecting.held_back == {one.copy: (three.uuid,)}
+    cluster.connect(three)
+    cluster.pass_s(0.5)
+    cluster.cut(three)
+    collect(cluster)
+    assert not one.tombstones
+    deleted(cluster)
+    cluster.crash(one)
+    assert collectable(one.replicas, one.copy).held_back == (two.uuid, three.uuid)
+    collect(cluster)
+    assert one.tombstones == {b"a"}
+
+
+def test_a_tombstone_of_what_has_ended():
+    """All have it, and no clock says so any more: it goes when each has told how far it is by that map."""
+    cluster = Cluster(4)
+    gone, one, *_ = cluster.nodes
+    gone.write(a=b"1")
+    cluster.pass_s(0.5)
+    gone.write(a=None)
+    cluster.pass_s(0.5)
+    hosts = [host for host in one.copy.hosts if host.node != gone.uuid]
+    cluster.cut(gone)
+    cluster.nodes.remove(gone)
+    for node in cluster.nodes:
+        assert [each.tombstones for each in cluster.nodes] == [{b"a"}] * 3
+        node.replicas.place(node.copy.identity, 2, hosts)
+        cluster.run()
+        cluster.pass_s(0.5)
+        collect(cluster)
+    assert [each.tombstones for each in cluster.nodes] == [set()] * 3
+
+
+def test_what_others_hold_is_not_known_before_the_map_has_come():
+    """In a new life all is held back until then, and nothing is settled."""
+    cluster = Cluster()
+    one, two, three = cluster.nodes
+    deleted(cluster, one, two)
+    cluster.cut(one)
+    one.begin()
+    collect(cluster)
+    assert one.tombstones == {b"a"}
+    assert one.collecting.held_back == {one.copy: (one.uuid,)}
+    assert not any(count for _, count in clock.entries(settled(one.replicas, one.copy)))
+    cluster.adopt(1, one)
+    cluster.connect(one, three)
+    cluster.pass_s(0.5)
+    collect(cluster)
+    assert not one.tombstones
+
+
+def test_who_has_another_config_holds_it_back():
+    """It may go by other hosts, of which one lacks it."""
+    cluster = Cluster()
+    one, two, three = cluster.nodes
+    deleted(cluster)
+    cluster.adopt(2, one, two)
+    cluster.pass_s(0.5)
+    collect(cluster)
+    assert one.tombstones == {b"a"}
+    assert one.collecting.held_back == {one.copy: (three.uuid,)}
+    cluster.adopt(2, three)
+    cluster.pass_s(0.5)
+    collect(cluster)
+    assert not one.tombstones
+
+
+def test_a_copy_that_lacks_something_of_another_keeps_its_tombstones():
+    """It may be an older record of the same key."""
+    cluster = Cluster()
+    one, two, three = cluster.nodes
+    one.skew_s = 10
+    cluster.cut(two)
+    two.write(a=b"older")
+    cluster.pass_s(0.5)
+    one.write(a=None)
+    cluster.pass_s(0.5)
+    for node in (one, three):  # They hear of all clocks; what comes with them is late.
+        feed = node.replicas.peers[two.uuid].feed
+        feed.told[node.copy] = feed.told[node.copy]._replace(clock=all_of(one, two))
+    collect(cluster)
+    assert one.tombstones == three.tombstones == {b"a"}
+    assert one.collecting.held_back == {one.copy: (one.uuid,)}
+    cluster.connect(two)
+    cluster.until(lambda: cluster.is_level)
+    collect(cluster)
+    assert [node.live for node in cluster.nodes] == [{}] * 3
+    assert not one.tombstones
+
+
+def all_of(one, other):
+    return clock.merge(one.copy.synced, other.copy.synced)
+
+
+def test_a_record_that_was_written_again_is_not_collected():
+    """Its row is of a tombstone that is no more, or will be none once what is appended is synced."""
+    cluster = Cluster()
+    one = cluster.nodes[0]
+    deleted(cluster)
+    one.write(a=b"2", b=None)
+    cluster.pass_s(0.5)
+    collect(cluster)
+    assert [node.live for node in cluster.nodes] == [{b"a": b"2"}] * 3
+    one.write(c=b"1")
+    one.write(c=None)
+    cluster.pass_s(0.5)
+    one.syncs = False
+    one.write(c=b"2")
+    one.collecting.look()
+    assert len(one.unsynced) == 1
+    one.syncs = True
+    one.sync()
+    cluster.pass_s(0.5)
+    assert [node.live for node in cluster.nodes] == [{b"a": b"2", b"c": b"2"}] * 3
+
+
+def test_a_row_of_a_key_that_was_written_again_goes():
+    """The record that stands there stays; so it does while it is appended and not synced."""
+    cluster = Cluster()
+    one, two, _ = cluster.nodes
+    deleted(cluster)
+    one.write(a=b"2")
+    cluster.pass_s(0.5)
+    two.syncs = False
+    two.write(a=None, b=None)
+    collect(cluster)
+    two.syncs = True
+    two.sync()
+    cluster.pass_s(0.5)
+    collect(cluster)
+    assert [node.live for node in cluster.nodes] == [{}] * 3
+    assert not any(node.tombstones for node in cluster.nodes)
+
+
+def test_a_copy_that_loads_collects_nothing(monkeypatch):
+    """Its old tombstones say what may not come back."""
+    monkeypatch.setattr("gossipkv.replication.snapshot.transfer.PAGE_BYTES", 1)
+    cluster = Cluster()
+    one, _, three = cluster.nodes
+    deleted(cluster)
+    cluster.cut(three)
+    one.write(**{f"k{number}": b"v" for number in range(9)})
+    for node in cluster.nodes[:2]:
+        node.trim()
+    cluster.connect(three)
+    cluster.until(lambda: three.replicas.loading.loads)
+    collect(cluster)
+    assert three.tombstones == {b"a"}
+    cluster.until(lambda: cluster.is_level)
+    cluster.pass_s(0.5)
+    collect(cluster)
+    assert not three.tombstones
+
+
+def test_a_copy_that_loads_is_left_alone(monkeypatch):
+    """Also where all have confirmed: no batch goes to the old space when the one that drops it is appended."""
+    monkeypatch.setattr("gossipkv.replication.snapshot.transfer.PAGE_BYTES", 1)
+    cluster = Cluster()
+    one, _, three = cluster.nodes
+    deleted(cluster)
+    cluster.cut(three)
+    one.write(**{f"k{number}": b"v" for number in range(9)})
+    cluster.pass_s(0.5)
+    for node in cluster.nodes[:2]:
+        node.trim()
+    cluster.connect(three)
+    three.keeps_spaces = True
+    cluster.until(lambda: not three.syncs)
+    feeds = [peer.feed for peer in three.replicas.peers.values()]
+    for feed in feeds:  # As if the others had let go of what this copy has not.
+        feed.told[three.copy] = feed.told[three.copy]._replace(clock=three.copy.synced)
+    three.collecting.look()
+    three.syncs, three.keeps_spaces = True, False
+    assert len(three.unsynced) == 1
+    three.sync()
+
+
+def test_a_store_without_room_is_tried_again():
+    """Nothing is forgotten."""
+    cluster = Cluster()
+    deleted(cluster)
+    one = cluster.nodes[0]
+    one.refuses = Overloaded("no room")
+    collect(cluster)
+    assert one.tombstones == {b"a"}
+    assert one.collecting.collected == 0
+    one.refuses = None
+    collect(cluster)
+    assert one.collecting.collected == 1
+
+
+@pytest.mark.parametrize("skew_s", [3600, -3600])
+def test_a_clock_that_is_off_most_others_originates_nothing(skew_s):
+    """It says so, goes on taking, and writes again once its clock is right; the others are not bothered."""
+    cluster = Cluster()
+    one, two, three = cluster.nodes
+    cluster.now, three.skew_s = 10_000.0, skew_s  # No clock stands before 1970.
+    cluster.connect(three)
+    cluster.pass_s(0.5)
+    assert not three.replicas.may_originate(three.copy)
+    assert f"{skew_s:+} s off those of 2 of 2 nodes" in three.replicas.refusal(three.copy)
+    assert one.replicas.may_originate(one.copy)
+    two.write(a=b"1")
+    cluster.pass_s(0.5)
+    assert three.live == {b"a": b"1"}
+    three.skew_s = 0
+    cluster.connect(three)
+    cluster.pass_s(0.5)
+    assert three.replicas.may_originate(three.copy)
+
+
+def test_who_was_not_heard_lately_does_not_count():
+    """After a minute in which nothing was told."""
+    cluster = Cluster()
+    three = cluster.nodes[2]
+    three.skew_s = 3600
+    cluster.connect(three)
+    cluster.pass_s(0.5)
+    cluster.now += 61
+    assert three.replicas.may_originate(three.copy)
+
+
+def test_a_record_from_the_end_of_times_is_taken():
+    """No record is refused for its time; there is none behind it, so who has it originates nothing, and goes on."""
+    cluster = Cluster()
+    one, two, three = cluster.nodes
+    two.write(b=b"1")
+    one.copy.time.last = (1 << 64) - 3
+    batch = Batch()
+    entry = one.copy.originate(batch, [RecordWrite(b"a", b"1")], one.now_ms())
+    one.replicas._append(batch, [entry])
+    cluster.run()
+    cluster.pass_s(0.5)
+    assert [node.live for node in cluster.nodes] == [{b"a": b"1", b"b": b"1"}] * 3
+    assert not any(node.replicas.may_originate(node.copy) for node in (two, three))
+    assert "near the end of times" in two.replicas.refusal(two.copy)
+
+
+def test_where_puts_are_smeared_a_tombstone_stays_an_hour(monkeypatch):
+    """By each node's own clock, though all have it; a page of young ones holds up nothing."""
+    cluster = Cluster()
+    deleted(cluster)
+    for node in cluster.nodes:
+        node.copy.rules = node.copy.rules._replace(smears=True)
+    collect(cluster)
+    assert [node.tombstones for node in cluster.nodes] == [{b"a"}] * 3
+    assert not cluster.nodes[0].collecting.held_back
+    times = {node: node.now_ms() for node in cluster.nodes}
+    for passed_ms, left in ((KEEPS_MS - 10_000, {b"a"}), (KEEPS_MS + 1000, set())):
+        for node in cluster.nodes:
+            monkeypatch.setattr(node, "now_ms", lambda at_ms=times[node] + passed_ms: at_ms)
+            node.replicas.skew.most_ms = 1e9
+        cluster.nodes[0].write(b=None)
+        collect(cluster)
+        assert [node.tombstones - {b"b"} for node in cluster.nodes] == [left] * 3
+    assert b"b" in cluster.nodes[0].tombstones

@@ -1,0 +1,44 @@
+"""Hybrid time: greater than all that was seen, and close to the wall clock."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gossipkv.replication.replica.hlc import HybridTime, ms_of
+
+wall = st.integers(0, 40) | st.integers(0, 2**47)
+steps = st.lists(st.tuples(st.booleans(), wall, st.integers(0, 2**16 - 1)))
+
+
+@given(taken=steps, start=wall)
+def test_time_is_greater_than_all_seen(taken: list[tuple[bool, int, int]], start: int) -> None:
+    """Whatever the wall clock does and others say; it is the wall clock's or one more than the greatest seen."""
+    time, seen = HybridTime(start << 16), start << 16
+    for merged, ms, count in taken:
+        if merged:
+            time.merge(ms << 16 | count)
+            seen = max(seen, ms << 16 | count)
+        else:
+            given_out = time.next(ms)
+            assert given_out == (seen + 1 if seen >= ms << 16 else ms << 16)
+            seen = given_out
+        assert time.last == seen
+
+
+def test_the_count_goes_on_into_the_next_millisecond() -> None:
+    """More records in a millisecond than the count has room for: none has the time of another, and order stays."""
+    time = HybridTime()
+    times = [time.next(5) for _ in range(2**16 + 2)]
+    assert times == sorted({*times})
+    assert [ms_of(times[place]) for place in (0, -3, -2, -1)] == [5, 5, 6, 6]
+    assert time.next(6) == times[-1] + 1
+    assert time.next(7) == 7 << 16
+
+
+def test_a_clock_that_goes_back() -> None:
+    """Time counts on from where it was, until the wall clock is there again."""
+    time = HybridTime()
+    before = time.next(1_000)
+    assert [time.next(ms) for ms in (10, 999, 1_000)] == [before + 1, before + 2, before + 3]
+    assert ms_of(time.next(1_001)) == 1_001

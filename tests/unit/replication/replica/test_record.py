@@ -1,0 +1,96 @@
+"""Records against the drawing of their bytes: in and out, which wins, and what is refused."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gossipkv.errors import ProtocolError
+from gossipkv.replication.replica import clock, record
+from tests.oracle import record as oracle
+
+MOST = 2**64 - 1
+numbers = st.integers(0, 2) | st.sampled_from([255, 256, 2**63]) | st.integers(0, MOST)
+dots = st.tuples(numbers, numbers, numbers.filter(bool))
+dependencies = st.binary(max_size=40) | st.integers(100, 20_000).map(bytes)
+contents = st.tuples(st.just(oracle.PUT), dependencies, st.binary()) | st.tuples(
+    st.just(oracle.DELETED), dependencies, st.just(b"")
+)
+fields = st.tuples(dots, contents).map(lambda parts: parts[0] + parts[1])
+
+
+def refused(data: bytes) -> None:
+    """Check, decode and value say the same of what is no record."""
+    for function in (record.check, record.decode, record.value):
+        with pytest.raises(ProtocolError, match="no record of a table"):
+            function(data)
+
+
+@given(written=fields)
+def test_a_record_is_the_oracle_s(written: oracle.Fields) -> None:
+    """Its bytes, its fields, its dot as a clock of one entry, and its value."""
+    data = record.encode(*written)
+    assert data == oracle.encode(written)
+    assert record.decode(data) == written == oracle.decode(data)
+    record.check(data)
+    assert clock.entries(record.dot(data)) == [written[1:3]]
+    assert record.value(data) == (written[-1] if written[3] == record.PUT else None)
+
+
+@given(one=fields, other=fields)
+def test_the_later_record_wins(one: oracle.Fields, other: oracle.Fields) -> None:
+    """By (time, assignment, counter) alone, as numbers."""
+    assert record.wins(record.encode(*one), record.encode(*other)) is (one[:3] > other[:3])
+
+
+@given(data=st.binary(max_size=80), head=dots, kind=st.integers(0, 3), tail=st.binary(max_size=8))
+def test_decode_refuses_what_the_oracle_refuses(data: bytes, head: tuple[int, ...], kind: int, tail: bytes) -> None:
+    """Any bytes, and heads with any kind, size and rest: both have the same fields, or none."""
+    for tried in (data, oracle.HEAD.pack(*head, kind) + tail):
+        found = oracle.decode(tried)
+        if found is None:
+            refused(tried)
+        else:
+            assert record.decode(tried) == found
+
+
+@given(written=fields, place=st.integers(0, 40))
+def test_a_cut_record_is_refused(written: oracle.Fields, place: int) -> None:
+    """A record that ends before its value; one without a head has no dot and no order either."""
+    data = record.encode(*written)
+    whole = len(data) - len(written[-1])
+    cut = data[: place % whole]
+    refused(cut)
+    if len(cut) <= oracle.HEAD.size:
+        for ask in (record.dot, lambda cut: record.wins(cut, data), lambda cut: record.wins(data, cut)):
+            with pytest.raises(ProtocolError, match="ends within its head"):
+                ask(cut)
+
+
+@pytest.mark.parametrize(
+    ("why", "tail"),
+    [
+        ("the counter at byte 16 is 0", None),
+        ("the kind at byte 24", b"\x03\x00"),
+        ("ends within its head", b"\x01\x80"),
+        ("not in the fewest bytes", b"\x01\x80\x00"),
+        ("not in the fewest bytes", b"\x01\x80\x80\x80\x80\x80\x01"),
+        ("go on beyond its end", b"\x01\x02a"),
+        ("go on beyond its end", b"\x01\xff\xff\xff\xff\x7f"),
+        ("it is deleted, and has a value", b"\x02\x00v"),
+    ],
+)
+def test_a_refusal_says_why(why: str, tail: bytes | None) -> None:
+    """Each field that can be wrong is named, with its place where it has one."""
+    head = oracle.HEAD.pack(1, 2, 3, 1)[:-1]
+    with pytest.raises(ProtocolError, match=why):
+        record.check(oracle.HEAD.pack(1, 2, 0, 1) + b"\x00" if tail is None else head + tail)
+
+
+@pytest.mark.parametrize("number", [-1, MOST + 1])
+def test_numbers_that_are_none(number: int) -> None:
+    """What does not fit into its field is refused, not cut."""
+    for wrong in ((number, 1, 1, 1), (1, number, 1, 1), (1, 1, number, 1), (1, 1, 1, number)):
+        with pytest.raises(OverflowError):
+            record.encode(*wrong, b"", b"")

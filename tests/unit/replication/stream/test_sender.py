@@ -1,0 +1,254 @@
+"""What a feed sends, when, and in which order."""
+
+from __future__ import annotations
+
+import pytest
+
+from gossipkv.replication.replica import clock
+from gossipkv.replication.replica.keys import ReplicaIdentity
+from gossipkv.replication.replica.replica import AssignedReplica, LogEntry, Replica, first_batch
+from gossipkv.replication.stream.cursors import LogRead, OutgoingEntries, ReplicaStatus, SpanEnds
+from gossipkv.replication.stream.log_tail import Beginnings, LogTail
+from gossipkv.replication.stream.sender import MAX_OF_LANES, MAX_UNDER_WAY, MESSAGE_ENTRIES, LogSender
+from tests.unit.replication.talker import MINE, THIRD, YOURS
+
+RELAY_S = 0.2
+NAMED = (MINE, YOURS, THIRD)
+
+
+class Scene:
+    """A feed to the holder of `YOURS`, and a log with entries of a copy."""
+
+    def __init__(self, *, available=True, can_take=True, goes_back=True):
+        identity = ReplicaIdentity(b"table", 0, MINE)
+        hosts = [AssignedReplica(one, bytes([one]), one, counts=True, available=True) for one in NAMED]
+        self.copy = Replica(7, identity, first_batch(7, identity, 1, hosts)[1])
+        self.copy.adopts(1, hosts)
+        self.broken = set()
+        self.tail, self.beginnings = LogTail(1), Beginnings(0)
+        self.feed = LogSender(
+            self.tail,
+            1,
+            relay_s=RELAY_S,
+            is_broken=lambda _, origin: origin in self.broken,
+            beginnings=self.beginnings,
+        )
+        self.told = ReplicaStatus(YOURS, clock.named(b"", NAMED), 1, can_take, available)
+        self.counts = dict.fromkeys(NAMED, 0)
+        self.feed.connected({self.copy: self.told}, 0.0, goes_back=goes_back)
+        assert self.sent(0.0) == []  # It is level.
+
+    def synced(self, origin):
+        """The next record of an origin is synced; where in the log."""
+        before = clock.of(self.counts.items())
+        self.counts[origin] += 1
+        after = clock.of(self.counts.items())
+        self.tail.append([LogEntry(self.copy, (), before, after, origin == MINE, self.tail.end + 1)])
+        self.copy.appended = self.copy.synced = after
+        return self.tail.end
+
+    def sent(self, now):
+        """The positions of what is sent now; the messages are in `ships`."""
+        self.ships = []
+        while (do := self.feed.next(now)) is not None:
+            assert isinstance(do, OutgoingEntries), LogRead
+            self.ships.append(do)
+        return [entry.position for ship in self.ships for entry in ship.entries]
+
+    def answered(self, now, *, news=(), **counters):
+        """The target has these counters now, and answers what is under way."""
+        ids = {"mine": MINE, "yours": YOURS, "third": THIRD}
+        had = clock.named(clock.of((ids[name], count) for name, count in counters.items()), NAMED)
+        self.feed.hears(self.copy, self.told._replace(clock=had), now)
+        for ship in self.ships:
+            self.feed.answered(ship.number, news, now)
+        self.ships = []
+
+
+def test_level_it_sends_its_own():
+    """As they are synced, once; those of others are theirs to send."""
+    scene = Scene()
+    own, _ = scene.synced(MINE), scene.synced(THIRD)
+    assert scene.sent(0.0) == [own]
+    assert scene.sent(0.1) == []
+
+
+def test_what_is_covered_is_passed_at_once():
+    """The place is behind it when the feed has nothing more to do: nobody looks at an idle feed again to move it."""
+    scene = Scene()
+    scene.answered(0.0, yours=1)
+    last = scene.synced(YOURS)
+    assert scene.sent(0.0) == []
+    assert scene.feed.place == last
+
+
+def test_what_lies_goes_in_order_from_the_place_on():
+    """After the relay time, whoever originated it; what is covered is left out."""
+    scene = Scene()
+    first, other = scene.synced(MINE), scene.synced(THIRD)
+    assert scene.sent(0.0) == [first]
+    scene.answered(0.01, mine=1)
+    assert scene.sent(0.19) == []
+    assert scene.feed.place == first
+    last = scene.synced(MINE)
+    assert scene.sent(0.19) == [last]
+    scene.answered(0.195, mine=1)  # It could not take it.
+    assert scene.feed.place == first
+    assert scene.sent(0.5) == [other, last]
+
+
+def test_what_is_under_way_does_not_lie():
+    """However slow the target is: nothing behind it goes that is another's to send."""
+    scene = Scene()
+    scene.synced(MINE)
+    assert len(scene.sent(0.0)) == 1
+    scene.synced(THIRD)
+    assert scene.sent(10.0) == []
+    assert scene.feed.due(10.0) is None
+
+
+def test_an_origin_whose_connection_is_broken_is_not_waited_for():
+    """What it has originated goes at once."""
+    scene = Scene()
+    scene.broken.add(THIRD)
+    at = scene.synced(THIRD)
+    assert scene.sent(0.0) == []  # It has come by.
+    assert scene.feed.due(0.0) == 0.0
+    assert scene.sent(0.0) == [at]
+
+
+def test_to_a_copy_that_is_not_available_all_goes():
+    """At once and in order: nothing is left out."""
+    scene = Scene(available=False)
+    assert scene.sent(0.0) == []
+    ats = [scene.synced(origin) for origin in (THIRD, MINE, THIRD)]
+    assert scene.sent(0.0) == ats
+
+
+@pytest.mark.parametrize("are_news", [True, False])
+def test_after_a_go_back_an_origin_s_entries_go_like_its_own(are_news):
+    """For five relay times, and as long as answers say that they were news."""
+    scene = Scene()
+    scene.synced(THIRD)
+    assert scene.sent(0.0) == []
+    assert len(scene.sent(0.2)) == 1
+    for number in range(2, 10):
+        now = 0.2 * number
+        scene.answered(now, third=number - 1, news=[(scene.copy, THIRD)] if are_news else [])
+        scene.synced(THIRD)
+        assert len(scene.sent(now)) == (are_news or now < 1.2), number
+
+
+def test_a_copy_that_cannot_take_keeps_nobody_s_place():
+    """It has a lane of its own; once it can take, it has what it missed, in order."""
+    scene = Scene(can_take=False)
+    ats = [scene.synced(origin) for origin in (MINE, THIRD)]
+    assert scene.sent(1.0) == scene.sent(1.0) == []
+    assert (scene.feed.place, scene.feed.lanes) == (ats[-1], {YOURS: 1})
+    scene.told = scene.told._replace(can_take=True)
+    scene.answered(1.1)
+    assert scene.sent(1.1) == ats
+    scene.answered(1.2, mine=1, third=1)
+    assert scene.sent(1.2) == []
+    assert scene.feed.is_level
+
+
+def test_messages_are_small():
+    """Many entries of few bytes are several messages: none has others wait for long."""
+    scene = Scene()
+    own = [scene.synced(MINE) for _ in range(MESSAGE_ENTRIES + 1)]
+    assert scene.sent(0.0) == own
+    assert [len(ship.entries) for ship in scene.ships] == [MESSAGE_ENTRIES, 1]
+
+
+def test_own_places_have_half_of_the_messages():
+    """However much a copy lags that has one, the others' entries go on."""
+    scene = Scene(can_take=False)
+    own = [scene.synced(MINE) for _ in range(MAX_UNDER_WAY * MESSAGE_ENTRIES)]
+    assert scene.sent(0.0) == []
+    scene.feed.hears(scene.copy, scene.told._replace(can_take=True), 0.0)
+    assert scene.sent(0.0) == own[: MAX_OF_LANES * MESSAGE_ENTRIES]
+
+
+def test_what_has_ended_is_covered():
+    """The log names an assignment that is settled by now: all have that, and no clock says so any more."""
+    scene = Scene()
+    scene.synced(THIRD), scene.synced(MINE)
+    hosts = [host for host in scene.copy.hosts if host.assignment != THIRD]
+    scene.copy.adopts(2, hosts)
+    named = (MINE, YOURS)
+    scene.feed.hears(scene.copy, scene.told._replace(clock=clock.named(b"", named), config=2), 0.0)
+    assert len(scene.sent(1.0)) == 1
+    scene.feed.hears(scene.copy, scene.told._replace(clock=clock.named(scene.copy.synced, named), config=2), 1.0)
+    scene.feed.answered(scene.ships[0].number, [], 1.0)
+    assert scene.sent(1.0) == []
+    assert scene.feed.is_level
+
+
+def test_who_is_no_host_is_fed_nothing():
+    """Neither who has departed, nor who is a target by a map that is not adopted here: its feed begins with that."""
+    scene = Scene()
+    hosts = [host for host in scene.copy.hosts if host.assignment != YOURS]
+    scene.copy.adopts(2, hosts)
+    scene.feed.adopted(scene.copy, 0.0)
+    scene.synced(MINE)
+    assert scene.sent(0.0) == []
+    assert scene.feed.is_level
+    target, span = 9, SpanEnds(b"", b"")
+    told = ReplicaStatus(target, b"", 3, can_take=True, available=False, span=span)
+    scene.feed.hears(scene.copy, told, 0.1)
+    assert scene.sent(0.1) == []
+    scene.beginnings.note(
+        scene.copy, (), [AssignedReplica(target, bytes([YOURS]), 1, counts=True, available=False)], scene.tail.end
+    )
+    scene.copy.adopts(3, [*hosts, AssignedReplica(target, bytes([YOURS]), 1, counts=True, available=False)])
+    scene.feed.adopted(scene.copy, 0.2)
+    at = scene.synced(MINE)
+    assert scene.sent(0.2) == [at]
+
+
+def test_who_has_departed_feeds_nobody():
+    """The others' clocks are silent of what it has originated, once that is settled."""
+    scene = Scene()
+    at = scene.synced(MINE)
+    assert scene.sent(0.0) == [at]
+    scene.copy.departs()
+    scene.feed.adopted(scene.copy, 0.0)
+    scene.answered(0.1)
+    assert scene.sent(1.0) == []
+    assert scene.feed.is_level
+    scene.feed.connected({scene.copy: scene.told}, 2.0, goes_back=True)
+    assert scene.sent(2.0) == []
+
+
+def test_who_is_available_by_the_map_that_is_adopted():
+    """A target may have told of the map that says so before it was adopted here, and says nothing any more."""
+    scene = Scene(available=False)
+    scene.copy.adopts(2, scene.copy.hosts)
+    scene.feed.adopted(scene.copy, 0.0)
+    assert scene.feed.told[scene.copy].available
+    scene.copy.adopts(3, [host._replace(available=host.assignment != YOURS) for host in scene.copy.hosts])
+    scene.feed.adopted(scene.copy, 0.0)
+    assert not scene.feed.told[scene.copy].available
+
+
+@pytest.mark.parametrize("is_told_late", [False, True])
+def test_a_copy_that_is_told_of_while_the_log_is_read_misses_nothing(is_told_late):
+    """After a restart copies are placed and told of a few at a time: what is read until then is not of all of them."""
+    feed = LogSender(LogTail(10), 1, relay_s=RELAY_S, is_broken=lambda *_: False, beginnings=Beginnings(0))
+    first, other = Scene().copy, Scene().copy
+    told = ReplicaStatus(YOURS, clock.named(b"", NAMED), 1, can_take=True, available=True)
+    feed.connected({first: told} if is_told_late else {first: told, other: told}, 0.0, goes_back=True)
+    look = feed.next(0.0)
+    asked = {*feed.told}  # Whoever reads takes what was told of by then.
+    assert isinstance(look, LogRead)
+    if is_told_late:
+        feed.hears(other, told, 0.0)
+    before, after = clock.named(b"", NAMED), clock.of({**dict.fromkeys(NAMED, 0), MINE: 1}.items())
+    entry = LogEntry(other, (), before, after, is_own=True, position=11)
+    feed._tail.append([entry])
+    other.appended = other.synced = after
+    feed.read(look, [one for one in [entry] if one.copy in asked], 11)
+    while isinstance(do := feed.next(0.0), LogRead):
+        feed.read(do, [entry], 11)
+    assert [one.position for one in do.entries] == [11]

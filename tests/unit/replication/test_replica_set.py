@@ -1,0 +1,425 @@
+"""What comes from another node: entries and clocks in every order and of every age, by hand."""
+
+from __future__ import annotations
+
+import msgpack
+import pytest
+
+from gossipkv.errors import NotReady, Overloaded, ProtocolError, StorageError
+from gossipkv.replication.maintenance.tombstone_gc import confirmed
+from gossipkv.replication.replica import clock, record
+from gossipkv.replication.replica.replica import RecordWrite
+from gossipkv.replication.stream.receiver import MAX_BYTES
+from gossipkv.storage.engine.shell import Batch
+from tests.unit.replication.memory import TABLE, Cluster
+from tests.unit.replication.talker import LINK, MINE, THIRD, YOURS, Talker, entry, made
+from tests.unit.table.record_nodes import CONFIG
+
+YEAR = 365 * 86400 * 1000 << 16
+
+
+@pytest.fixture
+def talker():
+    """A node and who talks to it."""
+    return Talker()
+
+
+def test_entries_that_overlap_come_twice_or_late(talker):
+    """What is covered is passed over, and leaves no trace in the log; an answer says where the copy is."""
+    assert talker.feed(entry(1, 2)) == [[[[0, [0, 2, 0], MINE, talker.copy.config, True]], []]]
+    talker.feed(entry(2, 4))
+    appended = talker.replicas.tail.end
+    for again in (entry(1, 2), entry(2, 4), entry(3, 3)):
+        assert talker.feed(again)[0][0][0][1] == [0, 4, 0]
+    assert talker.replicas.tail.end == appended
+    assert talker.value() == b"4"
+
+
+def test_what_seldom_changes_is_answered_once(talker):
+    """Of many feeds' answers only the first on a link tells assignment and config, until they are others."""
+    stand = [MINE, talker.copy.config, True]
+    answers = [talker.feed(entry(count, count))[0][0][0] for count in (1, 2, 3)]
+    assert answers == [[0, [0, 1, 0], *stand], [0, [0, 2, 0]], [0, [0, 3, 0]]]
+    talker.replicas.place(talker.copy.identity, talker.copy.config + 1, talker.copy.hosts)
+    stand[1] += 1
+    answers = [talker.feed(entry(count, count))[0][0][0] for count in (4, 5)]
+    assert answers == [[0, [0, 4, 0], *stand], [0, [0, 5, 0]]]
+    talker.begin()
+    assert talker.feed(entry(5, 5))[0][0][0] == [0, [0, 5, 0], *stand]
+
+
+def test_a_confirmation_of_few_words(talker):
+    """It counts under the assignment and config of the answer before, whatever a question has told in between."""
+    talker.connect()
+    reached, config = [], talker.copy.config
+    for rows in ([[0, [1, 0, 0], YOURS, config, True]], [[0, [2, 0, 0]]]):
+        counter = talker.replicas.originate({talker.copy: [RecordWrite(b"k", b"v")]})[talker.copy.assignment]
+        talker.replicas.levels[talker.copy].wait("majority", counter, lambda: reached.append(True))
+        talker.records.run()
+        assert "replica_feed" in talker.pump()
+        (on_reply,) = [reply for method, _, reply in talker.asked if method == "replica_feed"]
+        talker.tell((0, 0, 0), config - 1)
+        on_reply(msgpack.packb([rows, []]))
+    assert reached == [True, True]
+
+
+def test_an_answer_that_is_late(talker):
+    """It was given before what came meanwhile on the other link: neither clock nor config goes back by it."""
+    talker.connect()
+    copy, config = talker.copy, talker.copy.config
+    talker.replicas.originate({copy: [RecordWrite(b"k", b"v")]})
+    talker.records.run()
+    assert "replica_feed" in talker.pump()
+    (on_reply,) = [reply for method, _, reply in talker.asked if method == "replica_feed"]
+    talker.tell((1, 2, 0), config)
+    on_reply(msgpack.packb([[[0, [1, 1, 0], YOURS, config - 1, True]], []]))
+    theirs = dict(confirmed(talker.replicas, copy))[talker.peer.uuid]
+    assert theirs == clock.of([(MINE, 1), (YOURS, 2), (THIRD, 0)])
+
+
+def test_an_answer_that_is_late_takes_nothing_back(talker):
+    """A write has its level by what was confirmed, also when what was said before comes behind: no more is said."""
+    talker.connect()
+    copy, config, reached = talker.copy, talker.copy.config, []
+    talker.replicas.originate({copy: [RecordWrite(b"k", b"v")]})
+    talker.records.run()
+    assert "replica_feed" in talker.pump()
+    (on_reply,) = [reply for method, _, reply in talker.asked if method == "replica_feed"]
+    counter = talker.replicas.originate({copy: [RecordWrite(b"k", b"w")]})[copy.assignment]
+    talker.replicas.levels[copy].wait("majority", counter, lambda: reached.append(True))
+    talker.tell((2, 0, 0), config)
+    on_reply(msgpack.packb([[[0, [1, 0, 0], YOURS, config - 1, True]], []]))
+    assert not reached, "it is not synced here"
+    talker.records.run()
+    assert reached
+
+
+def test_an_entry_that_skips(talker):
+    """It waits for what it goes on from, for the relay time; else it is let go of, and the clock stays."""
+    assert talker.feed(entry(3, 3))[0][0][0][1] == [0, 0, 0]
+    talker.feed(entry(1, 2))
+    assert talker.clock == [0, 3, 0]
+    talker.feed(entry(5, 5))
+    talker.records.now += 0.2
+    talker.pump()
+    talker.feed(entry(4, 4))
+    assert (talker.clock, talker.value()) == ([0, 4, 0], b"4")
+
+
+def test_so_much_is_kept_of_a_peer(talker, monkeypatch):
+    """What comes too early beyond that is let go of, and comes again."""
+    monkeypatch.setattr("gossipkv.replication.stream.peer.KEPT_BYTES", 150)
+    for count in (3, 2, 1):
+        talker.feed(entry(count, count))
+    assert talker.clock == [0, 1, 0]
+    talker.feed(entry(2, 2))
+    assert talker.clock == [0, 3, 0]
+
+
+def test_what_was_kept_is_confirmed_at_once(talker):
+    """Its answer has gone: the clock is told as soon as it is synced, and not within the relay time."""
+    talker.connect()
+    talker.feed(entry(2, 2))
+    talker.feed(entry(1, 1))
+    assert "replica_tell" in talker.pump()
+
+
+def test_a_covered_record_does_not_come_back(talker):
+    """A later record of its key was here and is gone, as a tombstone that was collected."""
+    talker.feed(entry(1, 2, time=7))
+    del talker.node.spaces[talker.copy.space][b"\1k"]
+    talker.feed([0, [0, 0, 0], [0, 3, 0], [*made(1, b"back"), *made(3, b"new", key=b"other")]])
+    assert talker.value() is None
+    assert talker.value(b"other") == b"new"
+
+
+def test_a_later_record_that_is_not_synced_yet(talker):
+    """An older one that comes in between loses to it, though it cannot be read."""
+    talker.node.syncs = False
+    talker.feed(entry(1, 1, time=9), syncs=False)
+    talker.feed([0, [0, 0, 0], [0, 0, 1], made(1, b"older", origin=THIRD, time=8)], syncs=False)
+    talker.node.sync()
+    assert (talker.value(), talker.clock) == (b"1", [0, 1, 1])
+
+
+def test_nothing_is_shown_fed_or_confirmed_before_it_is_synced(talker):
+    """A write here, and an entry that came: neither read, answered, told nor sent until then."""
+    talker.connect()
+    talker.node.syncs = False
+    reached = []
+    counter = talker.replicas.originate({talker.copy: [RecordWrite(b"mine", b"value")]})[talker.copy.assignment]
+    talker.replicas.levels[talker.copy].wait("one", counter, lambda: reached.append(True))
+    assert talker.feed(entry(1, 1), syncs=False) == []
+    talker.records.now += 0.15
+    assert (talker.clock, reached, talker.value(b"mine"), talker.pump()) == ([0, 0, 0], [], None, [])
+    talker.node.sync()
+    assert (talker.clock, reached, talker.value(b"mine")) == ([1, 1, 0], [True], b"value")
+    assert "replica_feed" in talker.pump()
+
+
+def test_a_former_life(talker):
+    """A link that was not begun here, or was begun anew since, is refused, whatever comes on it."""
+    for node, link in ((talker.third.uuid, LINK), (talker.peer.uuid, LINK + 1), (talker.peer.uuid, LINK - 1)):
+        with pytest.raises(NotReady, match="begun"):
+            talker.replicas.fed(node, link, [entry(1, 1)], pytest.fail)
+        with pytest.raises(NotReady, match="begun"):
+            talker.replicas.told(node, link, [], whole=False)
+    talker.feed(entry(2, 2))
+    talker.begin()  # What was kept of the former link is gone with it.
+    talker.feed(entry(1, 1))
+    assert talker.clock == [0, 1, 0]
+
+
+def test_a_tell_is_answered_if_there_is_something_to_tell():
+    """What was told is not told again; a copy that is named anew, and one that has moved since, are."""
+    talker = Talker()
+    assert len(talker.name()) == 2
+    assert len(talker.tell((0, 0, 0))) == 1
+    talker.replicas.originate({talker.copy: [RecordWrite(b"k", b"v")]})
+    talker.records.run()
+    assert talker.tell((0, 0, 0))[1][1] == [1, 0, 0]
+    assert len(talker.tell((0, 0, 0))) == 1
+
+
+def test_another_assignment(talker):
+    """What the map does not name has ended: its counters are covered, its records are not taken in."""
+    row = [1, talker.table, 0, YOURS, talker.copy.config, [MINE, YOURS, 9], [0, 0, 1], True, False]
+    talker.replicas.told(talker.peer.uuid, LINK, [row], whole=False)
+    ended = [1, [0, 0, 0], [0, 0, 1], made(1, b"ended", origin=9)]
+    talker.feed(ended)
+    assert (talker.clock, talker.value()) == ([0, 0, 0], None)
+    talker.feed([1, [0, 0, 1], [0, 1, 1], made(1, b"goes on")])
+    assert (talker.clock, talker.value()) == ([0, 1, 0], b"goes on")
+    unknown = [2, bytes(16), 5, YOURS, talker.copy.config, [MINE], [0], True, False]
+    assert msgpack.unpackb(talker.replicas.told(talker.peer.uuid, LINK, [unknown], whole=False))[1:] == []
+    assert talker.feed([2, [0], [1], []]) == [[[], []]]
+
+
+@pytest.mark.parametrize("off_by", [-1, 1])
+def test_entries_of_another_config(talker, off_by):
+    """Of an older one they are taken, and answered under the config here; of a newer one, once it is adopted here."""
+    own, config = talker.copy.config, talker.copy.config + off_by
+    taken = [0, 1, 0] if off_by < 0 else [0, 0, 0]
+    talker.begin(config=config)
+    assert talker.feed(entry(1, 1)) == [[[[0, taken, MINE, own, True]], []]]
+    row = [1, talker.table, 0, YOURS, own + 2, [MINE, YOURS, THIRD, 9], [0, 1, 0, 1], True, False]
+    talker.replicas.told(talker.peer.uuid, LINK, [row], whole=False)
+    talker.feed([1, [0, 1, 0, 0], None, made(1, b"late", origin=9, key=b"l")], [1, [0, 1, 0, 1], None, made(2, b"2")])
+    assert (talker.clock, talker.value(b"l")) == (taken, None)
+    hosts = [*talker.copy.hosts, talker.copy.hosts[0]._replace(assignment=9, node=bytes(16))]
+    talker.replicas.place(talker.copy.identity, own + 2, hosts)
+    talker.records.run()
+    assert (talker.value(), talker.value(b"l")) == (b"2", b"late")
+
+
+@pytest.mark.parametrize("off_by", [-1, 1])
+def test_a_confirmation_of_another_config(talker, off_by):
+    """It does not count, for it may be of other hosts, and counts as soon as the config is this one."""
+    reached = []
+    counter = talker.replicas.originate({talker.copy: [RecordWrite(b"k", b"v")]})[talker.copy.assignment]
+    talker.replicas.levels[talker.copy].wait("majority", counter, lambda: reached.append(True))
+    talker.records.run()
+    talker.tell((1, 0, 0), talker.copy.config + off_by)
+    assert not reached
+    if off_by < 0:
+        talker.tell((1, 0, 0))
+    else:
+        talker.replicas.place(talker.copy.identity, talker.copy.config + 1, talker.copy.hosts)
+    assert reached
+
+
+def test_a_config_is_confirmed_once_it_is_synced(talker):
+    """Until then a power loss may have this node go by the one before."""
+    copy, config = talker.copy, talker.copy.config
+    talker.node.syncs = False
+    talker.replicas.place(copy.identity, config + 1, copy.hosts)
+    assert talker.tell((0, 0, 0))[1][3] == config
+    talker.node.sync()
+    assert talker.tell((0, 0, 0))[1][3] == config + 1
+
+
+def test_a_confirmation_of_what_was_never_sent(talker):
+    """Another has more of the records of this copy than it gave out: it originates nothing more, and says so once."""
+    talker.replicas.originate({talker.copy: [RecordWrite(b"k", b"v")]})
+    talker.tell((1, 0, 0))
+    assert talker.replicas.may_originate(talker.copy)
+    for _ in range(2):
+        talker.tell((2, 0, 0))
+    assert talker.asides == [talker.copy]
+    assert not talker.replicas.may_originate(talker.copy)
+    talker.records.now += 10
+    assert not talker.replicas.may_originate(talker.copy)
+    talker.feed([0, [1, 0, 0], [2, 0, 0], made(2, b"of mine", origin=MINE, time=YEAR)])
+    assert (talker.clock, talker.value()) == ([2, 0, 0], b"of mine")
+
+
+@pytest.mark.parametrize("counter", [2, (1 << 64) - 1])
+@pytest.mark.parametrize("records", [[], made(2, origin=MINE)])
+def test_records_of_its_own_that_it_never_gave_out(talker, counter, records):
+    """Another feeds them and has not told of them: that is refused, and the next record has the next number."""
+    talker.replicas.originate({talker.copy: [RecordWrite(b"k", b"v")]})
+    with pytest.raises(ProtocolError, match="than the 1 that it gave out"):
+        talker.feed([0, [1, 0, 0], [counter, 0, 0], records])
+    assert talker.replicas.originate({talker.copy: [RecordWrite(b"k", b"w")]}) == {MINE: 2}
+
+
+@pytest.mark.parametrize("time_ms", [-1, 1 << 47, (1 << 64) - 1])
+def test_a_time_of_day_that_cannot_be(talker, time_ms):
+    """A deadline that is computed from it would be no number of 64 bits; the link is begun anew."""
+    talker.replicas.connected(talker.peer.uuid)
+    (_, _, on_reply) = talker.asked.pop()
+    on_reply(msgpack.packb([time_ms]))
+    assert not talker.replicas.reaches(talker.peer.uuid)
+    assert talker.replicas.skew.deadline(talker.peer.uuid, 600.0) < 1 << 64
+
+
+def test_who_leaves_originates_nothing(talker):
+    """It goes on taking what comes, and feeds what it has."""
+    own, *others = talker.copy.hosts
+    assert talker.replicas.may_originate(talker.copy)
+    talker.replicas.place(talker.copy.identity, talker.copy.config + 1, [own._replace(counts=False), *others])
+    talker.records.run()
+    assert not talker.replicas.may_originate(talker.copy)
+    talker.feed(entry(1, 1))
+    assert (talker.clock, talker.value()) == ([0, 1, 0], b"1")
+
+
+def test_times_a_year_ahead(talker):
+    """They are taken in, and what is written after them wins over them."""
+    talker.feed(entry(1, 1, time=YEAR * 60))
+    talker.replicas.originate({talker.copy: [RecordWrite(b"k", b"later")]})
+    talker.records.run()
+    assert talker.value() == b"later"
+    assert talker.copy.time.last > YEAR * 60
+
+
+def test_the_last_time_there_is(talker):
+    """Nothing is written after it; the copy goes on taking what comes."""
+    talker.feed(entry(1, 1, time=(1 << 64) - 1))
+    assert not talker.replicas.may_originate(talker.copy)
+    assert "end of times" in talker.replicas.refusal(talker.copy)
+    talker.feed(entry(2, 2, key=b"other"))
+    assert (talker.clock, talker.value(), talker.value(b"other")) == ([0, 2, 0], b"1", b"2")
+
+
+def test_the_time_of_a_former_life():
+    """It is in the copy's state: a clock that went back since does not give out times that were given out."""
+    talker = Talker()
+    talker.feed(entry(1, 1, time=YEAR))
+    state = talker.node.get(talker.copy.space, b"\0c")
+    again = type(talker.copy)(talker.copy.space, talker.copy.identity, state)
+    again.adopts(talker.copy.config, talker.copy.hosts)
+    written = again.originate(Batch(), [RecordWrite(b"k", b"later")], 1)
+    assert record.decode(written.records[0][1]).time > YEAR
+
+
+def test_a_store_that_is_full_or_closed(talker):
+    """Full: nothing is taken, the answer says so, and it is taken when it comes again.  Closed: an error."""
+    talker.node.refuses = Overloaded("full")
+    assert talker.feed(entry(1, 1))[0][0][0][1] == [0, 0, 0]
+    with pytest.raises(Overloaded):
+        talker.replicas.originate({talker.copy: [RecordWrite(b"k", b"v")]})
+    talker.node.refuses = StorageError("closed")
+    with pytest.raises(StorageError):
+        talker.feed(entry(1, 1))
+    talker.node.refuses = None
+    assert talker.feed(entry(1, 1))[0][0][0][1] == [0, 1, 0]
+    assert talker.replicas.originate({talker.copy: [RecordWrite(b"k", b"v")]})[talker.copy.assignment] == 1
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        [0, [0, 0, 0], None],
+        [0, [0, 0, 0], None, [b"k"]],
+        [0, [0, 0, 0], None, [b"k", b"no record"]],
+        [0, [0, 0, 0], None, [b"k", None]],
+        [0, None, None, made(1)],  # Nothing says what it goes on from.
+        [0, [0, 0], None, made(1)],
+        [0, [0, 0, -1], None, made(1)],
+        [0, [0, 0, 0], None, made(2)],  # Not the next one.
+        [0, [0, 0, 0], [0, 0, 0], made(1)],  # Not covered by the clock after.
+        [0, [0, 2, 0], [0, 1, 0], made(1)],  # A clock that goes back.
+    ],
+)
+def test_what_is_no_entry(talker, wrong):
+    """One clear error, and nothing of the message is taken."""
+    with pytest.raises(ProtocolError):
+        talker.feed(entry(1, 1), wrong)
+    assert talker.clock == [0, 0, 0]
+
+
+@pytest.mark.parametrize("ids", [[1, -2, 3], [1, 2, 2], [1, 2, 1 << 64], [1, 2, None]])
+def test_what_is_no_row(talker, ids):
+    """Assignments of a clock that are none, or are there twice: one clear error."""
+    row = [0, talker.table, 0, YOURS, talker.copy.config, ids, [0, 0, 0], True, False]
+    with pytest.raises(ProtocolError, match="each there once"):
+        talker.replicas.told(talker.peer.uuid, LINK, [row], whole=False)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        None,
+        [7],
+        b"",
+        b"\xc1",
+        *map(
+            msgpack.packb, (None, 7, [7], [[], [], []], [[[9, [0, 0, 0], YOURS, 1, True]], []], [[[0, [0, 0, 0]]], []])
+        ),
+    ],
+)
+def test_an_answer_that_is_none(talker, wrong):
+    """The link is begun anew after the relay time, and what was sent on it goes again."""
+    talker.connect()
+    talker.replicas.originate({talker.copy: [RecordWrite(b"k", b"v")]})
+    talker.records.run()
+    assert "replica_feed" in talker.pump()
+    talker.asked[0][2](wrong)
+    assert not talker.replicas.reaches(talker.peer.uuid)
+    talker.records.now += 0.2
+    assert talker.pump() == ["replica_tell"]
+    talker.asked[0][2](msgpack.packb([[0, [0, 0, 0], YOURS, talker.copy.config, True]]))
+    assert "replica_feed" in talker.pump()
+
+
+def test_an_origin_that_the_map_here_does_not_name(talker):
+    """Its records wait for the map, also where one entry has those of others: none is ahead of the clock."""
+    link = [0, talker.table, 0, YOURS, CONFIG, [MINE, YOURS, THIRD, 9], [0, 0, 0, 0], True, False]
+    talker.replicas.told(talker.peer.uuid, LINK, [link], whole=False)
+    flat = made(1, b"value") + made(1, b"of none", origin=9, key=b"l")
+    talker.feed([0, [0, 0, 0, 0], [0, 1, 0, 1], flat])
+    assert (talker.value(), talker.value(b"l")) == (b"value", None)
+    assert clock.entries(talker.copy.synced) == [(MINE, 0), (YOURS, 1), (THIRD, 0)]
+
+
+def test_what_was_kept_is_taken_in_batches_for_which_the_log_has_room(talker):
+    """However much of it goes on from what is here at last."""
+    sizes, append = [], talker.node.append
+    talker.node.append = lambda batch, on_synced: (sizes.append(batch.size_bytes), append(batch, on_synced))[1]
+    for count in (2, 3, 4):
+        talker.feed([0, [0, count - 1, 0], None, made(count, bytes(MAX_BYTES))])
+    talker.feed(entry(1, 1))
+    assert talker.copy.synced == talker.copy.appended
+    assert len(sizes) == 4
+    assert max(sizes) < 2 * MAX_BYTES
+
+
+def test_when_copies_can_be_written_to():
+    """Their map is known, and all others have told; later a majority is enough, as it is for a write."""
+    cluster = Cluster()
+    node = cluster.nodes[0]
+    for one in cluster.nodes:
+        cluster.cut(one)
+    assert not node.replicas.can_answer
+    cluster.connect()
+    cluster.pass_s(0.1)
+    assert not node.replicas.can_answer
+    node.replicas.maps[TABLE] = node.copy.config
+    assert node.replicas.can_answer
+    for lost, is_enough in ((cluster.nodes[2], True), (cluster.nodes[1], False)):
+        cluster.cut(lost)
+        node.replicas._began = cluster.now
+        assert not node.replicas.can_answer
+        cluster.pass_s(1.1)
+        assert node.replicas.can_answer is is_enough

@@ -1,0 +1,216 @@
+"""What a host does next for a partition that moves: each state, from what the others say, and what it waits for."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pytest
+
+from gossipkv.replication.replica import clock
+from gossipkv.replication.replica.bootstrap import Bootstrap
+from gossipkv.replication.replica.keys import ReplicaIdentity, encode_state
+from gossipkv.replication.replica.replica import AssignedReplica, PartitionRules, Replica
+from gossipkv.table.controllers.move_step import (
+    Advance,
+    MoveView,
+    RemoveFormer,
+    ReplicaReport,
+    SetEnds,
+    Unassign,
+    next_step,
+    report_of,
+)
+
+CONFIG = 5
+A, B, C, T = (
+    1,
+    2,
+    3,
+    4,
+)  # Assignments in slots 0, 1 and 2, and one that comes to slot 2; each at the node of its number.
+PROPOSED, LOADING, AVAILABLE = "PROPOSED", "LOADING", "AVAILABLE"
+
+
+class Scene(NamedTuple):
+    """A partition: who has which state (LEAVING where two are there and the last is AVAILABLE), and what is former."""
+
+    states: dict[int, str]
+    former: tuple[int, ...] = ()
+    ends: tuple[tuple[int, int | None], ...] = ()
+    slots: int = 3
+
+    @property
+    def hosts(self):
+        slot = {A: 0, B: 1, C: 2, T: 2}
+        is_left = self.states.get(T) == AVAILABLE
+        return [
+            AssignedReplica(one, node(one), slot[one], counts=not (is_left and one == C), available=state == AVAILABLE)
+            for one, state in self.states.items()
+        ]
+
+    def copy(self, me, counters, *, joining=None):
+        """One of them, that has so many records of each."""
+        named = sorted({*self.states, *self.former})
+        now = clock.named(clock.of(counters.items()), named)
+        copy = Replica(7, ReplicaIdentity(b"table", 0, me), encode_state(0, CONFIG, now, now), joining=joining)
+        copy.adopts(
+            CONFIG, self.hosts, PartitionRules(self.slots, self.former, self.ends, loads=self.states[me] == LOADING)
+        )
+        return copy
+
+    def step(self, me, counters, told=(), *, joining=None, **known):
+        """What it does, where each of those `told` says a clock; with the config, if that is another."""
+        reports = {node(me): ReplicaReport(me, CONFIG, clock.of(counters.items()), joining is None)}
+        for one, (said, config) in dict(told).items():
+            reports[node(one)] = ReplicaReport(one, config, clock.of(said.items()), is_whole=True)
+        return next_step(self.copy(me, counters, joining=joining), MoveView(reports, **known))
+
+
+def node(assignment):
+    return bytes([assignment])
+
+
+def all_say(counters, *who, config=CONFIG):
+    return dict.fromkeys(who, (counters, config))
+
+
+COMES = Scene({A: AVAILABLE, B: AVAILABLE, C: AVAILABLE, T: PROPOSED})
+LOADS = COMES._replace(states={**COMES.states, T: LOADING})
+LEAVES = COMES._replace(states={**COMES.states, T: AVAILABLE})
+
+
+def test_proposed():
+    """Until AVAILABLE hosts of a majority of slots have adopted the config that names it."""
+    for told in ({}, all_say({}, A), all_say({}, A) | all_say({}, B, config=CONFIG - 1)):
+        assert COMES.step(T, {}, told, joining=Bootstrap()) is None
+    for told in (all_say({}, A, B), all_say({}, A, C, config=CONFIG + 1)):
+        assert COMES.step(T, {}, told, joining=Bootstrap()) == Advance(T, 2)
+
+
+def test_initializing():
+    """It is whole, and covers what hosts say that have adopted: of a majority of slots, and of its own."""
+    has = {A: 3, B: 2, C: 4}
+    assert LOADS.step(T, has, all_say(has, A, B, C), joining=Bootstrap(is_loaded=True)) is None
+    assert LOADS.step(T, has, all_say(has, A, C)) == Advance(T, 3)
+    assert LOADS.step(T, has, all_say(has, C)) is None
+    assert LOADS.step(T, has, all_say(has, C) | all_say(has, A, B, config=CONFIG - 1)) is None
+    assert LOADS.step(T, has, all_say(has, C) | all_say({**has, A: 4}, A, B)) is None
+    for told in (all_say(has, A, B), all_say(has, A, B) | all_say(has, C, config=CONFIG - 1)):
+        assert LOADS.step(T, has, told) is None
+        assert LOADS.step(T, has, told, waited=True) == Advance(T, 3)  # Its source does not answer.
+    behind = all_say(has, A, B) | all_say({**has, C: 5}, C)
+    assert LOADS.step(T, has, behind, waited=True) is None  # It does, and has more.
+
+
+def test_a_target_that_comes_to_an_empty_slot():
+    """It has no source; where fewer slots than a majority have an AVAILABLE host, all of those are enough."""
+    has = {A: 3}
+    two, one = Scene({A: AVAILABLE, B: AVAILABLE, T: LOADING}), Scene({A: AVAILABLE, T: LOADING})
+    assert two.step(T, has, all_say(has, A)) is None
+    assert two.step(T, has, all_say(has, A, B)) == Advance(T, 3)
+    assert one.step(T, has) is None
+    assert one.step(T, has, all_say(has, A)) == Advance(T, 3)
+
+
+def test_a_majority_is_one_of_the_slots_that_there_are_to_be():
+    """Of five slots two are none, though only three have a host."""
+    comes = COMES._replace(slots=5)
+    assert comes.step(T, {}, all_say({}, A, B), joining=Bootstrap()) is None
+    assert comes.step(T, {}, all_say({}, A, B, C), joining=Bootstrap()) == Advance(T, 2)
+
+
+def test_who_answers_for_another_assignment_says_nothing():
+    """The node was taken out, and has come again."""
+    told = {node(one): ReplicaReport(one, CONFIG, b"", is_whole=True) for one in (A, B)}
+    copy = COMES.copy(T, {}, joining=Bootstrap())
+    assert next_step(copy, MoveView(told)) == Advance(T, 2)
+    assert next_step(copy, MoveView({**told, node(B): told[node(B)]._replace(assignment=9)})) is None
+
+
+def test_what_is_reported_is_synced():
+    """A config whose adoption a crash would undo is not said to be adopted; who is not whole tells no clock."""
+    host, target = COMES.copy(A, {A: 3}), COMES.copy(T, {A: 3}, joining=Bootstrap())
+    host.adopts(CONFIG + 1, COMES.hosts, PartitionRules(3))
+    assert report_of(host) == ReplicaReport(A, CONFIG, host.synced, is_whole=True)
+    host.has_adopted(CONFIG + 1)
+    assert report_of(host).config == CONFIG + 1
+    assert report_of(target) == ReplicaReport(T, CONFIG, clock.named(b"", (A, B, C, T)), is_whole=False)
+
+
+def test_who_leaves_is_no_reporter():
+    """For its slot the AVAILABLE host is asked."""
+    left = LEAVES._replace(ends=((9, None),))
+    assert left.step(A, {}, all_say({}, C)) is None
+    assert left.step(A, {}, all_say({}, T)) == SetEnds(((9, 0),))
+    last = left._replace(states={C: AVAILABLE, T: AVAILABLE})
+    assert last.step(T, {}, all_say({}, C)) == SetEnds(((9, 0),))  # It does not wait for that one to do it.
+
+
+def test_leaving():
+    """It goes once every AVAILABLE host has adopted that, and covers all that it has."""
+    has = {A: 3, B: 2, C: 4, T: 1}
+    more = {**has, A: 9}
+    assert LEAVES.step(C, has, all_say(more, A, B, T)) == Unassign(C)
+    assert LEAVES.step(C, has, all_say(more, A, B)) is None
+    assert LEAVES.step(C, has, all_say(more, A, B) | all_say({**more, C: 3}, T)) is None
+    assert LEAVES.step(C, has, all_say(more, A, B) | all_say(more, T, config=CONFIG - 1)) is None
+    assert LEAVES.step(C, has, all_say(more, A, T), gone={node(B)}) == Unassign(C)
+    assert LEAVES.step(C, has, {}, gone={node(A), node(B), node(T)}) is None
+
+
+def test_who_is_gone_for_good():
+    """By force, if it may have records of its own; by the first host that answers, and not by itself."""
+    assert COMES.step(A, {}, {}, gone={node(C)}) == Unassign(C, by_force=True)
+    assert COMES.step(A, {}, {}, gone={node(T)}) == Unassign(T)
+    assert LEAVES.step(A, {}, {}, gone={node(C)}) == Unassign(C, by_force=True)
+    assert COMES.step(B, {}, all_say({}, A), gone={node(C)}) is None
+    assert COMES.step(B, {}, {}, gone={node(C)}) == Unassign(C, by_force=True)
+    assert COMES.step(A, {}, all_say({}, B, C), gone={node(A)}) is None
+
+
+@pytest.mark.parametrize(("slots", "states", "told"), [(3, (A, B), (B,)), (2, (A,), ())])
+def test_an_end_by_those_that_have_adopted(slots, states, told):
+    """Of a majority of slots, or of all that have an AVAILABLE host where those are fewer: the highest that one has."""
+    left = Scene(dict.fromkeys(states, AVAILABLE), former=(C, 9), ends=((9, None), (C, None), (8, 3)), slots=slots)
+    has = {A: 3, C: 4, 9: 1}
+    most = {C: 6, 9: 1} if told else has
+    if told:
+        assert left.step(A, has) is None
+        assert left.step(A, has, all_say(most, *told, config=CONFIG - 1)) is None
+    assert left.step(A, has, all_say(most, *told)) == SetEnds(((9, 1), (C, most[C])))
+
+
+def test_a_target_that_stalls_is_given_up():
+    """Whatever it has confirmed: others of a majority of slots have that; nobody who is AVAILABLE goes by it."""
+    assert COMES.step(A, {}, {}, stalled={T}) == Unassign(T)
+    assert COMES.step(A, {}, {}, stalled={B}) is None
+    alone = Scene({A: AVAILABLE, B: AVAILABLE, T: LOADING})
+    assert alone.step(A, {}, {}, stalled={T}) == Unassign(T)
+
+
+def test_what_is_former_is_settled():
+    """When all assigned copies, dead or alive, say the same of it under this very config, each of them whole."""
+    rest = Scene({A: AVAILABLE, B: AVAILABLE, T: AVAILABLE}, former=(C, 9))
+    has = {A: 3, C: 4, 9: 1}
+    same = all_say({**has, A: 1}, B, T)
+    assert rest.step(A, has, same) == RemoveFormer(((C, 4), (9, 1)))
+    assert rest.step(A, has, {**same, T: ({**has, 9: 2}, CONFIG)}) == RemoveFormer(((C, 4),))
+    assert rest.step(A, has, {**same, T: ({**has, 9: 2, C: 5}, CONFIG)}) is None
+    assert rest.step(A, has, {**same, T: (has, CONFIG + 1)}) is None
+    assert rest.step(A, has, all_say(has, B)) is None
+    assert rest.step(T, has, all_say(has, A, B)) is None  # Another one does it.
+    moving = Scene({A: AVAILABLE, B: AVAILABLE, T: LOADING}, former=(C,))
+    joining = {node(T): ReplicaReport(T, CONFIG, b"", is_whole=False)}
+    both = {node(one): ReplicaReport(one, CONFIG, b"", is_whole=True) for one in (A, B)}
+    assert next_step(moving.copy(A, {}), MoveView({**both, **joining})) is None
+
+
+def test_nothing_is_done_by_a_config_that_is_not_synced():
+    """Or of which this one is no host."""
+    copy = COMES.copy(T, {}, joining=Bootstrap())
+    copy.synced_config = CONFIG - 1
+    told = {node(one): ReplicaReport(one, CONFIG, b"", is_whole=True) for one in (A, B, C)}
+    assert next_step(copy, MoveView(told)) is None
+    stranger = COMES.copy(T, {}, joining=Bootstrap())
+    stranger.hosts = [host for host in COMES.hosts if host.assignment != T]
+    assert next_step(stranger, MoveView(told)) is None

@@ -1,0 +1,232 @@
+"""The mover of range tables: what it asks for, of a map at hand, of hosts that say what they have; moves arrive."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import pairwise
+from math import inf
+from types import SimpleNamespace
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from gossipkv.errors import Unavailable
+from gossipkv.keyspace.time_key import TimeKey
+from gossipkv.placement.lately import LATELY_S
+from gossipkv.placement.measures import HostMeasures, MeasureLimits, RangeMeasure, SeriesWrites
+from gossipkv.placement.partition import Assignment, AssignmentState, Partition
+from gossipkv.placement.ranges import LARGE_S, plan
+from gossipkv.placement.spread import SpreadNode
+from gossipkv.register.metadata.operations import judge
+from gossipkv.register.metadata.pages import OperationOutcome
+from gossipkv.register.metadata.partitions import OPERATIONS, RANGE, TableMeta, first_body
+from gossipkv.table.controllers import plan as planning
+from gossipkv.table.controllers.plan import ASK_S, PAUSE, RETRY_S, RangeHosts
+from gossipkv.table.controllers.rebalancer import Rebalancer
+from tests.unit.table.moved_map import FIRST, TABLE, MovedMap, node
+
+MIB = 1 << 20
+LIMITS = MeasureLimits(512 * MIB, 0)
+
+
+class Ranges(MovedMap):
+    """A range table; `slots`: of each range the numbers of its nodes."""
+
+    def __init__(self, slots, *, nodes=4, time_key=None):
+        self.table = TableMeta(TABLE, "t", RANGE, len(slots[0]), 0, time_key=time_key)
+        super().__init__(nodes=nodes, replication=len(slots[0]), servers=range(1, nodes + 1))
+        ranges = {
+            b"%03d" % at if at else b"": Partition.of(
+                at + 1,
+                [Assignment(100 * at + one + 1, node(n), one, AssignmentState.AVAILABLE) for one, n in enumerate(some)],
+            )
+            for at, some in enumerate(slots)
+        }
+        self._pages, self.refused = {}, 0
+        self._take(first_body(self.table, ranges, FIRST))
+
+    async def transact(self, table, operations, timeout_s):
+        """Have operations judged, some of which may be refused."""
+        self.asked += [(one.name, one.argument) for one in operations]
+        judgement = judge(self.tree(TABLE), operations, self.config + 1, OPERATIONS)
+        self.refused += sum(answer.outcome is OperationOutcome.REFUSED for answer in judgement.answers)
+        self.config += 1
+        if judgement.changed is not None:
+            self._take(judgement.changed)
+
+    def arrive(self):
+        """Have all moves done that are under way."""
+        ranges = {entry.key: one for entry, one in zip(self.tree(TABLE).scan(), self.partitions, strict=True)}
+        done = {}
+        for key, one in ranges.items():
+            coming = {each.slot for each in one.assignments if each.state is not AssignmentState.AVAILABLE}
+            stay = [
+                each
+                for each in one.assignments
+                if each.slot not in coming or each.state is not AssignmentState.AVAILABLE
+            ]
+            done[key] = Partition.of(one.id, [each._replace(state=AssignmentState.AVAILABLE) for each in stay])
+        if done != ranges:
+            self.config += 1
+            self._take(first_body(self.table, done, self.config))
+
+    @property
+    def held(self):
+        return Counter(one.node[0] for partition in self.partitions for one in partition.assignments)
+
+
+class Planner:
+    """The mover of a node, which is the first that lives, as it sees that."""
+
+    def __init__(self, world, number=1, *, alive=(1, 2, 3, 4), is_on=True, sizes=(), plan_s=0.0):
+        self.sizes, self.asked, self.divided, self.plan_s = [*sizes], 0, [], plan_s
+        self.series = []
+        self.world, self.alive = world, alive
+        self.me, self.tree = SimpleNamespace(node=node(number)), world.tree
+        self.moving = Rebalancer(
+            self,
+            world,
+            alive=lambda: [*map(node, self.alive)],
+            beside=self._beside,
+            random=world.random,
+            most=2,
+            stall_s=60.0,
+            hosts=RangeHosts(self._measures, self._divide, LIMITS, is_on),
+        )
+
+    @property
+    def known(self):
+        return self.world.known
+
+    async def _measures(self, table, nodes):
+        self.asked += 1
+        ids = [one.id for one in self.world.partitions]
+        measures = {id_: RangeMeasure(size) for id_, size in zip(ids, self.sizes, strict=False) if size is not None}
+        return HostMeasures(measures, self.series)
+
+    async def _divide(self, table, host, partition):
+        self.divided.append((partition, host[0]))
+        raise Unavailable("another one may do so")
+
+    async def _beside(self, do):
+        await trio.sleep(self.plan_s)
+        return do()
+
+
+def during(*planners, seconds=3600, then=None):
+    """Have movers run, and moves arrive some seconds after they began."""
+
+    async def scenario():
+        async with trio.open_nursery() as nursery:
+            for one in planners:
+                nursery.start_soon(one.moving.run)
+            for at in range(seconds // 5):
+                await trio.sleep(5)
+                planners[0].world.arrive()
+                if then is not None:
+                    then(at * 5)
+            nursery.cancel_scope.cancel()
+
+    trio.run(scenario, clock=MockClock(autojump_threshold=0))
+
+
+def test_what_people_ask_for_is_done_without_the_planner():
+    """Where it is off, or where nobody says what there is."""
+    for is_on, sizes in ((False, [MIB] * 8), (True, [])):
+        world = Ranges([(1, 2)] * 8)
+        during(Planner(world, is_on=is_on, sizes=sizes), seconds=60)
+        assert world.asked == []
+        world.named[node(2)] = world.named[node(2)]._replace(weight=0)
+        during(Planner(world, is_on=is_on, sizes=sizes), seconds=120)
+        assert (len(world.asked), world.held[2]) == (8, 0)
+
+
+def test_a_dead_node_gets_nothing():
+    """And gives nothing."""
+    world = Ranges([(1,), (1,), (1,), (1,), (3,), (3,)])
+    during(Planner(world, alive=(1, 2, 4), sizes=[MIB] * 6))
+    assert world.held == {1: 2, 2: 1, 3: 2, 4: 1}
+
+
+def test_when_people_change_the_nodes_nothing_has_to_rest():
+    """A node that was taken out and comes back gets its share at once."""
+    world = Ranges([(1,), (1,), (1,), (2,), (2,), (2,)], nodes=3)
+    world.named[node(2)] = world.named[node(2)]._replace(weight=0)
+    held = []
+
+    def look(at):
+        if at == 120:
+            held.append(dict(world.held))
+            world.named[node(2)] = world.named[node(2)]._replace(weight=1)
+
+    during(Planner(world, alive=(1, 2, 3), sizes=[MIB] * 6), seconds=300, then=look)
+    assert held == [{1: 3, 3: 3}]
+    assert world.held == {1: 2, 2: 2, 3: 2}
+
+
+def test_hosts_are_asked_to_divide():
+    """A minute after a range was seen over the limit, one host after the other, for ten minutes."""
+    world = Ranges([(1, 2, 3)])
+    planner = Planner(world, alive=(1, 3, 4), sizes=[513 * MIB])
+    times = []
+
+    def look(at):
+        times.append((at, len(planner.divided)))
+
+    during(planner, then=look)
+    assert planner.divided[:3] == [(1, 3), (1, 1), (1, 3)]
+    assert len(planner.divided) in range(int(LATELY_S / RETRY_S), int(LATELY_S / RETRY_S) + 2)
+    first = next(at for at, count in times if count)
+    assert LARGE_S <= first <= LARGE_S + ASK_S + 5
+    assert world.asked == []
+
+
+def test_a_large_table_is_not_planned_all_the_time(monkeypatch):
+    """But what was planned goes on meanwhile."""
+    world, made = Ranges([(1, 2)] * 24), []
+
+    def counted(situation):
+        made.append(situation.now)
+        return plan(situation)
+
+    monkeypatch.setattr(planning, "plan", counted)
+    during(Planner(world, sizes=[MIB] * 24, plan_s=3.0), seconds=300)
+    assert all(after >= before + 3.0 * PAUSE for before, after in pairwise(made))
+    assert world.held == dict.fromkeys((1, 2, 3, 4), 12)
+    assert len(made) < 12
+
+
+def test_what_a_plan_is_told_to_people_goes_by():
+    """The mover's own memory; who is not the mover takes what is too large for old."""
+    planner, measures = Planner(Ranges([(1, 2, 3)]), sizes=[513 * MIB]), {1: RangeMeasure(513 * MIB)}
+    nodes = [SpreadNode(node(1), "", 1)]
+
+    async def ask():
+        return planner.moving.known(TABLE, nodes, measures)
+
+    known = trio.run(ask)
+    assert (known.lately.large, known.measures) == ({1: -inf}, measures)
+    during(planner, seconds=60)
+    assert trio.run(ask).lately.large[1] > -inf
+    planner.me.node = node(2)  # It acts no more.
+    assert trio.run(ask).lately.large == {1: -inf}
+
+
+@pytest.mark.parametrize("is_on", [True, False])
+def test_a_time_series_is_divided_ahead(is_on):
+    """Its next period has ranges on all nodes before it is written to; once, and not where people plan."""
+    world = Ranges([[1, 2]], time_key=TimeKey(0, 8, "s"))
+    planner = Planner(world, is_on=is_on, sizes=[600 * MIB])
+    planner.series = [SeriesWrites(b"", 100_000, 103_600, 2048 * MIB, 3600)]
+    during(planner, seconds=600)
+    divided = [argument for name, argument in world.asked if name == "divide"]
+    assert len(divided) == is_on
+    if not is_on:
+        return
+    (division,) = divided
+    assert [int.from_bytes(one.first, "big") for one in division.children[1:]] == [
+        103_900 + 450 * at for at in range(8)
+    ]
+    assert world.refused == 0
+    assert {*world.held.values()} <= {4, 5}  # Of nine ranges, twice each.

@@ -1,0 +1,84 @@
+"""Copies are made of what maps say, and go when their table has ended, not when its name alone is lost."""
+
+from __future__ import annotations
+
+import trio
+
+from gossipkv.placement.partition import ForcedEnd
+from gossipkv.register.metadata.partitions import RANGE
+from gossipkv.replication.replica.replica import PartitionRules
+from gossipkv.table.controllers.reconciler import FEW, hosts_of, rules_of
+from tests.unit.placement.hosted import INIT, A, L, P, hosted
+from tests.unit.table.record_nodes import Records
+
+
+def held(node):
+    return sorted(table for table, _ in node.replicas.copies)
+
+
+def test_copies_follow_the_maps():
+    """Only own assignments are taken up, once, by long maps too; a copy that is there goes by a map that is newer."""
+    records = Records(2)
+    one, two = records.nodes
+    many = [b"", *(b"%04d" % number for number in range(2 * FEW))]
+    wide = records.make("wide", RANGE, firsts=many, holders=lambda number: [(one, two)[number % 2]], adopted=False)
+    both = records.make("both", firsts=2, holders=lambda _: [one, two], adopted=False)
+    holding = one.holding()
+    trio.run(holding.look)
+    records.run()
+    assert held(one) == sorted([wide] * (FEW + 1) + [both] * 2)
+    assert held(two) == []
+    spaces = one.reserve_space()
+    trio.run(holding.look)
+    assert one.reserve_space() == spaces + 1
+    assert {copy.config for copy in one.replicas.copies.values()} == {records.tree(wide).root.config}
+
+
+def test_what_a_copy_goes_by():
+    """Of each host whether its slot confirms with it, and whether it is AVAILABLE; and whether it is to load itself."""
+    hosts = (1, 0, A), (2, 1, L), (3, 1, A), (4, 2, INIT), (5, 3, P)
+    partition = hosted(7, *hosts)._replace(former=(9,), ends=(ForcedEnd(9, 3),))
+    assert [(host.assignment, host.slot, host.counts, host.available) for host in hosts_of(partition)] == [
+        (1, 0, True, True),
+        (2, 1, False, True),
+        (3, 1, True, True),
+        (4, 2, True, False),
+        (5, 3, False, False),  # It is fed, and has nothing yet of what came before.
+    ]
+    assert rules_of(partition, 3, 1) == PartitionRules(3, (9,), ((9, 3),), loads=False)
+    assert [rules_of(partition, 3, own).loads for own in (1, 2, 3, 4)] == [False, False, False, True]
+    assert not rules_of(hosted(7, (1, 0, A), (4, 1, P)), 3, 4).loads
+
+
+def test_copies_of_a_table_that_has_ended_go():
+    """Their spaces are dropped; those of a table of which only the name is gone stay."""
+    records = Records(1)
+    (node,) = records.nodes
+    holding = node.holding()
+    first = records.make("t", firsts=3, holders=lambda _: [node], adopted=False)
+    other = records.make("u", firsts=2, holders=lambda _: [node], adopted=False)
+    trio.run(holding.look)
+    records.run()
+    records.drop("t")  # As by a force of the catalogue: the register of its map has not ended.
+    holding = node.holding()
+    trio.run(holding.look)
+    assert held(node) == [first] * 3 + [other] * 2
+    spaces = {copy.space for copy in node.replicas.copies.values() if copy.identity.table == first}
+    records.on_forgotten(first)
+    del records.known[first]
+    trio.run(holding.look)
+    records.run()
+    assert held(node) == [other] * 2
+    assert not spaces & node.spaces.keys()
+    node.call("put", "u", b"k", b"v")
+
+
+def test_copies_that_were_left_go_at_a_start():
+    """The node ended between the end of a table and that of its copies: the next look drops them."""
+    records = Records(1)
+    (node,) = records.nodes
+    table = records.make("t", firsts=3, holders=lambda _: [node])
+    records.drop("t")
+    del records.known[table]
+    trio.run(node.holding().look)
+    assert held(node) == []

@@ -1,0 +1,346 @@
+"""Puts that a node accepts and forwards later: which, when they come to hosts, and what becomes of them on bad days."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from gossipkv.errors import BadRequest, Overloaded, StorageError, Unknown
+from gossipkv.keyspace.time_key import TimeKey
+from gossipkv.register.metadata.partitions import RANGE
+from gossipkv.replication.replica.hlc import COUNT_BITS
+from gossipkv.replication.replica.smeared import LATEST_MS
+from gossipkv.table.controllers.smear_schedule import MAX_WAIT_MS
+from tests.unit.table.record_nodes import TOKEN, Records
+
+SECONDS = TimeKey(0, 4, "s")
+SHORT, LONG, LAST = ((100).to_bytes(4, "big"), (130).to_bytes(4, "big"), (9000).to_bytes(4, "big"))
+KEY = SHORT + b"k"
+ACCEPTED = {"accepted": True}
+WAIT_S = MAX_WAIT_MS / 1000 + 3
+
+
+class Smeared(Records):
+    """Three nodes: the first alone holds `t`, whose second range is of half a minute; the third smears."""
+
+    def __init__(self, **table):
+        super().__init__(3)
+        self.now = 10_000.0
+        self.id = self.make(
+            "t", RANGE, firsts=[b"", SHORT, LONG, LAST], holders=lambda _: self.nodes[:1],
+            **{"time_key": SECONDS, **table},
+        )  # fmt: skip
+        self.host, self.other, self.smearer = self.nodes
+        for node in self.nodes:
+            node.accepts()
+
+    def pass_s(self, seconds):
+        """Have so much time pass, in which nodes forward what is due."""
+        for _ in range(int(seconds)):
+            for node in self.nodes:
+                node.accepting.look()
+            super().pass_s(1.0)
+
+    def put(self, value, key=KEY, **options):
+        return self.smearer.outcome("put", "t", key, value, *([options] if options else []))
+
+    def value(self, key=KEY):
+        return self.host.call("get", "t", key)[0]
+
+    @property
+    def copy(self):
+        return next(one for one in self.host.replicas.copies.values() if one.bounds.has(KEY))
+
+    def crash(self, node):
+        """What is not synced is gone; another life begins with what is."""
+        node.unsynced.clear()
+        node.syncs = True
+        node.smeared = node.smeared if node.smeared in node.spaces else None
+        node.accepts()
+
+
+@pytest.fixture
+def smeared():
+    """See there."""
+    return Smeared()
+
+
+def test_a_put_of_a_short_range_is_kept_and_comes_to_its_host(smeared):
+    """Synced, and answered without a token; the host has it within two minutes, and nothing is left."""
+    assert smeared.put(b"v") == ACCEPTED
+    assert smeared.value() is None
+    told = smeared.smearer.accepting.told(smeared.id)
+    assert (told["puts"], told["why"], 0 < told["until_s"] <= MAX_WAIT_MS / 1000) == (1, None, True)
+    smeared.pass_s(WAIT_S)
+    assert smeared.value() == b"v"
+    assert smeared.host.asked == ["table_accepted"]
+    assert smeared.smearer.accepting.told(smeared.id) is None
+    assert len(smeared.smearer.spaces[smeared.smearer.smeared]) == 1  # By which the space is known.
+
+
+@pytest.mark.parametrize("options", [
+    {"token": b""}, {"level": "one"}, {"level": "majority"}, {"smear": False}, {"smear": True, "token": b""},
+])  # fmt: skip
+def test_who_says_more_gets_it_at_once(smeared, options):
+    """With a token, an empty one too, a level, or a word against it."""
+    assert smeared.put(b"v", **options) == TOKEN
+    assert smeared.value() == b"v"
+
+
+@pytest.mark.parametrize("key", [LONG, b"\0\0\0\0", LAST, b"\xff" * 9])
+def test_other_ranges_are_not_smeared(smeared, key):
+    """Those of a minute or more, the first and the last."""
+    assert smeared.put(b"v", key) == TOKEN
+    assert smeared.value(key) == b"v"
+
+
+def test_where_nothing_is_smeared():
+    """At a host; a delete, and many puts; with a clock that is off; in a table, or at a node, that does not."""
+    smeared = Smeared()
+    assert smeared.host.call("put", "t", KEY, b"v") == TOKEN
+    assert smeared.smearer.call("delete", "t", KEY) == TOKEN
+    assert smeared.smearer.call("put_many", "t", [[KEY, b"w"]], {"smear": True}) == TOKEN
+    smeared.smearer.replicas.skew.hears(b"other", 10**9, smeared.now)
+    assert smeared.put(b"x") == TOKEN
+    smeared = Smeared(smears=False)
+    assert smeared.put(b"v") == TOKEN
+    smeared = Smeared(time_key=None)
+    assert smeared.put(b"v") == TOKEN
+    smeared = Smeared()
+    smeared.smearer.accepts(is_on=False)
+    assert smeared.put(b"v", smear=True) == TOKEN
+
+
+@pytest.mark.parametrize("ahead_s", [0, 40])
+def test_what_is_later_stays_by_the_clock_of_a_host_that_is_ahead(smeared, ahead_s):
+    """A put that is accepted after a delete, and a delete after such a put."""
+    smeared.host.skew_s, late = ahead_s, SHORT + b"late"
+    smeared.smearer.replicas.skew.hears(smeared.host.uuid, smeared.host.now_ms(), smeared.now)
+    smeared.host.call("delete", "t", KEY)
+    smeared.pass_s(1)
+    assert [smeared.put(b"v"), smeared.put(b"v", late)] == [ACCEPTED] * 2
+    smeared.pass_s(1)
+    smeared.host.call("delete", "t", late)
+    smeared.pass_s(WAIT_S)
+    assert (smeared.value(), smeared.value(late)) == (b"v", None)
+
+
+@pytest.mark.parametrize("method", ["put", "put_many"])
+def test_a_key_without_time_is_refused(smeared, method):
+    """It is said where the time stands; a delete of such a key is none."""
+    rows = [b"abc", b"v"] if method == "put" else [[[KEY, b"v"], [b"abc", b"v"]]]
+    error = smeared.smearer.outcome(method, "t", *rows)
+    assert type(error) is BadRequest
+    assert error.message == (
+        "a key of this table has its time, in s, at bytes 0 to 3: it has 4 bytes at least; 'abc' has 3"
+    )
+    assert smeared.value() is None
+    assert smeared.smearer.call("delete", "t", b"abc") == TOKEN
+
+
+def test_it_is_answered_once_it_is_synced(smeared):
+    """Not before; a crash in between takes it along, and it was not answered."""
+    smeared.smearer.syncs = False
+    answers = smeared.smearer.begin("put", "t", KEY, b"v")
+    smeared.run()
+    assert answers == []
+    smeared.crash(smeared.smearer)
+    smeared.pass_s(WAIT_S)
+    assert ACCEPTED not in answers
+    assert smeared.value() is None
+
+
+def test_what_is_not_synced_in_time_is_unknown_and_comes_all_the_same(smeared):
+    """It may become visible, and does."""
+    smeared.smearer.syncs = False
+    answers = smeared.smearer.begin("put", "t", KEY, b"v", {"timeout_ms": 500})
+    Records.pass_s(smeared, 1.0)
+    assert [type(answer) for answer in answers] == [Unknown]
+    smeared.smearer.syncs = True
+    smeared.smearer.sync()
+    smeared.pass_s(WAIT_S)
+    assert smeared.value() == b"v"
+
+
+def test_what_waits_outlives_a_crash(smeared):
+    """It is counted, and forwarded by the next life, no later than in two minutes, whatever the time of day says."""
+    for number in range(300):
+        assert smeared.put(b"v", SHORT + b"%d" % number) == ACCEPTED
+    smeared.smearer.now_ms = lambda: 1000  # Hours before.
+    smeared.smearer.replicas.skew.most_ms = 1e9
+    smeared.crash(smeared.smearer)
+    assert smeared.smearer.accepting.told(smeared.id)["puts"] == 300
+    smeared.pass_s(WAIT_S)
+    assert [smeared.value(SHORT + b"%d" % number) for number in range(300)] == [b"v"] * 300
+    assert smeared.smearer.accepting.waiting == 0
+
+
+def test_an_answer_that_is_lost_changes_nothing(smeared):
+    """The put is forwarded again, under its time: what was written meanwhile stays."""
+    smeared.put(b"early")
+    answer, lost = smeared.host.answer, []
+
+    def lose(method, params, on_result):
+        answer(method, params, lost.append if method == "table_accepted" else on_result)
+
+    smeared.host.answer = lose
+    smeared.pass_s(WAIT_S)
+    assert lost
+    assert smeared.value() == b"early"
+    assert smeared.host.call("put", "t", KEY, b"late", {"level": "one"}) == TOKEN
+    smeared.crash(smeared.smearer)
+    smeared.host.answer = answer
+    smeared.pass_s(WAIT_S)
+    assert smeared.value() == b"late"
+    assert smeared.smearer.accepting.waiting == 0
+    assert smeared.copy.time.last < (smeared.host.now_ms() - 60_000) << COUNT_BITS  # Nothing was written anew.
+
+
+def test_a_later_delete_stays(smeared):
+    """Though the put comes after it."""
+    smeared.put(b"v")
+    smeared.host.call("delete", "t", KEY, {"level": "one"})
+    smeared.pass_s(WAIT_S)
+    assert smeared.value() is None
+
+
+def test_what_comes_half_an_hour_late_is_a_new_write(smeared):
+    """Who knows what was deleted, and collected, since."""
+    smeared.put(b"v")
+    smeared.host.is_lost = True
+    smeared.pass_s(LATEST_MS / 1000 + 60)
+    smeared.host.call("put", "t", KEY, b"w", {"level": "one"})
+    smeared.pass_s(20)
+    smeared.host.is_lost = False
+    smeared.pass_s(30)
+    assert smeared.value() == b"v"
+
+
+def test_the_host_merges_the_time(smeared):
+    """Whose clock is a little late: what it writes afterwards wins over what it was given."""
+    late_ms = smeared.host.now_ms
+    smeared.host.now_ms = lambda: late_ms() - 50_000 - MAX_WAIT_MS
+    smeared.host.replicas.skew.most_ms = 1e9
+    smeared.put(b"v")
+    accepted_ms = smeared.smearer.now_ms()
+    smeared.pass_s(WAIT_S)
+    assert smeared.value() == b"v"
+    smeared.host.call("put", "t", KEY, b"w", {"level": "one"})
+    assert smeared.value() == b"w"
+    assert smeared.host.now_ms() < accepted_ms
+    assert smeared.copy.time.last > accepted_ms << COUNT_BITS
+
+
+def test_a_clock_that_was_far_ahead_gives_no_times(smeared):
+    """It was set back: puts are forwarded at once, until the time of day has come there."""
+    usual = smeared.smearer.now_ms
+    smeared.smearer.now_ms = lambda: usual() + 3_600_000
+    assert smeared.put(b"v") == ACCEPTED
+    smeared.smearer.now_ms = usual
+    assert smeared.put(b"w") == TOKEN
+    smeared.pass_s(WAIT_S)
+    assert smeared.value() == b"v"  # An hour ahead of the host: a new write.
+    assert smeared.copy.time.last <= (smeared.host.now_ms() + 1) << COUNT_BITS
+    smeared.host.call("put", "t", KEY, b"x", {"level": "one"})
+    assert smeared.value() == b"x"
+
+
+@pytest.mark.parametrize("error", [StorageError("no space left"), Overloaded("no room")])
+def test_a_store_that_takes_nothing(smeared, error):
+    """It is forwarded at once; so it is where the store fails with it."""
+    smeared.smearer.refuses = error
+    assert smeared.put(b"v") == TOKEN
+    assert smeared.value() == b"v"
+    smeared.smearer.refuses, smeared.smearer.fails = None, StorageError("a sync failed")
+    assert smeared.put(b"w") == TOKEN
+    assert smeared.value() == b"w"
+    assert smeared.smearer.accepting.waiting == 0
+
+
+def test_what_hosts_refuse_is_forwarded_again(smeared):
+    """Until they take it; a store that takes no new row meanwhile keeps the old one."""
+    smeared.put(b"v")
+    smeared.host.is_lost = True
+    smeared.pass_s(WAIT_S)
+    assert "no host takes the write" in smeared.smearer.accepting.told(smeared.id)["why"]
+    smeared.smearer.refuses = StorageError("no space left")
+    smeared.pass_s(60)
+    smeared.smearer.refuses = None
+    smeared.host.is_lost = False
+    smeared.pass_s(20)
+    assert (smeared.value(), smeared.smearer.accepting.waiting) == (b"v", 0)
+    assert len(smeared.smearer.spaces[smeared.smearer.smeared]) == 1
+
+
+def test_no_more_waits_than_may(smeared):
+    """Beyond, by number or by bytes, puts are forwarded at once."""
+    for limits in ({"most_puts": 2}, {"most_bytes": 200}):
+        smeared.smearer.accepts(**limits)
+        answers = [smeared.put(b"v" * 10) for _ in range(4)]
+        assert answers.count(ACCEPTED) == 2
+        assert answers[2:] == [TOKEN] * 2
+        smeared.pass_s(WAIT_S)
+
+
+def test_who_drains_forwards_all_at_once(smeared):
+    """And accepts nothing more."""
+    for number in range(5):
+        smeared.put(b"v", SHORT + b"%d" % number)
+    smeared.smearer.accepting.drain()
+    smeared.pass_s(2)
+    assert smeared.smearer.accepting.waiting == 0
+    assert [smeared.value(SHORT + b"%d" % number) for number in range(5)] == [b"v"] * 5
+    assert smeared.put(b"w") == TOKEN
+
+
+def test_what_waits_for_a_dropped_table_is_dropped(smeared):
+    """Once that is known, and counted; until then it waits."""
+    smeared.put(b"v")
+    smeared.drop("t")
+    smeared.pass_s(WAIT_S)
+    assert smeared.smearer.accepting.waiting == 1
+    smeared.ended.add(smeared.id)
+    smeared.pass_s(20)
+    told = smeared.smearer.accepting.to_map()
+    assert (told["smeared_waiting"], told["smeared_dropped"], told["smeared_forwarded"]) == (0, 1, 0)
+
+
+def test_another_store_forwards_nothing(smeared):
+    """It was put back from a backup: what waited in it has been forwarded since."""
+    smeared.put(b"v")
+    smeared.smearer.store = 99
+    smeared.crash(smeared.smearer)
+    smeared.run()
+    assert smeared.smearer.accepting.waiting == 0
+    smeared.pass_s(WAIT_S)
+    assert smeared.value() is None
+    assert smeared.put(b"w") == ACCEPTED
+    smeared.pass_s(WAIT_S)
+    assert smeared.value() == b"w"
+
+
+@pytest.mark.parametrize("rows", [
+    [], [KEY], [KEY, b"v"], [KEY, b"v", 0], [KEY, b"v", True], [KEY, None, 5], [KEY, b"v", -1], [KEY, b"v", 5, KEY],
+])  # fmt: skip
+def test_what_is_no_accepted_put(smeared, rows):
+    """One clear error, and nothing is written."""
+    (table, partition), *_ = smeared.host.replicas.copies
+    error = smeared.host.outcome("table_accepted", table, partition, rows, 1 << 62, b"", 0)
+    assert type(error) is BadRequest
+    assert "table_accepted:" in error.message
+    assert smeared.value() is None
+
+
+def test_of_one_key_the_last_accepted_stays(smeared):
+    """In whatever order they come, in one message or several."""
+    chance = random.Random(1)
+    copy = smeared.copy
+    times = [(smeared.host.now_ms() - number) << COUNT_BITS for number in range(20)]
+    for _ in range(20):
+        rows = [(KEY, b"%d" % time, time) for time in chance.sample(times, 3)]
+        best = max(time for _, _, time in rows)
+        times = [time + (1 << COUNT_BITS) * 30 for time in times]
+        flat = [part for row in rows for part in row]
+        assert smeared.host.call("table_accepted", *copy.partition, flat, 1 << 62, b"", 0) is not None
+        assert smeared.value() == b"%d" % best

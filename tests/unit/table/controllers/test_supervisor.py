@@ -1,0 +1,67 @@
+"""What a node does for its tables ends with their store, whichever task meets the disk's error; the node goes on."""
+
+from __future__ import annotations
+
+import errno
+from types import SimpleNamespace
+
+import pytest
+import trio
+
+from gossipkv.errors import Corrupt, StorageError
+from gossipkv.table.controllers.supervisor import Controllers
+
+TASKS = ("holding", "_stepping", "moving", "splitting", "measuring", "accepting")
+ERRORS = (StorageError("the store is closed"), Corrupt("/a", 0, "a page"), OSError(errno.EIO, "Input/output error"))
+
+
+def works(failing, error, *, begins=True):
+    """Works of which one task raises that, at once or after a while; what the store was told."""
+
+    async def run(name, *, task_status=trio.TASK_STATUS_IGNORED):
+        if name == failing and not begins:
+            raise error
+        task_status.started()
+        await trio.sleep(1)
+        if name == failing:
+            raise error
+        await trio.sleep_forever()
+
+    def task(name):
+        async def its(*, task_status=trio.TASK_STATUS_IGNORED):
+            await run(name, task_status=task_status)
+
+        return SimpleNamespace(run=its)
+
+    made, told = Controllers.__new__(Controllers), []
+    for name in (*TASKS, "_metadata", "_replication"):
+        setattr(made, name, task(name))
+    made._replication.fail = told.append
+    return made, told
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize("failing", [*TASKS, "_metadata", "_replication"])
+async def test_an_error_of_the_disk_ends_the_store_alone(failing, error, autojump_clock):
+    made, told = works(failing, error)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(made.run, trio.CancelScope())
+    assert told == [error]
+
+
+@pytest.mark.parametrize("failing", ["_metadata", "_replication"])
+async def test_works_that_cannot_begin(failing, autojump_clock):
+    """Who begins them hears so, by an error of its own and no group."""
+    made, told = works(failing, ERRORS[0], begins=False)
+    async with trio.open_nursery() as nursery:
+        with pytest.raises(StorageError, match="closed"):
+            await nursery.start(made.run, trio.CancelScope())
+    assert told == [ERRORS[0]]
+
+
+async def test_a_defect_is_no_error_of_the_disk(autojump_clock):
+    made, told = works("moving", AssertionError("a defect"))
+    with pytest.RaisesGroup(AssertionError, flatten_subgroups=True):
+        async with trio.open_nursery() as nursery:
+            await nursery.start(made.run, trio.CancelScope())
+    assert told == []

@@ -1,0 +1,116 @@
+"""From when a node takes part in deciding on tables, who founds the catalogue, and what others say about it."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+import trio
+
+from gossipkv.errors import Conflict, GossipKVError, Unavailable
+from gossipkv.node.gossip import Gossiping
+from gossipkv.register.metadata.catalogue import Catalogue
+from gossipkv.table.participant.participant import MetadataParticipant
+from gossipkv.table.store import TableStore
+from tests.world.nodes.machine import speaker
+from tests.world.nodes.phases import begin
+from tests.world.nodes.whole_cluster import simulated
+
+ONE_COPY = {"kind": "hash", "partitions": 2, "replication": 1}
+
+
+async def place_of_the_catalogue(cluster):
+    """Where in the tree the catalogue is told of."""
+
+    async def holds():
+        """Somebody says that it may found the catalogue."""
+        return bool(await cluster.ask(cluster.machines[0], "children", "tables"))
+
+    await cluster.until(holds, within_s=20)
+    (register,) = await cluster.ask(cluster.machines[0], "children", "tables")
+    return f"tables/{register}"
+
+
+async def founder_of(cluster):
+    """The machine whose node says that it may found the catalogue."""
+    await place_of_the_catalogue(cluster)
+    ((owner,),) = [[one["owner"] for one in await cluster.ask(cluster.machines[0], "entries", "tables")]]
+    return next(machine for machine in cluster.machines if machine.name == owner)
+
+
+@simulated(3, seed=3)
+async def test_pinned_first_then_a_store_then_founded(cluster, monkeypatch):
+    """Whether it may found is asked when nothing can change it any more, by one node alone, once."""
+    done = []
+
+    def noting(part, name):
+        before = getattr(part, name)
+
+        async def call(self, *arguments, **more):
+            told = await before(self, *arguments, **more)
+            done.append((speaker(), name))
+            return told
+
+        monkeypatch.setattr(part, name, call)
+
+    noting(Gossiping, "pin")
+    noting(TableStore, "create")
+    noting(Catalogue, "found")
+    may_not_found = MetadataParticipant.may_not_found
+
+    def ask(self):
+        done.append((speaker(), "asked"))
+        return may_not_found(self)
+
+    monkeypatch.setattr(MetadataParticipant, "may_not_found", ask)
+    await begin(cluster)
+    founder = await founder_of(cluster)
+    async with trio.open_nursery() as nursery:
+        for number, machine in enumerate(cluster.machines):
+            nursery.start_soon(cluster.ask, machine, "create_table", f"t{number}", ONE_COPY)
+    assert {name for name, what in done if what == "found"} == {founder.name}
+    mine = [what for name, what in done if name == founder.name]
+    assert "pin" in mine, "it founds what it is not bound to"
+    begun = mine[mine.index("pin") : mine.index("found")]
+    assert begun.index("pin") < begun.index("create") < len(begun) - begun[::-1].index("asked")
+    assert begun[begun.index("create") :].count("asked") >= 1
+    for other in cluster.machines:
+        theirs = [what for name, what in done if name == other.name and what in {"pin", "create"}]
+        assert theirs[0] == "pin", other.name
+
+
+@simulated(3, seed=4)
+async def test_a_founder_that_begins_again_is_awaited(cluster):
+    """As long as the request has time: a table that is made when somebody has just been started again is made."""
+    await begin(cluster)
+    founder = await founder_of(cluster)
+    other = next(machine for machine in cluster.machines if machine is not founder)
+    founder.kill()
+    await trio.sleep(60)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(
+            partial(cluster.ask, other, "create_table", "t", {**ONE_COPY, "timeout_ms": 25_000}, timeout_s=30)
+        )
+        await trio.sleep(4.5)
+        await founder.start()
+    for machine in cluster.machines:
+        assert [one["name"] for one in await cluster.ask(machine, "databases")] == ["t"]
+
+
+@simulated(3, seed=4)
+async def test_a_force_where_nothing_was_founded(cluster):
+    """It names one node, which founds; a second one is refused, since that has a catalogue."""
+    await begin(cluster)
+    founder = await founder_of(cluster)
+    others = [machine for machine in cluster.machines if machine is not founder]
+    founder.kill()
+    founder.lose_disk()
+    with pytest.raises(GossipKVError, match="one node"):
+        await cluster.ask(others[0], "metadata_force", None, [each.name for each in others], timeout_s=30)
+    told = await cluster.ask(others[0], "metadata_force", None, [others[1].name], timeout_s=30)
+    assert [one["node"] for one in told["new"]] == [others[1].name]
+    assert "founder" in told["lost"]
+    again = others[0]
+    with pytest.raises((Conflict, Unavailable)):
+        await cluster.ask(again, "metadata_force", None, [others[1].name], timeout_s=30)
+    await cluster.ask(again, "create_table", "t", ONE_COPY, timeout_s=30)

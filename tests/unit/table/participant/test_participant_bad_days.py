@@ -1,0 +1,287 @@
+"""What a node's part in deciding does with answers and invitations that are not as they should be."""
+
+from __future__ import annotations
+
+from random import Random
+from types import SimpleNamespace
+
+import msgpack
+import pytest
+import trio
+
+from gossipkv.errors import (
+    BadRequest,
+    Conflict,
+    NotReady,
+    ProtocolError,
+    Unavailable,
+    Unknown,
+    UnknownDatabase,
+    UnsupportedFormat,
+)
+from gossipkv.gossip.member import MemberState
+from gossipkv.register.configuration import AcceptorId
+from gossipkv.register.messages import RegisterRequest, RequestKind, encode_request
+from gossipkv.register.metadata.ledger import Offer
+from gossipkv.register.metadata.tree import ChangedPages
+from gossipkv.register.space import Space
+from gossipkv.table.participant.participant import MetadataParticipant
+from gossipkv.table.participant.peer_client import CONNECT_S, PeerClient
+from gossipkv.table.records.endpoints import RecordMethods
+from gossipkv.table.rpc.admin import AdminMethods
+from gossipkv.table.rpc.dispatch import TableMethods
+from gossipkv.table.rpc.node_admin import NodeAdminMethods
+from gossipkv.table.rpc.peer_rpc import PeerMethods
+from gossipkv.table.rpc.quarantine import QuarantineMethods
+from gossipkv.table.rpc.range_admin import RangeAdminMethods
+from gossipkv.wire.arguments import Arguments
+
+UUID = b"u" * 16
+CLUSTER_ID = b"cluster!"
+
+
+class Members:
+    """Gossip, as far as deciding knows it."""
+
+    def __init__(self) -> None:
+        self.pins = 0
+        self.published: dict[str, bytes] = {}
+
+    def members_known(self):
+        return [SimpleNamespace(uuid=UUID, name="n", state=MemberState.ALIVE)]
+
+    def below(self, _path):
+        return []
+
+    async def pin(self) -> bytes:
+        self.pins += 1
+        return CLUSTER_ID
+
+
+class Answering:
+    """Other nodes, which answer at once as they are told to."""
+
+    def __init__(self, result: bytes | None = None, error: bytes | None = None, epoch: int | None = 3) -> None:
+        self.told = result, error, epoch
+        self.connected = 1, 1
+        self.asked: list[object] = []
+
+    def ask_unread(self, name, method, params, timeout_ms, on_answer) -> None:
+        self.asked.append(params)
+        on_answer(*self.told)
+
+    def watch(self, *, begun=None, ended=None):
+        self.begun = begun
+
+    def store(self, name):
+        return self.connected
+
+
+def no_deadline(_node, _left_s):
+    return 0
+
+
+GARBAGE = [b"\xc1", b"\x81\x01\x02", b"\xa1\xff", b"", b"\x01\x01"]
+
+
+@pytest.mark.parametrize("data", GARBAGE)
+async def test_answers_that_are_no_messagepack_are_errors(data):
+    """Such as maps with numbers as keys, and text that is none: a peer of another make ends no node."""
+    with pytest.raises(ProtocolError):
+        await PeerClient(Members(), Answering(data), None, no_deadline).ask(UUID, "ping", [], 1)
+    with pytest.raises(Unavailable):
+        await PeerClient(Members(), Answering(None, data), None, no_deadline).ask(UUID, "ping", [], 1)
+    told = []
+    for answering in (Answering(data), Answering(None, data)):
+        PeerClient(Members(), answering, None, no_deadline).ask_acceptor(
+            AcceptorId(UUID, 1), b"", b"", lambda *what: told.append(what)
+        )
+    assert [reply for reply, _ in told] == [None, None]
+
+
+async def test_who_has_just_come_is_asked_when_there_is_a_connection(autojump_clock):
+    """Then and not later; where none begins it is asked after a second all the same, which says so."""
+    answering, answered = Answering(msgpack.packb(1)), []
+    answering.connected = None
+    asking = PeerClient(Members(), answering, None, no_deadline)
+
+    async def ask():
+        await asking.ask(UUID, "ping", [], 3)
+        answered.append(trio.current_time())
+
+    began = trio.current_time()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(ask)
+        await trio.sleep(0.33)
+        answering.begun("another", bytes(16))
+        await trio.testing.wait_all_tasks_blocked()
+        assert not answering.asked
+        answering.connected = 1, 1
+        answering.begun("n", UUID)
+    answering.connected = None
+    await ask()
+    assert [round(at - began, 3) for at in answered] == [0.33, 0.33 + CONNECT_S]
+
+
+async def test_what_was_seen_of_stores_is_told():
+    """With each request; an answer has it beside the reply."""
+    answering, told = Answering(b""), []
+    for answer in ([b"reply", b"theirs"], b"reply", [b"reply"]):
+        answering.told = msgpack.packb(answer), None, 3
+        asking = PeerClient(Members(), answering, None, no_deadline)
+        asking.ask_acceptor(AcceptorId(UUID, 1), b"request", b"seen", lambda *what: told.append(what))
+    assert answering.asked == 3 * [[b"request", b"seen"]]
+    assert told == [(b"reply", "", b"theirs"), (None, "does not answer"), (None, "does not answer")]
+
+
+async def test_what_belongs_to_a_value_is_offered():
+    """Where something does."""
+    answering = Answering(msgpack.packb([b"reply", b"theirs"]))
+    offer = Offer(b"source", None, ChangedPages(b"root", {b"name": b"page"}), 7)
+    values = [b"source", None, b"root", 7, [b"page"]]
+    for one in (None, offer):
+        asking = PeerClient(Members(), answering, None, no_deadline)
+        asking.ask_acceptor(AcceptorId(UUID, 1), b"request", b"seen", lambda *what: None, offer=one)
+    assert answering.asked == [[b"request", b"seen"], [b"request", b"seen", *values]]
+
+
+async def test_a_record_of_a_newer_program_is_told_to_who_asks():
+    """The request is read, and what the acceptor here has is not."""
+
+    async def answer(request, seen):
+        raise UnsupportedFormat("a record of format 9")
+
+    deciding = SimpleNamespace(taking_part=lambda *_: (SimpleNamespace(answer=answer), None))
+    request = encode_request(RegisterRequest(RequestKind.READ, UUID, AcceptorId(UUID, 1), 1))
+    waiting = PeerMethods(deciding).methods[b"register"](Arguments(b"register", msgpack.packb([request])))
+    with pytest.raises(BadRequest, match="format 9"):
+        await waiting.result()
+
+
+async def test_who_was_asked_and_has_not_answered_may_have_done_it():
+    """Only of who was not asked it is known that nothing was done."""
+    with pytest.raises(Unknown):
+        await PeerClient(Members(), Answering(), None, no_deadline).ask(UUID, "create_table", [], 1)
+    with pytest.raises(Unavailable):
+        await PeerClient(Members(), Answering(epoch=None), None, no_deadline).ask(UUID, "create_table", [], 1)
+    assert (
+        await PeerClient(Members(), Answering(msgpack.packb(3)), None, no_deadline).ask(UUID, "create_table", [], 1)
+        == 3
+    )
+
+
+def deciding(members: Members, *, store: int = 0, pinned: bool = False) -> MetadataParticipant:
+    record = SimpleNamespace(
+        cluster_id=CLUSTER_ID.hex(), uuid=UUID.hex(), node="n", drew="", store=store, pinned=pinned
+    )
+    directory = SimpleNamespace(record=record, silence=None)
+    settings = SimpleNamespace(metadata_copies=5, max_branch=1 << 16, max_clock_skew=60_000)
+    world = SimpleNamespace(random=Random(1), threads=None, clock=SimpleNamespace(wall_ms=lambda: 1))
+    return MetadataParticipant(settings, directory, members, None, peers=Answering(), environment=world)
+
+
+async def test_an_invitation_of_another_cluster_pins_nobody():
+    """Two lone nodes may still become one cluster, whatever a stranger sends."""
+    members = Members()
+    with pytest.raises(NotReady):
+        await deciding(members).invited(b"stranger")
+    assert members.pins == 0
+
+
+async def test_who_is_not_pinned_decides_nothing_with_a_store_that_was_put_back():
+    """It may be of another cluster, and this node may yet take any id."""
+    for pinned in (False, True):
+        part = deciding(Members(), store=7, pinned=pinned)
+        part._cluster.watch = lambda path, wake: SimpleNamespace(look=lambda: 0)
+        part._cluster.below = lambda path: []
+        part._tables = SimpleNamespace(state="open", opened=lambda: SimpleNamespace(manifest=SimpleNamespace(store=7)))
+        begun = []
+
+        async def begin(begun=begun) -> None:
+            begun.append(True)
+
+        part._begin = begin
+        async with trio.open_nursery() as nursery:
+            await nursery.start(part.run)
+            await part.end()
+        assert bool(begun) is pinned
+
+
+async def test_a_node_whose_store_is_closed_takes_no_part():
+    """Else it would be made a server of all new tables, none of which could be made."""
+    part = deciding(Members())
+    space = Space(SimpleNamespace(first_space=None))
+    space._close("the disk is gone")
+    part.metadata, part.catalogue = SimpleNamespace(space=space), object()
+    with pytest.raises(Unavailable):
+        await part.take_part()
+
+
+async def test_a_node_that_is_long_gone_is_named_by_its_digits():
+    """Gossip has forgotten its name, and it still has to leave."""
+    part = deciding(Members())
+    assert part.uuid_of("n") == UUID
+    gone = b"g" * 16
+    assert part.uuid_of(part.name_of(gone)) == gone
+    with pytest.raises(Unavailable):
+        part.uuid_of("nobody")
+
+
+async def test_nothing_is_founded_anew_beside_a_catalogue():
+    """A node that has just begun has not heard of it yet."""
+
+    class Knowing:
+        register = b"r" * 16
+
+        def known_of(self, register) -> bytes:
+            return b""
+
+        def uuid_of(self, name: str) -> bytes:
+            return UUID
+
+        async def others_know(self) -> bool:
+            return True
+
+    methods = TableMethods(Knowing(), None, None)
+    waiting = methods.methods[b"metadata_force"](Arguments(b"metadata_force", msgpack.packb([None, ["n"]])))
+    with pytest.raises(Conflict):
+        await waiting.result()
+
+
+def test_methods_that_are_loaded_late_are_the_same():
+    """By name, each answered by its own; a node that takes no part tells of no tables, and of no map."""
+    part = deciding(Members())
+    part._tables = SimpleNamespace(closed=None)
+    late = TableMethods(part, None, None)
+    limits = SimpleNamespace(max_key=1, max_value=1, scan_limit=1, stage_timeout=1, max_token=1)
+    whole = (
+        AdminMethods(part, None).methods | NodeAdminMethods(part, None).methods | RangeAdminMethods(part, None).methods
+    )
+    whole |= QuarantineMethods(part).methods | PeerMethods(part).methods | RecordMethods(part, None, limits).methods
+    assert [*late.methods] == [*whole, b"within"]
+    assert late.tables() == []
+    with pytest.raises(UnknownDatabase):
+        late.partition_map(Arguments(b"partition_map", msgpack.packb(["table"])))
+    assert not {"_clients", "_people", "_peers"} & vars(late).keys()
+    assert late.methods[b"metadata_known"](Arguments(b"metadata_known", msgpack.packb([b"r" * 16]))) == b""
+    with pytest.raises(BadRequest, match="metadata_hold"):
+        late.methods[b"metadata_hold"](Arguments(b"metadata_hold", msgpack.packb([b"r"])))
+
+
+async def test_what_is_done_now_and_then_ends_nothing(autojump_clock):
+    """Whatever cannot be read or asked, all of it is tried again."""
+    part = deciding(Members(), pinned=True)
+    tried = []
+
+    def fails(*what: object) -> None:
+        tried.append(what)
+        raise NotReady("a page is not here")
+
+    async def fails_later() -> None:
+        fails()
+
+    part.catalogue = SimpleNamespace(grow=fails_later, tend=fails_later, tables=fails)
+    part.known_of = lambda register: b"something"
+    with trio.move_on_after(10):
+        await part._tend()
+    assert len(tried) > 20

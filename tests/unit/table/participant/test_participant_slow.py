@@ -1,0 +1,150 @@
+"""Tests that cost seconds; `test_deciding.py` has the others."""
+
+from __future__ import annotations
+
+import contextlib
+
+import msgpack
+import pytest
+import trio
+
+from gossipkv.errors import GossipKVError, NotReady, Unknown
+from gossipkv.register.metadata.catalogue import Catalogue
+from gossipkv.register.metadata.server import Metadata
+from gossipkv.table.participant.participant import POLL_S
+from tests.unit.table.participant.test_participant import ONE_COPY, founder_of, place_of_the_catalogue
+from tests.world.nodes.machine import speaker
+from tests.world.nodes.phases import begin
+from tests.world.nodes.whole_cluster import simulated
+
+FAR = (1 << 16) - 1, (1 << 48) - 1
+STRANGERS = [[b"s" * 16, 7]]
+LIES = [
+    b"\xc1", b"\x01", msgpack.packb([1, 2]), msgpack.packb([*FAR, bytes(32), []]),
+    msgpack.packb([*FAR, bytes(32), [1]]),
+    msgpack.packb([-1, 0, bytes(32), STRANGERS]), msgpack.packb([1 << 16, 0, bytes(32), STRANGERS]),
+    msgpack.packb([*FAR, bytes(32), STRANGERS]), msgpack.packb([0, 1 << 40, bytes(32), STRANGERS]),
+    msgpack.packb([*FAR, bytes(32), [[b"s" * 16, -1]]]), bytes(2000),
+]  # fmt: skip
+
+
+@simulated(3)
+async def test_nobody_founds_for_datasets_alone(cluster):
+    """A cluster without tables has no store and no pin anywhere, however long it lives."""
+    await begin(cluster)
+    await trio.sleep(100)
+    for machine in cluster.machines:
+        assert (await cluster.ask(machine, "info"))["tables"]["state"] == "none"
+        assert await cluster.ask(machine, "metadata_status", None) == []
+
+
+@simulated(3, limit_s=600)
+async def test_lies_about_what_was_decided_cause_one_look_each(cluster, monkeypatch):
+    """They raise nothing that is kept, silence nobody, and are heeded once until the next poll."""
+    looks = []
+    quorum_read = Metadata.quorum_read
+
+    async def noting(self, register, hint=None):
+        looks.append((speaker(), register, hint, trio.current_time()))
+        return await quorum_read(self, register, hint)
+
+    monkeypatch.setattr(Metadata, "quorum_read", noting)
+    await begin(cluster)
+    await cluster.ask(cluster.machines[0], "create_table", "t", ONE_COPY)
+    liar = cluster.machines[2]
+    await trio.sleep(5)
+    paths = await cluster.ask(cluster.machines[0], "children", "tables")
+    assert len(paths) == 2
+    for lie in LIES:
+        for path in paths:
+            liar.gossiping.publish(f"tables/{path}", lie)
+        began, count = trio.current_time(), len(looks)
+        await trio.sleep(4)
+        heeded = {}
+        for name, where, hint, _ in looks[count:]:
+            if hint is not None and any(one.node == b"s" * 16 for one in hint.everyone):
+                heeded[name, where] = heeded.get((name, where), 0) + 1
+        assert set(heeded.values()) <= {1} or trio.current_time() - began > POLL_S, lie
+    made = await cluster.ask(cluster.machines[1], "create_table", "u", ONE_COPY, timeout_s=30)
+    for machine in cluster.machines:
+        machine.kill()
+        await machine.start()
+    for machine in cluster.machines[:2]:
+
+        async def knows(machine=machine):
+            """It knows what was decided, and nothing that was made up."""
+            told = await cluster.ask(machine, "metadata_status", None)
+            assert {one["generation"] for one in told} == {0}
+            assert all(one["sequence"] < 100 for one in told)
+            return [one["table"] for one in told] == [None, "t", "u"]
+
+        await cluster.until(knows, within_s=40)
+        assert (await cluster.ask(machine, "partition_map", "u"))["table"] == made["table"]
+
+
+@simulated(3)
+async def test_a_table_whose_maker_is_gone_is_known(cluster, monkeypatch):
+    """It was named, and nobody has read its map: whoever hears of the name reads it, and does not wait for a poll."""
+    decide = Catalogue._decide
+
+    async def crash_behind(self, operation, name, deadline):
+        await decide(self, operation, name, deadline)
+        if name == "t":
+            raise Unknown("it was named, and then the node was gone")
+
+    monkeypatch.setattr(Catalogue, "_decide", crash_behind)
+    await begin(cluster)
+    one = cluster.machines[0]
+    await cluster.ask(one, "create_table", "first", ONE_COPY)
+    await trio.sleep(POLL_S / 2)
+    with pytest.raises(Unknown):
+        await cluster.ask(one, "create_table", "t", ONE_COPY)
+    await trio.sleep(5)
+    told = [[each["name"] for each in await cluster.ask(machine, "databases")] for machine in cluster.machines]
+    assert told == 3 * [["first", "t"]]
+    shown = []
+    for machine in cluster.machines:
+        with contextlib.suppress(NotReady):
+            shown.append(len((await cluster.ask(machine, "partition_map", "t"))["partitions"]))
+    assert shown == [2, 2, 2]
+
+
+@pytest.mark.parametrize("said", [b"", *LIES[:4]])
+@simulated(3, seed=2)
+async def test_lies_do_not_hinder_founding(cluster, said):
+    """Somebody who has no right to it says that it founds, or something that is nothing: the right one does."""
+    await begin(cluster)
+    path = await place_of_the_catalogue(cluster)
+    founder = await founder_of(cluster)
+    liars = [machine for machine in cluster.machines if machine is not founder]
+    for liar in liars:
+        liar.gossiping.publish(path, said)
+    await trio.sleep(0.5)
+    await cluster.ask(liars[0], "create_table", "t", ONE_COPY, timeout_s=30)
+    (registers, *_) = await cluster.ask(founder, "metadata_status", None)
+    assert founder.name in [one["node"] for one in registers["new"]]
+
+
+@simulated(2, seed=4)
+async def test_a_founder_that_is_lost_with_the_catalogue(cluster):
+    """Of two nodes the other goes on, by force, with what it has heard of; who comes back follows."""
+    await begin(cluster)
+    founder = await founder_of(cluster)
+    (other,) = [machine for machine in cluster.machines if machine is not founder]
+    made = await cluster.ask(founder, "create_table", "t", ONE_COPY, timeout_s=30)
+    await trio.sleep(5)
+    with pytest.raises(GossipKVError, match="answers, and is no survivor"):
+        await cluster.ask(other, "metadata_force", None, [other.name], timeout_s=30)
+    founder.kill()
+    with pytest.raises(GossipKVError):
+        await cluster.ask(other, "create_table", "u", ONE_COPY, timeout_s=30)
+    told = await cluster.ask(other, "metadata_force", None, [other.name], timeout_s=30)
+    assert ([one["node"] for one in told["new"]], told["generation"]) == ([other.name], 1)
+    await cluster.ask(other, "create_table", "u", ONE_COPY, timeout_s=30)
+    await founder.start()
+    await trio.sleep(60)
+    for machine in cluster.machines:
+        assert [one["name"] for one in await cluster.ask(machine, "databases")] == ["t", "u"]
+        assert (await cluster.ask(machine, "partition_map", "t"))["table"] == made["table"]
+        (catalogue, *_) = await cluster.ask(machine, "metadata_status", None, timeout_s=30)
+        assert (catalogue["generation"], [one["node"] for one in catalogue["new"]]) == (1, [other.name])

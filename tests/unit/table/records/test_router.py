@@ -1,0 +1,101 @@
+"""Which partition a key is in, by maps of one leaf and of many, and who is asked."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gossipkv.errors import NotReady, UnknownDatabase
+from gossipkv.gossip.member import MemberState
+from gossipkv.keyspace.partitioner import murmur3_32
+from gossipkv.placement.partition import ForcedEnd
+from gossipkv.register.metadata.partitions import RANGE, decode_partition
+from gossipkv.table.records.route import together
+from tests.unit.table.record_nodes import Records
+
+
+@settings(max_examples=20, deadline=None)
+@given(firsts=st.sets(st.binary(min_size=1, max_size=2), max_size=20), long=st.booleans(), keys=st.lists(st.binary()))
+def test_the_range_of_a_key(firsts, long, keys):
+    """It is the last that begins at the key or before it, also where the map has many leaves; ends meet beginnings."""
+    many = [b"%05d" % number for number in range(2000)] if long else []
+    bounds = sorted({b"", *firsts, *many})
+    records = Records(1)
+    records.make("t", RANGE, firsts=bounds, holders=lambda _: records.nodes, adopted=False)
+    route = records.nodes[0].methods.routing.route("t")
+    assert [place.first for place in route.places()] == bounds
+    assert [place.end for place in route.places()] == [*bounds[1:], None]
+    for key in [*keys, *bounds[::97]]:
+        at = bisect_right(bounds, key) - 1
+        assert route.place(key).first == bounds[at]
+        if key:
+            assert route.before(key).first == max(bound for bound in bounds if bound < key)
+    assert route.before(None).first == bounds[-1]
+
+
+@given(key=st.binary(), shards=st.sampled_from([1, 7, 1500]))
+@settings(max_examples=20, deadline=None)
+def test_the_shard_of_a_key(key, shards):
+    """It is the hash modulo their number."""
+    records = Records(1)
+    records.make("t", firsts=shards, holders=lambda _: records.nodes, adopted=False)
+    place = records.nodes[0].methods.routing.route("t").place(key)
+    assert int.from_bytes(place.first, "big") == murmur3_32(key) % shards
+
+
+def test_a_map_that_changes_is_read_anew():
+    """By its root: a table that is dropped and made again under its name, one that is unknown, one whose map comes."""
+    records = Records(1)
+    routing = records.nodes[0].methods.routing
+    first = records.make("t", firsts=2, holders=lambda _: records.nodes)
+    route = routing.route("t")
+    assert routing.route("t") is route
+    records.drop("t")
+    assert not routing.has("t")
+    with pytest.raises(UnknownDatabase):
+        routing.route("t")
+    second = records.make("t", firsts=3, holders=lambda _: records.nodes)
+    assert [routing.route("t").table.id, first] == [second, route.table.id]
+    del records.known[second]
+    with pytest.raises(NotReady) as caught:
+        routing.route("t")
+    assert caught.value.details["coming"] is True
+
+
+def test_who_is_asked_first():
+    """Those that are alive, then suspects, then the dead, and who is no member any more."""
+    records = Records(4)
+    for node, state in zip(
+        records.nodes, (MemberState.DEAD, MemberState.SUSPECT, MemberState.ALIVE, MemberState.ALIVE), strict=True
+    ):
+        node.state = state
+    uuids = [node.uuid for node in records.nodes]
+    for _ in range(10):
+        order = records.nodes[0].methods.routing.hosts([bytes(16), *uuids[:3]])
+        assert order[:2] == [uuids[2], uuids[1]]
+        assert set(order[2:]) == {uuids[0], bytes(16)}
+    firsts = {records.nodes[0].methods.routing.hosts(uuids)[0] for _ in range(50)}
+    assert firsts == {uuids[2], uuids[3]}
+
+
+def test_what_the_same_nodes_hold_goes_together():
+    """Partitions of the same hosts are a group, whatever their slots."""
+    records = Records(3)
+    one, two, three = records.nodes
+    records.make("t", firsts=6, holders=lambda number: [[one, two], [two, one], [three, one]][number % 3])
+    groups = together(records.nodes[0].methods.routing.route("t").places())
+    assert [[int.from_bytes(place.first, "big") for place in group] for group in groups] == [[0, 1, 3, 4], [2, 5]]
+
+
+def test_what_a_partition_names():
+    """Present assignments, former ones, and those that were taken by force: what a token has of them may be lost."""
+    records = Records(2)
+    table = records.make("t", RANGE, firsts=[b""], holders=lambda _: records.nodes)
+    (entry,) = records.tree(table).scan()
+    before = decode_partition(entry.record).named
+    records.change("t", lambda one: one._replace(former=(1 << 40,), ends=(ForcedEnd(1 << 41, 5),)))
+    route = records.nodes[0].methods.routing.route("t")
+    assert {*route.origins()} == {*before, 1 << 40, 1 << 41}

@@ -1,0 +1,209 @@
+"""Scans of tables: pages in key order, from every node, whatever is held where; bounded in work."""
+
+from __future__ import annotations
+
+import msgpack
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gossipkv.errors import BadRequest, NotServed, Unavailable, UnknownDatabase
+from gossipkv.register.metadata.partitions import HASH, RANGE
+from gossipkv.storage.sorted_file import prefix_end
+from gossipkv.table.records.scan import MAX_STEPS, MAX_TOMBSTONES, PAGE_BYTES, ScanRange, TableScanPage, joined
+from tests.unit.table.record_nodes import TOKEN, Records
+
+KEYS = st.binary(max_size=3).map(lambda key: bytes(byte % 4 for byte in key))
+
+
+def pages(node, table="t", **options):
+    """All records of a scan, page by page."""
+    found, cursor, count = [], None, 0
+    while True:
+        page = node.outcome("scan", table, {**options, **({} if cursor is None else {"cursor": cursor})})
+        assert isinstance(page, list), page
+        rows, cursor, token = page
+        assert token == TOKEN
+        found += [(key, value) for key, value in rows]
+        count += 1
+        if cursor is None:
+            return found, count
+        assert count < 300
+
+
+def two_holders(records):
+    """Each partition is held by one node of four, or two: the first holds some, the last nothing."""
+    one, two, three, _ = records.nodes
+    return lambda number: [[one, two], [two, three], [three, one]][number % 3]
+
+
+OPTIONS = st.fixed_dictionaries(
+    {"reverse": st.booleans(), "limit": st.integers(1, 4)}, optional={"start": KEYS, "end": KEYS, "prefix": KEYS}
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    data=st.dictionaries(KEYS, st.binary(max_size=2)), deleted=st.sets(KEYS), options=OPTIONS,
+    is_hash=st.booleans(), node=st.integers(0, 3),
+)  # fmt: skip
+def test_a_scan_is_what_a_dictionary_says(data, deleted, options, is_hash, node):
+    """By shards or ranges, from any node, both ways, with bounds and a prefix: in order, once, nothing deleted."""
+    records = Records(4)
+    firsts = 5 if is_hash else [b"", b"\1", b"\1\2", b"\2\0\3", b"\3"]
+    records.make("t", HASH if is_hash else RANGE, firsts=firsts, holders=two_holders(records))
+    for writer in records.nodes[:3]:  # Nobody feeds: each copy is written at its node, where it is held.
+        for key, value in data.items():
+            write_all(records, writer, key, value)
+        for key in deleted:
+            write_all(records, writer, key, None)
+    live = {key: value for key, value in data.items() if key not in deleted}
+    prefix = options.get("prefix")
+    low = max(options.get("start", b""), prefix or b"")
+    highs = [one for one in (options.get("end"), None if prefix is None else prefix_end(prefix)) if one is not None]
+    wanted = sorted((key, value) for key, value in live.items() if key >= low and (not highs or key < min(highs)))
+    found, count = pages(records.nodes[node], **options)
+    assert found == (wanted[::-1] if options["reverse"] else wanted)
+    assert count >= -(-len(wanted) // options["limit"])
+
+
+def write_all(records, node, key, value):
+    """Write to the copy at a node, if it holds the key's partition."""
+    place = node.methods.routing.route("t").place(key)
+    if node.uuid in place.hosts:
+        node.call(
+            "table_write", node.methods.routing.route("t").table.id, place.partition, "one", [key, value], 1 << 62
+        )
+
+
+@pytest.fixture
+def alone():
+    """A node alone, with a hash table of 64 partitions and a range table of 40."""
+    records = Records(2)
+    node, _ = records.nodes
+    records.make("hash", firsts=64, holders=lambda _: [node])
+    records.make("range", RANGE, firsts=[b"", *(b"%03d" % number for number in range(1, 40))], holders=lambda _: [node])
+    return records
+
+
+def test_a_page_of_tombstones_ends(alone):
+    """Thousands of deletes make pages that are empty and go on, each of bounded work; what is behind them is found."""
+    node, _ = alone.nodes
+    rows = [part for number in range(2 * MAX_TOMBSTONES) for part in (b"000%05d" % number, None)]
+    place = node.methods.routing.route("range").place(b"000")
+    table = node.methods.routing.route("range").table.id
+    node.call("table_write", table, place.partition, "one", [*rows, b"000z", b"live"], 1 << 62)
+    node.scanned = 0
+    answered, cursor, _ = node.call("scan", "range", {"end": b"001", "limit": 10})
+    assert answered == []
+    assert cursor is not None
+    assert node.scanned <= MAX_TOMBSTONES + 20
+    assert pages(node, "range", end=b"001") == ([(b"000z", b"live")], 3)
+    assert pages(node, "range", end=b"001", reverse=True) == ([(b"000z", b"live")], 2)
+
+
+def test_each_shard_is_asked_for_about_its_share(alone):
+    """A page of a hash table with 64 partitions reads about as many records as it has, and not 64 times as many."""
+    node, _ = alone.nodes
+    node.call("put_many", "hash", [[b"%05d" % number, b"v"] for number in range(3000)])
+    for limit in (10, 100, 640):
+        node.scanned = 0
+        rows, _, _ = node.call("scan", "hash", {"limit": limit})
+        assert [key for key, _ in rows] == [b"%05d" % number for number in range(limit)]
+        assert node.scanned <= 3 * limit + 64 * 4
+
+
+def test_few_ranges_are_read_for_a_page(alone):
+    """A page of a range table reads the ranges that it needs; over empty ones it goes some steps, then by a cursor."""
+    node, _ = alone.nodes
+    node.call("put_many", "range", [[b"%03d%02d" % (at, number), b"v"] for at in range(3) for number in range(50)])
+    node.call("put", "range", b"039", b"last")
+    node.scanned = 0
+    rows, cursor, _ = node.call("scan", "range", {"limit": 60})
+    assert len(rows) == 60
+    assert cursor is not None
+    assert node.scanned <= 60 + 51 + 20
+    found, count = pages(node, "range", start=b"003")
+    assert found == [(b"039", b"last")]
+    assert count == -(-37 // MAX_STEPS)
+
+
+def test_a_page_has_a_mebibyte(alone):
+    """And one record at least, however large that is."""
+    node, _ = alone.nodes
+    for number in range(4):
+        node.call("put", "hash", b"%d" % number, bytes(PAGE_BYTES - 100))
+    rows, cursor, _ = node.call("scan", "hash")
+    assert len(rows) == 2
+    assert cursor is not None
+    assert pages(node, "hash")[1] == 2
+
+
+def test_what_a_cursor_is_not(alone):
+    """Bytes that are no cursor, a limit of 0, unknown options and versions are refused, each with one clear error."""
+    node, _ = alone.nodes
+    for options, words in (
+        ({"cursor": b"xx"}, "the cursor is not one that this method returned"),
+        ({"cursor": msgpack.packb([bytes(70_000)])}, "the cursor is not one"),
+        ({"cursor": msgpack.packb(["a"])}, "the cursor is not one"),
+        ({"cursor": msgpack.packb([b"a", b"made up"])}, "the token is not one"),
+        ({"limit": 0}, "limit must be at least 1"),
+        ({"starts": b""}, "did you mean start"),
+        ({"version": "7"}, "a table has no versions"),
+        ({"start": bytes(70_000)}, "more than the"),
+        ({"token": b"x"}, "the token is not one"),
+    ):
+        with pytest.raises(BadRequest, match=words):
+            node.call("scan", "hash", options)
+
+
+def test_a_scan_of_what_is_elsewhere(alone):
+    """`local` has nobody else asked; who has nothing asks once for all; one who is lost stands in the way."""
+    holder, other = alone.nodes
+    holder.call("put", "hash", b"a", b"1")
+    assert pages(other, "hash")[0] == [(b"a", b"1")]
+    assert holder.asked.count("table_scan") == 1
+    with pytest.raises(NotServed):
+        other.call("scan", "hash", {"local": True})
+    holder.is_lost = True
+    with pytest.raises(Unavailable, match="n1 is not reached"):
+        other.call("scan", "hash")
+
+
+def test_a_table_that_is_dropped_amid_a_scan():
+    """A page that goes from range to range does not go on in another table of the name."""
+    records = Records(2)
+    holder, other = records.nodes
+    records.make("t", RANGE, firsts=[b"", b"m"], holders=lambda _: [holder])
+    answers = other.begin("scan", "t")
+    records.drop("t")
+    records.make("t", RANGE, firsts=[b"", b"m"], holders=lambda _: [holder])
+    assert isinstance(answers[0], UnknownDatabase)
+
+
+def test_pages_are_one_up_to_the_least_bound():
+    """What one page has beyond where another has come to may not be told yet: between them something may be missing."""
+    wanted = ScanRange(b"", None, reverse=False, limit=10)
+    one, two = TableScanPage([(b"a", b"1"), (b"d", b"4")], None), TableScanPage([(b"b", b"2")], b"c")
+    far = TableScanPage([(b"c", b"3")], b"e")
+    assert joined([one, two, far], wanted) == TableScanPage([(b"a", b"1"), (b"b", b"2")], b"c")
+    back = wanted._replace(reverse=True)
+    one, two = TableScanPage([(b"d", b"4"), (b"a", b"1")], None), TableScanPage([(b"b", b"2")], b"b")
+    assert joined([one, two], back) == TableScanPage([(b"d", b"4"), (b"b", b"2")], b"b")
+
+
+def test_an_answer_that_is_no_page(alone):
+    """Who answers with something else stands in the way, and breaks nothing."""
+    holder, other = alone.nodes
+    for answer in (
+        None,
+        [],
+        [[b"a"], None, b""],
+        [[b"a", b"no record"], None, b""],
+        [[b"a", 1], None, b""],
+        [[], 7, b""],
+        [[], None, b"x"],
+    ):
+        holder.methods.methods[b"table_scan"] = lambda _, answer=answer: answer
+        with pytest.raises(Unavailable):
+            other.call("scan", "hash")

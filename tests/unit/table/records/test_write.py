@@ -1,0 +1,328 @@
+"""Writes to tables: where they go, when they are refused, and what is said of those that nobody knows the end of."""
+
+from __future__ import annotations
+
+import re
+from itertools import product
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from gossipkv.cli.writes import put
+from gossipkv.errors import (
+    BadRequest,
+    LimitExceeded,
+    NotServed,
+    Overloaded,
+    StorageError,
+    TooLarge,
+    Unavailable,
+    Unknown,
+    UnknownDatabase,
+    no_table,
+)
+from gossipkv.gossip.member import MemberState
+from gossipkv.replication.replica.hlc import COUNT_BITS
+from gossipkv.replication.stream.cursors import ReplicaStatus
+from gossipkv.replication.stream.peer import ReplicaPeer
+from gossipkv.settings.tables import MAX_KEY_BYTES, MAX_VALUE_BYTES
+from gossipkv.table.records.endpoints import MAX_KEY, MAX_VALUE
+from gossipkv.table.records.write import BATCH_BYTES
+from gossipkv.table.rpc.status import TableReporter
+from tests.unit.table.record_nodes import MAX_BYTES, TOKEN, Records
+
+
+@pytest.fixture
+def records():
+    """Three nodes, of which the first two hold the only partition of `t`, each in a slot, and the third asks."""
+    made = Records(3)
+    made.make("t", firsts=1, holders=lambda _: made.nodes[:2])
+    return made
+
+
+def values(records, key):
+    return [node.call("get", "t", key)[0] for node in records.nodes[:2]]
+
+
+def reach(node, other):
+    """Have a node hear of another's clocks, as in the answer to a greeting."""
+    peer = node.replicas.peers.setdefault(other.uuid, ReplicaPeer(other.uuid, None))
+    peer.link, peer.greeted = 1, True
+
+
+def test_a_write_is_at_one_origin(records):
+    """By a holder at its own copy, by another node at one holder; a delete is a write; the token is empty."""
+    one, two, three = records.nodes
+    assert one.call("put", "t", b"a", b"1", {"level": "one"}) == TOKEN
+    assert values(records, b"a") == [b"1", None]
+    assert three.call("put", "t", b"b", b"2", {"level": "one"}) == TOKEN
+    assert sorted(values(records, b"b"), key=str) == [None, b"2"]
+    one.call("delete", "t", b"a", {"level": "one"})
+    assert values(records, b"a") == [None, None]
+    assert (one.asked + two.asked).count("table_write") == 1
+
+
+def test_a_level_that_cannot_be_reached_is_refused_before_anything_is_applied(records):
+    """At once, and by all that could be asked; what each said is told."""
+    one, two, three = records.nodes
+    for node in (one, three):
+        error = node.outcome("put", "t", b"k", b"v")
+        assert "majority needs 2 slots of the partition, and 1 can confirm" in str(error)
+        assert (type(error), {*error.details["asked"]}) == (Unavailable, {"n1", "n2"})
+    assert records.now == 0.0
+    assert values(records, b"k") == [None, None]
+    assert not one.unsynced + two.unsynced
+
+
+def test_who_is_about_to_tell_its_clocks_is_waited_for(records):
+    """A link that has begun will confirm in a moment: the write is tried again, and nothing is lost."""
+    one, two, _ = records.nodes
+    reach(one, two)
+    one.replicas.peers[two.uuid].greeted = False
+    answers = one.begin("put", "t", b"k", b"v", {"timeout_ms": 500})
+    records.pass_s(0.1)
+    assert answers == []
+    reach(one, two)
+    records.pass_s(0.5)
+    assert isinstance(answers[0], Unknown)  # It was applied, and nobody feeds in this test.
+    assert values(records, b"k") == [b"v", None]
+
+
+def test_short_of_its_level_in_time_it_is_unknown(records):
+    """Applied and not confirmed: UNKNOWN when its time is over, once, also if it is confirmed behind that."""
+    one, two, _ = records.nodes
+    reach(one, two)
+    answers = one.begin("put", "t", b"k", b"v", {"timeout_ms": 300})
+    records.pass_s(0.2)
+    assert answers == []
+    records.pass_s(0.2)
+    assert isinstance(answers[0], Unknown)
+    assert answers[0].details["level"] == "majority"
+    (copy,) = one.replicas.copies.values()
+    other = next(host.assignment for host in copy.hosts if host.node == two.uuid)
+
+    def confirm():
+        told = ReplicaStatus(other, copy.synced, copy.config, can_take=True, available=True)
+        one.replicas.levels[copy].confirms(told)
+
+    confirm()
+    assert len(answers) == 1
+    told = one.begin("table_write", *copy.identity[:2], "majority", [b"k", b"u"], one.now_ms() + 100 << COUNT_BITS)
+    records.pass_s(0.2)
+    confirm()
+    assert [type(answer) for answer in told] == [Unknown]
+    again = one.begin("put", "t", b"k", b"w")
+    records.run()
+    assert again == []
+    confirm()
+    assert again == [TOKEN]
+
+
+def test_a_write_that_was_sent_is_not_repeated(records):
+    """Neither beside the first nor behind it: who hangs may have applied it."""
+    one, two, three = records.nodes
+    one.hangs = two.hangs = True
+    answers = three.begin("put", "t", b"k", b"v", {"level": "one"})
+    records.pass_s(2.0)
+    assert isinstance(answers[0], Unknown)
+    assert (one.asked + two.asked) == ["table_write"]
+
+
+@pytest.mark.parametrize("fault", ["lost", "refuses"])
+def test_a_write_that_was_certainly_not_applied_goes_to_the_next(records, fault):
+    """Never sent, or refused: by a store that is closed, or has no room."""
+    one, _, three = records.nodes
+    if fault == "lost":
+        one.is_lost = True
+    else:
+        one.refuses = StorageError("the log: no space left on the device")
+    for number in range(8):
+        three.call("put", "t", b"%d" % number, b"v", {"level": "one"})
+        assert values(records, b"%d" % number) == [None, b"v"]
+    if fault == "refuses":
+        one.call("put", "t", b"k", b"v", {"level": "one"})
+        assert values(records, b"k") == [None, b"v"]
+
+
+def test_a_forwarded_write_is_not_forwarded_again(records):
+    """Who is asked by a node and does not hold the partition refuses; a client's request it would have passed on."""
+    one, two, three = records.nodes
+    (table, partition), *_ = one.replicas.copies
+    with pytest.raises(NotServed):
+        three.call("table_write", table, partition, "one", [b"k", b"v"], 1 << 62)
+    assert one.asked == two.asked == []
+
+
+def test_a_table_that_was_just_made():
+    """Hosts that have not adopted their partitions yet are asked again; when they never do, each is named."""
+    records = Records(3)
+    one, two, three = records.nodes
+    records.make("t", firsts=1, holders=lambda _: [one, two], adopted=False)
+    answers = three.begin("put", "t", b"k", b"v", {"level": "one"})
+    records.pass_s(0.2)
+    assert answers == []
+    records.adopt("t", two)
+    records.pass_s(0.05)
+    assert answers == [TOKEN]
+    assert two.call("get", "t", b"k") == [b"v", TOKEN]
+    assert one.call("get", "t", b"k") == [b"v", TOKEN]
+    records.drop("t")
+    records.make("t", firsts=1, holders=lambda _: [one, two], adopted=False)
+    with pytest.raises(Unavailable, match=r"n1: it does not hold.*n2: it does not hold|n2: .*n1: "):
+        one.call("put", "t", b"k", b"v", {"timeout_ms": 200})
+    assert records.now < 1.0
+
+
+def test_a_copy_that_is_not_available_yet(records):
+    """Neither writes nor reads go to it: it lacks what the others have."""
+    one, _, _ = records.nodes
+    (copy,) = one.replicas.copies.values()
+    copy.hosts = tuple(host._replace(available=host.node != one.uuid) for host in copy.hosts)
+    one.call("put", "t", b"k", b"v", {"level": "one"})
+    assert one.call("get", "t", b"k", {"explain": True}) == [b"v", TOKEN, {"node": "n2"}]
+
+
+def test_a_copy_that_may_not_originate(records):
+    """One that lies in an older copy of its disk passes writes on; so does one that has just begun, for a while."""
+    one, two, _ = records.nodes
+    (copy,) = one.replicas.copies.values()
+    copy.aside = "another node has more of its records"
+    one.call("put", "t", b"k", b"v", {"level": "one"})
+    assert values(records, b"k") == [None, b"v"]
+    two.is_lost = True
+    with pytest.raises(Unavailable, match="n1: another node has more of its records"):
+        one.call("put", "t", b"k", b"v", {"level": "one"})
+    copy.aside, copy.is_new = None, False
+    records.now = 0.5
+    one.call("put", "t", b"k", b"w", {"level": "one"})
+    assert records.now >= 1.0
+
+
+def test_many_rows_are_cut_into_batches(records):
+    """By partitions and by size; the later row of a key counts; all of it is there."""
+    one, _, three = records.nodes
+    records.make("u", firsts=1, holders=lambda _: [one])
+    rows = [[b"%d" % (number % 50), bytes([number]) * 20_000] for number in range(100)]
+    assert three.call("put_many", "u", rows) == TOKEN
+    assert one.asked.count("table_write") >= 50 * 20_000 // (BATCH_BYTES + 20_000)
+    found, _ = one.call("get_many", "u", [b"%d" % number for number in range(50)])
+    assert found == [bytes([number + 50]) * 20_000 for number in range(50)]
+    assert three.call("put_many", "u", []) == b""
+
+
+def test_many_rows_of_which_some_are_refused():
+    """All refused: nothing was applied, and so it says; some: UNKNOWN, with how many parts are written."""
+    records = Records(3)
+    one, two, three = records.nodes
+    records.make("t", firsts=2, holders=lambda number: [records.nodes[number]])
+    rows = [[b"%d" % number, b"v"] for number in range(20)]
+    two.is_lost = True
+    error = three.outcome("put_many", "t", rows)
+    assert isinstance(error, Unknown)
+    assert re.search(r"1 of 2 parts of it are written.*n2 is not reached", str(error))
+    one.is_lost = True
+    with pytest.raises(Unavailable, match="nothing was applied"):
+        three.call("put_many", "t", rows)
+
+
+def test_too_much_waits(records):
+    """Beyond what may wait a write is refused before anything is applied; all hosts full is OVERLOADED."""
+    one, two, three = records.nodes
+    for node in (one, two, three):
+        node.waiting.begin(10.0, MAX_BYTES, lambda: None)
+    for node in (one, three):
+        with pytest.raises(Overloaded):
+            node.call("put", "t", b"k", b"v", {"level": "one"})
+    assert values(records, b"k") == [None, None]
+
+
+def test_what_a_write_is_not(records):
+    """Keys, values, levels, options, tables: each refused with one clear error, and nothing is applied."""
+    one, *_ = records.nodes
+    long = bytes(MAX_KEY + 1)
+    for error, words, method, *params in (
+        (BadRequest, "more than the 65522 that a key may have", "put", "t", long, b"v"),
+        (TooLarge, "and may have", "put", "t", b"k", bytes(MAX_VALUE + 1)),
+        (BadRequest, "the level is one of one, majority, all, not most", "put", "t", b"k", b"v", {"level": "most"}),
+        (BadRequest, "did you mean level", "delete", "t", b"k", {"levels": "one"}),
+        (BadRequest, "unknown option local", "put", "t", b"k", b"v", {"local": True}),
+        (BadRequest, "a table has no versions", "put", "t", b"k", b"v", {"version": "1"}),
+        (BadRequest, "the token is not one", "put", "t", b"k", b"v", {"token": b"\1"}),
+        (BadRequest, "timeout_ms must be at least 0", "put", "t", b"k", b"v", {"timeout_ms": -1}),
+        (BadRequest, "wait_ms must be an integer", "put", "t", b"k", b"v", {"wait_ms": "1"}),
+        (BadRequest, "the value must be bytes", "put", "t", b"k", 7),
+        (BadRequest, "the value is missing", "put", "t", b"k"),
+        (BadRequest, "row 1 should be a key", "put_many", "t", [[b"k", b"v"], [b"k"]]),
+        (BadRequest, "row 0 should be a key", "put_many", "t", [[long, b"v"]]),
+        (TooLarge, "and may have", "put_many", "t", [[b"k", bytes(MAX_VALUE + 1)]]),
+        (UnknownDatabase, "there is no table u", "put", "u", b"k", b"v"),
+        (BadRequest, "a level, and keys", "table_write", bytes(16), 0, "most", [b"k", b"v"], 1),
+        (BadRequest, "a level, and keys", "table_write", bytes(16), 0, "one", [b"k"], 1),
+        (BadRequest, "rows are keys and values", "table_write", bytes(16), 0, "one", [b"k", 1], 1),
+    ):
+        with pytest.raises(error, match=words):
+            one.call(method, *params)
+    assert not one.replicas.tail.end > 5
+    one.call("put", "t", bytes(MAX_KEY), b"v", {"level": "one"})
+    one.call("delete", "t", bytes(MAX_KEY), {"level": "one"})
+
+
+def test_more_than_the_log_takes(records):
+    """TOO_LARGE, before anything is applied, and nobody else is asked: they would say the same."""
+    one, two, _ = records.nodes
+    one.refuses = LimitExceeded("a batch of 300,000 bytes", {"limit": 262_144})
+    with pytest.raises(TooLarge, match="the log has no room for so much at once"):
+        one.call("put", "t", b"k", b"v", {"level": "one"})
+    assert two.asked == []
+
+
+def test_the_limits_are_told():
+    """The pages of tables, and the help of `put`, have the exact numbers."""
+    page = (Path(__file__).parents[4] / "docs" / "users" / "tables.md").read_text(encoding="utf-8")
+    assert put.help is not None
+    for text in (page, put.help):
+        assert f"{MAX_KEY_BYTES:,} bytes" in text
+        assert f"{MAX_VALUE_BYTES:,}" in text
+
+
+def test_a_node_without_tables():
+    """Says so."""
+    records = Records(1)
+    (node,) = records.nodes
+    node.methods.routing._deciding.replicating = refuse
+    with pytest.raises(UnknownDatabase, match="there is no table t: `gossipkv table create t --kind hash` makes one"):
+        node.call("put", "t", b"k", b"v")
+
+
+def refuse(table):
+    raise no_table(table)
+
+
+@pytest.mark.parametrize("states", [*product((MemberState.ALIVE, MemberState.SUSPECT, MemberState.DEAD), repeat=2)])
+@pytest.mark.parametrize("reached", [(False, False), (True, False), (True, True)])
+def test_writer_and_verdict_count_alike(states, reached):
+    """Whom gossip calls dead confirms nothing, though it is connected: what needs it is refused, and not sent."""
+    records = Records(4)
+    one, *others, entry = records.nodes
+    records.make("t", firsts=1, holders=lambda _: [one, *others])
+    for other, state, is_reached in zip(others, states, reached, strict=True):
+        other.state, other.hangs = state, True
+        if is_reached:
+            reach(one, other)
+    one.replicas.is_up = lambda uuid: records.node(uuid).state is not MemberState.DEAD
+    route, (copy,) = one.methods.routing.route("t"), one.replicas.copies.values()
+    shown = SimpleNamespace(replicas=one.replicas, comparing=SimpleNamespace(differ={}))
+    alive = {node.uuid for node in records.nodes if node.state is not MemberState.DEAD}
+    why = TableReporter(one.deciding, one.methods.routing)._why_unwell(next(route.places()), shown, route.table, alive)
+    can = sum(
+        is_reached and other.state is not MemberState.DEAD for other, is_reached in zip(others, reached, strict=True)
+    )
+    assert (why is None) == (can > 0)
+    for node in (one, entry):
+        began, outcome = records.now, node.outcome("put", "t", b"k", b"v")
+        is_sure = all(state is MemberState.DEAD for state in states)
+        assert isinstance(outcome, Unavailable if is_sure else (Unavailable, Unknown))
+        assert not is_sure or records.now == began
+    dead = [other.asked for other in others if other.state is MemberState.DEAD]
+    assert (copy.appended != copy.synced, *dead) == (False, *([] for _ in dead))

@@ -1,0 +1,400 @@
+"""What nodes answer about tables, clients and each other, as whole nodes with their stores in virtual time."""
+
+from __future__ import annotations
+
+import errno
+import re
+from dataclasses import replace
+from pathlib import Path
+from unittest.mock import patch
+
+import msgpack
+import pytest
+import trio
+
+from gossipkv.errors import (
+    BadRequest,
+    Conflict,
+    NotReady,
+    TimedOut,
+    Unavailable,
+    Unknown,
+    UnknownDatabase,
+    UnknownMethod,
+)
+from gossipkv.register.metadata.operations import Operation
+from gossipkv.register.metadata.server import Metadata
+from gossipkv.table.participant.hints import decode_hint
+from gossipkv.table.participant.peer_client import CHANGES
+from tests.world.faulty_files import CHANGING, Action, Fault
+from tests.world.nodes.phases import begin, refused, shown
+from tests.world.nodes.whole_cluster import simulate, simulated
+
+PAGE = (Path(__file__).parents[4] / "docs" / "users" / "wire.md").read_text(encoding="utf-8")
+BETWEEN_NODES = {
+    "register", "metadata_hold", "metadata_pages", "metadata_transact", "metadata_outcome", "metadata_known",
+    "metadata_invite", "metadata_describe", "metadata_discover", "table_digest", "table_sizes",
+    "table_divide",
+    "table_accepted", "within",
+}  # fmt: skip
+ONE_COPY = {"kind": "hash", "partitions": 2, "replication": 1}
+
+
+def keys_on_the_page(heading):
+    """The names in the first column of the tables below a heading of docs/users/wire.md."""
+    section = PAGE.split(f"\n### {heading}\n")[1].split("\n#")[0]
+    rows = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]
+    return {name for row in rows for name in re.findall(r"`(\w+)`", row)}
+
+
+@simulated(1)
+async def test_the_life_of_a_table(cluster):
+    """Made, listed, shown and dropped at a node alone; answers are as the page for clients says."""
+    (machine,) = cluster.machines
+    await machine.start()
+    assert await cluster.ask(machine, "metadata_status", None) == []
+    made = await cluster.ask(machine, "create_table", "orders", {**ONE_COPY, "operation": bytes(20)})
+    assert set(made) == {"table", "config"}
+    assert re.fullmatch("[0-9a-f]{32}", made["table"])
+    again = await cluster.ask(machine, "create_table", "orders", {**ONE_COPY, "operation": bytes(20)})
+    assert again == made
+    assert isinstance(await refused(cluster, machine, "create_table", "orders", ONE_COPY), Conflict)
+    assert await cluster.ask(machine, "databases") == [{"name": "orders", "kind": "hash"}]
+    shown = await cluster.ask(machine, "partition_map", "orders")
+    assert (shown["table"], shown["config"], shown["kind"]) == (made["table"], made["config"], "hash")
+    assert [one["start"] for one in shown["partitions"]] == [b"\0\0\0\0", b"\0\0\0\1"]
+    (assignment,) = shown["partitions"][0]["assignments"]
+    assert (assignment["node"], assignment["slot"], assignment["state"]) == ("n1", 0, "AVAILABLE")
+    assert re.fullmatch("[0-9a-f]{16}", assignment["id"])
+    registers = await cluster.ask(machine, "metadata_status", None)
+    assert [one["table"] for one in registers] == [None, "orders"]
+    (acceptor,) = registers[0]["new"]
+    assert (acceptor["node"], acceptor["answers"], acceptor["why"]) == ("n1", True, None)
+    options = {"kind", "partitions", "operation", "bounds", "timeout_ms", "time_key", "smear"}
+    page = keys_on_the_page("tables") - options - {"owners"}
+    assert {*shown, *registers[0]} - {"partitions", "kind"} - page <= {"next"}
+    assert page <= {*shown, *registers[0]}
+    dropped = await cluster.ask(machine, "drop_table", "orders")
+    assert (dropped["table"], set(dropped)) == (made["table"], {"table", "config", "before"})
+    assert dropped["before"] is False
+    assert await cluster.ask(machine, "databases") == []
+    assert isinstance(await refused(cluster, machine, "drop_table", "orders"), UnknownDatabase)
+    error = await refused(cluster, machine, "create_table", "orders", {**ONE_COPY, "operation": bytes(20)})
+    assert isinstance(error, Conflict)
+    assert "dropped since" in error.message
+    second = await cluster.ask(machine, "create_table", "orders", ONE_COPY)
+    assert second["table"] != made["table"]
+    await machine.stop()
+    await machine.start()
+    assert (await cluster.ask(machine, "partition_map", "orders"))["table"] == second["table"]
+
+
+@simulated(1)
+async def test_a_time_key_is_told(cluster):
+    """By the map, and in the list of databases."""
+    (machine,) = cluster.machines
+    await machine.start()
+    wanted = {"kind": "range", "replication": 1, "time_key": [0, 8, "ms"]}
+    await cluster.ask(machine, "create_table", "readings", wanted)
+    await cluster.ask(machine, "create_table", "plain", {**wanted, "smear": False})
+    shown = await cluster.ask(machine, "partition_map", "readings")
+    assert (shown["time_key"], shown["smear"]) == ([0, 8, "ms"], True)
+    told = {one["name"]: one for one in await cluster.ask(machine, "databases")}
+    assert (told["readings"]["time_key"], told["plain"]["smear"]) == ([0, 8, "ms"], False)
+
+
+@simulated(1)
+async def test_a_map_in_pieces(cluster):
+    """As many partitions as are wanted, and where the next one begins; from anywhere on."""
+    (machine,) = cluster.machines
+    await machine.start()
+    bounds = [b"b", b"c", b"d"]
+    await cluster.ask(machine, "create_table", "t", {"kind": "range", "bounds": bounds, "replication": 1})
+    first = await cluster.ask(machine, "partition_map", "t", {"limit": 3})
+    assert ([one["start"] for one in first["partitions"]], first["next"]) == ([b"", b"b", b"c"], b"d")
+    rest = await cluster.ask(machine, "partition_map", "t", {"start": first["next"], "limit": 3})
+    assert ([one["start"] for one in rest["partitions"]], rest["next"]) == ([b"d"], None)
+
+
+WRONG = [
+    ("create_table", [], "the table is missing"),
+    ("create_table", ["t", {"kind": "tree"}], "the kind must be"),
+    ("create_table", ["a b", {"kind": "hash"}], "is no name of a table"),
+    ("drop_table", [b"\xff"], "the table is not UTF-8"),
+    ("drop_table", ["t", {}, 1], "takes 2 parameters"),
+    ("partition_map", ["t", {"limit": 0}], "at least 1"),
+    ("partition_map", ["t", {"start": 1}], "must be bytes"),
+    ("metadata_status", [1], "the table must be"),
+    ("metadata_join", [None], "the node is missing"),
+    ("metadata_leave", [None, "n1"], "the last"),
+    ("metadata_force", [None, []], "1 to 16 survivors"),
+    ("register", [b""], ""),
+    ("register", [b"\xc1"], ""),
+    ("register", ["text"], ""),
+    ("register", [b"\xc1", b"", bytes(16), None, bytes(32), 1, []], ""),
+    ("register", [b"", b"", bytes(15), None, bytes(32), 1, []], "the source must be 16 bytes"),
+    ("register", [b"", b"", bytes(16)], "base"),
+    ("metadata_hold", [bytes(15), bytes(16), None, bytes(32), 1, []], "the register must be 16 bytes, not 15"),
+    ("metadata_hold", [bytes(16), bytes(15), None, bytes(32), 1, []], "the source must be 16 bytes"),
+    ("metadata_hold", [bytes(16), bytes(16), None, bytes(31), 1, []], "the root must be 32 bytes"),
+    ("metadata_hold", [bytes(16), bytes(16), None, bytes(32), -1, []], "config"),
+    ("metadata_hold", [bytes(16), bytes(16), None, bytes(32), 1, [b"x" * 65537]], "pages"),
+    ("metadata_pages", [bytes(16), [bytes(33)]], "names"),
+    ("metadata_pages", [bytes(16), [1]], "names"),
+    ("metadata_transact", [bytes(16), [], 1], "1 to"),
+    ("metadata_transact", [bytes(16), [b"\xc1"], 1], ""),
+    ("metadata_transact", [bytes(16), [b"x"], 60_001], "timeout"),
+    ("metadata_outcome", [bytes(16), bytes(19), 1], "20 bytes"),
+    ("metadata_known", [bytes(17)], "16 bytes"),
+    ("metadata_invite", ["x" * 8, 1], "takes 1 parameter"),
+    ("metadata_discover", [bytes(16), bytes(16), 1, [[1, b""]]], "a partition is"),
+    ("metadata_discover", [bytes(16), bytes(16), 1, [[1, 2, None]]], "a partition is"),
+    ("within", [1 << 62, b"ping", b"\x90"], "ping has no deadline"),
+    ("within", [1 << 62, b"table_divide", b"\xc1"], ""),
+]  # fmt: skip
+
+
+@simulated(1)
+async def test_what_is_no_request(cluster):
+    """Is refused with one clear error, at a node that takes part."""
+    (machine,) = cluster.machines
+    await machine.start()
+    await cluster.ask(machine, "create_table", "t", ONE_COPY)
+    for method, params, words in WRONG:
+        error = await refused(cluster, machine, method, *params)
+        assert isinstance(error, BadRequest), (method, params, error.code, error.message)
+        assert words in error.message, (method, params, error.message)
+
+
+@simulated(1)
+async def test_what_comes_behind_its_deadline_changes_nothing(cluster):
+    """By the clock of the node that it comes to; whatever it is, it is not even read."""
+    (machine,) = cluster.machines
+    await machine.start()
+    made = msgpack.packb(["t", ONE_COPY])
+    for method in CHANGES:
+        assert isinstance(await refused(cluster, machine, "within", 1, method, made), TimedOut)
+    assert await cluster.ask(machine, "databases") == []
+    assert {"table", "config"} == {*await cluster.ask(machine, "within", 1 << 62, "create_table", made)}
+
+
+def test_methods_are_on_the_page():
+    """Each method about tables has a row in the page for clients, those between nodes as well."""
+
+    async def scenario(cluster):
+        (machine,) = cluster.machines
+        await machine.start()
+        for method in sorted(BETWEEN_NODES):
+            error = await refused(cluster, machine, method, 1, 2, 3, 4, 5, 6, 7, 8)
+            assert not isinstance(error, UnknownMethod), method
+
+    simulate(scenario, 1, machines=1)
+    methods = PAGE.split("\n## Methods\n")[1].split("\n## ")[0]
+    assert {method for method in BETWEEN_NODES if f"`{method}`" not in methods} == set()
+
+
+@simulated(1)
+async def test_a_node_that_never_had_tables(cluster):
+    """Says so, in a clear word, whatever it is asked; it founds nothing and makes no store."""
+    (machine,) = cluster.machines
+    await machine.start()
+    for method, *params in (
+        ("drop_table", "t"), ("partition_map", "t"), ("metadata_join", None, "n1"), ("metadata_leave", None, "n1"),
+        ("register", b""), ("metadata_pages", bytes(16), []),
+    ):  # fmt: skip
+        error = await refused(cluster, machine, method, *params)
+        assert isinstance(error, NotReady | UnknownDatabase), (method, error.code)
+        assert "table" in error.message
+    assert (await cluster.ask(machine, "info"))["tables"]["state"] == "none"
+
+
+@simulated(1)
+async def test_an_invitation_of_another_cluster(cluster):
+    """Is refused, and has no effect; one of its own is taken, and told the store."""
+    (machine,) = cluster.machines
+    await machine.start()
+    await trio.sleep(5)  # Until it has drawn an id.
+    error = await refused(cluster, machine, "metadata_invite", b"another!")
+    assert isinstance(error, NotReady)
+    assert "is of the cluster" in error.message
+    assert (await cluster.ask(machine, "info"))["tables"]["state"] == "none"
+    store = await cluster.ask(machine, "metadata_invite", bytes.fromhex(error.message.split()[6].rstrip(",")))
+    assert f"{store:016x}" == (await cluster.ask(machine, "info"))["tables"]["store"]
+
+
+@simulated(3)
+async def test_who_decides_is_changed_by_command(cluster):
+    """One leaves and joins a table's register; twice is once; the last one cannot leave."""
+    await begin(cluster)
+    one, other, _ = cluster.machines
+    await cluster.ask(one, "create_table", "t", ONE_COPY, timeout_s=30)
+
+    async def decides(machine, method, *params):
+        told = await cluster.ask(machine, method, "t", *params, timeout_s=30)
+        assert told["old"] == told["new"]
+        return sorted(each["node"] for each in told["new"])
+
+    assert await decides(one, "metadata_leave", "n2") == ["n1", "n3"]
+    assert await decides(other, "metadata_leave", "n2") == ["n1", "n3"]
+    assert await decides(other, "metadata_leave", "n1") == ["n3"]
+    assert isinstance(await refused(cluster, one, "metadata_leave", "t", "n3"), BadRequest)
+    assert await decides(one, "metadata_join", "n2") == ["n2", "n3"]
+    assert await decides(one, "metadata_join", "n2") == ["n2", "n3"]
+    assert (await refused(cluster, one, "metadata_join", "t", "n9")).message == "no member n9 is known"
+    assert isinstance(await refused(cluster, one, "metadata_join", "nothing", "n1"), UnknownDatabase)
+    assert isinstance(await refused(cluster, one, "metadata_force", "t", ["n2", "n3"]), Conflict)
+
+
+@simulated(2)
+async def test_a_node_without_a_store_takes_no_place(cluster):
+    """It is said of it, with the reason, and not of the register."""
+    one, other = cluster.machines
+    await one.start()
+    await cluster.ask(one, "create_table", "t", ONE_COPY, timeout_s=30)
+    other.config = replace(other.config, join=(one.address,))
+    await other.start()
+    await shown(cluster, other, "alive", 60)
+    other.strike(Fault(0, Action.FAIL, kinds=CHANGING, error=errno.EIO, lasting=True))
+    error = await refused(cluster, one, "metadata_replace", None, "n1", "n2")
+    assert error.message.startswith("n2 cannot take a place: it has no store to decide with: ")
+    assert "register" not in error.details
+
+
+@simulated(3)
+async def test_tables_that_were_made_on_one_node_grow(cluster):
+    """As the catalogue does, with the nodes that come later."""
+    one, *others = cluster.machines
+    await one.start()
+    await cluster.ask(one, "create_table", "t", ONE_COPY, timeout_s=30)
+    for machine in others:
+        machine.config = replace(machine.config, join=(one.address,))
+        await machine.start()
+    await grown_to(cluster, one, 3)
+    await grown_to(cluster, one, 3, "t")
+
+
+async def grown_to(cluster, machine, count, table=None):
+    """Returns when so many decide on the catalogue, or on a table."""
+
+    async def holds():
+        told = await cluster.ask(machine, "metadata_status", table)
+        return len(told[0]["new"]) == count and told[0]["old"] == told[0]["new"]
+
+    await cluster.until(holds, within_s=20)
+
+
+@simulated(3, seed=2)
+async def test_who_decides_is_told_in_time_without_a_quorum(cluster):
+    """With what is known here: of a table whose map is not here yet, who was to decide on it when it was made."""
+    await begin(cluster)
+    one, *others = cluster.machines
+    for name in "t", "u":
+        await cluster.ask(one, "create_table", name, {**ONE_COPY, "replication": 3}, timeout_s=30)
+    for name in None, "t", "u":
+        await grown_to(cluster, one, 3, name)
+    for machine in others:
+        machine.kill()
+
+    async def told(table, timeout_s):
+        registers = await cluster.ask(
+            one, "metadata_status", table, {"timeout_ms": int(timeout_s * 1000)}, timeout_s=timeout_s
+        )
+        for register in registers:
+            assert {each["node"]: each["answers"] for each in register["new"]} == {"n1": True, "n2": False, "n3": False}
+        return [register["table"] for register in registers]
+
+    for timeout_s in 1, 4:
+        assert await told(None, timeout_s) == [None, "t", "u"]
+        assert await told("u", timeout_s) == ["u"]
+    with pytest.raises(UnknownDatabase):
+        await told("nosuch", 1)
+    every = Metadata.known.fget
+    with patch.object(Metadata, "known", property(lambda self: {self.catalogue: every(self)[self.catalogue]})):
+        assert await told(None, 2) == [None, "t", "u"]
+    with patch.object(Metadata, "known", {}), pytest.raises(NotReady, match="too few answer"):
+        await told(None, 1)
+
+
+@simulated(3, seed=5)
+async def test_of_many_who_make_one_table_at_once_one_makes_it(cluster):
+    """All others hear that it is there, and its name; also when it is the first of all."""
+    await begin(cluster)
+    for name in "first", "second":
+        ends = []
+
+        async def create(machine, name=name, ends=ends):
+            try:
+                ends.append(await cluster.ask(machine, "create_table", name, ONE_COPY, timeout_s=30))
+            except Conflict as error:
+                assert (f"there is a table {name} already" in error.message) is True, error.message
+                assert error.details == {"database": name}
+
+        async with trio.open_nursery() as nursery:
+            for machine in cluster.machines * 2:
+                nursery.start_soon(create, machine)
+        assert len(ends) == 1
+
+
+@simulated(1)
+async def test_who_asks_a_peer_may_wait_for_a_config_id(cluster):
+    """It answers when that is reached, or when the time is over with what it knows; who does not wait hears at once."""
+    (machine,) = cluster.machines
+    await machine.start()
+    made = await cluster.ask(machine, "create_table", "t", ONE_COPY)
+    register, told = bytes.fromhex(made["table"]), []
+
+    async def wait(config, wait_ms):
+        hint = decode_hint(
+            await cluster.ask(machine, "metadata_known", register, {"config": config, "wait_ms": wait_ms})
+        )
+        told.append((hint.config, trio.current_time()))
+
+    async with trio.open_nursery() as nursery:
+        began = trio.current_time()
+        nursery.start_soon(wait, 2, 4_000)
+        nursery.start_soon(wait, 3, 1_000)
+        await wait(1, 4_000)
+        await trio.sleep(2)
+        shown = await cluster.ask(machine, "partition_map", "t")
+        first = shown["partitions"][0]
+        operation = Operation(bytes(20), 1, "unassign", 1, (first["start"], first["id"], 0))
+        await cluster.ask(machine, "metadata_transact", register, [operation.encode()], 1_000)
+    assert [config for config, _ in told] == [1, 1, 2]
+    assert [round(at - began) for _, at in told] == [0, 1, 2]
+
+
+@simulated(1)
+async def test_a_disk_that_fails_below_the_tables(cluster):
+    """Decisions are refused with the reason, what was decided is read; when the disk is well the node decides again."""
+    (machine,) = cluster.machines
+    await machine.start()
+    await cluster.ask(machine, "create_table", "t", ONE_COPY)
+    known = await cluster.ask(machine, "partition_map", "t")
+    life = (await cluster.ask(machine, "info"))["tables"]["life"]
+    machine.strike(Fault(0, Action.FAIL, kinds=CHANGING, error=errno.EIO, lasting=True))
+    for _ in range(2):
+        error = await refused(cluster, machine, "create_table", "u", ONE_COPY)
+        assert isinstance(error, Unavailable | Unknown), error.code
+        assert isinstance(await refused(cluster, machine, "drop_table", "t"), Unavailable | Unknown)
+    assert (await cluster.ask(machine, "info"))["tables"]["state"] == "closed"
+    assert await cluster.ask(machine, "databases") == [{"name": "t", "kind": "hash"}]
+    assert (await cluster.ask(machine, "partition_map", "t")) == known
+    (status,) = await cluster.ask(machine, "metadata_status", "t")
+    assert "cannot be written" in status["new"][0]["why"]
+    machine.strike()
+    while (told := (await cluster.ask(machine, "info"))["tables"])["state"] == "closed":
+        assert "opened again" in told["why"]
+        await trio.sleep(0.5)
+    await trio.sleep(2)
+    assert told["life"] > life
+    assert (await cluster.ask(machine, "partition_map", "t")) == known
+    error = None
+    try:
+        await cluster.ask(machine, "create_table", "u", ONE_COPY)
+    except (Unavailable, Unknown) as refusal:
+        error = refusal
+    assert error is None
+    await cluster.ask(machine, "drop_table", "t")
+    machine.kill()
+    await machine.start()
+    assert [each["name"] for each in await cluster.ask(machine, "databases")] == ["u"]

@@ -1,0 +1,183 @@
+"""`force_join`: a range whose hosts are all gone begins anew, with what was kept or with nothing: whole nodes."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+
+from gossipkv.errors import BadRequest, Conflict, GossipKVError, WriteLost
+from gossipkv.replication.replica.keys import KeyBounds
+from gossipkv.table.rpc.force_join import KeptReplica, chosen
+from gossipkv.table.rpc.requests import RangeArguments
+from tests.unit.table.rpc.test_node_admin import come, die, made
+from tests.world.nodes.phases import refused
+from tests.world.nodes.whole_cluster import simulated
+
+ALL = {"level": "all", "timeout_ms": 20_000}
+
+
+class Lost:
+    """A table of one range on two of five nodes."""
+
+    def __init__(self, cluster):
+        self.cluster = cluster
+        self.machines = {f"n{number}": machine for number, machine in enumerate(cluster.machines, 1)}
+
+    async def hosts(self):
+        """Who holds the range that has the key, and its id, as a node knows that lives."""
+        told = await self.ask("partition_map", "t")
+        found = [one for one in told["partitions"] if one["start"] <= b"k"][-1]
+        return sorted(one["node"] for one in found["assignments"]), found["id"]
+
+    @property
+    def living(self):
+        return [name for name, machine in self.machines.items() if machine.runs]
+
+    async def ask(self, method, *params, of=None):
+        return await self.cluster.ask(self.machines[of or self.living[0]], method, *params, timeout_s=60)
+
+    async def refused(self, method, *params):
+        return await refused(self.cluster, self.machines[self.living[0]], method, *params)
+
+    async def until(self, ask):
+        """What is answered without an error, at last."""
+        with trio.fail_after(120):
+            while True:
+                try:
+                    return await ask()
+                except GossipKVError:
+                    await trio.sleep(0.5)
+
+    async def put(self, value, of=None):
+        return await self.until(lambda: self.ask("put", "t", b"k", value, ALL, of=of))
+
+    async def decided_by_all(self):
+        """Return when all nodes decide: the one that founded the catalogue alone may be among the lost."""
+        with trio.fail_after(120):
+            while any(len(each["new"]) < len(self.machines) for each in await self.ask("metadata_status")):
+                await trio.sleep(0.5)
+
+    async def lose(self, *names):
+        for name in names:
+            await die(self.cluster, self.machines[name])
+
+    async def aside(self):
+        """The copies that are set aside at nodes that live."""
+        rows = await self.ask("quarantine_list", {})
+        return [(row["node"], row["copy"], row["why"]) for row in rows if "error" not in row]
+
+
+async def lost(cluster, *, kept):
+    """Lose all hosts of a range; `kept`: a node that was one before has a copy set aside, with the first value alone.
+
+    Returns that node, and the tokens of both values.
+    """
+    await made(cluster, {"kind": "range", "replication": 2})
+    one = Lost(cluster)
+    await one.decided_by_all()
+    hosts, _ = await one.hosts()
+    first = await one.put(b"first")
+    node = next(name for name in one.machines if name not in hosts)
+    if kept:
+        node = hosts[0]
+        await one.lose(node)
+        await one.ask("remove_node", node, {"force": True})
+        with trio.fail_after(120):
+            while node in (await one.hosts())[0] or len((await one.hosts())[0]) < 2:
+                await trio.sleep(0.5)
+        await come(cluster, one.machines[node])
+        await one.ask("add_node", node)
+    with trio.fail_after(120):
+        while kept and not await one.aside():
+            await trio.sleep(0.5)
+    hosts, _ = await one.hosts()
+    second = await one.ask(
+        "put", "t", b"k", b"second", {"level": "one"}, of=hosts[0]
+    )  # All may have it, a while later.
+    await one.lose(*hosts)
+    return one, node, (first, second)
+
+
+@pytest.mark.parametrize("kept", [False, True])
+@simulated(5)
+async def test_a_range_begins_anew(cluster, kept):
+    """With what was kept; sessions that have seen more are told; its hosts of before are nobody's when they come."""
+    one, node, (first, second) = await lost(cluster, kept=kept)
+    gone, before = await one.hosts()
+    (copy,) = [name for _, name, _ in await one.aside()] or [None]
+    told = await one.ask("force_join", "t", b"k", node)
+    assert (told["node"], told["copy"], told["partition"] == before) == (node, copy, False)
+    assert ("with the copy" in told["may_be_lost"]) is kept
+    again = await one.ask("force_join", "t", b"k", node)
+    assert again["partition"] == told["partition"]
+    assert (await one.hosts())[1] == told["partition"]
+    value = b"first" if kept else None
+    read = await one.until(lambda: one.ask("get", "t", b"k"))
+    assert read[0] == value
+    assert type(await one.refused("get", "t", b"k", {"token": second})) is WriteLost
+    # What all hosts had is not named by a token: of a session that is older it is lost, unless the kept copy had it.
+    if kept:
+        assert (await one.ask("get", "t", b"k", {"token": first}))[0] == value
+    else:
+        assert type(await one.refused("get", "t", b"k", {"token": first})) is WriteLost
+    assert (await one.ask("get", "t", b"k", {"token": read[1]}))[0] == value, "a session that begins now"
+    assert await one.aside() == []
+    await one.ask("put", "t", b"k", b"third", {"level": "one"}, of=node)
+    for name in gone:
+        await come(cluster, one.machines[name])
+    with trio.fail_after(120):
+        while len(await one.aside()) < len(gone):
+            await trio.sleep(0.5)
+    assert (await one.ask("get", "t", b"k"))[0] == b"third"
+    assert {name for name, _, _ in await one.aside()} == {*gone}
+
+
+@simulated(5)
+async def test_what_is_refused(cluster):
+    """While a host lives, or may; shards; nodes that cannot hold it; copies that are not there."""
+    one, node, _ = await lost(cluster, kept=False)
+    await one.ask("create_table", "h", {"kind": "hash", "partitions": 1, "replication": 1})
+    gone, _ = await one.hosts()
+    for kind, words, *params in (
+        (BadRequest, "has shards", "h", b"k", node), (BadRequest, "is not alive", "t", b"k", gone[0]),
+        (BadRequest, "is no node of tables", "t", b"k", "n9"),
+        (BadRequest, "no copy 7", "t", b"k", node, {"copy": "7"}),
+        (BadRequest, "key", "t", 5, node), (BadRequest, "depth", "t", b"k", node, {"depth": 1}),
+    ):  # fmt: skip
+        error = await one.refused("force_join", *params)
+        assert (type(error), words in error.message) == (kind, True), (params, error)
+    await come(cluster, one.machines[gone[0]])
+    error = await one.refused("force_join", "t", b"k", node)
+    assert (type(error), error.details.get("hosts")) == (Conflict, [gone[0]]), error
+    assert (await one.until(lambda: one.ask("get", "t", b"k")))[0] == b"second"
+
+
+@simulated(5)
+async def test_two_operators_at_once(cluster):
+    """One has the range begin anew at its node; the other is told that it has changed, or who holds it by now."""
+    one, *_ = await lost(cluster, kept=False)
+    names, ends = one.living[:2], {}
+
+    async def force(name):
+        try:
+            ends[name] = await one.ask("force_join", "t", b"k", name, of=name)
+        except GossipKVError as error:
+            ends[name] = error
+
+    async with trio.open_nursery() as nursery:
+        for name in names:
+            nursery.start_soon(force, name)
+    (winner,) = [name for name, end in ends.items() if isinstance(end, dict)]
+    (error,) = [end for end in ends.values() if not isinstance(end, dict)]
+    assert isinstance(error, Conflict), error
+    assert (await one.hosts())[1] == ends[winner]["partition"]
+
+
+def test_a_copy_of_a_part_of_the_range_is_not_enough():
+    """The operator has to divide the range there first, or says that it begins with nothing."""
+    part = KeptReplica("part", KeyBounds(b"", b"k"), b"", 1, 1)
+    try:
+        outcome = chosen(RangeArguments("t", b"a"), KeyBounds(b"", None), [part])
+    except Conflict as error:
+        outcome = error.details["copies"]
+    assert outcome == ["part"]

@@ -1,0 +1,315 @@
+"""When a copy is ready for a session, how long that is waited for, and what is done about a long token."""
+
+from __future__ import annotations
+
+from itertools import product
+from types import SimpleNamespace
+
+import pytest
+
+from gossipkv.errors import BadRequest, NotReady, Overloaded, WriteLost
+from gossipkv.placement.partition import LEFT_OUT, Assignment, AssignmentState, Partition
+from gossipkv.replication.maintenance.tombstone_gc import TombstoneCollector
+from gossipkv.replication.replica import clock
+from gossipkv.replication.replica.keys import WHOLE
+from gossipkv.replication.replica.record import decode as decode_record
+from gossipkv.replication.replica.replica import PartitionRules
+from gossipkv.table.rpc.force_join import KeptReplica, begins
+from gossipkv.table.session.readiness import _ends_are_known
+from gossipkv.table.session.token import TableSeen, decode, decode_body, encode, left_out
+from tests.unit.table.hopping import Hopping
+from tests.unit.table.record_nodes import CLUSTER, CONFIG
+
+ONE = {"level": "one"}
+LOCAL = {"local": True}
+
+
+@pytest.fixture
+def world():
+    """Records travel between the nodes when a test has them travel."""
+    return Hopping(0)
+
+
+def holder(world, key, table="hash"):
+    """A node that holds the partition of a key, and another one."""
+    hosts = world.records.nodes[0].methods.routing.route(table).place(key).hosts
+    one, two, *_ = [node for node in world.records.nodes if node.uuid in hosts]
+    return one, two
+
+
+def outcome(node, *asked):
+    """The value that a node answers with, or what its copy waits for."""
+    try:
+        return node.call(*asked)[0]
+    except NotReady as error:
+        return error.details["waits_for"]
+
+
+def test_what_was_deleted_was_seen(world):
+    """Who has met a tombstone, by whatever read, is shown nothing older: what it deleted is not there again."""
+    one, two = holder(world, b"1", "range")
+    one.call("put", "range", b"1", b"old", ONE)
+    world.feed(one, two)
+    one.call("delete", "range", b"1", ONE)
+    for method, *params in (["get", b"1"], ["get_many", [b"1"]], ["scan", {"end": b"2"}], ["scan", {"reverse": True}]):
+        *_, token = one.call(method, "range", *params)
+        assert outcome(two, "get", "range", b"1", {"token": token, **LOCAL}) == "records"
+    assert outcome(two, "get", "range", b"1", LOCAL) == b"old"
+
+
+def test_a_cursor_has_what_was_passed(world):
+    """Who goes on with it, and with no token, is shown nothing from before the first page either."""
+    one, two = holder(world, b"1", "range")
+    for key in (b"1", b"11"):
+        one.call("put", "range", key, b"new", ONE)
+    _, cursor, _ = one.call("scan", "range", {"limit": 1, "end": b"2"})
+    assert outcome(two, "scan", "range", {"cursor": cursor, "end": b"2", **LOCAL}) == "records"
+    assert outcome(two, "scan", "range", {"end": b"2", **LOCAL}) == []
+
+
+def test_a_copy_waits_for_what_the_session_has_seen(world):
+    """NOT_READY at once; with `wait_ms` the answer comes with the record, by no clock; else NOT_READY at the end."""
+    one, two = holder(world, b"1")
+    token = one.call("put", "hash", b"1", b"new", ONE)
+    with pytest.raises(NotReady) as caught:
+        two.call("get", "hash", b"1", {"token": token, **LOCAL})
+    assert caught.value.details["waits_for"] == "records"
+    assert two.call("get", "hash", b"1", LOCAL)[0] is None
+    answers = two.begin("get", "hash", b"1", {"token": token, "wait_ms": 300, **LOCAL})
+    late = two.begin("get_many", "hash", [b"1"], {"token": token, "wait_ms": 100, **LOCAL})
+    world.records.pass_s(0.2)
+    assert answers == []
+    assert [type(error) for error in late] == [NotReady]
+    assert two.waiting.waiting == 1
+    now = world.records.now
+    world.feed(one, two)
+    assert [value for value, _ in answers] == [b"new"]
+    assert (world.records.now, two.waiting.waiting) == (now, 0)
+
+
+@pytest.mark.parametrize("write", [["put", b"1", b"next"], ["delete", b"1"], ["put_many", [[b"1", b"next"]]]])
+def test_a_write_waits_as_a_read_does(world, write):
+    """At the copy that is asked; where none is ready nothing is applied."""
+    one, two = holder(world, b"1")
+    token = one.call("put", "hash", b"1", b"new", ONE)
+    (copy,) = {two.replicas.of_origin[origin] for seen in decode(token, CLUSTER).values()
+               for origin, _ in clock.entries(seen.clock)}  # fmt: skip
+    for node in world.records.nodes:
+        node.is_lost = True
+    method, *params = write
+    with pytest.raises(NotReady, match="no replica that was asked is ready"):
+        two.call(method, "hash", *params, {"token": token, **ONE})
+    assert clock.counter(copy.appended, copy.assignment) == 0
+    answers = two.begin(method, "hash", *params, {"token": token, "wait_ms": 500, **ONE})
+    world.feed(one, two)
+    assert isinstance(answers[0], bytes)
+    assert clock.counter(copy.synced, copy.assignment) == 1
+
+
+def test_another_host_is_asked_where_one_is_not_ready(world):
+    """And it answers; nobody asks again and again when none is ready."""
+    one, two = holder(world, b"1")
+    token = one.call("put", "hash", b"1", b"new", ONE)
+    assert outcome(two, "get", "hash", b"1", {"token": token}) == b"new"
+    one.is_lost = True
+    began = world.records.now
+    for node in world.records.nodes:
+        node.asked.clear()
+    with pytest.raises(NotReady):
+        two.call("get", "hash", b"1", {"token": token})
+    assert world.records.now == began
+    assert sum(len(node.asked) for node in world.records.nodes) == 1
+
+
+def test_a_made_up_token_is_harmless(world):
+    """Origins that nobody knows are passed over, a counter that nobody has is waited for and refused; no hang."""
+    one, _ = holder(world, b"1")
+    table = one.methods.routing.route("hash").table.id
+    place = one.methods.routing.route("hash").place(b"1")
+    unknown = encode(
+        {table: TableSeen(CONFIG, clock.of([(99, 5)])), b"?" * 16: TableSeen(1 << 60, clock.of([(7, 7)]))}, CLUSTER
+    )
+    assert one.call("get", "hash", b"1", {"token": unknown, **LOCAL})[0] is None
+    never = encode({table: TableSeen(CONFIG, clock.of([(place.origins[0], 1 << 63)]))}, CLUSTER)
+    for wait_ms in (0, 400):
+        began = world.records.now
+        with pytest.raises(NotReady):
+            one.call("get", "hash", b"1", {"token": never, "wait_ms": wait_ms})
+        assert world.records.now - began <= wait_ms * 2 / 1000 + 0.2
+    for wrong in (b"x", never[:-1], never + b"\1", encode({table: TableSeen(0, b"")}, b"other")):
+        for method, *params in (["get", b"1"], ["get_many", [b"1"]], ["scan"], ["put", b"1", b"v"], ["delete", b"1"]):
+            with pytest.raises(BadRequest, match="not one that this cluster has given"):
+                one.call(method, "hash", *params, {"token": wrong})
+
+
+def test_a_newer_map_is_looked_for(world):
+    """A copy that goes by an older map than the session has seen answers once it goes by a newer one."""
+    one, two = holder(world, b"1")
+    for copy in one.replicas.copies.values():
+        copy.taken_config = CONFIG + 1
+    _, token = one.call("get", "hash", b"1", LOCAL)
+    table = one.methods.routing.route("hash").table.id
+    assert decode(token, CLUSTER) == {table: TableSeen(CONFIG + 1, b"")}
+    assert outcome(two, "get", "hash", b"1", {"token": token, **LOCAL}) == "map"
+    assert {*two.looked} == {table}
+    answers = two.begin("get", "hash", b"1", {"token": token, "wait_ms": 500, **LOCAL})
+    two.goes_by(table, CONFIG + 1)
+    assert answers[0][0] is None
+
+
+def test_a_copy_that_is_to_go_by_a_newer_map(world):
+    """It stands still while a load of it ends: what only the newer map of the node names is not here yet."""
+    one, two = holder(world, b"1")
+    table = one.methods.routing.route("hash").table.id
+    place = one.methods.routing.route("hash").place(b"1")
+    copy = one.replicas.copies[table, place.partition]
+    copy.stands_still = True
+    added = copy.hosts[0]._replace(assignment=99, node=b"9" * 16)
+    one.replicas.place(copy.identity, CONFIG + 1, [*copy.hosts, added])
+    one.goes_by(table, CONFIG + 1)
+    token = encode({table: TableSeen(CONFIG + 1, clock.of([(99, 1)]))}, CLUSTER)
+    assert outcome(one, "get", "hash", b"1", {"token": token, **LOCAL}) == "map"
+    copy.stands_still = False
+    one.refuses = Overloaded("no room")
+    one.replicas.pump()
+    assert outcome(one, "get", "hash", b"1", {"token": token, **LOCAL}) == "map"
+    one.refuses = None
+    one.replicas.pump()
+    assert outcome(one, "get", "hash", b"1", {"token": token, **LOCAL}) == "records"
+    assert outcome(two, "get", "hash", b"1", LOCAL) is None
+
+
+def test_a_record_depends_on_what_its_session_has_seen(world):
+    """But for its own partition's: of other partitions and tables, with their config ids; and who reads it does."""
+    one, _ = holder(world, b"1")
+    token = one.call("put", "hash", b"1", b"same", ONE)
+    other = {b"\7" * 16: TableSeen(9, clock.of([(70, 7)]))}
+    _, token = one.call("get", "hash", b"1", {"token": token + encode(other, CLUSTER), **LOCAL})
+    token = one.call("put", "hash", b"1", b"next", {"token": token, **ONE})
+    copy = next(copy for copy in one.replicas.copies.values() if one.get(copy.space, b"\x011") is not None)
+    kept = decode_body(decode_record(one.get(copy.space, b"\x011")).dependencies)
+    assert kept == {copy.identity.table: TableSeen(CONFIG, b""), **other}
+    _, read = one.call("get", "hash", b"1", LOCAL)
+    assert decode(read, CLUSTER) == decode(token, CLUSTER)
+    assert decode(read, CLUSTER) == {copy.identity.table: TableSeen(CONFIG, clock.of([(copy.assignment, 2)])), **other}
+
+
+def test_what_waits_is_bounded(world):
+    """Beyond it a request is refused, and one that waits holds what its token has."""
+    one, two = holder(world, b"1")
+    token = one.call("put", "hash", b"1", b"new", ONE)
+    two.waiting.most_bytes = 16 * 3
+    for _ in range(3):
+        two.begin("get", "hash", b"1", {"token": token, "wait_ms": 500, **LOCAL})
+    with pytest.raises(Overloaded):
+        two.call("get", "hash", b"1", {"token": token, "wait_ms": 500, **LOCAL})
+
+
+@pytest.fixture
+def left():
+    """Three hosts of a key, of which the third has an older value, is left out by a newer map, and has not heard."""
+    world = Hopping(0)
+    nodes = {node.uuid: node for node in world.records.nodes}
+    route = world.records.nodes[0].methods.routing.route("hash")
+    place = route.place(b"1")
+    one, two, three = [nodes[uuid] for uuid in place.hosts]
+    one.call("put", "hash", b"1", b"old", ONE)
+    world.feed(one, two)
+    world.feed(one, three)
+
+    def leave(write, *params):
+        token = one.call(write, "hash", b"1", *params, ONE)
+        world.feed(one, two)
+        for node in (one, two):
+            copy = node.replicas.copies[route.table.id, place.partition]
+            hosts = [host for host in copy.hosts if host.node != three.uuid]
+            node.replicas.place(copy.identity, CONFIG + 1, hosts)
+            node.goes_by(route.table.id, CONFIG + 1)
+        world.records.run()
+        world.tell(one, two)
+        world.tell(two, one)
+        return token
+
+    return leave, one, three
+
+
+def test_what_is_left_out_of_a_token_takes_the_map_along_by_which_it_is_settled(left):
+    """All have it who hold the partition by that map; by an older one there is one more, who lacks it."""
+    leave, one, three = left
+    token = leave("put", b"new")
+    value, token = one.call("get", "hash", b"1", {"token": token, **LOCAL})
+    (seen,) = decode(token, CLUSTER).values()
+    assert (value, seen) == (b"new", TableSeen(CONFIG + 1, left_out(CONFIG + 1)))
+    assert outcome(three, "get", "hash", b"1", {"token": token, **LOCAL}) == "map"
+
+
+def test_who_is_told_by_others_what_is_settled_is_told_by_which_map(left):
+    """The node that shortens a token holds nothing of it, and asks."""
+    leave, one, three = left
+    token = leave("put", b"new")
+    hosts = one.methods.routing.route("hash").place(b"1").hosts
+    (asked,) = [node for node in one.records.nodes if node.uuid not in hosts]
+    noise = encode({bytes([number]) * 16: TableSeen(1, clock.of([(99, 1)])) for number in range(9, 60)}, CLUSTER)
+    three.is_lost = True
+    _, token = asked.call("get", "hash", b"1", {"token": token + noise})
+    table = one.methods.routing.route("hash").table.id
+    assert decode(token, CLUSTER)[table] == TableSeen(CONFIG + 1, left_out(CONFIG + 1))
+
+
+def test_who_was_shown_that_nothing_is_there_is_not_shown_what_was_deleted(left):
+    """The tombstone is collected by a map that has one host less: nothing else tells that one from who has it."""
+    leave, one, three = left
+    leave("delete")
+    TombstoneCollector(one.replicas, one).look()
+    one.records.run()
+    for method, *params in (["get", b"1"], ["scan"]):
+        *_, token = one.call(method, "hash", *params, LOCAL if method == "get" else {})
+        assert outcome(three, "get", "hash", b"1", {"token": token, **LOCAL}) == "map"
+    assert outcome(three, "get", "hash", b"1", LOCAL) == b"old"
+
+
+def test_who_is_not_in_the_map_any_more_answers_nobody_who_has_seen_a_newer_one(world):
+    """However much newer the node's own map is: who writes by a later one is named in no clock of that copy."""
+    one, two = holder(world, b"1")
+    token = one.call("put", "hash", b"1", b"new", ONE)
+    world.feed(one, two)
+    (copy,) = {two.replicas.of_origin[origin] for seen in decode(token, CLUSTER).values()
+               for origin, _ in clock.entries(seen.clock)}  # fmt: skip
+    two.departed[copy] = None
+    table = copy.partition[0]
+    later = encode({table: TableSeen(copy.config + 1, clock.of([(1 << 60, 1)]))}, CLUSTER)
+    two.maps[table] = copy.config + 9
+    assert outcome(two, "get", "hash", b"1", {"token": token, **LOCAL}) == b"new"
+    assert outcome(two, "get", "hash", b"1", {"token": later, **LOCAL}) == "map"
+
+
+def is_lost(copy, seen):
+    try:
+        return not _ends_are_known(copy, seen)
+    except WriteLost as error:
+        return "began anew" in error.message
+
+
+def test_what_is_left_out_is_compared_with_the_beginning_of_a_range():
+    """It is lost to a session that is older than that, unless the copy that was kept is as new as all it has seen."""
+    partition = Partition(7, (Assignment(1, 16 * b"n", 0, AssignmentState.AVAILABLE),))
+    for oldest, later, begun, kept in product(range(1, 5), range(3), (2, 3, 4), (None, 1, 2, 3)):
+        copy_kept = None if kept is None else KeptReplica("c", WHOLE, b"", 0, 1, kept)
+        ends, _ = begins(partition, copy_kept, begun)
+        copy = SimpleNamespace(rules=PartitionRules(ends=ends), synced=b"", identity=SimpleNamespace(partition=8))
+        seen = TableSeen(oldest + later, clock.merge(left_out(oldest + later), left_out(oldest)))
+        assert is_lost(copy, seen) == (oldest < begun and (kept is None or seen.config > kept))
+    assert not is_lost(copy, TableSeen(1, b"")), "a session of which nothing was left out"
+    assert PartitionRules(ends=ends).ended(()) == b"", "no copy says that it has what was left out"
+
+
+def test_a_record_does_not_keep_since_when_anything_was_left_out(left):
+    """Else who reads it would be as old as who has written it."""
+    leave, one, _ = left
+    token = leave("put", b"new")
+    _, token = one.call("get", "hash", b"1", {"token": token, **LOCAL})
+    one.call("put", "hash", b"1", b"newer", {"token": token, **ONE})
+    assert LEFT_OUT in {origin for seen in decode(token, CLUSTER).values() for origin, _ in clock.entries(seen.clock)}
+    copy = next(copy for copy in one.replicas.copies.values() if one.get(copy.space, b"\x011") is not None)
+    kept = decode_body(decode_record(one.get(copy.space, b"\x011")).dependencies)
+    assert {origin for seen in kept.values() for origin, _ in clock.entries(seen.clock)} == set()

@@ -1,0 +1,82 @@
+"""Tests that cost seconds; `test_readiness.py` has the others."""
+
+from __future__ import annotations
+
+import pytest
+
+from gossipkv.errors import TooLarge
+from gossipkv.gossip.member import MemberState
+from gossipkv.replication.replica import clock
+from gossipkv.table.session.token import TableSeen, decode, encode, left_out
+from tests.unit.table.record_nodes import CLUSTER, CONFIG, Records
+
+ONE = {"level": "one"}
+
+
+@pytest.fixture
+def long():
+    """A node without copies of a table of 100 partitions, and a session that has written to all of them elsewhere."""
+    records = Records(4)
+    records.make("t", firsts=100, holders=lambda _: records.nodes[:3])
+    token = b""
+    one, two, three, asked = records.nodes
+    for number in range(400):
+        token = one.call("put", "t", b"%d" % number, b"", {"token": token, **ONE})
+    return records, asked, token, (one, two, three)
+
+
+def settle(one, two, three):
+    """Have the first node hear that the others have all that it has."""
+    for identity, copy in one.replicas.copies.items():
+        for other in (two, three):
+            one.hears(copy, other.replicas.copies[identity], copy.synced)
+
+
+def test_a_long_token_is_made_short(long):
+    """Over a kibibyte hosts are asked what is settled, before anything is done, once a second at most for a table."""
+    records, asked, token, hosts = long
+    assert len(token) > 1 << 10
+    for count in (1, 1, 1):
+        assert asked.call("get", "t", b"7", {"token": token})[0] == b""
+        assert sum(node.asked.count("table_settled") for node in hosts) == count
+    settle(*hosts)
+    records.pass_s(1.0)
+    for node in hosts[1:]:
+        node.is_lost = True
+    _, token = asked.call("get", "t", b"7", {"token": token})
+    assert {seen.clock for seen in decode(token, CLUSTER).values()} == {left_out(CONFIG)}
+
+
+def test_what_has_ended_is_left_out_of_a_long_token(long):
+    """Of an assignment that the map names nowhere all copies by that map have all."""
+    _, asked, token, _ = long
+    ((table, seen),) = decode(token, CLUSTER).items()
+    more = encode({table: TableSeen(seen.config, clock.merge(seen.clock, clock.of([(1 << 62, 7)])))}, CLUSTER)
+    _, after = asked.call("get", "t", b"7", {"token": more})
+    assert decode(after, CLUSTER) == {table: TableSeen(CONFIG, clock.merge(seen.clock, left_out(seen.config)))}
+
+
+def test_what_most_have_is_not_settled(long):
+    """Every assigned copy counts, dead or alive: who comes back without it is not ready for who has seen it."""
+    _, _, token, (one, two, three) = long
+    for identity, copy in one.replicas.copies.items():
+        one.hears(copy, two.replicas.copies[identity], copy.synced)
+    _, after = one.call("get", "t", b"7", {"token": token})
+    assert decode(after, CLUSTER) == decode(token, CLUSTER)
+    settle(one, two, three)
+    _, after = one.call("get", "t", b"7", {"token": token})
+    assert {seen.clock for seen in decode(after, CLUSTER).values()} == {left_out(CONFIG)}
+
+
+@pytest.mark.parametrize("request_", [["get", b"7"], ["put", b"7", b"v"], ["scan"]])
+def test_a_token_that_stays_too_long(long, request_):
+    """TOO_LARGE names who is down, and nothing is originated."""
+    _, asked, token, (one, _, three) = long
+    asked.methods._settling._max_token = 1 << 10
+    three.state = MemberState.DEAD
+    before = {copy: copy.appended for copy in one.replicas.copies.values()}
+    method, *params = request_
+    with pytest.raises(TooLarge, match="n3 of them is down") as caught:
+        asked.call(method, "t", *params, {"token": token})
+    assert caught.value.details["down"] == ["n3"]
+    assert before == {copy: copy.appended for copy in one.replicas.copies.values()}

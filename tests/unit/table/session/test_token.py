@@ -1,0 +1,147 @@
+"""Tokens as they are carried: against a slow oracle, joined, and damaged in every way."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gossipkv.errors import BadRequest, ProtocolError
+from gossipkv.replication.replica import clock, record
+from gossipkv.table.session.token import (
+    MAX_MET,
+    EndedTables,
+    TableSeen,
+    decode,
+    decode_body,
+    encode,
+    encode_body,
+    merged,
+    only,
+    seen_in,
+)
+from tests.oracle import token as oracle
+
+CLUSTER = b"cluster." * 2
+U64 = st.one_of(st.integers(0, 3), st.integers(0, (1 << 64) - 1))
+TABLES = st.sampled_from([bytes([number]) * 16 for number in range(4)])
+TOKENS = st.dictionaries(TABLES, st.tuples(U64, st.dictionaries(U64, U64, max_size=5)), min_size=1, max_size=3)
+T = bytes(16)
+
+
+def packed(plain):
+    """A token of the oracle as the code has it."""
+    return {table: TableSeen(config, clock.of(counters.items())) for table, (config, counters) in plain.items()}
+
+
+@given(one=TOKENS, other=TOKENS)
+def test_a_token_is_what_the_oracle_says(one, other):
+    """Its bytes; both of two that follow each other; all that two have seen, in whatever order, and twice."""
+    data = encode(packed(one), CLUSTER)
+    assert data == oracle.encoded(one, CLUSTER)
+    assert decode(data, CLUSTER) == packed(one)
+    both = packed(oracle.merged(one, other))
+    assert decode(data + encode(packed(other), CLUSTER), CLUSTER) == both
+    assert merged(packed(one), packed(other)) == merged(packed(other), packed(one), packed(other)) == both
+    assert decode_body(encode_body(both)) == both
+
+
+@given(token=TOKENS, data=st.data())
+def test_a_damaged_token_is_refused(token, data):
+    """Cut anywhere, one bit flipped, of another cluster, followed by anything: one clear error."""
+    whole = encode(packed(token), CLUSTER)
+    cut = data.draw(st.integers(1, len(whole) - 1))
+    bit = data.draw(st.integers(0, 8 * len(whole) - 1))
+    flipped = bytearray(whole)
+    flipped[bit // 8] ^= 1 << bit % 8
+    for wrong, cluster in (
+        (whole[:cut], CLUSTER), (bytes(flipped), CLUSTER), (whole, CLUSTER[::-1]), (whole + b"\1", CLUSTER),
+        (b"\2" + whole[1:], CLUSTER),
+    ):  # fmt: skip
+        with pytest.raises(BadRequest, match="not one that this cluster has given"):
+            decode(wrong, cluster)
+
+
+@given(body=st.binary(max_size=80))
+def test_a_body_is_one_or_none(body):
+    """What another node sends is read as what is written so, or refused."""
+    try:
+        token = decode_body(body)
+    except ProtocolError:
+        return
+    assert encode_body(token) == body
+
+
+def test_a_body_in_another_order_is_none():
+    """Tables and assignments ascend, each once: two forms of one token would be two dependencies."""
+    one = encode_body({T: TableSeen(1, b"")})
+    for wrong in (one + one, encode_body({b"\1" * 16: TableSeen(1, b"")}) + one):
+        with pytest.raises(ProtocolError):
+            decode_body(wrong)
+    with pytest.raises(ProtocolError):
+        decode_body(T + bytes(8) + (2).to_bytes(4, "big") + clock.of([(2, 1)]) + clock.of([(1, 1)]))
+
+
+def test_what_records_show():
+    """The newest dot of each origin, of tombstones too, all that they depend on, and the config of the copy."""
+    other = {b"\1" * 16: TableSeen(9, clock.of([(70, 7)]))}
+    records = [
+        record.encode(5, 1, 4, record.PUT, b"", b"value"),
+        record.encode(6, 1, 3, record.PUT, encode_body(other), b"value"),
+        record.encode(7, 2, 8, record.DELETED, encode_body({T: TableSeen(6, clock.of([(3, 1)]))}), b""),
+    ]
+    assert seen_in(T, 5, records) == {T: TableSeen(6, clock.of([(1, 4), (2, 8), (3, 1)])), **other}
+    assert seen_in(T, 5, []) == {T: TableSeen(5, b"")}
+
+
+def test_what_is_left_out_keeps_its_config():
+    """Of an entry that needs no waiting for the map in which it was made is needed still."""
+    token = {T: TableSeen(6, clock.of([(1, 4), (2, 8)]))}
+    assert only(token, lambda table, origin, count: (table, origin, count) == (T, 2, 8)) == {
+        T: TableSeen(6, clock.of([(2, 8)]))
+    }
+    assert only(token, lambda *_: False) == {T: TableSeen(6, b"")}
+
+
+TABLE = b"t" * 16
+
+
+def after(events):
+    """Whether it has ended after these: b(egin) a read, e(nd) it, m(eet) the table."""
+    ended = EndedTables()
+    for event in events:
+        {"b": ended.begin_read, "e": ended.end_read, "m": lambda: ended.has(TABLE)}[event]()
+    return ended.has(TABLE)
+
+
+@pytest.mark.parametrize(
+    ("events", "has"),
+    [
+        ("", False),
+        ("m", False),
+        ("be", False),  # It is met now: what was read may be older than the table.
+        ("bem", False),
+        ("bme", False),  # The read was begun before.
+        ("mb", False),
+        ("mbe", True),
+        ("bmebe", True),
+        ("bmb", False),  # The first one has failed.
+        ("bmbe", True),
+        ("mbbe", True),
+    ],
+)
+def test_a_read_that_was_begun_after(events, has):
+    """Only that tells a table that was dropped from a new one."""
+    assert after(events) == has
+
+
+def test_made_up_ids():
+    """So many are kept, and who was let go of is met anew."""
+    ended = EndedTables()
+    ended.has(TABLE)
+    ended.begin_read()
+    ended.end_read()
+    for number in range(MAX_MET):
+        assert not ended.has(number.to_bytes(16, "big"))
+    assert len(ended._met) == MAX_MET
+    assert not ended.has(TABLE)

@@ -1,0 +1,353 @@
+"""The store of a node's tables: when it is opened, when it stays closed, and what a crash leaves."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from pathlib import PurePath
+from types import SimpleNamespace
+
+import pytest
+import trio
+
+from gossipkv.environment.trio_world import real
+from gossipkv.errors import BadRequest, Corrupt, StorageError, Unavailable, UnsupportedFormat
+from gossipkv.node.directory import DataDirectory
+from gossipkv.table.store import FORGET, ClosedStore, NoStore, OpenedStore, TableStore, decide
+from tests.unit.storage.engine.shell_world import Inline
+from tests.unit.table.fake_store import FakeStores, put_store
+from tests.world.faulty_files import CHANGING, Action, Fault, FaultyFiles
+from tests.world.logs import capture_logs
+from tests.world.simulated_files import SimulatedFiles
+
+WORLD = real()
+PLACE = PurePath("/n/tables")
+
+
+@pytest.mark.parametrize(("store", "life", "found", "expected"), [
+    (0, 0, None, NoStore()),
+    (0, 0, (7, 1), OpenedStore(7, 1)),
+    (0, 0, (7, 2), "not of this node, this node has none"),
+    (5, 0, None, "missing"),
+    (5, 3, None, "missing"),
+    (5, 3, (5, 3), OpenedStore(5, 3)),
+    (5, 3, (5, 4), OpenedStore(5, 4)),
+    (5, 3, (5, 5), "an older copy of NODE"),
+    (5, 3, (5, 2), "an older copy of the store"),
+    (5, 1, (5, 1), OpenedStore(5, 1)),
+    (5, 2, (5, 1), "an older copy of the store"),
+    (5, 3, (7, 1), "not of this node, 0000000000000005 is"),
+    (5, 3, (7, 3), "not of this node"),
+    (5, 3, (7, 4), "not of this node"),
+])  # fmt: skip
+def test_what_becomes_of_a_store(store, life, found, expected):
+    """By what NODE and the manifest say; who is refused hears the path, why, and what to do."""
+    decision = decide(store, life, found, PLACE)
+    if isinstance(expected, str):
+        assert isinstance(decision, ClosedStore)
+        assert expected in decision.why
+        assert decision.why.startswith("/n/tables: ")
+        assert decision.why.endswith(FORGET)
+    else:
+        assert decision == expected
+
+
+@contextlib.contextmanager
+def directory_in(path, files=WORLD.files):
+    with DataDirectory.open(path, files, cluster="test", random=random.Random(1)) as directory:
+        yield directory
+
+
+@contextlib.asynccontextmanager
+async def running(directory, stores, files=WORLD.files):
+    """Its tables, as long as the block lasts, ended in peace."""
+    environment = SimpleNamespace(files=files, threads=WORLD.threads)
+    tables = TableStore(directory.path / "tables", directory, environment, stores)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(tables.run)
+        yield tables
+        await tables.end()
+
+
+async def test_no_tables(tmp_path):
+    """None are made unless somebody wants them; whoever asks is told that there are none."""
+    stores = FakeStores()
+    with directory_in(tmp_path) as directory:
+        async with running(directory, stores) as tables:
+            assert tables.to_map() == {"state": "none", "why": None, "lost": False, "store": None, "life": 0}
+            with pytest.raises(Unavailable, match="this node has no tables"):
+                tables.opened()
+    assert not (tmp_path / "tables").exists()
+
+
+async def test_made_on_demand_and_opened_from_then_on(tmp_path):
+    """Once, whoever else wants it at that moment; each start is a life, and NODE knows of it."""
+    stores = FakeStores()
+    with directory_in(tmp_path) as directory:
+        async with running(directory, stores) as tables:
+            async with trio.open_nursery() as nursery:
+                for _ in range(3):
+                    nursery.start_soon(tables.create)
+            assert len(stores.open) == 1
+            assert tables.opened() is stores.open[0] is await tables.create()
+            assert (directory.record.store, directory.record.life) == (0xABC, 1)
+    for life in (2, 3, 4):
+        with directory_in(tmp_path) as directory:
+            async with running(directory, stores) as tables:
+                assert tables.opened().manifest.life == life
+                assert (directory.record.store, directory.record.life) == (0xABC, life)
+                assert tables.to_map() == {
+                    "state": "open", "why": None, "lost": False, "store": "0000000000000abc", "life": life,
+                    "log_damage": None, "counters": {"groups": 3, "syncs": 2, "sync_ns": 1_000},
+                }  # fmt: skip
+    assert stores.ends == [1, 2, 3, 4]
+    assert not stores.open
+
+
+async def test_damage_in_log_that_only_readers_need_is_told(tmp_path):
+    """In the log of the node and in `info`; the tables are open."""
+    stores = FakeStores()
+    stores.damage = "a bit"
+    with directory_in(tmp_path) as directory, capture_logs() as lines:
+        async with running(directory, stores) as tables:
+            await tables.create()
+            assert (tables.to_map()["state"], tables.to_map()["log_damage"]) == ("open", "a bit")
+    told = [line for line in lines if line["event"] == "tables_log_damaged"]
+    assert [(line["log_level"], line["reason"]) for line in told] == [("warning", "a bit")]
+
+
+async def test_a_closed_store_is_left_as_it_is(tmp_path):
+    """The reason is told to whoever asks, and in the log; nothing is made or changed, also if somebody wants tables."""
+    stores = FakeStores()
+    put_store(WORLD.files, tmp_path / "tables", 7, 4)
+    manifest = (tmp_path / "tables" / "MANIFEST").read_bytes()
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "tables").rename(tmp_path / "elsewhere" / "tables")
+    with directory_in(tmp_path / "data") as directory:
+        (tmp_path / "elsewhere" / "tables").rename(tmp_path / "data" / "tables")
+        with capture_logs() as lines:
+            async with running(directory, stores) as tables:
+                told = tables.to_map()
+                assert (told["state"], told["store"]) == ("closed", None)
+                assert "not of this node" in told["why"]
+                with pytest.raises(Unavailable, match=r"the tables of this node are closed: .*--forget-tables") as no:
+                    tables.opened()
+                assert no.value.details == {"reason": told["why"]}
+                with pytest.raises(Unavailable, match="the tables of this node are closed"):
+                    await tables.create()
+        assert [line["event"] for line in lines] == ["tables_closed"]
+        assert (directory.record.store, directory.record.life) == (0, 0)
+    assert (tmp_path / "data" / "tables" / "MANIFEST").read_bytes() == manifest
+
+
+@pytest.mark.parametrize(("error", "told"), [
+    (Corrupt("/t/log/1", 4096, "torn"), r"/t/log/1: damaged at byte 4096: torn: .*--forget-tables"),
+    (StorageError("/t/log: no room"), "no room; start the node again when that is mended"),
+    (OSError(5, "Input/output error"), "the store of this node's tables cannot be opened: Input/output error; start"),
+    (UnsupportedFormat("/t/MANIFEST: a newer one"), "/t/MANIFEST: a newer one$"),
+])  # fmt: skip
+@pytest.mark.parametrize("is_grouped", [False, True])
+async def test_what_cannot_be_opened_stays_closed(tmp_path, error, told, is_grouped):
+    """The reason and what to do are told; the node goes on, and the next start may open it."""
+    stores = FakeStores()
+    with directory_in(tmp_path) as directory:
+        async with running(directory, stores) as tables:
+            await tables.create()
+    stores.refuses = [ExceptionGroup("a nursery", [error]) if is_grouped else error]
+    with directory_in(tmp_path) as directory:
+        async with running(directory, stores) as tables:
+            with pytest.raises(Unavailable, match=told):
+                tables.opened()
+            assert directory.record.life == 1
+    with directory_in(tmp_path) as directory:
+        async with running(directory, stores) as tables:
+            assert tables.opened().manifest.life == 2
+
+
+async def test_a_defect_ends_the_node(tmp_path):
+    """What is no error of a disk is not taken for one."""
+    stores = FakeStores()
+    with directory_in(tmp_path) as directory:
+        async with running(directory, stores) as tables:
+            await tables.create()
+        stores.refuses = [ZeroDivisionError()]
+        with pytest.raises(ExceptionGroup) as caught:
+            async with running(directory, stores):
+                pytest.fail("it did not begin")
+    assert caught.group_contains(ZeroDivisionError, depth=None)
+
+
+async def test_a_damaged_manifest_is_named(tmp_path):
+    """Any flipped byte: closed, with the file."""
+    stores = FakeStores()
+    with directory_in(tmp_path) as directory:
+        async with running(directory, stores) as tables:
+            await tables.create()
+        path = tmp_path / "tables" / "MANIFEST"
+        whole = path.read_bytes()
+        for at in range(0, len(whole), 7):
+            path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+            async with running(directory, stores) as tables:
+                assert tables.closed is not None
+                assert tables.closed.startswith(str(path))
+        path.write_bytes(whole)
+        async with running(directory, stores) as tables:
+            assert tables.closed is None
+
+
+EIO = "/t/log/1: cannot be synced: Input/output error"
+
+
+async def state_after(tables, seconds):
+    await trio.sleep(seconds)
+    return tables.state
+
+
+@contextlib.asynccontextmanager
+async def open_on(files, stores):
+    """Tables with an open store, and the directory, in a world whose clock jumps."""
+    environment = SimpleNamespace(files=files, threads=Inline())
+    with directory_in(PurePath("/n"), files) as directory:
+        tables = TableStore(PLACE, directory, environment, stores)
+        async with trio.open_nursery() as nursery:
+            await nursery.start(tables.run)
+            await tables.create()
+            yield tables, directory
+            await tables.end()
+
+
+async def test_a_store_that_fails(autojump_clock):
+    """Its reason is what is told; it is opened again in another life, and NODE knows of that."""
+    stores = FakeStores()
+    async with open_on(SimulatedFiles(), stores) as (tables, directory):
+        stores.open[0].fail(EIO)
+        assert tables.state == "closed"
+        with pytest.raises(Unavailable, match=r"cannot be synced.*opened again"):
+            tables.opened()
+        with pytest.raises(Unavailable, match="cannot be synced"):
+            await tables.create()
+        assert await state_after(tables, 0.9) == "closed"
+        assert await state_after(tables, 0.2) == "open"
+        assert tables.opened().manifest.life == directory.record.life == 2
+
+
+async def test_a_store_that_fails_again_and_again(autojump_clock):
+    """Pauses double up to a minute, whether it fails open or when it is opened; after a good minute they are short."""
+    stores = FakeStores()
+    async with open_on(SimulatedFiles(), stores) as (tables, _):
+        for pause_s in (1, 2, 4, 8, 16, 32, 60, 60):
+            stores.open[0].fail(EIO)
+            assert await state_after(tables, pause_s - 0.1) == "closed"
+            assert await state_after(tables, 0.2) == "open"
+        assert await state_after(tables, 61) == "open"
+        stores.open[0].fail(EIO)
+        stores.fails = [StorageError("/t/MANIFEST: cannot be written")]
+        assert await state_after(tables, 1.1) == "closed"
+        assert "MANIFEST" in tables.closed
+        assert await state_after(tables, 1.8) == "closed"
+        assert await state_after(tables, 0.2) == "open"
+
+
+@pytest.mark.parametrize("error", [Corrupt("/t/log/1", 4096, "torn"), UnsupportedFormat("/t: a newer one")])
+async def test_a_store_that_failed_and_is_found_damaged(autojump_clock, error):
+    """It stays closed: what was told is not there any more."""
+    stores = FakeStores()
+    async with open_on(SimulatedFiles(), stores) as (tables, _):
+        stores.open[0].fail(EIO)
+        stores.fails = [error]
+        assert await state_after(tables, 600) == "closed"
+        assert error.message in tables.closed
+        assert not stores.fails
+
+
+async def test_a_store_that_cannot_be_made(tmp_path):
+    """Whoever wanted it hears why; there are no tables, as before, and the next attempt may succeed."""
+    stores = FakeStores()
+    stores.refuses = [StorageError("/t: no room")] * 2
+    with directory_in(tmp_path) as directory:
+        async with running(directory, stores) as tables:
+            for _ in range(2):
+                with pytest.raises(Unavailable, match="/t: no room"):
+                    await tables.create()
+                assert tables.state == "none"
+            assert (await tables.create()).manifest.life == 1
+
+
+async def test_a_silent_start_opens_it_when_it_can_write(tmp_path):
+    """Nothing can be written: closed; the disk is mended: another look opens it."""
+    stores = FakeStores()
+    with directory_in(tmp_path) as directory:
+        async with running(directory, stores) as tables:
+            await tables.create()
+    files = FaultyFiles(WORLD.files, Fault(0, Action.FAIL, kinds=CHANGING, lasting=True))
+    with directory_in(tmp_path, files) as directory:
+        assert directory.silence is not None
+        async with running(directory, stores, files) as tables:
+            assert tables.state == "closed"
+            files.faults = ()
+            directory.begin()
+            tables.look_again()
+            while tables.state != "open":
+                await trio.lowlevel.checkpoint()
+            assert directory.record.life == 2
+            tables.look_again()
+            await trio.testing.wait_all_tasks_blocked()
+            assert len(stores.open) == 1, "what is open stays so"
+
+
+async def test_copies_of_store_and_node_that_are_put_back(tmp_path):
+    """Of three moments: what was there together goes on, or with a store one life ahead; all else is closed."""
+    stores = FakeStores()
+    copies = []
+    for _ in range(3):
+        with directory_in(tmp_path) as directory:
+            async with running(directory, stores) as tables:
+                await tables.create()
+        copies.append([(tmp_path / name).read_bytes() for name in ("NODE", "tables/MANIFEST")])
+    states = {}
+    for of_node, (node, _) in enumerate(copies):
+        for of_store, (_, manifest) in enumerate(copies):
+            (tmp_path / "NODE").write_bytes(node)
+            (tmp_path / "tables" / "MANIFEST").write_bytes(manifest)
+            with directory_in(tmp_path) as directory:
+                async with running(directory, stores) as tables:
+                    states[of_node, of_store] = tables.state
+    assert states == {
+        (0, 0): "open", (0, 1): "open", (0, 2): "closed",
+        (1, 0): "closed", (1, 1): "open", (1, 2): "open",
+        (2, 0): "closed", (2, 1): "closed", (2, 2): "open",
+    }  # fmt: skip
+
+
+async def test_a_backup_of_what_is_open(tmp_path):
+    """It goes to the store, by an absolute path outside the data directory; what the system says is passed on."""
+    stores = FakeStores()
+    with directory_in(tmp_path / "data") as directory:
+        async with running(directory, stores) as tables:
+            with pytest.raises(Unavailable, match="no tables"):
+                await tables.backup(tmp_path / "backup")
+            store = await tables.create()
+            told = await tables.backup(tmp_path / "backup")
+            assert told == {
+                "directory": str(tmp_path / "backup"), "linked_bytes": 1, "copied_bytes": 2, "position": 3,
+            }  # fmt: skip
+            assert store.backups == [tmp_path / "backup"]
+            inside = (tmp_path / "data", tmp_path / "data" / "tables" / "x", tmp_path / "other" / ".." / "data" / "y")
+            for wrong in (PurePath("backup"), *inside):
+                with pytest.raises(BadRequest, match="backup: "):
+                    await tables.backup(wrong)
+            for error in (StorageError("/b: is not empty"), OSError(28, "No space left on device", "/b/log/1")):
+                store.backup = raising(error)
+                with pytest.raises(Unavailable, match=r"is not empty|/b/log/1: the backup cannot be made: No space"):
+                    await tables.backup(tmp_path / "backup")
+            store.backup = raising(Corrupt("/t/log/1", 4096, "torn"))
+            with pytest.raises(Corrupt, match="torn"):
+                await tables.backup(tmp_path / "backup")
+
+
+def raising(error):
+    async def backup(path):
+        await trio.lowlevel.checkpoint()
+        raise error
+
+    return backup
