@@ -2,12 +2,12 @@
 
 Every command is a module function that is loaded when it is named: `gossipkv get` in a script costs a client, not a
 node.  Data goes to standard output and everything else to standard error.  A command returns its exit status (None is
-0); whatever it raises ends here, as one line and a status:
+0); an exception ends here, as one line and a status:
 
     0    done
     1    not found: a key, a database, a version
-    2    wrong use: an option, a setting, a request that no repetition mends
-    3    failed: nobody answered, something is damaged, the system refused
+    2    wrong use: an option, a setting, a request that fails at each repetition
+    3    failed: no node answered, data is damaged, the system refused
     130  interrupted (Ctrl-C)
     141  the reader of standard output went away
 
@@ -15,13 +15,13 @@ Read in this order:
 
     options.py      options that several commands share
     output.py, screen.py   for programs and for people
-    reads.py, node.py, status.py, gossip.py   what is asked of a node; databases.py: which version it serves
-    writes.py, table.py   records of tables, and tables; decisions.py: what commands that decide have in common
-    placement.py, quarantine.py, metadata.py   on which nodes tables lie, what was set aside, and who decides
-    flags.py, settings.py, serve.py   a node of one's own; http.py: a gateway without one
-    keys.py, users.py, certificates.py   the key ring, who may do what, an authority of one's own
+    reads.py, node.py, status.py, gossip.py   requests to a node; databases.py: the version that nodes serve
+    writes.py, table.py   records of tables, and tables; decisions.py: shared by the commands below
+    placement.py, quarantine.py, metadata.py   the nodes of tables, quarantined replicas, and acceptors
+    flags.py, settings.py, serve.py   running a node; http.py: a gateway without a node
+    keys.py, users.py, certificates.py   the key ring, users and rights, a certificate authority
     build.py, files.py, contents.py, restore.py   without a node
-    loadtest.py, loadtest_view.py   load, and what came of it
+    loadtest.py, loadtest_view.py   load tests, and their results
     cluster.py, demo.py   several processes, for trying things out
 """
 
@@ -61,7 +61,7 @@ READER_GONE: Final = 141
 
 COMPLETION_VARIABLE: Final = "_GOSSIPKV_COMPLETE"
 
-# In the order of `--help`: the module that holds the command, and the line beside it.
+# The module that holds each command, and its line in `--help`, in the order of `--help`.
 COMMANDS: Final = {
     "demo": ("demo", "The main job on real data, end to end; leaves nothing behind."),
     "serve": ("serve", "Run a node."),
@@ -95,17 +95,17 @@ COMMANDS: Final = {
 }
 
 
-# What other stores call them.
+# Names of these commands in other stores.
 ELSEWHERE: Final = {"set": "`gossipkv put` writes a record", "del": "`gossipkv delete` deletes one"}
 
 
 class CommandGroup(click.Group):
-    """Commands; of one that is not there the nearest is named."""
+    """Commands; an error about an unknown command names the nearest one."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command and its arguments."""
+        """Return the command and its arguments."""
         known = self.list_commands(ctx)
         if args[0] not in known and not args[0].startswith("-") and not ctx.resilient_parsing:
             near = "".join(f"; the nearest is {name!r}" for name in difflib.get_close_matches(args[0], known, n=1))
@@ -119,12 +119,12 @@ class Commands(CommandGroup):
     """The commands, each loaded when it is named."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Their names, in the order of the table."""
+        """Return the names in the order of the table."""
         del ctx
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of that name."""
+        """Return the command of that name."""
         del ctx
         if cmd_name not in COMMANDS:
             return None
@@ -141,7 +141,7 @@ class Commands(CommandGroup):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List them without loading them."""
+        """List the commands without loading them."""
         del ctx
         with formatter.section("Commands"):
             formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
@@ -154,13 +154,13 @@ def gossipkv_command() -> None:
 
     `gossipkv demo` shows it; `gossipkv serve --source ROOT` runs a node.
     """
-    garbage.keep()  # The command is loaded.
+    garbage.keep()  # Garbage collection skips all that is loaded by now.
     raise_again()
 
 
 def main() -> NoReturn:
     """Run the command line and exit."""
-    if COMPLETION_VARIABLE in os.environ:  # A shell asks what could come next; click answers and exits.
+    if COMPLETION_VARIABLE in os.environ:  # A shell asks for completions; click answers and exits.
         gossipkv_command.main(prog_name="gossipkv")
     sys.exit(run(sys.argv[1:]))
 
@@ -172,13 +172,13 @@ def run(arguments: Sequence[str]) -> int:
             click.echo(gossipkv_command.get_help(context), err=True)
         return WRONG_USE
     try:
-        # Not `gossipkv_command.main`: it would make a status of its own of a broken pipe.
+        # `gossipkv_command.main` would turn a broken pipe into a status of its own.
         with gossipkv_command.make_context("gossipkv", list(arguments)) as context:
             status = gossipkv_command.invoke(context)
         sys.stdout.flush()
     except click.exceptions.Exit as end:  # `--help` and `--version`.
         return end.exit_code
-    except BaseException as error:  # noqa: BLE001  # The one place where they end; what is no error is raised again.
+    except BaseException as error:  # noqa: BLE001  # All errors end here; defects are raised again.
         return _ended_by(error)
     return status if isinstance(status, int) else 0
 
@@ -219,7 +219,7 @@ def _status_of(error: GossipKVError) -> int:
 
 
 def _cause(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """What ended a nursery: the error to tell of among those that came with it."""
+    """Return the cause of a group: a defect if there is one, or else the first error."""
     leaves: list[BaseException] = []
     pending: list[BaseException] = [group]
     while pending:

@@ -47,7 +47,7 @@ _SOME: Final = re.compile(r"(\d{1,6})(?:-(\d{1,6}))?")
 
 
 def partition_list(text: str) -> tuple[int, ...]:
-    """`0,4-7`: numbers of partitions, ascending, each once."""
+    """Parse a list such as `0,4-7` into ascending numbers of partitions, each once."""
     found: set[int] = set()
     for part in text.split(","):
         match = _SOME.fullmatch(part.strip())
@@ -148,7 +148,7 @@ def build(
 
 
 def _lanes(job: BuildJob, memory_bytes: int, most: int | None) -> Lanes:
-    """As many threads as there are cores, if they have memory."""
+    """Return a thread for each core, as far as the memory suffices."""
     count = max(1, min(most or cores(), memory_bytes // MIN_MEMORY_BYTES))
     return Lanes(count, memory_bytes, job.reading)
 
@@ -164,7 +164,7 @@ def _perform_with_progress(job: BuildJob, memory_bytes: int, lanes: Lanes) -> Ve
 
 
 def _declare(dest: Path, manifest: VersionManifest) -> None:
-    """What makes the directory a version that nodes and people can read about; last, that it is whole."""
+    """Write the files that make the directory a version for nodes and people; the success file comes last."""
     place = LocalDestination(dest, RealFiles())
     identity = manifest.identity
     held = {file.name: (partition,) for partition, file in enumerate(manifest.files) if file is not None}
@@ -173,11 +173,11 @@ def _declare(dest: Path, manifest: VersionManifest) -> None:
 
 
 def _version_of(source: str) -> tuple[SourceRoot, SourceVersion]:
-    """The source as a version: named by its last two directories, or by its file; and what it is read from."""
+    """Return the source as a version, named by its last two directories or by its file, and the source that is read."""
     place = source.rstrip("/") if is_url(source) else str(Path(source).absolute())
     origin = SourceRoot.open(place if is_url(source) else str(Path(place).parent.parent), RealFiles(), {})
     if origin.remote is not None:
-        place = source = origin.root  # Which shows no password.
+        place = source = origin.root  # The root shows no password.
     above, _, last = place.rpartition("/")
     entry, path = _looked_at(origin, place, source)
     if entry.kind == "directory":
@@ -195,7 +195,7 @@ def _version_of(source: str) -> tuple[SourceRoot, SourceVersion]:
 
 
 def _looked_at(origin: SourceRoot, place: str, source: str) -> tuple[FileEntry, str]:
-    """What a place is, and where that is without links."""
+    """Return the entry at a place, and its path without links."""
     files = files_of(origin.remote, RealFiles())
     try:
         path = files.resolve(place)
@@ -205,15 +205,16 @@ def _looked_at(origin: SourceRoot, place: str, source: str) -> tuple[FileEntry, 
 
 
 def _name(text: str) -> str:
-    """What a database or version may be called that is as near to `text` as can be."""
+    """Return the valid name of a database or version that is nearest to `text`."""
     return re.sub(r"[^-_a-zA-Z0-9]+", "-", text)[:200] or "-"
 
 
 @contextlib.contextmanager
 def _ended_like_ctrl_c() -> Iterator[None]:
-    """SIGTERM and SIGHUP clear up as well: what is half built in DEST would be in the way of the next attempt."""
+    """End on SIGTERM and SIGHUP as on Ctrl-C: half-built files in DEST would block the next attempt."""
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
-    heard = [number for number, handler in before.items() if handler is not signal.SIG_IGN]  # As under `nohup`.
+    # `nohup` makes a process ignore SIGHUP.
+    heard = [number for number, handler in before.items() if handler is not signal.SIG_IGN]
     for number in heard:
         signal.signal(number, signal.default_int_handler)
     try:
@@ -225,7 +226,7 @@ def _ended_like_ctrl_c() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _empty_directory(dest: Path) -> Iterator[None]:
-    """DEST, made if need be; as it was before if the build fails."""
+    """Make DEST if it is missing; restore its former state if the build fails."""
     try:
         missing = [place for place in (dest, *dest.parents) if not place.exists()]
         if not missing and any(dest.iterdir()):

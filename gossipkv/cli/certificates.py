@@ -1,4 +1,4 @@
-"""`certificates`: an authority of one's own, and what it signs."""
+"""`certificates`: a certificate authority, and the certificates that it signs."""
 
 from __future__ import annotations
 
@@ -86,9 +86,9 @@ def new(directory: Path, name: str | None, *, hosts: tuple[str, ...], uuid: UUID
 
 
 def _made(directory: Path, name: str, hosts: Sequence[str], uuid: UUID | None, days: int | None) -> Signed:
-    """An authority, or what that of the directory signs."""
+    """Return a new authority, or a certificate that the directory's authority signs."""
     try:
-        from gossipkv.access import certificates as library  # noqa: PLC0415  # It alone loads cryptography.
+        from gossipkv.access import certificates as library  # noqa: PLC0415  # Only this module loads cryptography.
     except ModuleNotFoundError:
         raise LocalError("certificates need the package cryptography: pip install 'gossipkv[secure]'") from None
     now = datetime.now(UTC)

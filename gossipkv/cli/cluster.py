@@ -29,14 +29,15 @@ from gossipkv.settings.node_variables import NODE_VARIABLE
 from gossipkv.status.words import duration_text, plain
 
 WATCH_S: Final = 0.5
-READ_PATIENCE_S: Final = 10.0  # For what is small to be readable when the nodes are ready; a large build takes hours.
+# Enough for small datasets to be readable once the nodes are ready; a large build takes hours.
+READ_PATIENCE_S: Final = 10.0
 READ_POLL_S: Final = 0.05
-LOOK_MS: Final = 1000  # For whoever listens where commands ask.
+LOOK_MS: Final = 1000  # Time for an answer from the address that commands ask by default.
 STYLES: Final = {"ready": "green", "starting": "yellow", "stopped": "yellow", "ended": "red"}
 
 
 def _default_directory() -> Path:
-    """The directory beside that of a node which is told none."""
+    """Return the directory beside the default data directory of a node."""
     return Config().data.with_name("gossipkv-cluster")
 
 
@@ -160,7 +161,7 @@ def up(
 
 
 def _start(launcher: Cluster, *, detach: bool) -> list[NodeStatus]:
-    """Start it, and show that it works until every node is ready."""
+    """Start the cluster, and show progress until every node is ready."""
     with progress(SpinnerColumn(), description(), MofNCompleteColumn(), TimeElapsedColumn()) as bar:
         task = bar.add_task("nodes are ready", total=None)
 
@@ -171,7 +172,7 @@ def _start(launcher: Cluster, *, detach: bool) -> list[NodeStatus]:
 
 
 def _await_readable(nodes: list[NodeStatus]) -> list[Unread]:
-    """Return when all datasets can be read at all nodes, or no more can be within a while: each that cannot, once."""
+    """Return once all datasets can be read at all nodes, or no more will be soon; return unreadable ones once each."""
     give_up_s = time.monotonic() + READ_PATIENCE_S
     with progress(SpinnerColumn(), description(), TimeElapsedColumn()) as bar:
         task = bar.add_task("")
@@ -179,7 +180,7 @@ def _await_readable(nodes: list[NodeStatus]) -> list[Unread]:
             left: dict[str, Unread] = {}
             for each in unread(nodes):
                 if left.setdefault(each.database, each).is_coming:
-                    left[each.database] = each  # Who knows what stands in its way says more than who waits for others.
+                    left[each.database] = each  # A node that is building knows the cause; the others wait for it.
                 if time.monotonic() > give_up_s:
                     return [*left.values()]
             coming = next((each for each in left.values() if each.is_coming), None)
@@ -190,7 +191,7 @@ def _await_readable(nodes: list[NodeStatus]) -> list[Unread]:
 
 
 def _how_to_ask(addresses: list[str]) -> list[str]:
-    """Whom commands ask that are told no node, unless it is this cluster, and the line that has them ask it."""
+    """Return how to make commands ask this cluster; nothing if they ask it by default."""
     usual = usual_nodes()
     if not set(usual).isdisjoint(addresses):
         return []
@@ -213,15 +214,15 @@ def _occupant(address: str) -> str:
 
 
 def _absolute(path: str) -> str:
-    """A URL as it is; a path from here, since it is remembered."""
+    """Return a URL unchanged, and a path as absolute, since it is remembered."""
     try:
         return path if "://" in path else str(Path(path).expanduser().absolute())
-    except RuntimeError:  # A `~name` that nobody has: the node says so.
+    except RuntimeError:  # The user in `~name` is unknown, which the node reports.
         return path
 
 
 def _hear_signals() -> None:
-    """End on SIGTERM and SIGHUP as on Ctrl-C, which also counts where a shell has background jobs ignore it."""
+    """End on SIGTERM and SIGHUP as on Ctrl-C, which also works if a shell made background jobs ignore it."""
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
@@ -231,7 +232,7 @@ def _hear_signals() -> None:
 
 
 def _stay(launcher: Cluster) -> None:
-    """Wait for Ctrl-C, or until somebody else ends the cluster; tell of nodes that end by themselves."""
+    """Wait for Ctrl-C, or until another command ends the cluster; report nodes that end by themselves."""
     told: set[tuple[int, int]] = set()
     while True:
         try:
@@ -249,7 +250,7 @@ def _stay(launcher: Cluster) -> None:
 def _end(launcher: Cluster) -> None:
     try:
         launcher.down()
-    except KeyboardInterrupt:  # Twice: at once, then.
+    except KeyboardInterrupt:  # A second Ctrl-C ends the nodes at once.
         launcher.down(grace_s=0)
         raise
 
@@ -310,7 +311,7 @@ def down(directory: Path, *, now: bool) -> None:
 
 
 def _known(directory: Path) -> Cluster:
-    """The cluster of that directory, up or not.
+    """Return the cluster of that directory, up or not.
 
     Raises:
         LocalError: there is none.
@@ -322,7 +323,7 @@ def _known(directory: Path) -> Cluster:
 
 
 def _note(error: NodeFailed) -> None:
-    """What happened to a node, and the end of its log."""
+    """Report the end of a node, with the last lines of its log."""
     note(f"gossipkv: {error.details['words']!s}")
     said = error.details["said"]
     for line in said if isinstance(said, list) else ():

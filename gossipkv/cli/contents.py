@@ -1,17 +1,17 @@
-"""What a path holds: sorted files, documents, directories of them; read without a lock and without changing anything.
+"""The contents of a path: sorted files, documents and directories, read without a lock and without any change.
 
-Directories are known by what stands in them:
+The kind of a directory follows from its files:
 
-    a data directory    NODE, or what a node makes beside it; all that it serves is to be checked, the store of its
-                        tables as a whole, by what its manifest names
-    a store             its manifest beside its log: a backup, or one that was set aside
-    a cluster           cluster.json; the data directory of each of its nodes
-    a source root, one of its databases, or a version    sorted files, with or without a manifest; what is in other
-                        formats has no checksums of ours, and is known by its first records
+    a data directory    NODE, or its siblings; checked is all that it serves, and the store of its tables as a
+                        whole, by the names in its manifest
+    a store             a manifest beside a log: a backup, or a store that was set aside
+    a cluster           cluster.json; checked is the data directory of each of its nodes
+    a source root, one of its databases, or a version    sorted files, with or without a manifest; files of other
+                        formats have no checksums of ours, and are recognised by their first records
     anything else       not ours
 
-A node may run in the directory meanwhile.  What it removes between our look and our touch is passed over; what it is
-still building, or has set aside as damaged already, is not part of what it serves and is not looked at.
+A node may run in the directory meanwhile.  Files that it removes after they were listed are skipped, and so are
+versions that it is building or has set aside as damaged, since it does not serve them.
 """
 
 from __future__ import annotations
@@ -49,15 +49,15 @@ if TYPE_CHECKING:
     from gossipkv.wire.rpc import Value
 
 DATASETS: Final = "datasets"
-# Of a data directory: what is no part of what is served, or has no content.
+# Entries of a data directory that are not served, or have no content.
 LOCK: Final = "LOCK"
 PASSED_OVER: Final = frozenset({"building", "removing", "damaged", LOCK, RESTORING, TABLES})
-# Of a version: what it says to nodes that take it for a source, without checksums.
+# Files of a version without checksums, for nodes that use it as a source.
 BESIDE_DATA: Final = frozenset({DECLARED_FILE, SUCCESS_FILE})
 
 NAMED: Final = frozenset({NODE, PEERS, MANIFEST, plan.DOCUMENT})
-LEVELS: Final = 3  # Of a source root: databases, versions, files.
-EVIDENCE_FILES: Final = 100  # That are looked into, to find one that holds records.
+LEVELS: Final = 3  # Levels of a source root: databases, versions, files.
+EVIDENCE_FILES: Final = 100  # Files that are opened to find one with records.
 
 _KIND: Final = re.compile(DOCUMENT_MAGIC + rb"[0-9a-f]{8} ([A-Z]{1,32}) ")
 
@@ -65,7 +65,7 @@ _KIND: Final = re.compile(DOCUMENT_MAGIC + rb"[0-9a-f]{8} ([A-Z]{1,32}) ")
 @final
 @dataclass(frozen=True, slots=True)
 class CheckedFile:
-    """A file that was looked at, byte by byte."""
+    """A file that was checked byte by byte."""
 
     path: Path
     size_bytes: int
@@ -75,43 +75,43 @@ class CheckedFile:
 @final
 @dataclass(frozen=True, slots=True)
 class ContentPlace:
-    """What there is to check at a path."""
+    """The files to check at a path."""
 
     kind: str
-    files: list[Path]  # With checksums of ours, in order.
-    source_files: int = 0  # Without.
-    stores: tuple[Path, ...] = ()  # Of tables; what is in them is not among the files.
+    files: list[Path]  # Files with checksums of ours, in order.
+    source_files: int = 0  # Number of files without our checksums.
+    stores: tuple[Path, ...] = ()  # Stores of tables; `files` does not include their files.
 
 
 def is_data_directory(path: Path) -> bool:
-    """Whether a node keeps its files there; the document NODE may be missing, which is damage."""
+    """Return True if a node keeps its files in `path`; the document NODE may be missing, which is damage."""
     return (path / NODE).is_file() or ((path / LOCK).is_file() and (path / DATASETS).is_dir())
 
 
 def is_store(path: Path) -> bool:
-    """Whether the store of tables is there, or a backup of one."""
+    """Return True if `path` is a store of tables, or a backup of one."""
     return (path / store_manifest.MANIFEST).is_file() and (path / store_manifest.LOG).is_dir()
 
 
 def stores_of(path: Path) -> tuple[Path, ...]:
-    """The store of the tables in a data directory, if there is one, or NODE says so: then its absence is damage."""
+    """Return the store of tables in a data directory, if it exists or NODE names it: then its absence is damage."""
     is_named = False
-    with contextlib.suppress(GossipKVError):  # It is told when NODE has its turn.
+    with contextlib.suppress(GossipKVError):  # The check of NODE itself reports the error.
         is_named = bool(document(path / NODE)[1].get("store"))
     return (path / TABLES,) if is_named or (path / TABLES).is_dir() else ()
 
 
 def is_cluster(path: Path) -> bool:
-    """Whether `gossipkv cluster` keeps its nodes there."""
+    """Return True if `gossipkv cluster` keeps its nodes in `path`."""
     return (path / plan.DOCUMENT).is_file()
 
 
 def document(path: Path) -> tuple[str, Body]:
-    """Kind and body of a document.
+    """Return the kind and body of a document.
 
     Raises:
-        Corrupt, UnsupportedFormat: it is damaged, or none, or too new.
-        StorageError: it cannot be read.
+        Corrupt, UnsupportedFormat: the file is damaged, no document, or too new.
+        StorageError: the file cannot be read.
     """
     data = read(path)
     match = _KIND.match(data)
@@ -122,7 +122,7 @@ def document(path: Path) -> tuple[str, Body]:
 
 
 def read(path: Path, size_bytes: int = MAX_DOCUMENT_BYTES + 1) -> bytes:
-    """Return the file's first bytes: more than a document may have, unless fewer are wanted."""
+    """Return the file's first bytes: by default one more than a document may have."""
     try:
         with path.open("rb") as file:
             return file.read(size_bytes)
@@ -131,17 +131,17 @@ def read(path: Path, size_bytes: int = MAX_DOCUMENT_BYTES + 1) -> bytes:
 
 
 def is_document(path: Path) -> bool:
-    """Whether it begins as a document does."""
+    """Return True if the file begins like a document."""
     return read(path, len(DOCUMENT_MAGIC)) == DOCUMENT_MAGIC
 
 
 def is_sorted_file(path: Path) -> bool:
-    """Whether it begins as a sorted file does."""
+    """Return True if the file begins like a sorted file."""
     return read(path, len(HEADER_MAGIC)) == HEADER_MAGIC
 
 
 def manifests(directory: Path) -> Iterator[VersionManifest]:
-    """The built versions of a data directory, in order; one that is gone when it is its turn is left out."""
+    """Yield the built versions of a data directory, in order; skip those removed meanwhile."""
     for path in sorted((directory / DATASETS).glob(f"*/*/{MANIFEST}")):
         try:
             yield read_manifest(RealFiles(), path.parent)
@@ -150,10 +150,10 @@ def manifests(directory: Path) -> Iterator[VersionManifest]:
 
 
 def look(path: Path) -> ContentPlace | None:
-    """What is to be checked at a path; None: nothing there is ours, or would be read by a node.
+    """Return the files to check at a path; None if none is ours, or would be read by a node.
 
     Raises:
-        StorageError, SourceError: a directory cannot be read, so nobody could say that all is well.
+        StorageError, SourceError: a directory cannot be read, so the check would be incomplete.
     """
     if not path.is_dir():
         return ContentPlace("file", [path]) if _is_ours(path) else None
@@ -173,7 +173,7 @@ def look(path: Path) -> ContentPlace | None:
 
 
 def _is_ours(file: Path) -> bool:
-    """Whether it is one of our files, by its name or what it begins with; a damaged one is by where it lies."""
+    """Return True if the file is ours, by its name or first bytes, or (for a damaged file) by its place."""
     return (
         file.suffix == SUFFIX
         or file.name in NAMED
@@ -184,14 +184,14 @@ def _is_ours(file: Path) -> bool:
 
 
 def _served(directory: Path) -> list[Path]:
-    """Every file of a data directory that belongs to what is served; a version has a manifest even if that is gone."""
+    """Return every file that a data directory serves; each version's manifest is included even if it is missing."""
     found = {file for file in _walk(directory) if file.is_file()}
     found |= {version / MANIFEST for version in (directory / DATASETS).glob("*/*") if version.is_dir()}
     return sorted(found | {directory / NODE})
 
 
 def _walk(path: Path) -> Iterator[Path]:
-    """Every file below a data directory but for those that are passed over."""
+    """Yield every file below a data directory that is to be checked."""
     for place, directories, names in os.walk(path, onerror=_refuse):
         here = Path(place)
         passed_over = PASSED_OVER if here == path else frozenset[str]()
@@ -201,7 +201,7 @@ def _walk(path: Path) -> Iterator[Path]:
 
 
 def _published(path: Path, levels: int) -> Iterator[Path]:
-    """Every file below a directory, so many levels deep; of places that jobs work in, as `_temporary`, none."""
+    """Yield every file below a directory, at most `levels` deep; skip working places of jobs, such as `_temporary`."""
     for place, directories, names in os.walk(path, onerror=_refuse):
         here = Path(place)
         is_deepest = len(here.relative_to(path).parts) + 1 == levels
@@ -210,13 +210,13 @@ def _published(path: Path, levels: int) -> Iterator[Path]:
 
 
 def _source_files(path: Path) -> list[SourceFile]:
-    """The data files that a node would read there, if it is a version, a database or a source root; else none.
+    """Return the data files that a node would read from `path` as a version, a database or a source root.
 
     Raises:
         SourceError: the directory cannot be read.
     """
     source = SourceRoot(path, RealFiles())
-    with contextlib.suppress(SourceError):  # There are directories in it: it is no version.
+    with contextlib.suppress(SourceError):  # A path with directories is not a version.
         return [*source.listed(source.root, "", "").files]
     found: list[SourceFile] = []
     top = source.databases()
@@ -232,7 +232,7 @@ def _source_files(path: Path) -> list[SourceFile]:
 
 
 def _holds_records(file: SourceFile) -> bool:
-    """Whether a node would take it for records: any text is of some format, but few have a TAB in each line."""
+    """Return True if a node would read records from the file; text counts if its lines have a TAB."""
     reading = FileReading("key", "value")
     try:
         with SourceReader(RealFiles(), file) as reader:
@@ -246,17 +246,17 @@ def _holds_records(file: SourceFile) -> bool:
 
 
 def _refuse(error: OSError) -> None:
-    if not isinstance(error, FileNotFoundError):  # A running node has removed it meanwhile.
+    if not isinstance(error, FileNotFoundError):  # A running node has removed the directory meanwhile.
         raise StorageError(f"{error.filename}: {error.strerror}", {"file": str(error.filename)}) from error
 
 
 def is_gone(path: Path) -> bool:
-    """Whether a running node has removed it meanwhile: it moves a version as a whole, and NODE stays."""
+    """Return True if a running node has removed the file: it moves a version as a whole, and never NODE."""
     return path.name != NODE and not (path.parent if path.name == MANIFEST else path).exists()
 
 
 def check(path: Path, on_progress: Callable[[float], object]) -> CheckedFile:
-    """Read every byte of a file, and compare it with its checksums; `on_progress` is told how far that is, up to 1."""
+    """Check every byte of a file against its checksums; `on_progress` is called with the share read, up to 1."""
     trouble: GossipKVError | None = None
     try:
         if path.name == MANIFEST:
@@ -276,13 +276,13 @@ def check(path: Path, on_progress: Callable[[float], object]) -> CheckedFile:
 
 
 def check_store(path: Path, on_progress: Callable[[int], object]) -> list[CheckedFile]:
-    """Read every byte of the store of tables at `path` that counts; `on_progress` is told how many more were read."""
+    """Check every live byte of the store of tables at `path`; `on_progress` is called with numbers of bytes read."""
     found = verify_store(RealFiles(), path, on_progress)
     return [CheckedFile(Path(one.path), one.size_bytes, one.trouble) for one in found]
 
 
 def describe_store(path: Path) -> dict[str, Value]:
-    """What is in the store of tables at `path`; where that cannot be said, why: `damage`."""
+    """Describe the store of tables at `path`; if it cannot be read, `damage` has the reason."""
     told: dict[str, Value] = {"directory": str(path)}
     try:
         return told | {**describe(RealFiles(), path)}
@@ -293,7 +293,7 @@ def describe_store(path: Path) -> dict[str, Value]:
 
 
 def store_bytes(path: Path) -> int:
-    """How many bytes lie in a store, about: files come and go."""
+    """Return the approximate size of a store in bytes: files come and go."""
     total = 0
     for file in path.rglob("*"):
         with contextlib.suppress(OSError):
@@ -302,11 +302,12 @@ def store_bytes(path: Path) -> int:
 
 
 def _check_version(directory: Path) -> None:
-    """Whether a node would open it: manifest, names, every file's size and footer; and that no other file is there."""
+    """Check as a node does before it opens a version: manifest, names, size and footer of every file, no other file."""
     files = RealFiles()
     database, name = directory.parent.name, directory.name
     if not (directory.parts[-3:-2] == (DATASETS,) and is_data_directory(directory.parents[2])):
-        identity = read_manifest(files, directory).identity  # Elsewhere a version may lie under any name.
+        # A version outside a data directory may have any directory name.
+        identity = read_manifest(files, directory).identity
         database, name = identity.database, identity.version
     manifest = read_version(files, directory, database, name)
     for file in manifest.files_here:  # One at a time: a shell allows fewer open files than a version may have.

@@ -1,6 +1,6 @@
-"""Options by which a command makes sure of the nodes that it asks, and shows them who it is.
+"""Options for the authentication of nodes and of the command itself.
 
-None of them is a token: whoever is on the machine sees a command's arguments.
+A token is never an option value: every user of the machine can see a command's arguments.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ def _keep(context: click.Context, option: click.Parameter, value: Path | bool | 
 
 
 def credential_options(command: FC) -> FC:
-    """`--tls` and the others, of which the command itself is not told: `credentials` knows."""
+    """Add `--tls` and the other options; the command does not receive them, `credentials` reads them."""
     for name, text in reversed(_OPTIONS.items()):
         kind = {"is_flag": True} if name == "tls" else {"type": _FILE, "metavar": "FILE"}
-        # Not by its usual name: KEY is what is asked for.
+        # A command may have an argument KEY, so the fields have names of their own.
         field = f"credentials_{name.replace('-', '_')}"
         command = click.option(f"--{name}", field, help=text, expose_value=False, callback=_keep, **kind)(command)
     return command
 
 
 def credentials() -> Credentials:
-    """What the command that runs was given, or the environment has.
+    """Return the credentials of the running command, from its options or the environment.
 
     Raises:
-        ConfigError: there is not what should be in a file or in the environment.
+        ConfigError: a file or the environment has invalid content.
         UsageError: a key without its certificate.
     """
     given = click.get_current_context().meta.get(__name__, {})
@@ -66,7 +66,7 @@ def credentials() -> Credentials:
 
 
 def tls_files() -> tuple[Path | None, ...] | None:
-    """Authority, certificate and key that were given; None: no TLS is wanted."""
+    """Return authority, certificate and key as given; None if TLS is not wanted."""
     given = click.get_current_context().meta.get(__name__, {})
     tls, *files = (given.get(f"--{name}") for name in list(_OPTIONS)[:4])
     return tuple(files) if tls or any(files) else None
@@ -75,14 +75,14 @@ def tls_files() -> tuple[Path | None, ...] | None:
 def _token(file: Path | None) -> tuple[str, str | None]:
     if file is None:
         return TOKEN_VARIABLE, os.environ.get(TOKEN_VARIABLE) or None
-    is_private = file.is_file()  # What comes through a pipe (`<(…)`) nobody else reads.
+    is_private = file.is_file()  # A pipe (`<(…)`) cannot be read by others.
     return str(file), small_file.read_text(file, TOKEN_FILE._replace(is_private=is_private)).strip()
 
 
 def _context(ca: Path | None, cert: Path | None, key: Path | None) -> SSLContext:
     if key is not None and cert is None:
         raise click.UsageError("--key is of the certificate that --cert names: give both")
-    import ssl  # noqa: PLC0415  # Commands that speak plain start without it.
+    import ssl  # noqa: PLC0415  # Commands that use no TLS start faster without it.
 
     try:
         trusted = None if ca is None else small_file.read(ca, CERTIFICATES).decode("ascii", "ignore")
@@ -102,5 +102,4 @@ def _context(ca: Path | None, cert: Path | None, key: Path | None) -> SSLContext
 
 
 def _refuse() -> NoReturn:
-    """Instead of asking whoever sits there, if anybody does."""
     raise ConfigError("the key of --cert is sealed by a passphrase: give one that is not")

@@ -1,4 +1,4 @@
-"""`databases` and `rollback`: which version of a dataset clients get, whatever newer ones there are."""
+"""`databases` and `rollback`: the version of a dataset that clients get, even if there are newer ones."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def rollback(name: str, version: str | None, nodes: tuple[Address, ...], timeout
 
 
 def _before(client: Client, name: str) -> str:
-    """Return the newest version before the one that serves.  Raises UnknownVersion: there is none."""
+    """Return the newest version before the active one.  Raises UnknownVersion if there is none."""
     entry = map_of(map_of(client.call("status", {"database": name})).get(name))
     active = entry.get("active")
     seen = map_of(client.call("refresh", name)).get(name)

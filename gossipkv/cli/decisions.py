@@ -1,4 +1,4 @@
-"""What commands have in common by which something is decided on tables: the time allowed, and asking once more."""
+"""Helpers of commands that decide on tables: the time allowed, and a second request after an unknown outcome."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ DECISION: Final = timeout("10s", "the decision, and again for asking what became
 
 
 def allowed(timeout_ms: int) -> dict[str, Value]:
-    """The time allowed, where it is not what a node allows by itself."""
+    """Return the option for the time allowed; empty if it is the node's default."""
     return {} if timeout_ms == DECISION_MS else {"timeout_ms": timeout_ms}
 
 
 def unconfirmed(what: str) -> int:
-    """Say what may be lost; nothing is done without --yes."""
+    """Report the possible loss, and return the status of a refusal without --yes."""
     note(f"gossipkv: nothing was done.  {what}.  If that is to be, repeat this with --yes")
     return WRONG_USE
 
@@ -37,11 +37,11 @@ def decided(
     *params: Value,
     done: Callable[[GossipKVError], dict[str, Value] | None] = lambda _: None,
 ) -> dict[str, Value]:
-    """Ask for a decision, and once more where it is not known what became of it.
+    """Ask for a decision, and once more if its outcome is unknown.
 
-    `done`: what is told by an error that says, the second time, that it is done; None: that says something else.
+    `done` turns an error of the second request into a result if the error says that the decision was made; else None.
 
-    Requires: asked for twice it is done once.
+    Requires: the request is idempotent.
     """
     try:
         return map_of(client.call(method, *params))

@@ -1,4 +1,4 @@
-"""`inspect` and `verify`: sorted files and data directories, without a node; and whether a table's copies are equal."""
+"""`inspect` and `verify`: sorted files and data directories without a node, and comparison of a table's replicas."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ def _verify_table(table: str, nodes: tuple[Address, ...], timeout_ms: int, *, as
     told: list[dict[str, Value]] = []
     with connect(nodes, timeout_ms) as client, progress(TextColumn("verify"), TextColumn("{task.completed}")) as bar:
         task = bar.add_task("verify")
-        asked: dict[str, Value] = {"timeout_ms": timeout_ms * 9 // 10}  # So that its answer is there in time.
+        asked: dict[str, Value] = {"timeout_ms": timeout_ms * 9 // 10}  # The node answers before the client's timeout.
         while True:
             one = map_of(client.call("verify_table", table, asked))
             told += [one] if one else []

@@ -1,4 +1,4 @@
-"""How a command line becomes settings."""
+"""Settings from a command line."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from gossipkv.settings.setting import Setting
 
 
-# What most people set, as `--help` shows it: the rest has defaults that fit, and `--help-all`.
+# The settings that `--help` shows; the others have sensible defaults, and `--help-all` shows them.
 FIRST: Final = {
     "Data": ("source", "data", "refresh_period"),
     "Network": ("listen", "advertise", "http_listen"),
@@ -33,7 +33,7 @@ class SettingsCommand(click.Command):
     """A command that takes `setting_options`; its help has few of them, in groups."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the groups, then what are no settings; all other settings where they were asked for."""
+        """Write the groups of settings, then the other options; with `--help-all` also the remaining settings."""
         records = {param.name: param.get_help_record(ctx) for param in self.get_params(ctx)}
         others = [name for name in records if name not in {*_FIRST_NAMES, *_REST_NAMES}]
         rest = {"Further settings": _REST_NAMES} if ctx.meta.get(_HELP_ALL) else {}
@@ -70,7 +70,7 @@ def _metavar(setting: Setting) -> str:
 
 
 def setting_options() -> list[click.Parameter]:
-    """`--config FILE`, `--help-all` and a flag for every setting; the values stay text, for `load` to read."""
+    """Return `--config FILE`, `--help-all` and a flag for every setting; values stay text, for `load` to read."""
     file = click.Option(
         ["--config", "file"],
         type=click.Path(path_type=Path),
@@ -88,11 +88,11 @@ def setting_options() -> list[click.Parameter]:
     return [*(_option(setting) for setting in SETTINGS), file, everything]
 
 
-Flag = str | bool | tuple[str, ...] | None  # Given, on or off, given any number of times, not given.
+Flag = str | bool | tuple[str, ...] | None  # Text; on or off; given any number of times; None if not given.
 
 
 def load_settings(file: Path | None, flags: Mapping[str, Flag]) -> Config:
-    """The effective settings of a command that has `setting_options`.
+    """Return the effective settings of a command that has `setting_options`.
 
     Raises:
         ConfigError: see `gossipkv.settings.config.load`.

@@ -1,4 +1,4 @@
-"""`members` and `tree`: what a node knows of the others."""
+"""`members` and `tree`: a node's knowledge of the other members."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _state(member: Row) -> str:
 
 
 def _changes(client: Client, known: dict[str, Row]) -> Iterator[Row]:
-    """Each member that is known in another way than before; one that is forgotten has the state `forgotten`."""
+    """Yield each member whose fields changed; a forgotten member has the state `forgotten`."""
     silent = False
     while True:
         time.sleep(POLL_S)
@@ -139,7 +139,7 @@ def tree(path: str, nodes: tuple[Address, ...], timeout_ms: int, *, everything: 
 
 
 def _at(client: Client, path: str, *, everything: bool) -> Iterator[Row]:
-    """The key at a path, once for each member that publishes it."""
+    """Yield the key at a path, once for each member that publishes it."""
     above, _, last = path.rpartition("/")
     if last:
         for entry in client.entries(above, everything=everything):
@@ -148,7 +148,7 @@ def _at(client: Client, path: str, *, everything: bool) -> Iterator[Row]:
 
 
 def _below(client: Client, path: str, *, everything: bool) -> Iterator[Row]:
-    """The keys below a path, those of each place before those further down; a key may have others below it."""
+    """Yield the keys below a path, each level before the next; a key may have keys below it."""
     names = client.children(path, everything=everything)
     if not names:
         return
@@ -178,7 +178,7 @@ def _tree_table(found: list[Row]) -> Table:
 
 
 def _value_text(value: Value) -> str:
-    """A value for people: what nodes publish is a MessagePack map; anything else as it is."""
+    """Return a value for people: nodes publish MessagePack maps; other values are shown as they are."""
     try:
         said = msgpack.unpackb(value) if isinstance(value, bytes) else None
     except (ValueError, msgpack.UnpackException):

@@ -107,7 +107,7 @@ def _drawn() -> key_ring.Key:
 
 
 def _change(path: Path, edit: Callable[[str], str]) -> None:
-    """Replace the file by what the edit makes of it; what is refused leaves it alone."""
+    """Replace the file by the result of the edit; a refused edit leaves it unchanged."""
     if small_file.edit(path, KEY_RING, edit):
         note(f"{path}: changed; copy it to every node and send each SIGHUP before the next change")
     else:

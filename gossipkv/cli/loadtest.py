@@ -1,4 +1,4 @@
-"""`loadtest`: puts servers under load, checks every answer, and tells what came of it."""
+"""`loadtest`: puts servers under load, checks every answer, and reports the result."""
 
 from __future__ import annotations
 
@@ -39,20 +39,18 @@ if TYPE_CHECKING:
     from gossipkv.loadtest.result import Result
     from gossipkv.wire.rpc import Value
 
-DRAWN_KEYS: Final = (
-    100_000  # Of the database, where no file says which: enough that no cache of a processor holds them.
-)
+DRAWN_KEYS: Final = 100_000  # Default number of keys: too many for a processor's cache.
 BATCH: Final = 16
 DRAWN: Final = f"the first {DRAWN_KEYS:,} of the database, by scan"
 ASKING_TIMEOUT_MS: Final = 10_000  # A node that is asked for keys may be busy.
-ASKING_ATTEMPTS: Final = 3  # Of each page of them: one that still reads its database from the disk is slow at first.
+ASKING_ATTEMPTS: Final = 3  # For each page: a node that still reads its database from the disk is slow at first.
 MAX_NAMED: Final = 8
 ARGUMENTS: Final = "gossipkv.loadtest.arguments"
 PERCENT: Final = 100.0
 
 
 class Remembered(click.Command):
-    """A command that knows the line it was called with: whoever reads a result wants to repeat it."""
+    """A command that keeps its command line, so that a reader of the result can repeat it."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Keep the arguments as they were written."""
@@ -61,7 +59,7 @@ class Remembered(click.Command):
 
 
 class ResultOutputs(NamedTuple):
-    """What is done with a result."""
+    """The outputs and limits that the user wants."""
 
     as_json: bool
     report: Path | None
@@ -231,14 +229,14 @@ def _run(plan: LoadPlan) -> Result:
 
 
 def _run_with_drawn_keys(plan: LoadPlan) -> Result:
-    """Ask for keys of the database; the result says so, and not in which file they stood meanwhile."""
+    """Run with keys of the database; the result says so in place of the temporary file's name."""
     with _drawn_keys(plan) as file:
         result = _run(replace(plan, keys=str(file)))
     return replace(result, plan={**result.plan, "keys": DRAWN})
 
 
 def _conclude(result: Result, wanted: ResultOutputs) -> int:
-    """Write what was asked for, and say by the status whether it may go on."""
+    """Write the outputs, and return the exit status."""
     verdicts = [limit.judge(result) for limit in wanted.limits]
     judgement = judge(result, verdicts)
     if wanted.as_json:
@@ -255,13 +253,13 @@ def _conclude(result: Result, wanted: ResultOutputs) -> int:
 
 
 def _targets(nodes: Sequence[Address], targets: Sequence[LoadTarget]) -> tuple[LoadTarget, ...]:
-    """Whom to ask: those that were named, else the nodes that every command asks."""
+    """Return the given targets, or else the default nodes of every command."""
     asked = nodes if targets else nodes_or_usual(nodes)
     return (*(LoadTarget("gossipkv", node) for node in asked), *targets)
 
 
 def _mix(text: str | None, batch: int | None) -> tuple[dict[Kind, float], int]:
-    """What is asked and by how many: a batch alone says that requests have several keys."""
+    """Return the kinds of requests with weights, and their number of keys; `--batch` alone means `get_many`."""
     mix = parse_mix(text or ("get" if batch in {None, 1} else "get_many"))
     if set(mix) == {"get"}:
         if batch not in {None, 1}:
@@ -272,7 +270,7 @@ def _mix(text: str | None, batch: int | None) -> tuple[dict[Kind, float], int]:
 
 @contextlib.contextmanager
 def _drawn_keys(plan: LoadPlan) -> Iterator[Path]:
-    """The first keys of the database, as a file with one a line, while the block runs."""
+    """Yield a file with the first keys of the database, one a line, for the duration of the block."""
     nodes = [target.address for target in plan.targets if target.scheme == "gossipkv"]
     keys = [key for key in _first_keys(nodes, plan.database) if b"\n" not in key]
     if not keys:
@@ -284,13 +282,13 @@ def _drawn_keys(plan: LoadPlan) -> Iterator[Path]:
 
 
 def _first_keys(nodes: Sequence[Address], database: str) -> list[bytes]:
-    """Keys from the first on; a node that is silent is asked again, from where it stopped.
+    """Return the first keys; after a timeout ask again, from the last key on.
 
     Raises:
-        TimedOut: it goes on being silent.
+        TimedOut: the node goes on being silent.
     """
     keys: list[bytes] = []
-    silences = 0  # In a row.
+    silences = 0  # Consecutive timeouts.
     with connect(nodes, ASKING_TIMEOUT_MS) as client:
         while (left := DRAWN_KEYS - len(keys)) > 0:
             try:
@@ -309,7 +307,7 @@ def _first_keys(nodes: Sequence[Address], database: str) -> list[bytes]:
 
 
 def _without_database(asked: Sequence[LoadTarget]) -> str:
-    """What to give, and what there is, as the first node that answers says."""
+    """Return the error for a missing `--db`, with the datasets that the first answering node has."""
     nodes = [target.address for target in asked if target.scheme == "gossipkv"]
     said = "say which database to read with --db"
     if not nodes:
@@ -325,14 +323,14 @@ def _without_database(asked: Sequence[LoadTarget]) -> str:
 
 
 def _command(ctx: click.Context, nodes: Sequence[Address], targets: Sequence[LoadTarget]) -> list[str]:
-    """The line that does it again, with the nodes that were asked if it was the environment that named them."""
+    """Return the command line that repeats the test; nodes named by the environment are added."""
     arguments: tuple[str, ...] = ctx.meta[ARGUMENTS]
     named = [] if nodes or targets else [part for node in usual_nodes() for part in ("--node", node)]
     return ["gossipkv", "loadtest", *named, *arguments]
 
 
 def _check_place(file: Path) -> None:
-    """Refuse, before anything is asked, a file that cannot be written when all is done."""
+    """Refuse a report file that cannot be written, before the test begins."""
     folder = file.absolute().parent
     if not folder.is_dir():
         raise ConfigError(f"--report {file}: there is no directory {folder}")
@@ -341,7 +339,6 @@ def _check_place(file: Path) -> None:
 
 
 def _refuse_others(ctx: click.Context) -> None:
-    """Refuse what a comparison has no use for, rather than not to do it."""
     for parameter in ctx.command.params:
         name = parameter.name or ""
         if name not in {"pair", "as_json"} and ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:

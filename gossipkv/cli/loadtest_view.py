@@ -1,7 +1,7 @@
-"""What a load test shows while it runs, and when it has ended.
+"""The view of a load test, while it runs and at its end.
 
-On a terminal a few lines are drawn anew each second on standard error; where no person looks, there is a line a second.
-What has happened to a member or a version stays on the screen above them.
+On a terminal a few lines on standard error are redrawn each second; elsewhere there is a line a second.  Events of
+members and versions stay on the screen above these lines.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from gossipkv.loadtest.result import Result, RunProgress, RunTotals, Second
 
 BARS: Final = "▁▂▃▄▅▆▇█"
-KEPT_SECONDS: Final = 40  # Of the sparkline: half of a narrow terminal.
+KEPT_SECONDS: Final = 40  # Width of the sparkline: half of a narrow terminal.
 SHOWN: Final = ("p50", "p99", "p99.9", "max")
 STYLES: Final = {RunState.GOOD: "bold green", RunState.DOUBT: "bold yellow", RunState.BAD: "bold red"}
 DIFFERENCES: Final = {
@@ -71,7 +71,6 @@ class LiveView:
             self._live.__exit__(kind, error, trace)
 
     def __call__(self, progress: RunProgress) -> None:
-        """Show where the run is."""
         for event in progress.events:
             self._tell(f"{figures.seconds(event.t)}: {event_text(event)}")
         second = progress.second
@@ -92,7 +91,7 @@ class LiveView:
 
 
 def frame(progress: RunProgress, rates: Iterable[float]) -> RenderableType:
-    """What a person sees of a run."""
+    """Return the view of a running test."""
     totals, latency = progress.totals, progress.latency
     asked = "closed loop" if progress.rate_asked is None else f"{figures.rate(progress.rate_asked)} asked for"
     current = "-" if progress.second is None else figures.rate(progress.second.requests)
@@ -106,7 +105,7 @@ def frame(progress: RunProgress, rates: Iterable[float]) -> RenderableType:
 
 
 def plain_line(progress: RunProgress, second: Second) -> str:
-    """One second of a run, for those who read it later."""
+    """Return a line about one second of a run, for a log."""
     return (
         f"{_where(progress)}: {figures.rate(second.requests)}, p50 {figures.latency(_known(second, second.p50_us))}, "
         f"p99 {figures.latency(_known(second, second.p99_us))}, max {figures.latency(_known(second, second.max_us))}, "
@@ -115,7 +114,7 @@ def plain_line(progress: RunProgress, second: Second) -> str:
 
 
 def sparkline(values: Iterable[float]) -> str:
-    """Values as bars, the highest as high as there are."""
+    """Return values as bars; the highest value has the highest bar."""
     heights = list(values)
     most = max(heights, default=0.0)
     if most <= 0:
@@ -124,7 +123,7 @@ def sparkline(values: Iterable[float]) -> str:
 
 
 def outcome(result: Result, judgement: RunJudgement) -> RenderableType:
-    """What a run came to: the verdict, then the numbers."""
+    """Return the view of a result: the verdict, then the numbers."""
     lines: list[RenderableType] = [
         Text(f"{judgement.headline}.", STYLES[judgement.state]),
         Text(judgement.summary),
@@ -138,11 +137,11 @@ def outcome(result: Result, judgement: RunJudgement) -> RenderableType:
 
 
 def compared(comparison: Comparison) -> RenderableType:
-    """Two runs side by side: of each measure the median over the rounds, and between what they were."""
+    """Return two runs side by side: for each measure the median over the rounds, with their range in brackets."""
     table = columns("", "A", "B", "change", "", kept=("A", "B", "change"), right=("A", "B", "change"))
     for each in comparison.measures:
         if each.measure in COUNTS and not any(each.one + each.other):
-            continue  # What has not happened in either.
+            continue  # Neither run had any.
         change = "-" if each.change is None else f"{100 * each.change:+.1f} %"
         word = each.difference.value
         sides = (_spread(values, each.measure) for values in (each.one, each.other))
@@ -217,11 +216,11 @@ def _by_target(result: Result) -> Table:
 
 
 def _known(second: Second, us: float) -> float | None:
-    """A latency of a second in which something was answered."""
+    """Return a latency of this second; None if no request was answered."""
     return us if second.requests else None
 
 
 def _is_watched() -> bool:
-    with contextlib.suppress(ValueError):  # It is closed.
+    with contextlib.suppress(ValueError):  # Standard error is closed.
         return sys.stderr.isatty()
     return False

@@ -1,6 +1,6 @@
-"""`metadata`: who decides on tables: shows it, has nodes join and leave, and goes on when a majority is lost.
+"""`metadata`: the acceptors of tables: shows them, lets nodes join and leave, and goes on after a majority is lost.
 
-What there is to decide on stands in registers: one of each table, and the catalogue of all tables.
+Decisions are stored in registers: one for each table, and one for the catalogue of all tables.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     Row = dict[str, Value]
 
 OF_TABLE: Final = click.option("--table", metavar="TABLE", help="Of this table.  [default: of the catalogue]")
-KINDS: Final = ("hash", "range")  # Of databases that are tables.
-ROOT_CHARACTERS: Final = 12  # Of a root's name; enough to tell two apart.
+KINDS: Final = ("hash", "range")  # Kinds of databases that are tables.
+ROOT_CHARACTERS: Final = 12  # Digits of a root that are shown; enough to tell two apart.
 
 
 @click.group(cls=CommandGroup, no_args_is_help=False, context_settings={"help_option_names": ["-h", "--help"]})
@@ -112,15 +112,15 @@ def replace(old: str, new: str, nodes: tuple[Address, ...], timeout_ms: int, *, 
         task = bar.add_task(f"{old} to {new}")
         waiting: list[str | None] = [None]
         done: set[str | None] = set()
-        while waiting:  # Of the tables that there are when the catalogue was read, and that were made meanwhile.
+        while waiting:  # Tables created meanwhile are included.
             bar.update(task, total=len(done) + len(waiting))
             for table in waiting:
                 try:
                     told.append(map_of(client.call("metadata_replace", table, old, new)))
-                except UnknownDatabase:  # It was dropped meanwhile.
+                except UnknownDatabase:  # The table was dropped meanwhile.
                     pass
                 except ServiceError as error:
-                    if "register" not in error.details:  # It stands in the way of all.
+                    if "register" not in error.details:  # The error concerns all registers.
                         raise
                     note(f"gossipkv: {error.message}")
                     failures += 1
@@ -141,7 +141,7 @@ def replace(old: str, new: str, nodes: tuple[Address, ...], timeout_ms: int, *, 
 
 
 def _tables(client: Client) -> list[str | None]:
-    """The names of the tables that the node knows."""
+    """Return the names of the tables that the node knows."""
     return [plain(database["name"]) for database in client.databases() if database.get("kind") in KINDS]
 
 
@@ -190,7 +190,7 @@ def _warn(client: Client, table: str | None, survivors: tuple[str, ...], timeout
 
 
 def decides(register: Row) -> bool:
-    """Whether majorities of those that decide now, and of those that are to, answer."""
+    """Return True if a majority of the present acceptors answers, and one of the future acceptors."""
     return all(_is_majority(list_of(register.get(side))) for side in ("old", "new"))
 
 
@@ -210,7 +210,7 @@ def _name(register: Row) -> str:
 
 
 def _acceptors(register: Row) -> Iterable[tuple[str, str, Row]]:
-    """Each that decides or is to, once: its name, whether it comes or goes, and what is told of it."""
+    """Yield each present or future acceptor once: its name, whether it joins or leaves, and its fields."""
     sides = {side: {_key(each): map_of(each) for each in list_of(register.get(side))} for side in ("old", "new")}
     for key, acceptor in (sides["old"] | sides["new"]).items():
         change = "joins" if key not in sides["old"] else "leaves" if key not in sides["new"] else ""
@@ -223,7 +223,7 @@ def _key(acceptor: Value) -> tuple[str, str]:
 
 
 def _tell(told: Value, *, as_json: bool) -> None:
-    """Write who decides after a change, and what the change may have lost."""
+    """Write the acceptors after a change, and the possible loss."""
     register = map_of(told)
     if as_json:
         print_json(register)
@@ -256,5 +256,5 @@ def _table(told: list[Row]) -> Table:
                 Text("yes" if answers else "no", "green" if answers else "bold red"),
                 " ".join(filter(None, (change, "" if why is None else plain(why)))),
             )
-            cells = [""] * len(cells)  # Said once.
+            cells = [""] * len(cells)  # Further rows leave these cells empty.
     return made

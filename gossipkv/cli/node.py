@@ -1,4 +1,4 @@
-"""`ping`, `refresh` and `backup`: short words to a node."""
+"""`ping`, `refresh` and `backup`: short requests to a node."""
 
 from __future__ import annotations
 

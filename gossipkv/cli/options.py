@@ -1,4 +1,4 @@
-"""Options that several commands share, and how text becomes what they mean."""
+"""Options that several commands share, and the parsing of their values."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
     from click.decorators import FC
 
-HEX_KEY: Final = "gossipkv.hex"  # Under which a command knows that `--hex` was given.
+HEX_KEY: Final = "gossipkv.hex"  # Key in click's context that marks `--hex` as given.
 DEFAULT_NODE: Final = "127.0.0.1:7070"
 
 
 def duration_ms(text: str) -> int:
-    """`500ms`, `10s`: milliseconds, more than none."""
+    """Parse a duration such as `500ms` or `10s` into milliseconds; zero is refused."""
     try:
         milliseconds = quantity.parse(text, quantity.DURATION)
     except ValueError as error:
@@ -38,7 +38,7 @@ def duration_ms(text: str) -> int:
 
 
 def size_bytes(text: str) -> int:
-    """`64MiB`: bytes."""
+    """Parse a size such as `64MiB` into bytes."""
     try:
         return quantity.parse(text, quantity.SIZE)
     except ValueError as error:
@@ -46,7 +46,7 @@ def size_bytes(text: str) -> int:
 
 
 def node_address(text: str) -> Address:
-    """`HOST:PORT`."""
+    """Parse `HOST:PORT`."""
     try:
         return parse_address(text)
     except ValueError as error:
@@ -54,7 +54,7 @@ def node_address(text: str) -> Address:
 
 
 def name_of(text: str) -> str:
-    """A name of a user or of a node."""
+    """Parse the name of a user or of a node."""
     try:
         return read_name(text)
     except ValueError:
@@ -62,7 +62,7 @@ def name_of(text: str) -> str:
 
 
 def key_bytes(text: str) -> bytes:
-    """An argument as the bytes that the shell passed, whatever the locale; with `--hex` digits behind `0x`."""
+    """Return an argument as the bytes that the shell passed, in any locale; with `--hex` parse digits after `0x`."""
     if text.startswith("0x") and click.get_current_context().meta.get(HEX_KEY):
         try:
             return typed(text)
@@ -72,7 +72,7 @@ def key_bytes(text: str) -> bytes:
 
 
 def _hex(does: str, *, is_told: bool) -> Callable[[FC], FC]:
-    """The option `--hex`, which is read before what it is about."""
+    """Return the option `--hex`, which click reads before the keys."""
 
     def note(context: click.Context, _: click.Parameter, value: object) -> object:
         context.meta[HEX_KEY] = value
@@ -83,7 +83,7 @@ def _hex(does: str, *, is_told: bool) -> Callable[[FC], FC]:
 
 
 def _node(command: FC) -> FC:
-    """Whom to ask, and how to make sure of them."""
+    """Add the options for the nodes to ask and their authentication."""
     return click.option(
         "--node",
         "nodes",
@@ -98,7 +98,7 @@ NODE: Final = _node
 
 
 def timeout(default: str, what: str) -> Callable[[FC], FC]:
-    """The option `--timeout`."""
+    """Return the option `--timeout`."""
     return click.option(
         "--timeout",
         "timeout_ms",
@@ -124,7 +124,7 @@ OUT: Final = click.option(
 
 
 def nodes_or_usual(nodes: Sequence[Address]) -> Sequence[Address]:
-    """The nodes that were named, else those of the environment, else the one of this machine."""
+    """Return the given nodes, or else those of the environment, or else the one of this machine."""
     if nodes:
         return nodes
     try:
@@ -134,12 +134,12 @@ def nodes_or_usual(nodes: Sequence[Address]) -> Sequence[Address]:
 
 
 def usual_nodes() -> list[str]:
-    """The nodes that are asked when a command is told none, as text."""
+    """Return the default nodes, as text."""
     return [str(node) for node in nodes_or_usual(())]
 
 
 def connect(nodes: Sequence[Address], timeout_ms: int) -> blocking.Client:
-    """A client for the nodes that were named, else those of the environment, else the one of this machine."""
+    """Return a client for the given nodes, or else those of the environment, or else the one of this machine."""
     client = blocking.Client(nodes_or_usual(nodes), timeout_ms=timeout_ms, credentials=credentials())
     client.dial()
     return client

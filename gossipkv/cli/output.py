@@ -1,4 +1,4 @@
-"""How results leave a command: bytes as they are, as hexadecimal or as JSON, to standard output or a file."""
+"""Output of results: bytes as they are, as hexadecimal or as JSON, to standard output or a file."""
 
 from __future__ import annotations
 
@@ -24,35 +24,35 @@ if TYPE_CHECKING:
 
 
 def json_line(value: Value) -> bytes:
-    """One JSON value and a line feed."""
+    """Return one JSON value and a line feed."""
     return _encoded(json.dumps(json_form(value), ensure_ascii=False))
 
 
 def print_json(value: Value) -> None:
-    """A JSON document for people and programs."""
+    """Write a JSON document for people and programs."""
     sys.stdout.buffer.write(_encoded(json.dumps(json_form(value), ensure_ascii=False, indent=2)))
 
 
 def _encoded(text: str) -> bytes:
-    """JSON as UTF-8; what that cannot say (a path may be any bytes) as JSON's own escape, which Python spells alike."""
+    """Return the text as UTF-8; bytes of paths that are not UTF-8 become JSON escapes, which Python spells alike."""
     return text.encode("utf-8", "backslashreplace") + b"\n"
 
 
 def allow_descriptors() -> None:
-    """As many as this user may have: a connection takes one, and so does a partition of a node.
+    """Raise the limit on open descriptors to this user's maximum: each connection and each partition needs one.
 
-    The usual limit of 1,024 is there for programs that call `select`; the hard one is the administrator's.
+    The usual limit of 1,024 is meant for programs that call `select`; the hard limit is the administrator's.
     """
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.suppress(OSError, ValueError):  # Then it is what it was.
+    with contextlib.suppress(OSError, ValueError):  # On failure the limit stays.
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def say_ready(address: Address) -> None:
-    """Tell whoever started this process where it listens, and leave what it is made of out of garbage collections.
+    """Write the ready line, and exempt all objects so far from garbage collections.
 
-    That lives as long as the process.  To look through a node's 50,000 objects takes 30 ms in which nobody is answered,
-    and whoever sends enough requests that Python answers has it done again and again.
+    These objects live as long as the process.  A collection over a node's 50,000 objects takes 30 ms in which no
+    request is answered, and many requests that Python answers would cause many collections.
     """
     gc.collect()
     gc.freeze()
@@ -61,7 +61,7 @@ def say_ready(address: Address) -> None:
 
 
 def note(line: str) -> None:
-    """A line for people, on standard error; one that cannot be written is no error."""
+    """Write a line for people to standard error; ignore a failure to write."""
     with contextlib.suppress(OSError):
         click.echo(printable(line), err=True)
     flush_or_drop(sys.stderr)
@@ -69,7 +69,7 @@ def note(line: str) -> None:
 
 @final
 class CommandOutput:
-    """Where values go: `--out FILE`, else standard output.  The file is made when there is something to write."""
+    """The output of values: `--out FILE`, or else standard output.  The file is created at the first write."""
 
     def __init__(self, file: Path | None, *, hexadecimal: bool = False) -> None:
         self._file = file
@@ -87,22 +87,22 @@ class CommandOutput:
 
     @property
     def for_people(self) -> bool:
-        """Whether a person reads this on a terminal."""
+        """True if standard output is a terminal and gets the values."""
         return self._file is None and sys.stdout.isatty()
 
     def form(self, data: bytes) -> bytes:
-        """A key or value as it is to be written."""
+        """Return a key or value in the form for output."""
         return data.hex().encode() if self._hexadecimal else data
 
     def record(self, key: bytes, value: bytes | None) -> dict[str, Value]:
-        """A key and its value as they are to stand in JSON; no value is null."""
+        """Return a key and its value in the form for JSON; a missing value is null."""
         told: dict[str, bytes | None] = {"key": key, "value": value}
         if self._hexadecimal:
             return {name: data if data is None else data.hex() for name, data in told.items()}
         return {**told}
 
     def write(self, data: bytes) -> None:
-        """These bytes, as they are."""
+        """Write these bytes as they are."""
         if self._stream is None:
             assert self._file is not None
             self._stream = self._file.open("wb")

@@ -1,7 +1,7 @@
-"""`node`: which nodes tables are laid on, and `plan` and `reshard` of `table`.
+"""`node`: the nodes that hold tables; also `plan` and `reshard` of `table`.
 
-Each command changes what is wanted, in one transaction, and returns then: the nodes carry it out, by moves.  Said
-twice it is done once, so a command that gets no answer asks again, once.
+Each command changes the wanted placement in one transaction and returns; the nodes carry it out, by moves.  The
+requests are idempotent, so a command that gets no answer asks once more.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ ISOLATION_GROUP: Final = click.option(
     "--isolation-group", metavar="G", help="What fails together with it; `none`: itself.  [default: as its settings]"
 )
 WEIGHT: Final = click.IntRange(1, MAX_WEIGHT)
-TAKEN_OUT: Final = {0: "removed", None: "gone"}  # In the place of a weight.
+TAKEN_OUT: Final = {0: "removed", None: "gone"}  # Shown in place of a weight.
 
 
 def _weight(default: str) -> Callable[[FC], FC]:
@@ -181,7 +181,8 @@ def list_(nodes: tuple[Address, ...], timeout_ms: int, *, as_json: bool) -> None
 def _nodes_table(found: list[Row]) -> Table:
     made = columns("node", "uuid", "isolation group", "weight", "alive", kept=("uuid", "alive"), right=("weight",))
     for each in sorted(found, key=lambda each: (plain(each.get("node")), plain(each.get("uuid")))):
-        uuid = "" if each.get("member") is True else plain(each.get("uuid"))  # By which it is named then.
+        # A node that is no member is named by its uuid.
+        uuid = "" if each.get("member") is True else plain(each.get("uuid"))
         share = whole_of(each.get("weight"))
         add_row(
             made,
@@ -194,7 +195,7 @@ def _nodes_table(found: list[Row]) -> Table:
     return made
 
 
-# What `table` has of placement.
+# Commands of `table` about placement
 
 
 @click.command()
@@ -227,7 +228,7 @@ def plan(name: str | None, nodes: tuple[Address, ...], timeout_ms: int, *, as_js
 
 
 def _moves(told: list[Row]) -> dict[tuple[str, str, str, str], list[int | None]]:
-    """The sizes of the moves of each table from a node to another, for one reason."""
+    """Return the sizes of moves by table, source, target and reason."""
     found: dict[tuple[str, str, str, str], list[int | None]] = defaultdict(list)
     for each in told:
         for move in map(map_of, list_of(each.get("moves"))):
@@ -246,7 +247,7 @@ def _moves_table(moves: dict[tuple[str, str, str, str], list[int | None]]) -> Ta
 
 
 def _splits(told: list[Row]) -> Table | None:
-    """The ranges that are to be divided; None: there are none."""
+    """Return a table of the ranges to divide; None if there are none."""
     found = [(each, map_of(split)) for each in told for split in list_of(each.get("splits"))]
     made = columns("table", "range to divide", "why", right=("range to divide",))
     for each, split in found:
@@ -298,7 +299,7 @@ def reshard(name: str, groups: int, nodes: tuple[Address, ...], timeout_ms: int,
     _note_unchanged(told)
 
 
-# What several of them do.
+# Helpers
 
 
 def _options(timeout_ms: int, **told: Value) -> dict[str, Value]:
@@ -336,7 +337,7 @@ def _note_unchanged(told: Row) -> None:
 
 
 def _note_waiting(told: Row) -> None:
-    """Say for whom partitions wait, and what to do if that is for ever."""
+    """Name the nodes that partitions wait for, and the remedy if such a node is lost."""
     if waits := list_of(told.get("waits_for")):
         note(
             f"gossipkv: {names_text(waits)} {'is' if len(waits) == 1 else 'are'} down, and partitions wait for what is "

@@ -1,6 +1,6 @@
-"""`table quarantine`: copies that were set aside, since their places were given away while their nodes were down.
+"""`table quarantine`: quarantined replicas, whose slots were given to other nodes while their nodes were down.
 
-Nothing reads them, merges them back or drops them: people do, once they know that nothing in them is missed.
+Nothing reads, merges or drops them by itself.  People drop them, once they know that no record in them is needed.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def _counted(copies: tuple[str, ...]) -> str:
 
 
 def _is_gone(error: GossipKVError) -> Row | None:
-    """It is, by the first question; or there never was one of that name."""
+    """Accept a `BadRequest`: the first request dropped it, or there never was one of that name."""
     if not isinstance(error, BadRequest):
         return None
     note(f"gossipkv: {error}")

@@ -1,6 +1,6 @@
-"""What `table` has of ranges: where they begin, who holds them, and how a range of keys is deleted.
+"""Commands of `table` about ranges: their bounds, their hosts, and the deletion of a range of keys.
 
-A command that gets no answer asks again, once: what it asks for is done once.
+The requests are idempotent, so a command that gets no answer asks once more.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ SIZES: Final = timeout("10s", "one request; hosts that do not say how much they 
 
 
 def _of_range(*more: str) -> Callable[[FC], FC]:
-    """A decision on a range of the table NAME, named by a key in it."""
+    """Add the parameters of a decision on a range of the table NAME, which is named by a key in it."""
 
     def decorate(command: FC) -> FC:
         key = click.argument("key", metavar="KEY", type=key_bytes, callback=lambda _, __, value: key_or_input(value))
@@ -102,7 +102,7 @@ def leave(name: str, key: bytes, node: str, nodes: tuple[Address, ...], timeout_
 
 
 def _told(method: str, nodes: tuple[Address, ...], timeout_ms: int, *params: Value) -> Row:
-    """What becomes of a range; the second time it may be so by then, which a `Conflict` says."""
+    """Return the decision on a range; after a repeated request a `Conflict` may say that it was made."""
 
     def done(error: GossipKVError) -> Row | None:
         return map_of(error.details) if isinstance(error, Conflict) and "partition" in error.details else None
@@ -249,20 +249,20 @@ def _records(count: int) -> str:
     return f"{count:,} record{'' if count == 1 else 's'}"
 
 
-IN_FLIGHT: Final = 64  # Deletes; each waits for a sync of its hosts, which many share.
-PATIENCE_S: Final = 30.0  # Without an answer: a node that dies is known to be dead sooner.
+IN_FLIGHT: Final = 64  # Deletes at a time; each waits for a sync of its hosts, which many deletes share.
+PATIENCE_S: Final = 30.0  # Time without progress; a dead node is detected sooner.
 PAUSE_S: Final = 0.5
 FOR_NOW: Final = (NotReady, Overloaded, TimedOut, Unavailable, Unknown)
 
 
 @final
 class RangeDeletion:
-    """The deletion of all keys with `start <= key < end` and `prefix`, and how far it is.
+    """The deletion of all keys with `start <= key < end` and `prefix`, and its progress.
 
-    What a scan shows is deleted, page by page, many deletes on their way at once.  Nothing stands in the store but
-    those deletes: what is put there meanwhile may be deleted or not.  A page's keys are all that is held.  What fails
-    for now, such as a host that is down while a range moves, is tried again from the first key of which no answer came:
-    a delete that may have been done is sent once more, since that key is to go.
+    It scans, and deletes the keys of each page with many deletes in flight; only one page of keys is in memory.  Nodes
+    store nothing but these deletes, so records that are put meanwhile may be deleted or not.  After a temporary
+    failure, such as a host that is down while a range moves, it continues from the first key without an answer.  A
+    delete whose outcome is unknown is sent again, since that key should go.
     """
 
     def __init__(
@@ -276,7 +276,7 @@ class RangeDeletion:
         level: Level = "majority",
         pause: Callable[[float], object] = sleep,
     ) -> None:
-        """Raises BadRequest: nothing bounds it, or no key is within its bounds."""
+        """Raises BadRequest: there are no bounds, or no key is within them."""
         if not (start or prefix) and end is None:
             raise BadRequest(f"all of {table} would be deleted: say from which key, before which, or a prefix")
         if end is not None and (start or b"") >= end:
@@ -284,11 +284,11 @@ class RangeDeletion:
         self._client, self._table, self._pause = client, table, pause
         self._start, self._end, self._prefix = start, end, prefix
         self._options = tables.write_options(b"", level, 0, client.allowed_ms(None))
-        self.deleted = 0  # Records.
-        self.last: bytes | None = None  # The key up to which they are deleted.
+        self.deleted = 0  # Number of deleted records.
+        self.last: bytes | None = None  # The key up to which records are deleted.
 
     def run(self) -> Iterator[int]:
-        """Delete; how many are deleted, after each page.  Raises GossipKVError: what stays so is not to be deleted."""
+        """Delete; yield the number of deleted records after each page.  Raises GossipKVError if a failure persists."""
         since = None
         while True:
             before = self.deleted
@@ -304,7 +304,6 @@ class RangeDeletion:
                 return
 
     def _pass(self) -> Iterator[int]:
-        """Go through what is left, until something fails."""
         start = self._start if self.last is None else self.last
         pages = ScanPages(self._table, start, self._end, self._prefix, reverse=False, limit=None)
         while (page := pages.next_request()) is not None:

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from gossipkv.client.reads import Stamp
     from gossipkv.wire.rpc import Value
 
-MAX_KEY_BYTES: Final = 65_535  # Of a dataset; a table has a few bytes less, and says so.
-KEYS_AT_ONCE: Final = 500  # One answer each; a value of 30 KiB still fits, and memory stays small.
+MAX_KEY_BYTES: Final = 65_535  # The limit of datasets; a table's keys are a few bytes shorter, and a node says so.
+KEYS_AT_ONCE: Final = 500  # Keys of one request; an answer with values of 30 KiB still fits, and memory stays small.
 
 
 @click.command()
@@ -173,10 +173,10 @@ def scan(
 
 
 def input_bytes(limit: int, what: str) -> bytes:
-    """Return all that standard input holds, and read no more of it than may be.
+    """Return all of standard input, reading at most one byte beyond the limit.
 
     Raises:
-        TooLarge: it is longer.
+        TooLarge: the input is over the limit.
     """
     return _within(sys.stdin.buffer.read(limit + 1), limit, what)
 
@@ -188,7 +188,7 @@ def _within(data: bytes, limit: int, what: str) -> bytes:
 
 
 def key_or_input(key: bytes, limit: int = MAX_KEY_BYTES) -> bytes:
-    """The key that was given; `-`: what standard input holds, without one line feed at its end."""
+    """Return the given key; `-` stands for standard input, without one line feed at its end."""
     if key != b"-":
         return key
     return _within(sys.stdin.buffer.read(limit + 2).removesuffix(b"\n"), limit, "a key")
@@ -196,7 +196,7 @@ def key_or_input(key: bytes, limit: int = MAX_KEY_BYTES) -> bytes:
 
 @contextlib.contextmanager
 def _asked(database: str, version: str | None) -> Iterator[None]:
-    """Say what is wrong where a version of a table is asked for."""
+    """Explain a refusal where a version of a table was asked for."""
     try:
         yield
     except BadRequest as error:

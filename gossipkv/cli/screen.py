@@ -1,4 +1,4 @@
-"""What people look at: tables and progress.  Only commands that draw load this, and rich with it."""
+"""Tables and progress for people.  Only commands that draw load this module, and rich with it."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 
 def columns(*names: str, kept: Collection[str] = (), right: Collection[str] = ()) -> Table:
-    """A table.  Where the terminal is narrow its cells fold, the widest first, but those of the columns that are kept.
+    """Return an empty table.  On a narrow terminal its cells fold, the widest first, except in the `kept` columns.
 
-    Rich crops what must not wrap, from the last column on, when nothing else gives way.
+    Rich crops columns that must not wrap, beginning with the last, when nothing else gives way.
     """
     made = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for name in names:
@@ -32,12 +32,12 @@ def columns(*names: str, kept: Collection[str] = (), right: Collection[str] = ()
 
 
 def add_row(table: Table, *cells: str | Text) -> None:
-    """A row of data, to the letter: in plain strings rich looks for markup, which `[::1]` and others' bytes are."""
+    """Add a row of plain text: rich would read markup into strings such as `[::1]` and others' bytes."""
     table.add_row(*(Text(printable(cell)) if isinstance(cell, str) else cell for cell in cells))
 
 
 def draw(renderable: RenderableType) -> None:
-    """Put a table or text on standard output; without the padding where nobody sees it."""
+    """Write a table or text to standard output; without padding unless a terminal shows it."""
     screen = console()
     with screen.capture() as captured:
         screen.print(renderable)
@@ -46,18 +46,18 @@ def draw(renderable: RenderableType) -> None:
 
 
 def description() -> TextColumn:
-    """What a bar stands for, to the letter as in `add_row`: databases and versions are named by others."""
+    """Return a column for the bar's description, as plain text like `add_row`: names of databases are foreign."""
     return TextColumn("{task.description}", markup=False)
 
 
 def times() -> TextColumn:
-    """How long it has taken and will take, as its `times` say: what is watched began before whoever watches."""
+    """Return a column for the `times` field: the watched work began before this command, so rich cannot time it."""
     return TextColumn("{task.fields[times]}", markup=False)
 
 
 @contextlib.contextmanager
 def progress(*columns: ProgressColumn) -> Iterator[Progress]:
-    """A bar on standard error while the block runs; nothing at all where no person looks."""
+    """Yield a bar that is drawn on standard error during the block; without a terminal it is not drawn."""
     bar = Progress(*columns, console=console(stderr=True), transient=True)
     if sys.stderr.isatty():
         with bar:
@@ -67,6 +67,6 @@ def progress(*columns: ProgressColumn) -> Iterator[Progress]:
 
 
 def console(*, stderr: bool = False) -> Console:
-    """Where tables and progress are drawn; a pipe or a file gets them plain, and wide enough not to be folded."""
+    """Return the console for tables and progress; a pipe or file gets plain text, wide enough not to fold."""
     stream = sys.stderr if stderr else sys.stdout
     return Console(stderr=stderr, highlight=False, width=None if stream.isatty() else 160)

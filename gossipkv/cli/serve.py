@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
     from gossipkv.cli.flags import Flag
 
-# How long a thread that computes keeps the interpreter's lock from the thread that serves.  Reads need no lock, but
-# what Python answers does, and each turn of Trio, two or three times: with Python's own 5 ms some of those took 9 ms
-# beside such a thread.  With this the thread loses a few hundredths of its speed; with 0.1 ms it would be a third.
+# Time for which a computing thread may keep the interpreter's lock from the serving thread.  Reads need no lock, but
+# Python's answers do, and each turn of Trio takes it two or three times.  With Python's default of 5 ms some answers
+# took 9 ms beside such a thread.  This value costs the thread a few hundredths of its speed; 0.1 ms would cost a third.
 LOCK_KEPT_S: Final = 0.0005
 
 
@@ -55,7 +55,7 @@ def serve(file: Path | None, *, forget_tables: bool, **flags: Flag) -> None:
     sys.setswitchinterval(LOCK_KEPT_S)
     _keep_private(config.data)
 
-    # Not `nursery.start`: a node that a signal ends before it is ready has done what it was told.
+    # `nursery.start` would fail for a node that a signal ends before it is ready, which is no failure.
     trio.run(
         partial(
             node.run,
@@ -71,7 +71,7 @@ def serve(file: Path | None, *, forget_tables: bool, **flags: Flag) -> None:
 
 @final
 class _Announcement:
-    """The line for whoever started the node."""
+    """Writes the ready line for the process that started the node."""
 
     def started(self, value: tuple[str, int] | None = None) -> None:
         assert value is not None
@@ -79,12 +79,12 @@ class _Announcement:
 
 
 def _keep_private(data: Path) -> None:
-    """Let nobody else read what is made here, by this process or its children; say so where others can already.
+    """Make files of this process and its children private; warn if others can read the data directory already.
 
-    A directory that was made for the node, a container's volume say, is left as it is.
+    An existing directory, such as a container's volume, is left as it is.
     """
     os.umask(0o077)
-    with contextlib.suppress(OSError):  # It is yet to be made, or else what opens it says what is wrong.
+    with contextlib.suppress(OSError):  # It does not exist yet, or opening it reports the error.
         found = data.stat()
         if found.st_uid != os.geteuid() or found.st_mode & 0o077:
             log = Log("gossipkv.node")

@@ -48,7 +48,7 @@ def config(file: Path | None, *, as_json: bool, **flags: Flag) -> None:
         draw(_narrow(rows))
 
 
-WIDE: Final = 120  # Columns of a terminal in which all stands in one line; else what a setting means comes below it.
+WIDE: Final = 120  # Columns that fit all fields in one line; on a narrower terminal the meaning gets its own.
 _COLUMNS: Final = ("setting", "value", "from", "allowed", "meaning")
 
 
@@ -72,7 +72,7 @@ def _narrow(rows: list[dict[str, Value]]) -> Text:
 
 
 def _database_rows(name: str, settings: DatabaseSettings, effective: Config) -> Iterator[dict[str, Value]]:
-    """What the settings file says of a database."""
+    """Yield the rows of a database's settings in the file."""
     for setting in DATABASE_SETTINGS:
         path = f"databases.{name}.{setting.name}"
         if path not in effective.origins:
@@ -84,7 +84,7 @@ def _database_rows(name: str, settings: DatabaseSettings, effective: Config) -> 
 
 
 def _option_rows(path: str, options: Mapping[str, Option], effective: Config) -> Iterator[dict[str, Value]]:
-    """A store's options by name; their values are for the store alone."""
+    """Yield a row for each option of a store; values are masked except for places."""
     for name, value in leaves(options):
         shown = mask_url(str(value)) if is_place(name) else MASK
         yield _file_row(f"{path}.{name}", shown, effective.origin(path), STORAGE_OPTION)

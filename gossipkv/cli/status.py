@@ -1,4 +1,4 @@
-"""`status`: whether all is well, what a node holds, builds and serves; and waiting until what is to serve serves."""
+"""`status`: the verdict, the versions and tables that a node knows, and the wait until all versions serve."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from gossipkv.wire.rpc import Value
 
 POLL_S: Final = 0.2
-PATIENCE_MS: Final = 10_000  # Unless told: the node asks all members, and a build may keep the machine busy.
-WIDE_COLUMNS: Final = 110  # From here on there is room for remarks beside the table; else they come below it.
+PATIENCE_MS: Final = 10_000  # The default: the node asks all members, and a build may keep the machine busy.
+WIDE_COLUMNS: Final = 110  # Terminals of this width have room for remarks beside the table, others below it.
 STYLES: Final = {
     "ACTIVE": "green",
     "AVAILABLE": "cyan",
@@ -94,7 +94,7 @@ def _ask(client: Client, database: str | None) -> dict[str, Value]:
 
 
 def _wait(client: Client, database: str | None, deadline_s: float) -> Iterator[str]:
-    """Ask again and again until everything serves, or cannot; yield what does not."""
+    """Ask again and again until everything serves, or cannot; yield a line for each version that does not."""
     columns = description(), BarColumn(), TaskProgressColumn(), times()
     with progress(*columns) as bar:
         while True:
@@ -152,7 +152,7 @@ def _draw_verdict(made: ClusterVerdict) -> None:
 
 
 def _draw_reasons(made: ClusterVerdict) -> None:
-    """Draw what is to be told, the most urgent first, what a version that comes waits for, and what to do."""
+    """Draw the reasons, the most urgent first, then the waits of coming versions, then the advice."""
     for reason in made.reasons:
         draw(Text(printable(reason.text), COLOURS[reason.level] if reason.level != WELL else ""))
     for name, each in made.coming.items():
@@ -163,7 +163,7 @@ def _draw_reasons(made: ClusterVerdict) -> None:
 
 
 def _draw_databases(told: dict[str, Value], *, is_one: bool) -> None:
-    """Draw the versions, then who has them; remarks come below the tables where they would be folded."""
+    """Draw the versions, then their owners; on a narrow terminal remarks come below the tables."""
     wide = console().width >= WIDE_COLUMNS
     draw(_table(told, wide=wide, is_one=is_one))
     for remark in () if wide else _remarks(told, is_one=is_one):
@@ -187,7 +187,7 @@ def _draw_tables(told: dict[str, Value]) -> None:
             state = Text(holder.state, MEMBERS.get(holder.state, ""))
             moves = [holder.moves] if is_moving else []
             add_row(made, shown, kind, holder.node, state, f"{holder.partitions:,}", *moves, holder.lag)
-            shown = kind = ""  # Said once.
+            shown = kind = ""  # Further rows leave these cells empty.
     draw(made)
 
 
@@ -215,7 +215,7 @@ def _add_database(table: Table, database: str, entry: Value, *, wide: bool, is_o
             "" if version.size_bytes is None else size_text(version.size_bytes),
             *([_remark(version, is_one=is_one)] if wide else []),
         )
-        database = ""  # Said once.
+        database = ""  # Further rows leave these cells empty.
     if not known:
         add_row(
             table, database, "", Text("EMPTY", "dim"), *[""] * 5, *([Text("no version yet", "dim")] if wide else [])
@@ -223,7 +223,7 @@ def _add_database(table: Table, database: str, entry: Value, *, wide: bool, is_o
 
 
 def owners_table(told: Mapping[str, Value]) -> Table | None:
-    """Draw who has what of each version; None: no node is known but the one that was asked."""
+    """Return a table of the owners of each version; None if only the asked node is known."""
     numbers = "ready", "building"
     made = columns("database", "version", "node", "member", *numbers, "partitions", kept=("member",), right=numbers)
     for database, entry in sorted(told.items()):
@@ -248,7 +248,7 @@ def _add_owners(made: Table, database: str, versions: Mapping[str, Mapping[str, 
                 f"{count_of(building):,}" if count_of(building) else "",
                 sentences.runs_of(ready, version) or sentences.runs_of(building, version),
             )
-            database = shown = ""  # Said once.
+            database = shown = ""  # Further rows leave these cells empty.
         if more := version.get("owners_not_named"):
             add_row(made, "", "", f"and {plain(more)} more", *[""] * 4)
 
@@ -260,7 +260,7 @@ def _remarks(told: dict[str, Value], *, is_one: bool) -> Iterator[str]:
 
 
 def _remark(version: VersionStatus, *, is_one: bool) -> str:
-    """What is to be said beside a version; where one database is asked for, which functions fit as well."""
+    """Return the remark beside a version; for a single database it also names other functions that fit."""
     if version.done is None:
         return sentences.remarks(version, alike=is_one)
     filled = round(version.done * 20)

@@ -1,4 +1,4 @@
-"""`table`: makes, drops, lists and shows tables; what `placement` and `ranges` have of them stands there."""
+"""`table`: makes, drops, lists and shows tables; its other commands are in `placement` and `ranges`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SEQUENCE_BITS: Final = 48
 
 
 def time_key(text: str) -> TimeKey:
-    """`OFFSET:WIDTH:UNIT`."""
+    """Parse `OFFSET:WIDTH:UNIT`."""
     try:
         return parse_time_key(text)
     except ProtocolError as error:
@@ -142,7 +142,7 @@ def drop(name: str, nodes: tuple[Address, ...], timeout_ms: int, *, as_json: boo
     """
     with connect(nodes, timeout_ms) as client:
         table = None
-        with contextlib.suppress(UnknownDatabase, NotReady):  # The node may not have heard of it yet.
+        with contextlib.suppress(UnknownDatabase, NotReady):  # The node may not have heard of the table yet.
             table = map_of(client.call("partition_map", name)).get("table")
         asked: dict[str, Value] = {"table": table, **allowed(timeout_ms)}
         told = decided(
@@ -187,7 +187,7 @@ def show(name: str, nodes: tuple[Address, ...], timeout_ms: int, *, as_json: boo
         print_json(found)
         return
     kind, partitions = plain(found.get("kind")), found.get("partitions")
-    if not isinstance(partitions, list):  # Of a dataset.
+    if not isinstance(partitions, list):  # The name is a dataset's.
         click.echo(f"{name}: {kind}, {plain(partitions)} partitions; `gossipkv status {name}` shows who has them")
         return
     identity = f"table {plain(found.get('table'))}, config {config_text(found.get('config'))}"
@@ -196,7 +196,7 @@ def show(name: str, nodes: tuple[Address, ...], timeout_ms: int, *, as_json: boo
 
 
 def _whole(client: Client, name: str) -> dict[str, Value]:
-    """Ask for a map until all of it is there; where it has changed meanwhile, from its beginning."""
+    """Fetch a partition map in pages; start again if it changes meanwhile."""
     while True:
         told = map_of(client.call("partition_map", name))
         after, partitions = told.pop("next", None), told.get("partitions")
@@ -216,12 +216,12 @@ def _partitions_table(kind: str, partitions: list[Value]) -> Table:
         cells = partition_row(kind, partition)[:2]
         for assignment in [map_of(each) for each in list_of(partition.get("assignments"))] or [{}]:
             add_row(made, *cells, *(plain(assignment.get(key, "")) for key in ("node", "slot", "state", "id")))
-            cells = "", ""  # Said once.
+            cells = "", ""  # Further rows leave these cells empty.
     return made
 
 
 def _timed(found: dict[str, Value]) -> str:
-    """What is said of a table with a time key, behind all else."""
+    """Return the words about the time key of a table; empty if it has none."""
     if not isinstance(found.get("time_key"), list):
         return ""
     told = ":".join(map(plain, list_of(found.get("time_key"))))
@@ -229,6 +229,6 @@ def _timed(found: dict[str, Value]) -> str:
 
 
 def config_text(config: Value) -> str:
-    """A config id as people read it: generation and sequence, which grow."""
+    """Return a config id for people: generation and sequence, both of which grow."""
     number = whole_of(config)
     return "-" if number is None else f"{number >> SEQUENCE_BITS}.{number & ((1 << SEQUENCE_BITS) - 1)}"

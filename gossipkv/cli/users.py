@@ -1,4 +1,4 @@
-"""`users`: who may do what, in the file that nodes are given."""
+"""`users`: the file of users and rights that nodes read."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NAME: Final = click.argument("name", metavar="NAME", type=name_of)
 
 
 def _file(_context: click.Context, _option: click.Parameter, path: Path | None) -> Path:
-    """The file that was named, else that of the settings."""
+    """Return the given file, or else the one in the settings."""
     found = load(None, os.environ).users if path is None else path
     if found is None:
         raise click.UsageError("which file? --file FILE, or the setting `users`")

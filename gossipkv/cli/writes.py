@@ -23,7 +23,7 @@ STDIN: Final = b"-"
 
 
 def level(default: Level | None, words: str) -> Callable[[FC], FC]:
-    """The option `--level`."""
+    """Return the option `--level`."""
     return click.option("--level", type=click.Choice(LEVELS), default=default, show_default=bool(default), help=words)
 
 

@@ -27,7 +27,7 @@ class Request(Generic[_Result_co]):
     @property
     def error(self) -> GossipKVError | None: ...
     @property
-    def session(self) -> object: ...  # The `Session` that it is in; None: in none.
+    def session(self) -> object: ...  # The `Session` that has it in flight; None: not in flight.
     @property
     def due(self) -> float: ...
     @property

@@ -4,16 +4,16 @@
         geo = client.dataset("geo")
         geo.get("paris")
 
-One connection at a time, to the first of the addresses that answers.  When it breaks, the requests in flight that
-may be repeated (every read) are repeated at once at the next address, within their own deadline; one that may not be
-repeated raises `Unknown` if any of it was sent, since nobody knows whether it was done.  A node that is silent until
-the deadline is left for the next address, so one frozen node costs one request its time and no more.
+There is one connection at a time, to the first address that answers.  When it breaks, requests in flight that may be
+repeated (every read) are repeated at once at the next address, within their own deadline.  A request that may not be
+repeated raises `Unknown` if any of it was sent, since its outcome is not known.  A node that is silent until the
+deadline is left for the next address, so a frozen node costs one request its time and no more.
 
-Threads: a client serves one thread at a time; a second one that comes amid a request gets a `RuntimeError` and does no
-harm.  Give each thread a client of its own.
+Threads: a client serves one thread at a time; a second thread gets a `RuntimeError` during a request, without harm.
+Give each thread a client of its own.
 
-Fork: a child may use the client that it inherited; its first request makes a connection of its own, and the parent's is
-left alone.  A client cannot be pickled.
+Fork: a child may use the inherited client; its first request makes a new connection, and the parent's is left alone.  A
+client cannot be pickled.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ IN_FLIGHT: Final = 100  # Hides a round trip of 1 ms at 100,000 requests a secon
 
 
 def __dir__() -> list[str]:
-    """What a user may rely upon: this module is `gossipkv.blocking`."""
+    """Return the public names: this module is `gossipkv.blocking`."""
     return [*__all__, "__doc__"]
 
 
@@ -69,19 +69,19 @@ def connect(
     tls: SSLContext | bool = False,
     token: str | None = None,
 ) -> Client:
-    """A client connected to the first of `addresses` (`host:port`) that can be reached.
+    """Return a client connected to the first of `addresses` (`host:port`) that can be reached.
 
     Args:
         addresses: Some nodes of one cluster, or lists of them, in order of preference; shuffle them to spread many
             clients.
-        timeout_ms: Time allowed for connecting, and for each request unless it says otherwise.
-        tls: True: nodes speak TLS, and have certificates of their hosts that this system trusts; a context: as it says.
-        token: Who asks, where nodes have users.
+        timeout_ms: Time allowed for connecting, and for each request without a time of its own.
+        tls: True: TLS, with certificates of the nodes' hosts that this system trusts; a context: TLS with that context.
+        token: The user's token, if nodes have users.
 
     Raises:
-        Unavailable: none can be reached; the message and `details` list each address and why.
+        Unavailable: no node can be reached; the message and `details` list each address and why.
         Unauthorized: a node does not know the token.
-        ValueError: no address, one that is not `host:port`, a timeout that is not positive, or what is no token.
+        ValueError: no address, one that is not `host:port`, a timeout that is not positive, or an invalid token.
     """
     client = Client(addresses, timeout_ms=timeout_ms, credentials=Credentials(tls, token))
     client.dial()
@@ -92,7 +92,8 @@ def connect(
 class Client:
     """A connection to a cluster, for one thread at a time; `connect` makes one.
 
-    Use it as a context manager, or call `close`.  Every request raises `RuntimeError` when another thread is amid one.
+    Use it as a context manager, or call `close`.  Every request raises `RuntimeError` during a request of another
+    thread.
     """
 
     __slots__ = ("_at", "_credentials", "_dialler", "_timeout_ms")
@@ -106,7 +107,7 @@ class Client:
     ) -> None:
         self._dialler = Dialler(addresses_of(addresses), credentials)
         self._credentials = credentials
-        self._at: dict[Address, Client] = {}  # Clients of one node each, for tables that go by their map.
+        self._at: dict[Address, Client] = {}  # Clients of one node each, for tables that use their map.
         self._timeout_ms = reads.positive(timeout_ms)
 
     def __enter__(self) -> Self:
@@ -137,7 +138,7 @@ class Client:
             client.close()
 
     def dial(self) -> None:
-        """Connect now, if not connected; requests do it by themselves.  Raises as `connect` does."""
+        """Connect now, if not connected; requests also do it.  Raises as `connect`."""
         self._dialler.acquire()
         try:
             self._dialler.link(self.deadline(None), {})
@@ -145,28 +146,28 @@ class Client:
             self._dialler.release()
 
     def dataset(self, name: str) -> Dataset:
-        """The dataset `name`; nothing is asked of the node before the first read."""
+        """Return the dataset `name`; the first read is the first request to the node."""
         return Dataset(self, name)
 
     def table(self, name: str, *, by_map: bool = False) -> Table:
-        """The table `name`; nothing is asked of the node before the first read or write.
+        """Return the table `name`; the first read or write is the first request to the node.
 
-        With `by_map`, requests for one key go to an owner of it, over a connection to each node that owns any.
+        With `by_map`, requests for one key go to one of its owners, over a connection to each owning node.
         """
         return Table(self, name, ByMap(name, monotonic) if by_map else None)
 
     def at(self, address: Address) -> Client:
-        """The client of one node, which ends with this one."""
+        """Return the client of one node, which ends with this one."""
         client = self._at.get(address)
         if client is None:
             client = self._at[address] = Client([address], timeout_ms=self._timeout_ms, credentials=self._credentials)
         return client
 
     def session(self, text: str | None = None) -> Session:
-        """A new session, for reads and writes by any client of this cluster.
+        """Return a new session, for reads and writes by any client of this cluster.
 
         Args:
-            text: What `Session.to_text` gave of an earlier one, which goes on.
+            text: The result of `Session.to_text`, to continue that session.
 
         Raises:
             BadRequest: the text is not of a session.
@@ -174,69 +175,69 @@ class Client:
         return Session(text)
 
     def ping(self) -> None:
-        """Return if the node answers.  Raises as `call` does, and so does all that asks."""
+        """Return if the node answers.  Raises as `call`, like every request."""
         if (answer := self.call("ping")) != "pong":
             raise ProtocolError(f"ping was answered with {answer!r}")
 
     def info(self) -> dict[str, Value]:
-        """What the node says of itself: `version`, `cluster`, `node`, `counters` and more (`docs/users/wire.md`)."""
+        """Return the node's own state: `version`, `cluster`, `node`, `counters` and more (`docs/users/wire.md`)."""
         return reads.map_of("info", self.call("info"))
 
     def databases(self) -> list[dict[str, Value]]:
-        """The databases that the node knows, by name: `name`, `kind`, and of a dataset `version` and `partitions`."""
+        """Return the databases that the node knows: `name`, `kind`, and for datasets `version` and `partitions`."""
         return reads.maps_of("databases", self.call("databases"))
 
     def status(self, database: str | None = None) -> dict[str, Value]:
-        """What the live nodes hold, build and serve, of one database or all: by database, version and partition."""
+        """Return all that live nodes hold, build and serve of one database or all: by name, version and partition."""
         options: list[Value] = [] if database is None else [{"database": database}]
         return reads.map_of("status", self.call("status", *options))
 
     def verdict(self, database: str | None = None) -> dict[str, Value]:
-        """Whether the cluster is well, or one database in it: `level` (well, attention, trouble), `text`, `reasons`.
+        """Return the verdict on the cluster or one database: `level` (well, attention, trouble), `text`, `reasons`.
 
-        The node asks all members; whichever node is asked, the answer is the same.
+        The node asks all members, so every node gives the same answer.
         """
         options: list[Value] = [] if database is None else [{"database": database}]
         return reads.map_of("verdict", self.call("verdict", *options))
 
     def members(self) -> list[dict[str, Value]]:
-        """The members of the cluster, the dead and the left among them: `node`, `address`, `state`, `epoch`."""
+        """Return the members of the cluster, including dead and left ones: `node`, `address`, `state`, `epoch`."""
         return reads.maps_of("members", self.call("members"))
 
     def children(self, path: str = "", *, everything: bool = False) -> list[str]:
-        """The names below a path of the tree that live nodes publish; `everything`: that any node does."""
+        """Return the names below a path of the tree that live nodes publish; with `everything`, those of all nodes."""
         options: list[Value] = [{"all": True}] if everything else []
         return reads.texts_of("children", self.call("children", path, *options))
 
     def entries(self, path: str = "", *, everything: bool = False) -> list[dict[str, Value]]:
-        """The keys below a path of the tree: `name`, `owner`, `value`, `age_s`, `state`; `everything`: all nodes'."""
+        """Return the keys below a path: `name`, `owner`, `value`, `age_s`, `state`; `everything`: of all nodes."""
         options: list[Value] = [{"all": True}] if everything else []
         return reads.maps_of("entries", self.call("entries", path, *options))
 
     def refresh(self, database: str | None = None) -> Value:
-        """Have the node look at its source, at one database or all: a map of names to versions seen.  Builds follow."""
+        """Make the node scan its source, for one database or all; return the versions seen by name.  Builds follow."""
         return self.call("refresh", database)
 
     def call(self, method: str, *params: Value, timeout_ms: int | None = None) -> Value:
-        """Any method of the protocol (`docs/users/wire.md`), and its result as it came.
+        """Call any method of the protocol (`docs/users/wire.md`), and return its result as it came.
 
         Raises:
             GossipKVError: the node answered with an error, which has its class in `gossipkv.errors`.
             Unavailable, TimedOut, ProtocolError: there was no answer.
-            Unknown: there was none, of a method that may not be repeated: it may have been done.
+            Unknown: there was no answer, and the method may not be repeated: the request may have been done.
         """
         return self.ask(call_request(method, params), self.deadline(timeout_ms))
 
     def deadline(self, timeout_ms: int | None) -> float:
-        """When a request that starts now must be done, by `time.monotonic`."""
+        """Return the deadline of a request that starts now, by `time.monotonic`."""
         return monotonic() + self.allowed_ms(timeout_ms) / 1000
 
     def allowed_ms(self, timeout_ms: int | None) -> int:
-        """The time that a request has which says so."""
+        """Return the time of a request with this `timeout_ms`, or the client's if None."""
         return self._timeout_ms if timeout_ms is None else reads.positive(timeout_ms)
 
     def ask(self, request: Request[_Result], deadline: float) -> _Result:
-        """The result of `request`; of what is still being built, once it is there.  Raises as `call` does."""
+        """Return the result of `request`; wait for data that is still being built.  Raises as `call`."""
         self._dialler.acquire()
         try:
             self._attempt(request, deadline)
@@ -251,7 +252,7 @@ class Client:
             self._dialler.release()
 
     def ask_in_parts(self, steps: Generator[Request[_Result], _Result, _Whole], deadline: float) -> _Whole:
-        """What `steps` (`parts`) makes of the answers to the requests that it yields."""
+        """Return the result of `steps` (`parts`), asking each request that it yields."""
         try:
             request = next(steps)
             while True:
@@ -266,7 +267,7 @@ class Client:
             return whole
 
     def records(self, pages: ScanPages, timeout_ms: int | None = None) -> Iterator[Record]:
-        """The records of a scan; `timeout_ms` is for each page."""
+        """Yield the records of a scan; `timeout_ms` is for each page."""
         while (request := pages.next_request()) is not None:
             yield from pages.take(self.ask(request, self.deadline(timeout_ms)))
 
@@ -277,7 +278,7 @@ class Client:
         while True:
             link = dialler.link(deadline, failures)
             if link is before and not request.is_repeatable and link.has_ended():
-                link.close()  # Nothing of it was sent, and what would be now is lost.
+                link.close()  # Nothing was sent on it yet, and bytes sent now would be lost.
                 continue
             try:
                 link.ask(request, deadline)
@@ -301,18 +302,18 @@ class Client:
             raise unknown(request, link.address, error, error)
 
     def pipeline(self, method: str, requests: Iterable[Sequence[Value]], in_flight: int = IN_FLIGHT) -> Iterator[Value]:
-        """The results of `requests` (each the parameters of a repeatable method), in order.
+        """Yield the results of `requests` (each the parameters of a repeatable method), in order.
 
-        At most `in_flight` are open at once; `requests` is taken as they are sent, and may be endless.  Each has the
-        client's timeout from the moment it is the oldest.  Leaving the loop early is fine, and so is asking for
-        something else inside it.  Raises as `call` does, at the request that failed.
+        At most `in_flight` are open at once; `requests` is consumed as they are sent, and may be endless.  Each has the
+        client's timeout from the moment it is the oldest.  The loop may be left early, and may make other requests
+        inside. Raises as `call`, at the request that failed.
         """
         if method not in REPEATABLE:
             raise ValueError(f"{method} is not known to be repeatable, so it cannot be pipelined")
         return self.ask_all((call_request(method, params) for params in requests), in_flight)
 
     def ask_all(self, requests: Iterator[Request[_Result]], in_flight: int) -> Iterator[_Result]:
-        """`pipeline` for requests that are made already, all of them repeatable."""
+        """Do the same as `pipeline` for ready-made requests, all of them repeatable."""
         if in_flight < 1:
             raise ValueError(f"in_flight must be at least 1, not {in_flight}")
         return Pipeline(self._dialler, requests, in_flight=in_flight, timeout_s=self._timeout_ms / 1000).results()
@@ -322,8 +323,8 @@ class Client:
 class Dataset(reads.ReadOnly):
     """A dataset's reads; `Client.dataset` makes one.
 
-    A key is bytes, or text, which means its UTF-8 bytes.  Reads take `version` (exactly that one) and all but `scan`
-    `min_version` (that one or a newer one).  With a `session` none is older than what the session has seen.
+    A key is bytes, or text, which means its UTF-8 bytes.  Reads take `version` (exactly that one), and all but `scan`
+    take `min_version` (that one or a newer one).  With a `session` no answer is older than the session has seen.
     """
 
     __slots__ = ("_client", "_database", "name")
@@ -345,10 +346,10 @@ class Dataset(reads.ReadOnly):
         timeout_ms: int | None = None,
         session: Session | None = None,
     ) -> bytes | None:
-        """The value of `key`, or None if there is none (an empty value is `b""`).
+        """Return the value of `key`, or None if there is none (an empty value is `b""`).
 
         Raises:
-            UnknownDatabase, UnknownVersion, NotReady, Corrupt: what the node says of it.
+            UnknownDatabase, UnknownVersion, NotReady, Corrupt: the node's answer.
             Unavailable, TimedOut, ProtocolError: there was no answer.
         """
         return self.get_with_version(
@@ -364,7 +365,7 @@ class Dataset(reads.ReadOnly):
         timeout_ms: int | None = None,
         session: Session | None = None,
     ) -> tuple[bytes | None, str]:
-        """As `get`, with the version that answered."""
+        """Return the same as `get`, with the version that answered."""
         request = get_request(self._database, key, sessions.read_options(session, self.name, version, min_version))
         answer = self._client.ask(request, self._client.deadline(timeout_ms))
         return sessions.saw_version(session, self.name, answer)
@@ -378,10 +379,10 @@ class Dataset(reads.ReadOnly):
         timeout_ms: int | None = None,
         session: Session | None = None,
     ) -> list[bytes | None]:
-        """The values of `keys`, in the order asked, all from one version.
+        """Return the values of `keys`, in the order asked, all from one version.
 
-        Any number of keys: what does not fit into one frame is asked for in parts (`docs/users/client.md`), within one
-        timeout.  Raises as `get` does.
+        Any number of keys is allowed: the read is split into frames (`docs/users/client.md`), within one timeout.
+        Raises as `get`.
         """
         return self.get_many_with_version(
             keys, version=version, min_version=min_version, timeout_ms=timeout_ms, session=session
@@ -396,7 +397,7 @@ class Dataset(reads.ReadOnly):
         timeout_ms: int | None = None,
         session: Session | None = None,
     ) -> tuple[list[bytes | None], str]:
-        """As `get_many`, with the version that answered."""
+        """Return the same as `get_many`, with the version that answered."""
         options = sessions.read_options(session, self.name, version, min_version)
         reading = parts.reading(self._database, keys, options, version)
         answer = self._client.ask_in_parts(reading, self._client.deadline(timeout_ms))
@@ -413,10 +414,10 @@ class Dataset(reads.ReadOnly):
         version: str | None = None,
         session: Session | None = None,
     ) -> Iterator[Record]:
-        """The records with `start <= key < end` and `prefix`, in key order; fetched page by page as they are taken.
+        """Yield the records with `start <= key < end` and `prefix`, in key order; pages are fetched on demand.
 
-        All pages come from the version that answered the first.  `limit` bounds the records in all.  What `get` raises
-        comes where a page begins.
+        All pages come from the version that answered the first.  `limit` bounds all records together.  Errors of `get`
+        are raised where a page begins.
         """
         pages = ScanPages(
             self.name, start, end, prefix, reverse=reverse, limit=limit, version=version,
@@ -433,11 +434,11 @@ class Dataset(reads.ReadOnly):
         version: str | None = None,
         min_version: str | None = None,
     ) -> Iterator[tuple[OneKey, bytes | None, str]]:
-        """`(key, value, version)` for each of `keys`, in order, with up to `in_flight` requests on their way.
+        """Yield `(key, value, version)` for each of `keys`, in order, with up to `in_flight` requests open.
 
-        `keys` may be endless; they are taken as requests are sent.  Each answer is from the version it names, so
-        neighbours may differ while the node switches; `get_many` and `scan` are from one.  Raises as `get` does, at the
-        key that failed.
+        `keys` may be endless; they are consumed as requests are sent.  Each answer is from the version it names, so
+        neighbours may differ while the node switches; `get_many` and `scan` are from one version.  Raises as `get`, at
+        the key that failed.
         """
         asked: deque[OneKey] = deque()
         options = reads.read_options(version, min_version)

@@ -1,4 +1,4 @@
-"""What a client shows of itself, and how it makes sure of nodes: the same for each connection that it makes."""
+"""A client's token and certificates, and its trust in nodes: the same for each of its connections."""
 
 from __future__ import annotations
 
@@ -14,26 +14,27 @@ if TYPE_CHECKING:
     from gossipkv.client.tls import ClientTls
     from gossipkv.wire.rpc import Value
 
-# What a node says to a token that no other node would take either: it is raised at once.
+# Answers to a token that every other node would give as well, so they are raised at once.
 REFUSALS: Final = (Unauthorized, RequestError)
 
 
 @final
 class Credentials:
-    """Certificates, and a token, which no `repr`, error or log ever has.
+    """Certificates, and a token; no `repr`, error or log shows the token.
 
     Args:
-        tls: True: TLS, with the authorities that this system trusts; a context: as it says; False: none.
-        token: What the first message of each connection shows.
+        tls: True: TLS with the authorities that this system trusts; a context: TLS with that context; False: no TLS.
+        token: The token that the first message of each connection shows.
 
     Raises:
-        TypeError: something else.
-        ValueError: a context for servers; a token that could not be one.
+        TypeError: another type.
+        ValueError: a context for servers; a token with invalid characters.
     """
 
     __slots__ = ("_context", "_token")
 
-    def __init__(self, tls: SSLContext | bool = False, token: str | None = None) -> None:  # noqa: FBT001, FBT002  # As `connect`.
+    # The signature is that of `connect`.
+    def __init__(self, tls: SSLContext | bool = False, token: str | None = None) -> None:  # noqa: FBT001, FBT002
         self._context = None if tls is False else _checked(tls)
         if token is not None and not isinstance(token, str):
             raise TypeError(f"a token is text, not {type(token).__name__}")
@@ -47,28 +48,28 @@ class Credentials:
 
     @property
     def token(self) -> str | None:
-        """For who shows it on connections of its own."""
+        """The token, for a shell that authenticates its connections itself."""
         return self._token
 
     def tls(self, host: str) -> ClientTls | None:
-        """TLS of a new connection to this host, or None: it is plain.
+        """Return TLS for a new connection to this host; None for a plain connection.
 
         Raises:
             OSError: no certificate could have such a name.
         """
         if self._context is None:
             return None
-        from gossipkv.client.tls import ClientTls  # noqa: PLC0415  # Who speaks plain does not pay for it.
+        from gossipkv.client.tls import ClientTls  # noqa: PLC0415  # Plain connections do not pay for the import.
 
         return ClientTls(self._context, host)
 
     def greeting(self) -> Request[Value] | None:
-        """The first request of a new connection."""
+        """Return the first request of a new connection; None without a token."""
         return None if self._token is None else call_request("auth", [self._token])
 
 
 def _checked(tls: object) -> SSLContext:
-    import ssl  # noqa: PLC0415  # As above.
+    import ssl  # noqa: PLC0415  # Plain connections do not pay for the import.
 
     if tls is True:
         return ssl.create_default_context()

@@ -1,8 +1,8 @@
-"""The one connection that a blocking client holds, and how it gets the next.
+"""The one connection of a blocking client, its replacement, and the lock on its use.
 
-Here, too, stands whose turn it is.  A client serves one thread at a time; a second one that comes amid a request is
-refused, since both would read the same stream.  A child after `fork` starts anew: what it inherited is closed on
-its side alone, which the parent does not notice, and its first request makes a connection of its own.
+A client serves one thread at a time; a second thread is refused during a request, since both would read the same
+stream.  A forked child starts anew: it closes the inherited connection on its own side, which the parent does not
+notice, and its first request makes a new one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @final
 class Dialler:
-    """The link in use, the route to the next one, and the lock of whoever uses them."""
+    """The link in use, the route to the next one, and the lock of the user."""
 
     __slots__ = ("_credentials", "_generation", "_is_closed", "_lock", "_route", "held")
 
@@ -42,13 +42,13 @@ class Dialler:
         """Begin to use the link; `release` follows.
 
         Raises:
-            RuntimeError: it is in use.
+            RuntimeError: the link is in use.
         """
         if self._generation != forks.generation:
             if self.held is not None:
                 self.held.close()
             self._generation = forks.generation
-            self._lock = threading.Lock()  # The parent's may have been taken at that moment.
+            self._lock = threading.Lock()  # The parent's lock may have been taken at the time of the fork.
             self.held = None
         if not self._lock.acquire(blocking=False):
             raise RuntimeError(
@@ -57,22 +57,22 @@ class Dialler:
             )
 
     def release(self) -> None:
-        """End the use."""
+        """End the use of the link."""
         self._lock.release()
 
     def close(self) -> None:
-        """End the link; from now on there is none."""
+        """Close the link for good."""
         self._is_closed = True
         if self.held is not None:
             self.held.close()
 
     def link(self, deadline: float, failures: Failures) -> BlockingLink:
-        """The open link, else a new one to the first address that is not among `failures`; adds to these.
+        """Return the open link, or a new one to the first address not in `failures`; add failures of new addresses.
 
         Raises:
             Unavailable: no address is left; lists each and why.
             TimedOut: the deadline passed first.
-            Unauthorized, RequestError: a node does not take the token.
+            Unauthorized, RequestError: a node refuses the token.
         """
         if self._is_closed:
             raise Unavailable("the client is closed")
@@ -89,7 +89,7 @@ class Dialler:
                 self.held = BlockingLink(address, remaining_s / (len(untried) - position), self._credentials)
             except REFUSALS:
                 raise
-            except (OSError, UnicodeError, LinkError, GossipKVError) as error:  # UnicodeError: no name of a host.
+            except (OSError, UnicodeError, LinkError, GossipKVError) as error:  # UnicodeError: not a host name.
                 failures[str(address)] = reason_of(error)
                 self._route.prefer_another(address)
             else:
@@ -97,12 +97,12 @@ class Dialler:
         raise unreachable(failures)
 
     def leave(self, link: BlockingLink, broken: LinkError, failures: Failures, *, is_new: bool) -> None:
-        """Go on elsewhere; `is_new`: the link was made for the request that it failed."""
+        """Close a broken link and prefer another address; `is_new`: the link was made for the request that failed."""
         link.close()
         self._route.prefer_another(link.address)
         if is_new:
             failures[str(link.address)] = str(broken)
 
     def prefer_another(self, link: BlockingLink) -> None:
-        """Let the next link go to the next address."""
+        """Make the next link use another address."""
         self._route.prefer_another(link.address)

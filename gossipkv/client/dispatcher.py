@@ -1,18 +1,17 @@
-"""Which request goes to which connection, and what becomes of it there; for any number of tasks, without any I/O.
+"""Distribution of any number of tasks' requests over connections, and their outcome; without any I/O.
 
 A request is in one of these places, and leaves with an answer or an error:
 
     line        waits for a connection, or for room on it; first come, first served
-    in flight   on the link, or on one that was left and only finishes what may not be repeated
+    in flight   on the link, or on a former link, which only finishes requests that may not be repeated
 
-What moves it: the link has room (to the link); the link breaks or falls silent (back to the front of the line, if it
-may be repeated or nothing of it was sent; else `Unknown`); an answer, its deadline, its task's cancellation (out).
+These events move a request: the link has room (to the link); the link breaks or falls silent (back to the front of the
+line, if it may be repeated or nothing of it was sent; else `Unknown`); an answer, its deadline, its task's cancellation
+(out).  The session bounds unsent and open requests, the number of tasks bounds the line, and a cancelled request leaves
+the line at once.  So a slow node cannot make a client grow.
 
-What waits unsent and what is in flight is bounded by the session, what waits in the line by the number of tasks; a
-request that is cancelled leaves the line at once.  So a slow node cannot make a client grow.
-
-A link that says nothing at all from the sending of a request until its deadline is left, also if the task was cancelled
-before: a caller with short cancel scopes must not stay with a frozen node for ever.
+A link that is silent from the sending of a request until its deadline is left, even if the task was cancelled before: a
+caller with short cancel scopes must not stay with a frozen node for ever.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class Link(Protocol):
-    """A connection, as it is seen from here."""
+    """A connection, as the dispatcher sees it."""
 
     @property
     def address(self) -> Address: ...
@@ -43,28 +42,28 @@ class Link(Protocol):
     def session(self) -> Session: ...
 
     def send(self, request: Request[object]) -> None:
-        """Put it into the session, and see that its bytes go out."""
+        """Put the request into the session, and make its bytes go out."""
 
     def close(self) -> None:
-        """End it.  `Dispatcher.on_broken` is not called for it any more."""
+        """End the connection, without a call of `Dispatcher.on_broken`."""
 
 
 class Shell(Protocol):
-    """What the dispatcher asks of the world."""
+    """The services that the dispatcher needs."""
 
     def wake(self, owner: object) -> None:
-        """The request that this owner waits for is done."""
+        """Wake the owner of a request that is done."""
 
     def want_link(self) -> None:
-        """`Dispatcher.target` may have something to say."""
+        """Call `Dispatcher.target` soon: it may name an address."""
 
     def set_alarm(self, at: float) -> None:
-        """Call `Dispatcher.on_time` then and no later."""
+        """Call `Dispatcher.on_time` at that time, not later."""
 
 
 @final
 class RequestHistory:
-    """What a request that was sent before remembers: why each address failed it, and which broke under it once."""
+    """The earlier attempts of a request: why each address failed it, and which addresses broke under it once."""
 
     __slots__ = ("broken", "failures")
 
@@ -75,24 +74,24 @@ class RequestHistory:
 
 @final
 class Dispatcher:
-    """The requests of one client, and the link that they go to."""
+    """The requests of one client, and the link in use."""
 
     def __init__(self, route: AddressRoute, backoff: Backoff, shell: Shell, *, stays: bool = False) -> None:
-        """`stays`: there can be no second link, so one that is silent is not left: it may speak again."""
+        """Begin without a link; `stays`: no second link is possible, so a silent one is kept, as it may recover."""
         self._stays = stays
         self._route = route
         self._backoff = backoff
         self._shell = shell
         self._line: OrderedDict[Request[object], None] = OrderedDict()
         self._deadlines = Deadlines()
-        self._links: dict[object, Link] = {}  # The one in use, and those that were left.
+        self._links: dict[object, Link] = {}  # The link in use, and former links, by session.
         self._suspicion: tuple[float, Request[object]] | None = None
         self._is_closed = False
         self.link: Link | None = None
         self.alarm = inf
 
     def submit(self, request: Request[object], due: float) -> None:
-        """Send it as soon as can be.
+        """Send a request as soon as possible.
 
         Raises:
             Unavailable: the client is closed.
@@ -113,7 +112,7 @@ class Dispatcher:
             self._shell.want_link()
 
     def cancel(self, request: Request[object]) -> None:
-        """Nobody waits for it any more."""
+        """Drop a request whose task no longer waits."""
         self._line.pop(request, None)
         link = self.link
         if link is not None and request.session is link.session and link.session.is_silent(request):
@@ -126,7 +125,7 @@ class Dispatcher:
             self._check_left(session)
 
     def on_received(self, link: Link) -> None:
-        """Answers came, or bytes went out: there may be room."""
+        """Use new room on a link, after answers came or bytes went out."""
         if link is self.link:
             if self._line:
                 self._admit(link)
@@ -134,7 +133,7 @@ class Dispatcher:
             self._check_left(link.session)
 
     def on_time(self, now: float) -> float:
-        """Give up what is due; returns when to call again."""
+        """Give up requests that are due; return the time of the next call."""
         useless = None
         for request in self._deadlines.expired(now):
             useless = self._expire(request) or useless
@@ -149,9 +148,9 @@ class Dispatcher:
         return self.alarm
 
     def target(self, now: float) -> Address | float | None:
-        """The address to dial now, or when to ask again, or None while nothing is wanted.
+        """Return the address to dial now, the time to ask again, or None if no link is wanted.
 
-        What is wanted: an address that some request in the line has not tried, and that is not to be left alone.
+        An address is wanted if some request in the line has not tried it, and is dialled once its backoff is over.
         """
         if self.link is not None or not self._line or self._is_closed:
             return None
@@ -163,7 +162,7 @@ class Dispatcher:
         return min(ready_at, default=None)
 
     def on_connected(self, link: Link) -> None:
-        """A new link: what waits goes there."""
+        """Use a new link for the waiting requests."""
         assert self.link is None, "there is one link in use"
         assert link.session not in self._links, "a session belongs to one link, for life"
         self.link = link
@@ -172,7 +171,7 @@ class Dispatcher:
         self._admit(link)
 
     def on_dial_failed(self, address: Address, reason: str, now: float) -> None:
-        """An address could not be reached."""
+        """Note that an address could not be reached."""
         self._route.prefer_another(address)
         self._backoff.failed(address, now)
         for request in list(self._line):
@@ -181,15 +180,15 @@ class Dispatcher:
             self._check_exhausted(request, history)
 
     def on_refused(self, address: Address, error: GossipKVError, now: float) -> None:
-        """A node does not take the token, and no other would: what waits has failed."""
+        """Fail the waiting requests: a node refused the token, as every other node would."""
         self._backoff.failed(address, now)
         waiting = list(self._line)
         self._line.clear()
         for request in waiting:
-            self._finish(request, copy(error))  # Each is raised elsewhere.
+            self._finish(request, copy(error))  # Each copy is raised in another task.
 
     def on_broken(self, link: Link, reason: str, now: float) -> None:
-        """A link ended: by the node, by the network, or because of what the node sent."""
+        """End a link that the node, the network or an invalid answer broke."""
         session = link.session
         if self._links.pop(session, None) is None:
             return
@@ -248,9 +247,9 @@ class Dispatcher:
             self._shell.want_link()
 
     def _expire(self, request: Request[object]) -> Link | None:
-        """Give it up; returns the link that is to be left because of it.
+        """Give up a request; return the link to leave because of it, if any.
 
-        That is one that was silent, or one that owes so many answers that nobody waits for that it takes no more.
+        That is a silent link, or one that takes no more requests because most of its open answers are abandoned.
         """
         session = request.session
         if session is None:
@@ -274,7 +273,7 @@ class Dispatcher:
         return None
 
     def _retire(self, link: Link) -> None:
-        """Leave a silent link: it keeps only what may not be repeated."""
+        """Leave a silent link, which keeps only the requests that may not be repeated."""
         if self._stays:
             return
         self.link = None
@@ -286,14 +285,14 @@ class Dispatcher:
         self._move_to_front(moving)
 
     def _check_left(self, session: object) -> None:
-        """Close a link that was left when nobody waits for anything on it."""
+        """Close a former link once no task waits for it."""
         link = self._links.get(session)
         if link is not None and link is not self.link and not link.session.awaited:
             del self._links[session]
             link.close()
 
     def _wanted(self) -> Iterable[Address]:
-        """The addresses that some request in the line has not tried, in order."""
+        """Return in order the addresses that some request in the line has not tried."""
         wanted: dict[Address, None] = {}
         for request in self._line:
             history = request.history
@@ -305,7 +304,7 @@ class Dispatcher:
         return [address for address in self._route.untried({}) if address in wanted]
 
     def _check_exhausted(self, request: Request[object], history: RequestHistory) -> bool:
-        """Whether no address is left for it; then it has failed."""
+        """Fail the request if no address is left for it; return True if so."""
         if self._route.untried(history.failures):
             return False
         self._line.pop(request, None)

@@ -1,6 +1,6 @@
-"""How often this process is the child of a `fork`: a client remembers the number and so knows its own process.
+"""The number of forks between the first process and this one: a client compares it to notice a forked child.
 
-A number is compared for each request; asking the system for the process' id would cost more than the rest of it.
+The comparison happens for each request; asking the system for the process id would cost more than the rest of it.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ generation = 0
 
 
 def _count() -> None:
-    global generation  # noqa: PLW0603  # The one thing that this module is.
+    global generation  # noqa: PLW0603  # The counter is the state of this module.
     generation += 1
 
 
-if hasattr(os, "register_at_fork"):  # Where it is missing there is no fork either.
+if hasattr(os, "register_at_fork"):  # Systems without it have no fork.
     os.register_at_fork(after_in_child=_count)

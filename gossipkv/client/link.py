@@ -1,10 +1,10 @@
 """One blocking connection to one node: a socket and the session on it.
 
-Several callers may have requests open on one link (a pipeline, and a plain `get` inside its loop): whoever waits
+Several callers may have requests open on one link (a pipeline, and a plain `get` inside its loop): each waiting caller
 receives for all, and each request holds its own answer.
 
-A link never recovers.  Whatever goes wrong while bytes are moving closes it (a half-sent request cannot be taken
-back), and the one who holds it dials anew.
+A link never recovers.  Any error while bytes are moving closes it, since a half-sent request cannot be taken back; the
+dialler then makes a new one.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ if TYPE_CHECKING:
 
 RECEIVE_BYTES: Final = 65_536  # Half a usual socket buffer; larger blocks cost a page fault each.
 UNSHAKEN: Final = "no answer to the TLS handshake in time"
-TIMEOUT_SLACK: Final = 0.99  # Setting a socket's timeout is a system call: one that is 1 % too long may stay.
+TIMEOUT_SLACK: Final = 0.99  # Setting a socket's timeout is a system call: a timeout that is 1 % too long is kept.
 
 
 def end_input(connection: socket.socket) -> None:
-    """Let the connection have ended behind what was received, as the node said under TLS."""
-    with contextlib.suppress(OSError):  # It is gone.
+    """Make the connection end after the received bytes, as the node announced by TLS."""
+    with contextlib.suppress(OSError):  # The connection is gone.
         connection.shutdown(socket.SHUT_RD)
 
 
 def shake(connection: socket.socket, tls: ClientTls, limit: Callable[[], object]) -> None:
-    """Shake hands; `limit` is called before each wait.  Raises OSError."""
+    """Do the handshake; `limit` is called before each wait.  Raises OSError."""
     data = None
     while not tls.is_shaken:
         output = tls.shake(data)
@@ -53,11 +53,11 @@ def shake(connection: socket.socket, tls: ClientTls, limit: Callable[[], object]
 
 
 class LinkError(Exception):
-    """The connection ended before the answer came; the text says how.  For the one who fails over, not for users."""
+    """The connection ended before the answer came; the text says how.  Internal: the client fails over."""
 
 
 def open_socket(address: Address, deadline: float) -> socket.socket:
-    """Return a connection to the first of the addresses that a name stands for; all share the time, the name too."""
+    """Return a connection to the first address that answers for a name, within the deadline for all of them."""
     found = name_service.addresses(address, deadline)
     failure: OSError = TimeoutError()
     for position, (family, kind, protocol, _, where) in enumerate(found):
@@ -81,11 +81,11 @@ def open_socket(address: Address, deadline: float) -> socket.socket:
 
 @final
 class BlockingLink:
-    """A connection to the node at `address`, which knows by then who asks.
+    """A connection to the node at `address`, already authenticated.
 
     Raises:
-        OSError, LinkError: the node cannot be reached within `timeout_s`, or is not who it should be.
-        GossipKVError: what it says to the token.
+        OSError, LinkError: the node cannot be reached within `timeout_s`, or its certificate is wrong.
+        GossipKVError: the node's answer to the token.
     """
 
     __slots__ = ("_generation", "_is_closed", "_session", "_socket", "_timeout_s", "_tls", "address")
@@ -95,9 +95,9 @@ class BlockingLink:
         self.address = address
         self._generation = forks.generation
         self._socket = open_socket(address, deadline)
-        with contextlib.suppress(OSError):  # A connection that is gone already says so at the first request.
-            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # Nothing is gained by waiting for more.
-        self._timeout_s = 0.0  # Of the socket; set before the first wait.
+        with contextlib.suppress(OSError):  # A connection that is gone reports so at the first request.
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # Requests are written whole.
+        self._timeout_s = 0.0  # The socket's timeout; set before the first wait.
         self._session = Session()
         self._is_closed = False
         self._tls: ClientTls | None = None
@@ -114,7 +114,7 @@ class BlockingLink:
 
     @property
     def is_open(self) -> bool:
-        """Whether requests can be sent."""
+        """True if requests can be sent."""
         return not self._is_closed and self._session.failure is None
 
     def ask(self, request: Request[object], deadline: float) -> None:
@@ -131,9 +131,9 @@ class BlockingLink:
         try:
             output = session.take_output()
             if session.in_flight == 1:
-                # Nothing else is on its way, so the node is not blocked on us and will read all of this.
+                # Nothing else is in flight, so the node is not blocked on this client and reads all of the request.
                 self._limit_waiting(deadline)
-                session.sent(len(output))  # Said before: after a failure nobody knows how much it was.
+                session.sent(len(output))  # Counted before: after a failure the number of sent bytes is unknown.
                 self._socket.sendall(output if self._tls is None else self._tls.seal(output))
             else:
                 self._send_receiving(output, deadline)
@@ -146,7 +146,7 @@ class BlockingLink:
             raise
 
     def send(self, batch: Sequence[Request[object]], deadline: float) -> None:
-        """Send several requests at once; `wait` waits for each.  Raises as `ask` does."""
+        """Send several requests at once; `wait` waits for each.  Raises as `ask`."""
         self._check()
         try:
             for request in batch:
@@ -158,8 +158,8 @@ class BlockingLink:
             raise
 
     def wait(self, request: Request[object], deadline: float) -> None:
-        """Return when a request that was sent before is done.  Raises as `ask` does."""
-        if request.is_done:  # Also after a close: what came is there.
+        """Return when a request that was sent before is done.  Raises as `ask`."""
+        if request.is_done:  # Also after `close`, for an answer that came before.
             return
         self._check()
         try:
@@ -172,17 +172,17 @@ class BlockingLink:
             raise
 
     def has_begun(self, request: Request[object]) -> bool:
-        """Whether a byte of a request that was sent here was given to the network."""
+        """Return True if a byte of a request that was sent here was given to the network."""
         return self._session.has_begun(request)
 
     def has_ended(self) -> bool:
-        """Whether the node has closed the connection, as far as this machine was told."""
+        """Return True if this machine knows that the node has closed the connection."""
         self._timeout_s = 0.0
         try:
             self._socket.settimeout(0)
             if self._tls is None:
                 return not self._socket.recv(1, socket.MSG_PEEK)
-            while True:  # What is there may be a ticket, or the end.
+            while True:  # The bytes may be a session ticket, or the end.
                 self._take(self._socket.recv(RECEIVE_BYTES))
         except BlockingIOError:
             return False
@@ -195,7 +195,7 @@ class BlockingLink:
             self._is_closed = True
             for request in self._session.outstanding():
                 self._session.withdraw(request)
-            # Amid a record it would be none, and of a parent's connection its child says nothing.
+            # TLS can only end between records; and a forked child must not end its parent's connection.
             if self._tls is not None and not self._session.in_flight and self._generation == forks.generation:
                 with contextlib.suppress(OSError):
                     self._socket.settimeout(0)
@@ -236,11 +236,11 @@ class BlockingLink:
             self._timeout_s = remaining_s
 
     def _send_receiving(self, data: bytes, deadline: float) -> None:
-        """Send while taking what arrives: a node whose answers are not read stops reading, and both would wait."""
+        """Send while receiving: a node whose answers are not read stops reading, and both would wait."""
         self._limit_waiting(deadline)
         tls = self._tls
         if tls is not None:
-            self._session.sent(len(data))  # Of half a record nobody knows whose bytes it has.
+            self._session.sent(len(data))  # Half a record cannot be attributed to requests.
             data = tls.seal(data)
         view = memoryview(data)
         self._socket.settimeout(0)
@@ -271,7 +271,7 @@ class BlockingLink:
             self._take(self._socket.recv(RECEIVE_BYTES))
 
     def _explain(self, error: BaseException, request: Request[object]) -> None:
-        """Raise what the caller understands in place of what the system said."""
+        """Raise the error that callers expect in place of the system's."""
         match error:
             case TimeoutError():
                 raise no_answer(request, self.address) from None

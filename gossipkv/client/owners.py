@@ -1,11 +1,12 @@
-"""Which node is asked for a key of a table: an owner, by the table's map; shared by both clients, without any I/O.
+"""Choice of the node to ask for a key of a table: an owner, by the table's map; shared by both clients, without I/O.
 
-A request says by which map it goes.  A node that knows of a newer one for that key refuses, before anything is done
-(`STALE_CONFIG`): the map is fetched anew from there, and the request sent again.  An owner that cannot be reached is
-left alone for a second, and the map is fetched anew after a while.  A put that may be smeared goes to a node that is no
-owner, where its range is one of less than a minute.  Whatever an owner refuses goes, without a map, to
-the node that the client is connected to, which finds one that takes it: so a map that is old, or names addresses that
-lead nowhere from here, costs time and no request.
+A request carries the config id of its map.  A node that knows a newer one for that key refuses before doing anything
+(`STALE_CONFIG`); the map is fetched from that node, and the request sent again.  An unreachable owner is not asked for
+a second, and the map is fetched again after a while.  A put that may be smeared goes to a node that is no owner, if its
+range lasts less than a minute.
+
+Requests that an owner cannot serve go without a map to the node that the client is connected to, which finds an owner.
+So an old map, or one with unreachable addresses, costs time and no request.
 """
 
 from __future__ import annotations
@@ -41,33 +42,33 @@ if TYPE_CHECKING:
     from gossipkv.wire.rpc import Value
 
     _Result = TypeVar("_Result")
-    # Whom the shell is to ask, None being the node that the client is connected to, and what.
+    # Each step is an address to ask, None being the node in use, and the request.
     Steps = Generator[tuple[Address | None, Request[object]], object, _Result]
 
-ATTEMPTS: Final = 3  # Of one request by maps: each time a newer one was there.
+ATTEMPTS: Final = 3  # Attempts of one request by maps, each after a newer map.
 REST_S: Final = 1.0
 RENEW_S: Final = 5.0
 
 
 class Owners(NamedTuple):
-    """A table's map, as far as it says who is to be asked."""
+    """The owners in a table's map."""
 
-    config: int = 0  # 0: there is none, as of a dataset, or from a node that tells no addresses.
-    partitioner: str | None = None  # None: the table is one of ranges.
-    firsts: Sequence[bytes] = ()  # The first key of each partition, in order; of a hash table the shard.
-    addresses: Sequence[tuple[Address, ...]] = ()  # Of each the owners that are AVAILABLE.
-    time_key: TimeKey | None = None  # Of a table that smears.
-    everybody: tuple[Address, ...] = ()  # All nodes that live.
+    config: int = 0  # 0: there is no map, since this is a dataset or the node tells no addresses.
+    partitioner: str | None = None  # None: a range table.
+    firsts: Sequence[bytes] = ()  # The first key of each partition, in order; in a hash table the shards.
+    addresses: Sequence[tuple[Address, ...]] = ()  # The AVAILABLE owners of each partition.
+    time_key: TimeKey | None = None  # Set if the table smears.
+    everybody: tuple[Address, ...] = ()  # All live nodes.
 
     def of(self, key: bytes) -> tuple[Address, ...]:
-        """The owners of a key."""
+        """Return the owners of a key."""
         if self.partitioner is not None:
             return self.addresses[TABLE_HASHES[self.partitioner](key) % len(self.addresses)]
         at = bisect_right(self.firsts, key) - 1
         return self.addresses[at] if at >= 0 else ()
 
     def smearers(self, key: bytes) -> Sequence[Address]:
-        """The nodes that would smear a put of a key; none: it is not smeared."""
+        """Return the nodes that would smear a put of a key; empty if it is not smeared."""
         at = bisect_right(self.firsts, key) - 1
         if self.time_key is None or at < 0 or at + 1 == len(self.firsts):
             return ()
@@ -80,25 +81,25 @@ NO_OWNERS: Final = Owners()
 
 @final
 class ByMap:
-    """Goes by the map of one table."""
+    """Chooses nodes by the map of one table."""
 
     def __init__(self, table: str, now: Callable[[], float], draw: Callable[[], float] = random.random) -> None:
-        """`now`: seconds, by whatever clock; `draw`: numbers from 0 to 1, that spread requests over owners."""
+        """Begin without a map; `now` returns seconds of any clock, `draw` numbers from 0 to 1 that spread requests."""
         self._table = table
         self._now = now
         self._draw = draw
         self._owners = NO_OWNERS
-        self._renew_at = -inf  # When the map is to be fetched, whatever has become of it.
-        self._is_fetched = False  # A request is at it; others go without a map meanwhile.
-        self._rests: dict[Address, float] = {}  # Until when.
+        self._renew_at = -inf  # Time at which the map is fetched again.
+        self._is_fetched = False  # A request is fetching the map; others go without one meanwhile.
+        self._rests: dict[Address, float] = {}  # End of each address's rest.
 
     @property
     def config(self) -> int:
-        """That of the map."""
+        """The config id of the map."""
         return self._owners.config
 
     def owner(self, key: bytes, *, smears: bool = False) -> Address | None:
-        """Who is to be asked first, as mostly is enough; None: `asking` says.  `smears`: it is a put that may be."""
+        """Return the address to ask first; None if only `asking` knows.  `smears`: the put may be smeared."""
         if self._now() >= self._renew_at:
             return None
         return self._pick_for(key, smears=smears)
@@ -111,12 +112,12 @@ class ByMap:
         *,
         smears: bool = False,
     ) -> Steps[_Result]:
-        """Have a request for one key answered; `make` makes it for a config id, 0 being none.
+        """Yield steps until a request for one key is answered; `make` makes it for a config id, 0 for none.
 
-        `failed`: who was asked already, and what that has answered.  `smears`: as in `owner`.
+        `failed`: the address that was already asked, and its error.  `smears`: as in `owner`.
 
         Raises:
-            GossipKVError: what the last that was asked has answered.
+            GossipKVError: the error of the last step.
         """
         if self._now() >= self._renew_at:
             yield from self._renew(None)
@@ -135,15 +136,15 @@ class ByMap:
         return cast("_Result", (yield None, make(0)))
 
     def _goes_on(self, address: Address, error: GossipKVError) -> Steps[bool]:
-        """Whether an owner is to be asked again, after what one has answered; else the node in use is.
+        """Return True if an owner should be asked again after this error, and False if the node in use should be.
 
         Raises:
-            GossipKVError: neither, but that is the answer.
+            GossipKVError: the error is the final answer.
         """
         match error:
             case StaleConfig():
                 newer = error.details.get("config")
-                if not isinstance(newer, int) or self.config < newer:  # Else another request has fetched it meanwhile.
+                if not isinstance(newer, int) or self.config < newer:  # Otherwise the map was fetched meanwhile.
                     yield from self._renew(address)
                 return True
             case NotReady() if error.details.get("waits_for") == "map":
@@ -151,7 +152,7 @@ class ByMap:
             case Unavailable() | TimedOut():
                 now = self._now()
                 self._rests[address] = now + REST_S
-                self._renew_at = min(self._renew_at, now + RENEW_S)  # Its place may be given away.
+                self._renew_at = min(self._renew_at, now + RENEW_S)  # Its partitions may have moved.
                 if isinstance(error, Unavailable):
                     return False
         raise error
@@ -162,19 +163,19 @@ class ByMap:
             try:
                 self._owners = yield from self._fetched(source)
                 self._renew_at = inf
-            except (RequestError, ServiceError) as error:  # Whoever is asked next may know it, or says so himself.
+            except (RequestError, ServiceError) as error:  # The next node may know the table, or raises itself.
                 if isinstance(error, TimedOut):
                     raise
             finally:
                 self._is_fetched = False
 
     def _pick_for(self, key: bytes, *, smears: bool) -> Address | None:
-        """Who is to be asked for a key; None: nobody now."""
+        """Return the address to ask for a key; None if all owners rest."""
         smearers = self._owners.smearers(key) if smears else ()
         return (self._pick(smearers) if smearers else None) or self._pick(self._owners.of(key))
 
     def _pick(self, owners: Sequence[Address]) -> Address | None:
-        """One of these that is not left alone now; None: all are."""
+        """Return one of these addresses that does not rest; None if all do."""
         if self._rests:
             now = self._now()
             self._rests = {address: until for address, until in self._rests.items() if until > now}
@@ -182,7 +183,7 @@ class ByMap:
         return owners[int(self._draw() * len(owners))] if owners else None
 
     def _fetched(self, source: Address | None) -> Steps[Owners]:
-        """The map as a node knows it; of a large one page by page, begun anew where it has changed amid them."""
+        """Fetch the map from a node, page by page; start again if it changes meanwhile."""
         pages: list[dict[str, Value]] = []
         options: dict[str, Value] = {}
         while not pages or options:
@@ -197,10 +198,10 @@ class ByMap:
 
 
 def owners_of(pages: Sequence[dict[str, Value]]) -> Owners:
-    """Read the pages of a map.
+    """Return the owners in the pages of a map.
 
     Raises:
-        ProtocolError: they are none.
+        ProtocolError: the pages are not a map.
     """
     first = pages[0]
     match first.get("config"), first.get("addresses"), first.get("partitioner"):
@@ -231,12 +232,11 @@ def owners_of(pages: Sequence[dict[str, Value]]) -> Owners:
 
 
 def _time_key_of(told: dict[str, Value]) -> TimeKey | None:
-    """Where the keys of a table that smears have their time; None: it does not."""
+    """Return the time key of a table that smears; None if it does not."""
     return time_key_of(told.get("time_key")) if told.get("smear") is True else None
 
 
 def _available(assignments: Sequence[Value], addresses: dict[Value, Address]) -> list[Address]:
-    """The addresses of those that are AVAILABLE, and of whom one is known."""
     found: list[Address] = []
     for one in assignments:
         match one:

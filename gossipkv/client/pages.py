@@ -1,6 +1,6 @@
-"""A scan, page by page: what to ask for next, and what an answer means; shared by both clients, without any I/O.
+"""A scan, page by page: the next request, and the contents of an answer; shared by both clients, without any I/O.
 
-Of a dataset every page comes from the version that answered the first, which each later request names.
+All pages of a dataset come from the version of the first page, which each later request names.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class ScanPages:
     """The records with `start <= key < end` and `prefix`, at most `limit` of them.
 
-    `check` raises where an answer is of another kind of database than was meant; `options` go with each request.
+    `check` raises if an answer is of the wrong kind of database; `options` are sent with each request.
 
     Raises:
         BadRequest: a negative limit, or a bound that is no key.
@@ -58,12 +58,12 @@ class ScanPages:
             self._bounds["reverse"] = True
         self._left = limit
         self._version = version
-        self._least = least  # Of the first page.
+        self._least = least  # Least version of the first page.
         self._cursor: Value = None
         self._is_complete = limit == 0
 
     def next_request(self) -> Request[Value] | None:
-        """The request for the next page; None when there is no more."""
+        """Return the request for the next page; None after the last one."""
         if self._is_complete:
             return None
         least = self._least if self._version is None else None
@@ -72,10 +72,10 @@ class ScanPages:
         return call_request("scan", [self._database, options] if options else [self._database])
 
     def take(self, result: Value) -> list[Record]:
-        """The records of the page that answered the last request.
+        """Return the records of the page that answered the last request.
 
         Raises:
-            ProtocolError: it is no such answer.
+            ProtocolError: the answer is not a page.
             BadRequest: it is of another kind of database.
         """
         records, self._cursor, stamp = reads.page_of(result)
@@ -90,5 +90,5 @@ class ScanPages:
         return records
 
     def close(self) -> None:
-        """Ask for no more."""
+        """End the scan."""
         self._is_complete = True

@@ -1,17 +1,13 @@
 """A `get_many` and a `put_many` of any size, in parts that fit into frames; shared by both clients, without any I/O.
 
-A shell drives a generator: it asks each request that it is given, and sends the answer in or throws the error.
+A shell drives a generator: it sends each request that it gets, and passes the answer or the error back.  Parts are sent
+one after the other: each is so large that the round trip hardly matters, and other requests get their turns in between.
 
-A part of a `get_many` has at most so many keys and bytes; when the node finds it or its answer TOO_LARGE, half of it
-is asked for again, down to one key, and parts grow again as they succeed.  Of a dataset all parts are from one version:
-the first that is answered names it, the others ask for exactly that one.  If a node says that it has that version no
-more (it was retired, or the connection went over to a node that never had it), everything is asked anew, a few times at
-most.  Then, or if the caller had named the version, `UnknownVersion` is raised.
-
-A part of a `put_many` is never sent twice.
-
-Parts are asked for one after the other: each is large enough that a round trip does not matter, and other requests on
-the same connection get their turn in between.
+A part of a `get_many` has limits for keys and bytes.  If the node finds it or its answer TOO_LARGE, half of it is asked
+for again, down to one key; parts grow again as they succeed.  All parts of a dataset are from one version: the first
+answer names it, and the others ask for it.  If a node no longer has that version (it was retired, or the connection
+went over to a node that never had it), the read begins anew, a few times at most.  After that, or if the caller named
+the version, `UnknownVersion` is raised.  A part of a `put_many` is never sent twice.
 """
 
 from __future__ import annotations
@@ -29,11 +25,11 @@ if TYPE_CHECKING:
     from gossipkv.client.reads import Key, Stamp
     from gossipkv.wire.rpc import Value
 
-PART_KEYS: Final = 10_000  # A node takes 16,384 elements a frame; some 1.5 ms of one core, so that others get a turn.
-PART_RECORDS: Final = 300  # Three elements each; of a request that is not answered at once a node takes 1,024.
-PART_BYTES: Final = 1 << 20  # Of keys and values: far below the longest frame, and of the order of the answer.
+PART_KEYS: Final = 10_000  # A node takes 16,384 elements a frame; this is 1.5 ms of a core, so others get a turn.
+PART_RECORDS: Final = 300  # Three elements each; a node takes 1,024 in a request that is not answered at once.
+PART_BYTES: Final = 1 << 20  # Bytes of keys and values: far below the longest frame, and of the order of the answer.
 OVERHEAD_BYTES: Final = 5  # The head of a key or a value.
-ATTEMPTS: Final = 4  # A version is retired once; that it happens four times in one request has another cause.
+ATTEMPTS: Final = 4  # A version is retired once; four times within one request would have another cause.
 
 Values = list[bytes | None]
 Many = tuple[Values, "Stamp"]
@@ -42,7 +38,7 @@ Many = tuple[Values, "Stamp"]
 def reading(
     database: bytes, keys: Iterable[Key], options: bytes | None, version: str | None = None
 ) -> Generator[Request[Many], Many, Many]:
-    """The values of `keys`, and what they are from; of `version`, if `options` name one."""
+    """Return the values of `keys` and their stamp; `version` is the one that `options` name, if any."""
     asked = list(reads.several(keys))
     most = PART_KEYS
     request = whole(database, asked, options)
@@ -57,7 +53,7 @@ def reading(
 
 
 def whole(database: bytes, keys: Sequence[Key], options: bytes | None) -> Request[Many] | None:
-    """One request for all of `keys`, if that can be; it can nearly always."""
+    """Return one request for all of `keys`, or None if it would be too large, which is rare."""
     if len(keys) > PART_KEYS:
         return None
     request = get_many_request(database, keys, options)
@@ -67,7 +63,7 @@ def whole(database: bytes, keys: Sequence[Key], options: bytes | None) -> Reques
 def in_parts(
     database: bytes, keys: Sequence[Key], options: bytes | None, version: str | None = None, *, most: int = PART_KEYS
 ) -> Generator[Request[Many], Many, Many]:
-    """`reading`, of which the first part has at most `most` keys."""
+    """Do the same as `reading`, with at most `most` keys in the first part."""
     asked = [reads.key_bytes(key) for key in keys]
     for _ in range(ATTEMPTS - 1):
         try:
@@ -99,16 +95,16 @@ def _one_version(
         if isinstance(stamp, str) and version is None:
             version = stamp
             options = reads.read_options(version, None)
-        assert len(found) == len(part), (len(found), len(part))  # The session compares what came with what was asked.
+        assert len(found) == len(part), (len(found), len(part))  # The session has compared the answer with the request.
         values += found
-        most = min(most + most // 4 + 1, PART_KEYS)  # Not doubled: every second one would be too large again.
+        most = min(most + most // 4 + 1, PART_KEYS)  # Doubling would make every second part too large.
     return values, stamp
 
 
 def writing(
     table: str, records: Iterable[tuple[Key, bytes]], options: dict[str, Value]
 ) -> Generator[Request[Value], Value, None]:
-    """Put `records`, in their order.  Of an error `details` tell what is known of the parts before and after."""
+    """Put `records` in their order.  The `details` of an error have the outcome of the other parts."""
     pairs = [(reads.key_bytes(key), tables.value_bytes(value)) for key, value in records]
     sizes = [len(key) + len(value) + 2 * OVERHEAD_BYTES for key, value in pairs]
     begin = 0
@@ -129,7 +125,7 @@ def writing(
 
 
 def _end(sizes: list[int], begin: int, most: int) -> int:
-    """Where the part that starts at `begin` ends: after one key or record at least."""
+    """Return the end of the part that starts at `begin`: at least one key or record."""
     end = begin
     size_bytes = 0
     while end < len(sizes) and end - begin < most:

@@ -1,7 +1,7 @@
-"""When to ask again for what is still being built, so that a read waits for it within its own deadline.
+"""Pauses between repeated reads of data that a node still builds, within the read's deadline.
 
-The client asks again; the node keeps nothing for it.  A request that waited in the node would be a task and memory
-there, would hold up its draining, and a node that is silent until a deadline is one that clients leave.
+The client asks again; the node keeps no state.  A request that waited in the node would cost a task and memory, and
+would delay its draining; and clients leave a node that is silent until a deadline.
 """
 
 from __future__ import annotations
@@ -13,17 +13,15 @@ from gossipkv.errors import NotReady
 if TYPE_CHECKING:
     from gossipkv.errors import GossipKVError
 
-FIRST_PAUSE_S: Final = 0.010  # Something small may be there in a moment.
-LONGEST_PAUSE_S: Final = (
-    0.5  # To refuse a request costs a node some 50 us: a thousand that wait take a tenth of a core.
-)
-MIN_LEFT_S: Final = 0.1  # With less the answer might come too late, and say less than the one that is here.
+FIRST_PAUSE_S: Final = 0.010  # Small data may be ready in a moment.
+LONGEST_PAUSE_S: Final = 0.5  # A refusal costs a node some 50 us: a thousand waiting requests take a tenth of a core.
+MIN_LEFT_S: Final = 0.1  # With less time a new answer might be late, and the present one says more than a timeout.
 
 
 def pause_s(error: GossipKVError | None, waited_s: float, left_s: float) -> float | None:
-    """Seconds until a request that was answered so is asked again; None: the answer stands.
+    """Return the seconds until a request with this error is asked again; None if the error is final.
 
-    `waited_s` is the time since the first such answer, and `left_s` that until the deadline.
+    `waited_s` is the time since the first such error, and `left_s` the time until the deadline.
     """
     if not isinstance(error, NotReady) or error.details.get("coming") is not True or left_s < MIN_LEFT_S:
         return None

@@ -1,8 +1,8 @@
-"""Many requests on their way at once over one link, answered in the order asked.
+"""Many requests in flight over one link, answered in the order asked.
 
 The window is refilled when half of it is answered, so that many requests share one packet and one system call.  When
-the link breaks, whatever has no answer yet is sent again on the next one: the caller sees no seam.  An answer that
-arrived before the break counts.
+the link breaks, all requests without an answer are sent again on the next link, unnoticed by the caller.  An answer
+that arrived before the break counts.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ class Pipeline(Generic[_Result]):
         self._in_flight = in_flight
         self._timeout_s = timeout_s
         self._open: deque[Request[_Result]] = deque()
-        self._unsent: list[Request[_Result]] = []  # Those of `_open` that `_link` has not been given.
+        self._unsent: list[Request[_Result]] = []  # Requests of `_open` that `_link` was not given yet.
         self._link: BlockingLink | None = None
-        self._proven = dialler.held  # Links that break are held against their address until they answered once.
+        self._proven = dialler.held  # A link that breaks before its first answer counts as a failure of its address.
         self._failures: Failures = {}
 
     def results(self) -> Iterator[_Result]:
-        """The results in order.
+        """Yield the results in order.
 
         Raises:
-            GossipKVError: what `Client.call` raises, at the request that failed.
+            GossipKVError: as `Client.call`, at the request that failed.
         """
         try:
             while self._refill():
@@ -66,7 +66,7 @@ class Pipeline(Generic[_Result]):
                 request.fail(None)
 
     def _refill(self) -> bool:
-        """Take more requests when half of the window is free; False when all are answered."""
+        """Take more requests when half of the window is free; return False when all are answered."""
         if len(self._open) <= self._in_flight // 2:
             more = list(islice(self._requests, self._in_flight - len(self._open)))
             self._open.extend(more)
@@ -74,7 +74,7 @@ class Pipeline(Generic[_Result]):
         return bool(self._open)
 
     def _oldest(self) -> Request[_Result]:
-        """The oldest request, done and no longer open; what is still being built is asked for until it is there."""
+        """Return the oldest request, done and removed; repeat it while the node still builds its data."""
         since = monotonic()
         deadline = since + self._timeout_s
         self._attempt(deadline)

@@ -1,6 +1,6 @@
-"""What reads send, and what their answers must look like; shared by every shell.
+"""Contents of read requests, and the shapes of their answers; shared by every shell.
 
-An answer is bytes from a peer: each function here either returns it with its type, or raises `ProtocolError`.
+Answers are bytes of a peer: each function here returns an answer with its type, or raises `ProtocolError`.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ if TYPE_CHECKING:
 Key = bytes | bytearray | memoryview | str
 Record = tuple[bytes, bytes]
 OneKey = TypeVar("OneKey", bound=Key)
-Stamp = str | bytes  # What an answer is from: a version of a dataset, or a token of a table.
+Stamp = str | bytes  # The version of a dataset, or the token of a table, that an answer comes from.
 _Found = TypeVar("_Found")
 
-TIMEOUT_MS: Final = 1000  # The interface's default: far over any healthy answer, well below a person's patience.
+TIMEOUT_MS: Final = 1000  # The interface's default: far above any healthy answer, and well below a person's patience.
 
-# What may be asked twice without harm.  Anything else is not repeated by itself.
+# Methods that may be repeated without harm; all others are sent once.
 REPEATABLE: Final = frozenset({
     "ping", "info", "databases", "get", "get_many", "scan", "status", "refresh", "members", "children", "entries",
     "partition_map", "partitions", "metadata_status", "verify_table", "verdict", "report",
 })  # fmt: skip
 
-SHOWN_CHARACTERS: Final = 80  # Of an answer that is wrong: enough to recognise it by.
+SHOWN_CHARACTERS: Final = 80  # Characters of a wrong answer in an error: enough to recognise it.
 
 
 class ReadOnly:
-    """A dataset, as far as it says to whoever would write to it what takes writes."""
+    """A dataset; its missing write methods raise an error that names the alternatives."""
 
     __slots__ = ()
-    if not TYPE_CHECKING:  # To those who check types it has no such methods.
+    if not TYPE_CHECKING:  # Type checkers see no such methods.
 
         def __getattr__(self, name: str) -> NoReturn:
             words = f"{type(self).__name__!r} object has no attribute {name!r}"
@@ -47,14 +47,14 @@ class ReadOnly:
 
 
 def key_bytes(key: Key) -> bytes:
-    """The key as it travels; text means its UTF-8 bytes.
+    """Return the key as it is sent; text means its UTF-8 bytes.
 
     Raises:
         BadRequest: text that has no UTF-8 form.
         TypeError: neither bytes nor text.
     """
     if isinstance(key, (bytes, bytearray, memoryview)):
-        return bytes(key)  # Of what can be written to, as it is now; bytes themselves are not copied.
+        return bytes(key)  # A copy of mutable buffers; `bytes` are not copied.
     if isinstance(key, str):
         try:
             return key.encode()
@@ -64,7 +64,7 @@ def key_bytes(key: Key) -> bytes:
 
 
 def name_bytes(name: str) -> bytes:
-    """The name of a database, as it stands in every request.
+    """Return the name of a database as it is sent.
 
     Raises:
         BadRequest: text that has no UTF-8 form.
@@ -76,7 +76,7 @@ def name_bytes(name: str) -> bytes:
 
 
 def read_options(version: str | None, min_version: str | None) -> bytes | None:
-    """The options of a read, as they stand in the request; None if there are none."""
+    """Return the options of a read as they are sent; None if there are none."""
     if version is None and min_version is None:
         return None
     options = {"version": version, "min_version": min_version}
@@ -87,17 +87,17 @@ def read_options(version: str | None, min_version: str | None) -> bytes | None:
 
 
 def several(keys: Iterable[OneKey]) -> Iterable[OneKey]:
-    """Guard against the classic slip: one key is an iterable as well, of its characters."""
+    """Return `keys`; refuse a single key, which by mistake would be iterated by character."""
     if isinstance(keys, Key):
         raise TypeError(f"expected several keys, got the one {keys!r}; put it in a list")
     return keys
 
 
 def positive(timeout_ms: int) -> int:
-    """A time allowed.
+    """Return a timeout.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is not positive.
     """
     if timeout_ms <= 0:
         raise ValueError(f"timeout_ms must be positive, not {timeout_ms}")
@@ -105,7 +105,7 @@ def positive(timeout_ms: int) -> int:
 
 
 def value_of(result: Value) -> tuple[bytes | None, Stamp]:
-    """The answer to `get`: a value or None, and what it is from."""
+    """Check the answer to `get`: a value or None, and its stamp."""
     match result:
         case [bytes() | None as value, str() | bytes() as stamp]:
             return value, stamp
@@ -113,7 +113,7 @@ def value_of(result: Value) -> tuple[bytes | None, Stamp]:
 
 
 def values_of(result: Value, count: int) -> tuple[list[bytes | None], Stamp]:
-    """The answer to `get_many` of `count` keys: as many values, and what they are from."""
+    """Check the answer to `get_many` of `count` keys: as many values, and their stamp."""
     match result:
         case [[*values], str() | bytes() as stamp] if len(values) == count:
             found = [value for value in values if value is None or isinstance(value, bytes)]
@@ -123,7 +123,7 @@ def values_of(result: Value, count: int) -> tuple[list[bytes | None], Stamp]:
 
 
 def page_of(result: Value) -> tuple[list[Record], Value, Stamp]:
-    """The answer to `scan`: records in order, the cursor of the next page or None, and what they are from."""
+    """Check the answer to `scan`: records in order, the cursor of the next page or None, and the stamp."""
     match result:
         case [[*pairs], cursor, str() | bytes() as stamp]:
             records = []
@@ -137,10 +137,10 @@ def page_of(result: Value) -> tuple[list[Record], Value, Stamp]:
 
 
 def versioned(answer: tuple[_Found, Stamp]) -> tuple[_Found, str]:
-    """An answer of a dataset.
+    """Return an answer of a dataset.
 
     Raises:
-        BadRequest: it is one of a table.
+        BadRequest: it is a table's.
     """
     found, stamp = answer
     if isinstance(stamp, bytes):
@@ -149,10 +149,10 @@ def versioned(answer: tuple[_Found, Stamp]) -> tuple[_Found, str]:
 
 
 def tokened(answer: tuple[_Found, Stamp]) -> tuple[_Found, bytes]:
-    """An answer of a table.
+    """Return an answer of a table.
 
     Raises:
-        BadRequest: it is one of a dataset.
+        BadRequest: it is a dataset's.
     """
     found, stamp = answer
     if isinstance(stamp, str):
@@ -161,14 +161,14 @@ def tokened(answer: tuple[_Found, Stamp]) -> tuple[_Found, bytes]:
 
 
 def map_of(method: str, result: Value) -> dict[str, Value]:
-    """An answer that is a map."""
+    """Check an answer that is a map."""
     if isinstance(result, dict):
         return result
     raise unexpected(method, "a map", result)
 
 
 def maps_of(method: str, result: Value) -> list[dict[str, Value]]:
-    """An answer that is a list of maps."""
+    """Check an answer that is a list of maps."""
     if isinstance(result, list):
         maps = [item for item in result if isinstance(item, dict)]
         if len(maps) == len(result):
@@ -177,7 +177,7 @@ def maps_of(method: str, result: Value) -> list[dict[str, Value]]:
 
 
 def texts_of(method: str, result: Value) -> list[str]:
-    """An answer that is a list of strings."""
+    """Check an answer that is a list of strings."""
     if isinstance(result, list):
         texts = [item for item in result if isinstance(item, str)]
         if len(texts) == len(result):
@@ -186,7 +186,7 @@ def texts_of(method: str, result: Value) -> list[str]:
 
 
 def unexpected(method: str, expected: str, got: Value) -> ProtocolError:
-    """The error of an answer that is not what its method answers."""
+    """Return the error for an answer of an unexpected shape."""
     shown = repr(got)
     shown = shown if len(shown) <= SHOWN_CHARACTERS else f"{shown[: SHOWN_CHARACTERS - 3]}..."
     return ProtocolError(f"{method} was answered with {shown} where {expected} was expected", {"method": method})

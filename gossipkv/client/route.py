@@ -1,10 +1,10 @@
-"""Which node is asked next?  The addresses a client was given, in the order in which they are tried.
+"""The order in which a client tries its addresses.
 
-The preferred address stands first and one that failed goes to the end, so the next request starts where the last one
-succeeded.  For one request each address is dialled at most once more than it broke a connection.
+The preferred address is first, and one that failed goes to the end, so the next request starts where the last one
+succeeded.  One request dials each address at most once more than that address broke a connection.
 
-A connection that was there before the request says little when it breaks (its node may have closed it for being idle),
-so its address is dialled again, after the others; one that was made for this very request and broke is held against it.
+An old connection that breaks says little, since the node may have closed it for being idle; its address is dialled
+again, after the others.  A connection made for this very request that breaks counts as a failure of its address.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 
     from gossipkv.client._client import Request
 
-Failures = dict[str, str]  # Of one request: address to reason.
+Failures = dict[str, str]  # Reasons by address, for one request.
 Named = str | Address
 
 
 def addresses_of(given: Iterable[Named | Iterable[Named]]) -> list[Address]:
-    """The addresses that a caller of `connect` named, one by one or in lists.
+    """Return the addresses given to `connect`, one by one or in lists.
 
     Raises:
-        TypeError: something else was named.
-        ValueError: none, or one that is not `host:port`.
+        TypeError: an argument is no address.
+        ValueError: there is none, or one that is not `host:port`.
     """
     found: list[Address] = []
     for item in given:
@@ -56,39 +56,39 @@ class AddressRoute:
         return len(self._addresses)
 
     def untried(self, failures: Failures) -> list[Address]:
-        """The addresses that are not among `failures`, in order."""
+        """Return the addresses that are not among `failures`, in order."""
         return [address for address in self._addresses if str(address) not in failures]
 
     def prefer_another(self, address: Address) -> None:
-        """Let the next connection go to the next address."""
+        """Make another address the preferred one."""
         if self._addresses[0] == address:
             self._addresses.rotate(-1)
 
 
 def reason_of(error: Exception) -> str:
-    """Why an address could not be reached, in few words."""
+    """Return in few words why an address could not be reached."""
     if isinstance(error, TimeoutError):
         return "no answer in time"
     return (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
 
 
 def unreachable(failures: Failures) -> Unavailable:
-    """The error when no address is left."""
+    """Return the error for a request with no address left."""
     return Unavailable(f"no node could be reached: {_listed(failures)}", dict(failures))
 
 
 def too_late(failures: Failures) -> TimedOut:
-    """The error when the time is up before a node was found."""
+    """Return the error for a request whose time is up before a node was found."""
     return TimedOut(f"no node could be reached in time: {_listed(failures)}", dict(failures))
 
 
 def no_answer(request: Request[object], address: Address) -> TimedOut:
-    """The error of a request that a node left without an answer."""
+    """Return the error for a request that a node did not answer."""
     return TimedOut(f"{address} did not answer {request.method} in time", {"address": str(address)})
 
 
 def unknown(request: Request[object], address: Address, reason: object, cause: Exception | None) -> Unknown:
-    """The error of a request that may have been done and may not be repeated."""
+    """Return the error for a request that may have been done and may not be repeated."""
     error = Unknown(f"{address}: {reason}; {request.method} may or may not have been done", {"address": str(address)})
     error.__cause__ = cause
     return error

@@ -1,7 +1,7 @@
-"""A session: what somebody has seen, so that no node shows him anything older; shared by both clients, without any I/O.
+"""A session: the state that its user has seen, so that no node answers with older data; shared by both clients.
 
-Of datasets it has versions, of tables the token that the last answer came with.  Of requests that are under way at the
-same time each brings a token: they are joined, and a node reads several as one.
+It has the versions of datasets, and for tables the token of the last answer.  Requests in flight at the same time each
+bring a token; the session keeps them all, joined, and a node reads them as one.  A session does no I/O.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ FORMAT: Final = 1
 
 @final
 class Session:
-    """What somebody has seen and written, by whatever clients of one cluster; `Client.session` makes one.
+    """All that a user has seen and written, through any clients of one cluster; `Client.session` makes one.
 
-    With it reads never go back, and show what was written with it, at any node; a write comes after all that was seen.
-    Tasks and threads may share it.
+    With a session reads never go back, and see the session's own writes at any node; a write comes after all that was
+    seen.  Tasks and threads may share a session.
     """
 
     __slots__ = ("_lock", "_tokens", "_versions")
 
     def __init__(self, text: str | None = None) -> None:
-        """`text`: what `to_text` gave of an earlier one.
+        """Begin, or continue a session from the `text` that its `to_text` returned.
 
         Raises:
-            BadRequest: it is not of a session.
+            BadRequest: the text is not of a session.
         """
         self._lock = Lock()
         self._versions: dict[str, str] = {}
@@ -53,13 +53,13 @@ class Session:
         return f"<gossipkv session over {len(self._versions)} datasets, {sum(map(len, self._tokens))} bytes of tokens>"
 
     def to_text(self) -> str:
-        """All of it as text of letters, digits, `-`, `_` and `=`, to go on with elsewhere: `Client.session(text)`."""
+        """Return the session as text of letters, digits, `-`, `_` and `=`, for `Client.session(text)` elsewhere."""
         with self._lock:
             packed: bytes = msgpack.packb([FORMAT, self._versions, [*self._tokens]])
         return base64.urlsafe_b64encode(packed).decode()
 
     def forget(self, name: str) -> None:
-        """Let go of what was seen of a dataset, as after a roll-back; by the name of a table, of all tables."""
+        """Forget the seen version of a dataset, as after a rollback; the name of a table stands for all tables."""
         with self._lock:
             if self._versions.pop(name, None) is None:
                 self._tokens = ()
@@ -68,28 +68,28 @@ class Session:
 
     @property
     def tokens(self) -> tuple[bytes, ...]:
-        """What is to be sent with a request to a table, joined."""
+        """The tokens to send with a request to a table, joined."""
         return self._tokens
 
     def saw(self, sent: tuple[bytes, ...], token: bytes) -> None:
-        """A request with those tokens was answered with this one, which has seen all that they have."""
+        """Note that a request with the tokens `sent` was answered with `token`, which covers them."""
         if token:
             with self._lock:
                 self._tokens = (*(one for one in self._tokens if one not in sent), token)
 
     def version(self, dataset: str) -> str | None:
-        """The newest that was seen."""
+        """Return the newest version of the dataset that the session has seen."""
         return self._versions.get(dataset)
 
     def saw_version(self, dataset: str, version: str) -> None:
-        """An answer was from a version."""
+        """Note that an answer came from a version."""
         with self._lock:
             self._versions[dataset] = max(version, self._versions.get(dataset, ""))
 
 
 @final
 class SessionTurn:
-    """One request to a table in a session, or in none."""
+    """One request to a table, in a session or without."""
 
     __slots__ = ("_sent", "_session")
 
@@ -99,30 +99,30 @@ class SessionTurn:
 
     @property
     def token(self) -> bytes:
-        """What is to be sent with it."""
+        """The token to send with the request."""
         return b"".join(self._sent)
 
     def saw(self, token: bytes) -> None:
-        """It was answered."""
+        """Note the token of the answer."""
         if self._session is not None:
             self._session.saw(self._sent, token)
 
     def saw_page(self, answer: tuple[object, reads.Stamp]) -> None:
-        """A page of a scan has come; the next one will have seen all that this one has."""
+        """Note the token of a page of a scan; the next page is at least as new."""
         _, token = reads.tokened(answer)
         self.saw(token)
         self._sent = (token,)
 
 
 def read_options(session: Session | None, dataset: str, version: str | None, least: str | None) -> bytes | None:
-    """The options of a read of a dataset: what a session has seen is the least version, where none is named."""
+    """Return the options of a dataset read; without a `version` the session's version is the least allowed."""
     if session is not None and version is None:
         least = max(filter(None, (least, session.version(dataset))), default=None)
     return reads.read_options(version, least)
 
 
 def saw_version(session: Session | None, dataset: str, answer: tuple[_Whole, reads.Stamp]) -> tuple[_Whole, str]:
-    """The answer of a dataset, which a session has seen.  Raises BadRequest: it is one of a table."""
+    """Return an answer of a dataset, and note its version in the session.  Raises BadRequest if it is a table's."""
     found, version = reads.versioned(answer)
     if session is not None:
         session.saw_version(dataset, version)
@@ -132,7 +132,7 @@ def saw_version(session: Session | None, dataset: str, answer: tuple[_Whole, rea
 def watched(
     steps: Generator[Request[_Result], _Result, _Whole], saw: Callable[[_Result], object]
 ) -> Generator[Request[_Result], _Result, _Whole]:
-    """The same steps (`parts`), with each answer shown to `saw`."""
+    """Return the same steps (`parts`), with each answer passed to `saw`."""
     try:
         request = next(steps)
         while True:
@@ -156,6 +156,6 @@ def _read(text: str) -> tuple[dict[str, str], tuple[bytes, ...]]:
                 whole = tuple(one for one in tokens if isinstance(one, bytes))
                 if (len(named), len(whole)) == (len(versions), len(tokens)):
                     return named, whole
-    except ValueError:  # Of base64, MessagePack or UTF-8.
+    except ValueError:  # From base64, MessagePack or UTF-8.
         pass
     raise BadRequest("this is no text that a session was written as")

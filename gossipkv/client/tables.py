@@ -1,4 +1,4 @@
-"""What tables are asked beyond what datasets are: writes, and how long a node may wait; shared by every shell.
+"""Requests of tables beyond those of datasets: writes, and the time that a node may wait; shared by every shell.
 
 A write is never repeated once any of it was sent (it is not among `reads.REPEATABLE`): it may have been applied.
 """
@@ -21,14 +21,15 @@ if TYPE_CHECKING:
     from gossipkv.client.reads import Key
     from gossipkv.wire.rpc import Value
 
-Level = Literal["one", "majority", "all"]  # How many copies have a write when it is acknowledged.
+Level = Literal["one", "majority", "all"]  # Replicas that have a write when it is acknowledged.
 LEVELS: Final[tuple[Level, ...]] = get_args(Level)
 
-NODE_SHARE: Final = 0.9  # Of the time allowed: so its word on what became of a request comes before that is over.
+# Share of the time allowed, so that the node's answer about the outcome comes before the client gives up.
+NODE_SHARE: Final = 0.9
 
 
 def read_options(token: bytes, wait_ms: int, allowed_ms: int, config: int = 0) -> dict[str, Value]:
-    """The options of a read; none where there is no session and no map, and the node is not to wait."""
+    """Return the options of a read; empty without a session, a map and a wait."""
     options: dict[str, Value] = {"wait_ms": wait_ms, **_time(allowed_ms)} if wait_ms else {}
     if token:
         options["token"] = token
@@ -40,7 +41,7 @@ def read_options(token: bytes, wait_ms: int, allowed_ms: int, config: int = 0) -
 def write_options(
     token: bytes, level: Level | None, wait_ms: int, allowed_ms: int, config: int = 0
 ) -> dict[str, Value]:
-    """The options of a write; without a level, which is then a majority, a put may be smeared."""
+    """Return the options of a write; without a level, which means a majority, a put may be smeared."""
     given: dict[str, Value] = {"level": level, "wait_ms": wait_ms, "token": token, "config": config}
     return {**_time(allowed_ms), **{name: value for name, value in given.items() if value}}
 
@@ -51,16 +52,16 @@ def _time(allowed_ms: int) -> dict[str, Value]:
 
 @lru_cache(maxsize=64)
 def packed_config(config: int) -> bytes:
-    """The options of a read by a map that has nothing else to say: made once for each, as most reads are so."""
+    """Return the options of a read by a map without others; most reads are like that, so they are cached."""
     whole: bytes = msgpack.packb({"config": config})
     return whole
 
 
 def packed(options: dict[str, Value]) -> bytes | None:
-    """Options as they stand in a request; None if there are none.
+    """Return options as they are sent; None if there are none.
 
     Raises:
-        BadRequest: MessagePack cannot say them.
+        BadRequest: MessagePack cannot encode them.
     """
     try:
         return msgpack.packb(options) if options else None
@@ -69,10 +70,10 @@ def packed(options: dict[str, Value]) -> bytes | None:
 
 
 def value_bytes(value: bytes) -> bytes:
-    """The value as it travels.
+    """Return the value as it is sent.
 
     Raises:
-        TypeError: it is not bytes.  Text is refused, since it would be read as bytes.
+        TypeError: it is not bytes.  Text is refused, since reads would return bytes.
     """
     if isinstance(value, (bytes, bytearray, memoryview)):
         return bytes(value)
@@ -80,25 +81,25 @@ def value_bytes(value: bytes) -> bytes:
 
 
 def put(table: str, key: Key, value: bytes, options: dict[str, Value]) -> Request[Value]:
-    """A `put`.  Raises what `call_request` and `reads.key_bytes` do."""
+    """Return a `put`.  Raises as `call_request` and `reads.key_bytes`."""
     return call_request("put", [table, reads.key_bytes(key), value_bytes(value), options])
 
 
 def delete(table: str, key: Key, options: dict[str, Value]) -> Request[Value]:
-    """A `delete`, likewise."""
+    """Return a `delete`.  Raises as `put`."""
     return call_request("delete", [table, reads.key_bytes(key), options])
 
 
 def put_many(table: str, records: Sequence[tuple[bytes, bytes]], options: dict[str, Value]) -> Request[Value]:
-    """A `put_many` of what fits into one frame."""
+    """Return a `put_many` of records that fit into one frame."""
     return call_request("put_many", [table, [[key, value] for key, value in records], options])
 
 
 def token_of(method: str, result: Value) -> bytes:
-    """The answer to a write: a token; of what was smeared an empty one, since nobody has it yet.
+    """Return the token that answers a write; empty for a smeared put, which no replica has yet.
 
     Raises:
-        ProtocolError: it is no such answer.
+        ProtocolError: the answer has neither form.
     """
     match result:
         case bytes():

@@ -4,13 +4,13 @@
         geo = client.dataset("geo")
         await geo.get("paris")
 
-All tasks share one connection to the first of the addresses that answers.  When it breaks, the requests in flight that
-may be repeated (every read) are repeated at once at the next address, within their own deadline; one that may not be
-repeated raises `Unknown` if any of it was sent.  A node that says nothing until a deadline is left for the next.
+All tasks share one connection to the first address that answers.  When it breaks, requests in flight that may be
+repeated (every read) are repeated at once at the next address, within their own deadline.  A request that may not be
+repeated raises `Unknown` if any of it was sent.  A node that is silent until a deadline is left for the next.
 
-A request waits without a lock, an event or a cancel scope of its own: its task is parked, and the answer, the deadline
-(one heap, one task that sleeps until the earliest) or Trio's cancellation wakes it.  A cancelled request's bytes go
-out whole and its late answer is dropped, so the connection stays usable.
+A waiting request needs no lock, event or cancel scope of its own.  Its task is parked until the answer, the deadline
+(one heap, one task that sleeps until the earliest) or Trio's cancellation wakes it.  A cancelled request's bytes go out
+whole and its late answer is dropped, so the connection stays usable.
 
 A client belongs to the `trio.run` in which it was entered; anywhere else it raises `RuntimeError`.
 """
@@ -54,7 +54,8 @@ if TYPE_CHECKING:
     from gossipkv.client.trio_link import Dialled
     from gossipkv.wire.rpc import Value
 
-    Dial = Callable[[Address, float, Credentials], Awaitable[Dialled]]  # Within so many seconds.  Raises OSError.
+    # Connects within that many seconds.  Raises OSError.
+    Dial = Callable[[Address, float, Credentials], Awaitable[Dialled]]
 
     _Result = TypeVar("_Result")
     _Whole = TypeVar("_Whole")
@@ -66,19 +67,19 @@ def connect(
     tls: SSLContext | bool = False,
     token: str | None = None,
 ) -> Client:
-    """A client for `async with`, which connects to the first of `addresses` (`host:port`) that can be reached.
+    """Return a client for `async with`, which connects to the first of `addresses` (`host:port`) that can be reached.
 
     Args:
         addresses: Some nodes of one cluster, or lists of them, in order of preference; shuffle them to spread many
             clients.
-        timeout_ms: Time allowed for connecting, and for each request unless it says otherwise.
-        tls: True: nodes speak TLS, and have certificates of their hosts that this system trusts; a context: as it says.
-        token: Who asks, where nodes have users.
+        timeout_ms: Time allowed for connecting, and for each request without a time of its own.
+        tls: True: TLS, with certificates of the nodes' hosts that this system trusts; a context: TLS with that context.
+        token: The user's token, if nodes have users.
 
     Raises:
-        Unavailable: on entering, none can be reached; the message and `details` list each address and why.
+        Unavailable: on entering, no node can be reached; the message and `details` list each address and why.
         Unauthorized: on entering, a node does not know the token.
-        ValueError: no address, one that is not `host:port`, a timeout that is not positive, or what is no token.
+        ValueError: no address, one that is not `host:port`, a timeout that is not positive, or an invalid token.
     """
     return Client(addresses, timeout_ms=timeout_ms, credentials=Credentials(tls, token))
 
@@ -102,10 +103,10 @@ class Client:
         stays: bool = False,
         dial: Dial = dial,
     ) -> None:
-        """`draw` gives numbers from 0 to 1; it spreads the attempts to connect again.  `dial` makes each connection.
+        """Begin without a connection; `draw` returns numbers from 0 to 1 that spread reconnects, `dial` connects.
 
-        One that is `patient` does not connect before it is asked: a gateway starts beside a node that is not there yet.
-        One that `stays` can be dialled for once, and goes on with that connection when it was silent.
+        `patient`: connect only on demand, as for a gateway that starts before its node.  `stays`: the connection can be
+        dialled only once, so it is kept after a silence.
         """
         self._route = AddressRoute(addresses_of(addresses))
         self._timeout_ms = reads.positive(timeout_ms)
@@ -118,7 +119,7 @@ class Client:
         self._nursery: trio.Nursery | None = None
         self._alarm = trio.CancelScope()
         self._wanted = trio.Event()
-        self._at: dict[Address, Client] = {}  # Clients of one node each, for tables that go by their map.
+        self._at: dict[Address, Client] = {}  # Clients of one node each, for tables that use their map.
 
     async def __aenter__(self) -> Self:
         if self._thread is not None:
@@ -140,7 +141,7 @@ class Client:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # The nursery is told nothing of the caller's exception, so that it comes out as it is and in no group.
+        # The nursery is not told of the caller's exception, so the exception leaves as it is and not in a group.
         assert self._nursery is not None
         self.end()
         self._nursery.cancel_scope.shield = True
@@ -161,18 +162,18 @@ class Client:
         return None if link is None else link.address
 
     def dataset(self, name: str) -> Dataset:
-        """The dataset `name`; nothing is asked of the node before the first read."""
+        """Return the dataset `name`; the first read is the first request to the node."""
         return Dataset(self, name)
 
     def table(self, name: str, *, by_map: bool = False) -> Table:
-        """The table `name`; nothing is asked of the node before the first read or write.
+        """Return the table `name`; the first read or write is the first request to the node.
 
-        With `by_map`, requests for one key go to an owner of it, over a connection to each node that owns any.
+        With `by_map`, requests for one key go to one of its owners, over a connection to each owning node.
         """
         return Table(self, name, ByMap(name, trio.current_time) if by_map else None)
 
     def at(self, address: Address) -> Client:
-        """The client of one node, which ends with this one."""
+        """Return the client of one node, which ends with this one."""
         client = self._at.get(address)
         if client is None:
             assert self._nursery is not None
@@ -183,9 +184,9 @@ class Client:
         return client
 
     def begin_within(self, nursery: trio.Nursery) -> None:
-        """Work by tasks of another client, which ends this one; instead of being entered."""
+        """Run in a nursery of another client, which also ends this one, in place of `async with`."""
         self._thread, self._nursery = get_ident(), nursery
-        self._now = trio.lowlevel.current_clock().current_time  # Without looking up the clock each time.
+        self._now = trio.lowlevel.current_clock().current_time  # This avoids a lookup of the clock for each request.
         nursery.start_soon(self._dial)
         nursery.start_soon(self._sweep)
 
@@ -196,10 +197,10 @@ class Client:
             client.end()
 
     def session(self, text: str | None = None) -> Session:
-        """A new session, for reads and writes by any client of this cluster.
+        """Return a new session, for reads and writes by any client of this cluster.
 
         Args:
-            text: What `Session.to_text` gave of an earlier one, which goes on.
+            text: The result of `Session.to_text`, to continue that session.
 
         Raises:
             BadRequest: the text is not of a session.
@@ -207,61 +208,61 @@ class Client:
         return Session(text)
 
     async def ping(self) -> None:
-        """Return if the node answers.  Raises as `call` does, and so does all that asks."""
+        """Return if the node answers.  Raises as `call`, like every request."""
         if (answer := await self.call("ping")) != "pong":
             raise ProtocolError(f"ping was answered with {answer!r}")
 
     async def info(self) -> dict[str, Value]:
-        """What the node says of itself: `version`, `cluster`, `node`, `counters` and more (`docs/users/wire.md`)."""
+        """Return the node's own state: `version`, `cluster`, `node`, `counters` and more (`docs/users/wire.md`)."""
         return reads.map_of("info", await self.call("info"))
 
     async def databases(self) -> list[dict[str, Value]]:
-        """The databases that the node knows, by name: `name`, `kind`, and of a dataset `version` and `partitions`."""
+        """Return the databases that the node knows: `name`, `kind`, and for datasets `version` and `partitions`."""
         return reads.maps_of("databases", await self.call("databases"))
 
     async def status(self, database: str | None = None) -> dict[str, Value]:
-        """What the live nodes hold, build and serve, of one database or all: by database, version and partition."""
+        """Return all that live nodes hold, build and serve of one database or all: by name, version and partition."""
         options: list[Value] = [] if database is None else [{"database": database}]
         return reads.map_of("status", await self.call("status", *options))
 
     async def verdict(self, database: str | None = None) -> dict[str, Value]:
-        """Whether the cluster is well, or one database in it: `level` (well, attention, trouble), `text`, `reasons`.
+        """Return the verdict on the cluster or one database: `level` (well, attention, trouble), `text`, `reasons`.
 
-        The node asks all members; whichever node is asked, the answer is the same.
+        The node asks all members, so every node gives the same answer.
         """
         options: list[Value] = [] if database is None else [{"database": database}]
         return reads.map_of("verdict", await self.call("verdict", *options))
 
     async def members(self) -> list[dict[str, Value]]:
-        """The members of the cluster, the dead and the left among them: `node`, `address`, `state`, `epoch`."""
+        """Return the members of the cluster, including dead and left ones: `node`, `address`, `state`, `epoch`."""
         return reads.maps_of("members", await self.call("members"))
 
     async def children(self, path: str = "", *, everything: bool = False) -> list[str]:
-        """The names below a path of the tree that live nodes publish; `everything`: that any node does."""
+        """Return the names below a path of the tree that live nodes publish; with `everything`, those of all nodes."""
         options: list[Value] = [{"all": True}] if everything else []
         return reads.texts_of("children", await self.call("children", path, *options))
 
     async def entries(self, path: str = "", *, everything: bool = False) -> list[dict[str, Value]]:
-        """The keys below a path of the tree: `name`, `owner`, `value`, `age_s`, `state`; `everything`: all nodes'."""
+        """Return the keys below a path: `name`, `owner`, `value`, `age_s`, `state`; `everything`: of all nodes."""
         options: list[Value] = [{"all": True}] if everything else []
         return reads.maps_of("entries", await self.call("entries", path, *options))
 
     async def refresh(self, database: str | None = None) -> Value:
-        """Have the node look at its source, at one database or all: a map of names to versions seen.  Builds follow."""
+        """Make the node scan its source, for one database or all; return the versions seen by name.  Builds follow."""
         return await self.call("refresh", database)
 
     async def call(self, method: str, *params: Value, timeout_ms: int | None = None) -> Value:
-        """Any method of the protocol (`docs/users/wire.md`), and its result as it came.
+        """Call any method of the protocol (`docs/users/wire.md`), and return its result as it came.
 
         Raises:
             GossipKVError: the node answered with an error, which has its class in `gossipkv.errors`.
             Unavailable, TimedOut, ProtocolError: there was no answer.
-            Unknown: there was none, of a method that may not be repeated: it may have been done.
+            Unknown: there was no answer, and the method may not be repeated: the request may have been done.
         """
         return await self.ask_unless_cancelled(call_request(method, params), self.deadline(timeout_ms))
 
     def deadline(self, timeout_ms: int | None) -> float:
-        """When a request that starts now must be done, by `trio.current_time`.
+        """Return the deadline of a request that starts now, by `trio.current_time`.
 
         Raises:
             RuntimeError: the client is used where it does not belong.
@@ -272,7 +273,7 @@ class Client:
         return self._now() + self.allowed_ms(timeout_ms) / 1000
 
     def allowed_ms(self, timeout_ms: int | None) -> int:
-        """The time that a request has which says so."""
+        """Return the time of a request with this `timeout_ms`, or the client's if None."""
         return self._timeout_ms if timeout_ms is None else reads.positive(timeout_ms)
 
     def _misplaced(self) -> RuntimeError:
@@ -283,8 +284,8 @@ class Client:
         return RuntimeError("the client belongs to another thread and its trio.run; connect in each")
 
     async def ask(self, request: Request[_Result], due: float) -> _Result:
-        """The result of `request`; of what is still being built, once it is there.  Raises as `call` does."""
-        # `answer`, written out: this is the path of every read, and a coroutine more is felt.
+        """Return the result of `request`; wait for data that is still being built.  Raises as `call`."""
+        # This repeats `answer`: on the path of every read a further coroutine would be felt.
         request.owner = current_task()
         self._dispatcher.submit(request, due)
 
@@ -296,12 +297,12 @@ class Client:
         return request.take() if request.error is None else await self._once_built(request)
 
     async def ask_unless_cancelled(self, request: Request[_Result], due: float) -> _Result:
-        """`ask`; of a task that is cancelled already nothing is sent, since it may be a write."""
+        """Do the same as `ask`, but send nothing for a cancelled task, since the request may be a write."""
         await trio.lowlevel.checkpoint_if_cancelled()
         return await self.ask(request, due)
 
     async def ask_in_parts(self, steps: Generator[Request[_Result], _Result, _Whole], due: float) -> _Whole:
-        """What `steps` (`parts`) makes of the answers to the requests that it yields."""
+        """Return the result of `steps` (`parts`), asking each request that it yields."""
         try:
             request = next(steps)
             while True:
@@ -316,11 +317,11 @@ class Client:
             return whole
 
     def submit(self, request: Request[object], due: float) -> None:
-        """Send `request`; `answer` waits for it.  One that nobody waits for does no harm."""
+        """Send `request`; `answer` waits for it.  A request that no task waits for does no harm."""
         self._dispatcher.submit(request, due)
 
     async def answer(self, request: Request[_Result]) -> _Result:
-        """The result of a request that was submitted."""
+        """Return the result of a submitted request."""
         if request.is_done:
             await trio.lowlevel.checkpoint()
         else:
@@ -328,8 +329,6 @@ class Client:
         return request.take() if request.error is None else await self._once_built(request)
 
     async def _done(self, request: Request[object]) -> None:
-        """Return when a request that was submitted is done."""
-
         def abort(_: Callable[[], None]) -> trio.lowlevel.Abort:
             self.abandon(request)
             return trio.lowlevel.Abort.SUCCEEDED
@@ -338,7 +337,7 @@ class Client:
         await wait_task_rescheduled(abort)
 
     async def _once_built(self, request: Request[_Result]) -> _Result:
-        """The result of a request that was answered with an error; what is still being built is asked for again."""
+        """Return the result of a request with an error; repeat it while its data is being built."""
         since = self._now()
         while (pause := pause_s(request.error, (now := self._now()) - since, request.due - now)) is not None:
             await trio.sleep(pause)
@@ -348,22 +347,22 @@ class Client:
         return request.take()
 
     def abandon(self, request: Request[object]) -> None:
-        """Nobody waits for it any more."""
+        """Drop a request whose task no longer waits."""
         request.owner = None
         if not request.is_done:
             self._dispatcher.cancel(request)
 
     def wake(self, owner: object) -> None:
-        """A request of this task is done (the dispatcher calls)."""
+        """Wake a task whose request is done (called by the dispatcher)."""
         assert isinstance(owner, trio.lowlevel.Task)
         trio.lowlevel.reschedule(owner, WOKEN)
 
     def want_link(self) -> None:
-        """A link is needed (the dispatcher calls)."""
+        """Make a link (called by the dispatcher)."""
         self._wanted.set()
 
     def set_alarm(self, at: float) -> None:
-        """The earliest deadline came nearer (the dispatcher calls)."""
+        """Note that the earliest deadline came nearer (called by the dispatcher)."""
         self._alarm.deadline = at
 
     async def _first_link(self) -> TrioLink:
@@ -382,11 +381,11 @@ class Client:
         raise unreachable(failures)
 
     async def _link(self, address: Address, timeout_s: float) -> TrioLink:
-        """A link to a node that knows who asks.
+        """Return an authenticated link to a node.
 
         Raises:
-            OSError: it cannot be reached, not in time, or is not who it should be.
-            Unauthorized, RequestError: it does not take the token.
+            OSError: it cannot be reached in time, or its certificate is wrong.
+            Unauthorized, RequestError: it refuses the token.
         """
         return TrioLink(
             address,
@@ -401,7 +400,7 @@ class Client:
         self._dispatcher.on_connected(link)
 
     async def _dial(self) -> None:
-        """Make a link whenever one is wanted; one attempt at a time, whoever waits."""
+        """Make a link whenever one is wanted; one attempt at a time."""
         while True:
             target = self._dispatcher.target(trio.current_time())
             if target is None or isinstance(target, float):
@@ -428,8 +427,8 @@ class Client:
 class Dataset(reads.ReadOnly):
     """A dataset's reads; `Client.dataset` makes one.
 
-    A key is bytes, or text, which means its UTF-8 bytes.  Reads take `version` (exactly that one) and all but `scan`
-    `min_version` (that one or a newer one).  With a `session` none is older than what the session has seen.
+    A key is bytes, or text, which means its UTF-8 bytes.  Reads take `version` (exactly that one), and all but `scan`
+    take `min_version` (that one or a newer one).  With a `session` no answer is older than the session has seen.
     """
 
     __slots__ = ("_client", "_database", "name")
@@ -451,10 +450,10 @@ class Dataset(reads.ReadOnly):
         timeout_ms: int | None = None,
         session: Session | None = None,
     ) -> bytes | None:
-        """The value of `key`, or None if there is none (an empty value is `b""`).
+        """Return the value of `key`, or None if there is none (an empty value is `b""`).
 
         Raises:
-            UnknownDatabase, UnknownVersion, NotReady, Corrupt: what the node says of it.
+            UnknownDatabase, UnknownVersion, NotReady, Corrupt: the node's answer.
             Unavailable, TimedOut, ProtocolError: there was no answer.
         """
         options = sessions.read_options(session, self.name, version, min_version)
@@ -472,7 +471,7 @@ class Dataset(reads.ReadOnly):
         timeout_ms: int | None = None,
         session: Session | None = None,
     ) -> tuple[bytes | None, str]:
-        """As `get`, with the version that answered."""
+        """Return the same as `get`, with the version that answered."""
         request = get_request(self._database, key, sessions.read_options(session, self.name, version, min_version))
         answer = await self._client.ask(request, self._client.deadline(timeout_ms))
         return sessions.saw_version(session, self.name, answer)
@@ -486,10 +485,10 @@ class Dataset(reads.ReadOnly):
         timeout_ms: int | None = None,
         session: Session | None = None,
     ) -> list[bytes | None]:
-        """The values of `keys`, in the order asked, all from one version.
+        """Return the values of `keys`, in the order asked, all from one version.
 
-        Any number of keys: what does not fit into one frame is asked for in parts (`docs/users/client.md`), within one
-        timeout.  Raises as `get` does.
+        Any number of keys is allowed: the read is split into frames (`docs/users/client.md`), within one timeout.
+        Raises as `get`.
         """
         found, _ = await self.get_many_with_version(
             keys, version=version, min_version=min_version, timeout_ms=timeout_ms, session=session
@@ -505,7 +504,7 @@ class Dataset(reads.ReadOnly):
         timeout_ms: int | None = None,
         session: Session | None = None,
     ) -> tuple[list[bytes | None], str]:
-        """As `get_many`, with the version that answered."""
+        """Return the same as `get_many`, with the version that answered."""
         options = sessions.read_options(session, self.name, version, min_version)
         reading = parts.reading(self._database, keys, options, version)
         answer = await self._client.ask_in_parts(reading, self._client.deadline(timeout_ms))
@@ -523,10 +522,10 @@ class Dataset(reads.ReadOnly):
         session: Session | None = None,
         timeout_ms: int | None = None,
     ) -> Scan:
-        """The records with `start <= key < end` and `prefix`, in key order, for `async for`.
+        """Return the records with `start <= key < end` and `prefix`, in key order, for `async for`.
 
-        All pages come from the version that answered the first; the next is on its way while one is consumed.  `limit`
-        bounds the records in all, `timeout_ms` each page.  What `get` raises comes where a page begins.
+        All pages come from the version that answered the first; the next page is requested while one is consumed.
+        `limit` bounds all records together, `timeout_ms` each page.  Errors of `get` are raised where a page begins.
         """
         pages = ScanPages(
             self.name, start, end, prefix, reverse=reverse, limit=limit, version=version,

@@ -1,8 +1,8 @@
 """One connection under Trio: a socket, the session on it, a task that reads and a task that sends.
 
-The tasks that ask put their requests into the session and are parked; they never touch the socket, so whatever
-happens to them leaves the stream whole.  The sender is woken by the first request and runs when every task that could
-run has run, so the requests of all of them leave in one system call.  Likewise one receive wakes many tasks.
+Requesting tasks put their requests into the session and are parked; they never wait on the socket, so their
+cancellation leaves the stream whole.  The first request wakes the sender, which runs after all tasks that could run, so
+their requests leave in one system call.  In the same way one receive wakes many tasks.
 
 The socket is the system's own, not Trio's: a ready socket is read and written without a checkpoint for each call.
 """
@@ -39,17 +39,17 @@ if TYPE_CHECKING:
 
 @final
 class _Woken(outcome.Outcome[None]):
-    """What a parked task wakes up with.  Nothing, so that one will do for all; Trio's own is made anew each time."""
+    """The outcome for a parked task.  It is empty, so one object serves all; Trio's own is created each time."""
 
     def unwrap(self) -> None:
-        """Nothing: the request has the answer."""
+        """Return nothing: the request has the answer."""
 
     def send(self, gen: Generator[_Yield, None, _Return]) -> _Yield:
-        """Go on with a generator."""
+        """Continue a generator."""
         return gen.send(None)
 
     async def asend(self, agen: AsyncGenerator[_Yield, None]) -> _Yield:
-        """Go on with an asynchronous generator."""
+        """Continue an asynchronous generator."""
         return await agen.asend(None)
 
 
@@ -57,7 +57,7 @@ WOKEN: Final = _Woken()
 
 
 class Dialled(NamedTuple):
-    """What a link is made of."""
+    """The parts of a link."""
 
     socket: socket.socket
     tls: ClientTls | None
@@ -65,16 +65,16 @@ class Dialled(NamedTuple):
 
     @classmethod
     def plainly(cls, connection: sockets.socket) -> Self:
-        """One on which nothing has been said."""
+        """Return a plain connection with a new session."""
         return cls(connection, None, Session())
 
 
 async def dial(address: Address, timeout_s: float, credentials: Credentials) -> Dialled:
-    """A connection to `address`, by whichever of the addresses that a name stands for answers first.
+    """Connect to `address`, by the first answering address that a name stands for.
 
     Raises:
-        OSError: it cannot be reached, not in time, or is not who it should be.
-        Unauthorized, RequestError: it does not take the token.
+        OSError: it cannot be reached in time, or its certificate is wrong.
+        Unauthorized, RequestError: it refuses the token.
     """
     late = "no answer in time"
     try:
@@ -101,7 +101,7 @@ async def dial(address: Address, timeout_s: float, credentials: Credentials) -> 
 async def _open(address: Address) -> trio.SocketStream:
     try:
         return await trio.open_tcp_stream(address.host, address.port)
-    except UnicodeError as error:  # A name that no name service could know.
+    except UnicodeError as error:  # No name service could know the name.
         raise OSError(str(error)) from error
     except OSError as error:
         raise OSError(_first_reason(error)) from error
@@ -136,12 +136,12 @@ async def _greet(stream: trio.SocketStream, tls: ClientTls | None, session: Sess
         request.take()
     except REFUSALS:
         raise
-    except GossipKVError as error:  # Another node may be better off.
+    except GossipKVError as error:  # Another node may do better.
         raise OSError(error.message) from error
 
 
 def _first_reason(error: Exception) -> str:
-    """Trio's errors say that it failed, and have why behind them, of several attempts in a group."""
+    """Return the reason behind one of Trio's errors, which have it as cause, or several in a group."""
     cause: BaseException | None = error.__cause__
     while isinstance(cause, BaseExceptionGroup):
         cause = cause.exceptions[0]
@@ -152,7 +152,7 @@ def _first_reason(error: Exception) -> str:
 class TrioLink:
     """A connection to the node at `address`; `run` moves its bytes.
 
-    `on_received` is called after answers came or bytes went out, `on_broken` with a reason when it ends by itself.
+    `on_received` is called after answers came or bytes went out, `on_broken` with a reason if it ends by itself.
     """
 
     __slots__ = (
@@ -183,13 +183,13 @@ class TrioLink:
         self._on_received = on_received
         self._on_broken = on_broken
         self._scope = trio.CancelScope()
-        self._rest = memoryview(b"")  # Of what was taken from the session to be sent, as it leaves.
-        self._sender: trio.lowlevel.Task | None = None  # While it is parked.
-        self._is_quiet = True  # The last receive woke one task at most: with several, one send for all is cheaper.
+        self._rest = memoryview(b"")  # Bytes taken from the session that are not sent yet, in the form to send.
+        self._sender: trio.lowlevel.Task | None = None  # Set while the sender is parked.
+        self._is_quiet = True  # The last receive woke at most one task; for several, one send is cheaper.
         self._is_closed = False
 
     def send(self, request: Request[object]) -> None:
-        """Queue a request; its bytes go out when this task waits, or now if no other is likely to follow."""
+        """Queue a request; its bytes go out when this task waits, or now if no other request is likely to follow."""
         session = self.session
         session.send(request)
         sender = self._sender
@@ -198,11 +198,11 @@ class TrioLink:
             trio.lowlevel.reschedule(sender, WOKEN)
 
     def _send_now(self) -> bool:
-        """Send the only request there is without waking the sender; whether all of it was taken."""
+        """Send the only open request without waking the sender; return True if all of it went out."""
         output = self._next_output()
         try:
             count = self._socket.send(output)
-        except OSError:  # Blocked, or broken: the sender meets it again.
+        except OSError:  # The socket is blocked or broken: the sender finds out.
             count = 0
         if self._tls is None:
             self.session.sent(count)
@@ -210,16 +210,17 @@ class TrioLink:
         return not self._rest and not self.session.unsent_bytes
 
     def _next_output(self) -> memoryview:
-        """What leaves next: what the session says, under TLS in its records."""
+        """Return the next bytes to send: the session's output, under TLS in records."""
         output = self.session.take_output()
         if self._tls is None or not output:
             return memoryview(output)
-        self.session.sent(len(output))  # Of half a record nobody knows whose bytes it has.
+        self.session.sent(len(output))  # A partly sent record cannot be attributed to requests, so all count as begun.
         return memoryview(self._tls.seal(output))
 
     def close(self) -> None:
         """End both tasks, and with them the connection."""
-        if self._tls is not None and not self._is_closed and not self.session.in_flight:  # Amid a record it is none.
+        # TLS can only end between records.
+        if self._tls is not None and not self._is_closed and not self.session.in_flight:
             with suppress(OSError):
                 self._socket.send(self._tls.farewell())
         self._is_closed = True
@@ -267,10 +268,10 @@ class TrioLink:
             self._on_received(self)
 
     def _open(self, tls: ClientTls, data: bytes) -> bytes:
-        """What was received, out of its records.
+        """Return the plain text of received records.
 
         Raises:
-            BlockingIOError: nothing, yet.
+            BlockingIOError: no record is complete yet.
             OSError: TLS is broken.
         """
         data = tls.open(data)

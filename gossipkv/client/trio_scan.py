@@ -1,4 +1,4 @@
-"""The records of a scan under Trio, and what is asked of a client for them."""
+"""The records of a scan under Trio, and the methods of a client that it needs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class TrioRequests(Protocol):
-    """A client, as databases see it: `trio_client.Client` says what each method does."""
+    """A client, as datasets and tables see it; `trio_client.Client` documents the methods."""
 
     def deadline(self, timeout_ms: int | None) -> float: ...
     def allowed_ms(self, timeout_ms: int | None) -> int: ...
@@ -38,8 +38,8 @@ class TrioRequests(Protocol):
 class Scan:
     """The records of a scan, in order; `scan` of a dataset or a table makes one.
 
-    No generator and no task stands behind it, so leaving the loop early leaves nothing behind but the answer to one
-    request, which is dropped when it comes.  `aclose` and `async with` say at once that nobody waits for it.
+    There is no generator and no task behind it.  A loop that is left early leaves only one request behind, whose answer
+    is dropped; `aclose` and `async with` drop the request at once.
     """
 
     __slots__ = ("_ahead", "_client", "_is_turning", "_pages", "_records", "_timeout_ms")
@@ -62,10 +62,10 @@ class Scan:
         return self
 
     async def __anext__(self) -> Record:
-        """The next record.  A checkpoint where a page begins, and nowhere else.
+        """Return the next record.  Only the beginning of a page is a checkpoint.
 
         Raises:
-            GossipKVError: what `Client.call` raises; the next call asks for the same page again.
+            GossipKVError: as `Client.call`; the next call asks for the same page again.
             trio.BusyResourceError: another task waits for a page of this scan.
         """
         for record in self._records:
@@ -76,7 +76,7 @@ class Scan:
         raise StopAsyncIteration
 
     async def aclose(self) -> None:
-        """Ask for no more.
+        """End the scan.
 
         Raises:
             trio.BusyResourceError: another task waits for a page of this scan.
@@ -87,7 +87,7 @@ class Scan:
         self._abandon()
 
     async def _turn(self) -> bool:
-        """Take the next page and ask for the one after it; False when there is none."""
+        """Take the next page and ask for the one after it; return False if there is none."""
         self._check_free()
         self._ask_ahead()
         request = self._ahead

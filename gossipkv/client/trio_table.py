@@ -1,4 +1,4 @@
-"""A table under Trio: `blocking.Table`, awaited."""
+"""A table under Trio: `blocking.Table` with `await`."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ if TYPE_CHECKING:
 class Table:
     """A table's reads and writes; `Client.table` makes one.
 
-    A key is bytes, or text, which means its UTF-8 bytes.  A write returns when as many copies as its `level` says have
-    it, synced: `one`, a `majority` or `all`.  It is sent once: when nobody can say whether it was applied it raises
-    `Unknown`.  `wait_ms` is how long a node may wait until it is ready for a request.  With a `session` it is ready
-    once it has all that the session has seen.
+    A key is bytes, or text, which means its UTF-8 bytes.  A write returns when as many replicas as its `level` says
+    (`one`, a `majority` or `all`) have it synced.  It is sent once, and raises `Unknown` if its outcome is not known.
+    `wait_ms` is the time that a node may wait until it can serve a request.  With a `session` it can serve once it has
+    all that the session has seen.
     """
 
     __slots__ = ("_by_map", "_client", "_database", "name")
 
     def __init__(self, client: TrioRequests, name: str, by_map: ByMap | None = None) -> None:
         self._client = client
-        self._by_map = by_map  # None: whatever is asked goes to the node in use.
+        self._by_map = by_map  # None: all requests go to the node in use.
         self._database = reads.name_bytes(name)
         self.name = name
 
@@ -52,10 +52,10 @@ class Table:
     async def get(
         self, key: Key, *, wait_ms: int = 0, timeout_ms: int | None = None, session: Session | None = None
     ) -> bytes | None:
-        """The value of `key`, or None if there is none (an empty value is `b""`).
+        """Return the value of `key`, or None if there is none (an empty value is `b""`).
 
         Raises:
-            UnknownDatabase, NotReady, Corrupt: what the node says of it.
+            UnknownDatabase, NotReady, Corrupt: the node's answer.
             Unavailable, TimedOut, ProtocolError: there was no answer.
         """
         client, turn, by_map = self._client, SessionTurn(session), self._by_map
@@ -75,10 +75,9 @@ class Table:
     async def get_many(
         self, keys: Iterable[Key], *, wait_ms: int = 0, timeout_ms: int | None = None, session: Session | None = None
     ) -> list[bytes | None]:
-        """The values of `keys`, in the order asked, each as it was when it was read: there is no snapshot.
+        """Return the values of `keys`, in the order asked, each as of its own reading: there is no snapshot.
 
-        Any number of keys: what does not fit into one frame is asked for in parts, within one timeout.  Raises as `get`
-        does.
+        Any number of keys is allowed: the read is split into frames, within one timeout.  Raises as `get`.
         """
         client, turn = self._client, SessionTurn(session)
         reading = parts.reading(self._database, keys, self._packed(turn, wait_ms, timeout_ms))
@@ -97,10 +96,10 @@ class Table:
         timeout_ms: int | None = None,
         session: Session | None = None,
     ) -> Scan:
-        """The records with `start <= key < end` and `prefix`, in key order, for `async for`.
+        """Return the records with `start <= key < end` and `prefix`, in key order, for `async for`.
 
-        Each is as it was when its page was read: there is no snapshot.  `limit` bounds the records in all, `timeout_ms`
-        each page.
+        Each record is as of the reading of its page: there is no snapshot.  `limit` bounds all records together,
+        `timeout_ms` each page.
         """
         turn = SessionTurn(session)
         options = tables.read_options(turn.token, wait_ms, self._client.allowed_ms(timeout_ms))
@@ -120,13 +119,14 @@ class Table:
         timeout_ms: int | None = None,
         session: Session | None = None,
     ) -> None:
-        """Let `key` have this value.
+        """Set the value of `key`.
 
-        Without a session and a `level` a table with a time key may smear it, unless `smear` is false: then it returns
-        when one node has it, synced, which forwards it within two minutes or so.  Else the level is a `majority`.
+        Without a session and a `level` a table with a time key may smear the put, unless `smear` is false.  Then it
+        returns when one node has it synced, which forwards it within two minutes or so.  Otherwise the level is a
+        `majority`.
 
         Raises:
-            Unknown: it may have been applied, or may yet be: whoever reads may see it or not.
+            Unknown: the put may have been applied, or may yet be: readers may see it or not.
             Unavailable, Overloaded, NotReady: nothing was applied; try again later.
             UnknownDatabase, BadRequest, TooLarge: nothing was applied, and never will be.
         """
@@ -147,7 +147,7 @@ class Table:
         timeout_ms: int | None = None,
         session: Session | None = None,
     ) -> None:
-        """Let there be no `key`, whether there is one or not.  Raises as `put` does."""
+        """Delete `key`, if it exists.  Raises as `put`."""
         turn = SessionTurn(session)
 
         def make(config: int) -> Request[Value]:
@@ -164,11 +164,11 @@ class Table:
         timeout_ms: int | None = None,
         session: Session | None = None,
     ) -> None:
-        """Put each of `records`.  This is not atomic: others may see some and not the rest, for ever if it fails.
+        """Put each of `records`.  This is not atomic: others may see a part of them, for ever if it fails.
 
-        Any number of records: what does not fit into one frame is sent in parts, one after the other, within one
-        timeout.  Raises as `put` does, of the first part that fails; where there are several, `details` say how many
-        records are `put` and how many `unsent`, and what the error says is of those between.
+        Any number of records is allowed: they are sent in parts, one after the other, within one timeout.  Raises as
+        `put`, for the first part that fails.  If there are several parts, `details` have the number of records `put`
+        before that part and `unsent` after it; the error itself is about the records between.
         """
         client, turn = self._client, SessionTurn(session)
         writing = parts.writing(self.name, records, self._written(turn, level, wait_ms, timeout_ms))
@@ -187,7 +187,7 @@ class Table:
     async def _asked(
         self, by_map: ByMap, key: Key, make: Callable[[int], Request[_Result]], due: float, *, smears: bool = False
     ) -> _Result:
-        """The answer to a request for one key of whom `owners` has asked."""
+        """Return the answer to a request for one key, from the nodes that `owners` names."""
         of, failed = reads.key_bytes(key), None
         if (owner := by_map.owner(of, smears=smears)) is not None:
             try:

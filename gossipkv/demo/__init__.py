@@ -2,9 +2,9 @@
 
     editions.py  the data: two versions of Unicode's characters
     outcome.py   the counts of a run, and their bounds
-    stage.py     what each act is given: the cluster, clients, the outcome, a line to people
+    stage.py     the parts that acts share: cluster, outcome, waiting
     upgrade.py   first act: a dataset changes to its next version under a reader, and a node is killed
-    table.py     second act: a table keeps what it has acknowledged through a kill, a newcomer and a replacement
+    table.py     second act: a table keeps all acknowledged writes through a kill, a new node and a replacement
     series.py    third act: a time series is divided as it grows, spreads, and is scanned while a node is killed
 
 `ACTS` lists the acts in their order.  The nodes are processes of their own with files below one temporary directory;
@@ -41,8 +41,8 @@ SETTINGS: Final = {
     "refresh_period": "200ms",
     "time_to_converge": "1s",
     "log_level": "warning",
-    # A node that waits for a processor of a busy machine fails no read.  Other owners are asked as soon as usual, and
-    # each of them may take longer than the default of 100 ms.
+    # On a busy machine a node that waits for a processor should fail no read.  Other owners are asked as early as
+    # usual, and each may take longer than the default of 100 ms.
     "proxy_timeout": "1m",
     "proxy_stage_timeout": "30ms",
     "split_rows": str(series.SPLIT_ROWS),
@@ -101,7 +101,7 @@ def _cluster(root: Path) -> Iterator[Cluster]:
 
 
 def _stop(cluster: Cluster, outcome: DemoOutcome) -> None:
-    """End the nodes that are left by SIGTERM; one that ends badly, or has ended unasked, is a failure."""
+    """End the remaining nodes by SIGTERM; a node that ends badly, or ended unasked, is a failure."""
     left = [node for node in cluster.status() if node.state != "ended" or node.failed]
     for node in left:
         if node.state != "ended":

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 FILES: Final = 8  # Files of a version, and so its partitions.
-PLANES: Final = range(0x20000), range(0x2F800, 0x30000), range(0xE0000, 0xE1000)  # All else is named by rule.
+PLANES: Final = range(0x20000), range(0x2F800, 0x30000), range(0xE0000, 0xE1000)  # The rest is named by rule.
 NAMED_BY_RULE: Final = ("CJK UNIFIED IDEOGRAPH-", "HANGUL SYLLABLE ", "TANGUT IDEOGRAPH-")
 
 Records = dict[bytes, bytes]

@@ -33,7 +33,7 @@ class DemoOutcome:
     versions: list[str] = field(default_factory=list)
     records: list[int] = field(default_factory=list)
     reads_per_s: int = 0
-    latency: dict[str, dict[str, float]] = field(default_factory=dict)  # By phase, as the histogram gives it.
+    latency: dict[str, dict[str, float]] = field(default_factory=dict)  # By phase, in the form of the histogram.
     seconds: float = 0.0
     trouble: list[str] = field(default_factory=list)  # The first failures, in words.
 

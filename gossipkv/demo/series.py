@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 TABLE: Final = "readings"
 REPLICAS: Final = 2
 DAY_S: Final = 86_400
-PERIOD_S: Final = 20  # Between two readings.
+PERIOD_S: Final = 20  # Time between two readings.
 READINGS: Final = DAY_S // PERIOD_S
-SPLIT_ROWS: Final = 1_200  # The nodes divide a range that has more.
+SPLIT_ROWS: Final = 1_200  # Rows above which the nodes divide a range.
 RANGES: Final = -(-READINGS // SPLIT_ROWS)
 BATCH: Final = 100
 

@@ -1,4 +1,4 @@
-"""The stage of the demo: what each act is given, and the two things that all of them do."""
+"""The stage of the demo: the objects that each act gets, and the helpers that all acts share."""
 
 from __future__ import annotations
 
@@ -19,9 +19,8 @@ if TYPE_CHECKING:
     from gossipkv.launcher import Cluster
     from gossipkv.wire.rpc import Value
 
-# Bounds for a machine that is busy with all else.  A run that cannot go on is told by its state, and sooner.
-PATIENCE_S: Final = 900.0
-TIMEOUT_MS: Final = int(1000 * PATIENCE_S)  # How fast answers come is told, and not judged.
+PATIENCE_S: Final = 900.0  # A bound for a busy machine.  A run that cannot go on usually shows that earlier.
+TIMEOUT_MS: Final = int(1000 * PATIENCE_S)  # Latencies are reported and not judged.
 POLL_S: Final = 0.05
 
 
@@ -40,7 +39,7 @@ class Stage:
         """Return when `is_done` returns True.
 
         Raises:
-            Unavailable: it did not within `PATIENCE_S`; `what` says what was waited for.
+            Unavailable: it did not within `PATIENCE_S`; `what` names the condition in the message.
         """
         give_up_s = time.monotonic() + PATIENCE_S
         while not is_done():
@@ -49,7 +48,7 @@ class Stage:
             time.sleep(POLL_S)
 
     def until_taken(self, what: str, call: Callable[[], object]) -> None:
-        """Repeat a call that may be repeated until it is answered: a node that was killed may still pass for alive.
+        """Repeat a repeatable call until it is answered: a node that was killed may still seem alive.
 
         Raises:
             Unavailable: it was refused for `PATIENCE_S`.

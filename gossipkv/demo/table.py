@@ -1,9 +1,9 @@
-"""Second act: a table keeps what it has acknowledged, whatever node is killed, and moves while it is used.
+"""Second act: a table keeps all acknowledged writes while nodes are killed, and moves while it is used.
 
-Characters of the Unicode database are put into a table with a replica on each of the three nodes, each through the
-next node, and every acknowledged value is read at another node at once, in the session that wrote it.  On the way a
-node is killed, and the writer goes on.  Then every acknowledged value is read again from every node, the one that was
-killed among them.
+Characters of the Unicode database are put into a table with a replica on each of the three nodes, each through the next
+node, and every acknowledged value is read at another node at once, in the session that wrote it.  On the way a node is
+killed, and the writer goes on.  Then every acknowledged value is read again from every node, including the restarted
+one.
 
 In the end the table moves: a new node gets its share, and the node that was killed is killed again, for good, and
 replaced by another.  A session goes on writing and reading meanwhile, at the present owner of each key.
@@ -34,9 +34,9 @@ PARTITIONS: Final = 16
 REPLICAS: Final = 3  # One on each node.
 WRITES: Final = 100  # Acknowledged before a node is killed, and again after.
 BATCH: Final = 500  # Values that are read again at once.
-MIN_ASKED: Final = 100  # Requests of a session about the moves: it goes on until there were so many.
+MIN_ASKED: Final = 100  # Least number of a session's requests about the moves.
 COUNTERS: Final = 100  # Keys that a session writes and reads while the table moves.
-MAX_FAILURES: Final = 100  # With more there is no use in going on.
+MAX_FAILURES: Final = 100  # Failures after which the act ends.
 
 REQUIRED: Final = (
     Required("writes", 2 * WRITES, None, "writes acknowledged to a table"),
@@ -86,7 +86,8 @@ class _Act:
         self._client.call("create_table", TABLE, options)
         stage.say(f"table    {TABLE}: {PARTITIONS} partitions, each with a replica on all {REPLICAS} nodes")
         self._await_known()
-        self._comer, self._successor = (stage.cluster.add(wait=False) for _ in range(2))  # They start meanwhile.
+        # They start while the act goes on.
+        self._comer, self._successor = (stage.cluster.add(wait=False) for _ in range(2))
         self._write(WRITES)
         stage.cluster.kill(doomed.index)
         stage.say(f"killed   {doomed.name}, after {counts['writes']:,} writes; the writer goes on")

@@ -31,12 +31,12 @@ if TYPE_CHECKING:
     from gossipkv.launcher import NodeStatus
 
 DATABASE: Final = "unicode"
-REPLICATION: Final = 2  # Any one node may be lost.
+REPLICATION: Final = 2  # One node may be lost.
 IN_FLIGHT: Final = 256  # Requests the reader keeps open; the pipeline refills at half of it.
 READS_BEFORE: Final = 5_000  # Answers before the second version appears: enough for a p99.
 READS_AFTER: Final = 5_000  # Answers after it was switched to and a node was killed.
 SAMPLE: Final = 1_459  # Characters read besides those that the versions describe differently: 2,000 in all.
-MAX_FAILURES: Final = 100  # With more there is no use in going on.
+MAX_FAILURES: Final = 100  # Failures after which the act ends.
 LOOK_PERIOD_S: Final = 5.0  # Between two looks at the state of the second version.
 
 SHOWN: Final = ("PLUS SIGN", "GREEK SMALL LETTER ALPHA", "GEORGIAN LETTER ZEN", "CHEROKEE LETTER NU", "PILE OF POO")
@@ -112,12 +112,12 @@ class UpgradeReader:
         self._gives_up = False
         self._last: dict[bytes, bytes | None] = {}
         self._sent_ns: deque[int] = deque()  # Time at which each request in flight was sent, the oldest first.
-        self._asked = 0  # In this round, as is the next one.
+        self._asked = 0  # Keys asked for in this round.
         self._answered = 0
         self._phase = BEFORE
         self._latency = {phase: LatencyHistogram() for phase in PHASES}
         self._unread = set(self.keys)  # Keys that the second version has not answered yet.
-        self._asked_before_switch: int | None = None  # Of this round: these may be answered by either version.
+        self._asked_before_switch: int | None = None  # In this round; either version may answer these.
         self._kill: Future[NodeStatus] | None = None
         self._is_killed = False
 
@@ -159,8 +159,8 @@ class UpgradeReader:
             publish()
             self._published_s = time.monotonic()
             self._tell(f"version {self._new} appears at the source")
-            # The kill comes at once.  A version is switched to when each partition has a live copy, so later on the
-            # node that dies might take the only known copy with it.
+            # The kill comes at once.  The switch waits for a live copy of each partition, so a node killed later might
+            # take the only known copy with it.
             self._phase, self._kill = DURING, kill()
         elif self._phase == DURING:
             assert self._kill is not None, "it is begun with the upgrade"
@@ -172,7 +172,7 @@ class UpgradeReader:
                 self._phase = AFTER
 
     def _look(self, client: blocking.Client, now_s: float) -> None:
-        """Give up if the second version will not serve; else say its state, since nothing else happens."""
+        """Give up if the second version will not serve; else report its state, since nothing else happens."""
         self._looked_s = now_s
         why = None
         match client.status(DATABASE):
@@ -212,7 +212,7 @@ class UpgradeReader:
         if version == self._new:
             if self._asked_before_switch is None:
                 self._asked_before_switch = self._asked
-                counts["in_flight"] = self._asked - self._answered + 1  # This one was on its way as well.
+                counts["in_flight"] = self._asked - self._answered + 1  # Includes the request of this answer.
                 self._tell(f"the first answer from version {version}")
             self._unread.discard(key)
         elif self._asked_before_switch is not None and self._answered > self._asked_before_switch:
@@ -228,7 +228,7 @@ class UpgradeReader:
 
 
 def _await_copies(stage: Stage, nodes: list[NodeStatus]) -> None:
-    """Return when each node answers and knows of enough copies: then one of them may be killed.
+    """Return when each node answers and knows of enough copies, so that one of the nodes may be killed.
 
     Raises:
         GossipKVError: the copies were not there in time.

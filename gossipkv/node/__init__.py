@@ -3,15 +3,15 @@
 Read in this order:
 
     wiring.py       the parts, wired; start, signals, end
-    directory.py    the data directory and its one owner; identity.py: who the node is that lives there
+    directory.py    the data directory and its one owner; identity.py: the node's record in that directory
     forgotten.py    a store of tables that was set aside; restoring.py: a backup put back
-    binding.py      where it listens, and what address it tells others
-    gossip.py       the cluster, as a node has it; publications.py: what the node publishes, and may not
-    peers/          connections to the other nodes, and what is asked and told on them
-    access.py       who is asked by, and whether that one may; users_file.py: the users, whenever they change
-    methods.py      what the serving loop hands to Python
-    info.py         what a node tells of itself; readiness.py: whether clients should be sent to it
-    gateway.py      the child process that answers HTTP; detached.py: connections on their way to it
+    binding.py      the sockets to listen on, and the address that others are told
+    gossip.py       the node's part in gossip; publications.py: the keys that the node publishes in the tree
+    peers/          connections to the other nodes, and the questions asked on them
+    access.py       users and their rights; users_file.py: the file of the users, read again when it changes
+    methods.py      the requests that the serving loop hands to Python
+    info.py         the method `info`; readiness.py: whether clients should be sent to this node
+    gateway.py      the child process that answers HTTP; detached.py: connections on their way to that child
 
-What it wires: the serving loop (`serving`), the datasets (`dataset`), the tables (`table`), gossip and registers.
+The node wires the serving loop (`serving`), the datasets (`dataset`), the tables (`table`), gossip and registers.
 """

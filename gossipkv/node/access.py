@@ -1,16 +1,16 @@
-"""Who is asked by, and whether that one may: users as numbers, which connections are known by.
+"""Users and their rights: users as numbers, by which connections are known.
 
-    0           anonymous: whoever has shown nothing
-    1           proven: another node, or this node's own gateway; it may call everything, and is not looked up
-    from 2 on   users of the file; a number is one name with one token while the node runs, and never another's
+    0           anonymous: the caller has shown neither a token nor a certificate
+    1           proven: another node, or this node's own gateway; may call every method, and is not looked up
+    from 2 on   users of the file; while the node runs, a number belongs to one name with one token and is not reused
 
-The serving loop answers a plain read itself where a bit for number and database says so (`bitmaps`).  Everything else
-is judged here before it is done (`judge`): so there is one place that says no, and it says neither who there is nor
-what is lacking.
+The serving loop answers a plain read itself if a bit for number and database allows it (`bitmaps`).  Every other
+request is judged here before it is done (`judge`).  So there is one place that refuses, and a refusal tells neither
+which users exist nor which right is lacking.
 
-Without a users file all may do all.  But for what nodes ask each other, once they can prove themselves to be some
-(`gossipkv.node.peers.proof`): that is theirs alone.  `auth` is then taken whatever it shows, so that clients can have
-their tokens before nodes have their users.
+Without a users file every caller may do everything, with one exception: once nodes can prove themselves
+(`gossipkv.node.peers.proof`), methods between nodes are for proven nodes alone.  `auth` then accepts any token, so that
+clients can have their tokens before nodes have their users.
 """
 
 from __future__ import annotations
@@ -42,19 +42,19 @@ if TYPE_CHECKING:
 ANONYMOUS: Final = 0
 PROVEN: Final = 1
 
-# How long a wrong token of an address that had several waits for its refusal: well within what clients wait for any
-# answer, so that it is the refusal that they see.
+# Delay before a wrong token is refused, once its address has shown several.  Clients wait longer for any answer, so
+# they see the refusal.
 PAUSE_S: Final = 0.5
-# Refusals that wait.  Each takes one of the node's tasks, and there are a thousand of those: who is wrong again and
-# again must not take them all.
+# Refusals that may wait at a time.  Each takes one of the node's 1,000 tasks, and an address that keeps guessing must
+# not take them all.
 MAX_PAUSED: Final = 100
 
 
 @final
 class Access:
-    """Knows users, and judges requests; `proves`: nodes prove to each other that they are some.
+    """The users, and the judgement of their requests; `proves`: nodes prove to each other that they are nodes.
 
-    `now` tells seconds that do not go back.
+    `now` returns seconds of a clock that does not go back.
     """
 
     def __init__(self, users: Users | None, *, proves: bool, now: Callable[[], float]) -> None:
@@ -63,17 +63,17 @@ class Access:
         self._now = now
         self._throttle = Throttle()
         self._paused = 0
-        self._known: list[User | None] = [None, None]  # By number.
-        self._named: dict[str, int] = {}  # Numbers, by name.
+        self._known: list[User | None] = [None, None]  # Users by number.
+        self._named: dict[str, int] = {}  # Numbers by name.
         self._bitmaps: list[bytes | None] = []
-        self._databases: Sequence[str] | None = None  # Which those are of.
+        self._databases: Sequence[str] | None = None  # The names that `_bitmaps` was made for.
         self._refusals = Sparing(REFUSAL_PAUSE_S)
         self._log = Log("gossipkv.node")
         if users is not None:
             self.use(users)
 
     def use(self, users: Users) -> list[int]:
-        """Go by these users from now on; the numbers that are nobody's any more: their connections are to end."""
+        """Use these users from now on, and return the numbers that became invalid: their connections must end."""
         self._users, self._databases = users, None
         new = {(user.name, user.digest): user for user in users.named.values() if user.name != ANONYMOUS_NAME}
         gone = []
@@ -83,26 +83,27 @@ class Access:
                 gone += [] if self._known[number] is not None else [number]
         self._known[ANONYMOUS] = users.anonymous
         self._known += new.values()
-        # At once, and last: pumps look here at any time, and whom they have found before is among those who are gone.
+        # The dict is replaced whole and last, since serving loops read it at any time.  A number that they found in the
+        # old dict is still valid or is in `gone`.
         self._named = {user.name: number for number, user in enumerate(self._known) if user is not None}
         return gone
 
     @property
     def has_users(self) -> bool:
-        """True if not all may do all."""
+        """True if there is a users file: without one every caller may do everything."""
         return self._users is not None
 
     @property
     def knows_peers(self) -> bool:
-        """True if methods between nodes are only for those who have proved to be nodes."""
+        """True if methods between nodes are only for callers that have proved to be nodes."""
         return self._users is not None or self._proves
 
     def named(self, name: str) -> int:
-        """The number of the user of whom a certificate is that has this name."""
+        """Return the number of the user that a certificate names; `ANONYMOUS` if there is no such user."""
         return self._named.get(name, ANONYMOUS)
 
     def bitmaps(self, databases: Sequence[str]) -> list[bytes | None]:
-        """What each number may read of these databases, as the serving loop takes it (`PublishedTable.let_read`)."""
+        """Return by user number which databases the user may read, for `PublishedTable.let_read`; None: all."""
         if self._users is None:
             return []
         if databases != self._databases:
@@ -114,13 +115,13 @@ class Access:
         return self._bitmaps
 
     def wants_tokens(self) -> bool:
-        """Return True if nobody is let do anything who has not shown a token, or a certificate."""
+        """Return True if a caller without token and certificate may do nothing."""
         return self._users is not None and not self._users.anonymous.grants
 
     # Requests
 
     def may(self, number: int, needed: Right, database: str | None = None) -> bool:
-        """Whether that user may do what needs one of these rights."""
+        """Return True if the user has one of the rights `needed`, on `database` if that is given."""
         if number == PROVEN or not needed:
             return True
         if self._users is None:
@@ -129,13 +130,13 @@ class Access:
         return user is not None and user.may(needed, database)
 
     def judge(self, arguments: Arguments, caller: Caller) -> None:
-        """Whether a request may be done, but for a `resp`: that is judged by the command in it, where that is known.
+        """Refuse a request that the caller may not make.  A `resp` request is judged by its command (`judge_command`).
 
         Raises:
-            Unauthorized: it may not.
-            BadRequest: it names no database where one is needed.
+            Unauthorized: the caller lacks the right.
+            BadRequest: the request names no database where one is needed.
         """
-        if self._users is None and not self._proves:  # All may do all, and pay nothing for it.
+        if self._users is None and not self._proves:  # Every caller may do everything, at no cost.
             return
         needed = of_method(arguments.method.encode())
         database = None
@@ -146,24 +147,24 @@ class Access:
             raise self.refuse(caller, arguments.method)
 
     def judge_command(self, command: bytes, caller: Caller, database: str | None = None) -> None:
-        """Whether a command of RESP may be done.
+        """Refuse a command of RESP that the caller may not give.
 
         Raises:
-            Unauthorized: it may not.
+            Unauthorized: the caller lacks the right.
         """
         if not self.may(caller.user, of_method(b"resp", command), database):
             raise self.refuse(caller, command.decode(errors="replace"))
 
     def may_read(self, number: int, database: str) -> bool:
-        """Whether that user may read that database."""
+        """Return True if the user may read the database."""
         return self.may(number, Right.READ, database)
 
     def is_reader(self, number: int, database: str) -> bool:
-        """True of a user who may read that database; a node, or a gateway, shows to others what it is told."""
+        """Return True if the caller is a user who may read the database; nodes and gateways would show it to others."""
         return self._users is None or (number != PROVEN and self.may_read(number, database))
 
     def refuse(self, caller: Caller, method: str) -> Unauthorized:
-        """The refusal, which the log has as well."""
+        """Return the refusal, and log it."""
         user = self._known[caller.user]
         self.note_refused(shown(caller.address), method, "nobody" if user is None else user.name)
         return (
@@ -173,23 +174,24 @@ class Access:
         )
 
     def note_refused(self, address: str, method: str, user: str = "nobody") -> None:
-        """A line in the log, if there was none of that address just now."""
+        """Log a refusal, unless one of the same address was logged just now."""
         if self._refusals.lets(self._now(), address):
             self._log.warning("refused", address=address, user=user, method=method)
 
-    # Who it is
+    # Authentication
 
     def auth(self, arguments: Arguments, caller: Caller) -> ProvenUser | DeferredResult:
-        """Answer `auth [token]`: the name of the user that the connection is of from then on."""
+        """Answer `auth [token]` with the name of the user that the connection belongs to from then on."""
         token = arguments.blob("token")
         arguments.end()
         return self.prove(token, caller)
 
     def prove(self, token: bytes, caller: Caller) -> ProvenUser | DeferredResult:
-        """Whose token it is.
+        """Return the user of a token.
 
         Raises:
-            Unauthorized: nobody's; after many of that address it is what comes of waiting.
+            Unauthorized: no user has this token.  After many wrong tokens from its address, the returned `DeferredResult`
+                raises.
         """
         if self._users is None:
             return ProvenUser(ANONYMOUS, ANONYMOUS_NAME)
@@ -201,9 +203,9 @@ class Access:
         )
 
     def whose(self, arguments: Arguments) -> Value | DeferredResult:
-        """Answer `whose [token or nil, address, name]`: the user's name and grants; nil: there are no users.
+        """Answer `whose [token or nil, address, name]` with the user's name and grants; nil if there are no users.
 
-        Without a token it is the user of that name: what is told of a connection that was passed on (`peer_of`).
+        Without a token the user is found by `name`, which the gateway was told with the connection (`peer_of`).
         """
         token, address, name = arguments.blob_or_nil("token"), arguments.text("address"), arguments.text_or_nil("name")
         arguments.end()
@@ -217,12 +219,12 @@ class Access:
         return self._refuse_token(address) if user is None else [user.name, [str(grant) for grant in user.grants]]
 
     def peer_of(self, caller: Caller) -> GatewayPeer:
-        """Who asks, for whoever serves that connection from now on."""
+        """Return the address and the user's name of a caller, for the process that goes on with its connection."""
         user = self._known[caller.user]
         return GatewayPeer(shown(caller.address), ANONYMOUS_NAME if user is None else user.name)
 
     def _refuse_token(self, address: str) -> DeferredResult:
-        """Refuse a token that is nobody's, at once or after a pause."""
+        """Refuse an unknown token, at once or after a pause."""
         self.note_refused(address, "auth")
         refusal = Unauthorized("this token is nobody's")
         if not self._throttle.wrong(address, self._now()):
@@ -242,10 +244,10 @@ class Access:
 
 
 def access_of(config: Config) -> Access:
-    """What the settings say of it.  It blocks.
+    """Return the access that the settings ask for.  Blocks.
 
     Raises:
-        ConfigError: the users file cannot be read, or is none; or there are others, who could not prove to be nodes.
+        ConfigError: the users file cannot be read or parsed; or nodes with users would have no way to prove themselves.
     """
     if config.users is not None and config.join and config.key_ring is None and config.tls_peers is None:
         where = config.origin("users")
@@ -262,10 +264,10 @@ def access_of(config: Config) -> Access:
 
 
 def shown(address: int) -> str:
-    """An address of which that is what it counts as (`_addresses.pxd`): of IPv6 the first of the network's."""
+    """Return the text of an address number (`_addresses.pxd`); for IPv6 the first address of its /64 network."""
     return str(ipaddress.IPv4Address(address) if address < 1 << 32 else ipaddress.IPv6Address(address << 64))
 
 
 def _bits(bits: Sequence[bool]) -> bytes:
-    """Bit d of the bytes is the d-th, the lowest first."""
+    """Pack booleans into bytes; the first is the lowest bit."""
     return sum(1 << place for place, bit in enumerate(bits) if bit).to_bytes(len(bits) // 8 + 1, "little")

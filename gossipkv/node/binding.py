@@ -1,4 +1,4 @@
-"""Where a node listens, over TCP and UDP on one number, and what address it tells others."""
+"""The sockets of a node, TCP and UDP on one port, and the address that other nodes are told."""
 
 from __future__ import annotations
 
@@ -20,25 +20,24 @@ if TYPE_CHECKING:
     from gossipkv.environment.seam import Datagrams, Environment, SocketFactory, SocketListener
     from gossipkv.settings.config import Config
 
-# Newcomers of one burst that wait to be accepted; the kernel caps it at net.core.somaxconn.
-BACKLOG = 4096
+BACKLOG = 4096  # Connections of one burst that may wait to be accepted; the kernel caps this at net.core.somaxconn.
 
-# The system chooses a number that is free for TCP; of so many one is free for UDP, too.
-MAX_ATTEMPTS = 64
+MAX_ATTEMPTS = 64  # The system chooses a port that is free for TCP; one of this many is free for UDP as well.
 
-# For the names that the own address depends on; a start takes no longer because of them.
-RESOLVE_TIMEOUT_S = 5.0
+RESOLVE_TIMEOUT_S = 5.0  # Time for the names that the own address depends on; they delay a start no longer than this.
 
 _LINK_LOCAL = "a link-local address, which nodes cannot tell each other"
 
 
 def bind(environment: Environment, address: Address) -> tuple[SocketListener, Datagrams]:
-    """The sockets of a node, on the same number; with port 0 on one that is free for both.
+    """Return the sockets of a node, both on one port; port 0 stands for one that is free for both.
 
     Raises:
-        LocalError: the address is in use, not this machine's, not allowed, or means something on one link alone.
+        LocalError: the address is in use, not this machine's, not allowed, or link-local.
     """
-    taken: list[SocketListener] = []  # Held meanwhile, so that the system chooses another.
+    taken: list[
+        SocketListener
+    ] = []  # Listeners stay open until the end, so that the system chooses another port each time.
     try:
         while True:
             listener = listen(environment, address)
@@ -55,7 +54,7 @@ def bind(environment: Environment, address: Address) -> tuple[SocketListener, Da
 
 
 def listen(environment: Environment, address: Address, *, flag: str = "--listen") -> SocketListener:
-    """The listening socket; `flag` is what says the address, for the error.
+    """Return a listening socket; `flag` is the option that set the address, for the error.
 
     Raises:
         LocalError: the address is in use, not this machine's, not allowed, or link-local.
@@ -65,9 +64,9 @@ def listen(environment: Environment, address: Address, *, flag: str = "--listen"
         raise link_local
     try:
         listener = environment.sockets.listen(address.host, address.port, BACKLOG)
-    except (OSError, UnicodeError) as error:  # UnicodeError: a name that no name service could know.
+    except (OSError, UnicodeError) as error:  # UnicodeError: no name service could know the name.
         raise _refused(str(address), error, address, flag) from error
-    if is_link_local(listener.getsockname()[0]):  # What a name stood for.
+    if is_link_local(listener.getsockname()[0]):  # The given address was a name for this one.
         listener.close()
         raise link_local
     return listener
@@ -77,7 +76,7 @@ def listen(environment: Environment, address: Address, *, flag: str = "--listen"
 def listening_beside(
     environment: Environment, config: Config
 ) -> Iterator[tuple[SocketListener | None, SocketListener | None]]:
-    """The sockets for RESP and for HTTP, as far as there are to be any, until the end of the block.
+    """Yield the sockets for RESP and for HTTP, each None if the settings name no address; close them after the block.
 
     Raises:
         LocalError: as `listen`.
@@ -94,7 +93,7 @@ def listening_beside(
 
 
 def bound_to(listener: SocketListener) -> Address:
-    """Where it listens."""
+    """Return the address at which it listens."""
     return Address(*listener.getsockname()[:2])
 
 
@@ -106,13 +105,13 @@ def _refused(where: str, error: OSError | UnicodeError, address: Address, flag: 
 async def advertised(
     sockets: SocketFactory, bound: Address, *, wanted: Address | None, joins: Sequence[Address]
 ) -> Address:
-    """The numeric address that others are told: `wanted`, else where the node listens.
+    """Return the numeric address that others are told: `wanted`, or else the address at which the node listens.
 
-    A node that listens everywhere tells the address from which it reaches the first of `joins`; one that has nobody to
-    join, and was not told an address, can only be reached from its own machine.
+    A node that listens on all addresses tells the one from which it reaches the first of `joins`.  Without `joins` and
+    `wanted` such a node can only be reached from its own machine.
 
     Raises:
-        LocalError: `wanted` is a name that nobody knows, or that stands for no address at which this node is heard.
+        LocalError: `wanted` is an unknown name, or stands for no address at which this node is heard.
     """
     if wanted is not None:
         try:
@@ -145,13 +144,13 @@ async def advertised(
 
 
 def _is_heard(bound: Address, address: Address) -> bool:
-    """Whether who sends to an address of that family may reach a node that listens at `bound`."""
+    """Return True if a node that listens at `bound` can get packets sent to an address of that family."""
     is_ipv6 = ":" in bound.host
     return is_ipv6 == (":" in address.host) or (is_ipv6 and ipaddress.ip_address(bound.host).is_unspecified)
 
 
 async def _way(sockets: SocketFactory, bound: Address, joins: Sequence[Address]) -> str | None:
-    """Return from where the first reachable one is reached; a name that is not answered in time stands for nothing."""
+    """Return this machine's address towards the first reachable one of `joins`; skip names not resolved in time."""
     known: dict[Address, Sequence[Address]] = {}
     looked_up = {name: trio.Event() for name in joins}
 
@@ -168,7 +167,7 @@ async def _way(sockets: SocketFactory, bound: Address, joins: Sequence[Address])
         return None
 
     async with trio.open_nursery() as nursery:
-        for name in looked_up:  # All at once: one that hangs must not hide those behind it.
+        for name in looked_up:  # Names are resolved all at once: a slow one must not delay those after it.
             nursery.start_soon(look_up, name)
         with trio.move_on_after(RESOLVE_TIMEOUT_S):
             for name, is_known in looked_up.items():

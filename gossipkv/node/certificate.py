@@ -1,11 +1,12 @@
 """The node's certificate: read at the start, at SIGHUP, and when one of its files has changed.
 
-What is read is a `Tls`, which the pumps are given: newcomers speak by it, those who are there go on as they began.  One
-that cannot be used changes nothing but the log.  Who replaces certificate and key one after the other may be read in
-between: they do not fit then, and are read again when the second is there.
+A reading gives a `Tls`, which new connections use; those that exist go on as they began.  A certificate that cannot be
+used is logged and changes nothing.  If a reading falls between the replacements of certificate and key, the two do not
+match; both are read again when the second has changed.
 
-Each `Tls` seals its tickets with keys of its own, so what has been used for long is read anew: a key that leaks opens
-what was said by TLS 1.2 within that time, and nothing of TLS 1.3, which agrees on new keys with each ticket.
+Each `Tls` encrypts its session tickets with keys of its own, so the files are also read again after `TICKETS_PERIOD_S`.
+A leaked ticket key opens TLS 1.2 traffic of that period, and nothing of TLS 1.3, which agrees on new keys with each
+ticket.
 """
 
 from __future__ import annotations
@@ -31,16 +32,14 @@ if TYPE_CHECKING:
 
 KEY: Final = small_file.Kind("tls_key", 64 * 1024, ", and make another pair if somebody may have read it")
 
-# Between two looks at the files: three calls of the system.
-LOOK_PERIOD_S: Final = 5.0
+LOOK_PERIOD_S: Final = 5.0  # Time between two checks of the files, each of which takes three system calls.
 
-# How long tickets are sealed with the same keys.
-TICKETS_PERIOD_S: Final = 12 * 3600.0
+TICKETS_PERIOD_S: Final = 12 * 3600.0  # Lifetime of the keys that encrypt session tickets.
 
 
 @final
 class Certificate:
-    """Keeps what pumps are given; `tls` is what `read` gave at the start, each of `use` is told of it."""
+    """The certificate in use; `tls` is from the `read` at the start, and each of `use` is called with every new one."""
 
     def __init__(
         self, config: Config, clock: EnvironmentClock, threads: Threads, tls: Tls | None, *use: Callable[[Tls], None]
@@ -54,11 +53,11 @@ class Certificate:
 
     @property
     def expires_s(self) -> int | None:
-        """Until when it holds, in seconds since 1970; None: the node has none."""
+        """End of its validity, in seconds since 1970; None if the node has no certificate."""
         return None if self._tls is None else self._tls.expires_s
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Have it used; once that is so, look at the files again and again."""
+        """Announce the certificate, then report as started and follow its files."""
         if self._tls is not None:
             self._tell(self._tls)
         task_status.started()
@@ -73,12 +72,13 @@ class Certificate:
                 await self.read_again()
 
     async def read_again(self) -> None:
-        """Use what the files are now; what is wrong with them is told."""
+        """Use the files as they are now; log what is wrong with them."""
         if self._tls is None:
             return
         async with self._reading:
             self._read_s = trio.current_time()
-            await self._files.have_changed()  # Before they are read: who changes them then is seen.
+            # The files are checked before they are read, so that a change during the reading is seen next time.
+            await self._files.have_changed()
             try:
                 tls = await self._threads.run(read, self._config)
                 assert tls is not None, "settings do not change"
@@ -94,7 +94,7 @@ class Certificate:
             self._log.info("certificate", path=str(self._config.tls_certificate), expires_s=tls.expires_s)
 
     def _over(self, tls: Tls) -> str | None:
-        """Why nobody takes it any more, by this node's clock."""
+        """Return why the certificate has expired by this node's clock; None if it has not."""
         is_over = tls.expires_s * 1000 <= self._clock.wall_ms()
         return f"it has held until {time_text(tls.expires_s)}: make another pair" if is_over else None
 
@@ -104,10 +104,10 @@ class Certificate:
 
 
 def read(config: Config) -> Tls | None:
-    """What the settings name, if they name a certificate.  It blocks.
+    """Read the certificate that the settings name; None if they name none.  Blocks.
 
     Raises:
-        ConfigError: a file is not what it should be, or others may read the key; or a setting lacks another one.
+        ConfigError: a file is not valid, others may read the key, or a setting lacks another one.
         LocalError: this system has no OpenSSL 3.
     """
     if config.tls_certificate is None or config.tls_key is None:

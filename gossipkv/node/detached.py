@@ -1,15 +1,15 @@
 """Connections of HTTP on their way from the serving loop to the gateway's child.
 
-The loop answers plain reads itself.  A connection that wants anything else it *detaches*: the descriptor and what was
-read of it come here, and go over a socket pair (`processes.passing`) to the child, which serves it to its end.
+The loop answers plain reads itself.  A connection that wants more is *detached*: the descriptor and the bytes read from
+it come here, and go over a socket pair (`processes.passing`) to the child, which serves the connection to its end.
 
     taken ──> waits ── a child lives, and its socket has room ──> in the socket ── received ──> the child's
                 │  ^                                                    │
                 │  └── the child has ended, or the node is to ──────────┘
                 └── waited too long, too many wait, the node is to end ──> 503, closed
 
-The receiving end is kept here as well, for what a child has not received when it ends: the next one gets it, and a
-child that is killed costs those alone that it had.
+The receiving end is open here as well, so connections that a child has not received go to the next child.  A child that
+is killed costs only the connections that it had received.
 """
 
 from __future__ import annotations
@@ -30,15 +30,14 @@ from gossipkv.processes import passing
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# A child that has ended is back in less than a second, if it was for once; a client that waits for longer than this
-# without a word is better told to go to another node.
+# A child that ended by accident is back in less than a second.  A client that would wait longer than this is better
+# sent to another node.
 PATIENCE_S: Final = 5.0
-MAX_WAITING: Final = 1024  # Each takes a descriptor, and what was read of it: 72 KiB at most.
+MAX_WAITING: Final = 1024  # Each takes a descriptor and the bytes read from it: 72 KiB at most.
 
-# More never are in a socket: each takes half a KiB of its buffer at least.
-MAX_IN_SOCKET: Final = 2048
+MAX_IN_SOCKET: Final = 2048  # A socket never holds more: each message takes at least half a KiB of its buffer.
 
-REPORT_PERIOD_S: Final = 60.0  # At most one line of the log a minute for each reason.
+REPORT_PERIOD_S: Final = 60.0  # Each reason is logged at most once a minute.
 
 _LINE: Final = b"the gateway of this node takes no further request at the moment; ask again, or another node\n"
 _HEAD: Final = (
@@ -53,23 +52,21 @@ _HEAD: Final = (
 
 
 class _DetachedConnection(NamedTuple):
-    """One that waits."""
-
     descriptor: int
     peer: GatewayPeer
-    begun: bytes  # What was read of it.
-    due: float  # When it has waited too long, by Trio's clock.
+    begun: bytes  # The bytes read from it.
+    due: float  # End of its patience, by Trio's clock.
 
 
 @final
 class DetachedConnections:
-    """All that are on their way."""
+    """All connections on their way to a child."""
 
     def __init__(self) -> None:
         self._log = Log("gossipkv.node")
         self._waiting: deque[_DetachedConnection] = deque()
-        self._ends: tuple[socket.socket, socket.socket] | None = None  # While a child lives: to send, to receive.
-        self._sent: deque[float] = deque(maxlen=MAX_IN_SOCKET)  # When those were due that went to this child.
+        self._ends: tuple[socket.socket, socket.socket] | None = None  # To send and to receive, while a child lives.
+        self._sent: deque[float] = deque(maxlen=MAX_IN_SOCKET)  # Due times of the connections sent to this child.
         self._changed = trio.Event()
         self._is_over = False
         self._taken = 0
@@ -77,7 +74,7 @@ class DetachedConnections:
         self._troubles: Counter[str] = Counter()
 
     def take(self, descriptor: int, begun: bytes, peer: GatewayPeer) -> None:
-        """Have a connection served, of which so much was read; the descriptor is closed here.  Raises nothing.
+        """Pass a connection and the bytes read from it to a child; the descriptor is closed here.  Raises nothing.
 
         Requires: a connected stream socket; `peer` and `begun` have `passing.MAX_BYTES` at most.
         """
@@ -97,7 +94,7 @@ class DetachedConnections:
 
     @contextlib.contextmanager
     def to_child(self) -> Iterator[int]:
-        """A way to a child that lives as long as the block lasts; yields the descriptor at which it receives.
+        """Open the way to a child that lives as long as the block; yield the descriptor at which the child receives.
 
         Raises:
             OSError: no descriptors are free.
@@ -117,7 +114,7 @@ class DetachedConnections:
             self._wake()
 
     async def run(self) -> None:
-        """Hand over until cancelled; who is left then, or comes later, is refused."""
+        """Hand over connections until cancelled; refuse those that are left then, or come later."""
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._report)
@@ -129,7 +126,7 @@ class DetachedConnections:
             self._tell()
 
     def end(self) -> None:
-        """Refuse all that no child has received yet, and whoever comes from now on."""
+        """Refuse all connections that no child has received yet, and all that come from now on."""
         self._is_over = True
         if self._ends is not None:
             self._take_back(self._ends[1])
@@ -137,7 +134,7 @@ class DetachedConnections:
             self._refuse(self._waiting.popleft(), "unserved_at_the_end")
 
     def _hand_over(self) -> None:
-        """Send what can be sent, in the order in which it came, and refuse what has waited too long."""
+        """Send connections in their order as far as there is room; refuse those that waited too long."""
         now = trio.current_time()
         while self._waiting:
             connection = self._waiting[0]
@@ -158,7 +155,7 @@ class DetachedConnections:
             self._waiting.popleft()
 
     async def _until_there_is_something(self) -> None:
-        """Return when something can be sent, has waited too long, or comes."""
+        """Return when a connection can be sent, has waited too long, or comes."""
         with trio.CancelScope(deadline=self._waiting[0].due if self._waiting else inf):
             if self._waiting and self._ends is not None:
                 with contextlib.suppress(trio.ClosedResourceError):  # The child has ended.
@@ -167,7 +164,7 @@ class DetachedConnections:
                 await self._changed.wait()
 
     def _take_back(self, receiver: socket.socket) -> None:
-        """Have those wait again, before all others, that were sent and not received."""
+        """Put the connections that the child has not received back in front of the queue."""
         back: list[passing.Passed] = []
         with contextlib.suppress(BlockingIOError):
             while (passed := passing.receive(receiver)) is not None:
@@ -197,15 +194,16 @@ class DetachedConnections:
             self._tell()
 
     def _tell(self) -> None:
-        """One line for each reason for which connections were not served."""
+        """Log each reason for which connections were not served, with their number."""
         troubles, self._troubles = self._troubles, Counter()
         for reason, count in troubles.items():
             self._log.warning("http_trouble", reason=reason, count=count)
 
 
 def _say_unavailable(connection: _DetachedConnection) -> None:
-    """Answer 503 and close, without waiting: a client that takes not even that hears nothing."""
+    """Answer 503 and close, without waiting: a client whose socket has no room for the answer gets none."""
     with contextlib.suppress(OSError), socket.socket(fileno=connection.descriptor) as client:
         client.settimeout(0)
         client.send(_HEAD if connection.begun.startswith(b"HEAD ") else _HEAD + _LINE)
-        client.shutdown(socket.SHUT_WR)  # Before the reset that the kernel sends if something was left unread.
+        # The kernel sends a reset if input was left unread; this end of stream must come first.
+        client.shutdown(socket.SHUT_WR)

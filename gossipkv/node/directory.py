@@ -1,16 +1,16 @@
-"""The data directory of a node: locked while it runs, and divided among the parts that keep something there.
+"""The data directory of a node: locked while the node runs, and divided among the parts that store files in it.
 
-    LOCK                  holds the process number of whoever has locked it, if that could be written
-    NODE, PEERS           documents: who the node is (`identity`, `founding`)
+    LOCK                  the process number of its locker, if that could be written
+    NODE, PEERS           documents: the node's identity (`identity`, `founding`)
     active/, datasets/, building/, removing/, damaged/    the built versions (`dataset.local.store`)
     tables/               the store of its tables (`storage.engine`)
-    tables-forgotten-1/   one that was (`forgotten`)
+    tables-forgotten-1/   a former store (`forgotten`)
 
-There is one owner of the directory, this class.  Each part is given its place in it, and names what it keeps there, so
-that a directory with anything else is known to be somebody else's.  `docs/operators/data-directory.md` has every byte.
+This class is the one owner of the directory.  Each part gets its place in it and lists the names that it uses, so that
+a directory with any other name is recognised as somebody else's.  `docs/operators/data-directory.md` has every byte.
 
-A directory in which a node has lived opens also while nothing can be written there: its versions can be served, but the
-epoch of this start is not kept, so nobody may hear of it.  `silence` says why, until `begin` succeeds.
+The directory of a known node opens even while it cannot be written: its versions are served, but the epoch of this
+start is not kept, so nobody may hear of the node.  `silence` has the reason, until `begin` succeeds.
 
 Everything here blocks, and is called from worker threads.
 """
@@ -65,9 +65,9 @@ class DataDirectory:
     def __init__(self, path: PurePath, files: Files, lock: int, record: NodeRecord) -> None:
         self.path = path
         self.files = files
-        self.store = VersionStore(path, files)  # Of the datasets.
-        self.silence: StorageError | None = None  # Why the epoch of this start is not kept.
-        self.forgotten: PurePath | None = None  # Where the store of the node before was set aside, in this start.
+        self.store = VersionStore(path, files)  # The datasets.
+        self.silence: StorageError | None = None  # The reason for which the epoch of this start is not kept.
+        self.forgotten: PurePath | None = None  # The place of a store that this start set aside.
         self._lock: int | None = lock
         self._record = record
         self._writing = threading.Lock()
@@ -85,19 +85,19 @@ class DataDirectory:
         forget_tables: bool = False,
         uuid: str | None = None,
     ) -> Self:
-        """Lock the directory, making it if need be, and begin an epoch of its own, if that can be written.
+        """Lock the directory, creating it if necessary, and begin a new epoch, if that can be written.
 
-        `node` renames this node; None keeps its name, or makes one from its uuid.  The epoch is at least `least_epoch`.
-        `uuid` is what its certificate says that it is; None: at first one is drawn.  With `forget_tables` another node
-        lives here from now on, of the same name, with the same datasets, and the store of its tables is set aside
-        (`forgotten`); so it is where NODE was lost.
+        `node` renames this node; None keeps its name, or derives one from its uuid.  The epoch is at least
+        `least_epoch`. `uuid` is the one in its certificate; with None a new node draws one.  With `forget_tables`
+        another node lives here from now on, with the same name and datasets, and the old store of tables is set aside
+        (`forgotten`).  The same happens if NODE was lost.
 
         Raises:
             ConfigError: there are no tables to be forgotten; or `uuid` is that of another node.
             DirectoryInUse: another node runs in it.
             UnsupportedFormat: of another cluster, of a newer format, or no data directory at all.
             Corrupt: the NODE document is damaged.
-            StorageError: the system refused, and not only that something be written where a node has lived.
+            StorageError: the system refused, and not only to write where a node has lived.
         """
         place = PurePath(path)
         try:
@@ -131,10 +131,10 @@ class DataDirectory:
         return found
 
     def begin(self) -> None:
-        """Have each part remove what a crash left behind, and keep the epoch of this start; again after a failure.
+        """Remove what a crash left behind, and keep the epoch of this start; callable again after a failure.
 
         Raises:
-            StorageError: the system refused; `silence` says so, too.
+            StorageError: the system refused; `silence` has the reason, too.
         """
         with self._writing:
             try:
@@ -148,7 +148,7 @@ class DataDirectory:
             self.silence = None
 
     def close(self) -> None:
-        """Unlock it; again does nothing."""
+        """Unlock the directory; a second call does nothing."""
         if self._lock is not None:
             lock, self._lock = self._lock, None
             self.files.close(lock)
@@ -163,7 +163,7 @@ class DataDirectory:
 
     @property
     def record(self) -> NodeRecord:
-        """Record of the node: as it stands on the disk, but for the epoch of a start that is not kept yet."""
+        """Record of the node: as on the disk, except for the epoch of a start that is not kept yet."""
         return self._record
 
     def keep(
@@ -177,13 +177,13 @@ class DataDirectory:
         life: int | None = None,
         drew: bool | None = None,
     ) -> None:
-        """Change what is given of the node's record; durable when it returns, and `record` says it from then on.
+        """Change the given fields of the node's record; on return they are durable and in `record`.
 
-        Neither the epoch goes down, nor the life of one store; who is pinned stays so, in its cluster.  `drew`: that
-        this node drew the cluster id; or, false, that it founds nothing from now on (`founding`).
+        Neither the epoch nor the life of a store may go down; a pinned node stays pinned in its cluster.  `drew`: True
+        if this node drew the cluster id; False if it may found nothing from now on (`founding`).
 
         Raises:
-            StorageError: the system refused, or still refuses what was to be kept before (`silence`).
+            StorageError: the system refused, or still refuses an earlier write (`silence`).
         """
         with self._writing:
             if self.silence is not None:
@@ -213,7 +213,7 @@ class DataDirectory:
             self._record = record
 
     def forget(self) -> None:
-        """Have the next start begin anew: who this node was to be is another one.  Nothing is kept any more."""
+        """Make the next start begin as a new node, and keep nothing any more."""
         with self._writing:
             self.silence = StorageError(f"{self.path}: the node that it was begun for lives elsewhere")
             with contextlib.suppress(OSError):
@@ -221,11 +221,11 @@ class DataDirectory:
                 self.files.sync_directory(self.path)
 
     def peers(self) -> list[Address]:
-        """Return where members were last seen; nothing, if that was never kept, or is damaged."""
+        """Return the last addresses of members; empty if they were never kept, or are damaged."""
         return read_peers(self.files, self.path)
 
     def remember(self, peers: Sequence[Address]) -> None:
-        """Keep where members are, for the next start.  Raises `StorageError`."""
+        """Keep the addresses of members for the next start.  Raises `StorageError`."""
         try:
             write_peers(self.files, self.path, peers)
         except OSError as error:
@@ -233,7 +233,7 @@ class DataDirectory:
 
 
 def _refuse_foreign(files: Files, path: PurePath) -> None:
-    """Never move into a directory with somebody else's files: it will be cleared of what looks left over."""
+    """Refuse a directory with somebody else's files: a node removes files there that look left over."""
     entries = files.list_directory(path)
     if any(entry.name == NODE for entry in entries):
         return
@@ -247,7 +247,7 @@ def _refuse_foreign(files: Files, path: PurePath) -> None:
 
 
 def _refuse_forgetting_nothing(files: Files, path: PurePath, record: NodeRecord) -> None:
-    """Refuse, lest a flag that was left in a unit file make another node of each start."""
+    """Refuse, so that a flag left in a unit file does not make a new node at each start."""
     if not (record.store or record.pinned or has_tables(files, path)):
         raise ConfigError(
             f"{path}: this node has no tables to forget, and nothing was changed; start it without --forget-tables",
@@ -256,7 +256,7 @@ def _refuse_forgetting_nothing(files: Files, path: PurePath, record: NodeRecord)
 
 
 def _refuse_uuid(path: PurePath, record: NodeRecord, uuid: str | None, *, forget_tables: bool) -> None:
-    """Refuse a certificate of another node than the one that lives here, or is to live here from now on."""
+    """Refuse a certificate of another node than the one that lives here, or begins to live here now."""
     another_one = "`gossipkv certificates new DIR NAME --host HOST"
     if uuid == record.uuid and forget_tables:
         raise ConfigError(
@@ -273,7 +273,7 @@ def _refuse_uuid(path: PurePath, record: NodeRecord, uuid: str | None, *, forget
 
 
 def _make(files: Files, path: PurePath) -> None:
-    """Make the directory where there is none; what is there may be read, if nothing can be written (`begin`)."""
+    """Make the directory if it is missing; an existing one may be readable only (`begin`)."""
     try:
         files.stat(path)
     except FileNotFoundError:
@@ -281,7 +281,7 @@ def _make(files: Files, path: PurePath) -> None:
 
 
 def _take_lock(files: Files, path: PurePath) -> int:
-    """Lock it; where it cannot be written, a descriptor to read from can be locked as well."""
+    """Lock the directory; without the right to write, a descriptor for reading can be locked as well."""
     try:
         descriptor, is_writable = files.open(path / _LOCK, _LOCK_FLAGS), True
     except OSError as refused:
@@ -306,7 +306,7 @@ def _take_lock(files: Files, path: PurePath) -> int:
 
 
 def _note_holder(files: Files, path: PurePath) -> None:
-    """Say in the lock whose it is: for people, and for who finds it locked."""
+    """Write this process's number into the lock, for people and for processes that find it locked."""
     descriptor = files.open(path / _LOCK, _LOCK_FLAGS)
     try:
         files.pwrite(descriptor, f"{os.getpid()}\n".ljust(20).encode(), 0)
@@ -319,7 +319,7 @@ def _unusable(error: OSError, path: PurePath) -> StorageError:
 
 
 def kept_ring(directory: DataDirectory) -> Mapping[str, str]:
-    """The ring of the last run; one that cannot be read counts as none: it is waited for again."""
+    """Return the ring of the last run; one that cannot be read counts as none, and the node waits for it again."""
     log = Log("gossipkv.node")
     try:
         return directory.store.ring()

@@ -1,13 +1,12 @@
-"""Tables that a node has forgotten: the store of another node, which was this one's before, set aside whole.
+"""Forgotten tables: the store of the node that this node was before, set aside whole.
 
-A store whose past is lost, in part or wholly, must not go on under the uuid that it had: others remember what that node
-said, and it would say other things under the same numbers.  So who forgets its tables is another node from then on, and
-what is left of them is nobody's: `tables` becomes `tables-forgotten-1`, or a higher number, by one rename.  That comes
-before NODE has the new uuid.  After a crash between the two the old node is there, whose store is missing; it stays
-closed, and can be forgotten again.  The other way round the new node would find the old one's store, and might take it
-for its own.
+A store that has lost any of its past must not go on under its old uuid.  Others remember what that node said, and it
+would say other things under the same numbers.  So a node that forgets its tables becomes another node, and the store
+belongs to nobody: `tables` becomes `tables-forgotten-1`, or a higher number, by one rename.  The rename comes before
+NODE has the new uuid.  After a crash between the two the old node is there without its store; it stays closed, and can
+forget its tables again.  In the other order the new node could take the old node's store for its own.
 
-Nobody removes it here: it may hold the only copy of something.
+The store is never removed here: it may hold the only copy of some records.
 """
 
 from __future__ import annotations
@@ -22,18 +21,18 @@ if TYPE_CHECKING:
 
 TABLES: Final = "tables"
 FORGOTTEN: Final = "tables-forgotten-"
-RESTORING: Final = "tables-restoring"  # What a backup is put back in, before it is moved to its place.
+RESTORING: Final = "tables-restoring"  # A backup is put back here, and then moved to its place.
 
 _FORGOTTEN: Final = re.compile(re.escape(FORGOTTEN) + r"([1-9][0-9]{0,17})")
 
 
 def is_forgotten(name: str) -> bool:
-    """Whether something of that name in a data directory is a store that was set aside."""
+    """Return True if that name in a data directory is a store that was set aside."""
     return _FORGOTTEN.fullmatch(name) is not None
 
 
 def has_tables(files: Files, path: PurePath) -> bool:
-    """Whether there is anything in the place of the store in the data directory `path`.  Raises OSError."""
+    """Return True if the data directory `path` has a store of tables.  Raises OSError."""
     try:
         files.stat(path / TABLES)
     except FileNotFoundError:
@@ -42,10 +41,10 @@ def has_tables(files: Files, path: PurePath) -> bool:
 
 
 def set_aside(files: Files, path: PurePath) -> PurePath | None:
-    """Set the store in the data directory `path` aside, durably; where it is, or None: there was none.
+    """Set the store in the data directory `path` aside, durably; return its new place, or None if there was none.
 
     Raises:
-        OSError: the system refused; it is where it was, or aside, whole.
+        OSError: the system refused; the store is whole, in its old place or in the new one.
     """
     if not has_tables(files, path):
         return None

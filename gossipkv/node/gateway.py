@@ -1,13 +1,14 @@
 """The node's gateway: a child process that answers HTTP (`gossipkv.http.gateway_child`), as the node sees it.
 
-Python that is busy beside the serving loop costs reads their tail; so what the loop does not answer of HTTP itself has
-a process of its own, which asks this node as any other client does.  The listening socket is the loop's, and so is each
-connection until it wants more than a plain read (`detached`); when the child ends, those wait for the next one.
+Busy Python beside the serving loop would worsen the tail latency of reads.  So HTTP requests that the loop does not
+answer itself go to a process of their own, which asks this node like any other client.  The loop owns the listening
+socket, and each connection until it wants more than a plain read (`detached`).  Connections wait while there is no
+child.
 
     started ── it ends, however ── a line in the log, a pause ── started again
        └── drain: it gets no more, answers what it has, and ends
 
-Its end is never the node's; the node's end is always its own.
+The end of the child never ends the node; the end of the node always ends the child.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
 MODULE: Final = "gossipkv.http.gateway_child"
 
-# Before a child that ended is started again; doubled each time, until one has lived for a while.
+# Pause before a child that ended is started again; doubled each time, until a child has lived for `STEADY_S`.
 FIRST_PAUSE_S: Final = 0.1
 LONGEST_PAUSE_S: Final = 10.0
 STEADY_S: Final = 60.0
@@ -45,7 +46,7 @@ LEVELS: Final = frozenset({"debug", "info", "warning", "error"})
 
 
 def limits_of(config: Config) -> GatewayLimits:
-    """The limits that the settings name."""
+    """Return the limits of the gateway by the settings."""
     return GatewayLimits(
         max_connections=config.http_max_connections,
         held_bytes=config.max_queued_total,
@@ -56,16 +57,16 @@ def limits_of(config: Config) -> GatewayLimits:
 
 
 def types_of(usual: str, databases: Mapping[str, DatabaseSettings]) -> Types:
-    """What values are, by the settings of the node and of the databases."""
+    """Return the content types of values by the settings of the node and of the databases."""
     said = {name: found.content_type for name, found in databases.items() if found.content_type is not None}
     return Types(usual, said)
 
 
 @final
 class GatewayProcess:
-    """Keeps the child running, passes it connections, and tells it what changes; `address`: where the node listens.
+    """Keeps the child running, passes connections to it, and tells it changes; `address`: where HTTP clients connect.
 
-    `peer_of` says of each connection who is at its other end.
+    `peer_of` returns the address and user at the other end of a connection.
     """
 
     def __init__(
@@ -84,7 +85,7 @@ class GatewayProcess:
         self._hidden: set[str] = set()
 
     def take(self, descriptor: int, begun: bytes, caller: Caller) -> None:
-        """Serve a connection of which so much was read, as `DetachedConnections.take` says."""
+        """Serve a connection, of which `begun` was read, as `DetachedConnections.take` says."""
         self._detached.take(descriptor, begun, self._peer_of(caller))
 
     def counters(self) -> dict[str, int]:
@@ -92,7 +93,7 @@ class GatewayProcess:
         return self._detached.counters()
 
     async def run(self, serve: Callable[[int], object]) -> None:
-        """Have a child run until it is drained; the node is to `serve` it at one end of a socket pair for each."""
+        """Keep a child running until it is drained; `serve` gets the node's end of a socket pair for each child."""
         self._serve = serve
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._detached.run)
@@ -101,7 +102,7 @@ class GatewayProcess:
         self._ended.set()
 
     async def _keep(self) -> None:
-        """Start a child, and again when it has ended, until it is drained."""
+        """Start a child, and again when it has ended, until drained."""
         pause_s = FIRST_PAUSE_S
         while True:
             began = trio.current_time()
@@ -117,32 +118,32 @@ class GatewayProcess:
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
     def reconfigure(self, databases: Mapping[str, DatabaseSettings]) -> None:
-        """Take these settings of databases from now on."""
+        """Use these settings of databases from now on."""
         self._types = types_of(self._config.content_type, databases)
         self._wake()
 
     def look_for_hidden(self, known: Callable[[str], bool]) -> None:
-        """Warn, once, of each database whose name is a path of the gateway's own."""
+        """Warn once of each database whose name is a path of the gateway itself."""
         for name, path in HIDING.items():
             if name not in self._hidden and known(name):
                 self._hidden.add(name)
                 self._log.warning("http_hidden", database=name, path=path)
 
     def drain(self, timeout_s: float) -> None:
-        """End politely: newcomers are refused from now on; what has been asked is answered within the time."""
+        """Refuse new requests from now on, and end once those in progress are answered, or when the time is over."""
         if self._drain_by is None:
             self._drain_by = trio.current_time() + timeout_s
             self._detached.end()
             self._wake()
 
     async def ended(self) -> None:
-        """Return when it is drained, or the time for that is over."""
+        """Return when the gateway has drained, or its time for that is over."""
         assert self._drain_by is not None, "it is to end"
         with trio.CancelScope(deadline=self._drain_by):
             await self._ended.wait()
 
     async def _live(self) -> str:
-        """Run one child until it ends; how it ended, in words."""
+        """Run one child until it ends; return in words how it ended."""
         errors: list[bytes] = []
         try:
             with self._detached.to_child() as descriptor, self._connected() as connection:
@@ -151,7 +152,7 @@ class GatewayProcess:
                     trio.open_nursery() as nursery,
                 ):
                     order = self._order(connection.fileno(), descriptor, worn)
-                    connection.close()  # So its other end ends with the child.
+                    connection.close()  # Only the child has this end now, so the pair ends with the child.
                     nursery.start_soon(child.collect_errors, process, errors)
                     nursery.start_soon(self._instruct, process, order)
                     await self._hear(process)
@@ -163,7 +164,7 @@ class GatewayProcess:
 
     @contextlib.contextmanager
     def _connected(self) -> Iterator[socket.socket]:
-        """The end for a child of a connection that the node serves: another one for each."""
+        """Yield the child's end of a new socket pair, of which the node serves the other end."""
         ours, theirs = socket.socketpair()
         with theirs:
             self._serve(ours.detach())
@@ -185,7 +186,7 @@ class GatewayProcess:
     async def _instruct(self, process: trio.Process, order: GatewayOrder) -> None:
         assert process.stdin is not None
         told = GatewayWord(self._types)
-        with contextlib.suppress(trio.BrokenResourceError):  # It is gone, which is seen elsewhere.
+        with contextlib.suppress(trio.BrokenResourceError):  # The child is gone, which `_live` sees as well.
             await process.stdin.send_all(order.to_line())
             while True:
                 changed = self._changed
@@ -196,21 +197,21 @@ class GatewayProcess:
                 await changed.wait()
 
     async def _hear(self, process: trio.Process) -> None:
-        """Write what it logs into this node's log, until it says no more."""
+        """Write the child's log lines into this node's log, until its output ends."""
         assert process.stdout is not None
         lines = ProgramLines()
         async for part in process.stdout:
             for line in lines.feed(bytes(part)):
                 try:
                     said = json.loads(line)
-                except (ValueError, RecursionError):  # Not from us: something in the child has printed.
+                except (ValueError, RecursionError):  # The line is the output of a stray print, not ours.
                     continue
                 match said:
                     case [str(level), str(event), dict(fields)] if level in LEVELS:
                         getattr(self._log, level)(event, **fields)
 
     async def _rest(self, pause_s: float) -> None:
-        """Wait for so long, or until it is to end."""
+        """Wait for the pause, or until the gateway drains."""
         due = trio.current_time() + pause_s
         while not self._is_ending() and trio.current_time() < due:
             with trio.CancelScope(deadline=due):

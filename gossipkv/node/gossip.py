@@ -1,4 +1,4 @@
-"""What a node has of gossip: the core with its agent, its place in the ring, and the answers that come from them."""
+"""The node's part in gossip: the core with its agent, the node's place in the ring, and the answers built from them."""
 
 from __future__ import annotations
 
@@ -43,24 +43,23 @@ if TYPE_CHECKING:
     from gossipkv.settings.config import Config
     from gossipkv.settings.gossip import GossipSettings
 
-    Key = tuple[str, bytes]  # A name, and one owner's id.
+    Key = tuple[str, bytes]  # A name, and the id of one owner.
 
-# Entries listed before others have a turn: a few milliseconds.
-PORTION: Final = 250
+PORTION: Final = 250  # Entries listed in one turn of the task, which is a few milliseconds.
 
-# Who says that it leaves tells a few at once and goes on telling for so many rounds; the others tell on.
+# A leaving node tells a few members at once and repeats the news for this many rounds; the members spread the news.
 LEAVE_ROUNDS: Final = 3
 LEAVE_MAX_MS: Final = 1000
 
-# A node that joins others claims no place before it hears of their claims, or for so long: what it would take blindly,
-# everybody else has.  If it hears from nobody, it looks so often whether that is over: its claim has to stand before
-# those who might object.
+# A node that joins others claims no place before it hears of their claims, or before this time is over: blindly it
+# would take places that are taken.  While it hears from nobody, it checks again at this period, since its claim counts
+# only once others could object.
 LOOK_MS: Final = 1000
 
 
 @final
 class Gossiping:
-    """One node's part in the cluster."""
+    """The part of one node in the cluster's gossip."""
 
     def __init__(
         self,
@@ -82,7 +81,8 @@ class Gossiping:
         self._sealing = sealing
         self._key_ring = settings.key_ring
         self.prover = None if sealing is None else _prover(sealing, settings, environment)
-        self._readings = self._newest_reading = 0  # Of the key ring: begun, and whose keys are in use.
+        # Numbers of the last reading of the key ring that began, and of the one whose keys are in use.
+        self._readings = self._newest_reading = 0
         self._core = Gossip(
             Me(
                 *(record.node, uuid, record.epoch, address, settings.cluster, cluster_id, record.pinned),
@@ -118,23 +118,23 @@ class Gossiping:
         )
 
     def say_leaving(self) -> None:
-        """Tell the others that this node is about to leave, and answers until then."""
+        """Tell the other members that this node is about to leave, and answers until then."""
         self._place.leave()
         self.agent.act()
 
     async def leave(self) -> None:
-        """Say good-bye, for at most a second."""
+        """Tell the other members that this node has left; waits for a second at most."""
         wait_ms = min(LEAVE_MAX_MS, LEAVE_ROUNDS * self._profile.gossip_interval_ms)
         await self.agent.leave(wait_ms / 1000)
 
     async def pin(self) -> bytes:
-        """Never let this node take another cluster id, and return the one that it has for good.
+        """Never let this node take another cluster id, and return the final one.
 
-        That is durable then; while the disk refuses, it is tried again and again.  Whoever was asked for something by a
-        node of a cluster compares: this node may have gone over to another while it was being pinned.
+        The pin is durable on return; while the disk refuses, it is retried.  A caller that was asked by a node of some
+        cluster compares the ids: this node may have gone over to another cluster meanwhile.
 
         Raises:
-            NotReady: it has none yet; nothing was changed.
+            NotReady: the node has no cluster id yet; nothing was changed.
         """
         if not self._directory.record.cluster_id:
             raise NotReady("this node is of no cluster yet: it was told to join others, and none of them has answered")
@@ -144,14 +144,14 @@ class Gossiping:
         return bytes.fromhex(record.cluster_id)
 
     def speak(self) -> None:
-        """Let others hear of this node: the epoch of this start is kept now."""
+        """Let other members hear of this node: the epoch of this start is kept now."""
         now_ms = self.agent.now_ms()
         self._core.speak(now_ms=now_ms)
         self._place.start(now_ms=now_ms)
         self.agent.act()
 
     async def read_keys(self, environment: Environment) -> None:
-        """Seal with what stands in the key ring now.
+        """Seal packets with the keys that the key ring has now.
 
         Raises:
             ConfigError: it cannot be read; the keys stay as they were.
@@ -161,73 +161,73 @@ class Gossiping:
         self._readings += 1
         reading = self._readings
         keys = await environment.threads.run(key_file.read, self._key_ring, abandon_on_cancel=True)
-        if reading > self._newest_reading:  # Else one that began later was faster, and what this one saw is old.
+        if reading > self._newest_reading:  # Otherwise a later reading was faster, and this one is old.
             self._newest_reading = reading
             self._sealing.use(keys)
 
     @property
     def probe_interval_ms(self) -> int:
-        """How often one member is probed."""
+        """The period at which one member is probed."""
         return self._profile.probe_interval_ms
 
-    # What this node says
+    # Statements of this node
 
     def publish(self, path: str, value: bytes = b"") -> None:
-        """Show a key under this node's name.
+        """Publish a key under this node's name.
 
         Raises:
-            BadRequest: no path.
-            TooLarge: over a limit of this node; what was published stays, and `publish_error` says so.
+            BadRequest: the path is not valid.
+            TooLarge: over a limit of this node; the value published before stays, and `publish_error` says so.
         """
         self._publications.publish(path, value)
         self.agent.act()
 
     def withdraw(self, path: str) -> bool:
-        """Take a key back; false: there was none."""
+        """Withdraw a key; return False if there was none."""
         was_there = self._publications.withdraw(path)
         self.agent.act()
         return was_there
 
     def news(self) -> bytes | None:
-        """What was published since the last call, as the method `gossip` takes it; None: nothing."""
+        """Return what this node published since the last call, as a request of `gossip`; None if nothing."""
         return self._core.news()
 
     def watch(self, path: str, wake: Callable[[], None]) -> TreeWatch:
-        """A watcher of what happens at and below a path; `wake` is called when there is something new to look at."""
+        """Return a watcher of changes at and below a path; `wake` is called when there are new ones."""
         return self._tree.watch(path, wake)
 
     def suspect_hint(self, name: str) -> None:
-        """Have a member probed soon: a request to it has failed.  That is no verdict; failing probes are."""
+        """Probe a member soon, since a request to it failed.  Only failing probes make it suspect."""
         self._core.suspect_hint(member_id(name), now_ms=self.agent.now_ms())
         self.agent.act()
 
     def own_member(self) -> dataset.DatasetMember:
-        """This node as the databases know it at the start, with the place in the ring that it had last."""
+        """Return this node as the databases know it at the start, with its last place in the ring."""
         own, record = self._core.members.own, self._directory.record
         return dataset.DatasetMember(
             own.name, own.uuid, own.epoch, own.address, shard_id=str(record.shard_id) if record.shard_id else None
         )
 
     def members_known(self) -> list[Member]:
-        """All members, this node among them, as gossip knows them."""
+        """Return all members, including this node, as gossip knows them."""
         return self._core.members.list()
 
     def spoken(self) -> dict[str, int]:
-        """By other member that lives: the newest revision of messages that it reads, 1 where it has not said."""
+        """Return the newest message revision that each other live member reads; 1 for one that has not published it."""
         said = {entry.owner: spoken_by(entry.value) for entry in self.below(NODES)}
         own = self._core.members.own.name
         living = [member for member in self.members_known() if member.state in REACHABLE and member.name != own]
         return {member.name: said.get(member.name, 1) for member in living}
 
     def names(self, path: str) -> list[str]:
-        """The names directly below a path that anybody has published, also who is suspected or dead."""
+        """Return the names directly below a path that any member has published, including suspect and dead ones."""
         return self._tree.children(path, all=True)
 
     def below(self, path: str) -> list[TreeEntry]:
-        """The entries directly below a path, likewise."""
+        """Return the entries directly below a path of any member, including suspect and dead ones."""
         return self._tree.entries(path, now_ms=0, all=True)
 
-    # What others ask
+    # Queries by other parts
 
     @property
     def epoch(self) -> int:
@@ -236,42 +236,42 @@ class Gossiping:
 
     @property
     def shard_id(self) -> str | None:
-        """This node's place in the ring, once it has claimed one."""
+        """The node's place in the ring; None before it has claimed one."""
         return self._claim.shard_id
 
     def publish_error(self) -> str | None:
-        """Why something that this node would publish is not published; None: all of it is."""
+        """The reason why this node's keys are not all published; None if they are."""
         return self._publications.error
 
     @property
     def silence(self) -> str | None:
-        """Why nobody may hear of this node; None: everybody may."""
+        """The reason why no member may hear of this node; None if all may."""
         silence = self._directory.silence
         return silence.message if self._core.silent and silence is not None else None
 
     @property
     def hello(self) -> Hello:
-        """Who this node is, as it says first on a connection to another."""
+        """The hello that this node sends first on a connection to another."""
         record = self._directory.record
         epoch = 0 if self._core.silent else record.epoch
         cluster_id, uuid = bytes.fromhex(record.cluster_id), bytes.fromhex(record.uuid)
         return Hello(PROTOCOL, cluster_id, uuid, epoch, record.store, record.life)
 
     def isolated(self) -> bool:
-        """Whether this node has heard from nobody for so long that what it knows of others is stale."""
+        """Return True if this node has heard from no member for so long that its knowledge of them is stale."""
         return self._core.isolated(now_ms=self.agent.now_ms())
 
     def unheard(self) -> dict[str, str]:
-        """Members that seem to live, of which this node gets no packets, and why they are not reached."""
+        """Return members that seem to live and whose packets do not reach this node, with a reason."""
         return dict.fromkeys(self._core.unheard(now_ms=self.agent.now_ms()), "no packets of gossip come through")
 
     def claimed_twice(self) -> list[str]:
-        """Names of members that two nodes claim, as either of them says."""
+        """Return the names that two nodes claim, as published by either of the two."""
         entries = self._tree.entries(DUPLICATES, now_ms=0, all=True)
         return sorted({entry.owner for entry in entries if entry.state in REACHABLE})
 
     def counters(self) -> dict[str, int]:
-        """Counts by name."""
+        """Return counts by name."""
         counted = {**self._tree.counters, **self._claim.counters}
         return self.agent.counters() | {f"gossip_{name}": count for name, count in counted.items()}
 
@@ -279,7 +279,7 @@ class Gossiping:
         """Answer another node.
 
         Raises:
-            Unavailable: it is no request that this node answers; why is counted.
+            Unavailable: this node does not answer the request; the reason is counted.
         """
         reply = self.agent.reply(request)
         if reply is None:
@@ -291,7 +291,7 @@ class Gossiping:
         return reply
 
     def members(self) -> list[Detail]:
-        """Members that are known, by name."""
+        """Return the known members, by name."""
         twice = self.claimed_twice()
         return [
             {
@@ -306,24 +306,24 @@ class Gossiping:
         ]
 
     def members_by_state(self) -> dict[str, int]:
-        """How many members are in each state; none is left out."""
+        """Return the number of members in each state, including zeros."""
         none = dict.fromkeys((state.name.lower() for state in MemberState), 0)
         return {**none, **Counter(self._state(member) for member in self._core.members.list())}
 
     def _state(self, member: Member) -> str:
-        """State of a member in one word; `silent` is what this node alone may be, and nobody else can know it."""
+        """Return a member's state in one word; only this node itself can be `silent`, since no other can know."""
         return "silent" if self._core.silent and member is self._core.members.own else member.state.name.lower()
 
     def children(self, path: str, *, everything: bool) -> list[Detail]:
-        """The names below a path."""
+        """Return the names directly below a path."""
         return [*self._tree.children(path, all=everything)]
 
     def keys(self, path: str, *, everything: bool) -> list[Key]:
-        """What stands directly below a path: for `entries`."""
+        """Return the keys directly below a path, for `entries`."""
         return self._tree.keys(path, everything=everything)
 
     def entries(self, path: str, keys: Sequence[Key], *, everything: bool) -> list[Detail]:
-        """Those of these keys that still are there; without `everything`, those whose owners still live."""
+        """Return those of these keys that still exist; without `everything`, only those of live owners."""
         now_ms = self.agent.now_ms()
         found = (self._tree.entry(path, name, owner, now_ms=now_ms) for name, owner in keys)
         return [
@@ -339,7 +339,7 @@ class Gossiping:
         ]
 
     async def many_entries(self, path: str, keys: Sequence[Key], *, everything: bool) -> list[Detail]:
-        """Return the same, a portion at a time: others have their turns in between."""
+        """Return the same as `entries`, in several turns of the task."""
         found: list[Detail] = []
         for begin in range(0, len(keys), PORTION):
             found += self.entries(path, keys[begin : begin + PORTION], everything=everything)
@@ -349,16 +349,16 @@ class Gossiping:
 
 @final
 class ClaimsInTree:
-    """The claims of shard ids, as `shard_claim.Claims` asks for them: what stands below `nodes` in the tree."""
+    """The claims of shard ids below `nodes` in the tree, as `shard_claim.Claims` asks for them."""
 
     def __init__(self, tree: GossipTree, publisher: Publications | None = None) -> None:
-        """`publisher`: who publishes, if not the tree itself."""
+        """Begin; `publisher` publishes claims in place of the tree."""
         self._tree = tree
         self._publisher: Publications | GossipTree = publisher or tree
         self._refused: str | None = None
 
     def of_others(self) -> list[NodeEntry]:
-        """What other members have published; of the dead and gone too, until they are forgotten."""
+        """Return the claims of other members, including the dead and gone until they are forgotten."""
         own = self._tree.own_name
         return [
             NodeEntry(entry.name, entry.owner, entry.value, entry.state in REACHABLE)
@@ -367,61 +367,61 @@ class ClaimsInTree:
         ]
 
     def publish(self, path: str, value: bytes) -> None:
-        """Show a claim under this node's name.
+        """Publish a claim under this node's name.
 
         Raises:
             TooLarge: this node's branch has no room; nothing has changed.
         """
         if self._refused is not None and self._refused != path:
-            self._publisher.withdraw(self._refused)  # Nobody wants that one any more.
+            self._publisher.withdraw(self._refused)  # The claim that the tree refused is obsolete.
         self._refused = path
         self._publisher.publish(path, value)
         self._refused = None
 
     def withdraw(self, path: str) -> bool:
-        """Take a claim back; false: there was none."""
+        """Withdraw a claim; return False if there was none."""
         return self._publisher.withdraw(path)
 
 
 @final
 class ShardIdTimer:
-    """This node's claim of a place in the ring, as a timer of the agent: due when others claim, and in its own time."""
+    """This node's claim of a place in the ring, as a timer of the agent: due when others claim, and at set times."""
 
     def __init__(self, core: Gossip, claim: ShardClaim, *, waits: bool) -> None:
         self._core = core
         self._claim = claim
         self._watch = core.tree.watch(NODES, self._wake)
         self._waits = waits
-        self.wakes_at_ms = NEVER  # When to call `step`.
+        self.wakes_at_ms = NEVER  # Time of the next `step`.
 
     @property
     def shard_id(self) -> str | None:
-        """Shard id that it claims."""
+        """The shard id that this node claims."""
         return self._claim.shard_id
 
     def start(self, *, now_ms: int) -> None:
-        """Begin: claim now, or after a look around."""
-        # A claim counts from when others can object to it: who is silent begins when it speaks.
+        """Claim now, or after a wait for the claims of others."""
+        # A silent node's claim begins when it speaks: a claim counts only once others can object.
         if not self._core.silent:
             self.wakes_at_ms = now_ms + LOOK_MS * self._waits
 
     def leave(self) -> None:
-        """Say that this node is about to leave; where there is no room for the word, nobody hears it."""
+        """Publish that this node is about to leave; skipped if its branch has no room."""
         with contextlib.suppress(TooLarge):
             self._claim.leave()
 
     def _wake(self) -> None:
         if not self._core.silent:
-            self.wakes_at_ms = 0  # A node that hears of claims has looked around.
+            self.wakes_at_ms = 0  # Claims of others have arrived, so the wait is over.
 
     def step(self, *, now_ms: int) -> int | None:
-        """Claim, make way or confirm; a place to be remembered."""
+        """Claim, make way or confirm; return a place to be remembered."""
         self._watch.look()
-        self.wakes_at_ms = now_ms + LOOK_MS  # While it hears from nobody; or should this fail.
+        self.wakes_at_ms = now_ms + LOOK_MS  # For a node that hears from nobody, and in case this step raises.
         shard_id = self._claim.step(now_ms=now_ms, isolated=self._core.isolated(now_ms=now_ms))
         due_ms = self._claim.wakes_at_ms
         if self._watch.changed and self._claim.shard_id is not None:
-            self.wakes_at_ms = 0  # It has published, and looks at once how that stands beside the others.
+            self.wakes_at_ms = 0  # The node has just published a claim, and compares it with the others at once.
         elif due_ms is not None:
             self.wakes_at_ms = due_ms
         elif self._claim.firmness is not Firmness.PROVISIONAL:
@@ -435,7 +435,7 @@ def _prover(sealing: Sealing, settings: GossipSettings, environment: Environment
 
 
 def membership_of(config: Config, gossiping: Gossiping, known: Sequence[Address]) -> dataset.Membership:
-    """The members, as datasets see them, at the start of a node that has `known` others."""
+    """Return the membership for the datasets of a starting node, of which `known` others are remembered."""
     return dataset.Membership(
         gossiping.own_member(),
         expects_others=bool(config.join or known or config.expected_members > 1),
@@ -445,10 +445,10 @@ def membership_of(config: Config, gossiping: Gossiping, known: Sequence[Address]
 
 
 def check_room(config: Config) -> None:
-    """Whether this node has room for all the members that it takes in, each of which may publish as much as any.
+    """Refuse limits that leave no room for all members, each of which may publish `MAX_BRANCH_BYTES`.
 
     Raises:
-        ConfigError: it has not.
+        ConfigError: `max_tree` is too small for `max_members`.
     """
     needed = config.max_members * MAX_BRANCH_BYTES
     if needed > config.max_tree:
@@ -462,10 +462,10 @@ def check_room(config: Config) -> None:
 
 
 def refuse_strangers(config: Config, bound: Address) -> None:
-    """Refuse to listen at `bound` where strangers could speak for any node, unless somebody said that this may be.
+    """Refuse to listen at `bound` if strangers could speak for any node, unless the settings allow it explicitly.
 
     Raises:
-        ConfigError: they could.
+        ConfigError: strangers could.
     """
     if config.key_ring is None and not (config.insecure_gossip or ipaddress.ip_address(bound.host).is_loopback):
         where = config.origin("listen")
@@ -477,15 +477,15 @@ def refuse_strangers(config: Config, bound: Address) -> None:
 
 
 def read_key_ring(config: Config, environment: Environment) -> Sealing | None:
-    """What seals, if there is a key ring.  It blocks.
+    """Return the sealing by the key ring; None if no key ring is set.  Blocks.
 
     Raises:
-        ConfigError: the key ring cannot be read, or is none; or none is named and seals were asked for.
+        ConfigError: the key ring cannot be read or parsed; or seals were asked for and no key ring is set.
         LocalError: the extra `secure` is not installed.
     """
     if config.key_ring is None:
         where = config.origin("seal")
-        if where != "default":  # Whoever asks for seals must not get plain packets.
+        if where != "default":  # A node that was told to seal must not send plain packets.
             raise ConfigError(
                 f"{where}: seal = {config.seal!r}: there is no key ring to seal with; see key_ring",
                 {"setting": "seal", "where": where},

@@ -1,12 +1,11 @@
-"""Who the node is that lives in a data directory, across its starts: the documents NODE and PEERS.
+"""The identity of the node in a data directory, across its starts: the documents NODE and PEERS.
 
-NODE is what must not be lost or go back: the uuid, the name, the *epoch*, which each start raises before it says
-anything to anyone, the id of the cluster, and whether this node drew it (`founding`), the place in the ring, and the id
-and the *life* of the store of its tables, so that an older copy of the store is known for what it is.  It is
-overwritten in place (`storage.slots`), so that a node starts on a disk without room.  When it is lost with its
-directory, the node is another one.  Its first epoch is the wall clock's milliseconds: so a node that comes back under
-its old name without its data is newer than its past, which others still speak of, unless the clock went back.  PEERS is
-a convenience: where members were last seen, for a start without `join`.
+NODE must neither be lost nor go back.  It has the uuid, the name, the *epoch*, which each start raises before the node
+speaks, the cluster id and whether this node drew it (`founding`), the shard id, and the id and *life* of the store of
+tables, by which an older copy of the store is recognised.  NODE is overwritten in place (`storage.slots`), so that a
+node starts on a full disk.  If it is lost with its directory, a new node begins.  Its first epoch is the wall clock in
+milliseconds, so a node that returns under its old name without data is newer than its past, unless the clock went back.
+PEERS only helps a start without `join`: it has the last addresses of members.
 
 Everything here blocks, and is called from worker threads, one at a time.
 """
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 
 NODE, PEERS = "NODE", "PEERS"
 
-MAX_PEERS = 256  # Enough that some of them still live, after any time.
+MAX_PEERS = 256  # Some of this many still live after any time.
 
 MAX_STORE = (1 << 64) - 1
 
@@ -39,26 +38,26 @@ _DIGITS = frozenset("0123456789abcdef")
 
 
 class NodeRecord(NamedTuple):
-    """What NODE says."""
+    """The fields of NODE."""
 
     cluster: str
     uuid: str  # 32 hexadecimal digits, for life.
-    node: str  # The name.
+    node: str  # The name of the node.
     epoch: int = 0
-    cluster_id: str = ""  # 16 hexadecimal digits; none yet while it is empty.
-    pinned: bool = False  # It never takes another cluster id: it holds what belongs to this one.
+    cluster_id: str = ""  # 16 hexadecimal digits; empty until the node is of a cluster.
+    pinned: bool = False  # The cluster id never changes again: the node holds data of that cluster.
     shard_id: int = 0  # 0: none yet.
     store: int = 0  # The id of the store of its tables; 0: none.
-    life: int = 0  # How often that was opened, or once less: the store takes the next life first.
-    drew: str = ""  # The cluster id that this node drew; empty: none, or it founds nothing any more.
-    drew_store: int = 0  # The store under which it did; 0: it has had none yet.
+    life: int = 0  # The store's current life or the one before: the store takes its next life first.
+    drew: str = ""  # The cluster id that this node drew; empty: it drew none, or may not found anything any more.
+    drew_store: int = 0  # The store with which the node drew it; 0: it had none yet.
 
 
 def read_node(files: Files, path: PurePath) -> NodeRecord | None:
-    """What NODE in the directory `path` says; None if there is none.
+    """Return the document NODE of the directory `path`; None if there is none.
 
     Raises:
-        Corrupt, UnsupportedFormat: it is damaged, or too new.
+        Corrupt, UnsupportedFormat: the document is damaged, or too new.
     """
     place = path / NODE
     name = str(place)
@@ -89,7 +88,7 @@ def read_node(files: Files, path: PurePath) -> NodeRecord | None:
 
 
 def write_node(files: Files, path: PurePath, record: NodeRecord) -> None:
-    """Durable when it returns.  Raises OSError."""
+    """Write NODE; durable on return.  Raises OSError."""
     write_slots(files, path / NODE, NODE, dict(record._asdict()))
 
 
@@ -103,14 +102,14 @@ def next_life(
     least_epoch: int,
     uuid: str | None = None,
 ) -> tuple[NodeRecord, bool]:
-    """The node that lives here, in the epoch of this start, which is to be written before it speaks; whether it is new.
+    """Return the record of this directory's node in a new epoch, and True if the node is new.
 
-    `node` renames it; None keeps its name, or makes one from its uuid, which at first is `uuid`, or drawn.  The
-    epoch is `least_epoch`, the wall clock, where that is more than one above the last: so an older copy of the
-    directory, put back, repeats none.
+    The caller writes the record before the node speaks.  `node` renames the node.  None keeps its name; a new node is
+    named after its uuid, which is `uuid` or drawn.  The epoch is `least_epoch`, the wall clock, if that is more than
+    one above the last.  So no epoch is used twice, even if an older copy of the directory is put back.
 
     Raises:
-        UnsupportedFormat: it is of another cluster, or its document of a newer format.
+        UnsupportedFormat: the directory is of another cluster, or its document of a newer format.
         Corrupt: the document is damaged.
         OSError: the system refused.
     """
@@ -126,31 +125,28 @@ def next_life(
             {"file": str(path / NODE), "expected": known.cluster, "got": cluster},
         )
     if node is not None and node != known.node:
-        known = erased(known._replace(node=node))  # It may be a copy.
+        known = erased(known._replace(node=node))  # The directory may be a copy of another node's.
     return known._replace(epoch=max(known.epoch + 1, least_epoch)), is_new
 
 
 def another(record: NodeRecord, random: random.Random, uuid: str | None = None) -> NodeRecord:
-    """Another node in the place of this one: with its name, its cluster and its shard, and with nothing to be held to.
-
-    The epoch stays above that of the one before: under one name they are told apart by it.
-    """
+    """Return the record of a new node in place of this one: same name, cluster and shard, unpinned, without a store."""
     return erased(record._replace(uuid=uuid or _new_uuid(random), pinned=False, store=0, life=0))
 
 
 def drawn(record: NodeRecord) -> NodeRecord:
-    """The record of a node that has drawn the cluster id in it."""
+    """Return the record of a node that has drawn the cluster id in `record`."""
     assert record.cluster_id, record
     return record._replace(drew=record.cluster_id, drew_store=record.store)
 
 
 def erased(record: NodeRecord) -> NodeRecord:
-    """The record of a node that may found nothing from now on."""
+    """Return the record of a node that may found nothing from now on."""
     return record._replace(drew="", drew_store=0)
 
 
 def followed(known: NodeRecord, record: NodeRecord) -> NodeRecord:
-    """The record that takes the place of `known`, in which the first store has the right to found, if there is one."""
+    """Return the successor of `known`; if this node drew the cluster id, its first store gets the right to found."""
     if record.drew and not (known.store or known.drew_store):
         return record._replace(drew_store=record.store)
     return record
@@ -161,7 +157,7 @@ def _new_uuid(random: random.Random) -> str:
 
 
 def read_peers(files: Files, path: PurePath) -> list[Address]:
-    """Where members were last seen; nothing, if that cannot be read."""
+    """Return the last addresses of members; empty if they cannot be read."""
     with contextlib.suppress(OSError, GossipKVError, ValueError):
         found = read_document(files, path / PEERS, PEERS).get("peers")
         if isinstance(found, list):
@@ -170,6 +166,6 @@ def read_peers(files: Files, path: PurePath) -> list[Address]:
 
 
 def write_peers(files: Files, path: PurePath, peers: Sequence[Address]) -> None:
-    """Keep them for the next start.  Raises OSError."""
+    """Keep addresses of members for the next start.  Raises OSError."""
     body: Body = {"peers": [str(address) for address in peers[:MAX_PEERS]]}
     write_document(files, path / PEERS, PEERS, body)

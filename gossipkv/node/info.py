@@ -1,7 +1,7 @@
-"""What the method `info` answers: who this node is, how it stands, and all that it counts.
+"""The answer of the method `info`: the node's identity, its state, and all its counters.
 
-It is made anew for whoever asks, a few hundred numbers by a hundred databases, and asks nobody: what a monitoring
-system reads every few seconds must not wait for anything.
+The answer is made anew for each call, a few hundred numbers for a hundred databases, and without asking other nodes: a
+monitoring system that reads it every few seconds must not wait.
 """
 
 from __future__ import annotations
@@ -24,42 +24,42 @@ if TYPE_CHECKING:
 
 NS_IN_US = 1000.0
 
-# What is told of a database that nobody has read yet.
+# The counts of a database that nobody has read yet.
 NO_READS = dict.fromkeys(("requests", "forwarded", "hits", "misses", "value_bytes", "errors"), 0)
 
 
-# What of the counters is told of each pump: whether some have much and others nothing to do.
+# The counters that are told for each serving loop, to show whether load is uneven.
 OF_EACH_PUMP: Final = ("connections", "in_flight", "held_bytes", "bytes_received", "bytes_sent")
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeInfo:
-    """Who answers."""
+    """The identity of the node that answers."""
 
     version: str
     cluster: str
     node: str
-    resp: str | None  # where clients of Redis are answered
+    resp: str | None  # Address for clients of Redis.
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measures:
-    """What the node's other parts count, asked when somebody wants to know."""
+    """The numbers of the node's other parts, fetched on demand."""
 
-    counters: Callable[[], Mapping[str, int]]  # of the serving loops, and of what else answers
-    pumps: Callable[[], Sequence[Mapping[str, int]]]  # the same of each loop, by itself
-    unreadable: Callable[[], Sequence[str]]  # members that say what cannot be read here
-    reads: Callable[[], Mapping[str, Mapping[str, int]]]  # by database
-    errors: Callable[[], Mapping[str, int]]  # that Python has answered with, by code
+    counters: Callable[[], Mapping[str, int]]  # The sum over all serving loops, the gateway and other answering parts.
+    pumps: Callable[[], Sequence[Mapping[str, int]]]  # The same counters by serving loop.
+    unreadable: Callable[[], Sequence[str]]  # Members whose statements this node cannot read.
+    reads: Callable[[], Mapping[str, Mapping[str, int]]]  # Counts of reads by database.
+    errors: Callable[[], Mapping[str, int]]  # Errors that Python answered, by code.
     latency: Callable[[], Mapping[str, LatencyHistogram]]
-    usage: Callable[[], Mapping[str, float]]  # what the process takes
+    usage: Callable[[], Mapping[str, float]]  # Resources that the process uses.
     ready: Callable[[], Mapping[str, bool]]
     uptime_s: Callable[[], float]
-    records: Callable[[], Mapping[str, Detail]]  # What is told of tables beside their store.
-    verdict: Callable[[], Mapping[str, Detail]]  # The one that was made last.
-    certificate: Callable[[], int | None]  # until when it holds, in seconds since 1970
+    records: Callable[[], Mapping[str, Detail]]  # State of the tables, apart from their store.
+    verdict: Callable[[], Mapping[str, Detail]]  # Summary of the last verdict.
+    certificate: Callable[[], int | None]  # End of its validity, in seconds since 1970.
 
 
 @final
@@ -81,7 +81,7 @@ class Info:
         self._measures = measures
 
     def to_map(self) -> Value:
-        """Return it, as of now."""
+        """Return the answer, as of now."""
         cluster, measures = self._cluster, self._measures
         counters: dict[str, Value] = {**measures.counters(), **self._datasets.counters(), **cluster.counters()}
         counters |= {f"errors_{code.lower()}": count for code, count in sorted(measures.errors().items())}
@@ -123,6 +123,6 @@ class Info:
 
 
 def latency_map(histogram: LatencyHistogram) -> dict[str, Value]:
-    """Return percentiles for people, and for programs what can be added up over nodes and compared over time."""
+    """Return percentiles for people, and buckets that programs can add up over nodes and compare over time."""
     buckets: list[Value] = [[us, count] for us, count in histogram.buckets()]
     return {**histogram.to_map(), "sum_us": histogram.total / NS_IN_US, "buckets": buckets}

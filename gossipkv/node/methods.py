@@ -1,11 +1,10 @@
-"""The methods of a node, as a table; and what becomes of their errors.
+"""The methods of a node, as a table, and the answers to their errors.
 
-A method takes its arguments and returns its result, or raises one of our errors.  It runs to its end within the
-serving task, so it must not block; one that has to wait returns a `DeferredResult`, which the node runs as a task, or a
-`Later`, which calls back.
+A method takes its arguments and returns its result, or raises one of our errors.  It runs to its end within the serving
+task, so it must not block.  A method that has to wait returns a `DeferredResult`, which the node runs as a task, or a `Later`,
+which calls back.
 
-Whatever a method raises that is not meant for a client is a defect: the client gets INTERNAL with an id, and the log
-gets the traceback under that id.
+Every other exception is a defect: the client gets INTERNAL with an id, and the log gets the traceback under that id.
 """
 
 from __future__ import annotations
@@ -60,13 +59,12 @@ if TYPE_CHECKING:
     Method = Callable[[Arguments], Value | Packed | DeferredResult | Later]
     OfCaller = Callable[[Arguments, Caller], Value | Packed | ProvenUser | DeferredResult | Later]
 
-# A packer keeps its buffer, which saves most of what packing a small result costs; a larger one is not kept.
+# A packer keeps its buffer, which saves most of the cost of packing a small result; larger buffers are dropped.
 LARGE_BYTES = 1024 * 1024
 
 WRITES = (b"put", b"delete", b"put_many")
 
-# Entries of the tree that are listed at once; more take several turns.
-FEW_ENTRIES = 250
+FEW_ENTRIES = 250  # Entries of the tree that are listed in one turn of the task; longer lists take several turns.
 
 
 @final
@@ -92,11 +90,11 @@ class Handlers:
         resp_databases: Sequence[str] = (),
         prove: Callable[[bytes | None], bool] = lambda _: False,
     ) -> None:
-        """`serves` answers a member's direct question: database, identity, who asks; `report` says how this node is.
+        """Begin; `serves` answers a member's direct question, given database, identity and asker; `report` makes one.
 
-        `prove` raises Unauthorized unless whoever asks right now is the node of that uuid, or, for None, any.
+        `prove` raises Unauthorized unless the current caller is the node of that uuid, or for None any node.
         """
-        self.errors: Counter[str] = Counter()  # By code.
+        self.errors: Counter[str] = Counter()  # Counts by code.
         self._datasets, self._cluster, self._names = datasets, cluster, names
         self._tables, self._access, self._prove = tables, access, prove
         self._tell_info, self._serves_what, self._make_report = info, serves, report
@@ -147,9 +145,9 @@ class Handlers:
     def answer(
         self, method: bytes | None, params: bytes, caller: Caller
     ) -> bytes | Refused | Welcome | DeferredResult | Later:
-        """The result as MessagePack, an error, or what takes time: to `complete`, or to `begin`.  Never raises.
+        """Return the result as MessagePack, an error, or a request that takes time: to `complete` or to `begin`.
 
-        Without a method, the parameters are the report of a read that no other node has answered.
+        Never raises.  Without a method, the parameters are the report of a read that no other node has answered.
         """
         if method is None:
             return self._refuse(b"get", self._unanswered(params))
@@ -166,14 +164,14 @@ class Handlers:
             return self._refuse(method, error)
 
     async def complete(self, method: bytes, waiting: DeferredResult) -> bytes | Refused | Welcome:
-        """The result of what took time, or the error.  Raises nothing but cancellation."""
+        """Return the result of a `DeferredResult`, or the error.  Raises nothing but cancellation."""
         try:
             return self._pack(await waiting.result())
-        except Exception as error:  # noqa: BLE001  # As in `answer`.
+        except Exception as error:  # noqa: BLE001  # The rule of `answer` holds here.
             return self._refuse(method, error)
 
     def begin(self, method: bytes, later: Later, on_answer: Callable[[bytes | Refused], None]) -> None:
-        """Begin what calls back; `on_answer` is called once with its result or error.  Never raises."""
+        """Begin a `Later`; `on_answer` is called once with its result or error.  Never raises."""
         is_answered = False
 
         def on_result(result: Value | Packed | GossipKVError) -> None:
@@ -182,20 +180,20 @@ class Handlers:
             is_answered = True
             try:
                 answer = self._refuse(method, result) if isinstance(result, GossipKVError) else self._packed(result)
-            except Exception as error:  # noqa: BLE001  # As in `answer`.
+            except Exception as error:  # noqa: BLE001  # The rule of `answer` holds here.
                 answer = self._refuse(method, error)
             on_answer(answer)
 
         try:
             later.begin(on_result)
-        except Exception as error:  # noqa: BLE001  # As in `answer`.
+        except Exception as error:  # noqa: BLE001  # The rule of `answer` holds here.
             answer = self._refuse(method, error)
             if not is_answered:
                 is_answered = True
                 on_answer(answer)
 
     def _refuse(self, method: bytes, error: Exception) -> Refused:
-        if isinstance(error, StorageError):  # It is of the disk below, and no defect.
+        if isinstance(error, StorageError):  # The disk failed, which is no defect.
             error = Unavailable(error.message, error.details)
         if not isinstance(error, GossipKVError) or isinstance(error, LocalError):
             return self._internal_error(method, error)
@@ -247,13 +245,12 @@ class Handlers:
         return self._deciding.partition_map(arguments)
 
     def _read(self, read: Method, arguments: Arguments) -> Value | Packed | DeferredResult | Later:
-        """A read of a dataset, or of a table."""
         database = arguments.text("database")
         arguments.rewind()
         return self._deciding.read(arguments) if self._names.is_table(database) else read(arguments)
 
     def _named(self, check: Callable[[str], None], arguments: Arguments) -> Value | Packed | DeferredResult | Later:
-        """What is done under the name of a table, once that may be."""
+        """Call a method of a table, if `check` accepts its name."""
         check(arguments.text("table"))
         arguments.rewind()
         return self._deciding.methods[arguments.method.encode()](arguments)
@@ -271,7 +268,7 @@ class Handlers:
         more = {"isolated": self._cluster.isolated(), "silent": self._cluster.silence is not None}
 
         def merged(tables: Mapping[str, Mapping[str, Detail]]) -> Value:
-            found = {**tables, **told}  # A dataset that is not refused comes first.
+            found = {**tables, **told}  # A dataset that is not refused takes precedence.
             entries = {name: entry for name, entry in found.items() if isinstance(entry, dict)}
             return {name: {**entry, **more} for name, entry in self._names.with_disputes(entries).items()}
 
@@ -281,7 +278,7 @@ class Handlers:
         return merged({}) if is_dataset or not self._deciding.tables() else DeferredResult(tell)
 
     def _report(self, arguments: Arguments) -> DeferredResult:
-        """What a member asks that judges the whole."""
+        """Answer `report`, which a member asks that makes a verdict."""
         arguments.end()
         return DeferredResult(self._make_report, shared_by=("report",))
 
@@ -318,7 +315,7 @@ class Handlers:
             raise NotReady(f"this node is silent, and {what} nothing until it can write: {silence}")
 
     def _order(self, arguments: Arguments) -> DeferredResult:
-        """`hold [database, version, {options}]`, or `release [database, {options}]`."""
+        """Answer `hold [database, version, {options}]` or `release [database, {options}]`."""
         database = arguments.text("database")
         version = arguments.text("version") if arguments.method == "hold" else None
         is_here = arguments.options("local").flag("local")
@@ -345,7 +342,7 @@ class Handlers:
 
         return DeferredResult(copy)
 
-    # Of the cluster
+    # Methods of the cluster
 
     def _hello(self, arguments: Arguments, caller: Caller) -> Value | ProvenUser:
         fields = arguments.map("hello")
@@ -396,7 +393,7 @@ class Handlers:
         return DeferredResult(list_them, shared_by=("entries", path, everything))
 
     def _check_named(self, database: str | None) -> None:
-        """Refuse the name of neither a dataset nor a table; None names none."""
+        """Refuse a name of neither a dataset nor a table; None is accepted."""
         if database is not None and not self._deciding.has(database):
             self._check_known(database)
 
@@ -408,10 +405,10 @@ class Handlers:
 
 def _unknown(arguments: Arguments) -> Value:
     name = arguments.method
-    instead = f": {WRITES_ARE}" if name in {"set", "del"} else ""  # As other stores have it.
+    instead = f": {WRITES_ARE}" if name in {"set", "del"} else ""  # Other stores call their writes by these names.
     raise UnknownMethod(f"there is no method {name} here{instead}", {"method": name})
 
 
 def _make_packer() -> msgpack.Packer:
-    # Names of files may be any bytes: Python's text for those, which UTF-8 cannot say, goes out as its escapes.
+    # File names may be any bytes.  Bytes that are not UTF-8 are surrogates in Python, and go out as escapes.
     return msgpack.Packer(unicode_errors="backslashreplace")

@@ -1,10 +1,12 @@
-"""One space of names for datasets and tables: which of the two a name is at this node, and what the other is told.
+"""The names that datasets and tables share: which of the two a name stands for at this node.
 
-A name is a dataset's where that was ever active, or anything of it is built (`dataset.database.Database.is_refused`);
-else it is a table's where one of that name is known.  Nobody could take both into use: a table is not made beside a
-dataset that the asked node knows, or that a member publishes, and a node builds nothing under the name of a table.
-Where the two came about apart from each other, each node keeps what it had, at every start, refuses the other by name,
-and says so in `status`.  Copies of a table that are refused by name go on being fed: other nodes answer from them.
+A name is a dataset's if that dataset was ever active here, or is built (`dataset.database.Database.is_refused`).
+Otherwise it is a table's if a table of that name is known.  Normally no name has both.  No table is created beside a
+dataset that the asked node knows or a member publishes, and no node builds a dataset under the name of a table.
+
+Both can exist if they were created apart from each other.  Then each node keeps its first one across starts, refuses
+the other by name, and says so in `status`.  Replicas of a table that is refused by name are still fed, since other
+nodes answer from them.
 """
 
 from __future__ import annotations
@@ -27,31 +29,31 @@ class Names:
     """The names of datasets and tables."""
 
     def __init__(self, datasets: Library, tables: TableMethods, published: Callable[[], Iterable[str]]) -> None:
-        """`published`: the names under which members publish datasets, those among them that may come back."""
+        """Begin; `published` gives the names under which members publish datasets, also members that may come back."""
         self._datasets = datasets
         self._tables = tables
         self._published = published
 
     def is_table(self, name: str) -> bool:
-        """Whether a request for that name is for a table."""
+        """Return True if a request for that name is for a table."""
         return not self._datasets.known(name) and self._tables.has(name)
 
     async def databases_with_others(self) -> list[Value]:
-        """Return what the method `databases` answers where the tables of this node are closed."""
+        """Return the answer of the method `databases` on a node whose own tables are closed."""
         return self.databases(await self._tables.tables_of_others())
 
     def databases(self, of_others: Iterable[dict[str, Value]] = ()) -> list[Value]:
-        """Return what the method `databases` answers: each name once."""
+        """Return the answer of the method `databases`: each name once."""
         known = [*self._tables.tables(), *of_others]
         tables = [told for told in known if not self._datasets.known(str(told["name"]))]
         return [*self._datasets.databases(), *tables]
 
     def all(self) -> list[str]:
-        """The names of all."""
+        """Return the names of all datasets and tables."""
         return [str(told["name"]) for told in self.databases() if isinstance(told, dict)]
 
     def with_disputes(self, told: Mapping[str, Mapping[str, Detail]]) -> dict[str, dict[str, Detail]]:
-        """Return what is told of databases, with what is refused under their names in their `error`."""
+        """Return the entries of databases; the `error` of a name that both kinds have also says which is refused."""
         found = {name: {**entry} for name, entry in told.items()}
         for name, dispute in self._disputes(told).items():
             error = found[name].get("error")
@@ -59,7 +61,7 @@ class Names:
         return found
 
     def _disputes(self, names: Iterable[str]) -> dict[str, str]:
-        """Of those of these names that both a dataset and a table have, what becomes of the two here, in words."""
+        """Return a sentence for each of these names that a dataset and a table share, with the remedy."""
         refused = {*self._datasets.refused()}
         found: dict[str, str] = {}
         for name in names:
@@ -77,10 +79,10 @@ class Names:
         return found
 
     def check_free(self, name: str) -> None:
-        """Refuse a name for a table that a dataset has.  Raises Conflict."""
+        """Refuse to name a table like a dataset.  Raises Conflict."""
         if self._datasets.known(name):
             where = "this node serves or sees"
-        elif name in self._published() and not self._datasets.met(name):  # Else there is nothing of it any more.
+        elif name in self._published() and not self._datasets.met(name):  # A dataset met before is gone.
             where = "members publish"
         else:
             return
@@ -90,7 +92,7 @@ class Names:
         )
 
     def check_not_refused(self, name: str) -> None:
-        """Refuse to do anything for a dataset that gave way to a table.  Raises Conflict."""
+        """Refuse every request for a dataset that gave way to a table.  Raises Conflict."""
         if name in self._datasets.refused():
             raise Conflict(self._disputes([name])[name], {"database": name})
 

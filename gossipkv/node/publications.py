@@ -1,7 +1,7 @@
-"""What this node publishes in the tree, and what of it the tree refused.
+"""The keys that this node publishes in the tree, and the refusals of the tree.
 
-Whoever publishes keeps what it has, and tries again when that changes; people are told meanwhile: once in the log, and
-in `status` for as long as something is missing.
+The publisher keeps a refused value and tries again when its value changes.  Until then the refusal is logged once, and
+`status` shows it for as long as a key is missing.
 """
 
 from __future__ import annotations
@@ -17,27 +17,28 @@ if TYPE_CHECKING:
 
 @final
 class Publications:
-    """This node's keys."""
+    """The keys of this node, with the reason for each that the tree refused."""
 
     def __init__(self, tree: GossipTree) -> None:
         self._tree = tree
-        self._refused: dict[str, str] = {}  # Why, by path; as many as this node has to tell, in the order of refusal.
+        # Reasons by path, in the order of refusal; bounded by the number of keys that this node publishes.
+        self._refused: dict[str, str] = {}
         self._log = Log("gossipkv.node")
 
     @property
     def error(self) -> str | None:
-        """How many keys are not published and why the last of them is not; None: all are."""
+        """The number of keys that are not published, and the reason for the last one; None if all are published."""
         if not self._refused:
             return None
         path, why = next(reversed(self._refused.items()))
         return f"{len(self._refused)} not published, {path} among them: {why}"
 
     def publish(self, path: str, value: bytes = b"") -> None:
-        """Show a key under this node's name.
+        """Publish a key under this node's name.
 
         Raises:
-            BadRequest: no path.
-            TooLarge: over a limit of this node; what was published stays.
+            BadRequest: the path is not valid.
+            TooLarge: the value is over a limit of this node; the value published before stays.
         """
         try:
             self._tree.publish(path, value)
@@ -50,6 +51,6 @@ class Publications:
         self._refused.pop(path, None)
 
     def withdraw(self, path: str) -> bool:
-        """Take a key back, or no longer want it; false: it was not there."""
+        """Withdraw a key, or give up on a refused one; return False if it was not published."""
         self._refused.pop(path, None)
         return self._tree.withdraw(path)

@@ -1,9 +1,9 @@
-"""Whether a balancer should send clients to this node.
+"""Readiness: whether a load balancer should send clients to this node.
 
-It says nothing of others: a partition without an owner must not take every node out at once.  A node has *joined* once
-it knows what the others have: its list of members has been still.  Whoever was told of nobody waits for nobody.  One
-that restarts where the others are gone, or where there are no databases yet, is not kept out for ever: when it has
-had twice the time to converge, it is enough that it hears somebody or serves something.
+Other nodes' state does not count: a partition without an owner must not take every node out at once.  A node has
+*joined* once its list of members has been still, so that it knows what the others have.  A node that was told of no
+others does not wait.  A node that restarts where the others are gone, or where there are no databases yet, becomes
+ready as well: after twice the time to converge, it needs only to hear another member or to serve a dataset.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ if TYPE_CHECKING:
     from gossipkv.dataset.cluster.core import DatasetCluster
     from gossipkv.dataset.library import Library
 
-PATIENCE: Final = 2  # Times to converge.
-TABLES_S: Final = 5.0  # For the replicas of tables to answer: it takes longer only where others are gone.
+PATIENCE: Final = 2  # Factor on the time to converge.
+TABLES_S: Final = 5.0  # Limit on the wait for replicas of tables; it is reached only if other nodes are gone.
 TABLES_LOOK_S: Final = 0.02
 
 
 @final
 class NodeReadiness:
-    """One node's."""
+    """The readiness of one node."""
 
     def __init__(self, datasets: Library, cluster: DatasetCluster, *, settle_ms: int, now_ms: int) -> None:
-        """`settle_ms`: `time_to_converge`."""
+        """Begin; `settle_ms` is the setting `time_to_converge`."""
         self.draining = False
-        self.tables_opened = False  # Their replicas answer, or were waited for long enough.
+        self.tables_opened = False  # True once replicas of tables answer, or were waited for long enough.
         self._datasets = datasets
         self._cluster = cluster
-        self._joined = False  # Once it has, it stays so: that others are gone is no reason to be gone as well.
+        self._joined = False  # Never reset: a node stays ready when others are gone.
         self._patient_until_ms = now_ms + PATIENCE * settle_ms
 
     def to_map(self, now_ms: int) -> dict[str, bool]:
-        """Return what `info` tells: ready is who has joined and opened, and is not draining."""
+        """Return the states that `info` tells; a node is ready if it has joined and opened, and is not draining."""
         self._joined = self._joined or self._joins(now_ms)
         opened = self._datasets.opened and self.tables_opened
         return {"joined": self._joined, "opened": opened, "draining": self.draining}

@@ -1,13 +1,13 @@
 """A backup of tables, put back into the data directory of a node that is stopped.
 
-The store that is made has an id of its own: whoever went on from the old one would use its numbers twice.  It is made
-beside the place of the store and enters it by one rename; then NODE names it.  After a crash between the two the next
-start adopts it, since it is in its first life (`tables`); what a crash left before is removed by the next attempt.  The
-backup may have the catalogue of the cluster, so this node founds none from then on (`founding`): NODE says that before
-the store enters its place, lest it be adopted as one that this node has made.
+The new store has an id of its own: a node that continued the old one would use its numbers twice.  The store is built
+beside its place and enters it by one rename; then NODE names it.  After a crash between the two, the next start adopts
+the store, since it is in its first life (`table.store`).  The next attempt removes what an earlier crash left.  The
+backup may hold the cluster's catalogue, so this node founds none from then on (`founding`).  NODE says so before the
+store enters its place, so that the store is not adopted as one that this node created.
 
-A node that has tables, or has had, is another one first (`forgotten`): what it told others under its uuid is not what
-the backup has.
+A node that has or had tables becomes another node first (`forgotten`): the backup does not have all that the node told
+others under its uuid.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ FIRST_LIFE: Final = 1
 
 
 class Restored(NamedTuple):
-    """What was put back, and into which node."""
+    """The result: the restored manifest, and the node that has it now."""
 
     node: str
     uuid: str
     manifest: StoreManifest
-    forgotten: PurePath | None  # Where the tables that were there are.
+    forgotten: PurePath | None  # The place of the tables that the node had before.
 
 
 def restore_tables(
@@ -53,11 +53,11 @@ def restore_tables(
 ) -> Restored:
     """Put a backup back as the store of the node that lives in the data directory `data`.
 
-    With `forget_tables` the tables that it has are set aside first, and another node lives there from then on.
+    With `forget_tables` the node's own tables are set aside first, and another node lives there from then on.
 
     Raises:
         DirectoryInUse: the node runs.
-        LocalError: no node has lived there; or it has tables, and is not told to forget them.
+        LocalError: no node has lived there; or it has tables, and `forget_tables` is not given.
         GossipKVError: the backup is damaged, or the system refused; the node has no tables then.
     """
     try:

@@ -1,6 +1,6 @@
-"""The users file, as a node goes by it: read at the start, at SIGHUP, and when it has changed.
+"""The users file, as a running node follows it: read at the start, at SIGHUP, and when it has changed.
 
-What cannot be read, or is not right, changes nothing: the users stay who they were, and the log says why.
+A file that cannot be read or parsed changes nothing: the users stay as they were, and the log says why.
 """
 
 from __future__ import annotations
@@ -22,13 +22,12 @@ if TYPE_CHECKING:
     from gossipkv.access.users import Users
     from gossipkv.environment.seam import Environment
 
-# A token that was taken away is good for so long, and then for as long as its connections take to end.
-LOOK_S: Final = 0.5
+LOOK_S: Final = 0.5  # A revoked token stays valid for this long, and then until its connections have ended.
 
 
 @final
 class UsersFile:
-    """Follows the file at `path`, if there is one; `on_change` is given the users that it has from then on."""
+    """Follows the file at `path`, if any; `on_change` is called with the users of each new reading."""
 
     def __init__(
         self,
@@ -37,7 +36,7 @@ class UsersFile:
         on_change: Callable[[Users], object],
         databases: Callable[[], Collection[str]],
     ) -> None:
-        """`databases`: the names of all that there are, by which misspelt patterns are found."""
+        """Begin; `databases` returns the names of all databases, which show up misspelt patterns."""
         self._path = path
         self._environment = environment
         self._on_change = on_change
@@ -45,7 +44,7 @@ class UsersFile:
         self._log = Log("gossipkv.node")
 
     async def run(self) -> None:
-        """Read it anew whenever it has changed, until cancelled."""
+        """Read the file again whenever it has changed, until cancelled."""
         if self._path is None:
             return
         file = WatchedFiles([self._path], self._environment.threads)
@@ -55,7 +54,7 @@ class UsersFile:
                 await self.read()
 
     async def read(self) -> None:
-        """Go by what stands there now."""
+        """Use the users that the file has now."""
         if self._path is None:
             return
         try:
@@ -70,5 +69,5 @@ class UsersFile:
 
 
 def read(path: Path) -> Users:
-    """The users of the file.  Raises ConfigError."""
+    """Return the users of the file.  Raises ConfigError."""
     return parse(small_file.read_text(path, USERS_FILE), str(path))

@@ -1,9 +1,8 @@
-"""What this node says of itself to whoever judges the whole (`report`), and the verdict over what all say (`verdict`).
+"""Status reports of this node (method `report`), and the verdict over the reports of all members (method `verdict`).
 
-Members are asked all at once, a second each at most; who does not answer is named.  The judgement is one function of
-what was said (`status.judging`), so whichever node is asked, the verdict is the same.  Nothing is asked by itself: a
-verdict is made when somebody wants one, and for metrics and probes, which come all the time, at most once in ten
-seconds.
+All members are asked at once, for less than a second each; the verdict names those that do not answer.  The judgement
+is one function of the reports (`status.judging`), so every node gives the same verdict.  Members are asked only when a
+client wants a verdict; for metrics and probes, which come all the time, at most once in ten seconds.
 """
 
 from __future__ import annotations
@@ -36,17 +35,17 @@ if TYPE_CHECKING:
     from gossipkv.table.store import TableStore
     from gossipkv.wire.rpc import Value
 
-MEMBER_S: Final = 0.7  # For a member to answer: who asks with a second's patience is answered,
-SUSPECT_S: Final = 0.2  # and for one that is suspected to be dead, which costs others less.
-FRESH_S: Final = 0.5  # What was judged for one is told to others.
-CERTIFICATE_CLOSE_S: Final = 14 * 86400  # As the alert has it.
-LAST_S: Final = 10.0  # Between two verdicts that only metrics and probes want.
+MEMBER_S: Final = 0.7  # Time for a member to answer, so that a client with a second's patience gets its verdict.
+SUSPECT_S: Final = 0.2  # The same for a suspect member: a dead one delays the others less.
+FRESH_S: Final = 0.5  # A verdict that is at most this old is shared between clients.
+CERTIFICATE_CLOSE_S: Final = 14 * 86400  # The same limit as that of the alert.
+LAST_S: Final = 10.0  # Time between two verdicts that only metrics and probes want.
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerdictReport:
-    """Makes what this node says of itself: only what is so, hence little where nothing is wrong."""
+    """Makes status reports of this node; only facts that hold are included, so a healthy node's report is small."""
 
     node: str
     has_source: bool
@@ -55,15 +54,15 @@ class VerdictReport:
     names: Names
     store: TableStore
     cluster: Gossiping
-    unreached: Callable[[], Mapping[str, str]]  # Members that seem to live, and why they are not reached from here.
+    unreached: Callable[[], Mapping[str, str]]  # Members that seem to live, and why this node does not reach them.
     unreadable: Callable[[], Sequence[str]]
     draining: Callable[[], bool]
-    certificate: Callable[[], int | None]  # Until when it holds, in seconds since 1970.
+    certificate: Callable[[], int | None]  # End of the certificate's validity, in seconds since 1970.
     clock: EnvironmentClock
-    to_readers: bool = True  # Whoever is told may read all databases: there are no users.
+    to_readers: bool = True  # True if every recipient may read all databases, because there are no users.
 
     async def make(self) -> dict[str, Value]:
-        """Return it, as of now."""
+        """Return the report as of now."""
         cluster, store = self.cluster, self.store.to_map()
         states = {member.name: member.state for member in cluster.members_known()}
         away: dict[str, Value] = {
@@ -95,7 +94,7 @@ class VerdictReport:
 
 
 def _of_certificate(expires_s: int | None, now_s: int) -> dict[str, Value]:
-    """What is told of one; it is judged by this node's clock, as it holds for this node."""
+    """Return the fields about the certificate, judged by this node's own clock, which is the one that counts for it."""
     if expires_s is None:
         return {}
     told: dict[str, Value] = {"certificate_expires_s": expires_s}
@@ -115,19 +114,19 @@ class NodeVerdicts:
         threads: Threads,
         clock: EnvironmentClock,
     ) -> None:
-        """`ask` asks a member by its uuid, and raises a `GossipKVError` where it does not answer."""
+        """Begin without a verdict; `ask` asks a member by uuid, and raises a `GossipKVError` if it does not answer."""
         self._report = report
         self._ask = ask
         self._threads = threads
         self._clock = clock
         self._last: ClusterVerdict | None = None
-        self._made_s, self._made_ms = -LAST_S, 0  # When: the second since 1970, for people.
+        self._made_s, self._made_ms = -LAST_S, 0  # Trio's time, and milliseconds since 1970 for people.
         self._making = trio.Lock()
         self._wanted = trio.Event()
         self._log = Log("gossipkv.node")
 
     async def run(self) -> None:
-        """Make verdicts for those who only look at the last one, until cancelled."""
+        """Make the verdicts that `last` wants, until cancelled."""
         while True:
             await self._wanted.wait()
             self._wanted = trio.Event()
@@ -135,7 +134,7 @@ class NodeVerdicts:
             await trio.sleep(LAST_S)
 
     def last(self) -> dict[str, Detail]:
-        """Return in few words the verdict that was made last, nothing in it before; have another made if it is old."""
+        """Return a summary of the last verdict, with None in it before the first; want a new one if that is too old."""
         if trio.current_time() - self._made_s >= LAST_S:
             self._wanted.set()
         if self._last is None:
@@ -143,11 +142,11 @@ class NodeVerdicts:
         return {"level": self._last.level, "number": LEVELS.index(self._last.level), "at_s": self._made_ms / 1000}
 
     async def make(self, *, fresh_s: float = FRESH_S) -> ClusterVerdict:
-        """Ask everybody and judge; or return the last one, where that is not older."""
+        """Return the last verdict if it is at most `fresh_s` old; else ask all members and judge."""
         async with self._making:
             if self._last is None or trio.current_time() - self._made_s >= fresh_s:
                 said = await self._hear()
-                # Of a hundred members it takes tens of milliseconds, in which others have their turns.
+                # Judging a hundred members takes tens of milliseconds, so a thread does it.
                 made = await self._threads.run(judge, said)
                 if self._last is None or made.level != self._last.level:
                     self._log.info("verdict", level=made.level, text=made.text)
@@ -176,6 +175,6 @@ class NodeVerdicts:
         for member in others:
             if member.name not in reports:
                 silent.setdefault(member.name, f"no answer within {MEMBER_S:g} s")
-        # Last: what others said while they were waited for is about the same moment.
+        # This node reports last, so that its report is of about the same moment as those it waited for.
         reports[self._report.node] = await self._report.make()
         return MemberReports(self._report.node, {one.name: one.state.name.lower() for one in members}, reports, silent)

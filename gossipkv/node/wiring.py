@@ -1,19 +1,15 @@
-"""One node: the data directory, the library, the pump, and how they start and stop.
+"""One node: its parts, and how they start and stop.
 
-Started in this order: sockets (bound, so that a port in use is said before any work), directory (locked), library
-(built versions opened, source scanned once), store of the tables, gossip, gateway, pump.  The address is reported when
-all of that is done, so whoever sees `ready` finds every built version served.
+They start in this order: sockets (a port in use fails before any work), directory (locked), library (built versions
+opened, source scanned once), store of the tables, gossip, gateway, serving loops.  `ready` is reported after all of
+them, so every built version is served by then.  A known node whose disk refuses writes starts *silent*: it serves the
+active versions, builds and switches nothing, and retries.  Others do not hear of it, since its epoch is not kept.
 
-Where it has lived before and nothing can be written now, it starts *silent*: it serves what was active, builds and
-switches nothing, and others do not hear of it, since its epoch is not kept.  It tries again until the disk takes it.
-
-Stopped by SIGTERM or SIGINT: the other nodes are told that it is about to leave, and it goes on as before while others
-build what it alone has of what is active, `drain_timeout` at most (`DatabaseView.is_missed`).  Then it leaves,
-newcomers are refused, what has been asked is answered within `drain_timeout` (first what came by HTTP, since the
-gateway asks this node), then the store is closed, the library ends and the directory is unlocked.  A second signal ends
-at once.  SIGHUP reads settings of databases, keys, certificate and users again and looks at the source.
-
-Everything runs in one nursery: a defect in any part ends the node, loudly, instead of leaving half of one.
+At SIGTERM or SIGINT others are told that the node is about to leave.  It serves on while they build the active data
+that only this node has (`DatabaseView.is_missed`), for `drain_timeout` at most.  Then it leaves, refuses new requests,
+answers open ones within `drain_timeout` (HTTP first, as the gateway asks this node), and closes store, library and
+directory.  A second signal ends it at once.  SIGHUP reads databases' settings, keys, certificate, users and source
+again.  Everything runs in one nursery: a defect in any part ends the whole node.
 """
 
 from __future__ import annotations
@@ -86,21 +82,18 @@ if TYPE_CHECKING:
 
 MACHINES = ("x86_64", "aarch64")
 
-# Between two attempts to write, of a node that is silent.  One that is refused costs little.
-MEND_PERIOD_S = 5.0
+MEND_PERIOD_S = 5.0  # Time between two attempts of a silent node to write; a refused one costs little.
 
-# Of the time to drain, what the gateway has before the pump begins; mostly it needs some milliseconds.
+# The gateway's share of the time to drain, before the serving loops drain; mostly it needs some milliseconds.
 GATEWAY_PART = 0.5
 
-# Between two looks of a node that is about to leave whether others miss it.
-HAND_OVER_LOOK_S = 0.02
+HAND_OVER_LOOK_S = 0.02  # Period at which a node that is about to leave checks whether others still lack its data.
 
-# Databases that the status names, of those that do not serve yet.
-NAMED = 3
+NAMED = 3  # Databases not yet served that the status line names.
 
 
 def check_platform(system: str = sys.platform, machine: str | None = None) -> None:
-    """Refuse to start where the serving loop does not exist.
+    """Refuse to start on a platform without the serving loop.
 
     Raises:
         LocalError: not Linux on x86-64 or aarch64.
@@ -129,10 +122,10 @@ async def run(
 ) -> None:
     """Run a node until a signal ends it; reports its address when it is ready.
 
-    With `forget_tables` it is another node from now on, without the tables that it had.  At SIGHUP `reload`, in a
-    worker thread, tells what the settings of the databases are from then on; `supervisor` is told what becomes of it.
-    `make_transport` goes with the environment's sockets: what they listen on is served over such a transport; `build`,
-    `read_back` and `open_store` (else as the settings say) go with its files, `usage` with its processes.
+    With `forget_tables` it becomes another node, without its tables.  At SIGHUP `reload` runs in a worker thread and
+    returns the databases' new settings; `supervisor` is told the node's state.  `make_transport` belongs to the
+    environment's sockets and serves their listeners; `build`, `read_back` and `open_store` (default by the settings)
+    belong to its files, `usage` to its processes.
 
     Raises:
         LocalError: this machine's set-up stands in the way: platform, port, data directory.
@@ -173,7 +166,7 @@ async def run(
             tls=tls,
         )
         stack.callback(node.close)
-        # Signals count from here on: one that comes during the first scan ends the node as well.
+        # A signal during the first scan ends the node as well.
         with environment.signals.receive(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(node.obey, signals, nursery)
@@ -208,8 +201,6 @@ def _open_directory(config: Config, environment: Environment, tls: Tls | None, *
 
 @final
 class _NodeParts:
-    """The parts, wired."""
-
     def __init__(
         self,
         config: Config,
@@ -295,7 +286,7 @@ class _NodeParts:
             read_back=read_back,
             on_change=self._publish,
             requests=self._pumps.requests_of,
-            may_write=False,  # Until it is known which names tables have.
+            may_write=False,  # Switched on once it is known which names tables have.
             is_table=lambda name: name in self._deciding.table_names,
             cluster=cluster,
         )
@@ -381,7 +372,7 @@ class _NodeParts:
         return DatasetCluster(self._membership, convergence, terms_of(self._config), self._perform)
 
     def _make_peers(self) -> list[NodePeers]:
-        """The ways to others for each pump; the first one's are told of members, and the others by it."""
+        """Make the connections of each serving loop; the first is told of members, and tells the others."""
         peers: list[NodePeers] = []
         for number in reversed(range(len(self._pumps))):
             ways = self._pumps.ways(number)
@@ -411,7 +402,7 @@ class _NodeParts:
         *,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
-        """Start the library, then serve until drained; ends the nursery."""
+        """Start the parts, then serve until drained; end the nursery."""
         self._supervisor = supervisor
         if self._directory.silence is not None:
             self.log.error("silent", reason=self._directory.silence.message)
@@ -424,7 +415,7 @@ class _NodeParts:
         polling = polls(self._config.busy_poll, pumps=len(self._pumps))
         self._pumps.open(make_transport, listener, *self._beside, polls=polling)
         await nursery.start(self._certificate.run)
-        # Whoever is told of this node can reach it from then on: what they ask waits until it is served.
+        # Other members can reach this node as soon as gossip runs; their requests wait until it serves.
         await nursery.start(self._gossiping.agent.run)
         await nursery.start(self._peers.run)
         await nursery.start(self._sharing.run)
@@ -447,24 +438,24 @@ class _NodeParts:
         nursery.cancel_scope.cancel()
 
     async def open_all(self) -> None:
-        """Log each database that is not served yet, and return once replicas answer, or were waited for long enough."""
+        """Log each database that is not served yet, and return once replicas answer or were waited for long enough."""
         for name in self._library.unserved():
             self.log.info("not_served_yet", database=name, reason=self._library.unready(name))
         with trio.move_on_after(TABLES_S):
-            while not (self._deciding.can_answer or self._readiness.draining):  # noqa: ASYNC110  # It is looked at.
+            while not (self._deciding.can_answer or self._readiness.draining):  # noqa: ASYNC110  # Nothing signals it.
                 await trio.sleep(TABLES_LOOK_S)
         self._readiness.tables_opened = True
 
     def tell_ready(self, nursery: trio.Nursery) -> None:
-        """Tell the supervisor, and from then on that rounds of the pump pass."""
-        if self._readiness.draining:  # A signal came first, and it was told that.
+        """Report to the supervisor that the node is ready, and from then on that it lives."""
+        if self._readiness.draining:  # A signal came first, and the supervisor was told of it.
             return
         self._supervisor.ready(self._status())
         if self._supervisor.is_there:
             nursery.start_soon(self._tell_lives)
 
     async def obey(self, signals: AsyncIterator[int], nursery: trio.Nursery) -> None:
-        """Do what signals say."""
+        """Act on signals until they end."""
         stopping = False
         async for number in signals:
             if number == signal.SIGHUP:
@@ -480,19 +471,19 @@ class _NodeParts:
                 nursery.start_soon(self._drain)
 
     def close(self) -> None:
-        """Let go of every file, after the last request."""
+        """Release every file, after the last request."""
         self._pumps.release()
         self._library.close()
 
     async def _tell_lives(self) -> None:
-        """Each time that Trio and the pumps, which are woken for it, have all had a turn."""
+        """Report each time that Trio and all serving loops, which are woken for it, have had a turn."""
         while True:
             await self._pumps.pass_round()
             self._supervisor.lives(self._status())
             await trio.sleep(self._supervisor.period_s)
 
     def _status(self) -> str:
-        """What the node does, for people who ask its supervisor."""
+        """Return the node's state in a line for the supervisor."""
         if self._has_left:
             return "ends: has left the cluster, and answers what is in flight"
         if self._readiness.draining:
@@ -508,10 +499,10 @@ class _NodeParts:
         )
 
     async def _mend(self) -> None:
-        """Try until the epoch of this start is kept; then others may hear of it, and builds go on."""
+        """Retry until the epoch of this start is kept; then speak, and build again."""
         while self._directory.silence is not None:
             await trio.sleep(MEND_PERIOD_S)
-            with contextlib.suppress(StorageError):  # It was said; `info` has what the system says now.
+            with contextlib.suppress(StorageError):  # The failure was logged; `info` has the current one.
                 await self._environment.threads.run(self._directory.begin)
         self._gossiping.speak()
         self._library.resume()
@@ -519,7 +510,7 @@ class _NodeParts:
         self.log.info("speaks", node=self._directory.record.node, epoch=self._directory.record.epoch)
 
     async def _look_again(self) -> None:
-        """Read settings of databases, keys and certificate, then look at the source."""
+        """Read databases' settings, keys, users and certificate again, then the source."""
         await self._reloads.run()
         await self._read_keys()
         await self._users_file.read()
@@ -530,14 +521,14 @@ class _NodeParts:
         self._pumps.users_changed(self._access.use(users))
 
     async def _read_keys(self) -> None:
-        """The key ring as it is now; one that is wrong changes nothing."""
+        """Use the key ring as it is now; a wrong one changes nothing."""
         try:
             await self._gossiping.read_keys(self._environment)
         except ConfigError as error:
             self.log.warning("keys_unchanged", reason=error.message)
 
     async def _reconfigure(self) -> None:
-        """Takes the databases' settings as the file has them now; one that is wrong changes nothing."""
+        """Use the databases' settings as the file has them now; wrong ones change nothing."""
         if self._reload is None:
             return
         try:
@@ -569,7 +560,7 @@ class _NodeParts:
             self.log.warning("drain_timed_out", timeout_ms=self._config.drain_timeout)
 
     async def _hand_over(self, timeout_s: float) -> None:
-        """Answer on until others have what this node alone has of what is active, so long at most."""
+        """Serve on until others have the active data that only this node has, for `timeout_s` at most."""
         self._library.leave(now_ms=int(trio.current_time() * 1000))
         self._gossiping.say_leaving()
         with trio.move_on_after(timeout_s) as limit:

@@ -1,25 +1,22 @@
-"""The byte path: requests in, answers out, and what a request may wait for.  It knows no node.
+"""The byte path: requests in, answers out, and the reasons for which a request waits. This package knows no node.
 
 Read in this order:
 
-    pump.py           the Trio shell of the serving loop: waits until it has work, and what takes time
-    loop.py           the loop for Python, made from settings; serving.pyx: the order of a round
-    transport.pyx    what it stands on; sockets.pyx: epoll and sockets; busy_poll.pyx: before it waits
-    connections.pyx  who is connected: lives, memory, time; without sockets; backlog.pyx: whose turn it is
-    core.pyx         all of it as one object, and the door for Python
-    intake.pyx       what has arrived: message after message; requests.pyx: what becomes of each
-    resp_answers.pyx   RESP beside MessagePack-RPC: the idea, and answers in order; resp_intake.pyx and
-                      resp_commands.pyx: what clients of Redis ask; resp.py, resp_scan.py: what of that Python answers
-    handoff.pyx      what Python answers, and how its answers go back
-    published.pyx    what the loop answers by itself; published.py: what is served at this moment
-    batches.pyx      many keys in one request; scans.pyx: scans, slice by slice
-    reasons.pyx      what a request may wait for: the table, a line and a file for each reason
-    relays.pyx       requests that wait, and when each is due; asking.pyx: whom they are asked of, and when again
-    forwarded_get.pyx, forwarded_batch.pyx   an owner, for a key or for many; cold_reads.pyx: the disk;
-                      questions.pyx: what Python asks of other nodes
-    peer_answers.pyx   what other nodes answer; forward_report.pyx: what is told when nobody does
-    peers.pyx        the other nodes; routes.pyx: who holds what
-    reads.py, scan.py   the reads about which something is to be said; read_counts.py: how many there were
-    scan_elsewhere.py   pages of scans from several nodes
-    unanswered.py     what is said of a read that nobody has answered
+    pump.py           the Trio shell of a serving loop; pumps.py: all loops of a node
+    loop.py           the loop made from settings; serving.pyx: the order of a round
+    transport.pyx     the interface of transports; sockets.pyx: epoll and sockets; busy_poll.pyx: polling before a sleep
+    connections.pyx   connections: states, memory, time-outs; backlog.pyx: requests for Python, in turns
+    core.pyx          the core as one object, and its methods for Python
+    intake.pyx        received bytes as messages; requests.pyx: ways to serve each message
+    resp_answers.pyx, resp_intake.pyx, resp_commands.pyx   RESP; resp.py, resp_scan.py: the part in Python
+    handoff.pyx       requests handed to Python, and the answers
+    published.pyx     reads answered by the loop; published.py: the data served at this moment
+    batches.pyx       many keys in one request; scans.pyx: scans in slices
+    reasons.pyx       the reasons to wait: the table, with a line and a module for each
+    relays.pyx        waiting requests and their deadlines; asking.pyx: requests to owners, in rounds
+    forwarded_get.pyx, forwarded_batch.pyx, cold_reads.pyx, questions.pyx   relays: owners, the disk, Python's requests
+    peer_answers.pyx  answers of other nodes; forward_report.pyx: reports on reads without an answer
+    peers.pyx         connections to other nodes; routes.pyx: the holders of partitions
+    reads.py, scan.py, read_counts.py   reads that need Python: errors, options, pages; their counts
+    scan_elsewhere.py, unanswered.py    scan pages from several nodes; errors of reads without an answer
 """

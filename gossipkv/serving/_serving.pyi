@@ -42,7 +42,7 @@ class Crew:
         cls, size: int, *, max_connections: int, max_of_address: int, max_in_flight: int, max_held: int
     ) -> Self: ...
 
-# Name, partition function, files, identity, who may have it; and the line of HTTP that says when it was modified.
+# Name, partition function, files, identity, standing; and the HTTP line with the time of modification.
 _Version: TypeAlias = (
     tuple[str, int, Sequence[SortedFile | None], bytes | None, int]
     | tuple[str, int, Sequence[SortedFile | None], bytes | None, int, bytes]

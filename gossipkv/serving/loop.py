@@ -1,4 +1,4 @@
-"""The serving loop, for Python: the core as settings make it, the loop that runs it, and what carries its bytes."""
+"""The serving loop for Python: its core made from settings, the loop, and the transport."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ += ["make_core", "make_crew"]
 
 
 def make_crew(config: Config, size: int) -> Crew:
-    """So many pumps, with the limits that hold for all of them together."""
+    """Make the crew of `size` serving loops, with the limits that all loops share."""
     return Crew(
         size,
         max_connections=config.max_connections,
@@ -26,9 +26,9 @@ def make_crew(config: Config, size: int) -> Crew:
 
 
 def make_core(config: Config, *, seed: int, node: str, crew: Crew, pump: int) -> Core:
-    """The connection core of a pump of the node of that name, with the limits that the settings name.
+    """Make the core of serving loop `pump` of the named node, with the limits from the settings.
 
-    `seed`: for the order in which others are asked.
+    `seed` determines the order in which other nodes are asked.
     """
     return Core(
         max_frame=config.max_frame,

@@ -1,8 +1,8 @@
-"""What the node serves at this moment, for Python and for the serving loop alike.
+"""The data that the node serves at this moment, for Python and for the serving loop.
 
-One `Published` is one moment: made from the library whenever that changes, never changed afterwards.  The loop reads
-the same from its `PublishedTable`, so a request is judged alike on both sides.  The rule that chooses a version stands
-here, where the errors are, and in `published.pxd`, where there are none; a test holds the two together.
+One `Published` is one moment: made from the library at each change, and immutable. The loop reads the same data from
+its `PublishedTable`, so a request is judged alike on both sides. The rule that chooses a version stands here with its
+errors, and without them in `published.pxd`; a test holds both together.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from gossipkv.storage.sorted_file import SortedFile
 
 
-LATEST_MS: Final = 253_402_300_799_999  # The end of the year 9999, the last one that HTTP can say.
+LATEST_MS: Final = 253_402_300_799_999  # This is the end of the year 9999, the last one in an HTTP date.
 
 
 class HeldVersion(Protocol):
@@ -33,12 +33,12 @@ class HeldVersion(Protocol):
 
     @property
     def files(self) -> Sequence[SortedFile | None]:
-        """Its sorted files; None for a partition that is not here."""
+        """The sorted files; None for a partition that is not here."""
         ...
 
     @property
     def database(self) -> str:
-        """The name of its database."""
+        """The name of the database."""
         ...
 
     @property
@@ -48,36 +48,36 @@ class HeldVersion(Protocol):
 
     @property
     def function(self) -> str:
-        """The name of its partition function."""
+        """The name of the partition function."""
         ...
 
     @property
     def wire_id(self) -> bytes | None:
-        """What other nodes call it; None: no other has it."""
+        """The version's name between nodes; None if no other node has the version."""
         ...
 
     @property
     def passed(self) -> bool:
-        """Whether clients may have it."""
+        """True if clients may read the version."""
         ...
 
     @property
     def source_ms(self) -> int:
-        """When the files were last touched that it was made from, since 1970; 0: nobody tells."""
+        """When the source files were last modified, in ms since 1970; 0 if unknown."""
         ...
 
     @property
     def active_elsewhere(self) -> bool:
-        """Whether a member that lives has it active: then those clients may have it who ask for one as new."""
+        """True if it is active on a live member, so clients that ask for one at least as new may read it."""
         ...
 
 
 @final
 @dataclass(frozen=True)
 class PublishedVersion:
-    """One version; `files[p]` is partition p, or None when it is not here.
+    """A version; `files[p]` is partition p, or None if the partition is not here.
 
-    `wire_id` names it between nodes (None: no other node is asked); clients may have it once it has `passed`.
+    `wire_id` names it between nodes; with None no other node is asked. Clients may read it once it has `passed`.
     """
 
     database: str
@@ -86,23 +86,24 @@ class PublishedVersion:
     files: tuple[SortedFile | None, ...]
     wire_id: bytes | None = None
     passed: bool = True
-    source_ms: int = 0  # When it was last modified at its source, since 1970; 0: nobody knows.
-    active_elsewhere: bool = False  # Who asks for one at least as new may have it, though it has not passed here.
+    source_ms: int = 0  # When the source was last modified, in ms since 1970; 0 if unknown.
+    # Clients that ask for one at least as new may read it, even if it has not passed here.
+    active_elsewhere: bool = False
 
     @property
     def standing(self) -> int:
-        """Who may have it, in the serving loop's numbers."""
+        """The version's audience, in the serving loop's numbers."""
         return 1 if self.passed else 2 if self.active_elsewhere else 0
 
     @property
     def modified(self) -> bytes:
-        """The line of HTTP that says when it was; empty where nobody knows, or HTTP cannot say it."""
+        """The HTTP line with the time of modification; empty if the time is unknown or beyond HTTP's dates."""
         if not 0 < self.source_ms <= LATEST_MS:
             return b""
         return b"Last-Modified: %b\r\n" % http_date.write(self.source_ms // 1000)
 
     def files_for(self, turn: Turn | None) -> Sequence[SortedFile | None]:
-        """The files as a pump reads them."""
+        """Return the files for the serving loop with core lock `turn`; None for the first loop."""
         return self.files if turn is None else [file and file.twin_for(turn) for file in self.files]
 
     @cached_property
@@ -111,10 +112,10 @@ class PublishedVersion:
         return PartitionSet.of(len(self.files), (p for p, file in enumerate(self.files) if file is not None))
 
     def file(self, partition: int) -> SortedFile:
-        """The file of a partition.
+        """Return the file of a partition.
 
         Raises:
-            NotServed: this node does not hold it.
+            NotServed: this node does not hold the partition.
         """
         found = self.files[partition]
         if found is None:
@@ -125,7 +126,7 @@ class PublishedVersion:
         return found
 
     def file_of(self, key: bytes) -> SortedFile | None:
-        """The file that may hold the key; None when no file can, since the partition function refuses the key."""
+        """Return the file that may hold the key; None if the partition function refuses the key."""
         try:
             partition = partitioner.partition(self.function, key, len(self.files))
         except ValueError:
@@ -136,17 +137,17 @@ class PublishedVersion:
 @final
 @dataclass(frozen=True, slots=True)
 class PublishedDatabase:
-    """One database; its versions in ascending order."""
+    """A database; its versions are in ascending order."""
 
     name: str
     active: PublishedVersion | None
     versions: tuple[PublishedVersion, ...]
 
     def of_identity(self, identity: bytes) -> PublishedVersion:
-        """The version of that identity, for a node that forwards: whether clients may have it does not matter here.
+        """Return the version of that identity for a forwarding node, even if clients may not read the version.
 
         Raises:
-            NotServed: it is not on this node.
+            NotServed: the version is not on this node.
         """
         found = next((held for held in self.versions if held.wire_id == identity), None)
         if found is None:
@@ -154,11 +155,11 @@ class PublishedDatabase:
         return found
 
     def choose(self, version: str | None, min_version: str | None) -> PublishedVersion:
-        """The version that answers a request with these options.
+        """Return the version that answers a request with these options.
 
         Raises:
-            UnknownVersion: exactly that one was asked for and is not held.
-            NotReady: there is none yet, or none as new as asked, or clients may not have it yet.
+            UnknownVersion: the request named a version that is not held.
+            NotReady: there is no version yet, or none as new as asked, or clients may not read the version yet.
         """
         if version is not None:
             found = self._named(version)
@@ -181,15 +182,15 @@ class PublishedDatabase:
         raise self._not_ready(f"has no version as new as {min_version} here yet", min_version=min_version)
 
     def _not_ready(self, words: str, **asked: str) -> NotReady:
-        """What clients may have soon: they have seen it at another node, and this one has not heard of it yet."""
+        """Make the error for a version that clients have seen at another node, and that should arrive here soon."""
         return NotReady(f"{self.name} {words}", {**self._details(**asked), "coming": True})
 
     def go_on(self, version: str) -> PublishedVersion:
-        """The version that a cursor is of: clients have had it, from this node or from a member that has it active.
+        """Return the version that a cursor pins: clients have read it here, or at a member that has it active.
 
         Raises:
-            UnknownVersion: it is not held.
-            NotReady: clients may not have it yet.
+            UnknownVersion: the version is not held.
+            NotReady: clients may not read the version yet.
         """
         found = self._named(version)
         if not found.standing:
@@ -208,7 +209,6 @@ class PublishedDatabase:
 
 
 def _older(version: str, other: str) -> bool:
-    """Versions are ordered as strings, by their bytes."""
     return version.encode() < other.encode()
 
 
@@ -220,7 +220,7 @@ class Published:
     databases: Mapping[str, PublishedDatabase] = field(default_factory=dict)
 
     def table(self, turn: Turn | None = None) -> PublishedTable:
-        """The same for the serving loop; it pins the files.  `turn`: for the pump whose that is."""
+        """Make the table for the serving loop with core lock `turn` (None for the first), which pins the files."""
         return PublishedTable(
             (
                 name,
@@ -242,7 +242,7 @@ class Published:
 
 
 def publish(held: Iterable[tuple[HeldVersion, bool]]) -> Published:
-    """What is published when these versions are held; the flag marks the active one of its database."""
+    """Make the published data of these held versions; the flag marks the active version of its database."""
     versions: dict[str, list[PublishedVersion]] = {}
     active: dict[str, PublishedVersion] = {}
     for dataset, is_active in held:

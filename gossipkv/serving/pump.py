@@ -1,16 +1,13 @@
-"""The Trio shell of the serving loop: one task waits, and serves a round.
+"""The Trio shell of a serving loop: one task waits, and serves rounds.
 
-A round: `Loop.round` serves what is ready, answers what was handed off for a moment, the connections in turn, and
-sends all answers of a connection at once.  What it has no time for is left to the next.  There is no task for a
-connection and none for a request (a task costs six times what a local read does); only a result that has to be waited
-for gets one (`DeferredResult`), unless it calls back (`Later`).
+`Loop.round` serves ready connections, answers handed-off requests for a limited time, the connections in turn, and
+sends all answers of a connection at once. The next round continues. There is no task per connection or request (a task
+costs six times a local read); only a result that must be awaited gets one (`DeferredResult`), unless it calls back (`Later`).
 
-Where it can be, the serving loop sleeps in the place of Trio (`environment/trio_loop.py`): it serves then and there
-what needs no Python, and the task waits until there is something that does.
-
-The loop of a pump beside the first is served by a thread of its own.  The task has its turn when the bell has rung.
-
-Cancelling `run` closes every connection.  `drain` is the polite end.
+If possible, the serving loop sleeps in place of Trio (`environment/trio_loop.py`): it serves requests that need no
+Python at once, and the task waits until Python is needed. A serving loop other than the first has a thread of its own,
+and the task takes the core lock when the bell has rung. Cancelling `run` closes every connection; `drain` ends
+politely.
 """
 
 from __future__ import annotations
@@ -34,81 +31,81 @@ if TYPE_CHECKING:
     from gossipkv.serving._serving import Caller, Core, Loop, Turn
     from gossipkv.serving._transport import Transport
 
-# How long a round may keep Trio's other tasks waiting; a round of Trio costs about 20 µs.
+# A round may keep Trio's other tasks waiting this long; a round of Trio costs about 20 µs.
 SERVE_US = 1000
 
-# How long Python answers before local reads have their turn again: that and one answer more is what they wait.
+# Python answers for this long before local reads have their turn; they wait at most for this and one answer.
 ANSWER_US = 1000
 
-# Answers that take time and are worked on at once, each in a task of some KiB; further ones are refused.
+# Concurrent answers that take time, each in a task of some KiB; further ones are refused.
 MAX_TASKS = 1000
 OVERLOADED = Refused(
     msgpack.packb(to_wire(Overloaded("too many requests that take time; try again later", {"limit": MAX_TASKS})))
 )
 
-# Answers given before Trio's other tasks have a turn, when one result answers many: about half a millisecond.
+# Answers given before Trio's other tasks have a turn, if one result answers many requests: about half a millisecond.
 PORTION = 1000
 
-# As `Core.take_peer_events` has it: `(column, "lost" or "wanted" or "not_served", the reason, None or the error)`, or
+# An event of `Core.take_peer_events`: `(column, "lost" or "wanted" or "not_served", the reason, None or the error)`, or
 # `(-1, "damaged", [database, key, version])`.
 PeerEvent = tuple[int, str, str | bytes | None]
 
-# `(token, result or None, error or None)`; neither: the peer is gone, or the time over.
+# `(token, result or None, error or None)`; both None if the peer is gone, or the time is over.
 PeerReply = tuple[int, bytes | None, bytes | None]
 
-# How often those who served a table that is served no longer are looked at: its files are closed then.
+# Interval at which readers of retired tables are checked, so that the tables' files can be closed.
 RETIRED_PERIOD_S = 1.0
 
 
 class Answers(Protocol):
-    """Whoever answers what the loop hands off."""
+    """The methods that answer hand-offs of the loop."""
 
     def answer(
         self, method: bytes | None, params: bytes, caller: Caller
     ) -> bytes | Refused | Welcome | DeferredResult | Later:
-        """The result as MessagePack, an error, or what takes time: to `complete`, or to `begin`.  Must not raise.
+        """Return the result as MessagePack, an error, or a wait for `complete` or `begin`. Must not raise.
 
-        Of a read that no other node has answered the method is None, and the report stands for the parameters.
+        For a read that no other node has answered, the method is None and `params` is the report.
         """
         ...
 
     async def complete(self, method: bytes, waiting: DeferredResult) -> bytes | Refused | Welcome:
-        """The result, or the error, of what took time."""
+        """Return the result or the error of an answer that takes time."""
         ...
 
     def begin(self, method: bytes, later: Later, on_answer: Callable[[bytes | Refused], None]) -> None:
-        """Begin what calls back; `on_answer` is called once with its result or error.  Must not raise."""
+        """Start an answer that calls back: `on_answer` is called once with its result or error. Must not raise."""
         ...
 
 
 class PumpPeers(Protocol):
-    """Whoever dials other nodes, and asks them through the core."""
+    """The part of the node that connects to other nodes, and asks them through the core."""
 
     def hear(self, events: list[PeerEvent], replies: list[PeerReply]) -> None:
-        """What became of them, and what they have answered, since the last time.  Must not raise."""
+        """Take events of peers and their replies since the last call. Must not raise."""
         ...
 
 
 class MakeTransport(Protocol):
-    """Makes what carries the bytes of a listener's connections, and of those of listeners beside, for RESP and HTTP.
+    """Makes the transport for a listener, and for listeners `beside` for RESP and HTTP.
 
-    `polls`: it may look out before it sleeps.  None: another pump accepts.
+    With `polls` the loop may busy-poll before it sleeps. `listener` is None if another loop accepts.
     """
 
     def __call__(self, listener: SocketListener | None, *beside: SocketListener | None, polls: bool) -> Transport: ...
 
 
 class DetachedSink(Protocol):
-    """Whoever serves connections of HTTP of which a request is not plain."""
+    """The server of HTTP connections with a request that is not plain."""
 
     def take(self, fd: int, begun: bytes, caller: Caller, /) -> None:
-        """Serve it from now on, beginning with what has been received.  Must not raise."""
+        """Serve the connection from now on, beginning with the received bytes. Must not raise."""
         ...
 
 
 @final
 class Pump:
-    """Serves the connections of one loop."""
+    """The Trio task that serves the connections of one loop."""
 
     def __init__(
         self,
@@ -130,11 +127,12 @@ class Pump:
         self._gateway = gateway
         self._log = Log("gossipkv.node")
         self._nursery: trio.Nursery | None = None
-        self._waiting: dict[Hashable, list[Pending]] = {}  # By what they share, those whose turn has not begun.
+        # The requests that wait for a task's start, by the key that they share.
+        self._waiting: dict[Hashable, list[Pending]] = {}
         self._draining = False
         self._drained = trio.Event()
-        self._rests = False  # Whether the loop sleeps in the place of Trio.
-        self._passed: trio.Event | None = None  # Set after the next round, for whoever waits for one.
+        self._rests = False  # True if the loop sleeps in place of Trio.
+        self._passed: trio.Event | None = None  # Set after the next round, if a task waits for a round.
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until drained or cancelled."""
@@ -151,7 +149,7 @@ class Pump:
                 self._loop.close()
 
     async def drain(self, timeout_s: float) -> bool:
-        """End politely: refuse newcomers, answer what has been asked; whether that was done within the time."""
+        """Refuse new clients and answer all received requests. Return True if that was done within the time."""
         self._draining = True
         with self._turn:
             self._loop.drain()
@@ -162,7 +160,7 @@ class Pump:
         return not limit.cancelled_caught
 
     async def pass_round(self) -> None:
-        """Return after a round that begins from now on; never, if there is none: the pump has ended, or hangs."""
+        """Return after a round that begins from now on; wait forever if none does, as the loop has ended or hangs."""
         if self._passed is None:
             self._passed = trio.Event()
         if self._nursery is not None:
@@ -171,7 +169,7 @@ class Pump:
         await self._passed.wait()
 
     def end_those_of(self, users: Iterable[int]) -> None:
-        """End the connections of users that are none any more, once what has arrived is answered."""
+        """End the connections of removed users, once all received requests are answered."""
         with self._turn:
             for user in users:
                 self._loop.end_those_of(user)
@@ -192,10 +190,11 @@ class Pump:
                 event_loop.close()
 
     async def _serve_beside(self, turn: Turn) -> None:
-        """Have a thread serve, and answer what it hands off."""
+        """Run the loop in a thread, and answer its hand-offs."""
         assert self._threads is not None, "a pump that has turns has a thread"
         async with trio.open_nursery() as nursery:
-            run = partial(self._threads.run, limiter=trio.CapacityLimiter(1))  # It takes nobody's place for ever.
+            # The thread has a limiter of its own, and so takes no other call's place.
+            run = partial(self._threads.run, limiter=trio.CapacityLimiter(1))
             nursery.start_soon(run, self._loop.serve_alone, SERVE_US)
             try:
                 await self._serve_rounds()
@@ -206,7 +205,7 @@ class Pump:
     async def _serve_rounds(self) -> None:
         assert self._nursery is not None
         loop = self._loop
-        while True:  # A round first: who woke the loop before it took the place of Trio did not ring for this task.
+        while True:  # A round comes first: a wake-up before the loop took Trio's place did not ring for this task.
             with self._turn:
                 for pending in loop.round(self._answers.answer, SERVE_US, ANSWER_US):
                     self._begin(pending)
@@ -229,7 +228,7 @@ class Pump:
                     await self._sockets.wait_readable(loop)
 
     def _tell(self) -> None:
-        """Pass on what became of peers, connections that others serve, and defects that were noticed."""
+        """Pass on peer events, detached connections, and broken invariants."""
         events, replies = self._core.take_peer_events(), self._core.take_replies()
         if self._peers is not None and (events or replies):
             self._peers.hear(events, replies)
@@ -240,7 +239,7 @@ class Pump:
             self._log.error("invariant_broken", invariant=invariant)
 
     def _begin(self, pending: Pending) -> None:
-        """Have a task work on it, or join those who wait for the same; what calls back needs none."""
+        """Start a task for the request, or join one with the same key; a request that calls back needs no task."""
         if isinstance(pending.waiting, Later):
             self._answers.begin(pending.method, pending.waiting, partial(self._answer_later, pending))
             return
@@ -259,13 +258,13 @@ class Pump:
             self._wake()
 
     def _answer_later(self, pending: Pending, answer: bytes | Refused) -> None:
-        if self._nursery is not None:  # Else all connections are closed.
+        if self._nursery is not None:  # All connections are closed otherwise.
             with self._turn:
                 self._loop.complete(pending, answer)
             self._wake()
 
     async def _complete(self, name: Hashable) -> None:
-        """Answer all who asked before it began; then, once, all who have asked meanwhile."""
+        """Answer all requests from before the start of the work; then, once more, all that came meanwhile."""
         while self._waiting[name]:
             asked, self._waiting[name] = self._waiting[name], []
             waiting = asked[0].waiting
@@ -281,7 +280,7 @@ class Pump:
         del self._waiting[name]
 
     def _wake(self) -> None:
-        """Look, after something outside a round, whether what was held may go on, and a drain is done."""
+        """Start a round after a change outside of rounds: held input may go on, or a drain may be done."""
         if self._loop.has_work or self._draining or self._core.turn is not None:
             with self._turn:
                 self._loop.wake()

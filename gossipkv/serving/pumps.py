@@ -1,10 +1,8 @@
-"""All pumps of a node: what is published, told of others and counted once for all of them.
+"""All serving loops of a node: they publish the same data, learn the same peers, and are counted together.
 
-The first pump lives on Trio's thread, each other one has a thread of its own (`turn.pyx`).  One listener is accepted
-from by the first, and who comes is served by the pump that has fewest connections (`crew.pyx`).
-
-What is served changes for all of them at one moment: a *generation* is published while no pump is in a step, so a
-client that has seen the newer one over one connection meets no older one over another.
+The first loop lives on Trio's thread; each other loop has a thread of its own (`turn.pyx`). The first loop accepts.
+Data changes for all loops at one moment: a *generation* is published while no loop is in a step. So a client that has
+seen a new version on one connection never meets an older one on another.
 """
 
 from __future__ import annotations
@@ -33,7 +31,7 @@ if TYPE_CHECKING:
 
 _Each = TypeVar("_Each")
 
-# At most one line a minute for each reason.
+# At most one line per minute and reason is logged.
 REPORT_PERIOD_S = 60.0
 
 # Counters that an operator should hear of.
@@ -67,16 +65,16 @@ TROUBLES = (
 
 
 def polls(busy_poll: str, cores_here: int | None = None, pumps: int = 1) -> bool:
-    """Whether pumps may look out for requests instead of sleeping: without a further core they are in clients' way."""
+    """True if serving loops may busy-poll instead of sleeping: without a spare core they would hinder the clients."""
     return busy_poll == "on" or (busy_poll == "auto" and (cores() if cores_here is None else cores_here) > pumps)
 
 
 @final
 class Pumps:
-    """The pumps of a node, `count` of them; `seed` gives each one for the order in which it asks others.
+    """The `count` serving loops of a node; `seed` gives each loop its seed for the order in which it asks other nodes.
 
-    `readable` says by user what may be read of these databases, and `wants_tokens` whether who shows none may do
-    nothing, as `Core.let_read` takes it; `user_named` of whom a certificate is.
+    `readable` returns by user the readable ones of these databases, and `wants_tokens` returns True if clients without
+    a token may do nothing, both as `Core.let_read` takes them. `user_named` maps a certificate's name to a user number.
     """
 
     def __init__(
@@ -100,10 +98,10 @@ class Pumps:
         self._pumps: list[Pump] = []
         self._log = Log("gossipkv.node")
 
-    # What is said to all
+    # State set on all loops
 
     def publish(self, published: Published) -> None:
-        """Serve that from now on, everywhere."""
+        """Serve this data from now on, on all loops."""
         self._databases = [*published.databases]
         tables = [published.table(core.turn) for core in self._cores]
         bitmaps = self._readable(self._databases)
@@ -114,7 +112,7 @@ class Pumps:
         self._tables = tables
 
     def users_changed(self, gone: Sequence[int]) -> None:
-        """Go by what users may read now; end the connections of those that are gone."""
+        """Apply the present rights of users, and end the connections of removed ones."""
         bitmaps = self._readable(self._databases)
         for core in self._in_turns(self._cores):
             core.let_read(bitmaps, wants_tokens=self._wants_tokens())
@@ -122,32 +120,32 @@ class Pumps:
             pump.end_those_of(gone)
 
     def know_types(self, usual: str, by_database: dict[str, str]) -> None:
-        """Say what values are, by HTTP: those of a database, and all others."""
+        """Set the media types of values over HTTP: by database, and `usual` for the others."""
         for core in self._in_turns(self._cores):
             core.know_types(usual, by_database)
 
     def set_holder(self, wire_id: bytes, partitions: int, column: int, bitmap: bytes) -> None:
-        """Say which of so many partitions of that identity a peer holds."""
+        """Record which of an identity's partitions a peer holds."""
         for core in self._in_turns(self._cores):
             core.set_holder(wire_id, partitions, column, bitmap)
 
     def release(self) -> None:
-        """Let go of every file, after the last request."""
+        """Release every file, after the last request."""
         for table in self._tables:
             table.release()
 
-    # What is counted
+    # Counts
 
     def count(self, database: str, version: str, *, by_name: bool) -> None:
         """Count a request that Python answered."""
         self._tables[0].count(database, version, by_name)
 
     def requests_of(self, database: str, version: str) -> int:
-        """Requests so far that this version answered."""
+        """Return requests so far that this version answered."""
         return sum(table.requests_of(database, version) for table in self._in_turns(self._tables))
 
     def reads(self) -> dict[str, dict[str, int]]:
-        """What was counted since the start: `{database: {name: count}}`."""
+        """Return the counts since the start: `{database: {name: count}}`."""
         told: defaultdict[str, Counter[str]] = defaultdict(Counter)
         for table in self._in_turns(self._tables):
             for database, counts in table.reads().items():
@@ -155,25 +153,25 @@ class Pumps:
         return {database: dict(counts) for database, counts in told.items()}
 
     def counters(self) -> dict[str, int]:
-        """Every counter, and how much there is of what comes and goes."""
+        """Return every counter, and the current levels."""
         told: Counter[str] = Counter()
         for counters in self.each():
             told.update(counters)
         return dict(told)
 
     def each(self) -> list[dict[str, int]]:
-        """The same for each pump."""
+        """Return the counters of each loop."""
         return [core.counters() for core in self._in_turns(self._cores)]
 
     def latency(self) -> dict[str, LatencyHistogram]:
-        """How long answers took, of all pumps."""
+        """Return histograms of answer times, over all loops."""
         told: defaultdict[str, LatencyHistogram] = defaultdict(LatencyHistogram)
         for core in self._in_turns(self._cores):
             for name, histogram in core.latency().items():
                 told[name].add(histogram)
         return dict(told)
 
-    # How they run
+    # Life of the loops
 
     def open(
         self,
@@ -182,24 +180,24 @@ class Pumps:
         *beside: SocketListener | None,
         polls: bool,
     ) -> None:
-        """Have a loop for each; the first accepts, also those who speak RESP or HTTP: they come to those `beside`."""
+        """Make a loop for each core. The first loop accepts, also from the listeners `beside` for RESP and HTTP."""
         first, *further = self._cores
         self._loops.append(Loop(first, make_transport(listener, *beside, polls=polls)))
         for core in further:
             self._loops.append(Loop(core, make_transport(None, polls=polls)))
 
     def use_tls(self, tls: Tls) -> None:
-        """Have newcomers speak TLS from now on, where and as it says."""
+        """Use TLS on new connections to the listeners that `tls` names."""
         for loop in self._in_turns(self._loops):
             loop.use_tls(tls, self._user_named)
 
     def serve_gateway(self, descriptor: int) -> None:
-        """Serve this node's own gateway at that end of a socket pair, which is closed here."""
+        """Serve this node's own gateway at that end of a socket pair, which the loop closes."""
         with self._turns[0]:
             self._loops[0].serve_gateway(descriptor)
 
     def proven(self) -> bytes | None:
-        """The uuid that the node whose request is being answered has proved by a certificate; None: it has not."""
+        """Return the uuid that the certificate of the node now being answered proves; None if there is none."""
         return next(filter(None, (loop.proven for loop in self._loops)), None)
 
     async def run(
@@ -211,7 +209,7 @@ class Pumps:
         gateway: DetachedSink | None = None,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
-        """Serve until drained or cancelled; of `peers` each pump has its own, and they share `gateway`."""
+        """Serve until drained or cancelled; each loop has its own one of `peers`, and all share `gateway`."""
         for core, loop, theirs in zip(self._cores, self._loops, peers, strict=True):
             made = Pump(core, loop, environment.sockets, answers, theirs, threads=environment.threads, gateway=gateway)
             self._pumps.append(made)
@@ -224,31 +222,32 @@ class Pumps:
             beside.cancel_scope.cancel()
 
     async def drain(self, timeout_s: float) -> bool:
-        """End politely; whether all that had been asked was answered within the time."""
+        """End politely. Return True if all received requests were answered within the time."""
         done: list[bool] = []
 
         async def drain(pump: Pump) -> None:
             done.append(await pump.drain(timeout_s))
 
         if self._loops:
-            self._loops[0].drain()  # It accepts: whose idle connection another pump ends is to be refused, not cut off.
+            # The accepting loop refuses first, so that a client of another loop is refused rather than cut off.
+            self._loops[0].drain()
         async with trio.open_nursery() as nursery:
             for pump in self._pumps:
                 nursery.start_soon(drain, pump)
         return all(done)
 
     async def pass_round(self) -> None:
-        """Return once each has passed a round that begins from now on."""
+        """Return once each loop has completed a round that begins from now on."""
         for pump in self._pumps:
             await pump.pass_round()
 
     @property
     def are_running(self) -> bool:
-        """Whether they serve, or have served."""
+        """True if the loops serve, or have served."""
         return bool(self._pumps)
 
     async def _report(self) -> None:
-        """One line a minute for each reason that has occurred."""
+        """Log one line a minute for each reason that has occurred."""
         before = self.counters()
         while True:
             await trio.sleep(REPORT_PERIOD_S)
@@ -259,7 +258,7 @@ class Pumps:
             before = now
 
     def ways(self, number: int) -> Ways:
-        """What a pump is told of peers."""
+        """Return the peer interface of one loop."""
         return Ways(self._cores[number], self._turns[number], lambda: self._loops[number])
 
     def __len__(self) -> int:
@@ -273,7 +272,7 @@ class Pumps:
             yield
 
     def _in_turns(self, each: Iterable[_Each]) -> Iterator[_Each]:
-        """What is each pump's, while it is in no step."""
+        """Yield each loop's item while holding the loop's core lock."""
         for turn, one in zip(self._turns, each, strict=True):
             with turn:
                 yield one
@@ -281,32 +280,32 @@ class Pumps:
 
 @final
 class Ways:
-    """What a pump is told of peers, in its turn."""
+    """The peer interface of one serving loop; each call takes the core lock."""
 
     def __init__(self, core: Core, turn: AbstractContextManager[object], loop: Callable[[], Loop]) -> None:
         self._core, self._turn, self._loop = core, turn, loop
 
     def set_peer(self, column: int, name: str, state: int) -> None:
-        """Know a member under that column, in that state: 0 ALIVE, 1 SUSPECT, 2 DEAD."""
+        """Record a member under that column with its state: 0 ALIVE, 1 SUSPECT, 2 DEAD."""
         with self._turn:
             self._core.set_peer(column, name, state)
 
     def forget_peer(self, column: int) -> None:
-        """Know nothing of it, and end its connection."""
+        """Forget the member, and end its connection."""
         with self._turn:
             self._core.forget_peer(column)
 
     def ask(self, column: int, method: bytes, params: bytes, timeout_ms: int) -> int:
-        """Ask it something, with the next step: the token of its answer, or 0 when it cannot be asked now."""
+        """Send a request in the next step. Return the token of its answer, or 0 if the peer cannot be asked now."""
         with self._turn:
             return self._core.ask(column, method, params, timeout_ms)
 
     def adopt(self, column: int, stream: ByteStream) -> None:
-        """Ask it on this connection from now on, on which hello is done."""
+        """Use this connection, on which `hello` is done, for requests to the peer from now on."""
         with self._turn:
             self._loop().adopt(column, stream.detach())
 
     def wake(self) -> None:
-        """Have a step send what is to be asked."""
+        """Start a step that sends the waiting requests."""
         with self._turn:
             self._loop().wake()

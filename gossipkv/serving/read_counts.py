@@ -1,6 +1,6 @@
-"""What Python counts of reads, by database; the serving loop counts what it answers itself (`published.pyx`).
+"""Counts of reads in Python, by database; the serving loop counts the reads that it answers (`published.pyx`).
 
-Only databases that are known are counted, so what clients name costs no memory.
+Only known databases are counted, so names from clients cost no memory.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class DatabaseReadCounts:
     """Counts of one database."""
 
-    requests: int = 0  # Those that found no version; what found one is counted with its version.
+    requests: int = 0  # Requests that found no version; the others are counted with their version.
     forwarded: int = 0
     hits: int = 0
     misses: int = 0
@@ -29,12 +29,12 @@ class DatabaseReadCounts:
 @final
 @dataclass(slots=True)
 class ReadSample:
-    """One request while it is looked at."""
+    """A request while it is read."""
 
-    has_version: bool = False  # And so is counted among its requests.
+    has_version: bool = False  # The request is counted with its version.
 
     def found(self) -> None:
-        """There is a version that answers."""
+        """Record that a version answers the request."""
         self.has_version = True
 
 
@@ -48,7 +48,7 @@ class ReadCounts:
 
     @contextmanager
     def reading(self, database: str) -> Iterator[ReadSample]:
-        """Count a request that ends in an error."""
+        """Count the request if it ends in an error."""
         reading = ReadSample()
         try:
             yield reading
@@ -57,7 +57,7 @@ class ReadCounts:
             raise
 
     def failed(self, database: str, *, has_version: bool) -> None:
-        """Count an error; of a request that found no version the request as well."""
+        """Count an error, and the request too if it found no version."""
         if self._is_known(database):
             self._counts[database].errors += 1
             self._counts[database].requests += not has_version
@@ -67,7 +67,7 @@ class ReadCounts:
         self._counts[database].forwarded += 1
 
     def answered(self, database: str, *values: bytes | None) -> None:
-        """Count the values of keys, or that there are none."""
+        """Count the values of keys, or misses for None."""
         counts = self._counts[database]
         hits = [value for value in values if value is not None]
         counts.hits += len(hits)
@@ -75,7 +75,7 @@ class ReadCounts:
         counts.value_bytes += sum(map(len, hits))
 
     def with_those_of(self, loop: Mapping[str, Mapping[str, int]]) -> dict[str, dict[str, int]]:
-        """Return what was counted here and by the serving loop together, by database."""
+        """Return the counts of Python and of the serving loop together, by database."""
         names = {**loop, **self._counts}
         return {name: _sum(asdict(self._counts.get(name, DatabaseReadCounts())), loop.get(name, {})) for name in names}
 

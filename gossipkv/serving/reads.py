@@ -1,8 +1,8 @@
-"""`get`, `get_many` and `scan` in Python: what the serving loop hands off.
+"""`get`, `get_many` and `scan` in Python, for reads that the serving loop hands off.
 
-The loop answers plain reads of local records itself; what comes here is a read about which something is to be said:
-an error, a damaged page, an option that only Python knows.  So this decides from the beginning, by the same rules,
-and is the one place that has the errors.
+The loop answers plain reads of local records itself. Reads that come here need an error, meet a damaged page, or have
+an option that only Python knows. So this module decides from the beginning, by the same rules, and alone has the
+errors.
 """
 
 from __future__ import annotations
@@ -43,29 +43,29 @@ READ_OPTIONS = (*CHOICE_OPTIONS, "local", "forwarded", "identity", "max_frame")
 GET_OPTIONS = (*READ_OPTIONS, "explain")
 SCAN_OPTIONS = (*READ_OPTIONS, "start", "end", "prefix", "reverse", "limit", "cursor", "partitions")
 
-# Of a node that forwards: what it makes of a cursor is a byte longer than the longest key of a file.
+# A forwarding node derives bounds from cursors that are a byte longer than the longest key of a file.
 _LONGEST_BOUND = 65_536
 
-# What a page may take that has to be asked for elsewhere, where the request says nothing.
+# Time limit of a page from other nodes if the request has none.
 PAGE_TIMEOUT_MS = 1000
 
-# To the client of whoever forwards.
+# The message is for the client of the forwarding node.
 _OVER_ASKER = "another node has the value, which is longer than this one reads: give all nodes the same max_frame"
 
-# What an answer has beside the values: envelope, heads, the name of the version.
+# Bytes of an answer beside the values: envelope, heads, the name of the version.
 _ENVELOPE_BYTES = 1024
 _HEAD_BYTES = 5
 
 
 class Holdings(Protocol):
-    """What reads need to know of the library beyond what is served."""
+    """The library's knowledge that reads need beyond the published data."""
 
     def known(self, database: str) -> bool:
-        """Whether there is such a database, here or at the source."""
+        """Return True if there is such a database, here or at the source."""
         ...
 
     def joining(self) -> bool:
-        """Whether others may have databases that this node has not heard of yet."""
+        """Return True if other nodes may have databases that this node does not know yet."""
         ...
 
     def status(self, database: str | None = None) -> dict[str, Detail]:
@@ -73,29 +73,29 @@ class Holdings(Protocol):
         ...
 
     def unready(self, database: str) -> str:
-        """Why a known database serves nothing, in words."""
+        """Return in words why a known database serves nothing."""
         ...
 
     def coming(self, database: str) -> bool:
-        """Whether a known database that serves nothing will soon, if all goes well."""
+        """Return True if a known database that serves nothing should serve soon."""
         ...
 
     def damaged(self, database: str, version: str, error: Corrupt) -> None:
-        """A read met damage."""
+        """Record that a read met damage."""
         ...
 
 
 class Count(Protocol):
-    """Where a request that was answered here is counted."""
+    """The counter of requests that were answered here."""
 
     def __call__(self, database: str, version: str, *, by_name: bool) -> None:
-        """One more for that version; `by_name`: the request named it."""
+        """Count a request of that version; `by_name` if the request named the version."""
         ...
 
 
 @final
 class Reads:
-    """The three read methods, on whatever is served now."""
+    """The three read methods, on the published data."""
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class Reads:
         *,
         node: str,
     ) -> None:
-        """`elsewhere`: whoever asks other nodes for pages of scans; None: there are no others.  `node`: this one."""
+        """Read from `published`; `elsewhere` gathers scan pages from any other nodes; `node` is this node's name."""
         self.published = Published()
         self.counts = ReadCounts(lambda name: name in self.published.databases or holdings.known(name))
         self._node = node
@@ -119,7 +119,7 @@ class Reads:
         self._scan_limit = settings.scan_limit
 
     def get(self, arguments: Arguments) -> Value:
-        """`[value or nil, version]`, and with `explain` who has answered."""
+        """Return `[value or nil, version]`, and with `explain` the answering node."""
         database = arguments.text("database")
         with self.counts.reading(database) as reading:
             key = arguments.key("key", self._max_key)
@@ -137,7 +137,7 @@ class Reads:
             return [value, version.name, {"node": self._node}] if is_explained else [value, version.name]
 
     def get_many(self, arguments: Arguments) -> Value:
-        """`[[value or nil, ...], version]`."""
+        """Return `[[value or nil, ...], version]`."""
         database = arguments.text("database")
         with self.counts.reading(database) as reading:
             keys = arguments.keys("keys", self._max_key)
@@ -154,7 +154,7 @@ class Reads:
             return [[*values], version.name]
 
     def _options(self, database: str, arguments: Arguments, known: Sequence[str]) -> OptionArguments:
-        """The options of a read.  Raises UnknownDatabase or NotReady first: those of a table, it may be, are others."""
+        """Parse the options of a read. Raise UnknownDatabase or NotReady first, since a table has other options."""
         if database not in self.published.databases:
             self._database(database)
         return arguments.options(*known)
@@ -171,7 +171,7 @@ class Reads:
         return values
 
     def scan(self, arguments: Arguments) -> Packed | DeferredResult:
-        """`[[[key, value], ...], cursor or nil, version]`."""
+        """Return `[[[key, value], ...], cursor or nil, version]`."""
         database = arguments.text("database")
         with self.counts.reading(database) as reading:
             options = self._options(database, arguments, SCAN_OPTIONS)
@@ -197,24 +197,24 @@ class Reads:
         return DeferredResult(partial(self._page, asks, plan, PAGE_TIMEOUT_MS if timeout_ms is None else timeout_ms))
 
     async def _page(self, asks: Elsewhere, plan: _ScanPlan, timeout_ms: int) -> Packed:
-        """A page that other nodes have a part of."""
+        """Gather a page with parts from other nodes."""
         with self.counts.reading(plan.database) as reading:
             reading.found()
             self.counts.asked_elsewhere(plan.database)
             return await asks.page(plan, timeout_ms)
 
     def wanted(self, plan: _ScanPlan) -> ScanOrder:
-        """Return what a request for a page asks now."""
+        """Return the page that a request asks for, at present."""
         identity = _identity(plan.options)
         return self._wanted(self._version_to_scan(plan, identity), plan)
 
     def _version_to_scan(self, plan: _ScanPlan, identity: bytes | None) -> PublishedVersion:
-        """The version that a scan wants: a cursor's, by name, or as other reads choose."""
+        """Return the version to scan: the cursor's, the named one, or the usual choice."""
         options = plan.options
         if plan.cursor is None:
             return self._choose(plan.database, options)
         pinned, _ = plan.cursor
-        options.text("min_version")  # Not needed, but it must be right.
+        options.text("min_version")  # The option is not needed, but must be valid.
         if options.text("version") not in {None, pinned}:
             raise BadRequest(f"scan: the cursor belongs to version {pinned}")
         if identity is not None:
@@ -243,18 +243,18 @@ class Reads:
         return ScanOrder(version, partitions, bounds.narrowed(), limit, page_bytes, self._max_value)
 
     def _answer_limit(self, options: OptionArguments) -> int:
-        """The longest answer that both this node and the one that asks have room for."""
+        """Return the longest answer that both this node and the asking one accept."""
         return min(self._max_frame, options.number("max_frame") or self._max_frame)
 
     def _fitting(self, answer: Packed, options: OptionArguments) -> Packed:
-        """It, if whoever forwards reads so much; a page that has one record may be longer than others."""
+        """Return the answer if it fits the forwarding node's frame; a page of one record may exceed the page limit."""
         limit, size = options.number("max_frame"), len(answer.data) + _ENVELOPE_BYTES
         if limit is not None and size > limit:
             raise TooLarge(_OVER_ASKER, {"limit": limit, "size": size})
         return answer
 
     def here(self, wanted: ScanOrder) -> tuple[PartitionSet, ScanPage]:
-        """Return which partitions are here, and their part of a page that others are asked for as well."""
+        """Return the local partitions, and their part of a page that other nodes are asked for as well."""
         version = wanted.version
         partitions = version.here
         assert self._elsewhere is not None
@@ -267,16 +267,16 @@ class Reads:
         return PartitionSet.empty(len(version.files)), ScanPage(b"\x90", None)
 
     def _with_active(self, error: NotServed, database: str) -> NotServed:
-        """Whoever asks from another node may have to plan anew."""
+        """Add the active version to the error, since the forwarding node may have to plan again."""
         active = self._database(database).active
         error.details["active"] = None if active is None else active.name
         return error
 
     def _not_here(self, error: NotServed, version: PublishedVersion, options: OptionArguments) -> NotServed | NotReady:
-        """What to say of a partition that is not here.
+        """Return the error for a partition that is not here.
 
-        Where others may be asked the serving loop does that: what comes here all the same was handed over before the
-        version was published, and whoever asks again is answered by them.
+        The serving loop forwards reads that may be forwarded. A read that arrives here was handed off before the
+        version was published, so a repeated request will be forwarded.
         """
         if version.wire_id is None or options.flag("forwarded") or options.flag("local"):
             return error
@@ -294,7 +294,7 @@ class Reads:
         return value
 
     def records(self, database: str) -> int | None:
-        """About how many records clients get of a dataset that serves: by the partitions that are here."""
+        """Return about how many records an active dataset has, estimated from the local partitions."""
         held = self.published.databases.get(database)
         if held is None or held.active is None:
             return None
@@ -302,7 +302,7 @@ class Reads:
         return sum(here) * len(held.active.files) // len(here) if here else 0
 
     def look_at(self, record: bytes) -> None:
-        """Have the library hear what is the matter with a record, `[database, key, version]`; others answer it now."""
+        """Report the damage of a record, `[database, key, version]`, to the library; other nodes answer the read."""
         database, key, version = msgpack.unpackb(record, raw=True)
         held = self.published.databases.get(database.decode())
         for found in () if held is None else held.versions:
@@ -312,10 +312,10 @@ class Reads:
                 except Corrupt as error:
                     self._holdings.damaged(found.database, found.name, error)
                 except (NotServed, TooLarge):
-                    pass  # It has gone since, or was built again.
+                    pass  # The record has gone since, or was built again.
 
     def unanswered(self, report: bytes) -> ServiceError:
-        """The error of a read that no other node has answered; `forward_report.pyx` says what the report is."""
+        """Return the error of a read that no other node has answered; `forward_report.pyx` defines the report."""
         (database, _), version, partition, rounds, elapsed_ms, asked = msgpack.unpackb(report, raw=True)
         name = database.decode(errors="replace")
         self.counts.failed(name, has_version=True)
@@ -335,8 +335,8 @@ class Reads:
 
     def _choose(self, database: str, options: OptionArguments) -> PublishedVersion:
         version, min_version = options.text("version"), options.text("min_version")
-        options.timeout_ms()  # A local read takes no time worth the name, so any timeout is kept.
-        options.flag("local")  # What comes here is not forwarded anyway.
+        options.timeout_ms()  # A local read takes hardly any time, so it keeps to any timeout.
+        options.flag("local")  # The option is only validated here.
         identity = _identity(options)
         published = self._database(database)
         if identity is not None:
@@ -370,7 +370,7 @@ class Reads:
 
 @final
 class _ScanPlan:
-    """What a request for a page asks, as of the moment in which that is looked at."""
+    """The plan of a scan page, evaluated whenever it is used."""
 
     def __init__(self, reads: Reads, database: str, options: OptionArguments) -> None:
         self.reads = reads
@@ -379,21 +379,21 @@ class _ScanPlan:
 
     @cached_property
     def cursor(self) -> tuple[str, bytes] | None:
-        """The version that it pins, and the last key."""
+        """The pinned version, and the last key."""
         cursor = self.options.blob("cursor")
         return None if cursor is None else decode_cursor(cursor)
 
     def wanted(self) -> ScanOrder:
-        """Return it; of the same version each time, unless the request named none and another one is active by now."""
+        """Return the page; its version changes only if the request named none and another became active."""
         return self.reads.wanted(self)
 
     def here(self, wanted: ScanOrder) -> tuple[PartitionSet, ScanPage]:
-        """Return which partitions are here, and their part of the page."""
+        """Return the local partitions, and their part of the page."""
         return self.reads.here(wanted)
 
 
 def _identity(options: OptionArguments) -> bytes | None:
-    """The content that another node wants; None: a client asks."""
+    """Return the identity that another node asks for; None for a client's request."""
     identity = options.blob("identity")
     if options.flag("forwarded") is not (identity is not None) or (
         identity is not None and (options.text("version") or options.text("min_version"))

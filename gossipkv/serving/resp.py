@@ -1,7 +1,7 @@
-"""Commands of RESP that the serving loop hands off: scans, and what clients ask about the node and themselves.
+"""Commands of RESP that the serving loop hands off: scans, and commands about the node and the client.
 
-`resp_commands.pyx` has those that are reads and writes, and what changes a connection.  What is answered here is RESP
-when it leaves, as the protocol of the connection wants it; an error of ours is told by the loop, its code first.
+`resp_commands.pyx` has reads, writes and changes of a connection. Answers leave here as RESP in the connection's
+protocol version. The loop writes errors of GossipKV, with the code first.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ if TYPE_CHECKING:
     Method = Callable[[Arguments], Answer]
 
 
-NEWER: Final = 3  # The protocol that has maps.
+NEWER: Final = 3  # This protocol version has maps.
 
 
 class RespLine(NamedTuple):
-    """A word that is no data, as `OK`."""
+    """A RESP simple string, such as `OK`."""
 
     text: str
 
 
 class RespRefusal(NamedTuple):
-    """An error in Redis' own words, its code in front."""
+    """An error in Redis's own words, with the code in front."""
 
     text: str
 
@@ -47,7 +47,7 @@ Said = None | int | bytes | RespLine | RespRefusal | list["Said"] | dict[bytes, 
 
 
 def say(value: Said, protocol: int) -> bytes:
-    """Return a value as clients of Redis read it: in protocol 3, or in 2, which has no maps and no null of its own."""
+    """Return a value in RESP for protocol 3, or for 2, which has no maps and no null of its own."""
     match value:
         case None:
             return b"_\r\n" if protocol == NEWER else b"$-1\r\n"
@@ -69,13 +69,13 @@ def say(value: Said, protocol: int) -> bytes:
 
 LONGEST_WORD: Final = 1 << 32
 MAX_NUMBER: Final = (1 << 64) - 1
-MAX_TOLD: Final = 128  # Of an unknown command, as Redis has it.
+MAX_TOLD: Final = 128  # Bytes shown of an unknown command, as in Redis.
 WRONG: Final = RespRefusal("WRONGPASS invalid username-password pair or user is disabled.")
-OF_DATABASES: Final = frozenset({b"scan", b"dbsize"})  # Which are judged by the databases that they come to.
+OF_DATABASES: Final = frozenset({b"scan", b"dbsize"})  # These commands are authorised by the databases that they read.
 
 
 class RespCaller(NamedTuple):
-    """Who asks: the connection's number, its protocol, the database it has selected, what it is called, whose it is."""
+    """A caller: the connection's number, protocol, selected database and name, and the core's caller."""
 
     connection: int
     protocol: int
@@ -85,23 +85,23 @@ class RespCaller(NamedTuple):
 
 
 class RespPermissions(Protocol):
-    """Who knows users, and what they may."""
+    """The permissions of users."""
 
     def may_read(self, user: int, database: str) -> bool:
-        """Whether that user may read that database."""
+        """Return True if that user may read that database."""
         ...
 
     def judge_command(self, command: bytes, caller: Asker, database: str | None = None) -> None:
-        """Whether a command may be done.  Raises Unauthorized."""
+        """Permit a command. Raises: Unauthorized."""
         ...
 
     def prove(self, token: bytes, caller: Asker) -> ProvenUser | DeferredResult:
-        """Whose token it is.  Raises Unauthorized."""
+        """Return the user of a token. Raises: Unauthorized."""
         ...
 
 
 class ListedConnection(NamedTuple):
-    """A command as clients are told: words (at least, if less than 0), and where its keys stand."""
+    """A command as described to clients: number of words (negative for a minimum), and positions of its keys."""
 
     words: int
     flags: tuple[str, ...]
@@ -164,19 +164,19 @@ def _whole(word: bytes) -> int:
 
 
 class MethodCall(NamedTuple):
-    """What the node's own methods are asked, and what is made of the result."""
+    """A request to the node's own methods, and the conversion of its result."""
 
     answer: Answer
     made: Callable[[Value | Packed], Said]
 
 
 class _RefusedError(Exception):
-    """A command that is refused in Redis' words."""
+    """A command that is refused in Redis's words."""
 
 
 @final
 class RespCommands:
-    """Answers them."""
+    """Answers RESP commands in Python."""
 
     def __init__(
         self,
@@ -189,7 +189,7 @@ class RespCommands:
         random: random.Random,
         access: RespPermissions,
     ) -> None:
-        """`databases`: those that can be selected; `names`: all; `records`: about how many a dataset has."""
+        """`databases` can be selected; `names` returns all; `records` estimates the records of a dataset."""
         self._databases = databases
         self._names = names
         self._access = access
@@ -210,7 +210,7 @@ class RespCommands:
         }
 
     def answer(self, arguments: Arguments, asker: Asker) -> bytes | ProvenUser | DeferredResult | Later:
-        """Return what `[connection, protocol, database, name, [words]]` is told, as RESP."""
+        """Return the answer to `[connection, protocol, database, name, [words]]`, as RESP."""
         connection, protocol = arguments.whole("connection", MAX_NUMBER), arguments.whole("protocol", NEWER)
         database, called = arguments.whole("database", len(self._databases)), arguments.blob("name")
         caller = RespCaller(connection, protocol, database, called, asker)
@@ -236,11 +236,11 @@ class RespCommands:
     # About data
 
     def _selected(self, caller: RespCaller) -> str | None:
-        """The database that is selected; None: the keys say theirs."""
+        """Return the selected database; None if keys include the database."""
         return self._databases[caller.database - 1] if caller.database else None
 
     def _readable(self, caller: RespCaller) -> list[str]:
-        """The names of all that it may read: who asks for no database hears of no others."""
+        """Return the names of all databases that the caller may read; a listing must not reveal other ones."""
         return [name for name in self._names() if self._access.may_read(caller.asker.user, name)]
 
     def _scan(self, caller: RespCaller, words: Sequence[bytes]) -> Said | MethodCall:
@@ -282,11 +282,11 @@ class RespCommands:
     # About the node
 
     def _auth(self, caller: RespCaller, words: Sequence[bytes]) -> Said | ProvenUser | DeferredResult:
-        """`AUTH token`, or `AUTH name token`: it is the token that counts."""
+        """Answer `AUTH token` or `AUTH name token`; only the token counts."""
         return self._prove(caller, words[-1], RespLine("OK"))
 
     def _prove(self, caller: RespCaller, token: bytes, said: Said) -> Said | ProvenUser | DeferredResult:
-        """What is said to whom the token is of."""
+        """Prove the token, and answer `said` on success."""
 
         def welcome(known: object) -> ProvenUser:
             assert isinstance(known, ProvenUser), known
@@ -308,7 +308,7 @@ class RespCommands:
         return DeferredResult(wait)
 
     def _hello(self, caller: RespCaller, words: Sequence[bytes]) -> Said | ProvenUser | DeferredResult:
-        """`HELLO [2 or 3 [AUTH name token] [SETNAME name]]`: what speaks here."""
+        """Answer `HELLO [2 or 3 [AUTH name token] [SETNAME name]]` with a description of the server."""
         at = 1
         while at < len(words) and words[at].lower() != b"auth":
             at += 2
@@ -331,7 +331,7 @@ class RespCommands:
         }
 
     def _info(self, _caller: RespCaller, _words: Sequence[bytes]) -> Said:
-        """All sections at once, whatever is asked for: what `info` tells that is one word."""
+        """Return all sections at once, whatever section is named: each figure of `info` that is a single word."""
         told = self._info_of()
         assert isinstance(told, dict)
         counters = told["counters"]
@@ -365,7 +365,7 @@ class RespCommands:
 
 
 def _keys_of(result: Value | Packed) -> tuple[list[bytes], bytes | None]:
-    """The keys of a page of a scan, and the cursor behind it."""
+    """Return the keys of a scan page, and the cursor behind it."""
     found: Value = msgpack.unpackb(result.data) if isinstance(result, Packed) else result
     match found:
         case [list(records), (None | bytes()) as cursor, *_]:
@@ -400,7 +400,6 @@ def _lines(told: Mapping[str, Value]) -> list[str]:
 
 
 def _then(answer: Answer, made: Callable[[Value | Packed], bytes]) -> bytes | DeferredResult | Later:
-    """What is made of an answer, when it is there."""
     if isinstance(answer, DeferredResult):
 
         async def wait() -> Value:

@@ -1,9 +1,9 @@
-"""SCAN by cursor: pages of keys, of one database or of all, one after the other.
+"""SCAN by cursor: pages of keys, of one database or of all in turn.
 
-A cursor of Redis is a number of 64 bits; one of a scan is a key and more.  So what a number means is kept here, for the
-scans that were asked for last.  They can be asked for again, on any connection of the same user that has selected the
-same database, until so many others were that they are forgotten: those first that are of the address that has most, so
-that nobody's scans end others'.  Another node does not know them.
+A Redis cursor is a 64-bit number, while a scan's cursor contains a key. So the node keeps the meaning of recent
+numbers. A number works again on any connection of the same user with the same selected database, until it is forgotten.
+Numbers of the address that holds most are forgotten first, so no client ends other clients' scans. Other nodes do not
+know the numbers.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ if TYPE_CHECKING:
 
     from gossipkv.wire.rpc import Value
 
-# Each is a key at most: 64 MiB if all are as long as may be.
+# Each cursor has at most a key: 64 MiB if all have the longest.
 MAX_CURSORS: Final = 1000
 
-# Where the numbers of a node begin: those of two nodes are not mistaken for each other.
+# Random bits of a node's first number, so that numbers of two nodes are not confused.
 FIRST_BITS: Final = 48
 
 USUAL_COUNT: Final = 10
 
 
 class Pattern(NamedTuple):
-    """What keys are asked for: those that begin so, or the one that is that."""
+    """The requested keys: all with a prefix, or exactly one."""
 
     prefix: bytes
     is_whole: bool
 
 
 def read_pattern(pattern: bytes) -> Pattern:
-    """What a pattern of Redis means, if it is a beginning.
+    """Parse a Redis pattern that is a prefix or a single key.
 
     Raises:
-        BadRequest: it asks for more than keys that begin alike.
+        BadRequest: the pattern is neither.
     """
     prefix = bytearray()
     at = 0
@@ -56,7 +56,7 @@ def read_pattern(pattern: bytes) -> Pattern:
 
 
 class ScanReader(NamedTuple):
-    """Who scans: the user, the database that the connection has selected, and the address that it comes from."""
+    """The owner of a scan: the user, the database that the connection has selected, and the client's address."""
 
     user: int
     selected: str | None
@@ -64,7 +64,7 @@ class ScanReader(NamedTuple):
 
 
 class ScanPlace(NamedTuple):
-    """Where a scan goes on: the name of its database, and the cursor there."""
+    """The position of a scan: the name of its database, and the cursor there."""
 
     database: str
     cursor: bytes | None
@@ -72,33 +72,33 @@ class ScanPlace(NamedTuple):
 
 
 class KeptScan(NamedTuple):
-    """A place, and whose scan goes on there."""
+    """A position, and the owner of the scan."""
 
     place: ScanPlace
     reader: ScanReader
 
 
 class ScanReply(NamedTuple):
-    """What is asked of the node for a page, and how its keys are shown."""
+    """The request to the node for a page, and the form in which keys are shown."""
 
     database: str
     options: dict[str, Value]
-    shown_before: bytes  # the name of the database and a colon, where keys are shown with it
+    shown_before: bytes  # name of the database and a colon, if keys are shown with it
 
 
 @final
 class Scans:
-    """The cursors of all who scan by RESP, and what a page asks."""
+    """The cursors of all RESP scans, and the requests for their pages."""
 
     def __init__(self, random: random.Random) -> None:
         self._number = random.getrandbits(FIRST_BITS)
         self._kept: OrderedDict[int, KeptScan] = OrderedDict()
-        self._of_addresses: Counter[int] = Counter()  # How many are kept for each.
+        self._of_addresses: Counter[int] = Counter()  # Number of kept cursors for each address.
 
     def page(
         self, names: Sequence[str], reader: ScanReader, cursor: int, pattern: Pattern, count: int
     ) -> ScanReply | None:
-        """What the next page asks, of the selected database or of all of these names; None: there is nothing."""
+        """Return the request for the next page, of the selected database or of all `names`; None at the end."""
         place = self._go_on(cursor, reader) if cursor != 0 else _first(names, reader.selected, pattern)
         if place is None:
             return None
@@ -123,7 +123,7 @@ class Scans:
     def next(
         self, names: Sequence[str], reader: ScanReader, page: ScanReply, pattern: Pattern, cursor: bytes | None
     ) -> int:
-        """The number of what comes behind that page, which has ended with this cursor; 0: nothing does."""
+        """Keep the position behind that page, which ended with this cursor. Return its number, or 0 at the end."""
         place: ScanPlace | None = None
         if cursor is not None:
             prefix = page.options.get("prefix", b"")
@@ -141,16 +141,16 @@ class Scans:
         return self._number
 
     def _forget_one(self) -> None:
-        """Forget the cursor that was not asked for for longest, of those of an address that has most."""
+        """Forget the least recently used cursor of an address that has most."""
         most = max(self._of_addresses.values())
         number, kept = next(each for each in self._kept.items() if self._of_addresses[each[1].reader.address] == most)
         del self._kept[number]
         self._of_addresses[kept.reader.address] -= 1
-        self._of_addresses += Counter()  # It keeps those above 0.
+        self._of_addresses += Counter()  # The addition drops counts of 0.
 
 
 def _first(names: Sequence[str], database: str | None, pattern: Pattern, behind: str = "") -> ScanPlace | None:
-    """Where a scan begins: in that database, or in the first one whose keys are asked for."""
+    """Return where a scan begins: in `database`, or in the first database that matches the pattern."""
     if database is not None:
         return ScanPlace(database, None, pattern.prefix)
     name, colon, prefix = pattern.prefix.partition(b":")

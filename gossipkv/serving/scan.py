@@ -1,9 +1,9 @@
-"""What of a scan Python decides: its bounds, its cursor, and a whole page at once for what the loop hands off.
+"""Scans in Python: bounds, cursors, and a whole page at once for requests that the loop hands off.
 
-A plain scan is answered by the serving loop (`scans.pyx`), in slices, through the same merge.  The cursor says where
-the next page begins: `[version, last key]`, as MessagePack behind a checksum.  It pins the version, so a scan never
-mixes two; when the version is retired meanwhile, the scan fails rather than jumps.  The checksum tells a damaged
-cursor from a real one; it is no secret and defends against nobody.  The other options are the client's to repeat.
+The serving loop answers plain scans (`scans.pyx`) in slices, through the same merge. The cursor, `[version, last key]`
+as MessagePack behind a checksum, says where the next page begins. It pins the version, so a scan never mixes two; if
+the version is retired meanwhile, the scan fails rather than jumps. The checksum detects damaged cursors; it is no
+protection against forgery. The client repeats the other options.
 """
 
 from __future__ import annotations
@@ -29,13 +29,12 @@ if TYPE_CHECKING:
     from gossipkv.placement.partition_set import PartitionSet
     from gossipkv.serving.published import PublishedVersion
 
-# Keys and values of one answer, as in `scans.pyx`.  A page of this much in 100-byte values is made in 0.3 ms from
-# one partition and in 1.3 ms from 1,000: 0.6 µs for each that is searched, in every page, however small, and 30 to 50
-# ns for a record.  Scans that stayed open between pages would save the searches, and be memory that a client pins by
-# asking; so we pay.
+# Keys and values of one answer, as in `scans.pyx`. A page of this size in 100-byte values takes 0.3 ms from one
+# partition and 1.3 ms from 1,000: 0.6 µs for each searched partition, in every page, and 30 to 50 ns for a record.
+# Scans kept open between pages would save the searches, but let clients pin memory.
 PAGE_BYTES = 1024 * 1024
 
-# Some of the partitions are asked for what they have of a page on average, so many times, and so many records more.
+# A subset of the partitions is asked for its average share of a page, times MORE plus SPARE records.
 MORE: Final = 1.25
 SPARE: Final = 16
 
@@ -48,7 +47,7 @@ _LONGEST_CURSOR = _CHECKSUM_BYTES + 6 + MAX_NAME_BYTES + 65_535
 @final
 @dataclass(frozen=True, slots=True)
 class ScanBounds:
-    """What to scan: keys from `start` (inclusive) to `end` (exclusive) that begin with `prefix`."""
+    """The range of a scan: keys from `start` (inclusive) to `end` (exclusive) that begin with `prefix`."""
 
     start: bytes | None
     end: bytes | None
@@ -56,7 +55,7 @@ class ScanBounds:
     reverse: bool
 
     def after(self, key: bytes) -> ScanBounds:
-        """What is left when everything up to `key` has been given."""
+        """Return the range that remains behind `key`."""
         if self.reverse:
             end = key if self.end is None else min(self.end, key)
             return ScanBounds(self.start, end, self.prefix, reverse=True)
@@ -65,7 +64,7 @@ class ScanBounds:
         return ScanBounds(start, self.end, self.prefix, reverse=False)
 
     def narrowed(self) -> ScanBounds:
-        """The same without a prefix."""
+        """Return the same range without a prefix."""
         if self.prefix is None:
             return self
         start = self.prefix if self.start is None else max(self.start, self.prefix)
@@ -74,16 +73,16 @@ class ScanBounds:
 
 
 def encode_cursor(version: str, last: bytes) -> bytes:
-    """The cursor behind the record with the key `last`."""
+    """Return the cursor behind the record with the key `last`."""
     body: bytes = msgpack.packb([version, last])
     return crc32c(body).to_bytes(_CHECKSUM_BYTES, "big") + body
 
 
 def decode_cursor(cursor: bytes) -> tuple[str, bytes]:
-    """Version and last key.
+    """Return version and last key of a cursor.
 
     Raises:
-        BadRequest: no cursor of ours.
+        BadRequest: the bytes are no cursor of this method.
     """
     body = b"" if len(cursor) > _LONGEST_CURSOR else cursor[_CHECKSUM_BYTES:]
     if int.from_bytes(cursor[:_CHECKSUM_BYTES], "big") == crc32c(body) and body:
@@ -97,9 +96,10 @@ def decode_cursor(cursor: bytes) -> tuple[str, bytes]:
 @final
 @dataclass(frozen=True, slots=True)
 class ScanOrder:
-    """The page that is asked for.
+    """A requested page.
 
-    At most `limit` records of `partitions` within `keys` (without a prefix) and, but for the first, `page_bytes`.
+    It has at most `limit` records of `partitions` within `keys` (without a prefix), and at most `page_bytes` bytes
+    unless its first record is larger.
     """
 
     version: PublishedVersion
@@ -110,11 +110,11 @@ class ScanOrder:
     max_value: int
 
     def share(self, partitions: PartitionSet) -> int:
-        """How many records some of the partitions are asked for: seldom is the page the shorter for it."""
+        """Return how many records a subset of the partitions is asked for; the page is seldom shorter for it."""
         return min(self.limit, SPARE + math.ceil(MORE * self.limit * len(partitions) / len(self.version.files)))
 
     def answer(self, page: ScanPage) -> Packed:
-        """What the method answers: these records, and the cursor when there are more."""
+        """Return the method's answer: these records, and the cursor if there are more."""
         name = self.version.name
         cursor = None if page.last is None else encode_cursor(name, page.last)
         return Packed(b"".join((b"\x93", page.packed, msgpack.packb(cursor), msgpack.packb(name))))
@@ -123,12 +123,12 @@ class ScanOrder:
 class ScanPage(NamedTuple):
     """Records in the order of the scan."""
 
-    packed: bytes  # An array of `[key, value]`, as MessagePack.
-    last: bytes | None  # The last key when there are more behind it.
+    packed: bytes  # This is an array of `[key, value]` as MessagePack.
+    last: bytes | None  # The last key if there are more records, else None.
 
 
 def page(wanted: ScanOrder, partitions: PartitionSet) -> ScanPage:
-    """The first records of these partitions, which are here.
+    """Return the first records of these local partitions.
 
     Raises:
         NotServed: a partition is not here.
@@ -143,27 +143,27 @@ def page(wanted: ScanOrder, partitions: PartitionSet) -> ScanPage:
     return ScanPage(packed, last)
 
 
-_HEAD = b"\x93"  # Of an array of three: what a scan answers.
+_HEAD = b"\x93"  # A scan answers an array of three.
 
 
 class ScanRun(NamedTuple):
-    """Records of one answer in the order of the scan, from some of the partitions.
+    """Records of one answer in scan order, from some of the partitions.
 
-    Each answer is the first of its partitions' records, in order, and says whether there are more behind its last.
-    What lies behind the last key of any that has more cannot be merged yet, so the page ends there; it is thrown away,
-    and asked for anew by the next page.  Records stay as they came, in MessagePack (`scan_merge.pyx`).
+    Each answer has the first records of its partitions, and says if there are more behind its last one. Records behind
+    the last key of an unfinished answer cannot be merged yet, so the page ends there, and the next page asks for them
+    again. Records stay in MessagePack as received (`scan_merge.pyx`).
     """
 
     packed: bytes
-    at: int  # Where the array of records begins in it.
-    more: bool  # Whether there are more behind them.
+    at: int  # The array of records begins at this byte of `packed`.
+    more: bool  # Further records follow that were not answered.
 
 
 def read_answer(packed: bytes, wanted: ScanOrder, partitions: PartitionSet, limit: int) -> ScanRun:
-    """Return what a member has answered that was asked for at most `limit` records of these partitions.
+    """Check and return the answer of a member that was asked for at most `limit` records of these partitions.
 
     Raises:
-        ValueError: it is no answer of an owner of them.
+        ValueError: the bytes are no answer of an owner of these partitions.
     """
     if not packed.startswith(_HEAD):
         raise ValueError("no answer to a scan")
@@ -177,18 +177,18 @@ def read_answer(packed: bytes, wanted: ScanOrder, partitions: PartitionSet, limi
 
 
 def _is_behind(cursor: object, version: str, last: bytes | None) -> bool:
-    """Whether there are more records behind the last; the cursor has to say so rightly."""
+    """Return True if there are more records. Raises: ValueError if the cursor does not match the last record."""
     if cursor is not None and (last is None or cursor != encode_cursor(version, last)):
         raise ValueError("a cursor that is not behind the last record")
     return cursor is not None
 
 
 def merge(runs: Sequence[ScanRun], wanted: ScanOrder) -> ScanPage:
-    """Return the page that these make up, which hold all partitions.
+    """Merge runs that together hold all partitions into one page.
 
     Raises:
         TooLarge: the first value is longer than `max_value`.
-        ValueError: two have the same key.
+        ValueError: two runs have the same key.
     """
     reverse, limit = wanted.keys.reverse, wanted.limit
     return ScanPage(*_serving.merge_runs([*runs], reverse, limit, wanted.page_bytes, wanted.max_value))

@@ -1,18 +1,16 @@
-"""Pages of scans whose partitions are on several nodes: whom to ask for which, and what to do when one does not answer.
+"""Scan pages from several nodes: the choice of owners, and the reaction when one does not answer.
 
-The partitions that are not here are covered with few owners, in the order of `gossipkv.placement.candidates`; all are
-asked at once for the first records of theirs.  What becomes of a part::
+The missing partitions are covered with few owners, in the order of `gossipkv.placement.candidates`. All of them are
+asked at once for their first records. Each part goes through::
 
     asked ── a page ─────────────────────────────────> answered
-      │ ├─ refused, lost, nonsense ──> its partitions are covered by others, at once
-      │ └─ a stage passes in silence ─> likewise, as well: the first answer counts, that one's or all of theirs
-      └──── nobody is left ──────────> a pause, then all are asked again who are not silent
+      │ ├─ refused, lost, nonsense ──> its partitions are covered by other owners, at once
+      │ └─ a stage passes in silence ─> the same, as well: the first complete answer for the part counts
+      └──── no owner is left ────────> a pause, then all owners but the silent ones are asked again
 
-So parts form a tree, whose leaves are being asked.  Nothing is kept between two pages: the next one asks anew, behind
-its cursor.  A scan holds one page of each owner, while it is gathered, and only some are gathered at the same time.
-
-Before each round it is looked whether another version is to be read by now, since a switch has made the owners refuse,
-or whether partitions have come here: then the page is planned anew, within the time that it has.
+So parts form a tree whose leaves are being asked. Each page starts afresh behind its cursor. Gathering holds a page of
+each owner, so only some pages are gathered at once. Before each round the page may be planned again, within its time
+limit: after a switch of versions, which makes owners refuse, or if partitions have arrived here.
 """
 
 from __future__ import annotations
@@ -40,16 +38,16 @@ if TYPE_CHECKING:
     from gossipkv.wire.results import OnAnswer, Packed
     from gossipkv.wire.rpc import Value
 
-# Pages that are gathered at the same time: each holds one of every owner.
+# Pages that are gathered at the same time: each holds a page of every owner.
 MAX_PAGES: Final = 32
 
-# Between rounds, at first; it doubles, up to a stage.
+# First pause between rounds; it doubles, up to a stage.
 FIRST_PAUSE_S: Final = 0.001
 
-# A member whose answers are refused is named in the log at most so often.
+# The log names a member with refused answers at most once in this interval.
 REPORT_PERIOD_S: Final = 60.0
 
-# Elements of an answer that are no records, and those of a record.
+# Elements of an answer beside its records, and elements of a record.
 ANSWER_ELEMENTS: Final = 16
 RECORD_ELEMENTS: Final = 3
 
@@ -58,34 +56,34 @@ COUNTERS: Final = ("scans_gathered", "scan_questions", "scan_silences", "scan_ba
 
 
 class ScanSource(NamedTuple):
-    """Somebody who holds some of a version."""
+    """A member that holds partitions of a version."""
 
     state: HolderState
     partitions: PartitionSet
 
 
 class Whereabouts(Protocol):
-    """Who holds what, as members have told."""
+    """The holders of partitions, as members have reported."""
 
     def sources(self, database: str, version: str, wire_id: bytes) -> Mapping[str, ScanSource]:
-        """Return who may be asked for a content, by name."""
+        """Return the members that hold a content, by name."""
         ...
 
 
 class ScanPlan(Protocol):
-    """What a request for a page asks, as of now."""
+    """The plan of a page, evaluated at each call."""
 
     def wanted(self) -> ScanOrder:
-        """Return it, of the version that is to be read now; raises what a client is to be told."""
+        """Return the page, of the version to read now. Raises: an error for the client."""
         ...
 
     def here(self, wanted: ScanOrder) -> tuple[PartitionSet, ScanPage]:
-        """Return which partitions are here, and their part of the page."""
+        """Return the local partitions, and their part of the page."""
         ...
 
 
 class Question(Protocol):
-    """Asks a member; the answer may come at once, when there is no connection."""
+    """Sends a request to a member; without a connection the callback may run at once."""
 
     def __call__(
         self, name: str, method: str, params: list[Value], timeout_ms: int, on_answer: OnAnswer, /
@@ -94,29 +92,29 @@ class Question(Protocol):
 
 @final
 class _ScanShare:
-    """Some partitions, and who is asked for them; nobody: they wait for a new round."""
+    """Some partitions, and the member that is asked for them; None if they wait for a new round."""
 
     def __init__(self, partitions: PartitionSet, name: str | None, tried: frozenset[str], due_s: float) -> None:
         self.partitions = partitions
         self.name = name
-        self.tried = tried  # Who is not to be asked for any of it in this round.
-        self.due_s = due_s  # When others are asked as well.
+        self.tried = tried  # Members that must not be asked for any of it in this round.
+        self.due_s = due_s  # When further members are asked as well.
         self.outcome = ASKED
         self.run: ScanRun | None = None
-        self.others: list[_ScanShare] = []  # Those to whom its partitions have gone.
+        self.others: list[_ScanShare] = []  # The parts that took over its partitions.
 
     @property
     def is_answered(self) -> bool:
-        """Whether all of it is there."""
+        """True if all of its records have arrived."""
         return self.run is not None or (bool(self.others) and all(part.is_answered for part in self.others))
 
     @property
     def is_pending(self) -> bool:
-        """Whether an answer may still come."""
+        """True if an answer may still come."""
         return self.name is not None and self.outcome in {ASKED, SILENT} and self.run is None
 
     def runs(self) -> Iterator[ScanRun]:
-        """Yield what it is made up of."""
+        """Yield the runs of the answers."""
         if self.run is not None:
             yield self.run
         else:
@@ -140,13 +138,12 @@ class Elsewhere:
         max_elements: int,
         max_frame: int,
     ) -> None:
-        """`on_not_served`: a member that was asked for a partition does not serve it any more.
+        """Call `on_not_served` when a member no longer serves a partition that it was asked for.
 
-        `whole_ms`: how long new owners are asked; `stage_ms`: the silence after which the next one is.
-
-        An answer has at most `max_elements` and `max_frame` bytes.
+        `whole_ms` is how long new owners are asked, and `stage_ms` the silence after which the next owner is. An answer
+        has at most `max_elements` elements and `max_frame` bytes.
         """
-        self.slow: set[str] = set()  # Who let a stage pass, or was busy, and has not answered since.
+        self.slow: set[str] = set()  # Members that let a stage pass or were busy, and have not answered since.
         self.whole_s = whole_ms / 1000
         self.stage_s = stage_ms / 1000
         self.max_frame = max_frame
@@ -154,14 +151,15 @@ class Elsewhere:
         self.ask = ask
         self.on_not_served = on_not_served
         self._counts = dict.fromkeys(COUNTERS, 0)
-        self._refused: dict[str, tuple[float, int]] = {}  # By member: when to name it again, and how many since.
+        # The time of the next log line for each member, and the refused answers since the last line.
+        self._refused: dict[str, tuple[float, int]] = {}
         self._log = Log("gossipkv.node")
         self._whereabouts = whereabouts
         self._random = random
         self._places = trio.Semaphore(MAX_PAGES)
 
     async def page(self, plan: ScanPlan, timeout_ms: int) -> Packed:
-        """Return a page of what is here and what is elsewhere; it is planned when its turn has come.
+        """Return a page of local and other partitions, which is planned when its turn has come.
 
         Raises:
             TimedOut, Unavailable, Overloaded: no owner is left for some partition.
@@ -188,15 +186,15 @@ class Elsewhere:
             self._places.release()
 
     def count(self, name: str) -> None:
-        """Count one more of `counters`."""
+        """Add one to a counter of `counters`."""
         self._counts[name] += 1
 
     def counters(self) -> dict[str, int]:
-        """All counters by name."""
+        """Return all counters by name."""
         return dict(self._counts)
 
     def disbelieve(self, name: str, reason: str) -> None:
-        """Note that what a member has answered is refused."""
+        """Record that a member's answer is refused."""
         self.count("scan_bad_answers")
         now_s = trio.current_time()
         again_s, count = self._refused.get(name, (now_s, 0))
@@ -206,14 +204,14 @@ class Elsewhere:
         self._refused[name] = again_s, count + 1
 
     def sources(self, wanted: ScanOrder) -> Mapping[str, ScanSource]:
-        """Return who may be asked, by name."""
+        """Return the members that may be asked, by name."""
         version = wanted.version
         if version.wire_id is None:
             return {}
         return self._whereabouts.sources(version.database, version.name, version.wire_id)
 
     def is_held(self, wanted: ScanOrder) -> bool:
-        """Whether others hold all that is wanted, as far as is known."""
+        """Return True if other nodes are known to hold all wanted partitions."""
         left = wanted.partitions
         for source in self.sources(wanted).values():
             left -= source.partitions
@@ -222,9 +220,9 @@ class Elsewhere:
     def cover(
         self, wanted: ScanOrder, partitions: PartitionSet, tried: frozenset[str]
     ) -> tuple[list[tuple[str, PartitionSet]], PartitionSet]:
-        """Return whom to ask for which of these partitions, and those for which nobody is left.
+        """Return the owners to ask, each with its partitions, and the partitions without a further owner.
 
-        Those of one rank who hold most of what is left go first, so that few are asked.
+        Among owners of one rank, those that hold most of the remaining partitions come first, so that few are asked.
         """
         sources = {name: source for name, source in self.sources(wanted).items() if name not in tried}
         states = {name: source.state for name, source in sources.items()}
@@ -245,10 +243,10 @@ class Elsewhere:
 
 @final
 class _GatheredPage:
-    """One page, while it is gathered."""
+    """A page while it is gathered."""
 
     def __init__(self, elsewhere: Elsewhere, plan: ScanPlan, wanted: ScanOrder, began_s: float, limit_s: float) -> None:
-        """`wanted`: the plan as it was when this began; the page began earlier, if it was planned before."""
+        """Prepare to gather `wanted`, the plan of now; `began_s` is earlier if the page was planned before."""
         self._elsewhere = elsewhere
         self._plan = plan
         self._wanted = wanted
@@ -258,17 +256,17 @@ class _GatheredPage:
         self._pause_s = FIRST_PAUSE_S
         self._rounds = 1
         self._roots: list[_ScanShare] = []
-        self._parts: list[_ScanShare] = []  # All of them, in the order in which they were asked.
+        self._parts: list[_ScanShare] = []  # All parts, in the order of their requests.
         self._moved = trio.Event()
         self._too_large: GossipKVError | None = None
         self._is_outdated = False
 
     async def gather(self, partitions: PartitionSet) -> list[ScanRun] | None:
-        """Return runs that together hold these partitions; None: the page is to be planned anew.
+        """Return runs that together hold these partitions; None if the page must be planned again.
 
         Raises:
-            TimedOut, Unavailable, Overloaded: nobody is left to ask, or the time is over.
-            TooLarge: as an owner says; the others would say the same.
+            TimedOut, Unavailable, Overloaded: no owner is left to ask, or the time is over.
+            TooLarge: an owner says so; the others would answer the same.
         """
         self._roots = self._cover(partitions, frozenset())
         while not all(part.is_answered for part in self._roots):
@@ -283,7 +281,7 @@ class _GatheredPage:
         return [run for part in self._roots for run in part.runs()]
 
     def _go_on(self, now_s: float) -> float:
-        """Have others asked where it is time to; returns when to look again."""
+        """Ask further owners where that is due. Return when to look again."""
         while True:
             leaves = [part for part in self._parts if not part.others and part.run is None]
             stirred = [part for part in leaves if self._is_due(part, now_s)]
@@ -305,13 +303,13 @@ class _GatheredPage:
         )
 
     def _is_due(self, part: _ScanShare, now_s: float) -> bool:
-        """Whether others are to be asked for its partitions now."""
+        """Return True if further owners must be asked for the part's partitions now."""
         if part.name is None:
             return part.due_s <= now_s < self._rounds_until_s
         return not part.is_pending or (part.outcome == ASKED and part.due_s <= now_s)
 
     def _begin_round(self) -> None:
-        """Look whether what was planned is what is to be read."""
+        """Begin a round, and check that the planned version is still the one to read."""
         self._rounds += 1
         self._pause_s = min(2 * self._pause_s, self._elsewhere.stage_s)
         before, now = self._wanted.version, self._plan.wanted().version
@@ -323,14 +321,14 @@ class _GatheredPage:
             part.outcome = SILENT
             self._elsewhere.slow.add(part.name)
             self._elsewhere.count("scan_silences")
-        elif part.name is None:  # In a new round.
+        elif part.name is None:  # A new round begins for this part.
             tried = frozenset(each.name for each in self._parts if each.name is not None and each.is_pending)
         if part.name is not None:
             tried |= {part.name}
         part.others = self._cover(part.partitions, tried)
 
     def _cover(self, partitions: PartitionSet, tried: frozenset[str]) -> list[_ScanShare]:
-        """Ask for these partitions; what nobody is left for waits for a new round."""
+        """Ask for these partitions; those without an owner wait for a new round."""
         now_s = trio.current_time()
         found, left = self._elsewhere.cover(self._wanted, partitions, tried)
         parts = [_ScanShare(some, name, tried, now_s + self._elsewhere.stage_s) for name, some in found]
@@ -361,7 +359,8 @@ class _GatheredPage:
             self._hear(part, limit, result, error, is_connected=epoch is not None)
 
         self._elsewhere.count("scan_questions")
-        left_s = self._limit_s - trio.current_time() + self._elsewhere.stage_s  # So the time is over here first.
+        # The margin lets the time limit here pass first.
+        left_s = self._limit_s - trio.current_time() + self._elsewhere.stage_s
         self._elsewhere.ask(name, "scan", [wanted.version.database, options], round(left_s * 1000) + 1, hear)
 
     def _hear(
@@ -391,7 +390,7 @@ class _GatheredPage:
             part.outcome = "lost" if is_connected else "not connected"
 
     def _error(self, now_s: float) -> ServiceError:
-        """What is to be said when nobody has answered."""
+        """Return the error of a page that was not gathered."""
         version = self._wanted.version
         unanswered_parts = [part for part in self._parts if not part.others and not part.is_answered]
         left = unanswered_parts[0].partitions
@@ -410,9 +409,9 @@ class _GatheredPage:
 
 
 def _error_of(packed: bytes) -> GossipKVError:
-    """What a member has refused with; the serving loop has seen to it that it is `[code, message, details]`."""
+    """Return the error of a member's refusal, which the serving loop has checked to be `[code, message, details]`."""
     try:
         code, message, details = msgpack.unpackb(packed)
-    except ValueError:  # Text that is none, keys of details that are no text.
+    except ValueError:  # The text is invalid, or keys of the details are no text.
         return Unavailable("an error that cannot be read")
     return from_wire(code, message, details)

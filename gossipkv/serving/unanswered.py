@@ -1,4 +1,4 @@
-"""Error of a read that no other node has answered: what became of asking each, and what a client is to make of it."""
+"""Errors of reads that no other node has answered: the outcome of asking each node, and the code for the client."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ if TYPE_CHECKING:
 
     from gossipkv.errors import Detail, ServiceError
 
-# As `forward_report.pyx` has them, too; everything else is a code, or says why nothing was sent.
+# `forward_report.pyx` has these outcomes, too; any other is a code, or the reason why no request was sent.
 ASKED = "asked"
 SILENT = "silent"
 
 
 def unanswered(place: str, told: Sequence[tuple[str, str]], details: dict[str, Detail]) -> ServiceError:
-    """Return the error for what lies at `place`; `told`: who was asked, and what became of it."""
+    """Return the error for data at `place`; `told` has the asked nodes and the outcomes."""
     who = ", ".join(f"{name} ({outcome})" for name, outcome in told) or "nobody is known to hold it"
     text = f"nobody has answered for {place}: {who}"
     details = {**details, "asked": [[name, outcome] for name, outcome in told]}

@@ -1,8 +1,8 @@
-"""The other nodes, as a node reaches them.
+"""Connections to the other nodes.
 
-hello.py        what two nodes say first on a connection between them
-dialling.py     how another node is dialled, and what proves that it is that node
-proof.py        how they prove there that they are nodes
-connections.py  those connections: who is dialled, when again, and what is asked on them
-sharing.py      how the databases take part in the cluster: what others say, and what is asked of them
+hello.py        the first message of two nodes on a connection between them
+dialling.py     how another node is dialled, and the proof that it is that node
+proof.py        how nodes prove by a key of gossip that they are nodes
+connections.py  the connections: which members are dialled, when again, and the questions asked on them
+sharing.py      the databases' part in the cluster: statements of other members, and questions to them
 """

@@ -1,10 +1,10 @@
-"""Connections to the other nodes: who is dialled, when again, and what this node asks on them by itself.
+"""Connections to the other nodes: which members are dialled, when again, and the questions that this node asks on them.
 
-A connection is dialled here, and begins with `hello`; then the serving loop has it, and forwards reads on it without
-Python.  Each member has a *column*, a small number by which the loop knows it.  Members that live are dialled as soon
-as they are known, so that the first read that is forwarded finds a connection; the dead only when a read wants them.
+A connection is dialled here, and begins with `hello`; then the serving loop owns it, and forwards reads on it without
+Python.  Each member has a *column*, a small number by which the loop knows the member.  Live members are dialled as
+soon as they are known, so that the first forwarded read finds a connection; dead ones only when a read wants them.
 
-What is asked here (`ask`) goes over the same connections, so that an answer proves that reads get through as well.
+Questions (`ask`) use the same connections, so an answer proves that reads get through as well.
 """
 
 from __future__ import annotations
@@ -37,20 +37,19 @@ if TYPE_CHECKING:
     from gossipkv.wire.results import OnAnswer
     from gossipkv.wire.rpc import Value
 
-    OnReply = Callable[[Value, int | None], None]  # A question's result, and the epoch of who gave it; None: none came.
-    OnConnection = Callable[[str, bytes], object]  # Told that a connection to a member began, or ended; must not raise.
+    # Called with a result and the epoch of the answering node; None if there was no answer.
+    OnReply = Callable[[Value, int | None], None]
+    OnConnection = Callable[[str, bytes], object]  # Called when a connection to a member begins or ends; never raises.
 
-# Who does not answer in so long is not there; a handshake on a busy machine takes a tenth of that.
-DIAL_TIMEOUT_S: Final = 2.0
+DIAL_TIMEOUT_S: Final = 2.0  # A member that takes longer is away; a handshake on a busy machine takes a tenth of this.
 
-# Between two attempts at one member, doubling; a read that wants it waits no longer than the first.
+# Pauses between two attempts at one member, doubling; a read that wants the member waits only for the first.
 FIRST_PAUSE_S: Final = 0.02
 LAST_PAUSE_S: Final = 5.0
 
-LOST: Final = 2  # States of peers from here on: dead, or gone.
+LOST: Final = 2  # Members from this state on are dead or gone.
 
-# No hello is longer.
-MAX_HELLO_BYTES: Final = 4096
+MAX_HELLO_BYTES: Final = 4096  # No hello is longer.
 
 
 class NodePeer(NamedTuple):
@@ -59,45 +58,43 @@ class NodePeer(NamedTuple):
     name: str
     uuid: bytes
     address: Address
-    state: int  # 0: alive, 1: suspect, 2: dead or gone; whom to ask first.
-    epoch: int  # The newest that is known of it; 0: none is.
+    state: int  # 0: alive, 1: suspect, 2: dead or gone; decides which is asked first.
+    epoch: int  # The newest known epoch of the member; 0: none is known.
 
 
 @final
 class _Line:
-    """The way to one member."""
-
     def __init__(self, peer: NodePeer, column: int) -> None:
         self.peer = peer
         self.column = column
-        self.epoch: int | None = None  # As the other end has said; None: not connected.
-        self.store = 0, 0  # Likewise, of its tables' store: the id and the life.
-        self.dialled_for = 0  # The newest epoch that was known of it then.
-        self.failure: str | None = None  # Why it is not.
+        self.epoch: int | None = None  # The epoch in the other end's hello; None: not connected.
+        self.store = 0, 0  # The id and the life of its tables' store, in the same hello.
+        self.dialled_for = 0  # The newest epoch known of it when it was dialled.
+        self.failure: str | None = None  # The reason why there is no connection.
         self.scope = trio.CancelScope()
         self._moved = trio.Event()
 
     @property
     def is_up(self) -> bool:
-        """Whether there is a connection, and not to a life that it had before.
+        """True if there is a connection, and not to an earlier life of the member.
 
-        A machine that loses its power ends no connection; what is asked on it would wait for its timeout.
+        A machine that loses power ends no connection; a question on an old one would wait for its timeout.
         """
         return self.epoch is not None and self.peer.epoch <= max(self.epoch, self.dialled_for)
 
     def move(self) -> None:
-        """Let its task look: the connection was lost, somebody wants one, or the other end began anew."""
+        """Wake the member's task: the connection was lost, a read wants one, or the other end began anew."""
         self._moved.set()
 
     async def moved(self) -> None:
-        """Return when it is to look."""
+        """Return when `move` is called."""
         await self._moved.wait()
         self._moved = trio.Event()
 
 
 @final
 class NodePeers:
-    """The ways to all members but this one."""
+    """The connections to all other members, for one serving loop."""
 
     def __init__(
         self,
@@ -115,11 +112,11 @@ class NodePeers:
         wake: Callable[[], None],
         beside: Sequence[NodePeers] = (),
     ) -> None:
-        """Begin without members; `beside`: the ways of further pumps to the same members, which are run and told here.
+        """Begin without members; `beside`: connections of further serving loops to the same members, managed from here.
 
-        `on_unreached`: a member's connection broke, or cannot be had.  `on_not_served`: a member that was asked for a
-        partition does not serve it any more.  `on_damaged`: others are asked for what cannot be read here, such as
-        `[database, key, version]`, as MessagePack.  `wake` has the serving loop send what it is to ask.
+        `on_unreached`: a member's connection broke, or cannot be made.  `on_not_served`: a member no longer serves a
+        partition that it was asked for.  `on_damaged`: other members should be asked for an unreadable `[database, key,
+        version]`, given as MessagePack.  `wake` makes the serving loop send its questions.
         """
         self._dialling = dialling
         self._random = random
@@ -154,10 +151,10 @@ class NodePeers:
             await trio.sleep_forever()
 
     def tell(self, peers: Iterable[NodePeer]) -> None:
-        """Take in the members as they are known now; who is not among them is forgotten."""
+        """Replace the members by those known now; forget all others."""
         known = {peer.name: peer for peer in peers}
         for others in self._beside:
-            others.tell(known.values())  # In the same order, so columns are the same.
+            others.tell(known.values())  # The same order gives the same columns.
         for name in self._lines.keys() - known.keys():
             self._forget(self._lines.pop(name))
         for name, peer in known.items():
@@ -171,29 +168,29 @@ class NodePeers:
                 continue
             else:
                 line.peer = peer
-                line.move()  # Who was dead may live.
+                line.move()  # A dead member may live now.
             self._table.set_peer(line.column, name, peer.state)
 
     def watch(self, *, begun: OnConnection | None = None, ended: OnConnection | None = None) -> None:
-        """Have somebody told of connections from now on, in turn for each member.
+        """Call these functions at each change of a connection, in order for each member.
 
-        `begun`: the member can be asked.  `ended`: what it answered may be untrue by now.
+        `begun`: the member can be asked.  `ended`: its earlier answers may be out of date.
         """
         self._on_begun += [] if begun is None else [begun]
         self._on_ended += [] if ended is None else [ended]
 
     def column(self, name: str) -> int | None:
-        """The number of a member for the serving loop; None: it is not known."""
+        """Return the member's number in the serving loop; None if it is not known."""
         line = self._lines.get(name)
         return None if line is None else line.column
 
     def name(self, column: int) -> str | None:
-        """Whose number that is."""
+        """Return the member of that number; None if there is none."""
         line = self._columns[column] if column < len(self._columns) else None
         return None if line is None else line.peer.name
 
     def store(self, name: str) -> tuple[int, int] | None:
-        """What a member has said of its tables' store when the connection to it began: id and life; 0: there was none.
+        """Return id and life of a member's store of tables, from the hello of its connection; zeros if it had none.
 
         None: there is no connection.
         """
@@ -202,12 +199,12 @@ class NodePeers:
 
     @property
     def failures(self) -> dict[str, str]:
-        """Why there is no connection to members that seem to live."""
+        """Reasons for which there is no connection to members that seem to live."""
         lines = self._lines.values()
         return {line.peer.name: line.failure for line in lines if line.failure and line.peer.state < LOST}
 
     def ask(self, name: str, method: str, params: list[Value], timeout_ms: int, on_reply: OnReply) -> None:
-        """Ask a member; `on_reply` is called once, now if there is no connection."""
+        """Ask a member; `on_reply` is called once, at once if there is no connection."""
 
         def read(result: bytes | None, error: bytes | None, epoch: int | None) -> None:
             del error
@@ -220,7 +217,7 @@ class NodePeers:
         self.ask_unread(name, method, params, timeout_ms, read)
 
     def ask_unread(self, name: str, method: str, params: list[Value], timeout_ms: int, on_answer: OnAnswer) -> None:
-        """Ask a member; `on_answer` is called once, as the answer came; now if there is no connection."""
+        """Ask a member; `on_answer` is called once with the encoded answer, at once if there is no connection."""
         line = self._lines.get(name)
         token = 0
         if line is not None and line.epoch is not None:
@@ -231,10 +228,10 @@ class NodePeers:
         self._questions[token] = (line, line.epoch, on_answer)
         self._wake()
 
-    # What the serving loop tells
+    # Events of the serving loop
 
     def hear(self, events: list[PeerEvent], replies: list[PeerReply]) -> None:
-        """Take in what became of connections and questions since the last time."""
+        """Process the events of connections and the replies since the last call."""
         for token, result, error in replies:
             line, epoch, on_answer = self._questions.pop(token)
             on_answer(*((result, error, epoch) if line.epoch == epoch else (None, None, epoch)))
@@ -258,12 +255,12 @@ class NodePeers:
             self._on_unreached(line.peer.name)
 
     def _wanted(self, column: int) -> None:
-        """A read would ask a member to which there is no connection."""
+        """Dial: a read would ask a member without a connection."""
         line = self._columns[column]
         if line is not None:
             line.move()
 
-    # Inside
+    # Connections
 
     def _begin(self, peer: NodePeer) -> _Line:
         free = next((column for column, line in enumerate(self._columns) if line is None), len(self._columns))
@@ -280,14 +277,12 @@ class NodePeers:
         self._end(line)
 
     def _end(self, line: _Line) -> None:
-        """Have no connection to a member any more."""
         if line.epoch is not None:
             line.epoch = None
             for tell in self._on_ended:
                 tell(line.peer.name, line.peer.uuid)
 
     async def _keep(self, line: _Line) -> None:
-        """Have a connection whenever there can be one."""
         with line.scope:
             pauses = self._pauses()
             while True:
@@ -310,7 +305,7 @@ class NodePeers:
             pause_s = min(2 * pause_s, LAST_PAUSE_S)
 
     async def _dial(self, line: _Line) -> bool:
-        """Whether the serving loop has a new connection now; an older one goes then, and not before."""
+        """Return True if the serving loop got a new connection; only then the older one is dropped."""
         newest = line.peer.epoch
         try:
             with trio.fail_after(DIAL_TIMEOUT_S):
@@ -334,11 +329,11 @@ class NodePeers:
         return True
 
     async def _greet(self, stream: ByteStream, peer: NodePeer) -> Hello:
-        """Say hello; what whoever answers says of itself.
+        """Exchange hellos; return the member's.
 
         Raises:
-            OSError: nobody answers.
-            Unauthorized, ProtocolError: whoever does is not that member.
+            OSError: no node answers.
+            Unauthorized, ProtocolError: the answering node is not that member.
         """
         mine = self._mine()._replace(word=self._words().made_for(peer.uuid))
         is_proven = self._dialling.proves
@@ -357,7 +352,7 @@ class NodePeers:
         return theirs
 
     def _say(self, line: _Line, failure: str) -> None:
-        """Note why there is no connection; in the log when it is another reason, once a minute at most for each."""
+        """Note why there is no connection; log a new reason, at most once a minute for each."""
         is_new = line.failure != failure and line.peer.state == 0
         if is_new and self._sparing.lets(trio.current_time(), line.peer.name, failure):
             self._log.info("peer_unreached", node=line.peer.name, address=str(line.peer.address), reason=failure)
@@ -365,11 +360,11 @@ class NodePeers:
 
 
 async def _exchange(stream: ByteStream, mine: Hello) -> Hello:
-    """Say hello; what is answered.
+    """Send a hello; return the answer.
 
     Raises:
-        OSError: nobody answers.
-        GossipKVError: whoever does refuses, or does not say hello.
+        OSError: no node answers.
+        GossipKVError: the other end refuses, or sends no hello.
     """
     await stream.send_all(request(0, "hello", [mine.to_map()]))
     reader = FrameReader(MAX_HELLO_BYTES)

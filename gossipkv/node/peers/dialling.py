@@ -1,7 +1,7 @@
-"""How other nodes are dialled: plainly, or, with `tls_peers`, by TLS with certificates on both sides.
+"""Dialling of other nodes: plainly, or with `tls_peers` by TLS with certificates on both sides.
 
-Names of hosts are not looked at: a node is known by its uuid, which its certificate proves.  What is read anew
-(`node.certificate`) holds for those who are dialled from then on.
+Host names are not checked: a node is known by its uuid, which its certificate proves.  A certificate that is read anew
+(`node.certificate`) holds for connections dialled from then on.
 """
 
 from __future__ import annotations
@@ -28,27 +28,29 @@ RECEIVE_BYTES: Final = 16_384
 
 @final
 class Dialling:
-    """Connections to other nodes, over such sockets."""
+    """Dials other nodes, over these sockets."""
 
     def __init__(self, sockets: SocketFactory) -> None:
         self._sockets = sockets
         self._tls: Tls | None = None
 
     def use_tls(self, tls: Tls) -> None:
-        """Have nodes that are dialled from now on prove who they are, if it says who signs for them."""
+        """Make nodes that are dialled from now on prove their uuid, if `tls` names the authorities for nodes."""
         self._tls = tls if tls.knows_peers else None
 
     @property
     def proves(self) -> bool:
-        """True if whoever is dialled has to prove its uuid by a certificate."""
+        """True if dialled nodes must prove their uuid by a certificate."""
         return self._tls is not None
 
     async def connect(self, to: Address, uuid: bytes | None = None) -> ByteStream:
-        """A connection to a numeric address, where, by TLS, that node answers; None: any node of the cluster.
+        """Return a connection to that node at a numeric address; None: to any node of the cluster.
+
+        Only TLS checks this.
 
         Raises:
-            OSError: nobody answers.
-            Unauthorized, ProtocolError: whoever does is not that node, or does not take this one for a node.
+            OSError: no node answers.
+            Unauthorized, ProtocolError: the other end is not that node, or does not accept this one as a node.
         """
         stream = await self._sockets.connect(to)
         if self._tls is None:
@@ -65,9 +67,9 @@ class Dialling:
 
 @final
 class Proofs:
-    """Whether those who come as nodes are nodes.
+    """Checks that callers which act as nodes are nodes.
 
-    `proven`: the uuid that whoever asks right now has proved by a certificate; None: nobody has to prove anything.
+    `proven` returns the uuid that the current caller proved by a certificate; pass None if no proofs are required.
     """
 
     def __init__(self, proven: Callable[[], bytes | None] | None) -> None:
@@ -76,10 +78,10 @@ class Proofs:
         self._sparing = Sparing()
 
     def check(self, uuid: bytes | None) -> bool:
-        """Whether whoever asks has proved to be that node, None: any; False: nobody has to.  What is wrong is told.
+        """Return True if the caller proved to be that node, or any node for None; False if no proof is required.
 
         Raises:
-            Unauthorized: it is not.
+            Unauthorized: the caller did not; this is also logged.
         """
         if self._proven is None:
             return False
@@ -94,17 +96,17 @@ class Proofs:
 
 @final
 class SecuredStream:
-    """A connection by TLS, of which one end is ours; nothing is sent or received but when somebody waits for it."""
+    """One end of a TLS connection; bytes are sent and received only while a method waits for them."""
 
     def __init__(self, stream: ByteStream, end: TlsEnd) -> None:
         self._stream = stream
         self._end = end
 
     async def shake(self) -> bytes | None:
-        """Shake hands; the uuid that the other end's certificate proves.
+        """Do the handshake; return the uuid that the other end's certificate proves.
 
         Raises:
-            OSError: it breaks.
+            OSError: the connection breaks.
             Unauthorized, ProtocolError: one of the two refuses the other.
         """
         done = False
@@ -112,31 +114,31 @@ class SecuredStream:
             try:
                 done = self._end.shake()
             finally:
-                await self._flush()  # Also an alert, which tells the other why.
+                await self._flush()  # Also an alert, which tells the other end the reason.
             if not done and not await self._receive():
                 raise ConnectionResetError(errno.ECONNRESET, "closed amid a handshake")
         return self._end.uuid
 
     async def send_all(self, data: bytes) -> None:
-        """All of it.  Raises as `shake`."""
+        """Send all of the data.  Raises as `shake`."""
         self._end.write(data)
         await self._flush()
 
     async def receive_some(self, most_bytes: int) -> bytes:
-        """What has come, at least one byte; nothing at its end.  Raises as `shake`."""
+        """Return at least one byte, or nothing at the end of the stream.  Raises as `shake`."""
         while (data := self._end.read(most_bytes)) is None:
             if not await self._receive():
                 return b""
         return data
 
     def detach(self) -> object:
-        """What a serving loop goes on with."""
+        """Return the connection in the form that a serving loop takes over."""
         descriptor = self._stream.detach()
         assert isinstance(descriptor, int), "TLS needs the operating system's sockets"
         return self._end.at(descriptor)
 
     async def aclose(self) -> None:
-        """End it."""
+        """Close the connection."""
         await self._stream.aclose()
 
     async def _receive(self) -> bool:

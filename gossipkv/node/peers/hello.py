@@ -1,12 +1,12 @@
-"""What two nodes say first on a connection between them: who each is, so that nobody asks whom it did not mean.
+"""Hello, the first message of two nodes on a connection: the identity of each, so that no wrong node is asked.
 
-An address may be another node's by now, or of another cluster: such a connection ends before anything is asked on it.
-Both ends check.  Fields that a later version adds are passed over.  `store` and `life` are 0 where they are missing,
-and `seen`, `word`, `nonce` and `proof` (`proof.py`) nothing: a client may say hello without them.  They are as they
-were when the connection began: a life ends with its connections, but a first store may be made while there are some.
+An address may belong to another node by now, or to another cluster; such a connection ends before any question.  Both
+ends check.  Unknown fields of later versions are skipped.  Clients may omit `store` and `life` (then 0) and `seen`,
+`word`, `nonce` and `proof` (`proof.py`; then empty).  The fields are as of the beginning of the connection: a life ends
+with its connections, but the first store may be created later.
 
-Anybody may say hello, so nothing that lasts follows from one that came.  `seen` is therefore only answered: to take it
-in, a node dials the member that has seen something, at the address at which that is known.
+Anybody may send a hello, so a received one changes nothing that lasts.  `seen` is therefore only sent in answers: to
+learn it, a node dials the member that has seen its store, at that member's known address.
 """
 
 from __future__ import annotations
@@ -21,32 +21,33 @@ if TYPE_CHECKING:
     from gossipkv.wire.arguments import OptionArguments
     from gossipkv.wire.rpc import Value
 
-PROTOCOL = 1  # Grows when a peer or a client must know; new methods and options are no reason.
+PROTOCOL = 1  # Grows when a peer or a client must know of a change; new methods and options are no reason.
 
 
 class Hello(NamedTuple):
-    """Who a node is."""
+    """The identity that a node states in a hello."""
 
     protocol: int
     cluster_id: bytes
     uuid: bytes
-    epoch: int  # Of this start; 0 while nobody may hear of the node: it counts for nothing that has to last.
-    store: int = 0  # The id of the store of its tables, and the life in which that is; 0: it has none, or does not say.
+    epoch: int  # Epoch of this start; 0 while no member may hear of the node, which then counts for nothing that lasts.
+    store: int = 0  # The id of the store of its tables and that store's life; 0: it has none, or does not say.
     life: int = 0
     seen: bytes = b""  # In an answer: what it has seen of the other's store (`register.seen`); empty: nothing.
-    nonce: bytes = b""  # By which the other is to prove to be a node (`proof.py`); empty: it has no keys.
+    nonce: bytes = b""  # Challenge for the other end's proof (`proof.py`); empty: the sender has no keys.
     proof: bytes = b""
-    word: bytes = b""  # By which the sender knows, later, that the node dialled here is the one that asks it.
+    word: bytes = b""  # Lets the sender recognise later that a caller is the node dialled here.
 
     def to_map(self) -> Value:
         """Return it as it is sent."""
         return {**self._asdict()}
 
     def check(self, other: Hello) -> None:
-        """Whether these two may speak.
+        """Check that these two nodes may speak.
 
         Raises:
-            Unauthorized: of another protocol or cluster.  It tells the other end no more than that has said itself.
+            Unauthorized: another protocol or cluster.  The error tells the other end only what that end has said
+                itself.
         """
         if other.protocol != self.protocol:
             raise Unauthorized(
@@ -61,7 +62,7 @@ class Hello(NamedTuple):
 
 
 def prove(proven: bytes | None, uuid: bytes | None) -> None:
-    """Whether the other end's certificate proves that uuid, which None leaves open: a node's it is in any case.
+    """Check that the other end's certificate proves that uuid, or for None the uuid of any node.
 
     Raises:
         Unauthorized: it does not.
@@ -76,7 +77,7 @@ def prove(proven: bytes | None, uuid: bytes | None) -> None:
 
 
 def of_fields(fields: OptionArguments) -> Hello:
-    """What whoever connects has sent.
+    """Return the hello that a connecting node has sent.
 
     Raises:
         BadRequest: it is no hello.
@@ -92,7 +93,7 @@ def of_fields(fields: OptionArguments) -> Hello:
 
 
 def of_answer(answer: Value) -> Hello:
-    """What whoever was connected to has answered.
+    """Return the hello that a dialled node has answered.
 
     Raises:
         ProtocolError: it is no hello.

@@ -1,21 +1,18 @@
-"""How two nodes prove to each other, in hello, that they hold a key of gossip.
+"""Proofs in hello that two nodes hold a key of gossip.
 
-    who asks                                         who answers
-    hello: who I am, nonce A                    ──>
-                                                <──  hello: who I am, nonce B, proof that I answer
+    asking node                                      answering node
+    hello: my identity, nonce A                 ──>
+                                                <──  hello: my identity, nonce B, proof that I answer
     hello: the same, proof that I ask           ──>
                                                 <──  hello, and from now on this connection is a node's
 
-A proof is the id of a key, and the HMAC-SHA256 under that key of which of the two it is of, both nonces and both uuids.
-So one that was heard is of no use on another connection, nor in the other direction, nor towards another node.  The
-first key of the ring proves and each is taken, as with packets: keys change in the same three steps.
+A proof is a key's id and the HMAC-SHA256 under that key of the role, both nonces and both uuids.  So a recorded proof
+is useless on another connection, in the other direction, and towards another node.  As with packets, the first key of
+the ring proves and every key is accepted, so keys change in the same three steps.  The answering node stores nothing:
+its nonce is derived from the connection's number, unique in the life of the process, under a secret of that life.
 
-Whoever answers keeps nothing: its nonce is made of the connection's own number, which no other ever has in the life of
-the process, under a secret of that life.
-
-What this does not do: it proves who began the connection, not who goes on.  Whoever can change what is on the way can
-go on in its place; TLS is against that.  Rejected: the time in place of the second nonce, which would save a round trip
-for each connection, and which clocks would have to agree on.
+Limit: a proof covers the beginning of a connection; against an attacker who takes it over on the way, use TLS.
+Rejected: a timestamp in place of nonce B, which would save a round trip but need clocks that agree.
 """
 
 from __future__ import annotations
@@ -38,7 +35,7 @@ _ANSWERS: Final = b"gossipkv hello 1 answers"
 
 
 class Challenge(NamedTuple):
-    """What is proved: nonces and uuids of who asks and who answers, in that order."""
+    """The input of a proof: nonces and uuids of the asking and the answering node, in that order."""
 
     asking_nonce: bytes
     answering_nonce: bytes
@@ -48,19 +45,19 @@ class Challenge(NamedTuple):
 
 @final
 class Prover:
-    """Proves for this node, and sees what others prove; `is_required`: nobody who does not is taken for a node."""
+    """Proves for this node and checks others' proofs; `is_required`: callers without proof do not count as nodes."""
 
     def __init__(self, keys: Callable[[], Sequence[Key]], secret: bytes, *, is_required: bool) -> None:
-        """`secret`: random bytes of this life."""
+        """Begin; `secret` is random bytes of this life."""
         self.is_required = is_required
         self._keys = keys
         self._secret = secret
 
     def answer(self, mine: Hello, theirs: Hello, connection: bytes) -> tuple[Hello, bool]:
-        """What to say to who asks on that connection, and whether that one has proved to be a node.
+        """Return the answer to a hello on that connection, and True if the asking node has proved to be a node.
 
         Raises:
-            Unauthorized: it shows a proof that does not hold; or nothing, where that is required.
+            Unauthorized: its proof does not hold, or is missing where one is required.
         """
         if not theirs.nonce:
             if self.is_required:
@@ -73,10 +70,10 @@ class Prover:
         return mine._replace(nonce=nonce, proof=self._prove(_ANSWERS, challenge)), bool(theirs.proof)
 
     def ask(self, mine: Hello, theirs: Hello) -> Hello | None:
-        """What to say once more to who has answered; None: nothing, it proves nothing and need not.
+        """Return the second hello to the answering node; None if that proves nothing and need not.
 
         Raises:
-            Unauthorized: it proves nothing, where that is required, or its proof does not hold.
+            Unauthorized: its proof does not hold, or is missing where one is required.
         """
         if not theirs.proof and not self.is_required:
             return None

@@ -1,10 +1,10 @@
-"""How the databases of this node take part in the cluster: what others say reaches them, and what they ask for is done.
+"""The databases' part in the cluster: the databases get members' statements, and their effects are carried out.
 
-`dataset.cluster` decides, and knows no gossip; here stands who translates.  In: the members as gossip knows them, their
-places in the ring, what they publish below `partitions/` and `databases/`, the answers of those who were asked.  Out:
-this node's own statements, direct questions, and whom the serving loop may ask for what.
+`dataset.cluster` decides, and knows no gossip; this module translates.  In come the members as gossip knows them, their
+places in the ring, their keys below `partitions/` and `databases/`, and answers to questions.  Out go this node's own
+statements, direct questions, and routes for the serving loop.
 
-One task looks when something has changed, at most every `PAUSE_S`, and then wakes the databases that it concerns.
+One task looks at changes, at most once in `PAUSE_S`, and then wakes the databases concerned.
 """
 
 from __future__ import annotations
@@ -48,18 +48,16 @@ if TYPE_CHECKING:
 PARTITIONS: Final = "partitions"
 DATABASES: Final = "databases"
 
-# Changes come in bursts, and each look lists what is below a database.
-PAUSE_S: Final = 0.02
-# In so many probe intervals everybody has heard of what a node takes back.
-GRACE_INTERVALS = 5
-# So often it is looked whether this node hears the others, which nobody tells.
-TICK_S: Final = 0.5
+PAUSE_S: Final = 0.02  # Changes come in bursts, and each look lists all keys below a database.
+GRACE_INTERVALS = 5  # Within this many probe intervals every member has heard of a withdrawal.
+TICK_S: Final = 0.5  # Period at which isolation is checked, since isolation raises no event.
 
 
 def terms_of(config: Config) -> Terms:
-    """What databases go by in the cluster.
+    """Return the terms of databases in the cluster, by the settings.
 
-    What is withdrawn is answered for as long as everybody takes to hear of it, by far, and one forwarded read more.
+    A withdrawn partition is answered for until every member has heard of the withdrawal, by far, and one forwarded read
+    longer.
     """
     probe_interval_ms = PROFILES[config.profile].probe_interval_ms
     return Terms(
@@ -78,25 +76,25 @@ class ClusterTree(Protocol):
 
     def members_known(self) -> Iterable[gossip.Member]: ...
     def isolated(self) -> bool: ...
-    def names(self, path: str) -> list[str]: ...  # Of all owners, also of those that are hidden.
-    def below(self, path: str) -> list[TreeEntry]: ...  # Likewise.
+    def names(self, path: str) -> list[str]: ...  # Names of all owners, including hidden ones.
+    def below(self, path: str) -> list[TreeEntry]: ...  # Entries of all owners, including hidden ones.
     def publish(self, path: str, value: bytes) -> None: ...  # Raises TooLarge.
     def withdraw(self, path: str) -> bool: ...
     def watch(self, path: str, wake: Callable[[], None]) -> TreeWatch: ...
-    def news(self) -> bytes | None: ...  # What was published since the last call, for the method `gossip`.
+    def news(self) -> bytes | None: ...  # Returns what was published since the last call, for the method `gossip`.
 
 
 class SharedBytes(NamedTuple):
-    """The bytes that a member has published of one database in an epoch."""
+    """The encoded statements that a member has published about one database in an epoch."""
 
     epoch: int
-    versions: dict[str, list[bytes]]  # The pieces of each.
+    versions: dict[str, list[bytes]]  # Pieces by version.
     database: bytes | None = None
 
 
 @final
 class Sharing:
-    """One node's databases among those of others."""
+    """The databases of one node among those of other nodes."""
 
     def __init__(
         self,
@@ -120,12 +118,12 @@ class Sharing:
         self._watches: dict[str, tuple[TreeWatch, ...]] = {}  # By database.
         self._places = tree.watch(NODES, self.wake)
         self._names = tree.watch(DATABASES, self.wake)
-        self._known: list[gossip.Member] = []  # The members, and the names of databases, at the last look.
+        self._known: list[gossip.Member] = []  # Members and names of databases at the last look.
         self._named: list[str] = []
         self._heard: dict[tuple[str, str], SharedBytes] = {}  # By database and member.
-        self._owners: dict[str, Owner] = {}  # Those of the last run that nobody has heard of in this one.
-        self._published: dict[tuple[str, str], int] = {}  # Pieces, by database and version.
-        self._unread: set[tuple[str, str]] = set()  # Members and databases of which something cannot be read.
+        self._owners: dict[str, Owner] = {}  # Owners of the last run that nobody has heard of in this one.
+        self._published: dict[tuple[str, str], int] = {}  # Numbers of pieces, by database and version.
+        self._unread: set[tuple[str, str]] = set()  # Pairs of a member and a database with an unreadable statement.
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Look whenever something has changed, until cancelled."""
@@ -140,14 +138,15 @@ class Sharing:
                 await trio.sleep(PAUSE_S)
 
     def wake(self) -> None:
-        """Have it look soon."""
+        """Make the task look soon."""
         self._wake.set()
 
     def look(self) -> None:
-        """Tell the databases what has changed among the members, and in what they say."""
+        """Tell the databases all changes of members and of their statements."""
         revision = self._membership.revision
         known = [*self._tree.members_known()]
-        if self._places.changed or known != self._known:  # Each look has a price for each member, and most are idle.
+        # A look costs time for each member, and most looks find no change.
+        if self._places.changed or known != self._known:
             self._places.look()
             self._known = known
             self._look_at_members()
@@ -161,7 +160,7 @@ class Sharing:
             if self._hear(core) or moved:
                 self._library.wake(core.name)
 
-    # What comes in: the members
+    # Input: the members
 
     def _look_at_members(self) -> None:
         now_ms = _now_ms()
@@ -181,7 +180,7 @@ class Sharing:
         self._tell_peers()
 
     def _claimed(self) -> dict[str, ClaimPlace]:
-        """What each owner says of its place in the ring."""
+        """Return the place in the ring that each owner claims."""
         found = ((entry.owner, place_of(entry.name, entry.value)) for entry in self._tree.below(NODES))
         return {owner: place for owner, place in found if place is not None}
 
@@ -191,10 +190,10 @@ class Sharing:
         remembered = {name: NodePeer(*owner, HolderState.DEAD, 0) for name, owner in self._owners.items()}
         self._peers.tell((remembered | peers).values())
 
-    # What comes in: what they say
+    # Input: their statements
 
     def _hear(self, core: DatabaseCore) -> bool:
-        """Whether others say something else of a database than when it was last looked."""
+        """Return True if statements about a database have changed since the last look."""
         name = core.name
         if name in self._watches:
             if not any(watch.changed for watch in self._watches[name]):
@@ -210,7 +209,7 @@ class Sharing:
         return any(changed)
 
     def _read(self, database: str) -> dict[str, SharedBytes]:
-        """What others have published of a database, by member; of those that are suspected or dead, too."""
+        """Return the statements about a database by member, including suspect and dead ones."""
         found: dict[str, SharedBytes] = {}
 
         def of(owner: str) -> SharedBytes | None:
@@ -231,7 +230,6 @@ class Sharing:
         return found
 
     def _take(self, core: DatabaseCore, name: str, heard: SharedBytes | None) -> bool:
-        """Whether a member says something else than before."""
         before = self._heard.get((core.name, name))
         member = self._membership.get(name)
         if heard == before:
@@ -258,27 +256,27 @@ class Sharing:
 
     @property
     def unreadable(self) -> list[str]:
-        """The names of members that say what this program cannot read, since they run a later one, or lie."""
+        """Names of members whose statements this program cannot read: they run a later version, or lie."""
         return sorted({member for member, _ in self._unread})
 
     def lost(self, name: str, _uuid: bytes) -> None:
-        """Take in that the connection to a member has ended."""
+        """Process the end of the connection to a member."""
         for core in self._library.cores():
             core.lost(name)
             self._library.wake(core.name)
 
     def look_again(self) -> None:
-        """Have all databases look at their gates: what a member was asked for it does not serve any more."""
+        """Make all databases check their gates: a member no longer serves a partition that it was asked for."""
         self.wake()
         for core in self._library.cores():
             core.look_again()
             self._library.wake(core.name)
 
     def answer(self, database: str, wire_id: bytes, asker: str) -> Value:
-        """The answer to another member's direct question.
+        """Return the answer to another member's direct question.
 
         Raises:
-            UnknownDatabase: there is none of that name here.
+            UnknownDatabase: this node has no database of that name.
         """
         core = self._library.core(database)
         if core is None:
@@ -288,7 +286,7 @@ class Sharing:
         return question.NOTHING if answer is None else question.encode(answer)
 
     def sources(self, database: str, version: str, wire_id: bytes) -> dict[str, ScanSource]:
-        """Return which members may be asked for a content, by name, as the serving loop knows it, too."""
+        """Return by name the members that may be asked for a content, as the serving loop knows them, too."""
         core = self._library.core(database)
         identity = None if core is None else core.identity(version)
         if core is None or identity is None or identity.wire_id != wire_id:
@@ -299,10 +297,10 @@ class Sharing:
             found[owner.name] = ScanSource(HolderState.DEAD if member is None else member.standing, partitions)
         return found
 
-    # What goes out
+    # Output
 
     def perform(self, core: DatabaseCore, effects: Sequence[Outward]) -> None:
-        """Do what a database asks for."""
+        """Carry out the effects that a database asks for."""
         for effect in effects:
             match effect:
                 case Publish():
@@ -318,7 +316,7 @@ class Sharing:
         self._tell_news()
 
     def _tell_news(self) -> None:
-        """Tell what was published on connections to members, too: a read may wait for what gossip takes time for."""
+        """Send new keys to members directly as well: a read may be waiting, and gossip takes longer."""
         news = self._tree.news()
         for member in self._membership.others if news is not None else ():
             self._peers.ask_unread(member.name, "gossip", [news], self._ask_timeout_ms, _pass_over)
@@ -342,12 +340,12 @@ class Sharing:
             self._make_room(core, core.refused_database(statement, now_ms=_now_ms()))
 
     def _make_room(self, core: DatabaseCore, effects: Sequence[Outward]) -> None:
-        """What has no room is tried again: the database looks when that is due."""
+        """Carry out the effects of a refusal; the database tries again when that is due."""
         self._library.wake(core.name)
         self.perform(core, effects)
 
     def _withdraw(self, database: str, version: str, first: int) -> None:
-        """Take back the pieces of a statement from the first-th on."""
+        """Withdraw the pieces of a statement, beginning with number `first`."""
         path = self._path(database, version)
         for number in range(first, self._published.pop((database, version), MAX_PIECES)):
             self._tree.withdraw(f"{path}+{number}" if number else path)
@@ -369,12 +367,12 @@ class Sharing:
             self._owners[owner.name] = owner
             self._tell_peers()
         column = self._peers.column(owner.name)
-        if column is not None:  # Else it is forgotten, with all that it held.
+        if column is not None:  # Otherwise the member is forgotten, with all that it held.
             self._routes.set_holder(identity.wire_id, identity.partitions, column, partitions.to_bytes())
 
 
 def _pass_over(result: bytes | None, error: bytes | None, epoch: int | None) -> None:
-    """Who has not heard it hears it from gossip."""
+    """Ignore the answer: a member that missed the message hears of the keys by gossip."""
 
 
 def _now_ms() -> int:

@@ -1,3 +1,3 @@
-"""A client: what other extensions may use."""
+"""The client's declarations for other extensions."""
 
 include "requests.pxd"

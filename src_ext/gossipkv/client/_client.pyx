@@ -1,4 +1,4 @@
-"""A client: its requests, and the session that sends them and cuts answers out of what comes."""
+"""The client: its requests, and the session that sends them and parses the answers."""
 
 include "requests.pyx"
 include "session.pyx"

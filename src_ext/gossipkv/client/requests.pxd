@@ -15,16 +15,16 @@ cdef class Request:
     cdef public object owner
     cdef public object history
     cdef RequestKind kind
-    cdef bytes head  # the database; of an uncommon method its name and parameters; as they stand in the frame
+    cdef bytes head  # the database; other methods: name and parameters; encoded as in the frame
     cdef object subject  # the key, or a list of keys, all `bytes`
-    cdef bytes options  # as they stand in the frame, or None
-    cdef readonly Py_ssize_t size_bytes  # of the frame, at most
-    cdef readonly object session  # where it is in flight, or None
+    cdef bytes options  # encoded as in the frame, or None
+    cdef readonly Py_ssize_t size_bytes  # upper bound on the size of the frame
+    cdef readonly object session  # the session that has it in flight, or None
     cdef uint32_t message_id
-    cdef uint64_t begin  # of its frame in the stream of that session
-    cdef uint64_t heard  # how often something had arrived there when it was sent
+    cdef uint64_t begin  # offset of its frame in the stream of that session
+    cdef uint64_t heard  # the session's `received` when it was sent
     cdef readonly double due
-    cdef Py_ssize_t place  # in the heap of `deadlines`; -1: in none
-    cdef object deadlines  # that it is among, or None
+    cdef Py_ssize_t place  # index in the heap of `deadlines`; -1: in none
+    cdef object deadlines  # the heap that has it, or None
 
     cdef int finish(self, object result, object error) except -1

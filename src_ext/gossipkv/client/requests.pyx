@@ -1,13 +1,14 @@
-"""Requests, which outlive the connections that they are sent on, and a heap of their deadlines.
+"""Requests, which outlive their connections, and a heap of their deadlines.
 
-A request knows what is asked and becomes done once: with a result, with an error, or because nobody waits any more.
-Only what the node is still building is asked again (`patience`), by the same request, opened anew.
-`get` and `get_many` keep their keys as bytes and are written straight into a session's buffer; every other method is
-encoded when the request is made, so that whatever MessagePack cannot say is found before anything is sent.
+A request becomes done once: with a result, with an error, or because its task no longer waits.  Only a request whose
+data the node still builds is asked again (`patience`), by reopening it.
 
-The heap is intrusive: a request knows its place in it, so one that is answered leaves at once and nothing that was
-answered is held.  Rejected: a cancel scope for each request (5 us each), and a heap with dead entries (holds what was
-answered until its deadline).
+`get` and `get_many` keep their keys as bytes and are written straight into a session's buffer.  Every other method is
+encoded when the request is made, so that values that MessagePack cannot encode are found before anything is sent.
+
+The heap is intrusive: a request knows its index, so it leaves the heap as soon as it is answered and is not held any
+longer.  Rejected: a cancel scope for each request (5 us each), and a heap with dead entries (holds answered requests
+until their deadline).
 """
 
 cimport cython
@@ -25,7 +26,7 @@ from gossipkv.client import reads
 from gossipkv.errors import BadRequest, TooLarge
 
 cdef enum:
-    FIXED_BYTES = 32  # of a frame: what is not the database, the keys and the options
+    FIXED_BYTES = 32  # of a frame without the database, the keys and the options
     KEY_HEAD_BYTES = 5
 
 cdef Py_ssize_t MAX_BYTES = FRAME_BYTES
@@ -37,12 +38,12 @@ cdef class Deadlines
 @cython.final
 @cython.freelist(256)
 cdef class Request:
-    """What is asked of a node, and in time its answer; `reads` and the shells make them through the functions below.
+    """A request to a node, and later its answer; `reads` and the shells make requests through the functions below.
 
-    `owner` is whoever is to be woken when it is done, `history` what a shell remembers of earlier attempts.
+    `owner` is woken when the request is done; `history` is a shell's record of earlier attempts.
     """
 
-    __class_getitem__ = classmethod(GenericAlias)  # Of what its result is.
+    __class_getitem__ = classmethod(GenericAlias)  # The parameter is the type of the result.
 
     def __cinit__(self):
         self.place = -1
@@ -54,20 +55,20 @@ cdef class Request:
         return f"<{self.method} request, {'done' if self.is_done else 'open'}>"
 
     def take(self):
-        """The result; raises the error if there is one."""
+        """Return the result; raise the error if there is one."""
         if self.error is not None:
             raise self.error
         return self.result
 
     def fail(self, error):
-        """Be done with this error, or (None) with nothing, since nobody waits; a late answer is dropped."""
+        """Finish with this error, or with None because no task waits; a late answer is dropped."""
         if self.session is not None:
             self.session.withdraw(self)
         if not self.is_done:
             self.finish(None, error)
 
     def reopen(self):
-        """Be open again, to be asked once more: it is done, and whoever asked it has time left."""
+        """Reopen a finished request, to ask it once more within its deadline."""
         assert self.is_done, "only what is done is asked again"
         assert self.session is None and self.deadlines is None, "what is done is nowhere"
         self.is_done = False
@@ -85,12 +86,12 @@ cdef class Request:
 
 
 cdef inline object as_key(object key):
-    """The key as it travels; `bytes` stay what they are."""
+    """Return the key as it is sent; `bytes` are not copied."""
     return key if PyBytes_Check(key) else reads.key_bytes(key)
 
 
 cdef int bound(Request request) except -1:
-    """Refuse what no node would read."""
+    """Refuse a request that is larger than a frame."""
     if request.size_bytes > MAX_BYTES:
         raise TooLarge(
             f"{request.method}: a request of {request.size_bytes} bytes; a frame has at most {MAX_BYTES}",
@@ -100,11 +101,11 @@ cdef int bound(Request request) except -1:
 
 
 def get_request(bytes database not None, key, bytes options=None):
-    """A `get`; `database` and `options` (a map) are MessagePack already.
+    """Return a `get`; `database` and `options` (a map) are MessagePack already.
 
     Raises:
-        BadRequest, TypeError: the key cannot be one.
-        TooLarge: no node would read the request.
+        BadRequest, TypeError: the key is not valid.
+        TooLarge: the request is larger than a frame.
     """
     cdef Request request = Request.__new__(Request)
     request.method = "get"
@@ -121,7 +122,7 @@ def get_request(bytes database not None, key, bytes options=None):
 
 
 def get_many_request(bytes database not None, keys, bytes options=None):
-    """A `get_many`, like `get_request`."""
+    """Return a `get_many`; see `get_request`."""
     cdef Request request = Request.__new__(Request)
     cdef list subject = []
     cdef Py_ssize_t size = FIXED_BYTES + PyBytes_GET_SIZE(database)
@@ -143,11 +144,11 @@ def get_many_request(bytes database not None, keys, bytes options=None):
 
 
 def call_request(str method not None, params):
-    """A request of whatever method, its parameters a sequence.
+    """Return a request of any method; `params` is a sequence.
 
     Raises:
-        BadRequest: a parameter is of a type, or a number of a size, that MessagePack cannot say.
-        TooLarge: no node would read the request.
+        BadRequest: MessagePack cannot encode a parameter's type, or a number of its size.
+        TooLarge: the request is larger than a frame.
     """
     cdef Request request = Request.__new__(Request)
     request.method = method
@@ -164,7 +165,7 @@ def call_request(str method not None, params):
 
 @cython.final
 cdef class Deadlines:
-    """Requests by the time they are due.  A request that is done leaves by itself."""
+    """Requests by their deadline.  A request that is done leaves by itself."""
 
     cdef list heap
 
@@ -182,7 +183,7 @@ cdef class Deadlines:
         return (<Request>self.heap[0]).due
 
     def add(self, Request request not None, double due):
-        """Let `request`, which is in no heap and not done, be due then."""
+        """Add `request`, which is in no heap and not done, with this deadline."""
         if request.deadlines is not None or request.is_done:
             raise ValueError("the request is done, or has a deadline")
         request.deadlines = self
@@ -191,7 +192,7 @@ cdef class Deadlines:
         self.settle(request, PyList_GET_SIZE(self.heap) - 1)
 
     def expired(self, double now):
-        """The requests that were due by `now`, in that order; they leave the heap."""
+        """Remove and return the requests that were due by `now`, in order."""
         due = []
         while self.heap:
             request = <Request>self.heap[0]
@@ -202,7 +203,7 @@ cdef class Deadlines:
         return due
 
     cdef int drop(self, Request request) except -1:
-        """Take `request` out; the last takes its place and goes where it belongs."""
+        """Remove `request`; the last request fills its place and is moved into order."""
         cdef Py_ssize_t place = request.place
         assert self.heap[place] is request, "a request knows its place in the heap"
         last = <Request>self.heap.pop()
@@ -213,7 +214,7 @@ cdef class Deadlines:
         return 0
 
     cdef int settle(self, Request request, Py_ssize_t place) except -1:
-        """Put `request`, whose place is free, at `place` or wherever the order wants it from there."""
+        """Put `request` at the free index `place`, or at the index from there that keeps the order."""
         cdef Py_ssize_t size = PyList_GET_SIZE(self.heap)
         cdef Py_ssize_t child
         cdef Request other

@@ -1,22 +1,20 @@
 """The client's side of a conversation with one node, without any I/O: requests to bytes, bytes to answers.
 
-A session gives each request an id, writes its frame behind those that wait to be sent, and cuts what arrives into
-answers.  Answers come in any order.  What it insists on: an answer belongs to a request in flight, and belongs to it
-once.  A peer that breaks this, or sends bytes that are not the protocol, ends the session (`failure`): nobody could
-say any more which answer is whose.  Answers that came whole before that count, however the stream was cut.
+A session gives each request an id, appends its frame to the output, and cuts the input into answers, which come in any
+order.  Invariant: an answer belongs to a request in flight, and belongs to it once.  A peer that breaks this, or sends
+invalid bytes, ends the session (`failure`), since no later answer could be attributed.  Answers that came whole before
+that count, however the stream was cut.  An id is not used again before its answer came: for an abandoned request the id
+is kept, and the late answer is dropped.
 
-An id is not used again before its answer came.  A request that nobody waits for any more is forgotten, but its id
-is kept until then, and the late answer is dropped.
-
-`get` and `get_many` are written and read here, without an object more than the values; every other answer, and every
-one that is not of the expected shape, is decoded by msgpack.  The scanner has bounded each frame before.
+`get` and `get_many` are written and read here, without an object more than the values; msgpack decodes all other
+answers, and those of an unexpected shape.  The scanner has bounded each frame before.
 
     answer   94 01 id c0 92 value stamp        value of `get`: bin or nil; of `get_many`: array of these
 
-A stamp is what the answer is from: of a dataset a version (str), of a table a token (bin).
+A stamp is the source of an answer: the version of a dataset (str), or a token of a table (bin).
 
-The shells (`blocking`, `trio_client`) move the bytes; they hold sockets, clocks and decisions about failing over, and
-none of this.  `tests/oracle/session.py` says the same in plain Python.
+The shells (`blocking`, `trio_client`) move the bytes, and have the sockets, clocks and failover.
+`tests/oracle/session.py` is the same in plain Python.
 """
 
 cimport cython
@@ -40,19 +38,18 @@ from gossipkv.wire import rpc
 from gossipkv.wire.frames import refusal
 
 cdef enum:
-    # Ids of requests whose answers nobody awaits; a node that never answers them is left before they pile up.
+    # Limit on ids whose answers no task awaits; a node that never answers is left before they pile up.
     MAX_ABANDONED_REQUESTS = 10000
 
 MAX_ABANDONED = MAX_ABANDONED_REQUESTS
-MAX_IN_FLIGHT = 1_000  # What a node takes of one connection before it stops reading, by default.
+MAX_IN_FLIGHT = 1_000  # A node's default limit for one connection, at which it stops reading.
 MAX_UNSENT_BYTES = 1 << 20  # Some 10,000 requests for one key; a node that reads takes more than this in a millisecond.
 
-# In place of a value, where something else stands.
+# Stands for a value when the frame has something else.
 cdef object UNEXPECTED = object()
 
 
 cdef inline void put_packed(Buffer* out, bytes value) noexcept:
-    """What is MessagePack already."""
     put_bytes(out, <const uint8_t*>PyBytes_AS_STRING(value), PyBytes_GET_SIZE(value))
 
 
@@ -61,7 +58,7 @@ cdef inline void put_key(Buffer* out, bytes key) noexcept:
 
 
 cdef int write_request(Buffer* out, Request request) except -1:
-    """The frame, of which `request.size_bytes` is an upper bound."""
+    """Append the frame; `request.size_bytes` is an upper bound on its size."""
     if buffer_reserve(out, request.size_bytes) < 0:
         raise MemoryError
     put_request(out, request.message_id)
@@ -83,7 +80,7 @@ cdef int write_request(Buffer* out, Request request) except -1:
 
 
 cdef object take_value(Cursor* cursor):
-    """The `bin` or nil at the cursor, or UNEXPECTED."""
+    """Return the `bin` or nil at the cursor, or UNEXPECTED."""
     cdef Blob value
     if take_bin(cursor, &value):
         return PyBytes_FromStringAndSize(<const char*>value.data, value.size)
@@ -91,7 +88,7 @@ cdef object take_value(Cursor* cursor):
 
 
 cdef object take_values(Cursor* cursor, Py_ssize_t count):
-    """The array of `count` values at the cursor, or UNEXPECTED."""
+    """Return the array of `count` values at the cursor, or UNEXPECTED."""
     cdef list values = []
     if take_array(cursor) != count:
         return UNEXPECTED
@@ -105,30 +102,30 @@ cdef object take_values(Cursor* cursor, Py_ssize_t count):
 
 @cython.final
 cdef class Session:
-    """One connection's conversation.
+    """The conversation of one connection.
 
     Args:
-        max_frame: Longest answer in bytes that is taken.
-        max_in_flight: Requests without an answer beyond which the session is full.
-        max_unsent: Bytes that the network has not taken beyond which it is full.
+        max_frame: Longest accepted answer in bytes.
+        max_in_flight: Number of unanswered requests at which the session is full.
+        max_unsent: Number of bytes not taken by the network at which it is full.
         first_id: Id of the first request.
     """
 
-    cdef dict requests  # id: the request in flight, or None where nobody waits for the answer any more
+    cdef dict requests  # by id: the request in flight, or None if it was abandoned
     cdef uint32_t next_id
     cdef Buffer output
-    cdef Buffer input  # an answer that is not whole yet
-    cdef Py_ssize_t offset  # of the answer being scanned, in the stream
+    cdef Buffer input  # the beginning of an incomplete answer
+    cdef Py_ssize_t offset  # of the scanned answer in the stream
     cdef FrameState state
     cdef FrameLimits limits
-    cdef bytes stamp_bytes  # of the last answer: the next most likely has the same
+    cdef bytes stamp_bytes  # encoded stamp of the last answer: the next one probably has the same
     cdef object stamp
     cdef readonly object failure
     cdef readonly Py_ssize_t abandoned
     cdef readonly uint64_t answered
     cdef readonly uint64_t queued_bytes
     cdef readonly uint64_t sent_bytes
-    cdef uint64_t received  # how often something was
+    cdef uint64_t received  # number of calls of `receive`
     cdef Py_ssize_t max_in_flight
     cdef Py_ssize_t max_unsent
 
@@ -157,28 +154,28 @@ cdef class Session:
 
     @property
     def in_flight(self):
-        """How many requests have no answer yet, abandoned ones included."""
+        """Number of requests without an answer, including abandoned ones."""
         return len(self.requests)
 
     @property
     def awaited(self):
-        """How many of them somebody waits for."""
+        """Number of unanswered requests that a task waits for."""
         return len(self.requests) - self.abandoned
 
     @property
     def unsent_bytes(self):
-        """How many bytes of requests were not reported as `sent`."""
+        """Number of bytes of requests that were not reported as `sent`."""
         return <Py_ssize_t>(self.queued_bytes - self.sent_bytes)
 
     @property
     def is_full(self):
-        """Whether requests should wait: the session itself takes any number."""
+        """True if requests should wait: the session itself takes any number."""
         cdef Py_ssize_t unsent = <Py_ssize_t>(self.queued_bytes - self.sent_bytes)
         return len(self.requests) >= self.max_in_flight or unsent >= self.max_unsent
 
     @property
     def is_clean(self):
-        """Whether the stream stands between two answers."""
+        """True if the stream is between two answers."""
         return buffer_size(&self.input) == 0
 
     def send(self, Request request not None):
@@ -201,27 +198,27 @@ cdef class Session:
         self.queued_bytes += size
 
     def take_output(self):
-        """The bytes to send next; the caller sends them all, in order, and reports each part with `sent`."""
+        """Return the bytes to send next; the caller sends them all, in order, and reports each part with `sent`."""
         cdef Py_ssize_t size = buffer_size(&self.output)
         output = PyBytes_FromStringAndSize(<const char*>self.output.data + self.output.start, size)
         buffer_drop(&self.output, size)
         return output
 
     def sent(self, Py_ssize_t count):
-        """So many more bytes were given to the network."""
+        """Note that `count` more bytes were given to the network."""
         self.sent_bytes += count
         assert self.sent_bytes + buffer_size(&self.output) <= self.queued_bytes, "no byte is sent before it is taken"
 
     def has_begun(self, Request request not None):
-        """Whether a byte of a request in flight here was given to the network."""
+        """Return True if a byte of a request in flight here was given to the network."""
         return request.begin < self.sent_bytes
 
     def is_silent(self, Request request not None):
-        """Whether nothing at all arrived since a request in flight here was sent."""
+        """Return True if nothing has arrived since a request in flight here was sent."""
         return request.heard == self.received
 
     def withdraw(self, Request request not None):
-        """Take a request out, open as it is; its id stays, and a late answer is dropped."""
+        """Remove a request and leave it open; its id stays, and a late answer is dropped."""
         if request.session is not self:
             raise ValueError("the request is not in flight here")
         assert self.requests[request.message_id] is request, "who is in flight here is in the table"
@@ -232,11 +229,11 @@ cdef class Session:
             self.failure = ProtocolError(f"more than {MAX_ABANDONED_REQUESTS} requests stay unanswered")
 
     def outstanding(self):
-        """The requests that somebody waits for, in the order in which they were sent."""
+        """Return the requests that a task waits for, in the order in which they were sent."""
         return [request for request in self.requests.values() if request is not None]
 
     def receive(self, data):
-        """The requests that `data` completes.  Never raises for what the bytes say: see `failure`."""
+        """Return the requests that `data` completes.  Never raises because of the bytes: see `failure`."""
         cdef Py_buffer view
         cdef list done = []
         if self.failure is not None:
@@ -251,7 +248,7 @@ cdef class Session:
         return done
 
     cdef int take(self, const uint8_t* data, Py_ssize_t size, list done) except -1:
-        """Read what arrived, behind the part of an answer that is here; keep the part that is left."""
+        """Read `data` after the incomplete answer in the input; keep the incomplete rest."""
         cdef Py_ssize_t taken
         if buffer_size(&self.input) > 0:
             self.keep(data, size)
@@ -269,7 +266,7 @@ cdef class Session:
         return 0
 
     cdef Py_ssize_t read(self, const uint8_t* data, Py_ssize_t size, list done) except -1:
-        """Take the whole answers at `data`; returns their length.  A failure ends the input."""
+        """Process the complete answers at `data`; return their length.  A failure ends the input."""
         cdef Py_ssize_t taken = 0
         cdef int result
         while taken < size:
@@ -291,7 +288,6 @@ cdef class Session:
         return taken
 
     cdef int answer(self, const uint8_t* frame, Py_ssize_t size, list done) except -1:
-        """Give one whole frame to its request."""
         cdef Cursor cursor = Cursor(frame, frame + size)
         cdef Request request
         cdef uint32_t message_id
@@ -316,7 +312,7 @@ cdef class Session:
         return 0
 
     cdef object take_stamp(self, Cursor* cursor):
-        """The text or bytes that the frame ends with, or None if that is anything else."""
+        """Return the text or bytes at the end of the frame; None if there is anything else."""
         cdef Blob rest = Blob(cursor.at, cursor.end - cursor.at)
         cdef Blob stamp
         if blob_is(&rest, PyBytes_AS_STRING(self.stamp_bytes), PyBytes_GET_SIZE(self.stamp_bytes)):
@@ -334,7 +330,7 @@ cdef class Session:
         return self.stamp
 
     cdef int answer_slowly(self, const uint8_t* frame, Py_ssize_t size, list done) except -1:
-        """Any answer: an error, one to another method, one of a shape that was not expected, none at all."""
+        """Process any other answer: errors, other methods, unexpected shapes, and frames that are no answer."""
         answer = rpc.decode_response(PyBytes_FromStringAndSize(<const char*>frame, size))
         if answer.msgid not in self.requests:
             raise ProtocolError(

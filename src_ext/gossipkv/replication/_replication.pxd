@@ -1,4 +1,4 @@
-"""Replication: what other extensions may use."""
+"""The declarations of replication for other extensions."""
 
 include "vector_clock.pxd"
 include "record.pxd"

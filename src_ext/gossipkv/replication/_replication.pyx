@@ -1,4 +1,4 @@
-"""Replication: vector clocks, records, and the entries of a log that carry both."""
+"""Replication: vector clocks, records, and the log entries that contain both."""
 
 include "vector_clock.pyx"
 include "record.pyx"

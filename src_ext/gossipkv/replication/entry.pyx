@@ -1,7 +1,7 @@
-"""Entries as nodes send them to each other: numbers into packed clocks and back, and whether an entry is one.
+"""Log entries as nodes exchange them: conversion of packed clocks to counters and back, and validation.
 
-What comes from outside is an entry's clocks, as counters of assignments that were named before, and its records.  All
-of it is checked here, at once; what is refused changes nothing.
+A received entry has clocks, as counters of assignments named before, and records. All of it is validated here at once,
+and a refused entry changes nothing.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
@@ -12,13 +12,13 @@ from libc.string cimport memcpy
 from gossipkv.errors import ProtocolError
 
 cdef enum:
-    # About what an entry takes on its way, beside its records; and what each of these takes beside its bytes.
+    # Approximate bytes of a sent entry beside its records, and of each record beside its key and data.
     ENTRY_OVERHEAD = 64
     RECORD_OVERHEAD = 8
 
 
 def clock_of(tuple ids not None, list counters not None, /):
-    """The clock of assignments with these counters.  Raises ProtocolError: they are no counters, or not as many."""
+    """Return the clock of assignments with these counters. Raises: ProtocolError for invalid or missing counters."""
     cdef Py_ssize_t count = len(ids), number
     cdef uint64_t before = 0, id_
     cdef bytes clock
@@ -36,7 +36,7 @@ def clock_of(tuple ids not None, list counters not None, /):
         except OverflowError as error:
             raise ProtocolError(f"a counter has 64 bits, and is not negative: {value}") from error
         id_ = ids[number]
-        if number and id_ <= before:  # Told in another order than ours: rare, so it may be slow.
+        if number and id_ <= before:  # The ids are in another order than ours, which is rare and may be slow.
             return of(zip(ids, counters, strict=True))
         store_number(at, id_)
         before = id_
@@ -45,14 +45,14 @@ def clock_of(tuple ids not None, list counters not None, /):
 
 
 def counters_of(bytes clock not None, tuple ids not None, /):
-    """The counters of a clock, in the order of those assignments."""
+    """Return the counters of a clock, in the order of those assignments."""
     cdef const unsigned char* data = bytes_of(clock)
     cdef Py_ssize_t size = PyBytes_GET_SIZE(clock), place = 0
     cdef uint64_t id_
     cdef list counters = []
     for wanted in ids:
         id_ = wanted
-        if place < size and load_number(data + place) == id_:  # They mostly are in the clock's order.
+        if place < size and load_number(data + place) == id_:  # The ids are mostly in the clock's order.
             counters.append(load_number(data + place + NUMBER_BYTES))
         else:
             counters.append(clock_counter(data, size, id_))
@@ -61,7 +61,7 @@ def counters_of(bytes clock not None, tuple ids not None, /):
 
 
 def size_bytes(tuple records not None, /):
-    """About what an entry of these records takes on its way."""
+    """Return the approximate bytes of a sent entry with these records."""
     cdef Py_ssize_t size = ENTRY_OVERHEAD
     cdef bytes key, data
     for key, data in records:
@@ -70,7 +70,7 @@ def size_bytes(tuple records not None, /):
 
 
 def records_of(list flat not None, /):
-    """Keys and records out of `[key, record, ...]`.  Raises ProtocolError."""
+    """Parse `[key, record, ...]` into pairs. Raises: ProtocolError."""
     cdef list records = []
     cdef Py_ssize_t number
     cdef RecordView view
@@ -87,11 +87,11 @@ def records_of(list flat not None, /):
 
 
 def ends_of(bytes begins not None, bytes told, tuple records not None, /):
-    """The clock after an entry: as `told`, or, if that is None, behind its records.
+    """Return the clock after an entry: `told`, or the clock that follows from the records if `told` is None.
 
     Raises:
-        ProtocolError: it does not cover the clock before and all records; or the records do not follow that, each the
-            one before.
+        ProtocolError: `told` does not cover the clock before and all records; or the records do not continue that clock
+            without gaps.
     """
     cdef bytes ends
     cdef bytes data
@@ -110,7 +110,7 @@ def ends_of(bytes begins not None, bytes told, tuple records not None, /):
 
 
 cdef bytes behind(bytes begins, tuple records):
-    """The clock behind records that follow it, each the one before."""
+    """Return the clock after records that continue it without gaps."""
     cdef Py_ssize_t size = PyBytes_GET_SIZE(begins), place
     cdef bytes ends = PyBytes_FromStringAndSize(PyBytes_AS_STRING(begins), size) if records else begins
     cdef unsigned char* at

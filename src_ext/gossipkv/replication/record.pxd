@@ -1,4 +1,4 @@
-# A record of a table for C, without the GIL.
+# A record of a table, for C code without the GIL.
 #
 #     offset size field
 #     0      8    time: hybrid, 48 bits of milliseconds, then 16 of counting
@@ -7,10 +7,10 @@
 #     24     1    kind: 1 put, 2 deleted
 #     25     1-5  size d of the dependencies, LEB128, in as few bytes as it takes
 #            d    dependencies
-#            rest value; nothing where it is deleted
+#            rest value; empty in a tombstone
 #
-# Numbers are big-endian.  So the order of two records is that of their first 24 bytes, and a record's dot is bytes 8
-# to 24: one entry of a packed clock.
+# Numbers are big-endian, so the first 24 bytes order two records. A record's dot is bytes 8 to 24: one entry of a packed
+# clock.
 
 from libc.stdint cimport uint8_t, uint64_t
 
@@ -41,5 +41,5 @@ cdef struct RecordView:
     Py_ssize_t value_size
 
 
-# Fills `view` and returns SOUND; or returns why this is no record, and `view` means nothing.
+# Fill `view` and return SOUND; or return the fault, with `view` undefined.
 cdef Fault parse_record(const unsigned char* data, Py_ssize_t size, RecordView* view) noexcept nogil

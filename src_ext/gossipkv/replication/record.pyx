@@ -1,10 +1,9 @@
-"""A record of a table: what a write says of a key, and when, and after which other writes.
+"""A record of a table: one write to a key, with its time and its dependencies on other writes.
 
-A record says who wrote it (its dot, see `vector_clock.pyx`), and a delete is a record too: a tombstone.  Of two
-records of a key the later one wins, by (time, assignment, counter): the same one on every copy, whatever came first.
-Its bytes are drawn in `record.pxd`; what the dependencies say is not looked at here.
-
-What comes from outside passes `check` or `decode`.  The others read bytes that did, and refuse those that did not.
+A record names its origin by a dot (`vector_clock.pyx`). A delete is a record too, a tombstone. Of two records of a key
+the later one by (time, assignment, counter) wins: the same one on every replica, in any order of arrival. `record.pxd`
+draws the bytes; the dependencies are not interpreted here. `check_record` or `decode` validates received bytes. The
+other functions expect validated bytes, and refuse others.
 """
 
 from typing import NamedTuple
@@ -30,7 +29,7 @@ cdef dict REASONS = {
 
 
 class Record(NamedTuple):
-    """A record, field by field; `kind` is PUT or DELETED."""
+    """A record as fields; `kind` is PUT or DELETED."""
 
     time: int
     assignment: int
@@ -83,7 +82,7 @@ cdef int parsed(bytes data, RecordView* view) except -1:
 
 
 cdef const unsigned char* head_of(bytes data) except NULL:
-    """The first bytes of a record; ProtocolError where they are not there."""
+    """Return the first bytes of a record. Raises: ProtocolError if they are missing."""
     if PyBytes_GET_SIZE(data) <= HEAD_BYTES:
         raise refusal(CUT, PyBytes_GET_SIZE(data))
     return bytes_of(data)
@@ -93,7 +92,7 @@ def encode(
     uint64_t time, uint64_t assignment, uint64_t counter, uint8_t kind,
     bytes dependencies not None, bytes value not None, /,
 ):
-    """The bytes of a record.
+    """Return the bytes of a record.
 
     Requires: the counter is from 1, and a tombstone has the value b"".
 
@@ -124,10 +123,10 @@ def encode(
 
 
 def decode(bytes data not None, /):
-    """Its fields.
+    """Return the fields of a record.
 
     Raises:
-        ProtocolError: it is no record.
+        ProtocolError: the bytes are no record.
     """
     cdef RecordView view
     parsed(data, &view)
@@ -139,27 +138,27 @@ def decode(bytes data not None, /):
 
 
 def check_record(bytes data not None, /):
-    """Refuse what is no record.
+    """Validate the bytes of a record.
 
     Raises:
-        ProtocolError: that, saying which field is wrong.
+        ProtocolError: the bytes are no record; the message names the wrong field.
     """
     cdef RecordView view
     parsed(data, &view)
 
 
 def wins(bytes one not None, bytes other not None, /):
-    """Whether one is later than the other, by (time, assignment, counter); no record is later than itself."""
+    """Return True if `one` is later than `other`, by (time, assignment, counter); no record is later than itself."""
     return memcmp(head_of(one), head_of(other), DOT_END) > 0
 
 
 def dot(bytes data not None, /):
-    """The (assignment, counter) that names it, as a packed clock of one entry."""
+    """Return the (assignment, counter) of a record, as a packed clock of one entry."""
     return (<const char*>head_of(data))[DOT_OFFSET:DOT_END]
 
 
 def value(bytes data not None, /):
-    """Its value; None where it says that the key was deleted."""
+    """Return the value of a record; None for a tombstone."""
     cdef RecordView view
     parsed(data, &view)
     return None if view.kind == KIND_DELETED else (<const char*>view.value)[:view.value_size]

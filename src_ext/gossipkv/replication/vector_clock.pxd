@@ -1,24 +1,24 @@
-# Packed clocks for C, without the GIL.  What one is stands in vector_clock.pyx.
+# Packed clocks, for C code without the GIL; `vector_clock.pyx` explains the design.
 #
 #     offset size field
 #     0      8    assignment, big-endian; each above the one before
 #     8      8    counter, big-endian
 #
-# and so on to the end, each entry in 16 bytes.  Sizes are in bytes.  Nothing here reads past the last whole entry, or
-# checks an order: what comes from outside has passed `clock_fault`.
+# Entries of 16 bytes follow each other to the end. Sizes are in bytes. The functions never read past the last whole
+# entry, and do not check the order: received bytes have passed `clock_fault`.
 
 from libc.stdint cimport uint64_t
 from libc.string cimport memcpy
 
 cdef extern from "gossipkv/storage/bits.h" nogil:
-    uint64_t load_word "gkv_load64"(const void* at)     # In the machine's order: to see whether two are the same.
+    uint64_t load_word "gkv_load64"(const void* at)  # in the machine's order, for tests of equality only
     uint64_t load_number "gkv_load64_big_endian"(const void* at)
 
 cdef enum Order:
     EQUAL_CLOCKS = 0
-    BEFORE_OTHER = 1                # The other is ahead somewhere,
-    AFTER_OTHER = 2                 # this one is, and
-    CONCURRENT_CLOCKS = 3           # both are: both bits.
+    BEFORE_OTHER = 1  # the other clock is ahead somewhere
+    AFTER_OTHER = 2  # this clock is ahead somewhere
+    CONCURRENT_CLOCKS = 3  # each is ahead somewhere: both bits
 
 cdef enum:
     NUMBER_BYTES = 8
@@ -26,38 +26,38 @@ cdef enum:
 
 
 cdef inline void store_number(unsigned char* at, uint64_t number) noexcept nogil:
-    """What `load_number` loads."""
+    """Store a number in the form that `load_number` loads."""
     cdef uint64_t swapped = load_number(&number)
     memcpy(at, &swapped, NUMBER_BYTES)
 
 
-# How one stands to the other; what a clock lacks counts as 0.
+# Return the order of two clocks; an absent assignment counts as 0.
 cdef Order clock_compare(
     const unsigned char* one, Py_ssize_t one_size, const unsigned char* other, Py_ssize_t other_size
 ) noexcept nogil
 
-# Whether one has come at least as far as the other in every assignment.
+# True if `one` is at least as far as `other` in every assignment.
 cdef bint clock_covers(
     const unsigned char* one, Py_ssize_t one_size, const unsigned char* other, Py_ssize_t other_size
 ) noexcept nogil
 
-# The greater counter of each assignment: fills `into`, which has room for both, and returns how much of it.
+# Write the greater counter of each assignment to `into`, which has room for both clocks; return the written size.
 cdef Py_ssize_t clock_merge(
     const unsigned char* one, Py_ssize_t one_size, const unsigned char* other, Py_ssize_t other_size,
     unsigned char* into,
 ) noexcept nogil
 
-# The lesser counter of each assignment that both have: fills `into`, which has room for either, and returns how much.
+# Write the lesser counter of each common assignment to `into`, which has room for either; return the written size.
 cdef Py_ssize_t clock_least(
     const unsigned char* one, Py_ssize_t one_size, const unsigned char* other, Py_ssize_t other_size,
     unsigned char* into,
 ) noexcept nogil
 
-# The offset of the first entry whose assignment is not below this one: of its own, if it has one.
+# Return the offset of the first entry not below this assignment: its own entry if present.
 cdef Py_ssize_t clock_place(const unsigned char* clock, Py_ssize_t size, uint64_t assignment) noexcept nogil
 
-# The counter of the assignment; 0 where it is absent.
+# Return the counter of the assignment; 0 if absent.
 cdef uint64_t clock_counter(const unsigned char* clock, Py_ssize_t size, uint64_t assignment) noexcept nogil
 
-# The offset at which this is no packed clock, or -1 where it is one.
+# Return the offset of the first violation of the format; -1 for a packed clock.
 cdef Py_ssize_t clock_fault(const unsigned char* clock, Py_ssize_t size) noexcept nogil

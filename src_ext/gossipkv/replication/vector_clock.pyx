@@ -1,16 +1,13 @@
-"""Packed clocks: how far each assignment's writes have come, as sorted bytes.
+"""Packed clocks: the progress of each assignment's writes, as sorted bytes.
 
-A write is named by its *dot*, (assignment, counter): the assignment is its origin's place in the partition, and the
-counter counts that origin's writes from 1.  A clock says up to which counter it has all of each assignment's.  It is
-flat bytes, [assignment][counter] of eight bytes each, big-endian, ascending, each assignment once: as it is stored
-and sent, so nothing is decoded.  Two clocks are walked side by side, once.
+A *dot* (assignment id, counter) names a write: the id of its origin's assignment in the partition, and the number of
+the write, which counts that origin's writes from 1. A clock holds, for each assignment, the counter up to which all
+writes are known. Its bytes are [assignment][counter] of eight bytes each, big-endian, ascending, each assignment once.
+They are stored and sent as they are, so nothing is decoded, and two clocks are compared in one pass.
 
-An absent assignment and one at 0 are alike wherever clocks are compared.  Who wants them alike as bytes asks for the
-assignments by name (`named`).
-
-What comes from outside passes `check`, once; the debug build asserts in every other function that it did.
-
-Rejected: a dictionary for each clock (of 64 entries it is fifty times slower to compare, and ten times larger).
+An absent assignment equals one at 0 in all comparisons; `named` makes such clocks equal as bytes. `check_clock`
+validates received bytes once; the debug build asserts that in every other function. Rejected: a dictionary per clock,
+which is fifty times slower to compare at 64 entries, and ten times larger.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
@@ -20,7 +17,7 @@ from libc.string cimport memcmp, memcpy
 from gossipkv.errors import ProtocolError
 
 cdef extern from "gossipkv/storage/bits.h" nogil:
-    bint same "gkv_same64"(const void* one, const void* other)  # Whether STRIDE entries are the same, as most are.
+    bint same "gkv_same64"(const void* one, const void* other)  # true if STRIDE entries are equal, as most are
 
 EQUAL = <int>EQUAL_CLOCKS
 BEFORE = <int>BEFORE_OTHER
@@ -28,7 +25,7 @@ AFTER = <int>AFTER_OTHER
 CONCURRENT = <int>CONCURRENT_CLOCKS
 
 cdef enum:
-    STRIDE = 4  # Entries that are compared in one go, where both clocks have the same assignments: 64 bytes (`same`).
+    STRIDE = 4  # Entries compared at once where both clocks have the same assignments: 64 bytes (`same`).
 
 ctypedef Py_ssize_t (*Join)(
     const unsigned char*, Py_ssize_t, const unsigned char*, Py_ssize_t, unsigned char*
@@ -36,12 +33,12 @@ ctypedef Py_ssize_t (*Join)(
 
 
 cdef inline const unsigned char* end_of(const unsigned char* clock, Py_ssize_t size) noexcept nogil:
-    """Behind the last whole entry."""
+    """Return the position behind the last whole entry."""
     return clock + size // ENTRY_BYTES * ENTRY_BYTES
 
 
 cdef inline bint alike(const unsigned char* one, const unsigned char* other) noexcept nogil:
-    """Whether the next entries are of the same assignments."""
+    """True if the next STRIDE entries have the same assignments."""
     cdef uint64_t differ = 0
     cdef int number
     for number in range(STRIDE):
@@ -52,7 +49,7 @@ cdef inline bint alike(const unsigned char* one, const unsigned char* other) noe
 cdef inline int order(
     const unsigned char* one, Py_ssize_t one_size, const unsigned char* other, Py_ssize_t other_size, int enough
 ) noexcept nogil:
-    """`clock_compare`, but looks no further once it has found all of `enough`."""
+    """Do `clock_compare`, but stop once all bits of `enough` are found."""
     cdef const unsigned char* one_end = end_of(one, one_size)
     cdef const unsigned char* other_end = end_of(other, other_size)
     cdef uint64_t left
@@ -105,14 +102,14 @@ cdef bint clock_covers(
 
 
 cdef inline uint64_t counter_if(bint present, const unsigned char* entry) noexcept nogil:
-    """The counter of an entry that is of the assignment in question, or that of an absent one."""
+    """Return the counter of an entry, or 0 if the assignment is absent."""
     return load_number(entry + NUMBER_BYTES) if present else 0
 
 
 cdef inline void join_entry(
     const unsigned char* one, const unsigned char* other, unsigned char* into, bint greater
 ) noexcept nogil:
-    """One entry out of two of the same assignment, without a branch: nothing foretells which is ahead."""
+    """Join two entries of one assignment, without a branch: no predictor can know which is ahead."""
     cdef uint64_t left = load_number(one + NUMBER_BYTES)
     cdef uint64_t right = load_number(other + NUMBER_BYTES)
     memcpy(into, one, NUMBER_BYTES)
@@ -123,7 +120,7 @@ cdef inline Py_ssize_t join(
     const unsigned char* one, Py_ssize_t one_size, const unsigned char* other, Py_ssize_t other_size,
     unsigned char* into, bint greater,
 ) noexcept nogil:
-    """`clock_merge` if it is to be the greater, else `clock_least`."""
+    """Do `clock_merge` if `greater`, else `clock_least`."""
     cdef const unsigned char* one_end = end_of(one, one_size)
     cdef const unsigned char* other_end = end_of(other, other_size)
     cdef unsigned char* start = into
@@ -216,24 +213,24 @@ cdef inline bint is_clock(bytes clock) noexcept:
 
 
 def compare(bytes one not None, bytes other not None, /):
-    """How one stands to the other: EQUAL, BEFORE, AFTER or CONCURRENT."""
+    """Return the order of two clocks: EQUAL, BEFORE, AFTER or CONCURRENT."""
     assert is_clock(one) and is_clock(other), "packed clocks"
     return <int>clock_compare(bytes_of(one), PyBytes_GET_SIZE(one), bytes_of(other), PyBytes_GET_SIZE(other))
 
 
 def covers(bytes one not None, bytes other not None, /):
-    """Whether one has come at least as far as the other in every assignment."""
+    """Return True if `one` is at least as far as `other` in every assignment."""
     assert is_clock(one) and is_clock(other), "packed clocks"
     return clock_covers(bytes_of(one), PyBytes_GET_SIZE(one), bytes_of(other), PyBytes_GET_SIZE(other))
 
 
 def merge(bytes one not None, bytes other not None, /):
-    """The greater counter of each assignment that either has."""
+    """Return the greater counter of each assignment that either clock has."""
     return joined(one, other, clock_merge)
 
 
 def least(bytes one not None, bytes other not None, /):
-    """The lesser counter of each assignment that both have: as far as both have come."""
+    """Return the lesser counter of each common assignment: the writes that both clocks know."""
     return joined(one, other, clock_least)
 
 
@@ -242,9 +239,9 @@ cdef inline bint is_of(bytes clock, const unsigned char* data, Py_ssize_t size) 
 
 
 cdef bytes joined(bytes one, bytes other, Join how):
-    """What both come to: one of the two where it is the same bytes, so that equal clocks are held once.
+    """Join two clocks. Return one of the two if the bytes are equal, so that equal clocks share memory.
 
-    Small ones meet on the stack, since only then its size is known.
+    Small results are built on the stack, since the final size is known only afterwards.
     """
     assert is_clock(one) and is_clock(other), "packed clocks"
     cdef unsigned char few[4096]
@@ -263,13 +260,13 @@ cdef bytes joined(bytes one, bytes other, Join how):
 
 
 def counter(bytes clock not None, uint64_t assignment, /):
-    """How far this assignment's writes have come; 0 where it is absent."""
+    """Return the counter of this assignment; 0 if absent."""
     assert is_clock(clock), "a packed clock"
     return clock_counter(bytes_of(clock), PyBytes_GET_SIZE(clock), assignment)
 
 
 def ahead(bytes one not None, bytes other not None, /):
-    """The assignments in which one is further than the other, ascending."""
+    """Return the assignments in which `one` is ahead of `other`, ascending."""
     assert is_clock(one) and is_clock(other), "packed clocks"
     cdef const unsigned char* at = bytes_of(one)
     cdef const unsigned char* end = end_of(at, PyBytes_GET_SIZE(one))
@@ -282,7 +279,7 @@ def ahead(bytes one not None, bytes other not None, /):
 
 
 def raised(bytes clock not None, uint64_t assignment, uint64_t counter, /):
-    """The clock with this counter for the assignment; it is never lowered."""
+    """Return the clock with this counter for the assignment. Requires: the counter is not lowered."""
     assert is_clock(clock), "a packed clock"
     cdef Py_ssize_t size = PyBytes_GET_SIZE(clock)
     cdef Py_ssize_t place = clock_place(bytes_of(clock), size, assignment)
@@ -300,7 +297,7 @@ def raised(bytes clock not None, uint64_t assignment, uint64_t counter, /):
 
 
 def named(bytes clock not None, assignments, /):
-    """The clock's counters of exactly these assignments, 0 where one is absent: alike as bytes where they are alike."""
+    """Return the counters of exactly these assignments, 0 if absent, so that equal clocks are equal as bytes."""
     assert is_clock(clock), "a packed clock"
     cdef uint64_t assignment
     cdef list found = []
@@ -310,7 +307,7 @@ def named(bytes clock not None, assignments, /):
 
 
 def of(entries, /):
-    """The clock of these (assignment, counter), in whatever order; each assignment once.
+    """Return the clock of these (assignment, counter), in any order; each assignment once.
 
     Raises:
         OverflowError: a number is negative, or has more than 64 bits.
@@ -327,7 +324,7 @@ def of(entries, /):
 
 
 def entries(bytes clock not None, /):
-    """Its (assignment, counter), ascending."""
+    """Return the (assignment, counter) of a clock, ascending."""
     assert is_clock(clock), "a packed clock"
     cdef const unsigned char* at = bytes_of(clock)
     cdef const unsigned char* end = end_of(at, PyBytes_GET_SIZE(clock))
@@ -339,10 +336,10 @@ def entries(bytes clock not None, /):
 
 
 def check_clock(bytes data not None, /):
-    """Refuse what is no packed clock.
+    """Validate the bytes of a packed clock.
 
     Raises:
-        ProtocolError: it ends within an entry, or its assignments do not ascend.
+        ProtocolError: the bytes end within an entry, or the assignments do not ascend.
     """
     cdef Py_ssize_t at = clock_fault(bytes_of(data), PyBytes_GET_SIZE(data))
     if at >= 0:

@@ -1,19 +1,15 @@
-"""How many connections each peer address has: a small table, for the limit per address.
+"""Connection counts per peer address, for the limit per address.
 
-What counts as one address is what one party can have many of for nothing:
+The unit of counting is an address space that one party can have many connections from at no cost:
 
-* An IPv6 network of 64 bits.  That is the least that a host or a customer is given, and whoever has it can connect
-  from 2**64 addresses; a limit for each of those would be none.
-* An IPv4 address.  It is scarce, and those behind it (a NAT, a proxy) cannot be told apart.
-* An IPv4 address inside an IPv6 one is that IPv4 address: `::ffff:a.b.c.d`, as a socket for both families shows it,
-  and `64:ff9b::a.b.c.d`, as a translator in front of the node does (RFC 6052); else the whole of IPv4 would be one
-  network, and be refused as one.
+* An IPv6 network of 64 bits: the smallest assignment of a host or customer, which contains 2**64 addresses.
+* An IPv4 address: it is scarce, and clients behind it (NAT, proxy) cannot be told apart.
+* An IPv4 address inside IPv6 (`::ffff:a.b.c.d` of a dual-stack socket, `64:ff9b::a.b.c.d` of a translator, RFC 6052)
+  counts as IPv4; otherwise all of IPv4 would be one network, and be refused as one.
 
-Both are a number of 64 bits, and never the same one: IPv4 addresses are the numbers below 2**32, the IPv6 networks
-with those numbers (`::/96`) belong to nobody but `::1`, which shares its number with 0.0.0.0, which nobody has.
-
-Open addressing with linear probing, as in `id_set.pxd`; a count of 0 is an empty entry.  Who finds addresses that
-collide gains little: there are at most as many entries as connections.
+The 64-bit numbers never collide: IPv4 addresses are below 2**32, and the IPv6 networks there (`::/96`) contain only
+`::1`, which shares its number with the unused 0.0.0.0. The table uses linear probing as `id_set.pxd`; a count of 0 is
+an empty entry. Colliding addresses gain an attacker little: there are at most as many entries as connections.
 """
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
@@ -34,7 +30,7 @@ cdef struct AddressCounts:
 
 
 cdef inline uint64_t address_number(const uint8_t* data, int size) noexcept nogil:
-    """What an address counts as; 4 or 16 bytes, in the network's order."""
+    """Return the number of an address of 4 or 16 bytes in network order."""
     cdef const char* mapped = b"\0\0\0\0\0\0\0\0\0\0\xff\xff"
     cdef const char* translated = b"\0\x64\xff\x9b\0\0\0\0\0\0\0\0"
     cdef uint64_t number = 0
@@ -52,7 +48,7 @@ cdef inline uint32_t addresses_home(const AddressCounts* counts, uint64_t addres
 
 
 cdef inline uint32_t addresses_find(const AddressCounts* counts, uint64_t address) noexcept nogil:
-    """Where the address is, or the empty entry where it would go."""
+    """Return the entry of the address, or the empty entry for it."""
     cdef uint32_t at = addresses_home(counts, address)
     while counts.entries[at].count > 0 and counts.entries[at].address != address:
         at = (at + 1) & counts.mask
@@ -82,7 +78,7 @@ cdef inline int addresses_grow(AddressCounts* counts) noexcept nogil:
 
 
 cdef inline int addresses_add(AddressCounts* counts, uint64_t address) noexcept nogil:
-    """One more connection of that address; -1 without memory."""
+    """Count one more connection of that address; -1 if out of memory."""
     cdef AddressCount* entry
     if (counts.entries == NULL or 2 * counts.used > counts.mask) and addresses_grow(counts) < 0:
         return -1
@@ -95,7 +91,7 @@ cdef inline int addresses_add(AddressCounts* counts, uint64_t address) noexcept 
 
 
 cdef inline void addresses_remove(AddressCounts* counts, uint64_t address) noexcept nogil:
-    """One less.  Requires: it was added."""
+    """Count one connection less. Requires: it was added."""
     cdef uint32_t hole = addresses_find(counts, address)
     cdef uint32_t at = hole
     cdef uint32_t home
@@ -108,7 +104,7 @@ cdef inline void addresses_remove(AddressCounts* counts, uint64_t address) noexc
         if counts.entries[at].count == 0:
             return
         home = addresses_home(counts, counts.entries[at].address)
-        # The entry may move into the hole unless its home lies between the hole and where it is.
+        # The entry may move into the hole unless its home lies between the hole and its place.
         if ((at - home) & counts.mask) >= ((at - hole) & counts.mask):
             counts.entries[hole] = counts.entries[at]
             counts.entries[at].count = 0

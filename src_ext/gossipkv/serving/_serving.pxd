@@ -1,4 +1,4 @@
-"""Serving: what other extensions may use."""
+"""The declarations of serving for other extensions."""
 
 include "counters.pxd"
 include "id_set.pxd"

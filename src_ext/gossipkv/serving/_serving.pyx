@@ -1,4 +1,4 @@
-"""Serving: the loop, its connections, and what answers their requests in each dialect."""
+"""Serving: the loop, its connections, and the dialects' requests and answers."""
 
 include "turn.pyx"
 include "backlog.pyx"

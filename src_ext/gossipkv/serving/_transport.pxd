@@ -1,4 +1,4 @@
-"""What carries the bytes of connections: what other extensions may use."""
+"""The declarations of transports for other extensions."""
 
 include "transport.pxd"
 include "tls.pxd"

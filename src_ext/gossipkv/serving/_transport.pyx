@@ -1,4 +1,4 @@
-"""What carries the bytes of connections: sockets and epoll, TLS over them, and the interface of both."""
+"""Transports of connections: sockets and epoll, TLS over them, and the common interface."""
 
 include "transport.pyx"
 include "tls.pyx"

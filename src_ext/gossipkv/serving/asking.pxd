@@ -1,4 +1,4 @@
-"""Asking other nodes for what is not here.  The idea stands in `asking.pyx`."""
+"""Requests to other nodes for data that is not here; `asking.pyx` explains the design."""
 
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 
@@ -6,24 +6,24 @@ from gossipkv.wire._buffer cimport Buffer
 from gossipkv.wire._wire cimport Blob, Cursor, FrameLimits, LatencyHistogram, take_blob
 
 cdef enum:
-    # Between rounds, at first; it doubles, up to a stage.
+    # First pause between rounds, which doubles up to a stage.
     PAUSE_NS = 1000000
 
 cdef class Asking
 
 ctypedef void (*Step)(Asking asking, Relay* relay) noexcept nogil
 
-cdef struct Reason:  # for which a request waits, and what is done when something comes to pass
+cdef struct Reason:  # a reason to wait: the steps of relays of one kind
     Body body
-    const char* method  # by which clients and nodes ask for it; NULL: it is no read
-    void (*put_keys)(Buffer* out, const Relay* relay) noexcept nogil  # behind the subject; NULL: there are none
-    Step go_on  # somebody has refused or is gone, or its pages are there
-    Step expire  # its deadline is over; of what other nodes are asked it is `expire_asked`, which needs the next three
-    int64_t (*heard)(Asking asking, const Relay* relay) noexcept nogil  # when half an answer last grew; 0: never
-    Step begin_round  # all were asked, and the pause is over
+    const char* method  # method name on the wire; NULL if it is not a read
+    void (*put_keys)(Buffer* out, const Relay* relay) noexcept nogil  # writes keys behind the subject; NULL for none
+    Step go_on  # a peer has refused or is gone, or pages were read
+    Step expire  # the deadline is over; `expire_asked` for requests to other nodes, which needs the next three
+    int64_t (*heard)(Asking asking, const Relay* relay) noexcept nogil  # when a partial answer last grew; 0 for never
+    Step begin_round  # every owner was asked, and the pause is over
     Step give_up
-    bint (*is_answer)(const Relay* relay, Cursor result) noexcept nogil  # whether a node that was asked may say that
-    void (*take)(Asking asking, Relay* relay, Cursor result, int column) noexcept nogil  # who was asked has said it
+    bint (*is_answer)(const Relay* relay, Cursor result) noexcept nogil  # True if the peer may give this result
+    void (*take)(Asking asking, Relay* relay, Cursor result, int column) noexcept nogil  # the peer has answered
     void (*refuse)(
         Asking asking, Relay* relay, const Blob* code, const Cursor* error, int column
     ) noexcept nogil
@@ -31,8 +31,8 @@ cdef struct Reason:  # for which a request waits, and what is done when somethin
 
 cdef class Asking:
     cdef Connections connections
-    cdef Relays* relays  # those of `connections`
-    cdef uint64_t* counts  # the same
+    cdef Relays* relays  # the relays of `connections`
+    cdef uint64_t* counts  # the counts of `connections`
     cdef Peers peers
     cdef ColdPages cold
     cdef PublishedTable published
@@ -40,11 +40,11 @@ cdef class Asking:
     cdef ReadLimits read_limits
     cdef int64_t whole_ns
     cdef int64_t stage_ns
-    cdef uint64_t last_token  # of a question
+    cdef uint64_t last_token  # the last token of a request of Python
     cdef LatencyHistogram answered
-    cdef LatencyHistogram answered_here  # of what was here after all
+    cdef LatencyHistogram answered_here  # latencies of reads answered here after all
     cdef bytes name
-    cdef Blob own_name  # the same, for who asks which node has answered
+    cdef Blob own_name  # `name`, for clients that ask which node has answered
     cdef Reason reasons[KINDS]
 
 
@@ -77,7 +77,7 @@ cdef inline const Reason* reason_of(Asking asking, const Relay* relay) noexcept 
 
 
 cdef inline void set_limits(Relay* relay, const ReadOptions* options) noexcept nogil:
-    """Have it end when the request's own time is over."""
+    """Set the relay's end to the client's own time limit, if any."""
     relay.limit_ns = NEVER
     if options.has_timeout:
         relay.limit_ns = relay.begun_ns + <int64_t>min(options.timeout_ms, <uint64_t>1 << 40) * 1000000
@@ -85,7 +85,7 @@ cdef inline void set_limits(Relay* relay, const ReadOptions* options) noexcept n
 
 
 cdef inline DatabaseRow* database_of(Asking asking, const Relay* relay) noexcept nogil:
-    """The database that a client's read is of; NULL: nothing of it is served any more."""
+    """Return the database of a client's read; NULL if it is no longer served."""
     cdef const Relay* whole = relay.whole
     cdef const uint8_t* at = whole.body.data + whole.subject_at
     cdef Cursor subject = Cursor(at, at + whole.subject_size)

@@ -1,24 +1,16 @@
-"""Asking other nodes for what is not here: whom next, when another one as well, when anew, when no more.
+"""Forwarding: requests to other nodes for data that is not here, one owner after another.
 
-What waits for others is a relay (`relays.pyx`)::
+A request that waits for other nodes is a relay (`relays.pyx`)::
 
-    relay ──> an owner is asked ── what it was asked for ──────────────────────────> answered
+    relay ──> an owner is asked ── the requested data ─────────────────────────────> answered
                │  ^      ├─ it refuses, is lost, answers nonsense ──> the next owner, at once
                │  │      └─ a stage passes in silence ──────────────> the next owner as well
-               │  └── a pause ── begins anew, by the table as it is then <── all were asked
+               │  └── a pause ── begins anew, by the table of then <── all were asked
                └────────────── the time is over ──> handed to Python with a report
 
-* Who is asked is who holds the partition of that very identity, in the order of `gossipkv.placement.candidates`.
-* The first answer wins; what comes later is dropped.  Who has not answered yet is not asked again.
-* What goes to a peer gathers in its output and leaves once a round, however many requests it is.
-* While an answer is arriving, nobody else is asked, for all of the relay's own time: a large value may take longer
-  than a stage.  One that stalls for a stage is silence, and whom to ask next has its time from the last byte on.
-
-What is asked, what counts as an answer and what becomes of it is told by the reason for which a relay waits
-(`Reason`); `reasons.pyx` has the table of them.
-
-Nothing here touches a Python object: a peer that dies under ten thousand reads costs no call.  Python tells who holds
-what, dials, and writes the errors.
+`Reason` tells for each kind of relay (`reasons.pyx`) which request is sent, which result is an answer, and where it
+goes. No function here touches a Python object, so a peer that dies under ten thousand reads costs no call. Python
+provides owners and connections, and writes the errors.
 """
 
 cimport cython
@@ -32,15 +24,20 @@ from gossipkv.wire._wire cimport (
 )
 
 cdef enum:
-    # What a request to an owner has beside subject and keys.
+    # Bytes of a request to an owner beside subject and keys.
     REQUEST_BYTES = 128
-    # What others have for a read whose client does not say; `proxy_timeout` where that is longer.
+    # Time limit of other nodes for a read without a client's limit; a longer `proxy_timeout` wins.
     READ_TIMEOUT_NS = 1000000000
 
 
 @cython.final
 cdef class Asking:
-    """What requests that wait have in common: other nodes, the disk, what is here, limits, and the reasons to wait."""
+    """The shared state of waiting requests: other nodes, the disk, local data, limits, and the reasons to wait.
+
+    * Owners of the partition of that very identity are asked, in the order of `gossipkv.placement.candidates`.
+    * The first answer wins, and later ones are dropped. An owner that has not answered yet is not asked again.
+    * Requests to a peer collect in its output and leave once a round.
+    """
 
     def __cinit__(
         self, Connections connections not None, str name not None, int64_t whole_ms, int64_t stage_ms, uint64_t seed
@@ -62,16 +59,16 @@ cdef class Asking:
 
 
 cdef void know_reason(Asking asking, RelayKind kind, Reason reason) noexcept nogil:
-    """Know a reason to wait, before any request waits for it."""
+    """Register a reason to wait. Requires: no request waits."""
     asking.reasons[<int>kind] = reason
     relays_know(asking.relays, kind, reason.body)
 
 
-# What a client asked --------------------------------------------------------------------------------------------
+# Requests of clients --------------------------------------------------------------------------------------------
 
 
 cdef int set_version(Asking asking, Relay* relay, const Lookup* lookup) noexcept nogil:
-    """Have it ask for this version from now on."""
+    """Let the relay ask for this version from now on."""
     relay.body.end = relay.params_size
     if buffer_append(&relay.body, lookup.version.name.data, lookup.version.name.size) < 0:
         return -1
@@ -81,17 +78,17 @@ cdef int set_version(Asking asking, Relay* relay, const Lookup* lookup) noexcept
     return 0
 
 
-# Whom to ask --------------------------------------------------------------------------------------------------
+# Choice of owners ---------------------------------------------------------------------------------------------
 
 
 cdef void limit_asking(Asking asking, Relay* relay) noexcept nogil:
-    """Have it end, now that others are asked, though its client has not said when."""
+    """Set a time limit for a relay that asks other nodes and has no limit of its client."""
     if relay.limit_ns == NEVER:
         relay.limit_ns = asking.connections.now_ns + max(<int64_t>READ_TIMEOUT_NS, asking.whole_ns)
 
 
 cdef void ask_next(Asking asking, Relay* relay) noexcept nogil:
-    """Ask the next owner, or have it rest until it begins anew."""
+    """Ask the next owner, or pause until the next round."""
     cdef int column = next_to_ask(asking, relay, relay.partition)
     while column >= 0:
         if send_request(asking, relay, column):
@@ -101,7 +98,7 @@ cdef void ask_next(Asking asking, Relay* relay) noexcept nogil:
 
 
 cdef int next_to_ask(Asking asking, Relay* relay, Py_ssize_t partition) noexcept nogil:
-    """The next owner that there is a connection to, and room in its output; -1: none is left in this round."""
+    """Return the next owner with a connection and room in its output; -1 if none is left in this round."""
     cdef Connection* connection
     cdef int column
     while relay.tried_count < MAX_TRIED:
@@ -121,21 +118,21 @@ cdef int next_to_ask(Asking asking, Relay* relay, Py_ssize_t partition) noexcept
 
 
 cdef void note_full(Asking asking, Relay* relay, int column) noexcept nogil:
-    """Note that too much waits to be sent to that owner."""
+    """Record that too much output waits for that owner."""
     asking.counts[FORWARD_QUEUE_FULL] += 1
     asking.peers.routes.peers[column].slow = True
     relay_note(relay, column, WAS_FULL)
 
 
 cdef void rest_relay(Asking asking, Relay* relay) noexcept nogil:
-    """Have it begin anew after a pause that doubles."""
+    """Start the next round after a pause that doubles."""
     relay.resting = True
     set_due(asking.relays, relay, min(asking.connections.now_ns + relay.pause_ns, relay.whole_ns))
     relay.pause_ns = min(2 * relay.pause_ns, asking.stage_ns)
 
 
 cdef bint send_request(Asking asking, Relay* relay, int column) noexcept nogil:
-    """Ask that peer, with the others that are asked in this round; False when there is no memory for it."""
+    """Add a request to that peer's output of this round. Return False if out of memory."""
     cdef const Reason* reason = reason_of(asking, relay)
     cdef Connection* connection = asking.peers.connection_of(column)
     cdef Attempt* attempt
@@ -174,11 +171,11 @@ cdef bint send_request(Asking asking, Relay* relay, int column) noexcept nogil:
     return True
 
 
-# Going on -----------------------------------------------------------------------------------------------------
+# Next steps ---------------------------------------------------------------------------------------------------
 
 
 cdef void go_on_with_relays(Asking asking) noexcept nogil:
-    """Have those go on whom somebody has refused or left.  Requires: `out` is empty."""
+    """Continue relays after a page read, a refusal or a lost peer. Requires: `out` is empty."""
     cdef Wait* wait = asking.cold.take(asking.connections.now_ns)
     cdef Relay* relay
     while wait != NULL:
@@ -195,7 +192,7 @@ cdef void go_on_with_relays(Asking asking) noexcept nogil:
 
 
 cdef void expire_relays(Asking asking) noexcept nogil:
-    """Do what is due, but for asking anew: first all is known of who is silent.  Requires: `out` is empty."""
+    """Handle all expired deadlines before any new request, so all silent peers are known. Requires: `out` is empty."""
     cdef Relay* relay = pop_due(asking.relays, asking.connections.now_ns)
     while relay != NULL:
         reason_of(asking, relay).expire(asking, relay)
@@ -203,7 +200,12 @@ cdef void expire_relays(Asking asking) noexcept nogil:
 
 
 cdef void expire_asked(Asking asking, Relay* relay) noexcept nogil:
-    """A stage, a pause or the time is over of what other nodes are asked for."""
+    """Handle the end of a stage, of a pause or of the time limit of a relay that asks other nodes.
+
+    While an answer is arriving no other owner is asked, within the relay's time limit: a large value may take longer
+    than a stage. An answer that stalls for a stage counts as silence, and the time for further owners counts from the
+    last byte.
+    """
     cdef int64_t now_ns = asking.connections.now_ns
     cdef int64_t heard_ns = reason_of(asking, relay).heard(asking, relay)
     cdef const Attempt* attempt = relay.attempts
@@ -229,7 +231,7 @@ cdef void expire_asked(Asking asking, Relay* relay) noexcept nogil:
 
 
 cdef int64_t last_heard(Asking asking, const Relay* relay) noexcept nogil:
-    """When the last bytes of an answer to that came of which the end is missing; 0: none has begun."""
+    """Return when bytes of an incomplete answer to the relay last arrived; 0 if no answer has begun."""
     cdef const Attempt* attempt = relay.attempts
     cdef Connection* connection
     cdef Cursor begun
@@ -245,7 +247,7 @@ cdef int64_t last_heard(Asking asking, const Relay* relay) noexcept nogil:
 
 
 cdef void read_for(Asking asking, const Relay* relay) noexcept nogil:
-    """Have what follows be read by its client, as far as that one may by now."""
+    """Let the next reads be made with the present rights of the relay's client."""
     read_as(asking.published, asking.connections.find(relay.client).user)
 
 
@@ -253,7 +255,7 @@ cdef void read_for(Asking asking, const Relay* relay) noexcept nogil:
 
 
 cdef Connection* claim_client(Asking asking, const Relay* relay) noexcept nogil:
-    """The connection that awaits the answer, from now on no more: a relay ends with its client's connection."""
+    """Return the connection that awaits the answer and stop awaiting. A relay ends with its client, so one exists."""
     cdef Connection* connection = asking.connections.find(relay.client)
     cdef bint awaited = asking.connections.remove_in_flight(connection, relay.msgid)
     cdef uint64_t taken_ns = <uint64_t>(asking.connections.now_ns - relay.begun_ns)
@@ -267,9 +269,9 @@ cdef Connection* claim_client(Asking asking, const Relay* relay) noexcept nogil:
 cdef void note_damage(
     Asking asking, const Relay* relay, const uint8_t* key, Py_ssize_t key_size
 ) noexcept nogil:
-    """Keep for Python which record could not be read, `[database, key, version]`; `key`: where the subject has none.
+    """Keep for Python the unreadable record as `[database, key, version]`; `key` is for a subject without one.
 
-    It looks at one in each round: many reads may meet the same damage.
+    Only one record is kept per round: many reads may meet the same damage.
     """
     cdef Buffer* told = &asking.peers.damaged
     cdef Blob version = version_name(relay)
@@ -284,7 +286,7 @@ cdef void note_damage(
 
 
 cdef void hand_back(Asking asking, Relay* relay) noexcept nogil:
-    """Have Python answer it as if it had just come: something is to be said that only Python knows."""
+    """Let Python answer the request as if it had just arrived: the reply needs knowledge that only Python has."""
     cdef Connection* connection = asking.connections.find(relay.client)
     cdef DatabaseRow* database = database_of(asking, relay)
     cdef const char* method = reason_of(asking, relay).method
@@ -304,7 +306,7 @@ cdef void hand_back(Asking asking, Relay* relay) noexcept nogil:
 
 
 cdef void fail_client(Asking asking, uint64_t handle) noexcept nogil:
-    """Close a client's connection: there is no memory for what it asks."""
+    """Close a client's connection: there is no memory for its request."""
     cdef Connection* connection = asking.connections.find(handle)
     asking.connections.doom(connection, CLOSED_MEMORY)
     asking.connections.flush_later(connection)

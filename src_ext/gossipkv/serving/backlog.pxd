@@ -1,4 +1,4 @@
-"""Requests that Python has yet to answer.  The idea stands in `backlog.pyx`."""
+"""Requests for Python to answer; `backlog.pyx` explains the design."""
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
@@ -6,30 +6,30 @@ from libc.string cimport memcmp
 
 cdef enum RequestKind:
     ASKED = 0  # a method and its parameters
-    RESULT = 1  # an answer that took time: the result
-    REFUSAL = 2  # the same: the error
-    UNANSWERED = 3  # a read that no other node has answered: the report
+    RESULT = 1  # the result of a pending request
+    REFUSAL = 2  # the error of a pending request
+    UNANSWERED = 3  # the report on a read that no other node has answered
 
 cdef struct Request:
     Request* next
     uint64_t handle
     int64_t received_ns
     Py_ssize_t method_size
-    Py_ssize_t size  # of the parameters, or of the answer
+    Py_ssize_t size  # size of the parameters or of the answer
     uint32_t msgid
     RequestKind kind
 
 cdef struct Queue:
     uint64_t handle
-    Request* first  # NULL: nothing is here
+    Request* first  # NULL if the queue is empty
     Request* last
     Py_ssize_t size_bytes
-    uint32_t before  # in the order of turns, as places in `queues`
+    uint32_t before  # neighbours in the order of turns, as indexes of `queues`
     uint32_t after
     bint parked
 
 cdef class Backlog:
-    cdef Queue* queues  # by the slot of the handle
+    cdef Queue* queues  # indexed by the slot of the handle
     cdef uint32_t capacity
     cdef uint32_t first_turn
     cdef uint32_t last_turn
@@ -54,7 +54,7 @@ cdef class Backlog:
 
 
 cdef inline uint8_t* request_bytes(Request* request) noexcept nogil:
-    """The method and, behind it, the parameters; or the answer."""
+    """Return the method and, behind it, the parameters; or the answer."""
     return <uint8_t*>(request + 1)
 
 
@@ -63,7 +63,7 @@ cdef inline bytes method_of(Request* request):
 
 
 cdef inline bint is_method(Request* request, bytes method):
-    """Whether it asks for that one."""
+    """True if the request is for that method."""
     return (
         len(method) == request.method_size
         and memcmp(request_bytes(request), <const char*>method, request.method_size) == 0

@@ -1,13 +1,12 @@
-"""Requests that Python has yet to answer: each connection's in order, the connections in turn.
+"""Requests for Python to answer: each connection's requests in order, the connections in turn.
 
-An answer may take milliseconds, and a connection may have a thousand requests on their way.  So the loop answers for a
-moment at a time, and whoever asked for little waits for one answer of each other connection and not for all of them.
+An answer may take milliseconds, and a connection may have a thousand requests on their way. The loop answers for a
+moment at a time, the connections in turn, so a client waits for one answer of each other connection, not for all.
+Requests of a connection whose peer does not read are parked: they keep their order, and resume when the peer has read.
+Late results (`RESULT`, `REFUSAL`) wait here too, until there is room for them.
 
-The requests of a connection whose peer does not read its answers are parked: they keep their order, and come into
-turn again when the peer has read.  An answer that took time waits here as well until there is room for it.
-
-A handle names a slot and a generation.  There is one queue for a slot: the connections of one slot follow each other,
-and nobody awaits the answers of an earlier one, so what is left of it goes when a later one comes.
+A handle names a slot and a generation, and each slot has one queue. Answers for an earlier generation are not awaited,
+so its remaining requests go when a later generation adds one.
 """
 
 cimport cython
@@ -23,7 +22,7 @@ cdef uint32_t NO_TURN = 0xFFFFFFFFU
 
 @cython.final
 cdef class Backlog:
-    """The requests; true while one of them can be taken."""
+    """The requests, in turn order; true while one can be taken."""
 
     def __cinit__(self):
         self.first_turn = NO_TURN
@@ -41,14 +40,14 @@ cdef class Backlog:
         return self.first_turn == NO_TURN
 
     cdef uint64_t next_turn(self) noexcept nogil:
-        """The connection whose turn it is.  Requires: there is one."""
+        """Return the connection whose turn it is. Requires: the backlog is not empty."""
         return self.queues[self.first_turn].handle
 
     cdef Request* put(
         self, uint64_t handle, uint32_t msgid, RequestKind kind, int64_t received_ns, Py_ssize_t method_size,
         Py_ssize_t size
     ) noexcept nogil:
-        """A place for one more, behind the others of its connection; the caller writes its bytes.  NULL: no memory."""
+        """Append a request to its connection's queue; the caller writes its bytes. NULL if out of memory."""
         cdef uint32_t slot = <uint32_t>handle
         cdef Queue* queue
         cdef Request* request
@@ -83,7 +82,7 @@ cdef class Backlog:
         return request
 
     cdef Request* pop(self) noexcept nogil:
-        """The oldest of the connection whose turn it is, to be freed.  Requires: there is one."""
+        """Remove and return the oldest request of the connection in turn; the caller frees it. Requires: not empty."""
         cdef uint32_t slot = self.first_turn
         cdef Queue* queue = &self.queues[slot]
         cdef Request* request = queue.first
@@ -130,19 +129,19 @@ cdef class Backlog:
         queue.parked = False
 
     cdef Queue* find(self, uint64_t handle) noexcept nogil:
-        """The connection's queue; NULL when nothing is in it."""
+        """Return the connection's queue; NULL if it is empty."""
         cdef uint32_t slot = <uint32_t>handle
         if slot >= self.capacity or self.queues[slot].handle != handle or self.queues[slot].first == NULL:
             return NULL
         return &self.queues[slot]
 
     cdef Py_ssize_t bytes_of(self, uint64_t handle) noexcept nogil:
-        """Bytes of a connection's parameters and answers that wait."""
+        """Return the bytes of a connection's waiting parameters and answers."""
         cdef Queue* queue = self.find(handle)
         return queue.size_bytes if queue != NULL else 0
 
     cdef int reach(self, uint32_t slot) noexcept nogil:
-        """Queues for slots up to this one."""
+        """Allocate queues for slots up to this one."""
         cdef size_t capacity = self.capacity if self.capacity > 0 else MIN_QUEUES
         cdef Queue* queues
         while capacity <= slot:
@@ -156,7 +155,7 @@ cdef class Backlog:
         return 0
 
     cdef void enter(self, uint32_t slot) noexcept nogil:
-        """Have its turn behind all others."""
+        """Append the slot to the order of turns."""
         self.queues[slot].before = self.last_turn
         self.queues[slot].after = NO_TURN
         if self.last_turn == NO_TURN:
@@ -183,7 +182,7 @@ cdef class Backlog:
         return not self.is_empty()
 
     def add(self, hand_offs):
-        """They came in this order: `(handle, message id, method, parameters)`."""
+        """Append requests in this order: `(handle, message id, method, parameters)`."""
         cdef Request* request
         cdef bytes method
         cdef bytes params
@@ -196,13 +195,13 @@ cdef class Backlog:
 
     @property
     def turn(self):
-        """The connection whose turn it is.  Requires: there is one."""
+        """The connection whose turn it is. Raises: IndexError if no request can be taken."""
         if self.is_empty():
             raise IndexError("nothing can be taken")
         return self.next_turn()
 
     def take(self):
-        """The oldest request of the connection whose turn it is.  Requires: there is one."""
+        """Take the oldest request of the connection in turn. Raises: IndexError if no request can be taken."""
         if self.is_empty():
             raise IndexError("nothing can be taken")
         cdef Request* request = self.pop()
@@ -215,10 +214,10 @@ cdef class Backlog:
         self.park_queue(handle)
 
     def resume(self, handles):
-        """Those that were parked come into turn again, behind all others."""
+        """Resume the parked requests of these connections, behind all others."""
         for handle in handles:
             self.resume_queue(handle)
 
     def forget(self, uint64_t handle):
-        """That connection is gone, and nobody awaits its answers."""
+        """Drop the requests of a connection that is gone."""
         self.forget_queue(handle)

@@ -1,4 +1,4 @@
-"""Reads of many keys from one version.  The idea stands in `batches.pyx`."""
+"""Reads of many keys from one version; `batches.pyx` explains the design."""
 
 from cpython.object cimport PyObject
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
@@ -7,45 +7,45 @@ from gossipkv.wire._buffer cimport Buffer
 from gossipkv.wire._wire cimport Cursor
 
 cdef enum:
-    KEY_WORK = 2  # of a key, in units of some 50 ns; what it is read from is in memory
-    MISSING_VALUE = -1  # not answered yet
+    KEY_WORK = 2  # work for a key, in units of some 50 ns, if its data is in memory
+    MISSING_VALUE = -1  # the value has not arrived
 
-cdef struct Place:  # of a key that others are asked for
+cdef struct Place:  # a key that other nodes are asked for
     Py_ssize_t partition
-    Py_ssize_t key_at  # in the parameters, as it came
+    Py_ssize_t key_at  # offset of the encoded key in the parameters
     Py_ssize_t key_size
-    Py_ssize_t slot  # where its value belongs among those that were read here
-    Py_ssize_t at  # of its value, or nil, as it is sent
-    Py_ssize_t size  # MISSING_VALUE: it is not there
-    bint damaged  # it is here, but cannot be read
+    Py_ssize_t slot  # where its value belongs among the local values
+    Py_ssize_t at  # offset of its encoded value or nil
+    Py_ssize_t size  # MISSING_VALUE until it arrives
+    bint damaged  # the local record cannot be read
 
 cdef struct Reading:
     VersionRow* version
-    const uint8_t* params  # where they begin
-    Cursor keys  # those that are not read yet
-    Py_ssize_t left  # so many
-    Py_ssize_t count  # of all
-    Py_ssize_t max_frame  # of the answer
-    Py_ssize_t room  # where the values must end at the latest, counted from the beginning of the buffer
-    Py_ssize_t partition  # of the key at which it has stopped
-    Py_ssize_t too_long  # the size of a value over `max_value`
+    const uint8_t* params  # beginning of the parameters
+    Cursor keys  # keys that are not read yet
+    Py_ssize_t left  # number of unread keys
+    Py_ssize_t count  # number of all keys
+    Py_ssize_t max_frame  # limit of the answer
+    Py_ssize_t room  # limit for the values' end, as an offset in the buffer
+    Py_ssize_t partition  # partition of the key at which it stopped
+    Py_ssize_t too_long  # size of a value over `max_value`
     uint64_t hits
     uint64_t value_bytes
     bint by_name
-    bint may_ask  # others, for what is not here
-    Py_ssize_t stopped_at  # how many keys were left when it last stopped at a cold page
-    int stops  # so often there
+    bint may_ask  # other nodes may be asked for missing data
+    Py_ssize_t stopped_at  # number of unread keys at the last stop at a missing page
+    int stops  # consecutive stops there
 
-cdef struct Batch:  # a `get_many` that is read in slices, or for some keys of which others are asked
+cdef struct Batch:  # a `get_many` read in slices, or with keys that other nodes are asked for
     Relay head
-    ClientRelays parts  # of its keys, those that others are asked for
+    ClientRelays parts  # relays for the keys that other nodes are asked for
     Reading reading
-    PyObject* table  # what it reads from; NULL: it does not read
-    Buffer values  # those that are here, as an answer begins with them; then those that others have given
-    Py_ssize_t here_bytes  # of the former
-    Buffer places  # of the keys that others are asked for, each a `Place`
-    uint32_t missing  # of these, those that are not answered
-    bint hedged  # some parts were passed on, and may be answered
+    PyObject* table  # the table it reads from; NULL if it does not read
+    Buffer values  # local values as the beginning of an answer, then values of other nodes
+    Py_ssize_t here_bytes  # size of the local part
+    Buffer places  # a `Place` for each key that other nodes are asked for
+    uint32_t missing  # number of places without an answer
+    bint hedged  # keys of some parts went to further owners, and the first owners may still answer
 
 
 cdef int plan_reading(
@@ -64,7 +64,7 @@ cdef int refuse_reading(const Reading* reading, uint32_t msgid, const ReadLimits
 
 
 cdef inline void count_reading(VersionRow* version, const Reading* reading) noexcept nogil:
-    """Count a batch of that version, all of which was here."""
+    """Count a batch of that version with only local keys."""
     count_request(version, reading.by_name)
     version.counts.hits += reading.hits
     version.counts.misses += <uint64_t>reading.count - reading.hits

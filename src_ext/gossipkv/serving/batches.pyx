@@ -1,14 +1,14 @@
-"""Reads of many keys from one version: window by window, until all are read or the work is used up.
+"""Reads of many keys from one version: window by window, until all are read or the work budget is used.
 
-A window's lookups go side by side, so that their cache misses overlap: all buckets, then all records, then all values.
-The values gather in the order asked behind the head of the answer, so when all are here they are the answer.  A key
-that others are asked for leaves a place among them::
+The lookups of a window overlap their cache misses: first all buckets, then all records, then all values. Values are
+written in key order behind the answer's head, so they form the answer if all are local. A key that other nodes are
+asked for leaves a place among them::
 
     plan ──> begin ──> read ──> end
                        │  ^
-                       └──┘  after whatever it has stopped at: the work is used up, or a key that is not plain
+                       └──┘  after any stop: the budget is used, or a key is not plain
 
-Who reads says what becomes of such a key, and reading goes on there: nothing of it was written.
+The caller decides what happens to the key at a stop, of which nothing was written, and continues.
 """
 
 from cpython.object cimport PyObject
@@ -22,18 +22,18 @@ from gossipkv.wire._wire cimport (
 )
 
 cdef enum:
-    # Lookups of one batch whose cache misses overlap: a core has about a dozen line-fill buffers, and a lookup has
-    # two misses; more would evict what the first ones fetched.
+    # Overlapping lookups of one batch: a core has about a dozen line-fill buffers, and a lookup has two misses; a
+    # larger window would evict what the first lookups fetched.
     WINDOW = 32
-    # Stops at the same key for a page that was not in memory; the next lookup of it waits for the disk.
+    # After so many stops at one key for missing pages, the next lookup of the key waits for the disk.
     MAX_BATCH_STOPS = 8
 
 cdef struct Target:
-    const uint8_t* at  # of the key, as it came
-    Py_ssize_t size  # the same
+    const uint8_t* at  # the encoded key
+    Py_ssize_t size  # size of the encoded key
     Blob key
     Py_ssize_t partition
-    PyObject* file  # NULL: others have it
+    PyObject* file  # NULL if other nodes have the partition
     uint64_t hash
     uint32_t place
 
@@ -41,7 +41,7 @@ cdef struct Target:
 cdef int plan_reading(
     PublishedTable table, Cursor params, const ReadLimits* limits, Reading* reading, ReadOptions* options
 ) noexcept nogil:
-    """Read the parameters of a `get_many`, and choose the version: `ANSWERED`, or `HAND_OFF`."""
+    """Parse the parameters of a `get_many` and choose the version. Return `ANSWERED` or `HAND_OFF`."""
     cdef Blob unused
     reading.params = params.at
     reading.version = table.plan(&params, &unused, options, True)
@@ -60,7 +60,7 @@ cdef int plan_reading(
 
 
 cdef int begin_reading(Reading* reading, uint32_t msgid, Buffer* out) noexcept nogil:
-    """Write what stands before the values: `ANSWERED`, or `OUT_OF_MEMORY`."""
+    """Write the head of the answer. Return `ANSWERED` or `OUT_OF_MEMORY`."""
     reading.room = buffer_size(out) + reading.max_frame - reading.version.packed_name.size
     if buffer_reserve(out, 4 * HEAD_BYTES) < 0:
         return OUT_OF_MEMORY
@@ -73,10 +73,10 @@ cdef int begin_reading(Reading* reading, uint32_t msgid, Buffer* out) noexcept n
 cdef int read_keys(
     Reading* reading, const ReadLimits* limits, Buffer* out, Buffer* places, int64_t* work
 ) noexcept nogil:
-    """Read until all is read (`ANSWERED`), the work is used up (`UNDER_WAY`), or a key has another outcome.
+    """Read until all keys are read (`ANSWERED`), the budget is used (`UNDER_WAY`), or a key has another outcome.
 
-    It stands at that key then, of which nothing was written.  A key whose partition is not here gets a place; where
-    there is none to note it in, it is `ELSEWHERE`.
+    The reading then stands at that key, of which nothing was written. A key of a missing partition gets a place in
+    `places`; if `places` is NULL the outcome is `ELSEWHERE`.
     """
     cdef Py_ssize_t before
     cdef Py_ssize_t left
@@ -142,14 +142,14 @@ cdef int read_window(
 
 
 cdef inline bint is_patient_batch(const Reading* reading) noexcept nogil:
-    """Whether the key at which it stands is waited for by now."""
+    """True if the lookup of the current key should now wait for the disk."""
     return reading.left == reading.stopped_at and reading.stops >= MAX_BATCH_STOPS
 
 
 cdef inline int read_value(
     Reading* reading, const Target* target, const ReadLimits* limits, bint waits, Buffer* out
 ) noexcept nogil:
-    """Append the value of one key that is here, or nil."""
+    """Append the value of one local key, or nil."""
     cdef Slice value
     cdef Py_ssize_t before = buffer_size(out)
     cdef int found
@@ -182,9 +182,9 @@ cdef inline int read_value(
 cdef int read_cold(
     Reading* reading, const ReadLimits* limits, ColdPages cold, Wait* wait, PyObject* table
 ) noexcept nogil:
-    """Have the pages read that the next keys need, from the one on at which it has stopped; how many there are.
+    """Request the missing pages of the next keys, from the current one on. Return how many are being read.
 
-    Each lookup shows one page at most: it goes on, and may stop again, when that is there.
+    Each lookup finds one missing page at most. It continues after the page was read, and may stop again.
     """
     cdef VersionRow* version = reading.version
     cdef Cursor ahead = reading.keys
@@ -209,7 +209,7 @@ cdef int read_cold(
 
 
 cdef int add_place(Reading* reading, const Target* target, const Buffer* out, Buffer* places) noexcept nogil:
-    """Leave a place for the value of a key that others have."""
+    """Leave a place for the value of a key that other nodes have."""
     cdef Place place
     place.partition = target.partition
     place.key_at = target.at - reading.params
@@ -221,7 +221,7 @@ cdef int add_place(Reading* reading, const Target* target, const Buffer* out, Bu
 
 
 cdef int pass_over(Reading* reading, const Buffer* out, Buffer* places) noexcept nogil:
-    """Leave a place for the key at which it has stopped, which is here but damaged: `ANSWERED`, or `OUT_OF_MEMORY`."""
+    """Leave a place for the current key with a damaged local record. Return `ANSWERED` or `OUT_OF_MEMORY`."""
     cdef Target target
     target.at = reading.keys.at
     take_blob(&reading.keys, &target.key)
@@ -233,7 +233,7 @@ cdef int pass_over(Reading* reading, const Buffer* out, Buffer* places) noexcept
 
 
 cdef int end_reading(const Reading* reading, Buffer* out) noexcept nogil:
-    """Write what stands behind the values, all of which were here: `ANSWERED`, or `OUT_OF_MEMORY`."""
+    """Write the end of an answer with only local values. Return `ANSWERED` or `OUT_OF_MEMORY`."""
     if buffer_reserve(out, reading.version.packed_name.size) < 0:
         return OUT_OF_MEMORY
     put_bytes(out, reading.version.packed_name.data, reading.version.packed_name.size)
@@ -241,7 +241,7 @@ cdef int end_reading(const Reading* reading, Buffer* out) noexcept nogil:
 
 
 cdef int refuse_reading(const Reading* reading, uint32_t msgid, const ReadLimits* limits, Buffer* out) noexcept nogil:
-    """Say what is too large: `REFUSED_SIZE`, or `OUT_OF_MEMORY`."""
+    """Refuse the batch as too large. Return `REFUSED_SIZE` or `OUT_OF_MEMORY`."""
     if reading.too_long > 0:
         return refuse_too_large(out, msgid, VALUE_TOO_LONG, limits.max_value, reading.too_long)
     return refuse_too_large(

@@ -1,16 +1,15 @@
-"""Adaptive busy-polling: whether to look out for the next event for a moment before sleeping.
+"""Adaptive busy-polling: a decision whether to poll for a moment before the loop sleeps.
 
-A sleep and the wake-up that ends it take tens of microseconds of a round trip and ten of the processor.  When requests
-follow each other closer than that, it is cheaper and faster to look again and again for a moment (50 µs at most, and
-no longer than the round may last) than to sleep.  When they do not, it is pure waste.  So the recent gaps decide:
+A sleep and its wake-up take tens of microseconds of a round trip, and ten of the processor. If requests follow each
+other faster, polling for a moment (at most 50 µs, and within the round) is cheaper and faster; otherwise it is waste.
+The recent gaps decide by a credit:
 
-* A look-out that met an event, and a sleep that was so short that a look-out would have, earn 1, up to 8.
-* A look-out in vain costs 4, a long sleep everything.
-* From 4 on it pays.
+* A poll that met an event, or a sleep so short that a poll would have, earns 1, up to 8.
+* A poll without an event costs 4, and a long sleep costs the whole credit.
+* Polling pays from 4 on.
 
-So a steady stream is looked out for until two look-outs in a row were in vain, four out of five must hit, and an idle
-node looks out once or twice and then sleeps: where nothing comes, there is no next round.  The gap after a look-out in
-vain does not count a second time.
+So a steady stream is polled for until two polls in a row fail, and four out of five must hit. An idle node polls once
+or twice and then sleeps. The gap after a failed poll is not counted again.
 """
 
 cimport cython
@@ -19,22 +18,22 @@ from libc.stdint cimport int64_t
 
 @cython.final
 cdef class PollPolicy:
-    """The decision by hand; the loop calls the same functions."""
+    """The polling decision for use from Python; the loop calls the same functions."""
 
     cdef PollCredit credit
 
     def pays(self):
-        """Whether to look out now."""
+        """Return True if a busy poll pays now."""
         return bool(poll_pays(&self.credit))
 
     def hit(self):
-        """A look-out met an event."""
+        """Record a busy poll that met an event."""
         poll_hit(&self.credit)
 
     def missed(self):
-        """A look-out met none."""
+        """Record a busy poll without an event."""
         poll_missed(&self.credit)
 
     def slept(self, int64_t gap_ns):
-        """There was no look-out, and the next event came after so long."""
+        """Record a sleep without a busy poll, which an event ended after `gap_ns`."""
         poll_slept(&self.credit, gap_ns)

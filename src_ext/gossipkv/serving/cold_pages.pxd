@@ -1,4 +1,4 @@
-"""Pages that are not in memory, and who waits for them.  The idea stands in `cold_pages.pyx`."""
+"""Pages that are not in memory, and the requests that wait for them; `cold_pages.pyx` explains the design."""
 
 from cpython.object cimport PyObject
 from libc.stdint cimport int64_t, uint32_t, uint64_t
@@ -6,31 +6,31 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 from gossipkv.storage._storage cimport PageRead, PageThreads, Pager
 
 cdef enum:
-    # Pages that one request has read at the same time.
+    # Pages that are read at the same time for one request.
     MAX_AT_ONCE = 32
 
-cdef struct Wait:  # of a relay, or of a connection's scans
-    ColdPage* first  # those that it waits for
+cdef struct Wait:  # the wait of a relay, or of a connection's scans
+    ColdPage* first  # the pages it waits for
     uint32_t count
-    uint32_t failures  # of reads, since it last began to wait for nothing
+    uint32_t failures  # failed reads since the wait was last forgotten
     void* whose
-    bint scans  # whose: a `Scanner`; else a `Relay`
+    bint scans  # `whose` is a `Scanner`; else a `Relay`
 
 cdef struct ColdPage:
-    PageRead read  # first, so that one is the other
+    PageRead read  # first member, so that the pointers can be cast
     PyObject* file  # borrowed from the table
-    PyObject* table  # which holds its files until the page is there
-    Wait* wait  # NULL: nobody waits any more
-    ColdPage* next  # of the same wait; of the free ones
+    PyObject* table  # holds its files until the page is read
+    Wait* wait  # NULL if no request waits any more
+    ColdPage* next  # next page of the same wait, or next free one
     ColdPage* previous
 
 
 cdef class ColdPages:
     cdef Pager pager
     cdef ColdPage* free
-    cdef uint32_t count  # being read
+    cdef uint32_t count  # pages being read
     cdef uint64_t* counts
-    cdef int64_t epoch_ns  # when what was found in memory is to be looked at again
+    cdef int64_t epoch_ns  # when pages found in memory must be checked again
 
     cdef int ask(self, Wait* wait, PyObject* file, PyObject* table, uint64_t ahead) noexcept nogil
     cdef Wait* take(self, int64_t now_ns) noexcept nogil

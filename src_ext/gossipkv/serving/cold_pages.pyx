@@ -1,15 +1,13 @@
-"""Reads that wait for the disk: the pages that they need, and when all of them are there.
+"""Reads that wait for the disk: the missing pages, and the requests that wait for them.
 
-A lookup of the serving loop never waits for the disk.  Where a file is larger than memory it asks before it touches a
-page, and stops at one that is missing (`FAULT_COLD`).  That page is read by a pager's thread; meanwhile the request
-waits, as one does that another node answers, and everybody else is served.  When the page is there the request is
-looked up anew, from its beginning, or from the key or the record at which it had stopped: it may stop again, at the
-record after the index, at the page of checksums after that.
+A lookup of the serving loop never waits for the disk. In a file larger than memory it checks each page first, and stops
+at a missing one (`FAULT_COLD`). A pager thread reads the page while the loop serves other requests. Then the lookup
+runs again from the start, or from the key or record of the stop, and may stop again: at the record after the index, or
+at the page of checksums.
 
-* Who waits may be gone by then: its pages come back to nobody.
-* A table holds its files until all their pages have come back (`PublishedTable.readers`).
-* A page that cannot be read counts as read.  Whoever needs it asks again, and after some failures reads it where it
-  stands, and so finds the damage that it is.
+* A waiting request may end before its pages are read; the pages then wake no request.
+* A table holds its files until all their pages have been read (`PublishedTable.readers`).
+* An unreadable page counts as read. The lookup asks again, after some failures reads in place, and so finds the damage.
 """
 
 cimport cython
@@ -20,7 +18,7 @@ from libc.stdlib cimport calloc, free
 from gossipkv.storage._storage cimport MappedFile, begin_epoch
 
 cdef enum:
-    # How long a page that was found in memory counts as being there.
+    # How long a page that was found in memory counts as present.
     EPOCH_NS = 10000000
 
 
@@ -33,7 +31,7 @@ cdef inline void let_go(PublishedTable table) noexcept nogil:
 
 
 @cython.final
-@cython.no_gc  # It is part of no cycle, and a core that is collected ends it.
+@cython.no_gc  # The object is part of no cycle, and the core that owns it ends it.
 cdef class ColdPages:
     """The pages that are being read."""
 
@@ -49,9 +47,9 @@ cdef class ColdPages:
             free(page)
 
     cdef int ask(self, Wait* wait, PyObject* file, PyObject* table, uint64_t ahead) noexcept nogil:
-        """Have the page read at which that file's last lookup stopped; `ahead`: how much after it will be wanted soon.
+        """Read the page at which the file's last lookup stopped, and `ahead` bytes behind it.
 
-        -1: it cannot be.  Requires: the file is one of the table's.
+        Return -1 if the page cannot be requested. Requires: the file is one of the table's.
         """
         cdef ColdPage* page = self.free
         if page != NULL:
@@ -80,7 +78,7 @@ cdef class ColdPages:
         return 0
 
     cdef Wait* take(self, int64_t now_ns) noexcept nogil:
-        """Whoever has all pages that it waits for, from now on; NULL: nobody else has."""
+        """Return a wait that has no unread pages left; NULL if there is no further one."""
         cdef ColdPage* page
         cdef Wait* wait
         if now_ns >= self.epoch_ns:
@@ -114,9 +112,9 @@ cdef class ColdPages:
         self.free = page
 
     cdef void end(self) noexcept nogil:
-        """Wait for the reads that were begun; nobody is told of any, and none begins from now on.
+        """Wait for the started reads without waking any request, and start no more.
 
-        Where the collector ends a core, its files may be gone already.
+        If the garbage collector ends a core, its files may be gone already.
         """
         cdef ColdPage* page
         self.pager.end()
@@ -127,7 +125,7 @@ cdef class ColdPages:
 
 
 cdef void forget_wait(Wait* wait) noexcept nogil:
-    """It waits for nothing any more, and may be gone when its pages come back."""
+    """Detach the wait from its pages, so its owner may end before they are read."""
     cdef ColdPage* page = wait.first
     while page != NULL:
         page.wait = NULL

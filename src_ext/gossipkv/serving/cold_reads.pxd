@@ -1,16 +1,16 @@
-"""Gets that wait for the disk.  The idea stands in `cold_reads.pyx`."""
+"""Gets that wait for the disk; `cold_reads.pyx` explains the design."""
 
 from cpython.object cimport PyObject
 
 
 cdef enum:
-    # What a read that needs the disk waits for it at most, if its client does not say.
+    # Longest wait for the disk of a read without a client's limit.
     DISK_NS = 10000000000
 
-cdef struct Get:  # of a client; of a key that others have, or that is not in memory
+cdef struct Get:  # a client's get of a key that other nodes have, or that is not in memory
     Relay head
-    bint explain  # who answers is told
-    Wait wait  # for pages of what is here
+    bint explain  # the answer names the answering node
+    Wait wait  # the wait for pages of local files
 
 
 cdef void wait_for_page(Asking asking, Get* get, PyObject* file) noexcept nogil

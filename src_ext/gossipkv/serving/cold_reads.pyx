@@ -1,23 +1,21 @@
-"""Gets that wait for the disk: what they ask for is here, but not in memory.
+"""Gets that wait for the disk: the record is local, but not in memory.
 
-The page at which a lookup has stopped is read by another thread (`cold_pages.pyx`); then the get is looked up anew,
-from its beginning, by what is served by then: it may stop again, be here, or be elsewhere.  One whose pages cannot be
-read, or are thrown out again and again before they are used, waits where it stands in the end: what is damaged shows
-then.
+Another thread reads the page at which a lookup stopped (`cold_pages.pyx`), and then the lookup runs again. If pages
+cannot be read, or are evicted repeatedly before use, the lookup finally waits in place, which also shows damage.
 """
 
 from cpython.object cimport PyObject
 
 
 cdef enum:
-    # Failures to read pages, and lookups, after which a read waits where it stands: what is damaged shows then, and a
-    # page that is thrown out again and again before it is used holds up one read and not all for ever.
+    # After so many failed page reads or lookups, a read waits in place. Damage shows then, and a page that is evicted
+    # repeatedly before use holds up one read, but not forever.
     PATIENCE = 2
     MAX_LOOKUPS = 16
 
 
 cdef void wait_for_page(Asking asking, Get* get, PyObject* file) noexcept nogil:
-    """Have it go on when the page is there at which that file's last lookup stopped."""
+    """Continue the get when the page at which that file's last lookup stopped has been read."""
     cdef Relay* relay = &get.head
     if relay.kind != WAITING_READ:
         relay.kind = WAITING_READ
@@ -29,7 +27,7 @@ cdef void wait_for_page(Asking asking, Get* get, PyObject* file) noexcept nogil:
 
 
 cdef bint is_patient(const Get* get) noexcept nogil:
-    """Whether it waits for the disk where it stands by now."""
+    """True if the lookup should now wait for the disk in place."""
     return get.wait.failures >= PATIENCE or get.head.rounds >= MAX_LOOKUPS
 
 
@@ -38,7 +36,7 @@ cdef void release_get(Relays* relays, Relay* relay) noexcept nogil:
 
 
 cdef void refuse_slow(Asking asking, Relay* relay) noexcept nogil:
-    """Say that the disk does not answer.  Requires: `out` is empty."""
+    """Answer that the disk is too slow. Requires: `out` is empty."""
     cdef Connection* connection = claim_client(asking, relay)
     asking.counts[COLD_REFUSED] += 1
     if refuse_disk(&asking.connections.out, relay.msgid) < 0:

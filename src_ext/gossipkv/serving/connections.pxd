@@ -1,4 +1,4 @@
-"""Who is connected, and what each holds.  The idea stands in `connections.pyx`."""
+"""Connections and what each holds; `connections.pyx` explains the design."""
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
@@ -8,14 +8,14 @@ from gossipkv.wire._buffer cimport Buffer, buffer_append, buffer_size
 from gossipkv.wire._wire cimport FrameState
 
 cdef extern from "gossipkv/checks.h" nogil:
-    bint CHECKED "GKV_CHECKS"  # the debug build, in which invariants are checked
+    bint CHECKED "GKV_CHECKS"  # the debug build checks invariants
 
 cdef enum:
-    MAX_BROKEN = 8  # Further invariants that do not hold are not kept.
+    MAX_BROKEN = 8  # At most so many broken invariants are kept.
     NO_COLUMN = -1
-    LOOK_MS = 500  # Between two looks for whom to send away, where there was nobody.
-    ANONYMOUS = 0  # Numbers of users (`gossipkv.node.access`): whoever has shown nothing,
-    PROVEN = 1  # and the nodes of the cluster, and this node's gateway.
+    LOOK_MS = 500  # Interval between two searches for connections to close, after one that found none.
+    ANONYMOUS = 0  # The number of a user (`gossipkv.node.access`) that has proved nothing.
+    PROVEN = 1  # The number for nodes of the cluster, and for this node's gateway.
 
 cdef enum State:
     FREE = 0
@@ -25,88 +25,89 @@ cdef enum State:
 
 cdef struct Connection:
     uint64_t handle  # generation << 32 | slot
-    uint64_t address  # what its peer counts as, for the limit per address
-    uint32_t user  # who that has proved to be, by a number of Python's; 0: nobody
-    uint32_t certified  # the user of the name in its certificate, which it was at first; 0: nobody
+    uint64_t address  # the peer's address as counted for the limit per address
+    uint32_t user  # number of the proved user; 0 for none
+    uint32_t certified  # the user named in its certificate, which `user` was at first; 0 for none
     int fd
-    uint32_t interest  # what it is watched for now
+    uint32_t interest  # events that are watched for now
     State state
-    int reason  # the counter of why it ends; counted when it is gone
-    bint held  # `input` has bytes that were not looked at, because something else must give way first
+    int reason  # the counter for its end; counted on release
+    bint held  # `input` has unprocessed bytes because something else must give way first
     bint spoken  # a whole message of its peer has been taken
-    bint broken  # nothing more of the input is believed
-    bint strange  # what is next in `input` is not answered here: it is detached when nothing is owed
-    uint32_t shaking  # what its handshake waits for; 0: it is over, or there is none
-    bint due  # the next step of that can be done
+    bint broken  # the rest of the input is not parsed
+    bint strange  # the next request in `input` is not answered here; the connection is detached when nothing is owed
+    uint32_t shaking  # the event that the handshake waits for; 0 without a handshake under way
+    bint due  # the next handshake step can run
     bint doomed  # to be closed at once, unsent answers included
     bint runnable
     bint dirty
     bint parked  # its hand-offs are parked until the peer has read
-    bint peer  # another node, which is asked here and answers
-    bint gateway  # this node's own gateway, which the limits for those who come are not for
-    int column  # of that node; NO_COLUMN: it is known no more
-    uint64_t listener  # that it came to, which names what it speaks
-    Owing* owing  # answers, in the order of its requests; NULL: it speaks MessagePack-RPC
+    bint peer  # another node, which receives requests and answers
+    bint gateway  # this node's own gateway, exempt from the limits for clients
+    int column  # column of the peer; NO_COLUMN if the peer is forgotten
+    uint64_t listener  # the listener it came to, which determines the dialect
+    Owing* owing  # pending replies in request order; NULL for MessagePack-RPC
     FrameState scan
-    Buffer input  # a frame that has not arrived whole; or what is held
-    Buffer output  # what the peer has not taken yet
+    Buffer input  # a frame that has not arrived whole, or held input
+    Buffer output  # bytes that the peer has not taken yet
     IdSet in_flight
-    uint32_t max_in_flight  # of it; 1 while its user may change: what is behind that waits, and that for what is before
-    ClientRelays relays  # what other nodes are to answer for it
-    PeerAttempts attempts  # what this other node was asked
+    # its limit; 1 while its user may change, so requests before and after that change are answered apart
+    uint32_t max_in_flight
+    ClientRelays relays  # requests that other nodes answer for it
+    PeerAttempts attempts  # attempts sent to this peer
     Scanner scanner
-    int64_t begun_ms  # when it came
-    int64_t received_ns  # when bytes last arrived, exactly
-    int64_t active_ms  # when bytes last arrived, or a reply, or the peer took some
-    int64_t partial_ms  # since when a frame is half-sent; 0: none is
-    int64_t blocked_ms  # since when the peer takes nothing; 0: nothing waits
-    # As the sums of all connections were last compared with it, in the debug build.
+    int64_t begun_ms  # when it was accepted
+    int64_t received_ns  # when bytes last arrived, in ns
+    int64_t active_ms  # when bytes or a reply last arrived, or the peer took some
+    int64_t partial_ms  # since when a frame is incomplete; 0 for none
+    int64_t blocked_ms  # since when the peer takes nothing; 0 if no output waits
+    # The debug build compared the sums of all connections with these values last.
     Py_ssize_t seen_bytes
     uint32_t seen_in_flight
 
 cdef struct Broken:
     const char* invariant
-    uint64_t handle  # 0: of no connection
+    uint64_t handle  # 0 for no connection
 
 cdef struct TimeLimits:
     int64_t frame_ms
     int64_t output_ms
-    int64_t idle_ms  # 0: none
+    int64_t idle_ms  # 0 for no limit
 
 
 cdef class Connections:
     cdef Py_ssize_t max_queued
-    cdef Py_ssize_t share  # of what all pumps together may hold
+    cdef Py_ssize_t share  # bytes this loop may hold, out of the node's total
     cdef uint32_t max_in_flight
-    cdef Crew crew  # with the limits of all pumps together
-    cdef int pump  # which of them this is
+    cdef Crew crew  # the limits that all serving loops share
+    cdef int pump  # the number of this serving loop
     cdef TimeLimits time_limits
 
     cdef int64_t now_ns
-    cdef int64_t now_ms  # the same, less exactly
+    cdef int64_t now_ms  # `now_ns` in milliseconds
     cdef Connection** slots
     cdef uint32_t slot_count
     cdef uint32_t* free_slots
     cdef uint32_t free_count
     cdef uint32_t connection_count
-    cdef uint32_t peer_count  # of these, other nodes
-    cdef bint wants_tokens  # who shows no token may do nothing
-    cdef int64_t in_vain_ms  # when nobody was found who could make way
-    cdef uint32_t in_flight_count  # of all connections
-    cdef Py_ssize_t held_bytes  # of all inputs and outputs
+    cdef uint32_t peer_count  # connections to other nodes, included in `connection_count`
+    cdef bint wants_tokens  # clients without a token may do nothing
+    cdef int64_t in_vain_ms  # when a search last found no connection to close
+    cdef uint32_t in_flight_count  # ids in flight on all connections
+    cdef Py_ssize_t held_bytes  # bytes of all inputs and outputs
     cdef Buffer out  # answers of the connection being processed
-    cdef Buffer said  # what its dialect makes of them
+    cdef Buffer said  # the same answers in the connection's dialect
     cdef HttpWords http
-    cdef Buffer runnable  # handles of those with held input that may go on
-    cdef Buffer handshakes  # handles of those of which a step is due
-    cdef Buffer dirty  # handles of those with replies to send
-    cdef int64_t work  # that may still be done at once, before sockets are looked at again
-    cdef Backlog backlog  # what was handed off
-    cdef Scans scans  # what is answered in slices
-    cdef Relays relays  # what other nodes answer
-    cdef Buffer lost  # peers that are gone: column and reason
+    cdef Buffer runnable  # handles of connections with held input that may go on
+    cdef Buffer handshakes  # handles of connections with a handshake step due
+    cdef Buffer dirty  # handles of connections with replies to send
+    cdef int64_t work  # work left before sockets are polled again
+    cdef Backlog backlog  # requests handed off to Python
+    cdef Scans scans  # requests answered in slices
+    cdef Relays relays  # requests answered by other nodes
+    cdef Buffer lost  # column and close reason of each lost peer
     cdef uint64_t counts[COUNTERS]
-    cdef Py_ssize_t seen_bytes  # of all connections
+    cdef Py_ssize_t seen_bytes  # bytes counted in all connections
     cdef uint32_t seen_in_flight
     cdef Broken broken[MAX_BROKEN]
     cdef int broken_count
@@ -153,7 +154,7 @@ cdef class Connections:
 
 
 cdef inline bint has_room(Connections connections, const Connection* connection) noexcept nogil:
-    """Whether the connection's own limits allow one more message."""
+    """True if the connection's own limits allow one more message."""
     return (
         connection.in_flight.count < connection.max_in_flight
         and buffer_size(&connection.output) + buffer_size(&connections.out) < connections.max_queued
@@ -162,7 +163,7 @@ cdef inline bint has_room(Connections connections, const Connection* connection)
 
 
 cdef inline bint is_unproven(Connections connections, const Connection* connection) noexcept nogil:
-    """True of a client that nothing is known of: it has sent no whole request, or no token where one is needed."""
+    """True of an unproven client: no whole request yet, or no token where tokens are required."""
     return (
         connection.state == OPEN
         and not connection.peer
@@ -174,20 +175,20 @@ cdef inline bint is_unproven(Connections connections, const Connection* connecti
 
 
 cdef inline bint awaits_others(Connection* connection) noexcept nogil:
-    """True if a request that may change its user has to wait for those before it; those behind wait for the answer."""
+    """True if a request that may change the user must wait for earlier ones; later ones wait for its answer."""
     connection.max_in_flight = 1
     return connection.in_flight.count > 0
 
 
 cdef inline bint may_hold(Connections connections, Py_ssize_t size) noexcept nogil:
-    """Whether so much more may be held for all connections; what this pump has not is borrowed."""
+    """True if all connections together may hold `size` more bytes; borrow from the crew if needed."""
     if size > connections.room():
         connections.share += connections.crew.lend(size - connections.room())
     return size <= connections.room()
 
 
 cdef inline void give_back(Connections connections) noexcept nogil:
-    """Give the crew what was borrowed and is not needed, but for a block: what comes next may need it."""
+    """Return borrowed bytes to the crew, except one block that the next request may need."""
     cdef Py_ssize_t block = connections.crew.block
     cdef Py_ssize_t idle
     if connections.share > block:
@@ -198,7 +199,7 @@ cdef inline void give_back(Connections connections) noexcept nogil:
 
 
 cdef inline void note_owed(Connections connections, Connection* connection, Py_ssize_t held) noexcept nogil:
-    """Count what a connection is owed in order, and waits, as what its relays hold."""
+    """Count the connection's pending replies as bytes held by its relays."""
     connection.relays.held_bytes += held - connection.owing.held
     connections.relays.held_bytes += held - connection.owing.held
     connection.owing.held = held
@@ -207,13 +208,13 @@ cdef inline void note_owed(Connections connections, Connection* connection, Py_s
 cdef inline void check(
     Connections connections, Connection* connection, bint holds, const char* invariant
 ) noexcept nogil:
-    """Note, in the debug build, an invariant that does not hold, and end the connection; NULL: it is of none."""
+    """Note a broken invariant in the debug build, and end its connection; NULL for no connection."""
     if CHECKED and not holds:
         connections.note_broken(connection, invariant)
 
 
 cdef inline void fetch_connection(Connections connections, uint64_t handle) noexcept nogil:
-    """Have the connection fetched that is served next: with thousands of them it is in no cache."""
+    """Prefetch the connection that is served next: with thousands of connections it is in no cache."""
     cdef uint32_t slot = <uint32_t>handle
     cdef const char* connection
     if slot < connections.slot_count:

@@ -1,40 +1,13 @@
-"""Connections: who is connected, what each of them holds, how long each may take, and who has to go.
+"""Connections: their states, the memory each holds, their time-outs, and the order of eviction.
 
-A connection is a slot with a generation.  Its handle, `generation << 32 | slot`, names both: a slot is used again with
-the next generation, so what comes late for a connection that is gone (a reply, an event) finds nobody and is dropped.
-A slot stays where it is in memory, and is never given back: there are as many as there were connections at once.
-
-The life of a connection::
+A connection is a slot with a generation, named by its handle `generation << 32 | slot`. A reused slot has the next
+generation, so a late reply or event for a former connection is dropped. Slots never move and are never freed::
 
     OPEN ── end of input, drain, broken stream ──> FINISHING ── all answered and sent ──> LINGERING ──┐
      │                                               │   └── the same, and the peer's end was here ───┤
      └── reset, a time-out, memory ──────────────────┴────────────────────────────────────────────────┴──> free
 
-LINGERING ends with the peer's end, or after a moment.
-
-An idle connection holds its slot and nothing else.  What it can hold beside that:
-
-* input: a frame that has not arrived whole, or messages that something else must give way for (`held`);
-* output: answers that the peer has not taken yet;
-* ids in flight: of requests that were handed off or are scans under way, and are not answered yet;
-* requests in the backlog, and scans.
-
-The invariants:
-
-* A connection is never read while it is `held`: while its answers wait for the peer beyond `max_queued`, its
-  hand-offs are `max_in_flight`, or the step has no room for another hand-off.  What had arrived by then stays in
-  `input`, so a connection holds at most one frame and one receive of input.
-* Each request is done as the user of its connection at that place in the stream: whatever may change the user (`auth`,
-  `hello`; AUTH, HELLO and RESET of RESP) is taken when nothing before it is in flight, and nothing behind it is looked
-  at until it is answered.
-* Nor are its hand-offs answered then (`Core.next_request`), so its output is `max_queued` and one answer at most.
-* An id is in `in_flight` until its request is answered, and is answered at most once; `in_flight_count` is how many
-  there are of all connections.
-* `held_bytes` is the sum of all inputs and outputs; with what scans hold and what waits in the backlog it stays within
-  `share`, which grows while no other pump needs it (`crew.pyx`).  Over that, whoever holds most here is closed.
-
-The debug build checks them where they are made and where they are relied upon (`check`).  One that does not hold is a
-defect of ours: it ends the connection that it was seen at and never the node, and whoever drives the core is told.
+LINGERING ends with the peer's end, or after a moment. An idle connection holds only its slot.
 """
 
 cimport cython
@@ -47,18 +20,32 @@ from gossipkv.wire._buffer cimport Buffer, buffer_append, buffer_drop, buffer_in
 from gossipkv.wire._wire cimport frame_begin
 
 cdef enum:
-    # `out` goes back to the allocator when one large answer has blown it up.
+    # `out` is freed when one large answer has grown it beyond this size.
     SPARE_OUT_BYTES = 4 * 1024 * 1024
 
 
 cdef inline bint may_become(State state, State other) noexcept nogil:
-    """Whether the life of a connection goes on like that: to the next state, or from anywhere to its end."""
+    """True for a legal transition: to the next state, or from any state to FREE."""
     return other != state and (other == FREE or <int>other == <int>state + 1)
 
 
 @cython.final
 cdef class Connections:
-    """The connections of a node."""
+    """The connections of a serving loop, with these invariants.
+
+    * A connection is not read while `held`: output beyond `max_queued`, `max_in_flight` hand-offs, or no room for a
+      hand-off in this step. Its `input` is at most one frame and one receive; its output is `max_queued` and one
+      answer.
+    * Each request is served as the connection's user at that place in the stream. A request that may change the user
+      (`auth`, `hello`; AUTH, HELLO, RESET of RESP) waits for all earlier requests, and later requests wait for its
+      answer.
+    * An id is in `in_flight` until its request is answered, once; `in_flight_count` sums them over all connections.
+    * `held_bytes` sums all inputs and outputs. With scans and the backlog it stays within `share`, which grows while no
+      other serving loop needs the memory (`crew.pyx`). Beyond that, the connection that holds most is closed.
+
+    The debug build checks the invariants (`check`). A violation ends the connection and is reported to the core's
+    owner; the node goes on.
+    """
 
     def __cinit__(
         self,
@@ -103,10 +90,10 @@ cdef class Connections:
         buffer_release(&self.handshakes)
         buffer_release(&self.dirty)
 
-    # Lives ------------------------------------------------------------------------------------------------------
+    # States -----------------------------------------------------------------------------------------------------
 
     cdef int admit(self, uint64_t address) noexcept nogil:
-        """The pump that is to serve somebody who comes; negative: there are as many as allowed, or from there."""
+        """Choose the serving loop for a new connection; negative if a limit (total or per address) is reached."""
         cdef int pump = self.crew.admit(address)
         if pump < 0:
             self.counts[CONNECTIONS_REFUSED_BY_ADDRESS if pump == TOO_MANY_OF_ADDRESS else CONNECTIONS_REFUSED] += 1
@@ -115,7 +102,7 @@ cdef class Connections:
         return pump
 
     cdef Connection* begin(self, int fd, uint64_t address, uint64_t listener) noexcept nogil:
-        """A new connection, which the crew has admitted here; NULL without memory: it is counted no more then."""
+        """Return a new connection that the crew has admitted here; NULL if out of memory, after uncounting it."""
         cdef Connection* connection = NULL
         cdef Owing* owing = NULL
         if listener != LISTENER:
@@ -137,7 +124,7 @@ cdef class Connections:
         return connection
 
     cdef Connection* begin_peer(self, int fd, int column) noexcept nogil:
-        """A connection to another node, or NULL without memory; the limits are for those who come."""
+        """Return a new connection to another node, or NULL if out of memory; the limits for clients do not apply."""
         cdef Connection* connection = self.enter(fd)
         if connection != NULL:
             connection.peer = True
@@ -146,7 +133,7 @@ cdef class Connections:
         return connection
 
     cdef Connection* begin_gateway(self, int fd) noexcept nogil:
-        """The connection of this node's gateway, or NULL without memory."""
+        """Return the connection of this node's gateway, or NULL if out of memory."""
         cdef Connection* connection = self.enter(fd)
         if connection != NULL:
             connection.gateway = True
@@ -154,14 +141,15 @@ cdef class Connections:
         return connection
 
     cdef Connection* enter(self, int fd) noexcept nogil:
-        """A connection in a free slot, or NULL without memory for more of them."""
+        """Return a connection in a free slot, or NULL if out of memory."""
         cdef Connection* connection
         cdef uint64_t handle
         if self.free_count == 0 and self.grow() < 0:
             return NULL
         self.free_count -= 1
         connection = self.slots[self.free_slots[self.free_count]]
-        handle = connection.handle + (<uint64_t>1 << 32)  # One that nobody has had.
+        # The next generation gives a handle that no earlier connection had.
+        handle = connection.handle + (<uint64_t>1 << 32)
         memset(connection, 0, sizeof(Connection))
         connection.handle = handle
         connection.scanner.handle = handle
@@ -175,7 +163,7 @@ cdef class Connections:
         return connection
 
     cdef int grow(self) noexcept nogil:
-        """One more slot, which is free."""
+        """Add one free slot."""
         cdef uint32_t count = self.slot_count + 1
         cdef Connection** slots = <Connection**>realloc(self.slots, count * sizeof(Connection*))
         cdef uint32_t* free_slots
@@ -196,14 +184,14 @@ cdef class Connections:
         return 0
 
     cdef Connection* find(self, uint64_t handle) noexcept nogil:
-        """The connection of that handle, or NULL when it is gone."""
+        """Return the connection with that handle, or NULL if it is gone."""
         cdef uint32_t slot = <uint32_t>handle
         if slot >= self.slot_count or self.slots[slot].handle != handle or self.slots[slot].state == FREE:
             return NULL
         return self.slots[slot]
 
     cdef void release(self, Connection* connection) noexcept nogil:
-        """Forget a connection; its handle finds nobody from now on."""
+        """Forget a connection; `find` returns NULL for its handle from now on."""
         self.counts[connection.reason] += 1
         self.held_bytes -= buffer_size(&connection.input) + buffer_size(&connection.output)
         self.in_flight_count -= connection.in_flight.count
@@ -235,7 +223,6 @@ cdef class Connections:
         )
 
     cdef void become(self, Connection* connection, State state) noexcept nogil:
-        """Enter the next state of its life."""
         check(
             self, connection, may_become(connection.state, state),
             b"a connection goes from open over finishing to lingering, and from each of them to its end",
@@ -243,7 +230,7 @@ cdef class Connections:
         connection.state = state
 
     cdef void finish(self, Connection* connection, int reason) noexcept nogil:
-        """Read no more: answer what has arrived, then end.  A peer that has ended answers nothing: it goes at once."""
+        """Read no more: answer what has arrived, then end. Doom a connection to a peer at once: no answers come."""
         if connection.peer:
             self.doom(connection, reason)
         elif connection.state == OPEN:
@@ -251,7 +238,7 @@ cdef class Connections:
             connection.reason = reason
 
     cdef void linger(self, Connection* connection) noexcept nogil:
-        """Wait for the peer's end, for a while: ours was sent.  Requires: `is_finished`."""
+        """Wait a while for the peer's end after ours was sent. Requires: `is_finished`."""
         check(
             self, connection,
             connection.in_flight.count == 0 and buffer_size(&connection.output) == 0 and not connection.held,
@@ -261,13 +248,13 @@ cdef class Connections:
         connection.active_ms = self.now_ms
 
     cdef void doom(self, Connection* connection, int reason) noexcept nogil:
-        """Close at the next occasion, whatever waits."""
+        """Mark the connection to be closed at the next occasion, whatever is unsent."""
         if not connection.doomed:
             connection.doomed = True
             connection.reason = reason
 
     cdef bint wants_read(self, const Connection* connection) noexcept nogil:
-        """Whether to receive more: nothing that has arrived waits, and there is room for an answer."""
+        """True if the loop may receive more: no received input waits, and there is room for an answer."""
         return (
             connection.state == OPEN
             and not connection.held
@@ -277,7 +264,7 @@ cdef class Connections:
         )
 
     cdef bint is_finished(self, const Connection* connection) noexcept nogil:
-        """Whether no more comes, and all that came is answered and sent."""
+        """True if no more input comes, and every request is answered and every answer sent."""
         return (
             connection.state == FINISHING
             and not connection.held
@@ -286,16 +273,16 @@ cdef class Connections:
         )
 
     cdef bint may_detach(self, const Connection* connection) noexcept nogil:
-        """Whether all that was asked before the strange request is answered and sent.  Requires: there is one."""
+        """True if all requests before the strange one are answered and sent. Requires: there is a strange one."""
         return not connection.doomed and owed_count(connection.owing) == 0 and buffer_size(&connection.output) == 0
 
     cdef void run_later(self, Connection* connection) noexcept nogil:
-        """Have the held input looked at in the next step."""
+        """Process the held input in the next step."""
         if not connection.runnable:
             connection.runnable = push_handle(&self.runnable, connection.handle)
 
     cdef Connection* next_runnable(self) noexcept nogil:
-        """The next connection whose held input may go on; NULL after the last."""
+        """Return the next connection with held input that may go on; NULL after the last."""
         cdef Connection* connection
         while buffer_size(&self.runnable) > 0:
             connection = self.find(pop_handle(&self.runnable))
@@ -306,14 +293,14 @@ cdef class Connections:
         return NULL
 
     cdef void flush_later(self, Connection* connection) noexcept nogil:
-        """Have the next flush send its replies, or close it."""
+        """Let the next flush send the connection's replies, or close it."""
         if not connection.dirty:
             connection.dirty = push_handle(&self.dirty, connection.handle)
 
     # Ids in flight ----------------------------------------------------------------------------------------------
 
     cdef bint add_in_flight(self, Connection* connection, uint32_t msgid) noexcept nogil:
-        """Note that the request with this id is answered later; False without memory: the connection is closed then.
+        """Record the id of a request that is answered later. If out of memory, doom the connection and return False.
 
         Requires: the id is not in flight.
         """
@@ -331,7 +318,7 @@ cdef class Connections:
         return True
 
     cdef bint remove_in_flight(self, Connection* connection, uint32_t msgid) noexcept nogil:
-        """Note that the request with this id is answered now; False when none is in flight."""
+        """Forget the id of a request that is answered now. Return False if the id is not in flight."""
         if not ids_remove(&connection.in_flight, msgid):
             return False
         self.in_flight_count -= 1
@@ -343,12 +330,12 @@ cdef class Connections:
     # Memory -----------------------------------------------------------------------------------------------------
 
     cdef Py_ssize_t room(self) noexcept nogil:
-        """How much more may be held for all connections, of what this pump has."""
+        """Return how many more bytes this loop's connections may hold."""
         cdef Py_ssize_t requests = self.backlog.size_bytes + self.backlog.parked_bytes
         return self.share - self.held_bytes - self.scans.held_bytes - self.relays.held_bytes - requests
 
     cdef Py_ssize_t held_by(self, const Connection* connection) noexcept nogil:
-        """Bytes of its input, its output, its scans, and what waits in the backlog."""
+        """Return the bytes of the connection's input, output and scans, and of its requests in the backlog."""
         return (
             buffer_size(&connection.input)
             + buffer_size(&connection.output)
@@ -358,7 +345,7 @@ cdef class Connections:
         )
 
     cdef Connection* largest_holder(self) noexcept nogil:
-        """The first of those that hold most; NULL without connections."""
+        """Return the first connection of those that hold most; NULL without connections."""
         cdef Connection* largest = NULL
         cdef Py_ssize_t most = -1
         cdef Py_ssize_t held
@@ -372,10 +359,10 @@ cdef class Connections:
         return largest
 
     cdef bint make_room(self, const Connection* asking, Py_ssize_t size) noexcept nogil:
-        """Whether a connection may hold so much more.
+        """Make room for `size` bytes held by connection `asking`. Return True if it may hold them.
 
-        Whoever holds more than it would then hold has to go first, so that few who hold much do not drive out many
-        who hold little.  Each such look at all connections frees what the largest of them holds.
+        A connection is closed first if it holds more than `asking` would then hold, so that a few large holders do not
+        drive out many small ones. Each pass over all connections frees the memory of the largest one.
         """
         cdef Connection* largest
         while not may_hold(self, size):
@@ -398,7 +385,7 @@ cdef class Connections:
         return True
 
     cdef int hold_input(self, Connection* connection, const uint8_t* data, Py_ssize_t size) noexcept nogil:
-        """Keep what cannot be looked at yet, or close the connection: -1."""
+        """Keep input that cannot be processed yet; if there is no room, close the connection and return -1."""
         if not self.make_room(connection, size) or buffer_append(&connection.input, data, size) < 0:
             self.doom(connection, CLOSED_MEMORY)
             return -1
@@ -408,7 +395,7 @@ cdef class Connections:
         return 0
 
     cdef void drop_input(self, Connection* connection, Py_ssize_t size) noexcept nogil:
-        """Forget the first `size` bytes of the input, which have been looked at."""
+        """Forget the first `size` bytes of the input, which have been processed."""
         if size > 0:
             self.held_bytes -= size
             buffer_drop(&connection.input, size)
@@ -416,7 +403,7 @@ cdef class Connections:
                 self.check_sums(connection)
 
     cdef Buffer take_input(self, Connection* connection) noexcept nogil:
-        """What is kept of the input, which the connection has no more: for whoever may make room meanwhile."""
+        """Detach and return the kept input, so that making room cannot free it meanwhile."""
         cdef Buffer kept = connection.input
         self.held_bytes -= buffer_size(&kept)
         buffer_init(&connection.input)
@@ -425,7 +412,7 @@ cdef class Connections:
         return kept
 
     cdef void put_input_back(self, Connection* connection, Buffer* kept) noexcept nogil:
-        """Keep what is left of it, unless the connection ends."""
+        """Keep the rest of the detached input, unless the connection ends."""
         if connection.doomed:
             buffer_release(kept)
             return
@@ -435,7 +422,7 @@ cdef class Connections:
             self.check_sums(connection)
 
     cdef void note_output(self, Connection* connection, Py_ssize_t size) noexcept nogil:
-        """Count so many bytes that were put into the output, and have the next flush send them."""
+        """Count `size` bytes appended to the output, and let the next flush send them."""
         self.held_bytes += size
         if connection.blocked_ms == 0:
             connection.blocked_ms = self.now_ms
@@ -444,7 +431,7 @@ cdef class Connections:
             self.check_sums(connection)
 
     cdef void hold_output(self, Connection* connection, Py_ssize_t skip) noexcept nogil:
-        """Keep the answers in `out`, but for the first `skip` bytes, until the peer takes them; `out` is empty then."""
+        """Keep the answers in `out` beyond the first `skip` bytes until the peer takes them, and empty `out`."""
         cdef Py_ssize_t size = buffer_size(&self.out) - skip
         if size > 0 and not connection.doomed:
             if not self.make_room(connection, size) or buffer_append(
@@ -464,9 +451,10 @@ cdef class Connections:
             self.check_sums(connection)
 
     cdef void say(self, Connection* connection) noexcept nogil:
-        """Say as it speaks, and in order, what answers it: what was put behind the output, then what is in `out`.
+        """Translate new answers into the dialect, in order: first those behind the output, then those in `out`.
 
-        What waits for earlier answers counts as held by its relays.  Requires: it is owed them in order.
+        Answers that wait for earlier ones count as held by its relays. Requires: the connection has pending replies in
+        order.
         """
         cdef Owing* owing = connection.owing
         cdef Buffer* output = &connection.output
@@ -492,7 +480,6 @@ cdef class Connections:
         note_owed(self, connection, owing_bytes(owing))
 
     cdef void drop_owing(self, Connection* connection) noexcept nogil:
-        """It is told nothing more."""
         if connection.owing != NULL:
             note_owed(self, connection, 0)
             owing_release(connection.owing)
@@ -527,7 +514,7 @@ cdef class Connections:
     # The end ----------------------------------------------------------------------------------------------------
 
     cdef void drop_readers(self) noexcept nogil:
-        """End every scan and batch, while there still is the table that it reads from."""
+        """End every scan and batch while the table that it reads from still exists."""
         cdef uint32_t i
         for i in range(self.slot_count):
             scans_drop(&self.scans, &self.slots[i].scanner)
@@ -536,21 +523,21 @@ cdef class Connections:
     # Invariants, in the debug build ------------------------------------------------------------------------------
 
     cdef void check_sums(self, Connection* connection) noexcept nogil:
-        """Compare the sums of all connections with the connections, of which only this one has changed."""
+        """Compare the sums over all connections with the connections, of which only this one has changed."""
         cdef Py_ssize_t held = buffer_size(&connection.input) + buffer_size(&connection.output)
         self.seen_bytes += held - connection.seen_bytes
         self.seen_in_flight += connection.in_flight.count - connection.seen_in_flight
         connection.seen_bytes = held
         connection.seen_in_flight = connection.in_flight.count
         if self.seen_bytes != self.held_bytes:
-            self.seen_bytes = self.held_bytes  # Told once.
+            self.seen_bytes = self.held_bytes  # Report the violation once.
             self.note_broken(connection, b"`held_bytes` is the sum of all inputs and outputs")
         if self.seen_in_flight != self.in_flight_count:
             self.seen_in_flight = self.in_flight_count
             self.note_broken(connection, b"`in_flight_count` is how many ids are in flight")
 
     cdef void check_relays(self, Connection* connection) noexcept nogil:
-        """Compare what is counted of relays and attempts with what there is, where a connection has left none."""
+        """Compare the counts of relays and attempts with the lists, after a connection has released its own."""
         check(
             self, connection, connection.attempts.count == 0 and connection.attempts.abandoned == 0,
             b"a connection's attempts are those in its list",
@@ -566,7 +553,7 @@ cdef class Connections:
         )
 
     cdef void note_broken(self, Connection* connection, const char* invariant) noexcept nogil:
-        """Keep it for `take_broken`, and end the connection."""
+        """Record a broken invariant for `take_broken`, and end the connection."""
         if self.broken_count < MAX_BROKEN:
             self.broken[self.broken_count].invariant = invariant
             self.broken[self.broken_count].handle = connection.handle if connection != NULL else 0
@@ -576,7 +563,7 @@ cdef class Connections:
             self.flush_later(connection)
 
     cdef list take_broken(self):
-        """The invariants that did not hold since the last time, each with the handle of the connection."""
+        """Return the invariants broken since the last call, each with the handle of its connection."""
         cdef list taken = []
         cdef int i
         for i in range(self.broken_count):

@@ -1,4 +1,4 @@
-"""A node's connections and what they ask.  The idea stands in `core.pyx`."""
+"""A node's connections and their requests; `core.pyx` explains the design."""
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
@@ -6,17 +6,17 @@ from gossipkv.wire._buffer cimport Buffer
 from gossipkv.wire._wire cimport Blob, Envelope, FrameLimits, LatencyHistogram
 
 cdef enum:
-    GATHERED_MOST = 32  # As in a window of `get_many`.
-    INBOX_BYTES = 65536  # One receive: 1,300 gets, which take a quarter of a millisecond.
-    # What is received of a connection once the work of this round is done.
+    GATHERED_MOST = 32  # the size of a window of `get_many`
+    INBOX_BYTES = 65536  # One receive holds 1,300 gets, which take a quarter of a millisecond.
+    # A receive is limited to this size once the work of the round is done.
     MIN_INBOX_BYTES = 8192
-    # Work that is done at once before sockets are looked at again, in units of some 50 ns: 400 µs.
+    # At most this work is done before sockets are polled again, in units of some 50 ns: 400 µs.
     WORK_AT_ONCE = 8000
-    # A batch of more is read in slices if there is not time for all of it at once.
+    # A larger batch is read in slices if there is no time for all of it at once.
     SMALL_BATCH_WORK = 1000
 
 cdef struct Gathered:
-    const uint8_t* message  # its first byte
+    const uint8_t* message  # first byte of the message
     Envelope request
     Lookup lookup
 
@@ -27,31 +27,31 @@ cdef struct GatheredGets:
 
 cdef class Core:
     cdef Connections connections
-    cdef Buffer* out  # that of `connections`
-    cdef uint64_t* counts  # those of `connections`
+    cdef Buffer* out  # the buffer of `connections`
+    cdef uint64_t* counts  # the counts of `connections`
     cdef Asking asking
-    cdef ColdPages cold  # those of `asking`
+    cdef ColdPages cold  # the cold pages of `asking`
     cdef PublishedTable published
-    cdef list retired  # tables that are served no longer, but read by scans
+    cdef list retired  # tables that are no longer served, but read by scans
     cdef FrameLimits frame_limits
     cdef ReadLimits read_limits
 
-    cdef long thread  # that owns the core, where it is always the same
-    cdef readonly Turn turn  # whose the core is; None: that thread's
-    cdef list resp_databases  # what the next has the bytes of
-    cdef Blob* resp_names  # of the databases that `SELECT` 1, 2 and so on mean
+    cdef long thread  # the owning thread of a core without a lock
+    cdef readonly Turn turn  # the core lock; None if `thread` owns the core
+    cdef list resp_databases  # owns the bytes that `resp_names` points to
+    cdef Blob* resp_names  # the databases that `SELECT` 1, 2 and so on mean
     cdef int resp_name_count
-    cdef Buffer words  # of commands of RESP, and what they are asked as
-    cdef GatheredGets gathered  # plain gets of the connection being processed, not answered yet
-    cdef uint32_t hand_off_count  # in this step
+    cdef Buffer words  # RESP commands rewritten as requests
+    cdef GatheredGets gathered  # unanswered plain gets of the connection being processed
+    cdef uint32_t hand_off_count  # hand-offs in this step
     cdef Py_ssize_t hand_off_bytes
-    cdef int64_t turn_work  # that is left of this connection's turn
-    cdef Py_ssize_t elements  # of the message that is looked at
-    cdef uint32_t fresh_answers  # in `out`, not yet in `answered`
+    cdef int64_t turn_work  # work left in this connection's turn
+    cdef Py_ssize_t elements  # elements of the current message
+    cdef uint32_t fresh_answers  # answers in `out` that `answered` has not counted
     cdef LatencyHistogram answered
     cdef LatencyHistogram handed_off
 
-    cdef list http_types  # what the words of HTTP point to
+    cdef list http_types  # owns the bytes that the HTTP words point to
     cdef int know_databases(self, list names) except -1
     cdef int keep_types(self, str usual, dict by_database) except -1
     cdef int check_thread(self) except -1
@@ -59,22 +59,22 @@ cdef class Core:
 
 
 cdef inline void allow_work(Core core) noexcept nogil:
-    """Let so much be done for those that are ready until sockets are looked at again."""
+    """Reset the work budget that ready connections share until sockets are polled again."""
     core.connections.work = WORK_AT_ONCE
 
 
 cdef inline void begin_step(Core core) noexcept nogil:
-    """Let Python be asked anew."""
+    """Begin a step: reset the hand-off counts and the work budget."""
     core.hand_off_count = 0
     core.hand_off_bytes = 0
     allow_work(core)
 
 
 cdef inline bint has_time(Core core) noexcept nogil:
-    """Whether what is held may go on: there is time for a small batch at least."""
+    """True if the work budget suffices for a small batch, so held input may go on."""
     return core.connections.work >= SMALL_BATCH_WORK
 
 
 cdef inline Py_ssize_t most_to_receive(Core core) noexcept nogil:
-    """How much may be received from the next one: once the work is done, what somebody with little to ask sends."""
+    """Return how much to receive next: a small amount once the work is done, enough for clients that ask for little."""
     return INBOX_BYTES if core.connections.work > 0 else MIN_INBOX_BYTES

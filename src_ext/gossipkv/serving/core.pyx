@@ -1,13 +1,12 @@
-"""A node's connections and what they ask, as one object; and the door to it for Python.
+"""The core: a node's connections and their requests as one object, with its methods for Python.
 
-Bytes and the time in, bytes and hand-offs out: no sockets, no clock, no Trio.  Who is connected stands in
-`connections.pyx`, what has arrived in `intake.pyx`, what it asks in `requests.pyx`, what Python answers in
-`handoff.pyx`, what waits in `asking.pyx`.  The rounds of `serving.pyx` drive it, over sockets or a simulation's
-streams.
+Input is bytes and the time, output is bytes and hand-offs: no sockets, no clock, no Trio. `connections.pyx` holds the
+connections, `intake.pyx` takes arrived bytes apart, `requests.pyx` serves requests, `handoff.pyx` hands requests to
+Python, `asking.pyx` waits for other nodes. `serving.pyx` drives the core over sockets or simulated streams.
 
-Thread rule: one thread owns the core of the first pump; the core of another is whose turn it is (`turn.pyx`).  The
-loop drops the GIL while it is inside, so nothing here touches a Python object in a `nogil` function but the published
-table, which only the owner replaces, between steps.
+Thread rule: one thread owns the first serving loop's core; a core lock guards each other core (`turn.pyx`). The loop
+drops the GIL inside the core. A `nogil` function therefore touches no Python object except the published table, which
+only the owner replaces, between steps.
 """
 
 cimport cython
@@ -25,9 +24,9 @@ cdef Blob blob_of(bytes text):
 
 
 @cython.final
-@cython.no_gc_clear  # Scans and batches that are under way hold their table until the end.
+@cython.no_gc_clear  # Running scans and batches hold their table until they end.
 cdef class Core:
-    """The connections of a pump, and what they ask; `crew`: the pumps of the node, with the limits of all of them."""
+    """The connections of one serving loop and their requests; `crew` holds the limits of the node's loops."""
 
     def __cinit__(
         self,
@@ -99,7 +98,7 @@ cdef class Core:
         begin_step(self)
 
     cdef int know_databases(self, list names) except -1:
-        """Know what `SELECT` means to who speaks RESP."""
+        """Set the databases that RESP clients select by number."""
         cdef int i
         self.resp_databases = names
         self.resp_name_count = <int>len(names)
@@ -119,10 +118,7 @@ cdef class Core:
             self.connections.drop_readers()
 
     cdef int check_thread(self) except -1:
-        """A core belongs to the thread that made it: a second one would race with a step that has dropped the GIL.
-
-        Of another pump than the first it belongs to whoever has its turn.
-        """
+        """Raise RuntimeError unless this thread may enter the core: a step that dropped the GIL would race."""
         if self.turn is not None:
             if not self.turn.is_mine():
                 raise RuntimeError("it is not this thread's turn")
@@ -131,18 +127,18 @@ cdef class Core:
         return 0
 
     cdef int release_retired(self) except -1:
-        """Let go of the tables that are served no longer, but for those that a scan still reads from."""
+        """Release the tables that are no longer served, except those that a scan still reads from."""
         if self.retired:
             self.retired = release_unread(self.retired)
         return 0
 
     @property
     def has_retired(self):
-        """Whether tables that are served no longer wait to be let go of, where no round of Python does that anyway."""
+        """True if retired tables wait for release in a core where no round of Python releases them anyway."""
         return self.turn is not None and len(self.retired) > 0
 
     def publish(self, PublishedTable published not None):
-        """Serve this table from the next message on; counting goes on.
+        """Serve this table from the next message on; counters continue.
 
         The older table's files are released when the last scan that reads from them has ended.
         """
@@ -156,16 +152,16 @@ cdef class Core:
             self.retired = release_unread([*self.retired, older])
 
     def let_read(self, list bitmaps not None, *, bint wants_tokens=False):
-        """Say by user what may be read of what is served (`PublishedTable.let_read`).
+        """Set which users may read which of the served data (`PublishedTable.let_read`).
 
-        `wants_tokens`: who shows no token may do nothing, so that showing one is how a client proves itself.
+        With `wants_tokens` a client without a token may do nothing, so clients prove themselves by a token.
         """
         self.check_thread()
         self.connections.wants_tokens = wants_tokens
         self.published.let_read(bitmaps)
 
     def know_types(self, str usual not None, dict by_database not None):
-        """Say what values are, by HTTP: `{database: media type}`, and of any other."""
+        """Set the media types of values over HTTP: `{database: media type}`, and `usual` for other databases."""
         self.check_thread()
         self.keep_types(usual, by_database)
 
@@ -188,44 +184,44 @@ cdef class Core:
         return 0
 
     def set_peer(self, int column, str name not None, int state):
-        """Know a member under that column, a small number, in that state: 0 ALIVE, 1 SUSPECT, 2 DEAD."""
+        """Record a member under a column (a small number) with its state: 0 ALIVE, 1 SUSPECT, 2 DEAD."""
         self.check_thread()
         self.asking.peers.routes.set_peer(column, name, state)
 
     def forget_peer(self, int column):
-        """Know nothing of it, and end its connection: the column may be another's."""
+        """Forget a member and end its connection: the column may be reused."""
         self.check_thread()
         self.asking.peers.forget_peer(column)
 
     def set_holder(self, bytes identity not None, Py_ssize_t partitions, int column, bytes bitmap not None):
-        """Say which of so many partitions of that identity a peer holds: bit p of the bytes, the lowest first."""
+        """Record which of an identity's partitions a peer holds: bit p of `bitmap`, the lowest first."""
         self.check_thread()
         self.asking.peers.routes.set_holder(identity, partitions, column, bitmap)
 
     def forget_route(self, bytes identity not None):
-        """Know nobody who holds any of that identity: reads of it are handed off from now on."""
+        """Forget all holders of an identity; reads of it are handed off from now on."""
         self.check_thread()
         self.asking.peers.routes.forget_route(identity)
 
     def ask(self, int column, bytes method not None, bytes params not None, int64_t timeout_ms):
-        """Ask a peer something, with the next round: the token of its answer, or 0 when it cannot be asked now."""
+        """Send a request in the next round. Return the token of its answer, or 0 if the peer cannot be asked now."""
         self.check_thread()
         return ask_peer(self.asking, column, method, params, timeout_ms)
 
     def take_replies(self):
-        """What was answered since the last time, or will not be: `(token, result or None, error or None)`."""
+        """Return replies since the last call: `(token, result or None, error or None)`; both None for a lost one."""
         return take_replies(self.asking) if self.connections.relays.first_reply != NULL else []
 
     def take_peer_events(self):
-        """What became of peers, and of reads that they take over, since the last time: `(column, event, what)`."""
+        """Return events of peers, and of reads that they take over, since the last call: `(column, event, detail)`."""
         return self.asking.peers.take_peer_events() if self.asking.peers.has_events() else []
 
     def broken_invariants(self):
-        """What did not hold since the last time, in words, with the connection; the debug build alone looks."""
+        """Describe the invariants broken since the last call, with the connection; only the debug build checks them."""
         return self.connections.take_broken()
 
     def latency(self):
-        """How long answers took, from the receive that brought the request until the answer was given to the socket."""
+        """Return histograms of answer times, from the receive of the request to the send of the answer."""
         return {
             "local": self.answered,
             "forwarded": self.asking.answered,
@@ -233,7 +229,7 @@ cdef class Core:
         }
 
     def counters(self):
-        """Every counter, by name, and how much there is of what comes and goes."""
+        """Return every counter by name, and the current levels."""
         result = counters_by_name(self.counts)
         result["connections"] = self.connections.connection_count - self.connections.peer_count
         result["peers"] = self.connections.peer_count

@@ -1,4 +1,4 @@
-"""What a core counts, and the name of each counter in `info`."""
+"""The counters of a core, and their names in `info`."""
 
 from libc.stdint cimport uint64_t
 
@@ -74,7 +74,7 @@ cdef enum:
 
 
 cdef inline int frame_fault(int result) noexcept nogil:
-    """The counter for a frame that the scanner has refused."""
+    """Return the counter for a frame that the scanner has refused."""
     if result == FRAME_TOO_LARGE:
         return FRAMES_TOO_LARGE
     if result == FRAME_TOO_DEEP:
@@ -83,7 +83,7 @@ cdef inline int frame_fault(int result) noexcept nogil:
 
 
 cdef inline list counter_names():
-    """Names of the counters, in the order of the list above."""
+    """Return the names of the counters, in the order of the list above."""
     return """
         connections_accepted connections_refused connections_refused_by_address accept_pauses
         busy_polls busy_poll_hits bytes_received bytes_sent pings gets get_manys keys_read handed_off
@@ -107,5 +107,4 @@ cdef inline str counter_name(int counter):
 
 
 cdef inline dict counters_by_name(const uint64_t* counts):
-    """Counters, by name."""
     return {name: counts[i] for i, name in enumerate(counter_names())}

@@ -1,4 +1,4 @@
-"""The pumps of a node, as they know each other.  The idea stands in `crew.pyx`."""
+"""The limits that all serving loops of a node share; `crew.pyx` explains the design."""
 
 from libc.stdint cimport uint32_t, uint64_t
 
@@ -6,10 +6,11 @@ from gossipkv.serving._addresses cimport AddressCounts
 from gossipkv.storage._storage cimport PageThreads
 
 cdef enum:
-    MAX_OF_ITS_OWN = 1024 * 1024  # Of what may be held, for each pump: a few requests, and seldom asked for.
-    CROWDED_PERCENT = 80  # Of the connections that there may be.
-    MAX_SENT_AWAY = 64  # At once, to make way: each look at all connections takes as long as a thousand reads.
-    MAX_ARRIVALS = 64  # That wait for one pump; who comes then is served by whoever has accepted.
+    # Each serving loop owns this much of the memory: a few requests, so it seldom borrows.
+    MAX_OF_ITS_OWN = 1024 * 1024
+    CROWDED_PERCENT = 80  # share of the permitted connections
+    MAX_SENT_AWAY = 64  # Evictions at once: a look at all connections takes as long as a thousand reads.
+    MAX_ARRIVALS = 64  # Arrivals waiting for one loop; beyond that the accepting loop serves the connection itself.
 
 cdef enum Refusal:
     TOO_MANY_CONNECTIONS = -1
@@ -18,28 +19,28 @@ cdef enum Refusal:
 cdef struct Arrival:
     int fd
     uint64_t address
-    uint64_t listener  # to which it came
+    uint64_t listener  # the listener it came to
 
-cdef struct Seat:
-    uint32_t connections  # That are this pump's, or on their way to it.
+cdef struct Seat:  # the entry of a serving loop
+    uint32_t connections  # connections of this loop, or on their way to it
     Arrival arrivals[MAX_ARRIVALS]
-    uint32_t arrival_count  # What may be looked at without the mutex.
-    int waker  # What makes it look at them.
+    uint32_t arrival_count  # can be read without the mutex
+    int waker  # eventfd that wakes the loop to receive arrivals
 
 cdef class Crew:
     cdef pthread_mutex_t mutex
     cdef readonly int size
     cdef uint32_t max_connections
-    cdef uint32_t max_of_address  # 0: no such limit
+    cdef uint32_t max_of_address  # 0 for no limit
     cdef uint32_t max_in_flight
     cdef Py_ssize_t max_held
-    cdef Py_ssize_t block  # that each pump has of it
-    cdef Py_ssize_t spare  # that no pump has
-    cdef PageThreads page_threads  # which read from the disk for all pumps
-    cdef uint32_t connections  # of all pumps, those to other nodes not counted
+    cdef Py_ssize_t block  # bytes of it that each loop owns
+    cdef Py_ssize_t spare  # bytes of it that no loop has
+    cdef PageThreads page_threads  # disk readers for all loops
+    cdef uint32_t connections  # connections of all loops, without those to other nodes
     cdef AddressCounts addresses
     cdef Seat* seats
-    # What all pumps write, on a line of its own.
+    # All loops write this number, so it has a cache line of its own.
     cdef char before[CACHE_LINE_BYTES]
     cdef uint32_t in_flight
     cdef char behind[CACHE_LINE_BYTES]
@@ -64,20 +65,20 @@ cdef extern from *:
 
 
 cdef inline bint is_crowded(Crew crew) noexcept nogil:
-    """True while so many are connected that each has to prove that it wants something."""
+    """True while so many are connected that clients have to prove themselves."""
     return atomic_load(&crew.connections) > crew.max_connections * <uint64_t>CROWDED_PERCENT // 100
 
 
 cdef inline bint is_short(Crew crew) noexcept nogil:
-    """True while so few more may connect that some have to go for them."""
+    """True while so few more may connect that some unproven connections must be closed."""
     return atomic_load(&crew.connections) + min(crew.max_connections // 10 + 1, <uint32_t>MAX_SENT_AWAY) > crew.max_connections
 
 
 cdef inline bint may_be_in_flight(Crew crew) noexcept nogil:
-    """Whether one more request of the node may be in flight."""
+    """True if one more request of the node may be in flight."""
     return atomic_load(&crew.in_flight) < crew.max_in_flight
 
 
 cdef inline void count_in_flight(Crew crew, uint32_t more) noexcept nogil:
-    """Count so many more; modulo 2**32, so fewer too."""
+    """Add `more` requests in flight; modulo 2**32, so also a negative number."""
     atomic_add(&crew.in_flight, more)

@@ -1,18 +1,16 @@
-"""The pumps of a node, as they know each other: who comes is given to the one that has fewest, and limits hold for all.
+"""The crew: a node's serving loops share its limits, and each new connection goes to the loop with the fewest.
 
-The first pump accepts.  Who comes is admitted here, to a pump, and gets there as an *arrival*: a descriptor that the
-other takes up when it is woken.  (Rejected: a listener for each, by SO_REUSEPORT, where a second node of the same user
-takes the port in silence; and all waiting at one listener, where a few long connections pile up at whoever was quick.)
+The first loop accepts connections and passes them on as *arrivals*: descriptors that the target loop takes when woken.
+Connections (in all, and per address) are counted under a mutex, since they come and go seldom. Requests in flight are
+one atomic number; two loops may both take its last place.
 
-Connections, in all and of an address, are counted under a mutex: they come and go seldom.  Requests in flight are one
-number that all add to: each costs far more than that.  Two pumps that look at it at once may both find the last place.
+Memory is divided: each loop owns a block, and borrows further whole blocks, which it returns when idle. One loop alone
+may hold all but the other loops' blocks. The malloc threshold is fixed, so freed memory returns to the system: glibc
+would raise the threshold after the first large buffer, keep freed memory with holes in it, and take 2.4 times as much.
 
-What may be held is divided into shares: each pump has a block of its own, so that nobody drives it from that; what no
-pump has is lent in whole blocks to whoever needs it, and given back when a block beyond what is needed is idle.  So one
-pump alone may hold all but a block of each other one, and all together never more than all.  What is freed of that
-goes back to the system: glibc would keep it after the first large buffer, with holes in it, and take 2.4 times as much.
-So the process of a crew has a fixed threshold.  (Rejected: one number that
-all add to, which a round of a connection would write several times; and even shares, which two clients do not keep.)
+Rejected: a listener per loop by SO_REUSEPORT (a second node of the same user takes the port in silence); one listener
+for all (few long connections pile up at the quickest loop); one shared number for memory (each round of a connection
+would write it several times); even shares of memory (two clients do not use even shares).
 """
 
 cimport cython
@@ -41,7 +39,7 @@ cdef extern from *:
 @cython.final
 @cython.no_gc
 cdef class Crew:
-    """So many pumps, and the limits of all of them together; 0 `max_of_address`: no such limit."""
+    """The limits that `size` serving loops share; `max_of_address` 0 means no limit per address."""
 
     def __cinit__(
         self, int size, *, int max_connections, int max_of_address, int max_in_flight, Py_ssize_t max_held
@@ -68,7 +66,7 @@ cdef class Crew:
         pthread_mutex_destroy(&self.mutex)
 
     cdef int admit(self, uint64_t address) noexcept nogil:
-        """The pump that has fewest connections, where this one is counted from now on; or a `Refusal`."""
+        """Choose the loop with the fewest connections, and count the new one there; or return a `Refusal`."""
         cdef int least = 0
         cdef int pump
         pthread_mutex_lock(&self.mutex)
@@ -88,7 +86,7 @@ cdef class Crew:
         return least
 
     cdef uint32_t count_of(self, uint64_t address) noexcept nogil:
-        """How many connections that address has; 0 where they are not counted."""
+        """Return how many connections that address has; 0 if addresses are not counted."""
         cdef uint32_t count
         pthread_mutex_lock(&self.mutex)
         count = addresses_count(&self.addresses, address)
@@ -96,7 +94,7 @@ cdef class Crew:
         return count
 
     cdef bint send(self, int pump, Arrival arrival) noexcept nogil:
-        """Have that pump take up who was admitted to it; False: too many wait for it."""
+        """Pass an admitted connection to that loop. Return False if too many wait for the loop."""
         cdef Seat* seat = &self.seats[pump]
         cdef bint sent
         pthread_mutex_lock(&self.mutex)
@@ -109,10 +107,10 @@ cdef class Crew:
         return sent
 
     cdef bint receive(self, int pump, Arrival* arrival) noexcept nogil:
-        """Who was sent to that pump; False: nobody.  It asks whenever it wakes: that moves nobody else's memory."""
+        """Take an arrival of that loop; False for none. Each wake-up calls this, so the check only reads."""
         cdef Seat* seat = &self.seats[pump]
         cdef bint received
-        if atomic_load(&seat.arrival_count) == 0:  # Who sends wakes it afterwards.
+        if atomic_load(&seat.arrival_count) == 0:  # A sender wakes the loop after it has counted, so none is missed.
             return False
         pthread_mutex_lock(&self.mutex)
         received = seat.arrival_count > 0
@@ -123,14 +121,14 @@ cdef class Crew:
         return received
 
     cdef void move(self, int pump, int other) noexcept nogil:
-        """Count one that was admitted to a pump at another."""
+        """Count a connection at loop `other` that was admitted to `pump`."""
         pthread_mutex_lock(&self.mutex)
         self.seats[pump].connections -= 1
         self.seats[other].connections += 1
         pthread_mutex_unlock(&self.mutex)
 
     cdef void leave(self, int pump, uint64_t address) noexcept nogil:
-        """Count one less.  Requires: it was admitted, and is that pump's."""
+        """Count one connection less. Requires: it was admitted, and belongs to that loop."""
         pthread_mutex_lock(&self.mutex)
         self.seats[pump].connections -= 1
         self.connections -= 1
@@ -139,7 +137,7 @@ cdef class Crew:
         pthread_mutex_unlock(&self.mutex)
 
     cdef Py_ssize_t lend(self, Py_ssize_t size) noexcept nogil:
-        """So much of what may be held as no pump has: whole blocks, of at least that size; or all that is left."""
+        """Lend unowned memory: whole blocks of at least that size, or all that is left. Return the lent bytes."""
         cdef Py_ssize_t lent
         pthread_mutex_lock(&self.mutex)
         lent = min(self.spare, (size + self.block - 1) // self.block * self.block)
@@ -148,7 +146,6 @@ cdef class Crew:
         return lent
 
     cdef void take_back(self, Py_ssize_t size) noexcept nogil:
-        """Have so much of what was lent."""
         pthread_mutex_lock(&self.mutex)
         self.spare += size
         pthread_mutex_unlock(&self.mutex)

@@ -1,4 +1,4 @@
-"""What is told of a read that no other node has answered.  The idea stands in `forward_report.pyx`."""
+"""Reports on reads that no other node has answered; `forward_report.pyx` explains the design."""
 
 from gossipkv.wire._wire cimport Blob
 

@@ -1,4 +1,4 @@
-"""What is told of a read that no other node has answered: whom this node asked, and what became of it."""
+"""Reports on reads that no other node has answered: the peers that were asked, and each outcome."""
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.string cimport memcpy
@@ -7,10 +7,10 @@ from gossipkv.wire._buffer cimport Buffer, buffer_init, buffer_release, buffer_r
 from gossipkv.wire._wire cimport HEAD_BYTES, Blob, put_array, put_bin, put_bytes, put_text, put_unsigned
 
 cdef enum:
-    # What a report has of a peer: its name, what became of asking it.
+    # Room in a report for a peer: its name and the outcome.
     OUTCOME_BYTES = 300
 
-# What a report calls what became of asking a peer, in the order of `Tried`.
+# The names of outcomes in a report, in the order of `Tried`.
 cdef const char* OUTCOMES[12]
 OUTCOMES[:] = [
     b"asked", b"silent", b"lost", b"not connected", b"queue full", b"NOT_SERVED", b"NOT_READY", b"UNKNOWN_VERSION",
@@ -36,13 +36,13 @@ cdef void put_outcome(Asking asking, Buffer* out, int column, Tried outcome) noe
 cdef int write_report(
     Asking asking, const Relay* relay, Py_ssize_t partition, const Blob* key, Buffer* out
 ) noexcept nogil:
-    """`[[database, key], version, partition, rounds, ms, [[peer, outcome], ...]]`, as MessagePack."""
+    """Write `[[database, key], version, partition, rounds, ms, [[peer, outcome], ...]]` as MessagePack."""
     cdef const Relay* whole = relay.whole
     cdef Blob version = version_name(relay)
     cdef const Attempt* attempt = relay.attempts
     cdef uint32_t count = relay.tried_count
     cdef uint32_t i
-    while attempt != NULL:  # Those who are silent since an earlier round.
+    while attempt != NULL:  # These peers have been silent since an earlier round.
         count += not was_tried(relay, attempt.column)
         attempt = attempt.next_of_relay
     if buffer_reserve(
@@ -70,7 +70,7 @@ cdef int write_report(
 
 
 cdef void report_unanswered(Asking asking, Relay* relay, Py_ssize_t partition, const Blob* key) noexcept nogil:
-    """Give a client's request up, and have Python say why nobody has answered; `key`: where the subject has none."""
+    """End a client's request and let Python report that no owner answered; `key` is for a subject without one."""
     cdef Connection* connection = asking.connections.find(relay.client)
     cdef Request* waiting = NULL
     cdef Buffer report

@@ -1,4 +1,4 @@
-"""Batches in slices, and with keys that other nodes have.  The idea stands in `forwarded_batch.pyx`."""
+"""Batches in slices, and with keys that other nodes have; `forwarded_batch.pyx` explains the design."""
 
 from libc.stdint cimport int64_t
 

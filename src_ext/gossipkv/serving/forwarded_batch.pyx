@@ -1,7 +1,7 @@
-"""Batches that are read in slices, and those for some keys of which other nodes are asked.
+"""Batches that are read in slices, or with keys that other nodes are asked for.
 
-A batch reads what is here, in slices if that is much (`batches.pyx`, `scans.pyx`), and then asks for the rest, in
-parts (`forwarded_parts.pyx`); its parts have it go on when the last one is answered, or have it read anew.
+A batch first reads its local keys, in slices if they are much work (`batches.pyx`, `scans.pyx`). Then it asks for the
+rest in parts (`forwarded_parts.pyx`). Its parts complete it with the last answer, or start it again.
 """
 
 from cpython.object cimport PyObject
@@ -12,9 +12,8 @@ from gossipkv.wire._buffer cimport Buffer, buffer_append, buffer_init, buffer_re
 from gossipkv.wire._wire cimport HEAD_BYTES, Blob, Cursor, Envelope, put_bytes, put_str, take_array, take_blob
 
 cdef enum:
-    # Keys of one request to an owner: they and its answer are bounded as others are.
-    # The values of a batch that has ended leave so much for the next one: memory that comes anew for each costs more
-    # than reading what is put into it.
+    # A finished batch leaves this much memory of values to the next one: fresh memory for each batch costs more than
+    # reading its values.
     SPARE_VALUES_BYTES = 4 * 1024 * 1024
 
 
@@ -25,12 +24,12 @@ cdef inline void swap_buffers(Buffer* one, Buffer* other) noexcept nogil:
 
 
 cdef inline Py_ssize_t expected_bytes(const Reading* reading) noexcept nogil:
-    """What the values of a batch will take, if they are as long as others."""
+    """Estimate the bytes of a batch's values from the version's mean value."""
     return min(reading.count * (reading.version.mean_value + HEAD_BYTES) + 4 * HEAD_BYTES, reading.max_frame)
 
 
 cdef Batch* begin_batch(Asking asking, Connection* client, const Envelope* request) noexcept nogil:
-    """A batch that is to be read, whose id is in flight; NULL: no memory."""
+    """Create a batch, with its id in flight; NULL if out of memory."""
     cdef Batch* batch = <Batch*>relay_begin(asking.relays, BATCH, &client.relays)
     if batch == NULL:
         return NULL
@@ -48,27 +47,27 @@ cdef Batch* begin_batch(Asking asking, Connection* client, const Envelope* reque
 
 
 cdef int queue_batch(Asking asking, Connection* client, Batch* batch) noexcept nogil:
-    """Have it read from its beginning when it is its turn; until then it holds its parameters only."""
+    """Queue the batch to be read from its beginning; until its turn it holds only its parameters."""
     forget_read(asking.relays, batch)
     relay_note_size(asking.relays, &batch.head)
     return scans_queue(&asking.connections.scans, &client.scanner, batch)
 
 
 cdef void hold_table(Batch* batch, PublishedTable table) noexcept nogil:
-    """Have it read from that table, whose files stay until it lets it go."""
+    """Read from that table; its files stay until `let_table_go`."""
     batch.table = <PyObject*>table
     table.readers += 1
 
 
 cdef void let_table_go(Batch* batch) noexcept nogil:
-    """It reads no more, or not now."""
+    """Release the table, at the end or before a pause."""
     if batch.table != NULL:
         let_go(<PublishedTable>batch.table)
         batch.table = NULL
 
 
 cdef void keep_spare(Relays* relays, Buffer* values) noexcept nogil:
-    """Keep the memory of what nobody needs any more for the values of the next batch, or give it back."""
+    """Keep a used buffer for the values of the next batch, or free it."""
     values.start = values.end = 0
     if relays.spare.capacity < values.capacity <= SPARE_VALUES_BYTES:
         buffer_release(&relays.spare)
@@ -93,17 +92,16 @@ cdef Py_ssize_t more_of_batch(const Relay* relay) noexcept nogil:
 
 
 cdef void ask_disk(Asking asking, Batch* batch, Wait* wait) noexcept nogil:
-    """Have the pages read at which it has stopped, and those that its next keys need."""
+    """Read the missing pages of the current and the next keys."""
     read_cold(&batch.reading, &asking.read_limits, asking.cold, wait, batch.table)
 
 
 cdef int read_batch(Asking asking, Batch* batch, int64_t* work, Buffer* out) noexcept nogil:
-    """Read the keys that are here until the work is used up: `UNDER_WAY`, and it is to go on.
+    """Read local keys until the work budget is used. Return `UNDER_WAY` if the batch must continue.
 
-    `COLD`: the same, when it has what `ask_disk` asks for.
-
-    With another outcome it has come to its end: it is answered, or fails, or others are asked for what is not
-    here.  The answer is in `out`, or (NULL) in the output of the connection.
+    `COLD` means the same, after the pages of `ask_disk` were read. With any other outcome the reading has ended: the
+    batch is answered, has failed, or other nodes are asked for the missing keys. The answer is in `out`, or, if `out`
+    is NULL, in the connection's output.
     """
     cdef int outcome = read_on(asking, batch, work)
     batch.here_bytes = batch.values.end
@@ -126,7 +124,7 @@ cdef int read_batch(Asking asking, Batch* batch, int64_t* work, Buffer* out) noe
 
 
 cdef int open_batch(Asking asking, Batch* batch) noexcept nogil:
-    """Choose the version that it is read from to its end, and hold the table."""
+    """Choose the version for the whole batch, and hold its table."""
     cdef Reading* reading = &batch.reading
     cdef Cursor ahead = Cursor(batch.head.body.data, batch.head.body.data + batch.head.params_size)
     cdef ReadOptions options
@@ -145,7 +143,7 @@ cdef int open_batch(Asking asking, Batch* batch) noexcept nogil:
     batch.head.body.end = batch.head.params_size
     if buffer_append(&batch.head.body, reading.version.name.data, reading.version.name.size) < 0:
         return OUT_OF_MEMORY
-    reading.params = batch.head.body.data  # It may have moved.
+    reading.params = batch.head.body.data  # The append may have moved the buffer.
     reading.keys = Cursor(batch.head.body.data + keys_at, batch.head.body.data + batch.head.params_size)
     batch.values = asking.relays.spare
     buffer_init(&asking.relays.spare)
@@ -156,7 +154,7 @@ cdef int open_batch(Asking asking, Batch* batch) noexcept nogil:
 
 
 cdef int read_on(Asking asking, Batch* batch, int64_t* work) noexcept nogil:
-    """Read on where it stands, and say what becomes of a key that is not plain."""
+    """Continue the reading, and handle damaged keys."""
     cdef Reading* reading = &batch.reading
     cdef const Place* damaged
     cdef Py_ssize_t left
@@ -183,7 +181,7 @@ cdef int read_on(Asking asking, Batch* batch, int64_t* work) noexcept nogil:
 
 
 cdef void count_asking(Asking asking, Batch* batch) noexcept nogil:
-    """Count it as one for which others are asked, once."""
+    """Count the batch as forwarded, once, and set its time limits."""
     cdef VersionRow* version = asking.published.heir_of(batch.reading.version)
     if not batch.head.forwarded:
         batch.head.forwarded = True
@@ -197,7 +195,6 @@ cdef void count_asking(Asking asking, Batch* batch) noexcept nogil:
 
 
 cdef void refuse_batch(Asking asking, Batch* batch, Buffer* out) noexcept nogil:
-    """Say what of it is too large."""
     cdef Buffer error
     buffer_init(&error)
     if refuse_reading(&batch.reading, batch.head.msgid, &asking.read_limits, &error) == OUT_OF_MEMORY:
@@ -209,7 +206,7 @@ cdef void refuse_batch(Asking asking, Batch* batch, Buffer* out) noexcept nogil:
 
 
 cdef void read_again(Asking asking, Relay* relay) noexcept nogil:
-    """Read it from its beginning: at once if there is time for it, else when it is its turn."""
+    """Read the batch from its beginning: at once if the work budget allows, else in its turn."""
     cdef Batch* batch = <Batch*>relay
     cdef int outcome
     relays_drop(asking.relays, &batch.parts)
@@ -223,9 +220,9 @@ cdef void read_again(Asking asking, Relay* relay) noexcept nogil:
 
 
 cdef void answer_batch(Asking asking, Batch* batch, Buffer* out) noexcept nogil:
-    """Answer with the values in the order asked, or say that they are too much.
+    """Answer with the values in the order of the keys, or refuse them as too large.
 
-    When all were here they are the answer already.
+    If all keys were local, `values` already is the answer.
     """
     cdef Buffer answer
     cdef bint refused
@@ -253,9 +250,9 @@ cdef void answer_batch(Asking asking, Batch* batch, Buffer* out) noexcept nogil:
 
 
 cdef int put_values(Asking asking, Batch* batch, Buffer* out) noexcept nogil:
-    """Put the values of others into their places among those that were here: `ANSWERED`, or `OUT_OF_MEMORY`.
+    """Merge the values of other nodes into their places among the local ones. Return `ANSWERED` or `OUT_OF_MEMORY`.
 
-    Requires: none is missing.
+    Requires: no value is missing.
     """
     cdef Blob version = version_name(&batch.head)
     cdef const Place* place
@@ -274,7 +271,7 @@ cdef int put_values(Asking asking, Batch* batch, Buffer* out) noexcept nogil:
 
 
 cdef void give_answer(Asking asking, Batch* batch, Buffer* answer, Buffer* out) noexcept nogil:
-    """Give the client the answer, which is copied only behind another one."""
+    """Send the client the answer, which is copied only behind an earlier one."""
     cdef Connection* connection = claim_client(asking, &batch.head)
     cdef Py_ssize_t size = answer.end
     cdef Py_ssize_t before = buffer_size(&connection.output)
@@ -294,7 +291,7 @@ cdef void give_answer(Asking asking, Batch* batch, Buffer* answer, Buffer* out) 
 
 
 cdef void count_read(Asking asking, const Batch* batch, bint refused) noexcept nogil:
-    """Count a batch and what was found, where that is counted now, or that it is too much."""
+    """Count a batch and its hits in the present table, or count its refusal."""
     cdef VersionRow* version
     if batch.head.forwarded:
         count_values(asking, batch, refused)
@@ -308,7 +305,7 @@ cdef void count_read(Asking asking, const Batch* batch, bint refused) noexcept n
 
 
 cdef void count_values(Asking asking, const Batch* batch, bint refused) noexcept nogil:
-    """Count the values of a batch, from here and from owners, or that they are too much."""
+    """Count the local and forwarded values of a batch, or count its refusal."""
     cdef DatabaseRow* database = database_of(asking, &batch.head)
     cdef const Reading* reading = &batch.reading
     cdef const uint8_t* at
@@ -325,12 +322,12 @@ cdef void count_values(Asking asking, const Batch* batch, bint refused) noexcept
 
 
 cdef void answer_with_parts(Asking asking, Relay* relay) noexcept nogil:
-    """All its parts are answered, or it is too large already."""
+    """Complete a batch after its last part, or once it is too large."""
     answer_batch(asking, <Batch*>relay, NULL)
 
 
 cdef Reason waiting_for_its_parts() noexcept nogil:
-    """Why a batch waits: its turn to be read, and then its parts, whose deadlines are its own."""
+    """Return the steps of a batch: it waits for its turn, and then for its parts, which have its deadline."""
     cdef Reason reason
     memset(&reason, 0, sizeof(Reason))
     reason.body.size = sizeof(Batch)

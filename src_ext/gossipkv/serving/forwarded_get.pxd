@@ -1,4 +1,4 @@
-"""Gets that another node answers.  The idea stands in `forwarded_get.pyx`."""
+"""Gets that another node answers; `forwarded_get.pyx` explains the design."""
 
 from gossipkv.wire._wire cimport Blob, Cursor, Envelope
 

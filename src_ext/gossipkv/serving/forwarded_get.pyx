@@ -1,9 +1,9 @@
-"""Gets that another node answers: of a partition that is not here, or of a record that is damaged here.
+"""Gets that another node answers, for a partition that is not here, or a record that is damaged here.
 
-* The first value or miss of an owner is relayed, byte for byte, under the client's own id.
-* In a new round a get is looked up again: a version may have been switched, or its partition may be here by now.
-* A record that is here but damaged is asked for as if it were not; Python hears of it, and sees what is the matter.
-* One that is here but not in memory waits for the disk (`cold_reads.pyx`), and may turn out to be elsewhere after all.
+* The first value or miss of an owner is relayed unchanged, under the client's own id.
+* Each new round plans the get again: a version may have been switched, or its partition may have arrived here.
+* A damaged local record is requested as if it were missing; Python is told, and examines the damage.
+* A local record that is not in memory waits for the disk (`cold_reads.pyx`), and may be forwarded in the end.
 """
 
 from libc.string cimport memcmp, memset
@@ -18,9 +18,9 @@ from gossipkv.wire._wire cimport (
 cdef int begin_forwarded_get(
     Asking asking, Connection* client, const Envelope* request, const Lookup* lookup
 ) noexcept nogil:
-    """Ask an owner, or wait until one is known: `UNDER_WAY`, and the id of the request is in flight then.
+    """Ask an owner, or wait until one is known. After `UNDER_WAY` the request's id is in flight.
 
-    `HAND_OFF`: it is here, but damaged, and nobody else is to be asked.
+    Return `HAND_OFF` if the record is here but damaged, and no other node may or can be asked.
     """
     cdef Get* get
     if lookup.file != NULL and not may_divert(asking, request.params, lookup):
@@ -38,7 +38,7 @@ cdef int begin_forwarded_get(
 cdef int begin_cold_get(
     Asking asking, Connection* client, const Envelope* request, const Lookup* lookup
 ) noexcept nogil:
-    """Have the page read that the lookup has missed: `UNDER_WAY`, and the id of the request is in flight then."""
+    """Read the page that the lookup missed. After `UNDER_WAY` the request's id is in flight."""
     cdef Get* get = keep_get(asking, client, request)
     if get == NULL:
         return OUT_OF_MEMORY
@@ -48,7 +48,7 @@ cdef int begin_cold_get(
 
 
 cdef inline int keep_params(Relay* relay, const Cursor* params) noexcept nogil:
-    """Copy the parameters: what they were read from is used again."""
+    """Copy the parameters, since their buffer is reused."""
     cdef Cursor ahead = params[0]
     cdef Blob unused
     if buffer_append(&relay.body, params.at, params.end - params.at) < 0:
@@ -63,7 +63,7 @@ cdef inline int keep_params(Relay* relay, const Cursor* params) noexcept nogil:
 
 
 cdef Get* keep_get(Asking asking, Connection* client, const Envelope* request) noexcept nogil:
-    """A get that is not answered at once, and what it asks for; NULL: no memory."""
+    """Create the relay of a get that is not answered at once, with its parameters; NULL if out of memory."""
     cdef Cursor params = request.params
     cdef ReadOptions options
     cdef Relay* relay = relay_begin(asking.relays, READ, &client.relays)
@@ -85,11 +85,11 @@ cdef Get* keep_get(Asking asking, Connection* client, const Envelope* request) n
 
 
 cdef void go_elsewhere(Asking asking, Relay* relay, const Lookup* lookup) noexcept nogil:
-    """Ask an owner in place of what is here."""
+    """Ask an owner instead of reading here."""
     relay.kind = READ
     limit_asking(asking, relay)
     relay.whole_ns = min(asking.connections.now_ns + asking.whole_ns, relay.limit_ns)
-    if not relay.forwarded:  # It may have waited for the disk since.
+    if not relay.forwarded:  # The get may have waited for the disk since it was first forwarded.
         relay.forwarded = True
         asking.counts[FORWARDED] += 1
         count_forwarded(lookup.version, lookup.by_name)
@@ -99,7 +99,7 @@ cdef void go_elsewhere(Asking asking, Relay* relay, const Lookup* lookup) noexce
 
 
 cdef bint may_divert(Asking asking, Cursor params, const Lookup* lookup) noexcept nogil:
-    """Whether others may and can be asked for what is damaged here."""
+    """True if other nodes may and can be asked for a record that is damaged here."""
     cdef ReadOptions options
     cdef Blob unused
     cdef const VersionRow* version = asking.published.plan(&params, &unused, &options, False)
@@ -107,7 +107,7 @@ cdef bint may_divert(Asking asking, Cursor params, const Lookup* lookup) noexcep
 
 
 cdef void look_up_again(Asking asking, Relay* relay) noexcept nogil:
-    """Look it up anew, by what is served now, since a page that it needs has come."""
+    """Repeat the lookup in the present table, since a needed page was read."""
     cdef Cursor params = Cursor(relay.body.data, relay.body.data + relay.params_size)
     cdef Lookup lookup
     cdef int outcome
@@ -119,7 +119,7 @@ cdef void look_up_again(Asking asking, Relay* relay) noexcept nogil:
     if outcome == HAND_OFF or set_version(asking, relay, &lookup) < 0:
         hand_back(asking, relay)
         return
-    go_elsewhere(asking, relay, &lookup)  # It is there by now, or damaged here.
+    go_elsewhere(asking, relay, &lookup)  # The partition is elsewhere by now, or damaged here.
 
 
 cdef void go_on_with_get(Asking asking, Relay* relay) noexcept nogil:
@@ -128,7 +128,7 @@ cdef void go_on_with_get(Asking asking, Relay* relay) noexcept nogil:
 
 
 cdef void begin_get_round(Asking asking, Relay* relay) noexcept nogil:
-    """Plan it anew, by what is here and who holds what by now, and ask all again but those who are silent."""
+    """Plan the get again, by the present table and holders, and ask all owners again except those still silent."""
     cdef Cursor params = Cursor(relay.body.data, relay.body.data + relay.params_size)
     cdef Lookup lookup
     cdef int outcome
@@ -147,7 +147,7 @@ cdef void begin_get_round(Asking asking, Relay* relay) noexcept nogil:
 
 
 cdef bint answer_here(Asking asking, Relay* relay, Lookup* lookup) noexcept nogil:
-    """Answer a read whose partition is here by now; False: others are to be asked.  Requires: `out` is empty."""
+    """Answer a read of a local partition. Return False if other nodes must be asked. Requires: `out` is empty."""
     cdef Buffer* out = &asking.connections.out
     cdef Connection* connection
     cdef int outcome
@@ -181,7 +181,7 @@ cdef bint answer_here(Asking asking, Relay* relay, Lookup* lookup) noexcept nogi
 cdef void pass_answer(
     Asking asking, Relay* relay, const Cursor* said, bint refused, int column
 ) noexcept nogil:
-    """Give the client what the owner of that column has said, behind a head of its own."""
+    """Send the client the owner's answer, under the client's id."""
     cdef Connection* connection = claim_client(asking, relay)
     cdef const Blob* node = &asking.peers.routes.peers[column].name
     cdef bint explained = not refused and (<Get*>relay).explain
@@ -213,7 +213,7 @@ cdef void pass_answer(
 cdef void put_explained(
     Asking asking, Buffer* out, const Relay* relay, Cursor result, const Blob* node
 ) noexcept nogil:
-    """The owner's answer, and that it is the owner's: what the owner does not say, since only this node is asked.
+    """Write the owner's answer and its name, which the owner's answer lacks: only this node was asked to explain.
 
     Requires: `is_value`, and there is room.
     """
@@ -240,7 +240,6 @@ cdef void count_answer(Asking asking, const Relay* relay, Cursor result, bint re
 
 
 cdef void take_value(Asking asking, Relay* relay, Cursor result, int column) noexcept nogil:
-    """Give the client what an owner has said."""
     pass_answer(asking, relay, &result, False, column)
 
 
@@ -252,7 +251,7 @@ cdef void give_get_up(Asking asking, Relay* relay) noexcept nogil:
 cdef void refuse_read(
     Asking asking, Relay* relay, const Blob* code, const Cursor* error, int column
 ) noexcept nogil:
-    """Have the next owner asked, unless all would say the same."""
+    """Ask the next owner, unless all owners would refuse in the same way."""
     cdef Tried outcome = outcome_of(code)
     if blob_is(code, b"TOO_LARGE", 9):
         pass_answer(asking, relay, error, True, column)
@@ -267,7 +266,7 @@ cdef void refuse_read(
 
 
 cdef inline Tried outcome_of(const Blob* code) noexcept nogil:
-    """What an error means for the read."""
+    """Return the outcome that an error means for the read."""
     if blob_is(code, b"NOT_SERVED", 10):
         return SAID_NOT_SERVED
     if blob_is(code, b"NOT_READY", 9):
@@ -292,7 +291,7 @@ cdef inline int counter_of(Tried outcome) noexcept nogil:
 
 
 cdef bint is_value(const Relay* relay, Cursor result) noexcept nogil:
-    """Whether that is `[value or nil, version]`, of the version that was asked for, and nothing behind it."""
+    """True if the result is `[value or nil, version]` with the requested version, and nothing else."""
     cdef Blob unused
     return (
         take_array(&result) == 2
@@ -302,7 +301,7 @@ cdef bint is_value(const Relay* relay, Cursor result) noexcept nogil:
 
 
 cdef bint is_version_asked(const Relay* relay, Cursor result) noexcept nogil:
-    """Whether what follows is the version that was asked for, and nothing else."""
+    """True if the rest is the requested version, and nothing else."""
     cdef Blob asked = version_name(relay)
     cdef Blob version
     return (
@@ -313,7 +312,7 @@ cdef bint is_version_asked(const Relay* relay, Cursor result) noexcept nogil:
     )
 
 cdef Reason waiting_for_an_owner() noexcept nogil:
-    """Why a get waits whose partition is elsewhere."""
+    """Return the steps of a get for a partition on other nodes."""
     cdef Reason reason
     memset(&reason, 0, sizeof(Reason))
     reason.body.size = sizeof(Get)
@@ -331,7 +330,7 @@ cdef Reason waiting_for_an_owner() noexcept nogil:
 
 
 cdef Reason waiting_for_the_disk() noexcept nogil:
-    """Why a get waits whose page is not in memory; an owner that it asked before may still answer it."""
+    """Return the steps of a get that waits for a page; an owner asked before may still answer the get."""
     cdef Reason reason = waiting_for_an_owner()
     reason.go_on = look_up_again
     reason.expire = refuse_slow

@@ -1,4 +1,4 @@
-"""Parts of batches.  The idea stands in `forwarded_parts.pyx`."""
+"""Parts of batches; `forwarded_parts.pyx` explains the design."""
 
 
 cdef int ask_for_rest(Asking asking, Batch* batch) noexcept nogil

@@ -1,10 +1,10 @@
-"""Parts of batches: the keys that one owner is asked for, as one request.
+"""Parts of batches: the keys that one owner is asked for, in one request.
 
     batch ──> parts ──> an owner answers: its values find their places ──> the last one has the batch go on
                ^  │
-               └──┘ who refuses, is lost or silent: its keys are divided anew among the next owners
+               └──┘ it refuses, is lost or silent: its keys are divided anew among the next owners
 
-A part that begins a new round has the whole batch read anew if the version is another by then, or a key is here.
+A part that begins a new round restarts the whole batch if the version has changed, or if a key is local by then.
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t
@@ -14,13 +14,13 @@ from gossipkv.wire._buffer cimport Buffer, buffer_append, buffer_reserve
 from gossipkv.wire._wire cimport Blob, Cursor, put_array, put_bytes, take_array, take_bin, take_nil
 
 cdef enum:
-    # Keys of one request to an owner: they and its answer are bounded as others are.
+    # Bytes of keys in one request to an owner, which bound the request and its answer.
     PART_BYTES = 65536
 
-cdef struct Part:  # of a batch's keys, those that one owner is asked for
+cdef struct Part:  # the keys of a batch that one owner is asked for
     Relay head
-    int column  # of that owner
-    bint passed_on  # others are asked for its keys; its owner may answer yet
+    int column  # the owner's column
+    bint passed_on  # next owners were asked for its keys; its own owner may still answer
 
 
 cdef inline Batch* batch_of(const Part* part) noexcept nogil:
@@ -32,12 +32,12 @@ cdef inline Py_ssize_t key_count(const Part* part) noexcept nogil:
 
 
 cdef inline Place* place_of(const Part* part, Py_ssize_t number) noexcept nogil:
-    """The place of that key of a part."""
+    """Return the place of a part's key."""
     return &places_of(batch_of(part))[(<const uint32_t*>part.head.body.data)[number]]
 
 
 cdef inline const Place* first_missing(const Part* part) noexcept nogil:
-    """The place of its first key that is not there yet; NULL: none is missing."""
+    """Return the place of the part's first missing value; NULL for none."""
     cdef Py_ssize_t i
     for i in range(key_count(part)):
         if place_of(part, i).size == MISSING_VALUE:
@@ -46,7 +46,7 @@ cdef inline const Place* first_missing(const Part* part) noexcept nogil:
 
 
 cdef inline bint asks_for(const Part* part, const Place* place) noexcept nogil:
-    """Whether a part has that key."""
+    """True if the part has the key of that place."""
     cdef Py_ssize_t i
     for i in range(key_count(part)):
         if place_of(part, i) == place:
@@ -55,13 +55,13 @@ cdef inline bint asks_for(const Part* part, const Place* place) noexcept nogil:
 
 
 cdef inline bint add_key(Part* part, uint32_t place) noexcept nogil:
-    """Have a part ask for that key as well; False without memory."""
+    """Add a key to the part; False if out of memory."""
     part.head.keys_size += places_of(batch_of(part))[place].key_size
     return buffer_append(&part.head.body, <const uint8_t*>&place, sizeof(uint32_t)) == 0
 
 
 cdef void put_keys(Buffer* out, const Relay* relay) noexcept nogil:
-    """The keys that it asks for, as they came."""
+    """Write the part's keys as the client sent them."""
     cdef const Part* part = <const Part*>relay
     cdef const Place* place
     cdef Py_ssize_t i
@@ -72,7 +72,7 @@ cdef void put_keys(Buffer* out, const Relay* relay) noexcept nogil:
 
 
 cdef inline bint is_any_here(const Part* part, const VersionRow* version) noexcept nogil:
-    """Whether the partition of any of its keys is on this node by now, and was not read in vain."""
+    """True if the partition of any of its keys is now local, and not known as damaged."""
     cdef const Place* place
     cdef Py_ssize_t i
     for i in range(key_count(part)):
@@ -83,7 +83,7 @@ cdef inline bint is_any_here(const Part* part, const VersionRow* version) noexce
 
 
 cdef inline void note_silent(Part* part) noexcept nogil:
-    """Have it not ask those who may still answer a part that it was passed on from."""
+    """Mark owners that may still answer an earlier part with this part's keys as asked."""
     cdef const Place* place = first_missing(part)
     cdef const Part* other = <const Part*>batch_of(part).parts.first
     while other != NULL:
@@ -93,7 +93,7 @@ cdef inline void note_silent(Part* part) noexcept nogil:
 
 
 cdef bint are_values(const Relay* relay, Cursor result) noexcept nogil:
-    """Whether that is `[[value or nil, ...], version]`, one for each key of the part."""
+    """True if the result is `[[value or nil, ...], version]`, with a value for each key of the part."""
     cdef Blob unused
     cdef Py_ssize_t left = key_count(<const Part*>relay)
     if take_array(&result) != 2 or take_array(&result) != left:
@@ -106,7 +106,7 @@ cdef bint are_values(const Relay* relay, Cursor result) noexcept nogil:
 
 
 cdef int ask_for_rest(Asking asking, Batch* batch) noexcept nogil:
-    """Ask for the keys that are elsewhere: `UNDER_WAY`, or `OUT_OF_MEMORY`."""
+    """Ask for the keys that are elsewhere. Return `UNDER_WAY` or `OUT_OF_MEMORY`."""
     cdef Part* part = begin_part(asking, &batch.head)
     cdef uint32_t i
     if part == NULL:
@@ -118,7 +118,7 @@ cdef int ask_for_rest(Asking asking, Batch* batch) noexcept nogil:
 
 
 cdef Part* begin_part(Asking asking, const Relay* before) noexcept nogil:
-    """A new part, which has tried whom the one before it has, or a batch's first; NULL: no memory."""
+    """Create a part with the tried owners of the part `before`, or a batch's first part; NULL if out of memory."""
     cdef Batch* batch = <Batch*>before.whole
     cdef Part* part = <Part*>relay_begin(asking.relays, PART, &batch.parts)
     if part == NULL:
@@ -138,7 +138,7 @@ cdef Part* begin_part(Asking asking, const Relay* before) noexcept nogil:
 
 
 cdef void pass_on(Asking asking, Relay* relay) noexcept nogil:
-    """Have others asked for its keys, since somebody has refused, is gone or silent."""
+    """Ask the next owners for the part's keys, since its owner has refused, is gone or silent."""
     cdef Part* part = <Part*>relay
     if part.passed_on:
         if part.head.attempts == NULL:
@@ -148,9 +148,9 @@ cdef void pass_on(Asking asking, Relay* relay) noexcept nogil:
 
 
 cdef int divide(Asking asking, Part* part) noexcept nogil:
-    """Ask the next owner of each of its keys that are missing, in as few new parts as that takes; -1: no memory.
+    """Ask the next owner of each missing key, in as few new parts as possible; -1 if out of memory.
 
-    Of a part for which nobody is left the new one rests.  The old one ends, unless its owner may still answer.
+    The keys without a further owner form a part that pauses. The old part ends, unless its owner may still answer.
     """
     cdef Part* before = <Part*>batch_of(part).parts.first
     cdef Part* group = NULL
@@ -198,7 +198,7 @@ cdef int divide(Asking asking, Part* part) noexcept nogil:
 
 
 cdef void begin_part_round(Asking asking, Relay* relay) noexcept nogil:
-    """Ask all again for a part, unless the whole has to be planned anew: it is from one version."""
+    """Ask the owners of a part's keys again, unless the whole batch must be planned again, being from one version."""
     cdef Part* part = <Part*>relay
     cdef Batch* batch = batch_of(part)
     cdef Cursor params = Cursor(batch.head.body.data, batch.head.body.data + batch.head.params_size)
@@ -218,7 +218,7 @@ cdef void begin_part_round(Asking asking, Relay* relay) noexcept nogil:
 
 
 cdef int64_t last_heard_of_part(Asking asking, const Relay* relay) noexcept nogil:
-    """When what is here of an answer last grew, to it or to one that it was passed on from; 0: none has begun."""
+    """Return when a partial answer to the part, or to a part that it continues, last grew; 0 if none has begun."""
     cdef const Part* part = <const Part*>relay
     cdef const Part* other
     cdef int64_t heard_ns = last_heard(asking, relay)
@@ -231,7 +231,7 @@ cdef int64_t last_heard_of_part(Asking asking, const Relay* relay) noexcept nogi
 
 
 cdef void give_part_up(Asking asking, Relay* relay) noexcept nogil:
-    """Give its batch up, for the first of its keys that is missing."""
+    """Give up the part's batch, with a report on its first missing key."""
     cdef const Place* place = first_missing(<const Part*>relay)
     cdef Blob key = Blob(NULL, 0)
     if place != NULL:
@@ -240,7 +240,7 @@ cdef void give_part_up(Asking asking, Relay* relay) noexcept nogil:
 
 
 cdef void take_values(Asking asking, Relay* relay, Cursor result, int column) noexcept nogil:
-    """Put the values of a part into their places; the last one completes the answer.  Requires: `are_values`."""
+    """Store the values of a part in their places; the last part completes the batch. Requires: `are_values`."""
     cdef Part* part = <Part*>relay
     cdef Batch* batch = batch_of(part)
     cdef Part* other
@@ -278,7 +278,7 @@ cdef void take_values(Asking asking, Relay* relay, Cursor result, int column) no
 
 
 cdef Reason waiting_for_an_owner_of_keys() noexcept nogil:
-    """Why a part waits."""
+    """Return the steps of a part."""
     cdef Reason reason
     memset(&reason, 0, sizeof(Reason))
     reason.body.size = sizeof(Part)

@@ -1,10 +1,8 @@
-"""Plain gets that came together, answered together: so their cache misses overlap.
+"""Plain gets that arrived together are answered together, so that their cache misses overlap.
 
-The loop of a dialect (`intake.pyx`, `resp_intake.pyx`) gathers them as it reads them, and has all answered
-(`requests.pyx`) before it takes anything else.  One that is elsewhere is gathered as well, and passed on when it is
-its turn: those for which there is no room are as if they had not been looked at.
-
-What runs for each request is written here: so the compiler puts it into these loops.
+The loop of a dialect (`intake.pyx`, `resp_intake.pyx`) gathers gets while it parses, and lets all be answered
+(`requests.pyx`) before any other message. A get of another node's data is gathered too, and forwarded in its turn. Gets
+without room for their answers count as not yet parsed. These functions are here so that the compiler inlines them.
 """
 
 from libc.stdint cimport uint8_t
@@ -13,17 +11,17 @@ from gossipkv.wire._buffer cimport buffer_reserve, buffer_size
 from gossipkv.wire._wire cimport Envelope, blob_is
 
 cdef enum:
-    # Of what is gathered, as parameters: 32 gets with keys of 1 KiB, and what their dialect says beside that.
+    # Room for the gathered gets as parameters: 32 gets with keys of 1 KiB, and the words of their dialect.
     WORDS_BYTES = 65536
-    # Answers of one connection in one go; then they are sent, and others have their turn.
+    # Answers of one connection before they are sent and the next connection has its turn.
     BURST_BYTES = 256 * 1024
-    # Hand-offs of one step, and bytes of their parameters: what Python answers before the loop looks at sockets again.
+    # Hand-offs of one step, and bytes of their parameters: Python answers these before sockets are polled again.
     HAND_OFFS_PER_STEP = 1024
     HAND_OFF_BYTES_PER_STEP = 4 * 1024 * 1024
 
 
 cdef inline bint may_process(Core core, const Connection* connection) noexcept nogil:
-    """Whether there is room for the consequences of one more message, now."""
+    """True if there is room for the consequences of one more message now."""
     return (
         not connection.broken
         and not connection.doomed
@@ -36,7 +34,7 @@ cdef inline bint may_process(Core core, const Connection* connection) noexcept n
 
 
 cdef inline int gather(Core core, const uint8_t* message, const Envelope* request) noexcept nogil:
-    """Gather a plain get, to be answered with others, here or elsewhere; what is here is on its way; or `HAND_OFF`."""
+    """Gather a plain get for a common answer, local or forwarded, and prefetch local data. Else return `HAND_OFF`."""
     cdef Gathered* entry = &core.gathered.entries[core.gathered.count]
     cdef int outcome
     if not blob_is(&request.method, b"get", 3):
@@ -50,7 +48,7 @@ cdef inline int gather(Core core, const uint8_t* message, const Envelope* reques
 
 
 cdef inline bint find_room(Core core, Connection* connection, Py_ssize_t size) noexcept nogil:
-    """Whether there is room for so many words; if not, the gathered come first, or there is no memory."""
+    """True if there is room for `size` bytes of words; if not, answer the gathered gets first, or memory is short."""
     if core.gathered.count == 0:
         core.words.end = 0
         if buffer_reserve(&core.words, max(size, <Py_ssize_t>WORDS_BYTES)) < 0:
@@ -61,7 +59,7 @@ cdef inline bint find_room(Core core, Connection* connection, Py_ssize_t size) n
 
 
 cdef inline bint must_wait(Core core, const Envelope* request) noexcept nogil:
-    """Whether that is a small batch for which too little is left of this turn: it has the next one."""
+    """True of a small batch for which too little of this turn is left: it has the next turn."""
     return (
         core.turn_work - REQUEST_WORK < KEY_WORK * core.elements <= SMALL_BATCH_WORK
         and blob_is(&request.method, b"get_many", 8)

@@ -1,4 +1,4 @@
-"""What Python answers.  The idea stands in `handoff.pyx`."""
+"""Hand-offs to Python; `handoff.pyx` explains the design."""
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 

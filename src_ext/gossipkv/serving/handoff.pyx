@@ -1,7 +1,7 @@
-"""What Python answers: requests handed off to it, the connections in turn, and its answers on their way back.
+"""Hand-offs: requests passed on to Python, the connections in turn, and Python's answers on their way back.
 
-What Python may be asked in one step is bounded in number and bytes; of what waits, each connection has its turn, and
-those of a peer that does not read wait longest.
+The hand-offs of one step are bounded in number and bytes. Waiting requests are taken connection by connection; those of
+a peer that does not read are parked.
 """
 
 cimport cython
@@ -12,19 +12,19 @@ from gossipkv.wire._buffer cimport buffer_reserve, buffer_size
 from gossipkv.wire._wire cimport ENVELOPE_BYTES, Envelope, blob_is, put, put_bytes, put_response, unsigned_size
 
 cdef enum:
-    # Elements of a request that Python decodes: 1 ms of decoding, and no method takes more but those below.
+    # Python decodes at most so many elements: 1 ms of decoding, and enough for all methods but `takes_many`.
     HAND_OFF_ELEMENTS = 1024
-    # Parameters of requests that wait for their turn; beyond, further ones are refused.
+    # If more bytes of parameters wait for their turn, further requests are refused.
     MAX_WAITING_BYTES = 16 * 1024 * 1024
-    # Parameters of requests whose peers do not read; beyond, a connection is closed rather than parked.
+    # If more bytes are parked for peers that do not read, a connection is closed rather than parked.
     MAX_PARKED_BYTES = 16 * 1024 * 1024
 
 
 @cython.final
 cdef class Refused:
-    """What Python answers when it refuses: the error, `[code, message, details]`, as MessagePack.
+    """A refusal by Python: the error `[code, message, details]` as MessagePack.
 
-    `ends`: nothing more is said on that connection: it is a node of another cluster, say, and meant somebody else.
+    With `ends` the connection takes no more requests, for example because its peer is a node of another cluster.
     """
 
     def __cinit__(self, bytes error not None, bint ends=False):
@@ -34,7 +34,7 @@ cdef class Refused:
 
 @cython.final
 cdef class Welcome:
-    """What Python answers to who has proved to be somebody: the result, and the user that its connection is of now."""
+    """A result for a caller that has proved its identity, with the connection's user from now on."""
 
     def __cinit__(self, uint32_t user, bytes body not None):
         self.user = user
@@ -43,7 +43,7 @@ cdef class Welcome:
 
 @cython.final
 cdef class Caller:
-    """Who asks: the connection, the user that it is of, and what its peer's address counts as (`_addresses.pxd`)."""
+    """A caller: the connection, its user, and its peer's address as counted for limits (`_addresses.pxd`)."""
 
     def __cinit__(self, uint64_t handle, int pump, uint32_t user, uint64_t address):
         self.handle = handle
@@ -54,7 +54,7 @@ cdef class Caller:
 
 @cython.final
 cdef class Pending:
-    """A request whose answer takes time: what it asked, and what Python gave instead of an answer."""
+    """A request with a slow answer: its method, and the object that Python returned instead of an answer."""
 
     def __cinit__(self, uint64_t handle, uint32_t msgid, int64_t received_ns, bytes method not None, waiting):
         self.handle = handle
@@ -65,7 +65,7 @@ cdef class Pending:
 
 
 cdef bytes body_of(object answer):
-    """What an answer says, as MessagePack; None: it is none, and takes time."""
+    """Return an answer as MessagePack; None for an object that is no answer, so the request is pending."""
     if isinstance(answer, bytes):
         return <bytes>answer
     if isinstance(answer, Refused):
@@ -74,18 +74,18 @@ cdef bytes body_of(object answer):
 
 
 cdef Caller caller_of(Core core, uint64_t handle):
-    """Who is behind a connection that there is."""
+    """Return the caller of a connection. Requires: the connection exists."""
     cdef Connection* connection = core.connections.find(handle)
     return Caller(handle, core.connections.pump, connection.user, connection.address)
 
 
 cdef inline bint takes_many(const Envelope* request) noexcept nogil:
-    """Whether a method takes any number of keys, or says itself how many."""
+    """True if a method takes any number of keys, or bounds its parameters itself."""
     return blob_is(&request.method, b"get_many", 8) or blob_is(&request.method, b"create_table", 12)
 
 
 cdef int may_hand_off(Core core, const Connection* connection, const Envelope* request) noexcept nogil:
-    """`HAND_OFF` if Python may see it; if not, it is answered, and nobody else is held up by it."""
+    """Return `HAND_OFF` if Python may get the request; else refuse it here, so that it holds up no other request."""
     cdef int written
     if ids_contain(&connection.in_flight, request.msgid):
         core.counts[DUPLICATE_IDS] += 1
@@ -105,7 +105,7 @@ cdef int may_hand_off(Core core, const Connection* connection, const Envelope* r
 
 
 cdef void hand_off(Core core, Connection* connection, const Envelope* request) noexcept nogil:
-    """Copy what Python needs; the receive buffer is used again, and a frame that was held is dropped."""
+    """Copy the request for Python; the receive buffer is reused, and a held frame is dropped."""
     cdef Py_ssize_t size = request.params.end - request.params.at
     cdef Request* waiting = NULL
     if (
@@ -126,7 +126,7 @@ cdef void hand_off(Core core, Connection* connection, const Envelope* request) n
 
 
 cdef Request* next_request(Core core) noexcept nogil:
-    """The next request that may be answered, to be freed; NULL: none.  Those of a peer that does not read wait."""
+    """Return the next request to answer, for the caller to free; NULL for none. Park those of peers not reading."""
     cdef Connection* connection
     cdef uint64_t handle
     while not core.connections.backlog.is_empty():
@@ -144,7 +144,7 @@ cdef Request* next_request(Core core) noexcept nogil:
 
 
 cdef void limit_parked(Core core, Connection* connection) noexcept nogil:
-    """Close a connection with the next flush when too much is parked, after more of it was."""
+    """After parking more, close the connection with the next flush if too much is parked."""
     if core.connections.backlog.parked_bytes > MAX_PARKED_BYTES:
         core.connections.backlog.forget_queue(connection.handle)
         core.connections.doom(connection, CLOSED_MEMORY)
@@ -152,7 +152,7 @@ cdef void limit_parked(Core core, Connection* connection) noexcept nogil:
 
 
 cdef Connection* claim_answered(Core core, uint64_t handle, uint32_t msgid) noexcept nogil:
-    """The connection that awaits this answer, from now on no more; NULL: none does."""
+    """Return the connection that awaits this answer, and stop awaiting; NULL if none awaits it."""
     cdef Connection* connection = core.connections.find(handle)
     if connection == NULL or not core.connections.remove_in_flight(connection, msgid):
         core.counts[REPLIES_DROPPED] += 1
@@ -167,7 +167,7 @@ cdef Connection* claim_answered(Core core, uint64_t handle, uint32_t msgid) noex
 
 
 cdef void deliver(Core core, Connection* connection) noexcept nogil:
-    """Put the answer in `out` behind what waits; it is sent with all others of its connection."""
+    """Move the answer from `out` behind the connection's output, to be sent with its other answers."""
     core.connections.hold_output(connection, 0)
     core.connections.flush_later(connection)
     core.connections.sent(connection, 0)
@@ -176,7 +176,7 @@ cdef void deliver(Core core, Connection* connection) noexcept nogil:
 cdef bint respond(
     Core core, uint64_t handle, uint32_t msgid, const uint8_t* body, Py_ssize_t size, bint refused
 ) noexcept nogil:
-    """Answer a hand-off with a result or an error, as MessagePack; False when nobody awaits it any more."""
+    """Answer a hand-off with a result or an error as MessagePack. Return False if the answer is no longer awaited."""
     cdef Connection* connection = claim_answered(core, handle, msgid)
     cdef Py_ssize_t frame_size = size + ENVELOPE_BYTES + unsigned_size(msgid)
     if connection == NULL:

@@ -1,4 +1,4 @@
-"""A connection that speaks HTTP/1.1, and how it is answered.  The idea stands in `http_answers.pyx`."""
+"""Connections that speak HTTP/1.1, and their answers; `http_answers.pyx` explains the design."""
 
 from cpython.object cimport PyObject
 from libc.stdint cimport int64_t, uint8_t
@@ -7,31 +7,31 @@ from gossipkv.wire._buffer cimport Buffer
 from gossipkv.wire._wire cimport Blob
 
 cdef enum:
-    DATED_BYTES = 151  # `Date: Thu, 01 Jan 1970 00:00:00 GMT`, the line's end, and `GUARDS`.
+    DATED_BYTES = 151  # `Date: Thu, 01 Jan 1970 00:00:00 GMT`, the line's end, and `GUARDS`
 
-cdef enum Wanted:  # `Owed.form`
+cdef enum Wanted:  # values of `Owed.form`
     WHOLE = 0  # the value
-    BYTE_RANGE = 1  # bytes of it from `first` to `last`; -1: to its end
-    LAST_BYTES = 2  # so many as `last`
+    BYTE_RANGE = 1  # its bytes from `first` to `last`; -1 for its end
+    LAST_BYTES = 2  # its last `last` bytes
     HEAD = 3  # no body
 
-cdef struct MediaType:  # of the values of a database
+cdef struct MediaType:  # media type of a database's values
     Blob database
     Blob name
 
-cdef struct HttpWords:  # what answers say, for all connections of a core
-    PyObject* table  # that is served, borrowed; NULL: none yet
-    Blob usual  # the media type of values
-    MediaType* types  # of databases that have another, in ascending order
+cdef struct HttpWords:  # the variable words of answers, shared by all connections of a core
+    PyObject* table  # the served table, borrowed; NULL for none yet
+    Blob usual  # default media type of values
+    MediaType* types  # databases with another media type, in ascending order
     Py_ssize_t type_count
-    Blob node  # that answers
-    bint draining  # each connection ends behind what it is owed
+    Blob node  # name of this node
+    bint draining  # each connection ends after its pending answers
     int64_t now_s  # since 1970
-    int64_t dated_s  # when `dated` was written
-    uint8_t dated[DATED_BYTES]  # the headers that each answer has
+    int64_t dated_s  # second in which `dated` was written
+    uint8_t dated[DATED_BYTES]  # the headers common to all answers
 
-cdef struct Http:  # of a connection
-    Owing owing  # the first member, so that one is the other
+cdef struct Http:  # state of a connection
+    Owing owing  # first member, so that the pointers can be cast
     HttpWords* words
 
 

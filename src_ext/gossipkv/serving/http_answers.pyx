@@ -1,14 +1,13 @@
-"""HTTP/1.1: how an answer of the core to a `get` is said, byte for byte as the gateway says it (`gossipkv.http.reads`).
+"""HTTP/1.1: answers to `get`, written exactly as the gateway writes them (`gossipkv.http.reads`).
 
-A request has left its database and its `If-None-Match` in the connection's notes; the core has answered
-`[value, origin, {"node": ...}]`, where the origin is the version of a dataset, or the token of a table, or an error.
+The connection's notes hold a request's database and `If-None-Match`. The core answers `[value, origin, {"node": ...}]`,
+where the origin is the version of a dataset or the token of a table, or answers an error.
 
     of a version    200, 206, 304, 404, 416, with its validators
     of a table      200, 404: it may be another value by now, so nothing validates it
     an error        its status, in one line of text
 
-What is said of a database beside that, its media type, and of a version, when it was last modified, Python has told
-before: `HttpWords`, and the table that is served.
+Python has set the media types of databases (`HttpWords`) and the modification times of versions (published table).
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
@@ -36,12 +35,12 @@ cdef extern from "<time.h>" nogil:
     tm* gmtime_r(const time_t* seconds, tm* result)
 
 cdef enum:
-    # Of a head: status, date, and what stands around that which varies.
+    # Room for a head: status, date, and the words around the variable parts.
     HEAD_ROOM = 1024
     CODES = 17
 
 cdef struct Status:
-    const char* code  # of the wire
+    const char* code  # code on the wire
     const char* line
 
 cdef Status STATUSES[CODES]
@@ -67,18 +66,18 @@ STATUSES[:] = [
 
 cdef struct Said:  # an answer of the core to a `get`
     Blob database
-    Blob tag  # of `If-None-Match`; of size 0: none
+    Blob tag  # value of `If-None-Match`; empty for none
     Blob value
     Blob origin
-    Blob node  # that answered, if it was another; of size 0: this one
-    Blob modified  # the line that says when the version was
+    Blob node  # another node that answered; empty for this one
+    Blob modified  # header line with the time of modification
     bint found
     bint of_table
-    uint32_t checksum  # of the value
+    uint32_t checksum  # CRC-32C of the value
 
 
 cdef Owing* http_begin(HttpWords* words) noexcept nogil:
-    """A connection that has asked nothing; NULL: no memory."""
+    """Return the state of a new connection; NULL if out of memory."""
     cdef Http* http = <Http*>calloc(1, sizeof(Http))
     if http == NULL:
         return NULL
@@ -94,7 +93,7 @@ cdef void http_forget(HttpWords* words) noexcept nogil:
 
 
 cdef int note_request(Owing* owing, Owed* owed, const Blob* database, const Blob* tag) noexcept nogil:
-    """Keep for its answer what a request has said; -1: no memory."""
+    """Keep the parts of a request that its answer needs; -1 if out of memory."""
     cdef uint16_t sizes[2]
     sizes[0] = <uint16_t>database.size
     sizes[1] = <uint16_t>tag.size
@@ -116,7 +115,7 @@ cdef inline void read_note(const Owing* owing, Said* said) noexcept nogil:
 
 
 cdef int say_http(Owing* owing, const Cursor* bodies, int parts, Buffer* out) noexcept nogil:
-    """Say what answers the first request that is owed."""
+    """Write the answer to the first pending request."""
     cdef HttpWords* words = (<Http*>owing).words
     cdef const Owed* owed = owed_of(owing, 0)
     cdef bint is_last = owed.is_last or (words.draining and owed_count(owing) == 1)
@@ -127,7 +126,8 @@ cdef int say_http(Owing* owing, const Cursor* bodies, int parts, Buffer* out) no
     if not take_nil(&result):
         return say_http_refusal(words, result, owed.form == HEAD, is_last, out)
     read_result(words, &result, &said)
-    if not said.of_table and not is_name(&said.origin):  # Another node's lie, which must not begin another header.
+    # The name is another node's lie, which must not inject a header.
+    if not said.of_table and not is_name(&said.origin):
         return say_bad_node(words, owed.form == HEAD, is_last, out)
     media_type = type_of(words, &said.database)
     if buffer_reserve(
@@ -149,7 +149,7 @@ cdef int say_http(Owing* owing, const Cursor* bodies, int parts, Buffer* out) no
 
 
 cdef void read_result(HttpWords* words, Cursor* result, Said* said) noexcept nogil:
-    """Read `[value or nil, version or token, {"node": ...}]`, and what is known of the version."""
+    """Parse `[value or nil, version or token, {"node": ...}]`, and find the version's modification time."""
     cdef Py_ssize_t count = take_array(result)
     cdef DatabaseRow* database = NULL
     cdef VersionRow* version = NULL
@@ -174,7 +174,7 @@ cdef void read_result(HttpWords* words, Cursor* result, Said* said) noexcept nog
 
 
 cdef bint is_name(const Blob* name) noexcept nogil:
-    """Whether a version may be called so."""
+    """True if the name is a possible name of a version."""
     cdef Py_ssize_t i
     for i in range(name.size):
         if not is_of_name(name.data[i]):
@@ -183,7 +183,7 @@ cdef bint is_name(const Blob* name) noexcept nogil:
 
 
 cdef bint is_printable(const Blob* text) noexcept nogil:
-    """Whether it may stand in a header."""
+    """True if the text may appear in a header."""
     cdef Py_ssize_t i
     for i in range(text.size):
         if text.data[i] < 0x20 or text.data[i] == 0x7F:
@@ -192,7 +192,7 @@ cdef bint is_printable(const Blob* text) noexcept nogil:
 
 
 cdef Blob type_of(const HttpWords* words, const Blob* database) noexcept nogil:
-    """What its values are."""
+    """Return the media type of the database's values."""
     cdef Py_ssize_t low = 0
     cdef Py_ssize_t high = words.type_count
     cdef Py_ssize_t middle
@@ -215,7 +215,7 @@ cdef Blob type_of(const HttpWords* words, const Blob* database) noexcept nogil:
 cdef void put_value(
     HttpWords* words, const Owed* owed, Said* said, const Blob* media_type, bint is_last, Buffer* out
 ) noexcept nogil:
-    """All of a version's value, a part of it, or that it is known."""
+    """Write a version's value, a part of the value, or that the client knows it."""
     cdef int64_t first
     cdef int64_t last
     cdef bint is_part = choose_part(owed, said.value.size, &first, &last)
@@ -249,7 +249,7 @@ cdef void put_value(
 
 
 cdef bint choose_part(const Owed* owed, int64_t size, int64_t* first, int64_t* last) noexcept nogil:
-    """The bytes that are asked for, both among them; whether that is a part, of which there may be nothing."""
+    """Find the first and last byte to send. Return True for a part, which may be empty."""
     first[0] = 0
     last[0] = size - 1
     if owed.form == BYTE_RANGE:
@@ -257,20 +257,21 @@ cdef bint choose_part(const Owed* owed, int64_t size, int64_t* first, int64_t* l
         if owed.last >= 0:
             last[0] = min(owed.last, size - 1)
         return True
-    if owed.form == LAST_BYTES and (size > 0 or owed.last == 0):  # The last bytes of nothing are all of it.
+    # The last bytes of an empty value are the whole value.
+    if owed.form == LAST_BYTES and (size > 0 or owed.last == 0):
         first[0] = max(size - owed.last, <int64_t>0)
         return True
     return False
 
 
 cdef bint is_known(const Said* said) noexcept nogil:
-    """Whether `If-None-Match` names the value's tag, as a weak one or not; `*` names any."""
+    """True if `If-None-Match` names the value's tag, weak or not; `*` names any tag."""
     cdef const uint8_t* at = said.tag.data
     cdef Py_ssize_t size = said.tag.size
     cdef uint8_t checksum[8]
     if at[0] == 0x2A:
         return True
-    if at[0] == 0x57:  # W/
+    if at[0] == 0x57:  # The tag is weak (`W/`).
         at += 2
         size -= 2
     if size != said.origin.size + 11 or memcmp(at + 1, said.origin.data, said.origin.size) != 0:
@@ -280,7 +281,7 @@ cdef bint is_known(const Said* said) noexcept nogil:
 
 
 cdef inline void write_checksum(uint32_t checksum, uint8_t* digits) noexcept nogil:
-    """As eight hexadecimal digits."""
+    """Write the checksum as eight hexadecimal digits."""
     cdef int i
     cdef uint8_t digit
     for i in range(8):
@@ -288,11 +289,11 @@ cdef inline void write_checksum(uint32_t checksum, uint8_t* digits) noexcept nog
         digits[i] = <uint8_t>(0x30 + digit if digit < 10 else 0x57 + digit)
 
 
-# What is none -----------------------------------------------------------------------------------------------------
+# Answers without a value ------------------------------------------------------------------------------------------
 
 
 cdef void put_missing(HttpWords* words, const Said* said, bint is_head, bint is_last, Buffer* out) noexcept nogil:
-    """`DATABASE VERSION has no such key`; of a table: `DATABASE has no such key`."""
+    """Write `DATABASE VERSION has no such key`, or `DATABASE has no such key` for a table."""
     cdef Py_ssize_t size = said.database.size + 17 + (0 if said.of_table else 1 + said.origin.size)
     put_status(words, b"404 Not Found", out)
     put_text_type(out)
@@ -308,7 +309,7 @@ cdef void put_missing(HttpWords* words, const Said* said, bint is_head, bint is_
 
 
 cdef void put_unsatisfiable(HttpWords* words, const Said* said, bint is_last, Buffer* out) noexcept nogil:
-    """That nothing of it was asked for."""
+    """Refuse a range that has no byte of the value."""
     cdef char line[128]
     cdef int size = snprintf(
         line, sizeof(line), b"the value has %lld bytes, and none of them was asked for\n", <long long>said.value.size
@@ -324,7 +325,7 @@ cdef void put_unsatisfiable(HttpWords* words, const Said* said, bint is_last, Bu
 
 
 cdef int say_http_refusal(HttpWords* words, Cursor error, bint is_head, bint is_last, Buffer* out) noexcept nogil:
-    """One line of text, of `[code, message, details]`, with the code beside it; one that is new here is a node's."""
+    """Write `[code, message, details]` as a text line, with the code as a header; an unknown code is UNAVAILABLE."""
     cdef Blob code = Blob(NULL, 0)
     cdef Blob message = Blob(NULL, 0)
     cdef Blob strange = Blob(NULL, 0)
@@ -341,7 +342,7 @@ cdef int say_http_refusal(HttpWords* words, Cursor error, bint is_head, bint is_
 
 
 cdef int say_bad_node(HttpWords* words, bint is_head, bint is_last, Buffer* out) noexcept nogil:
-    """That a node has said what none may."""
+    """Answer that another node has sent an invalid version name."""
     cdef const char* line = b"a node answered from a version of which the name is none"
     cdef Blob code = Blob(<const uint8_t*>b"UNAVAILABLE", 11)
     cdef Blob message = Blob(<const uint8_t*>line, <Py_ssize_t>strlen(line))
@@ -353,7 +354,7 @@ cdef int put_refusal(
     HttpWords* words, const char* status, const Blob* code, const Blob* strange, const Blob* message, bint is_head,
     bint is_last, Buffer* out,
 ) noexcept nogil:
-    """The same; `strange`: a code that is not known here, which begins the line."""
+    """Write an error answer; `strange`, a code unknown here, begins the line."""
     cdef Py_ssize_t size = put_one_line(message, NULL) + 1
     if buffer_reserve(out, HEAD_ROOM + code.size + strange.size + message.size) < 0:
         return -1
@@ -378,7 +379,7 @@ cdef int put_refusal(
 
 
 cdef const char* status_of(const Blob* code, Cursor* details) noexcept nogil:
-    """Its status, or NULL; of a dataset that is not ready 404: there may never be a version."""
+    """Return the code's status, or NULL. A dataset that is not ready is a 404: there may never be a version."""
     cdef int i
     for i in range(CODES):
         if blob_is(code, STATUSES[i].code, <Py_ssize_t>strlen(STATUSES[i].code)):
@@ -400,7 +401,7 @@ cdef bint names_database(Cursor* details) noexcept nogil:
 
 
 cdef Py_ssize_t put_one_line(const Blob* message, Buffer* out) noexcept nogil:
-    """Its words with a blank between each two; how many bytes that is.  NULL: it is only counted."""
+    """Write the message's words separated by blanks, or only count if `out` is NULL. Return the number of bytes."""
     cdef Py_ssize_t size = 0
     cdef Py_ssize_t i
     cdef bint is_apart = False
@@ -418,7 +419,7 @@ cdef Py_ssize_t put_one_line(const Blob* message, Buffer* out) noexcept nogil:
 
 
 cdef int say_too_slow(HttpWords* words, int64_t limit_ms, Buffer* out) noexcept nogil:
-    """That a request did not come whole in time, behind which the connection ends; -1: no memory."""
+    """Answer that a request was incomplete at its time-out, and end the connection after that; -1 if out of memory."""
     cdef char line[128]
     cdef Blob message = Blob(<const uint8_t*>line, 0)
     message.size = snprintf(
@@ -437,7 +438,7 @@ cdef int say_too_slow(HttpWords* words, int64_t limit_ms, Buffer* out) noexcept 
 # Heads; there is room ---------------------------------------------------------------------------------------------
 
 
-# Behind the date of each answer, as the gateway has them (`gossipkv.http.exchange`): nothing that is stored is a page.
+# These headers follow the date of each answer, as in the gateway (`gossipkv.http.exchange`): no stored value is a page.
 cdef const char* GUARDS = (
     b"X-Content-Type-Options: nosniff\r\nContent-Security-Policy: default-src 'none'; style-src 'unsafe-inline'; sandbox\r\n"
 )
@@ -446,7 +447,7 @@ cdef const char* MONTHS = b"JanFebMarAprMayJunJulAugSepOctNovDec"
 
 
 cdef void put_status(HttpWords* words, const char* status, Buffer* out) noexcept nogil:
-    """The first line, and what each answer says, which is written once a second."""
+    """Write the status line, and the common headers, which are rewritten once a second."""
     cdef tm when
     cdef char line[DATED_BYTES + 1]
     cdef time_t seconds = <time_t>words.now_s
@@ -476,7 +477,7 @@ cdef void put_text_type(Buffer* out) noexcept nogil:
 
 
 cdef void put_validators(const Said* said, Buffer* out) noexcept nogil:
-    """Version and checksum, as a version may be published anew under its name; and when it was modified, if known."""
+    """Write the tag of version and checksum, since a version may be republished under its name; and its time."""
     cdef uint8_t checksum[8]
     write_checksum(said.checksum, checksum)
     put_word(out, b"ETag: \"")
@@ -488,7 +489,7 @@ cdef void put_validators(const Said* said, Buffer* out) noexcept nogil:
 
 
 cdef void put_about(const Said* said, Buffer* out) noexcept nogil:
-    """What was read, and who has answered if that was another node."""
+    """Write the version or token, and the name of the node that answered if it was another."""
     if not said.of_table:
         put_word(out, b"X-Sequins-Version: ")
         put_blob(out, &said.origin)
@@ -522,7 +523,7 @@ cdef void put_base64(const Blob* data, Buffer* out) noexcept nogil:
 
 
 cdef void end_head(int64_t size, bint is_last, Buffer* out) noexcept nogil:
-    """The length of the body, and the end of the head."""
+    """Write the length of the body, and the end of the head."""
     put_word(out, b"Content-Length: ")
     put_decimal(out, <uint64_t>size)
     put_end(out)
@@ -530,7 +531,7 @@ cdef void end_head(int64_t size, bint is_last, Buffer* out) noexcept nogil:
 
 
 cdef void end_connection(bint is_last, Buffer* out) noexcept nogil:
-    """The end of a head; `is_last`: nothing comes behind the answer."""
+    """Write the end of a head; with `is_last` the connection closes after the answer."""
     if is_last:
         put_word(out, b"Connection: close\r\n")
     put_end(out)

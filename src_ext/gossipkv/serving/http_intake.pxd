@@ -1,4 +1,4 @@
-"""Requests of HTTP/1.1 that have arrived.  The idea stands in `http_intake.pyx`."""
+"""Received requests of HTTP/1.1; `http_intake.pyx` explains the design."""
 
 from libc.stdint cimport uint8_t
 

@@ -1,8 +1,8 @@
-"""Requests of HTTP/1.1 that have arrived: plain ones are gathered as gets, before the first strange one it ends here.
+"""Received requests of HTTP/1.1: plain ones are gathered as gets, and a strange one ends the serving here.
 
-A connection whose next request is strange (`http_requests.pyx`) is read no more.  Once all that was asked before is
-answered and sent, the loop *detaches* it: descriptor and all bytes from that request on go to the gateway's process,
-which serves the connection to its end.  So nothing here ever sees a body, or decides where one ends.
+A connection with a strange next request (`http_requests.pyx`) is no longer read. Once all earlier requests are
+answered, the loop *detaches* the connection: the descriptor and all bytes from that request on go to the gateway's
+process, which serves the connection to its end. So the code here never sees a body, nor decides where one ends.
 """
 
 from libc.stdint cimport uint8_t
@@ -11,13 +11,13 @@ from gossipkv.wire._buffer cimport Buffer
 from gossipkv.wire._wire cimport TRUE, Blob, Cursor, Envelope, put, put_array, put_bin, put_map, put_text
 
 cdef enum:
-    # Beside database and key, of which the request is longer than both.
+    # Bytes of parameters beside database and key, which are shorter than the request.
     HTTP_PARAMS_BYTES = 64
     ELEMENTS = 6
 
 
 cdef Py_ssize_t take_plain(Core core, Connection* connection, const uint8_t* data, Py_ssize_t size) noexcept nogil:
-    """Take plain requests; how many bytes they were."""
+    """Process plain requests. Return how many bytes they had."""
     cdef Py_ssize_t at = 0
     cdef Py_ssize_t length
     cdef Envelope request
@@ -39,7 +39,7 @@ cdef Py_ssize_t take_plain(Core core, Connection* connection, const uint8_t* dat
                 if plain.is_last:
                     end_behind(core, connection)
                 continue
-        if core.gathered.count > 0:  # They come first, and may leave no room for this one.
+        if core.gathered.count > 0:  # The gathered gets come first, and may leave no room for this request.
             if not answer_gathered(core, connection, data, &at):
                 break
             continue
@@ -61,7 +61,7 @@ cdef Py_ssize_t take_plain(Core core, Connection* connection, const uint8_t* dat
 
 
 cdef inline void end_behind(Core core, Connection* connection) noexcept nogil:
-    """Take nothing more: it is to end behind what was asked."""
+    """Read nothing more: the connection ends after the pending answers."""
     connection.broken = True
     core.connections.finish(connection, CLOSED_AS_ASKED)
 
@@ -69,7 +69,7 @@ cdef inline void end_behind(Core core, Connection* connection) noexcept nogil:
 cdef inline void write_plain_get(
     Core core, Connection* connection, const Plain* plain, Envelope* request
 ) noexcept nogil:
-    """Make it a `get [database, key, {"explain": true}]`."""
+    """Rewrite the request as `get [database, key, {"explain": true}]`."""
     cdef Buffer* out = &core.words
     cdef Py_ssize_t begin = out.end
     put_array(out, 3)
@@ -84,7 +84,7 @@ cdef inline void write_plain_get(
 
 
 cdef inline void note(Core core, Connection* connection, const Plain* plain) noexcept nogil:
-    """Note how its answer is to be said."""
+    """Note how to write the answer."""
     cdef Owed* owed = owe(connection.owing, plain.wanted, 1)
     if owed == NULL or note_request(connection.owing, owed, &plain.database, &plain.tag) < 0:
         core.connections.doom(connection, CLOSED_MEMORY)

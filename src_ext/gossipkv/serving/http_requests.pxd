@@ -1,4 +1,4 @@
-"""What a request of HTTP/1.1 asks, if it is plain.  The idea stands in `http_requests.pyx`."""
+"""The parser of plain requests of HTTP/1.1; `http_requests.pyx` explains the design."""
 
 from libc.stdint cimport int64_t, uint8_t
 
@@ -7,19 +7,19 @@ from gossipkv.wire._wire cimport Blob
 
 cdef enum:
     MAX_HEAD = 8192
-    NOT_WHOLE = 0  # Instead of a length.
+    NOT_WHOLE = 0  # Results in place of a length.
     STRANGE = -1
 
 cdef struct Plain:
     Blob database
-    Blob key  # as it was sent
-    Py_ssize_t escapes  # `%XX` in it
+    Blob key  # key with its escapes
+    Py_ssize_t escapes  # number of `%XX` in the key
     Wanted wanted
-    int64_t first  # of the bytes that are asked for
+    int64_t first  # first and last requested byte
     int64_t last
-    Blob tag  # of `If-None-Match`; of size 0: none
-    bint is_old  # it is of HTTP/1.0, which has one request a connection, and needs no host
-    bint is_last  # the connection is to end behind it
+    Blob tag  # value of `If-None-Match`; empty for none
+    bint is_old  # HTTP/1.0, which has one request per connection, and needs no host
+    bint is_last  # the connection ends after this request
 
 
 cdef Py_ssize_t read_plain(const uint8_t* data, Py_ssize_t size, Plain* plain) noexcept nogil

@@ -1,13 +1,13 @@
-r"""HTTP/1.1: which requests are plain, and what they ask.
+r"""HTTP/1.1: a parser of plain requests.
 
-    GET /DATABASE/KEY HTTP/1.1\r\n          or HEAD, or HTTP/1.0; what is escaped in the key is decoded once
+    GET /DATABASE/KEY HTTP/1.1\r\n          or HEAD, or HTTP/1.0; escapes in the key are decoded once
     Host: ...\r\n                           one (of HTTP/1.0 or none), and no other header than those of the table below
     \r\n
 
-Everything else is *strange*: whatever has a body or could be read as if it had, asks for something else, is about the
-version that is to answer, or is no HTTP.  Here nothing is refused: the connection is detached, and the gateway, with
-h11, judges (`http_intake.pyx`).  So what is read here is a part of the grammar that no reader has ever read
-differently, and the table is one of what is allowed.
+Any other request is *strange*: a possible body, another target, a header that affects the answering version, or no
+HTTP. Strange requests are not refused here: the connection is detached, and the gateway judges them with h11
+(`http_intake.pyx`). So this parser reads only a part of the grammar that every reader has always read alike, and its
+table lists allowed headers.
 """
 
 from libc.stdint cimport int64_t, uint8_t
@@ -20,13 +20,13 @@ from gossipkv.wire._text cimport LONGEST_DATABASE, hex_digit, is_of_name, lower,
 cdef enum:
     MAX_FIELDS = 100
     LONGEST_TAG = 1024
-    MAX_DIGITS = 18  # More are beyond the end of any value.
+    MAX_DIGITS = 18  # More digits are beyond the end of any value.
     FIELDS = 31
     HIDDEN = 6
     TOKEN_SIZE = 14
 
 cdef enum Meaning:
-    NO_MEANING = 0  # to a read
+    NO_MEANING = 0  # ignored in a read
     HOST = 1
     CONNECTION = 2
     RANGE_FIELD = 4
@@ -70,24 +70,24 @@ ALLOWED[:] = [
     Field(b"x-amzn-trace-id", 15, NO_MEANING),
     Field(b"baggage", 7, NO_MEANING),
     Field(b"b3", 2, NO_MEANING),
-    Field(b"content-type", 12, NO_MEANING),  # Some send it with every request.
+    Field(b"content-type", 12, NO_MEANING),  # Some clients send it with every request.
 ]
 
 cdef const char* TOKEN = b"gossipkv-token"
 
-# Databases whose names are paths of the gateway's own (`gossipkv.http.order.HIDING`).
+# Databases with these names are shadowed by the gateway's own paths (`gossipkv.http.order.HIDING`).
 cdef const char* HIDING[HIDDEN]
 HIDING[:] = [b"healthz", b"livez", b"readyz", b"metrics", b"debug", b"static"]
 
 
 cdef Py_ssize_t read_plain(const uint8_t* data, Py_ssize_t size, Plain* plain) noexcept nogil:
-    """Read the request that the bytes begin with; its length, `NOT_WHOLE` or `STRANGE`."""
+    """Parse the first request. Return its length, `NOT_WHOLE` or `STRANGE`."""
     cdef const uint8_t* at
     cdef const uint8_t* end = data + min(size, <Py_ssize_t>MAX_HEAD)
     cdef int fields = 0
     cdef int seen = 0
     cdef int meaning
-    cdef Py_ssize_t left = NOT_WHOLE if size < MAX_HEAD else STRANGE  # Where the head ends too early.
+    cdef Py_ssize_t left = NOT_WHOLE if size < MAX_HEAD else STRANGE  # The result if the bytes end within the head.
     plain.is_last = False
     plain.wanted = WHOLE
     plain.tag = Blob(NULL, 0)
@@ -123,7 +123,7 @@ cdef Py_ssize_t read_plain(const uint8_t* data, Py_ssize_t size, Plain* plain) n
 
 
 cdef const uint8_t* read_target(const uint8_t* at, const uint8_t* end, Plain* plain) noexcept nogil:
-    """Read database, key, and the rest of the line; behind it.  NULL: it is strange; the end: it is not whole."""
+    """Parse database, key and the rest of the line. Return the position behind, NULL if strange, or `end` if cut."""
     cdef const uint8_t* begin = at
     cdef int i
     while at < end and is_of_name(at[0]):
@@ -158,7 +158,7 @@ cdef const uint8_t* read_target(const uint8_t* at, const uint8_t* end, Plain* pl
 
 
 cdef int read_field(const uint8_t** at, const uint8_t* end, Plain* plain) noexcept nogil:
-    """Read a header; `at` is then behind it, or at the end: it is not whole.  What it means, or `STRANGE`."""
+    """Parse a header and move `at` behind it, or to `end` if incomplete. Return its meaning, or `STRANGE`."""
     cdef const uint8_t* begin = at[0]
     cdef const uint8_t* colon = <const uint8_t*>memchr(begin, 0x3A, end - begin)
     cdef const uint8_t* stop
@@ -202,21 +202,21 @@ cdef int read_field(const uint8_t** at, const uint8_t* end, Plain* plain) noexce
 
 
 cdef int meaning_of(const Blob* name) noexcept nogil:
-    """What a header means to a read, or `STRANGE`."""
+    """Return the meaning of a header for a read, or `STRANGE`."""
     cdef Py_ssize_t i
     for i in range(FIELDS):
         if ALLOWED[i].size == name.size and word_is(name, ALLOWED[i].name):
             return ALLOWED[i].meaning
     if name.size < 5 or lower(name.data[0]) != 0x73 or lower(name.data[1]) != 0x65 or lower(name.data[2]) != 0x63:
         return STRANGE
-    for i in range(3, name.size):  # Sec-Fetch-Mode and its like: browsers alone may send them.
+    for i in range(3, name.size):  # These are Sec-Fetch-Mode and similar headers, which only browsers may send.
         if not is_of_name(name.data[i]):
             return STRANGE
     return NO_MEANING if name.data[3] == 0x2D else STRANGE
 
 
 cdef inline bint has_control(const uint8_t* at, const uint8_t* end) noexcept nogil:
-    """Whether there is a byte that no value may have."""
+    """True if there is a byte that no header value may have."""
     cdef bint found = False
     while at < end:
         found |= (at[0] < 0x20 and at[0] != 0x09) or at[0] == 0x7F
@@ -225,7 +225,7 @@ cdef inline bint has_control(const uint8_t* at, const uint8_t* end) noexcept nog
 
 
 cdef bint has_token(const Blob* value) noexcept nogil:
-    """Whether one of the cookies may be the page's, by which the gateway knows a user (`gossipkv.http.permissions`)."""
+    """True if a cookie may be the page's, by which the gateway identifies a user (`gossipkv.http.permissions`)."""
     cdef Py_ssize_t i
     for i in range(value.size - TOKEN_SIZE + 1):
         if memcmp(value.data + i, TOKEN, TOKEN_SIZE) == 0:
@@ -234,7 +234,7 @@ cdef bint has_token(const Blob* value) noexcept nogil:
 
 
 cdef bint is_tag(const Blob* value) noexcept nogil:
-    """Whether it is `*`, or one tag and nothing else."""
+    """True if the value is `*`, or exactly one tag."""
     cdef const uint8_t* at = value.data
     cdef const uint8_t* end = at + value.size
     if value.size == 1:
@@ -254,7 +254,7 @@ cdef bint is_tag(const Blob* value) noexcept nogil:
 
 
 cdef bint read_range(Blob value, Plain* plain) noexcept nogil:
-    """Read `bytes=a-b`, `bytes=a-` or `bytes=-n`, if it is one of them and counts."""
+    """Parse `bytes=a-b`, `bytes=a-` or `bytes=-n`. Return False for any other or an invalid range."""
     cdef const uint8_t* at = value.data + 6
     cdef const uint8_t* end = value.data + value.size
     if value.size < 8 or memcmp(value.data, b"bytes=", 6) != 0:
@@ -271,7 +271,7 @@ cdef bint read_range(Blob value, Plain* plain) noexcept nogil:
 
 
 cdef int64_t read_digits(const uint8_t** at, const uint8_t* end) noexcept nogil:
-    """A number; -1: there is none; less: it has too many digits."""
+    """Parse a number. Return -1 without digits, less with too many."""
     cdef const uint8_t* begin = at[0]
     cdef int64_t number = 0
     while at[0] < end and 0x30 <= at[0][0] <= 0x39 and at[0] - begin <= MAX_DIGITS:
@@ -283,7 +283,7 @@ cdef int64_t read_digits(const uint8_t** at, const uint8_t* end) noexcept nogil:
 
 
 cdef void put_key(const Plain* plain, Buffer* out) noexcept nogil:
-    """Write the key as MessagePack, what is escaped decoded.  Requires: there is room."""
+    """Write the key as MessagePack, with escapes decoded. Requires: there is room."""
     cdef const uint8_t* at = plain.key.data
     cdef const uint8_t* end = at + plain.key.size
     if plain.escapes == 0:

@@ -1,7 +1,7 @@
-"""A small set of message ids: those of one connection that were handed off and are not answered yet.
+"""A small set of message ids: the unanswered hand-offs of one connection.
 
-Open addressing with linear probing; an entry is the id plus one, so 0 is empty.  A removal moves the entries behind
-it back, so there are no tombstones and a long-lived connection never slows down.  Empty sets hold no memory.
+The table uses linear probing; an entry is the id plus one, so 0 is empty. A removal moves the entries behind it back,
+so there are no tombstones, and a long-lived connection never slows down. Empty sets hold no memory.
 """
 
 from libc.stdint cimport uint32_t, uint64_t
@@ -28,7 +28,7 @@ cdef inline uint32_t ids_home(const IdSet* ids, uint64_t entry) noexcept nogil:
 
 
 cdef inline bint ids_find(const IdSet* ids, uint32_t msgid, uint32_t* slot) noexcept nogil:
-    """Where the id is, or the empty slot where it would go."""
+    """Find the slot of the id, or the empty slot for it. Return True if the id is in the set."""
     cdef uint64_t entry = <uint64_t>msgid + 1
     cdef uint32_t at = ids_home(ids, entry)
     while ids.slots[at] != 0:
@@ -66,7 +66,7 @@ cdef inline int ids_grow(IdSet* ids) noexcept nogil:
 
 
 cdef inline int ids_add(IdSet* ids, uint32_t msgid) noexcept nogil:
-    """Requires: the id is not in the set."""
+    """Add an id; -1 if out of memory. Requires: the id is not in the set."""
     cdef uint32_t slot
     if (ids.slots == NULL or 2 * ids.count > ids.mask) and ids_grow(ids) < 0:
         return -1
@@ -89,7 +89,7 @@ cdef inline bint ids_remove(IdSet* ids, uint32_t msgid) noexcept nogil:
         if ids.slots[at] == 0:
             break
         home = ids_home(ids, ids.slots[at])
-        # The entry may move into the hole unless its home lies between the hole and where it is.
+        # The entry may move into the hole unless its home lies between the hole and its place.
         if ((at - home) & ids.mask) >= ((at - hole) & ids.mask):
             ids.slots[hole] = ids.slots[at]
             hole = at

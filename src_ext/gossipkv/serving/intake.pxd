@@ -1,4 +1,4 @@
-"""What has arrived.  The idea stands in `intake.pyx`."""
+"""Received bytes; `intake.pyx` explains the design."""
 
 from libc.stdint cimport uint8_t
 

@@ -1,12 +1,11 @@
-"""What has arrived: message after message of a connection's bytes, plain gets gathered, all else passed on.
+"""Received bytes, split into messages: plain gets are gathered, all other messages are passed on.
 
-* A message is looked at only after the scanner has bounded all of it.
-* Plain gets are gathered, so that their cache misses overlap, and answered before anything else is.
-* Between two looks at sockets the work for requests that have come is bounded (`Connections.work`), whatever they are;
-  beyond it each connection has a little, and what is more is held, the connections in turn.
+* A message is processed only after the scanner has bounded all of it.
+* Plain gets are gathered, so that their cache misses overlap, and answered before any other message.
+* The work for received requests between two polls of the sockets is bounded (`Connections.work`). Beyond the bound each
+  connection has a small allowance, and further input is held for the connection's next turn.
 
-The loop of a dialect takes them apart: that of MessagePack-RPC is here, those of RESP and HTTP in
-`resp_intake.pyx` and `http_intake.pyx`.
+Each dialect has its own loop: MessagePack-RPC here, RESP in `resp_intake.pyx`, HTTP in `http_intake.pyx`.
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint64_t
@@ -19,17 +18,17 @@ from gossipkv.wire._wire cimport (
 )
 
 cdef enum:
-    # What a connection has of it in any case: a few requests, so that those who ask for little never wait for a turn.
+    # Each connection may always do this much work: a few requests, so small clients never wait for a turn.
     MIN_TURN_WORK = 64
-    # Received bytes and looked through, in a unit of work.
+    # Receiving and scanning this many bytes costs one unit of work.
     RECEIVED_BYTES_PER_WORK = 128
-    # What TLS begins with, and no dialect: a record of a handshake, and the major version, which has never changed.
+    # A TLS stream, and no dialect, begins with a handshake record and the major version, which has never changed.
     HANDSHAKE = 0x16
     HANDSHAKE_VERSION = 3
 
 
 cdef void receive_requests(Core core, Connection* connection, const uint8_t* data, Py_ssize_t size) noexcept nogil:
-    """Take bytes that arrived.  Requires: `wants_read`, and `out` is empty.  Answers are in `out` afterwards."""
+    """Process bytes that arrived. Requires: `wants_read`, and `out` is empty. Answers are in `out` afterwards."""
     cdef Py_ssize_t consumed
     cdef bint in_time = core.connections.work > 0
     check(
@@ -42,7 +41,8 @@ cdef void receive_requests(Core core, Connection* connection, const uint8_t* dat
     connection.received_ns = core.connections.now_ns
     if size >= MIN_INBOX_BYTES and not in_time:
         if core.connections.hold_input(connection, data, size) == 0:
-            connection.held = True  # Whoever sends much has its turn later; those behind it do not wait for that.
+            # A client that sends much has its turn later, so the next connections need not wait.
+            connection.held = True
             core.connections.run_later(connection)
         return
     if buffer_size(&connection.input) > 0:
@@ -58,7 +58,7 @@ cdef void receive_requests(Core core, Connection* connection, const uint8_t* dat
 
 
 cdef void resume_requests(Core core, Connection* connection) noexcept nogil:
-    """Look at the input that is kept.  Answers are in `out` afterwards."""
+    """Process the kept input. Answers are in `out` afterwards."""
     cdef Buffer* kept = &connection.input
     cdef Py_ssize_t consumed = consume(core, connection, kept.data + kept.start, buffer_size(kept))
     core.connections.drop_input(connection, buffer_size(kept) if connection.broken else consumed)
@@ -66,7 +66,7 @@ cdef void resume_requests(Core core, Connection* connection) noexcept nogil:
 
 
 cdef Py_ssize_t consume(Core core, Connection* connection, const uint8_t* data, Py_ssize_t size) noexcept nogil:
-    """Have a turn: take message after message; how many bytes they were."""
+    """Take a turn: process message after message. Return how many bytes they had."""
     cdef Py_ssize_t at
     cdef int64_t work = max(core.connections.work, <int64_t>MIN_TURN_WORK)
     check(core.connections, connection, buffer_size(core.out) == 0, b"`out` is empty when a turn begins")
@@ -78,7 +78,8 @@ cdef Py_ssize_t consume(Core core, Connection* connection, const uint8_t* data, 
     if connection.in_flight.count == 0:
         connection.max_in_flight = core.connections.max_in_flight
     if connection.listener == HTTP_LISTENER:
-        at = take_plain(core, connection, data, size)  # A handshake is strange there: the gateway says so.
+        # A TLS handshake is a strange request on this listener, and the gateway refuses it.
+        at = take_plain(core, connection, data, size)
     elif data[0] == HANDSHAKE and size > 1 and data[1] == HANDSHAKE_VERSION and not connection.spoken:
         refuse_handshake(core, connection)
         at = size
@@ -91,10 +92,10 @@ cdef Py_ssize_t consume(Core core, Connection* connection, const uint8_t* data, 
 
 
 cdef Py_ssize_t take_messages(Core core, Connection* connection, const uint8_t* data, Py_ssize_t size) noexcept nogil:
-    """Take messages of MessagePack-RPC.
+    """Process messages of MessagePack-RPC. Return how many bytes they had.
 
-    Plain gets are gathered, so that their cache misses overlap, and answered, or passed on, before anything else is.
-    Those for whose answers there is no room are as if they had not been looked at.
+    Plain gets are gathered, so that their cache misses overlap, and answered or passed on before any other message.
+    Gets without room for their answers count as not yet processed.
     """
     cdef Py_ssize_t at = 0
     cdef Py_ssize_t length
@@ -120,7 +121,7 @@ cdef Py_ssize_t take_messages(Core core, Connection* connection, const uint8_t* 
                 if core.gathered.count == GATHERED_MOST and not answer_gathered(core, connection, data, &at):
                     break
                 continue
-        if core.gathered.count > 0:  # They come first, and may leave no room for this one.
+        if core.gathered.count > 0:  # The gathered gets come first, and may leave no room for this message.
             frame_begin(&connection.scan)
             if not answer_gathered(core, connection, data, &at):
                 break
@@ -144,12 +145,12 @@ cdef Py_ssize_t take_messages(Core core, Connection* connection, const uint8_t* 
 
 
 cdef inline bint is_of_user(const Blob* method) noexcept nogil:
-    """True if the answer to that may change the user of the connection."""
+    """True if the answer to that method may change the user of the connection."""
     return blob_is(method, b"auth", 4) or blob_is(method, b"hello", 5)
 
 
 cdef void note_rest(Core core, Connection* connection, Py_ssize_t consumed) noexcept nogil:
-    """Note what `consume` has left: since when a frame is half-sent, and why the rest has to wait."""
+    """Record the state after `consume`: since when a frame is incomplete, and why the rest has to wait."""
     if connection.held or connection.broken or buffer_size(&connection.input) == 0:
         connection.partial_ms = 0
     elif consumed > 0 or connection.partial_ms == 0:
@@ -164,7 +165,7 @@ cdef void note_rest(Core core, Connection* connection, Py_ssize_t consumed) noex
 cdef void refuse_frame(
     Core core, Connection* connection, const uint8_t* data, Py_ssize_t size, int result
 ) noexcept nogil:
-    """End a stream that has no boundary left, with an answer under the id if the frame shows one."""
+    """End a stream without a recognizable message boundary; answer under the id if the frame shows one."""
     cdef Envelope envelope
     cdef int kind = read_envelope(data, min(size, connection.scan.position), &envelope)
     connection.broken = True
@@ -179,9 +180,9 @@ cdef void refuse_frame(
 
 
 cdef void refuse_handshake(Core core, Connection* connection) noexcept nogil:
-    """End with who wants to speak TLS where it is not spoken."""
+    """End a connection that sends a TLS handshake where TLS is not served."""
     connection.broken = True
-    core.connections.drop_owing(connection)  # An alert is said in no dialect.
+    core.connections.drop_owing(connection)  # The alert is sent as it is, in no dialect.
     core.connections.finish(connection, CLOSED_BAD_MESSAGE)
     if refuse_tls(core.out) < 0:
         core.connections.doom(connection, CLOSED_MEMORY)

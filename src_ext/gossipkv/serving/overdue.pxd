@@ -1,4 +1,4 @@
-"""Whose time is up, and who makes way.  The idea stands in `overdue.pyx`."""
+"""Time-outs of connections, and evictions for new ones; `overdue.pyx` explains the design."""
 
 
 cdef void expire_one(Connections connections, Connection* connection) noexcept nogil

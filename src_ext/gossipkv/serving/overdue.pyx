@@ -1,4 +1,4 @@
-"""Whose time is up, and how each is told: nearly all by the end of the connection; and who makes way for newcomers."""
+"""Time-outs: overdue connections end, nearly all without a message, and unproven ones make way for new ones."""
 
 from libc.stdint cimport int64_t
 
@@ -8,19 +8,19 @@ from gossipkv.wire._buffer cimport buffer_size
 cdef enum:
     # How long a connection that has ended may wait for the peer's end: several round trips between continents.
     LINGER_MS = 1000
-    # How long a connection may be unproven where many are connected.
+    # How long a connection may be unproven when many are connected.
     PROOF_MS = 10000
 
 
 cdef inline int time_is_up(const Connection* connection, const TimeLimits* limits, int64_t now_ms) noexcept nogil:
-    """The counter of the reason why a connection must end now; 0 when its time is not up."""
+    """Return the counter of the reason why a connection must end now; 0 if its time is not up."""
     if connection.state == FREE or connection.doomed:
         return 0
     if connection.state == LINGERING:
         return connection.reason if now_ms - connection.active_ms > LINGER_MS else 0
     if connection.partial_ms > 0 and now_ms - connection.partial_ms > limits.frame_ms:
         return CLOSED_FRAME_TIMEOUT
-    if connection.gateway:  # It cannot come anew, and ends with its process.
+    if connection.gateway:  # The gateway's connection cannot be made again, and ends with its process.
         return 0
     if connection.blocked_ms > 0 and now_ms - connection.blocked_ms > limits.output_ms:
         return CLOSED_OUTPUT_TIMEOUT
@@ -36,7 +36,6 @@ cdef inline int time_is_up(const Connection* connection, const TimeLimits* limit
 
 
 cdef void expire_one(Connections connections, Connection* connection) noexcept nogil:
-    """End a connection whose time is up."""
     cdef int reason = time_is_up(connection, &connections.time_limits, connections.now_ms)
     if (
         reason == CLOSED_FRAME_TIMEOUT
@@ -54,7 +53,7 @@ cdef void expire_one(Connections connections, Connection* connection) noexcept n
 
 
 cdef void refuse_slow_request(Connections connections, Connection* connection) noexcept nogil:
-    """Tell, in HTTP, that a request did not come whole in time, and end behind that."""
+    """Answer, in HTTP, that a request did not arrive whole in time, and end the connection after the answer."""
     cdef Py_ssize_t before = buffer_size(&connection.output)
     if say_too_slow(&connections.http, connections.time_limits.frame_ms, &connection.output) < 0:
         connections.doom(connection, CLOSED_MEMORY)
@@ -67,7 +66,7 @@ cdef void refuse_slow_request(Connections connections, Connection* connection) n
 
 
 cdef void make_way(Connections connections, const Connection* newcomer) noexcept nogil:
-    """Send away the older half, but few at once, of the unproven connections of the address that has most."""
+    """Close the older half (at most MAX_SENT_AWAY) of the unproven connections of the address that has most."""
     cdef uint64_t oldest[MAX_SENT_AWAY]
     cdef int64_t ages[MAX_SENT_AWAY]
     cdef Connection* connection

@@ -1,4 +1,4 @@
-"""What a connection is owed, in the order of its requests.  The idea stands in `owed.pyx`."""
+"""The pending replies of a connection, in request order; `owed.pyx` explains the design."""
 
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t
 
@@ -6,37 +6,37 @@ from gossipkv.wire._buffer cimport Buffer, buffer_release, buffer_reserve
 from gossipkv.wire._wire cimport FRAME_COMPLETE, FRAME_DEPTH, Cursor, FrameLimits, FrameState, frame_begin, frame_scan
 
 cdef enum:
-    # What an idle connection may keep of each of its buffers.
+    # An idle connection may keep this much of each of its buffers.
     SPARE_ANSWER_BYTES = 4096
-    MAX_PARTS = 64  # Requests of one command, each of another database than the one before.
+    MAX_PARTS = 64  # Requests of one command, each for another database than the one before.
 
-cdef struct Owed:  # the answer to a request
-    uint8_t form  # how it is said, in the dialect's own numbers
-    uint8_t protocol  # of RESP, at that moment
-    uint16_t parts  # requests whose answers are said together, this one and those behind it; 0: it is behind one
+cdef struct Owed:  # the pending reply to a request
+    uint8_t form  # how to write the reply, in the dialect's own numbers
+    uint8_t protocol  # RESP version at the time of the request
+    uint16_t parts  # number of requests (this one and the next ones) with one common answer; 0 for those next ones
     bint is_kept
-    bint is_last  # the connection ends behind it
-    Py_ssize_t at  # in what is kept
+    bint is_last  # the connection ends after this reply
+    Py_ssize_t at  # offset in `kept`
     Py_ssize_t size
     Py_ssize_t note_size
-    int64_t first  # of the bytes that are asked for
+    int64_t first  # first and last byte of a requested range
     int64_t last
 
-# Say the next answer if it is a plain one, read once; False: it is another.
+# Write the next answer if it is a plain one, reading it once; False for any other answer.
 ctypedef bint (*SayPlain)(Owing* owing, Cursor* left, Buffer* out) noexcept nogil
-# Say the answer that these `error, result` make up; -1: no memory.
+# Write the answer that these `error, result` bodies make up; -1 if out of memory.
 ctypedef int (*Say)(Owing* owing, const Cursor* bodies, int parts, Buffer* out) noexcept nogil
 
-cdef struct Owing:  # of a connection whose dialect has no ids
-    SayPlain say_plain  # NULL: there is no such short way
-    Say say  # of the first that is owed
-    uint32_t first_id  # of the request that is answered next
-    Buffer owed  # an `Owed` for each that is not answered yet
-    Buffer notes  # what the dialect keeps of each request for its answer
+cdef struct Owing:  # reply queue of a connection in a dialect without ids
+    SayPlain say_plain  # NULL if the dialect has no short way
+    Say say  # writes the answer to the first pending request
+    uint32_t first_id  # id of the request that is answered next
+    Buffer owed  # an `Owed` for each unanswered request
+    Buffer notes  # the dialect's notes on each request for its answer
     Buffer kept  # answers that wait for earlier ones, as they came
     uint32_t kept_count
-    Py_ssize_t held  # of all three, as it was counted last
-    Py_ssize_t said  # of the output, from its beginning; the rest is yet to be said
+    Py_ssize_t held  # size of all three buffers as last counted
+    Py_ssize_t said  # bytes of the output already in the dialect; the rest is to be translated
 
 
 cdef void owing_release(Owing* owing) noexcept nogil
@@ -44,7 +44,7 @@ cdef int say_answers(Owing* owing, const uint8_t* data, Py_ssize_t size, Buffer*
 
 
 cdef inline void skip_value(Cursor* cursor) noexcept nogil:
-    """Pass over one whole value, a message too; what is not whole is passed over to the end."""
+    """Skip one whole value or message; skip to the end if the value is incomplete."""
     cdef FrameState scan
     cdef FrameLimits limits = FrameLimits(cursor.end - cursor.at, cursor.end - cursor.at, FRAME_DEPTH)
     frame_begin(&scan)
@@ -58,24 +58,23 @@ cdef inline uint32_t owed_count(const Owing* owing) noexcept nogil:
 
 
 cdef inline Owed* owed_of(const Owing* owing, uint32_t number) noexcept nogil:
-    """The one that is so far behind the first."""
+    """Return the pending reply `number` places behind the first."""
     return <Owed*>(owing.owed.data + owing.owed.start) + number
 
 
 cdef inline Py_ssize_t owing_bytes(const Owing* owing) noexcept nogil:
-    """What it holds."""
     return (
         owing.owed.end - owing.owed.start + owing.kept.end - owing.kept.start + owing.notes.end - owing.notes.start
     )
 
 
 cdef inline uint32_t next_id(const Owing* owing) noexcept nogil:
-    """The id of the request that is read next."""
+    """Return the id of the request that is read next."""
     return owing.first_id + owed_count(owing)
 
 
 cdef inline Owed* owe(Owing* owing, int form, int parts) noexcept nogil:
-    """Note that the request with `next_id` is to be answered; NULL: no memory."""
+    """Queue a reply for the request with `next_id`; NULL if out of memory."""
     cdef Owed* owed
     if buffer_reserve(&owing.owed, sizeof(Owed)) < 0:
         return NULL
@@ -90,21 +89,21 @@ cdef inline Owed* owe(Owing* owing, int form, int parts) noexcept nogil:
 
 
 cdef inline void take_back(Owing* owing, uint32_t id) noexcept nogil:
-    """Owe nothing from that request on: it is as if it had not been read."""
+    """Withdraw the replies from that request on, as if those requests had not been read."""
     while next_id(owing) != id:
         owing.notes.end -= owed_of(owing, owed_count(owing) - 1).note_size
         owing.owed.end -= sizeof(Owed)
 
 
 cdef inline void empty(Buffer* buffer) noexcept nogil:
-    """Forget all of it, and keep no memory for nothing."""
+    """Empty the buffer, and free its memory if it is large."""
     if buffer.capacity > SPARE_ANSWER_BYTES:
         buffer_release(buffer)
     buffer.start = buffer.end = 0
 
 
 cdef inline void pay(Owing* owing, uint32_t count) noexcept nogil:
-    """Owe the first ones no more."""
+    """Remove the first `count` replies, which have been sent."""
     cdef uint32_t i
     for i in range(count):
         owing.notes.start += owed_of(owing, i).note_size

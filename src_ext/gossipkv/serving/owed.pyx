@@ -1,24 +1,14 @@
-"""Answers in the order of their requests, for dialects that have no ids, over a core that speaks MessagePack-RPC.
+"""Replies in request order, for the dialects without ids (RESP, HTTP), over a core that speaks MessagePack-RPC.
 
-A dialect is what is read and what is said, and nothing in between.  A connection of a listener for RESP or HTTP has an
-`Owing` (of MessagePack-RPC it is NULL, and one `if` for each receive and each send asks for it):
+A connection of a RESP or HTTP listener has an `Owing`, which is NULL for MessagePack-RPC. Its input becomes requests of
+the core (`get`, `get_many`, `put`) with ascending ids (`resp_intake.pyx`, `http_intake.pyx`). Limits, counters,
+forwarding, disk waits and hand-offs are then the same as for any request. Each answer is a message `[1, id, error,
+result]` in `out` or behind the output. Just before bytes are sent, `say_answers` translates the answers into the
+dialect in id order. An early answer is kept, and counts as held by the connection. `Owed.form` and `notes` say how to
+write an answer; a command over several databases is several requests with one answer (`Owed.parts`).
 
-* What it *reads* becomes requests of the core, `get`, `get_many`, `put`, with ids that count up
-  (`resp_intake.pyx`, `http_intake.pyx`).
-* From there on a request is as any other: here, forwarded, waiting for the disk, handed off.  Limits and counters are
-  the same, and pipelined gets that are elsewhere are asked for together.
-* Whoever answers writes a message, `[1, id, error, result]`, where answers go: in `out`, or behind what the connection
-  has yet to send.  `say_answers` *says* all that have come in the dialect, in the order of the ids, just before bytes
-  are sent.  One whose turn it is not is kept, and counts as what the connection holds.
-
-So there is one rule of order, and it is here.  How an answer is said is noted with the request (`Owed.form`, and what
-the dialect has put into `notes`).
-
-A command over several databases is as many requests, whose answers are said together (`Owed.parts`).
-
-Rejected: answers written in the dialect by the functions that answer, the value copied once.  Each of those who answer
-later (owners, the disk, Python) would have to know what a get, an EXISTS or a part of an MGET becomes, and to wait for
-its turn.
+Rejected: answers written in the dialect by owners, disk and Python. Each would save a copy of the value, but would need
+to know the forms of get, EXISTS or MGET, and to wait for its turn.
 """
 
 from libc.stdint cimport uint8_t, uint32_t
@@ -29,7 +19,7 @@ from gossipkv.wire._wire cimport Cursor, take_response
 
 
 cdef void owing_release(Owing* owing) noexcept nogil:
-    """Give back all of it.  Requires: it is the first member of what was allocated."""
+    """Free the queue. Requires: the queue is the first member of its allocation."""
     buffer_release(&owing.owed)
     buffer_release(&owing.notes)
     buffer_release(&owing.kept)
@@ -37,9 +27,9 @@ cdef void owing_release(Owing* owing) noexcept nogil:
 
 
 cdef int say_answers(Owing* owing, const uint8_t* data, Py_ssize_t size, Buffer* out) noexcept nogil:
-    """Say these answers, and those that have waited for them; keep whose turn it is not.  -1: no memory.
+    """Write these answers, and kept ones that waited for them; keep those with missing predecessors. -1: out of memory.
 
-    Requires: they are whole messages of this node's own.
+    Requires: the answers are whole messages of this node.
     """
     cdef Cursor message
     cdef Cursor left = Cursor(data, data + size)
@@ -55,7 +45,7 @@ cdef int say_answers(Owing* owing, const uint8_t* data, Py_ssize_t size, Buffer*
         message.end = left.at
         take_response(&message, &id)
         id -= owing.first_id
-        if id >= owed_count(owing):  # It was told, and the connection ends.
+        if id >= owed_count(owing):  # The request was already answered, and the connection ends.
             continue
         owed = owed_of(owing, id)
         if id == 0 and owed.parts == 1:
@@ -75,7 +65,7 @@ cdef int say_answers(Owing* owing, const uint8_t* data, Py_ssize_t size, Buffer*
 
 
 cdef int say_kept(Owing* owing, Buffer* out) noexcept nogil:
-    """Say what is kept, as far as nothing before it is missing; -1: no memory."""
+    """Write the kept answers up to the first missing one; -1 if out of memory."""
     cdef Cursor bodies[MAX_PARTS]
     cdef Owed* owed
     cdef const uint8_t* at

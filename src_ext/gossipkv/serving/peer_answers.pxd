@@ -1,4 +1,4 @@
-"""What other nodes answer.  The idea stands in `peer_answers.pyx`."""
+"""Answers of other nodes; `peer_answers.pyx` explains the design."""
 
 from libc.stdint cimport uint8_t
 

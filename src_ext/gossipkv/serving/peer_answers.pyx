@@ -1,7 +1,7 @@
-"""What other nodes answer: frame after frame, each held against what was asked on that connection.
+"""Answers of other nodes: each frame is compared with the request on that connection.
 
-A peer is believed only what it was asked: the id, on that connection, and the shape of the answer, its version too.
-Whoever sends anything else loses its connection, and whatever waits on it goes on at once.
+An answer must have the id of an attempt on that connection, and the shape and version that were asked for. A peer that
+sends anything else loses its connection, and all relays that wait on it continue at once.
 """
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
@@ -14,10 +14,10 @@ from gossipkv.wire._wire cimport (
 
 
 cdef void receive_answers(Asking asking, Connection* peer, const uint8_t* data, Py_ssize_t size) noexcept nogil:
-    """Take bytes that arrived from a peer.
+    """Process bytes that arrived from a peer.
 
-    What was kept is taken out of the connection while it is read: memory that an answer needs may cost a connection
-    what it holds, and it may be this one.
+    Kept input is detached while it is read: making room for an answer may free what a connection holds, even this
+    one's.
     """
     cdef Buffer kept
     cdef Py_ssize_t consumed
@@ -42,7 +42,7 @@ cdef void receive_answers(Asking asking, Connection* peer, const uint8_t* data, 
 
 
 cdef Py_ssize_t consume_answers(Asking asking, Connection* peer, const uint8_t* data, Py_ssize_t size) noexcept nogil:
-    """Take answer after answer; how many bytes they were."""
+    """Process answer after answer. Return how many bytes they had."""
     cdef Py_ssize_t at = 0
     cdef Py_ssize_t length
     cdef int result
@@ -62,7 +62,7 @@ cdef Py_ssize_t consume_answers(Asking asking, Connection* peer, const uint8_t* 
 
 
 cdef void take_answer(Asking asking, Connection* peer, const uint8_t* data, Py_ssize_t size) noexcept nogil:
-    """Take one whole frame, if it is the answer to what was asked on that connection."""
+    """Process one whole frame, if it answers a request on that connection."""
     cdef Cursor body = Cursor(data, data + size)
     cdef Cursor error
     cdef Attempt* attempt
@@ -103,7 +103,7 @@ cdef void take_answer(Asking asking, Connection* peer, const uint8_t* data, Py_s
 
 
 cdef bint take_failure(Cursor body, const FrameLimits* limits, Blob* code, Cursor* error) noexcept nogil:
-    """`[code, message, details]`, and nil for the result."""
+    """Parse `[code, message, details]` followed by a nil result. Return False for any other shape."""
     cdef FrameState scan
     cdef Cursor inner
     cdef Blob message

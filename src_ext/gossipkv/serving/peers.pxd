@@ -1,4 +1,4 @@
-"""Other nodes, and the connections to them.  The idea stands in `peers.pyx`."""
+"""Other nodes and the connections to them; `peers.pyx` explains the design."""
 
 from libc.stdint cimport uint8_t, uint64_t
 
@@ -9,9 +9,9 @@ from gossipkv.wire._wire cimport Cursor
 cdef class Peers:
     cdef Connections connections
     cdef Routes routes
-    cdef Buffer wanted  # columns that a relay would ask, and there is no connection
-    cdef Buffer not_served  # answers: column, size, the error
-    cdef Buffer damaged  # `[database, key, version]` of a record here that could not be read; nothing: none was met
+    cdef Buffer wanted  # columns of peers that a relay would ask, and that have no connection
+    cdef Buffer not_served  # refusals as column, size and error
+    cdef Buffer damaged  # `[database, key, version]` of an unreadable local record; empty if there is none
 
     cdef int next_owner(self, const Relay* relay, Py_ssize_t partition) noexcept nogil
     cdef bint is_held(self, const uint8_t* identity, Py_ssize_t partition) noexcept nogil

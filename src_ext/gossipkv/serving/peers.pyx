@@ -1,7 +1,7 @@
-"""Other nodes as this one asks them: the connections to them, whose turn it is, and what Python asks and hears.
+"""Other nodes: the connections to them, the order in which they are asked, and the events for Python.
 
-Python dials, and gives a connection on which `hello` is done; from then on reads and questions share it.  What becomes
-of peers is told to Python between rounds and never in the middle of one.
+Python connects, and passes on a connection after `hello`. From then on reads and requests of Python share it. Python
+takes events of peers between rounds, never within one.
 """
 
 cimport cython
@@ -16,14 +16,14 @@ cdef extern from * nogil:
     int trailing_zeros "__builtin_ctzll"(unsigned long long word)
 
 cdef enum:
-    # The state of a peer that its members have given up.
+    # The state of a peer that the cluster's members have declared dead.
     DEAD = 2
-    # Refusals that wait for Python; further ones are counted only.
+    # Bytes of refusals kept for Python; further refusals are only counted.
     MAX_REFUSAL_BYTES = 65536
 
 
 cdef inline bint was_asked(const Relay* relay, int column) noexcept nogil:
-    """Whether it was asked in this round, or has not answered yet."""
+    """True if the peer was asked in this round, or has not answered yet."""
     cdef const Attempt* attempt = relay.attempts
     cdef uint32_t i
     for i in range(relay.tried_count):
@@ -38,7 +38,7 @@ cdef inline bint was_asked(const Relay* relay, int column) noexcept nogil:
 
 @cython.final
 cdef class Peers:
-    """Those who may be asked."""
+    """The peers that may be asked."""
 
     def __cinit__(self, Connections connections not None, uint64_t seed):
         self.connections = connections
@@ -49,10 +49,10 @@ cdef class Peers:
         buffer_release(&self.not_served)
         buffer_release(&self.damaged)
 
-    # Whom to ask ------------------------------------------------------------------------------------------------
+    # Choice of peers ------------------------------------------------------------------------------------------------
 
     cdef int next_owner(self, const Relay* relay, Py_ssize_t partition) noexcept nogil:
-        """The column of the next candidate, of equals one that is asked for other keys anyway; -1: all were asked."""
+        """Return the next candidate's column, preferring peers already gathering keys among equal ones; -1 for none."""
         cdef const Route* route = self.routes.find(relay.identity)
         cdef const Peer* peer
         cdef const uint64_t* row
@@ -84,7 +84,7 @@ cdef class Peers:
         return chosen
 
     cdef bint is_held(self, const uint8_t* identity, Py_ssize_t partition) noexcept nogil:
-        """Whether a node that is not dead is known to hold that partition."""
+        """True if a node that is not dead is known to hold that partition."""
         cdef const Route* route = self.routes.find(identity)
         cdef uint32_t column
         if route == NULL or partition >= route.partitions:
@@ -97,7 +97,7 @@ cdef class Peers:
         return False
 
     cdef Connection* connection_of(self, int column) noexcept nogil:
-        """The connection to a peer, on which it can be asked; NULL: there is none."""
+        """Return the usable connection to a peer; NULL for none."""
         cdef Connection* connection = self.connections.find(self.routes.peers[column].handle)
         if connection == NULL or connection.state != OPEN or connection.doomed:
             return NULL
@@ -108,14 +108,14 @@ cdef class Peers:
         return NULL
 
     cdef void want(self, int column) noexcept nogil:
-        """Have Python hear once that there should be a connection."""
+        """Tell Python once that a connection is needed."""
         if not self.routes.peers[column].wanted:
             self.routes.peers[column].wanted = push_handle(&self.wanted, <uint64_t>column)
 
-    # What they say ----------------------------------------------------------------------------------------------
+    # Refusals ---------------------------------------------------------------------------------------------------
 
     cdef void note_not_served(self, int column, const Cursor* error) noexcept nogil:
-        """Keep for Python what a peer says that it does not serve, and which version it has active."""
+        """Keep for Python a peer's `not_served` error, which names the version that the peer has active."""
         cdef uint32_t head[2]
         cdef Py_ssize_t size = error.end - error.at
         if buffer_size(&self.not_served) + size > MAX_REFUSAL_BYTES:
@@ -129,7 +129,7 @@ cdef class Peers:
     # From Python ------------------------------------------------------------------------------------------------
 
     cdef int adopt(self, Connection* connection) except -1:
-        """Ask that peer on this connection from now on; an older one ends."""
+        """Ask the peer on this connection from now on, and end an older one."""
         cdef Peer* peer = self.routes.peer(connection.column)
         self.disown(peer)
         peer.handle = connection.handle
@@ -137,7 +137,7 @@ cdef class Peers:
         return 0
 
     cdef void disown(self, const Peer* peer) noexcept nogil:
-        """End a peer's connection, if it has one, without a word to Python."""
+        """End a peer's connection, if it has one, without an event for Python."""
         cdef Connection* older = self.connections.find(peer.handle)
         if older != NULL:
             older.column = NO_COLUMN
@@ -157,11 +157,12 @@ cdef class Peers:
         )
 
     def take_peer_events(self):
-        """What Python should know of peers since the last time: `(column, event, what)`.
+        """Return the events of peers since the last call, as `(column, event, detail)`.
 
-        `lost`: its connection has ended, and the counter of the reason; `wanted`: it would be asked, and there is no
-        connection (None); `not_served`: it has answered so, and the error as MessagePack.  And of this node, column -1,
-        `damaged`: they are asked for records that cannot be read here, of which one is `[database, key, version]`.
+        `lost`: the connection has ended; the detail is the counter of the reason. `wanted`: a relay needs a connection
+        (None). `not_served`: the peer has answered so; the detail is the error as MessagePack. `damaged`, with column
+        -1 for this node: other nodes are asked for unreadable local records; the detail is one `[database, key,
+        version]`.
         """
         cdef list taken = []
         cdef Buffer* told = &self.not_served

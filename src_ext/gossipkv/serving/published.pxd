@@ -1,4 +1,4 @@
-"""What the node serves now, as C structs: databases, their versions, the files of each partition."""
+"""The published table as C structs: databases, their versions, and the files of each partition."""
 
 from cpython.object cimport PyObject
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
@@ -10,50 +10,50 @@ from gossipkv.wire._wire cimport HEAD_BYTES, Blob, Cursor, put, put_str, put_tex
 
 cdef enum Outcome:
     OUT_OF_MEMORY = -1
-    HAND_OFF = 0  # Python must see it: nothing was written
+    HAND_OFF = 0  # Python must answer; nothing was written
     ANSWERED = 1
     REFUSED_SIZE = 2  # answered with TOO_LARGE
     UNDER_WAY = 3  # the answer comes later
-    ELSEWHERE = 4  # other nodes have the partition: nothing was written
-    DAMAGED = 5  # what is here of it cannot be read: nothing was written
-    TAKEN_OVER = 6  # its id is in flight, and whoever has it answers it
-    COLD = 7  # a page that it needs is not in memory: nothing was written
+    ELSEWHERE = 4  # other nodes have the partition; nothing was written
+    DAMAGED = 5  # the local data cannot be read; nothing was written
+    TAKEN_OVER = 6  # its id is in flight, and a relay or scan answers it
+    COLD = 7  # a needed page is not in memory; nothing was written
 
 cdef struct ReadLimits:
     Py_ssize_t max_frame
     Py_ssize_t max_key
     Py_ssize_t max_value
 
-cdef struct ReadCounts:  # what `info` tells by database
+cdef struct ReadCounts:  # shown by `info` per database
     uint64_t requests  # gets, batches and pages of scans
-    uint64_t forwarded  # of these, those for which other nodes were asked
+    uint64_t forwarded  # requests for which other nodes were asked
     uint64_t hits  # keys
     uint64_t misses
-    uint64_t value_bytes  # of the hits
+    uint64_t value_bytes  # bytes of the hits' values
     uint64_t errors
-    uint64_t asked_again  # forwarded ones that were answered here after all: they are among the requests twice
+    uint64_t asked_again  # forwarded requests answered here after all, which are in `requests` twice
 
 cdef struct VersionRow:
     DatabaseRow* database
     Blob name
-    Blob packed_name  # the name as MessagePack: copied into every answer
-    Blob modified  # the line that says by HTTP when it was; empty: nobody knows
+    Blob packed_name  # name as MessagePack, copied into every answer
+    Blob modified  # HTTP's line with the time of modification; empty if unknown
     int function  # code of the partition function
     Py_ssize_t partitions
-    bint long_values  # worth a prefetch of their own
+    bint long_values  # values are worth a prefetch of their own
     Py_ssize_t mean_value  # bytes
     bint complete  # every partition is here
-    bint passed  # clients may have it
-    bint for_sessions  # those may who ask for one at least as new
-    bint shared  # it has an identity, by which other nodes may be asked for it
+    bint passed  # clients may read it
+    bint for_sessions  # clients may read it if they ask for one at least as new
+    bint shared  # it has an identity, so other nodes may be asked for it
     uint8_t identity[IDENTITY_BYTES]
     PyObject** files  # borrowed from `PublishedTable.owned`; NULL where the partition is not here
-    ReadCounts counts  # of what is answered from here, and all requests
+    ReadCounts counts  # local answers, and all requests
     uint64_t requests_by_name
 
 cdef struct DatabaseRow:
     Blob name
-    ReadCounts counts  # of what other nodes answer
+    ReadCounts counts  # answers of other nodes
     VersionRow* versions  # in ascending order of name
     Py_ssize_t version_count
     VersionRow* active  # NULL: none yet
@@ -65,13 +65,13 @@ cdef struct Lookup:
     PyObject* file
     uint64_t hash
     uint32_t place
-    Py_ssize_t max_frame  # of the answer
+    Py_ssize_t max_frame  # limit of the answer
     bint by_name
     bint explain
 
 
 cdef inline int compare(const Blob* one, const Blob* other) noexcept nogil:
-    """Versions are ordered as strings: by byte, then by length."""
+    """Compare versions as strings: by byte, then by length."""
     cdef Py_ssize_t shared = min(one.size, other.size)
     cdef int order = memcmp(one.data, other.data, shared)
     if order != 0:
@@ -80,7 +80,7 @@ cdef inline int compare(const Blob* one, const Blob* other) noexcept nogil:
 
 
 cdef inline VersionRow* version_named(DatabaseRow* database, const Blob* name) noexcept nogil:
-    """The version of that name, which clients may not have yet; NULL when it is not here."""
+    """Return the version of that name, which clients may not be allowed to read yet; NULL if it is not here."""
     cdef Py_ssize_t i
     for i in range(database.version_count):
         if compare(&database.versions[i].name, name) == 0:
@@ -89,7 +89,7 @@ cdef inline VersionRow* version_named(DatabaseRow* database, const Blob* name) n
 
 
 cdef inline VersionRow* version_of(DatabaseRow* database, const uint8_t* identity) noexcept nogil:
-    """The version of that identity, which clients may not have yet; NULL when it is not here."""
+    """Return the version of that identity, which clients may not be allowed to read yet; NULL if it is not here."""
     cdef VersionRow* version
     cdef Py_ssize_t i
     for i in range(database.version_count):
@@ -100,7 +100,7 @@ cdef inline VersionRow* version_of(DatabaseRow* database, const uint8_t* identit
 
 
 cdef inline VersionRow* choose_version(DatabaseRow* database, const ReadOptions* options) noexcept nogil:
-    """The version that answers; NULL when Python must say why there is none."""
+    """Return the version that answers; NULL if Python must explain why there is none."""
     cdef VersionRow* version
     cdef Py_ssize_t i
     if not options.choosing:
@@ -122,12 +122,12 @@ cdef inline VersionRow* choose_version(DatabaseRow* database, const ReadOptions*
 
 
 cdef inline Py_ssize_t answer_limit(const ReadLimits* limits, const ReadOptions* options) noexcept nogil:
-    """The longest answer that both this node and the one that asks have room for."""
+    """Return the longest answer that both this node and the asking one accept."""
     return <Py_ssize_t>min(options.max_frame, <uint64_t>limits.max_frame)
 
 
 cdef inline bint may_go_elsewhere(const VersionRow* version, const ReadOptions* options) noexcept nogil:
-    """Whether others may be asked: what was forwarded once stays where it is."""
+    """True if other nodes may be asked; a forwarded request is not forwarded again."""
     return version.shared and not options.forwarded and not options.local
 
 
@@ -138,7 +138,7 @@ cdef inline void count_request(VersionRow* version, bint by_name) noexcept nogil
 
 
 cdef inline void count_value(ReadCounts* counts, Cursor value) noexcept nogil:
-    """Count a key by its value, or nil."""
+    """Count a key by its value, which may be nil."""
     cdef Blob found
     if take_bin(&value, &found):
         counts.hits += 1
@@ -148,7 +148,7 @@ cdef inline void count_value(ReadCounts* counts, Cursor value) noexcept nogil:
 
 
 cdef inline void count_forwarded(VersionRow* version, bint by_name) noexcept nogil:
-    """Count a request for which others are asked."""
+    """Count a request for which other nodes are asked."""
     count_request(version, by_name)
     version.database.counts.forwarded += 1
 
@@ -160,31 +160,32 @@ cdef inline void count_refused(VersionRow* version, bint by_name) noexcept nogil
 
 
 cdef inline void ask_first(PyObject* file, bint waits) noexcept nogil:
-    """Have the next lookup in that file stop at a page that is not in memory, unless it waits for it.
+    """Make the next lookup in that file stop at a page that is not in memory, unless `waits`.
 
-    Whoever calls this takes it back with `waits` True: whoever else reads the file waits.
+    The caller resets this with `waits` True, since other readers of the file wait.
     """
     (<MappedFile>file).asks = (<MappedFile>file).paged and not waits
 
 
 cdef inline int why_not(PyObject* file) noexcept nogil:
-    """What it means that a lookup in that file has just failed."""
+    """Return the outcome for a lookup in that file that has just failed."""
     return COLD if (<MappedFile>file).fault_reason == FAULT_COLD else DAMAGED
 
 
 cdef class PublishedTable:
-    cdef dict gone  # what was counted of databases and versions that are served no longer
-    cdef list owned  # the files and the encoded names, so that the pointers stay good
+    cdef dict gone  # counts of databases and versions that are no longer served
+    cdef list owned  # the files and the encoded names, which keep the pointers valid
     cdef DatabaseRow* databases
     cdef Py_ssize_t database_count
     cdef Py_ssize_t* slots
     cdef Py_ssize_t slot_mask
     cdef bint pinned
-    cdef Py_ssize_t readers  # scans and batches under way: they need the files when this is served no longer
-    cdef list bitmaps  # what the next points into
-    cdef const uint8_t** users  # what each may read, a bit for each database, NULL: all; and behind them who is unknown
+    cdef Py_ssize_t readers  # running scans and batches, which need the files after this table is replaced
+    cdef list bitmaps  # owns the bytes that `users` points to
+    # readable databases of each user as bits, NULL for all; the last entry is for unknown users
+    cdef const uint8_t** users
     cdef uint32_t user_count
-    cdef const uint8_t* readable  # to whom is read for now
+    cdef const uint8_t* readable  # the bits of the current user
 
     cdef int hold(self, bytes text, Blob* blob) except -1
     cdef int add_database(self, str name, object active, object versions) except -1
@@ -205,12 +206,12 @@ cdef class PublishedTable:
 
 
 cdef inline void read_as(PublishedTable table, uint32_t user) noexcept nogil:
-    """Have it read by that user, as far as that one may, until it is read by another."""
+    """Apply that user's rights to all reads until the next call."""
     table.readable = table.users[min(user, table.user_count)]
 
 
 cdef inline bint may_be_read(PublishedTable table, const DatabaseRow* database) noexcept nogil:
-    """Whether who reads for now may read that."""
+    """True if the current user may read that database."""
     cdef Py_ssize_t number
     if table.readable == NULL:
         return True
@@ -219,12 +220,12 @@ cdef inline bint may_be_read(PublishedTable table, const DatabaseRow* database) 
 
 
 cdef inline Py_ssize_t explanation_bytes(const Blob* node) noexcept nogil:
-    """The room that `put_explanation` takes at most."""
+    """Return the most room that `put_explanation` takes."""
     return 3 * HEAD_BYTES + 4 + node.size
 
 
 cdef inline void put_explanation(Buffer* out, const Blob* node) noexcept nogil:
-    """`{"node": ...}`, behind value and version.  Requires: there is room."""
+    """Write `{"node": ...}` behind value and version. Requires: there is room."""
     put(out, 0x81)
     put_text(out, b"node")
     put_str(out, node.data, node.size)

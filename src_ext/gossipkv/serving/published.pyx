@@ -1,25 +1,16 @@
 """The published table, and the reads that are answered from it without Python.
 
-The table is immutable but for its counters: a change of what is served is a new table, and the core swaps one pointer
-between two steps, so a request sees all of the old or all of the new.  It pins its files, so nobody unmaps one while
-a pointer into it may be followed.
+The table is immutable but for its counters. A change makes a new table, which replaces the old one between two steps,
+so a request sees only one of the tables. The table pins its files, so none is unmapped while in use.
 
-A read is answered here when everything about it is plain: the parameters are what `docs/users/wire.md` says, the
-database and the version are known, the partition is here, and record and file are whole.  What is not here, or cannot
-be read, other nodes may have (`forwarded_get.pyx`).  Everything else is handed off as it came: the Python method
-(`gossipkv.serving.reads`) is the one place that knows the errors, and it decides anew from the bytes.  So nothing stays
-in `out` unless the answer is complete.  Reads of many keys stand in `batches.pyx`.
+A plain read is answered here: parameters as in `docs/users/wire.md`, database and version known, partition local,
+record and file whole. Other nodes may have missing or damaged data (`forwarded_get.pyx`). Any other read is handed off
+unchanged, also one that the user's rights forbid: only Python (`gossipkv.serving.reads`, `gossipkv.node.access`) knows
+the errors. So only complete answers stay in `out`. `read_as` sets the user's rights before a plan is made.
 
-Rejected: values kept as they are sent, head and value in one piece.  All that a `get` costs beside its lookup and the
-copy of the value was 16 ns of 1,090 (perf, 64 connections with 16 requests each), the head a part of that; every record
-would be 2 to 5 bytes longer, and the format of files bound to that of the wire.
-
-Who asks is known by a number, and may read the databases whose bits are set for it: `read_as` is called before a plan
-is made, at the beginning of a connection's turn, and what the bit does not allow is handed off like everything that is
-not plain.  So the answer here is yes or nothing, and each no is Python's (`gossipkv.node.access`).
-
-`min_version` chooses the active version if that is new enough, else the oldest held one that is: a session that has
-seen a newer version elsewhere goes no further ahead than it must.
+`min_version` chooses the active version if it is new enough, else the oldest held version that is, so a session
+advances no further than it must. Rejected: values stored with their wire head. That part of a `get` is within 16 ns of
+1,090 (perf, 64 connections, 16 requests each); records would be 2 to 5 bytes longer, and bound to the wire format.
 """
 
 cimport cython
@@ -36,9 +27,9 @@ from gossipkv.wire._wire cimport HEAD_BYTES, Blob, Cursor, put, put_answer, put_
 from msgpack import packb
 
 cdef enum:
-    # Names are those of directories; a longer one from a client is not worth its hash.
+    # Names are directory names; a longer one from a client is not worth its hash.
     LONGEST_NAME = 255
-    # A record's first lines come with the record; values that are longer on average are asked for on their own.
+    # A record's first cache lines come with the record; longer values (on average) are prefetched on their own.
     LONG_VALUE_BYTES = 128
 
 cdef const char* VALUE_TOO_LONG = b"the value is longer than the node sends"
@@ -49,7 +40,7 @@ cdef const char* VALUE_OVER_ASKER = (
 
 
 cdef inline size_t hash_name(const Blob* name) noexcept nogil:
-    """FNV-1a: names are short and chosen by whoever owns the source, not by clients."""
+    """Hash a name by FNV-1a: names are short, and chosen by the source's owner rather than by clients."""
     cdef uint32_t state = 2166136261U
     cdef Py_ssize_t i
     for i in range(name.size):
@@ -59,14 +50,13 @@ cdef inline size_t hash_name(const Blob* name) noexcept nogil:
 
 @cython.final
 cdef class PublishedTable:
-    """What is served now: `(database, active version or None, versions)` for each.
+    """The table of served data: `(database, active version or None, versions)` for each database.
 
-    A version is `(version, function code, files, identity, standing)`.  `files[p]` holds partition p, or is None when
-    the partition is not on this node; all may be None.  `identity` names it between nodes, in 16 bytes; None: no other
-    node is asked for it.  `standing` says who may have it: 0 nodes that forward, which may have any; 1 all clients; 2
-    those clients that ask for one at least as new.  Behind it may stand the line of HTTP that says when the version was
-    modified.  Files given to a table are read by the serving loop's thread only,
-    and are pinned until `release`.
+    A version is `(version, function code, files, identity, standing)`. `files[p]` holds partition p, or None if the
+    partition is not on this node; all may be None. `identity` names the version between nodes in 16 bytes; with None no
+    other node is asked for it. `standing` is its audience: 0 for forwarding nodes, which may read any version; 1 for
+    all clients; 2 for clients that ask for one at least as new. An optional sixth item is the HTTP line with the time
+    of modification. Only the serving loop's thread reads the files, which are pinned until `release`.
     """
 
     def __cinit__(self, databases):
@@ -99,7 +89,7 @@ cdef class PublishedTable:
         free(self.users)
 
     cdef int hold(self, bytes text, Blob* blob) except -1:
-        """Keep `text` alive as long as the table, and point at it."""
+        """Keep `text` alive as long as the table, and point `blob` at it."""
         self.owned.append(text)
         blob.data = <const uint8_t*><const char*>text
         blob.size = len(text)
@@ -169,9 +159,9 @@ cdef class PublishedTable:
         return 0
 
     def let_read(self, bitmaps):
-        """Say by user what may be read: bit d of the bytes is the d-th database, the lowest first; None: all.
+        """Set the readable databases by user: bit d of a bitmap is the d-th database, the lowest first; None for all.
 
-        Who is not among them may read nothing; without any, all may read all.
+        An unlisted user may read nothing. Without any bitmaps, all users may read all databases.
         """
         cdef list kept = [bytes(bitmap) if bitmap is not None else None for bitmap in bitmaps]
         cdef Py_ssize_t size = self.database_count // 8 + 1
@@ -194,7 +184,7 @@ cdef class PublishedTable:
         read_as(self, self.user_count)
 
     def release(self):
-        """Unpin the files: nothing will be read through this table again."""
+        """Unpin the files: this table will not be read again."""
         if self.pinned:
             self.pinned = False
             for held in self.owned:
@@ -202,13 +192,13 @@ cdef class PublishedTable:
                     held.unpin()
 
     def count(self, str database, str version, bint by_name):
-        """Count a request that Python answered, as those answered here are counted."""
+        """Count a request that Python answered, as for requests answered here."""
         cdef VersionRow* found = self.find_version(database.encode(), version.encode())
         if found != NULL:
             count_request(found, by_name)
 
     def requests(self):
-        """Requests so far: `{(database, version): (in all, by the version's name, hits, misses)}`."""
+        """Return requests so far: `{(database, version): (in all, by the version's name, hits, misses)}`."""
         result = {}
         cdef DatabaseRow* database
         cdef VersionRow* version
@@ -225,7 +215,7 @@ cdef class PublishedTable:
         return result
 
     def inherit(self, PublishedTable older not None):
-        """Go on counting where `older` stopped; what it counted of a version that is not held here stays counted."""
+        """Continue the counts of `older`; counts of a version that is not held here are kept."""
         cdef DatabaseRow* database
         cdef DatabaseRow* heir
         cdef VersionRow* version
@@ -250,16 +240,16 @@ cdef class PublishedTable:
                     self.keep(&database.name, &version.counts)
 
     cdef int keep(self, const Blob* database, const ReadCounts* counts) except -1:
-        """Add what was counted of something that is gone to what is kept of its database."""
+        """Add the counts of a vanished version or database to the kept counts of its database."""
         cdef str name = text_of(database)
         self.gone[name] = added(self.gone.get(name, NO_COUNTS), counts)
         return 0
 
     def reads(self):
-        """What was counted since the start, whatever was held at the time: `{database: {name: count}}`.
+        """Return the counts since the start, including versions no longer held: `{database: {name: count}}`.
 
-        `requests` that found a version, `forwarded` of them to other nodes; `hits` and `misses`, a key each, and the
-        `value_bytes` of the hits; `errors` that the loop has answered with.
+        `requests` found a version, and `forwarded` of them went to other nodes. `hits` and `misses` count keys,
+        `value_bytes` the hits' bytes, and `errors` the loop's error answers.
         """
         cdef DatabaseRow* database
         cdef dict told = dict(self.gone)
@@ -274,7 +264,7 @@ cdef class PublishedTable:
         return told
 
     def requests_of(self, str database, str version):
-        """Requests so far that this version answered, by name or not; 0 when it is not held."""
+        """Return requests so far that this version answered, by name or not; 0 if it is not held."""
         cdef VersionRow* found = self.find_version(database.encode(), version.encode())
         return found.counts.requests if found != NULL else 0
 
@@ -298,12 +288,12 @@ cdef class PublishedTable:
         return NULL
 
     cdef VersionRow* heir_of(self, const VersionRow* version) noexcept nogil:
-        """The same version in this table, where it is counted now; NULL: it is held no more."""
+        """Return the same version in this table, for counting; NULL if it is no longer held."""
         cdef DatabaseRow* database = self.find_database(&version.database.name)
         return version_named(database, &version.name) if database != NULL else NULL
 
     cdef VersionRow* plan(self, Cursor* params, Blob* key, ReadOptions* options, bint many) noexcept nogil:
-        """Read `database, key or [keys], {options}` and choose the version; the cursor then stands at the keys."""
+        """Parse `database, key or [keys], {options}` and choose the version; the cursor then stands at the keys."""
         cdef Py_ssize_t count = take_array(params)
         cdef DatabaseRow* database
         cdef Cursor keys
@@ -322,9 +312,10 @@ cdef class PublishedTable:
         return choose_version(database, options)
 
     cdef int begin_get(self, Cursor params, const ReadLimits* limits, Lookup* lookup) noexcept nogil:
-        """Read the parameters of a plain `get`.
+        """Parse the parameters of a plain `get` and find its partition.
 
-        `ANSWERED`: it can be, and its bucket is on its way; `ELSEWHERE`: other nodes have its partition; `HAND_OFF`.
+        Return `ANSWERED` if the get can be answered here (its bucket is being prefetched), `ELSEWHERE` if other nodes
+        have its partition, else `HAND_OFF`.
         """
         cdef ReadOptions options
         cdef VersionRow* version = self.plan(&params, &lookup.key, &options, False)
@@ -344,20 +335,21 @@ cdef class PublishedTable:
         return ANSWERED
 
     cdef void fetch_record(self, Lookup* lookup) noexcept nogil:
-        """Have the record fetched, a while after."""
+        """Prefetch the record, a while after `begin_get`."""
         lookup.place = (<SortedFile>lookup.file).prefetch_record(lookup.hash)
 
     cdef void fetch_value(self, Lookup* lookup) noexcept nogil:
-        """Have a long value fetched, another while after."""
+        """Prefetch a long value, a while after `fetch_record`."""
         if lookup.version.long_values:
             (<SortedFile>lookup.file).prefetch_value(lookup.place)
 
     cdef int end_get(
         self, Lookup* lookup, uint32_t msgid, const ReadLimits* limits, const Blob* node, bint waits, Buffer* out
     ) noexcept nogil:
-        """Answer `get`: `[value or nil, version]`, and if it is to be explained that this node did; an `Outcome`.
+        """Answer a `get` with `[value or nil, version]`, and this node's name if asked to explain. Return an `Outcome`.
 
-        `waits`: for the disk; else the outcome may be `COLD`, and the file knows which page is to be read.
+        With `waits` the lookup waits for the disk; otherwise the outcome may be `COLD`, and the file knows which page
+        to read.
         """
         cdef VersionRow* version = lookup.version
         cdef Slice value
@@ -416,12 +408,12 @@ cdef int refuse_too_large(
 
 
 cdef inline Py_ssize_t buffer_offset(const Buffer* out) noexcept nogil:
-    """How much is in `out`: a mark that growing does not move."""
+    """Return the size of `out`: a mark that growing does not move."""
     return out.end - out.start
 
 
 cdef bint skip_blobs(Cursor* params) noexcept nogil:
-    """Pass over an array when it holds nothing but keys."""
+    """Skip an array of keys. Return False if it holds anything else."""
     cdef Py_ssize_t count = take_array(params)
     cdef Blob key
     if count < 0:
@@ -441,7 +433,7 @@ cdef dict NO_COUNTS = dict.fromkeys(("requests", "forwarded", "hits", "misses", 
 
 
 cdef dict added(dict counts, const ReadCounts* more):
-    """Both together; a read that was planned again and is counted twice counts once."""
+    """Add two counts; a read that was planned again and counted twice counts once."""
     return {
         "requests": counts["requests"] + more.requests - more.asked_again,
         "forwarded": counts["forwarded"] + more.forwarded,

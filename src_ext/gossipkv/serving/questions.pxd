@@ -1,4 +1,4 @@
-"""Questions of Python to other nodes.  The idea stands in `questions.pyx`."""
+"""Requests of Python to other nodes; `questions.pyx` explains the design."""
 
 from libc.stdint cimport int64_t
 

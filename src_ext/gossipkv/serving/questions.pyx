@@ -1,7 +1,7 @@
-"""Questions: what Python asks of other nodes itself, such as which partitions a peer serves, or what a register says.
+"""Requests of Python to other nodes, for example for the partitions that a peer serves, or for a register's value.
 
-A question goes to one peer, and waits for its answer, for its deadline, or for the end of the connection.  Then it is
-kept until Python takes what came of it.
+A request goes to one peer and waits for the answer, the deadline, or the end of the connection. The outcome is kept
+until Python takes it.
 """
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
@@ -13,13 +13,13 @@ from gossipkv.wire._wire cimport HEAD_BYTES, Blob, Cursor, put_bytes, put_reques
 
 cdef struct Question:
     Relay head
-    uint64_t token  # under which Python knows it
+    uint64_t token  # names the request to Python
     bint refused  # the answer is an error
     bint answered
 
 
 cdef ask_peer(Asking asking, int column, bytes method, bytes params, int64_t timeout_ms):
-    """Ask a peer something; the token under which `take_replies` has the answer, or 0: it cannot be asked now."""
+    """Send a request to a peer. Return the token for `take_replies`, or 0 if the peer cannot be asked now."""
     cdef Connection* connection
     cdef Attempt* attempt
     cdef Question* question
@@ -56,7 +56,7 @@ cdef ask_peer(Asking asking, int column, bytes method, bytes params, int64_t tim
 
 
 cdef list take_replies(Asking asking):
-    """What was answered since the last time, and what will not be: `(token, result or None, error or None)`."""
+    """Return the replies since the last call as `(token, result or None, error or None)`; both None if lost."""
     cdef list taken = []
     cdef Question* question
     cdef bytes body
@@ -73,7 +73,7 @@ cdef list take_replies(Asking asking):
 
 
 cdef void keep_reply(Asking asking, Relay* relay, const Cursor* said, bint refused) noexcept nogil:
-    """Keep what was answered to Python."""
+    """Keep the peer's answer for Python."""
     relay.body.start = 0
     relay.body.end = 0
     (<Question*>relay).refused = refused
@@ -86,7 +86,7 @@ cdef void keep_no_reply(Asking asking, Relay* relay) noexcept nogil:
 
 
 cdef bint is_anything(const Relay* relay, Cursor result) noexcept nogil:
-    return True  # Python judges it.
+    return True  # Python judges the result.
 
 
 cdef void take_result(Asking asking, Relay* relay, Cursor result, int column) noexcept nogil:
@@ -100,7 +100,7 @@ cdef void take_refusal(
 
 
 cdef Reason waiting_for_a_reply() noexcept nogil:
-    """Why a question waits."""
+    """Return the steps of a request of Python."""
     cdef Reason reason
     memset(&reason, 0, sizeof(Reason))
     reason.body.size = sizeof(Question)

@@ -1,6 +1,6 @@
-"""The options of reads that the loop understands: `docs/users/wire.md` says what they mean.
+"""The options of reads that the loop understands, as in `docs/users/wire.md`.
 
-One that is not understood here is no error here: the read is handed off, and Python says what is wrong with it.
+An unknown option is no error here: the read is handed off, and Python reports the error.
 """
 
 from libc.stdint cimport uint64_t
@@ -13,31 +13,31 @@ cdef extern from "<stdint.h>" nogil:
     const uint64_t ANY_FRAME "UINT64_MAX"
 
 cdef enum:
-    IDENTITY_BYTES = 16  # what names the identity of a version between nodes
+    IDENTITY_BYTES = 16  # size of a version's identity between nodes
 
 cdef struct ReadOptions:
     Blob version
     Blob min_version
     Blob identity
     uint64_t timeout_ms
-    uint64_t max_frame  # of the node that asks; else no limit
-    bint choosing  # it is not just the active version that is wanted
+    uint64_t max_frame  # limit of the asking node; else ANY_FRAME
+    bint choosing  # a version other than the active one may be wanted
     bint has_version
     bint has_min_version
     bint has_identity
     bint has_timeout
-    bint forwarded  # a node asks
-    bint local  # never to be forwarded
-    bint explain  # of a get: who answered
+    bint forwarded  # the caller is a node
+    bint local  # never forwarded
+    bint explain  # a get's answer names the answering node
 
 
 cdef inline bint take_timeout(Cursor* cursor, uint64_t* timeout_ms) noexcept nogil:
-    """A `timeout_ms` that Python would not refuse (`gossipkv.wire.arguments`)."""
+    """Parse a `timeout_ms` that Python would accept (`gossipkv.wire.arguments`)."""
     return take_unsigned(cursor, timeout_ms) and timeout_ms[0] <= <uint64_t>1 << 40
 
 
 cdef inline bint take_option(Cursor* params, bint many, ReadOptions* options) noexcept nogil:
-    """One option and its value, if the loop understands them."""
+    """Parse one option and its value. Return False if the loop does not understand them."""
     cdef Blob name
     if not take_blob(params, &name):
         return False
@@ -63,11 +63,10 @@ cdef inline bint take_option(Cursor* params, bint many, ReadOptions* options) no
 
 
 cdef inline bint take_options(Cursor* params, Py_ssize_t count, bint many, ReadOptions* options) noexcept nogil:
-    """The last parameter, if there is one, when it holds nothing but options that are understood here.
+    """Parse the last parameter, if any. Return False if it holds anything but options that are understood here.
 
-    `many`: of a `get_many`, which has no `explain`: its values may be of several nodes.
-    A node that forwards names the identity that it wants and nothing else that chooses, and may say how long a frame it
-    takes; nobody else does.
+    `many` is for a `get_many`, which has no `explain`, since its values may come from several nodes. A forwarding node
+    names the identity, makes no other choice of a version, and may give its frame limit; clients give neither.
     """
     cdef Py_ssize_t entries
     options.choosing = options.has_version = options.has_min_version = options.has_identity = False

@@ -1,4 +1,4 @@
-"""What a request may wait for.  The table stands in `reasons.pyx`."""
+"""The reasons to wait; `reasons.pyx` has the table."""
 
 
 cdef void know_reasons(Asking asking) noexcept nogil

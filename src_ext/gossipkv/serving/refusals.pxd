@@ -1,4 +1,4 @@
-"""The errors that the core answers by itself, in its words; -1 without memory."""
+"""The errors that the core answers by itself. The functions return -1 if out of memory."""
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport strlen
@@ -9,13 +9,13 @@ from gossipkv.wire._wire cimport (
 )
 
 cdef enum:
-    ERROR_BYTES = 512  # The longest error that is written here, envelope included.
+    ERROR_BYTES = 512  # The longest error written here has this size, envelope included.
 
 
 cdef inline int write_error(
     Buffer* out, uint32_t msgid, const char* code, const char* message, Py_ssize_t limit, Py_ssize_t size
 ) noexcept nogil:
-    """A whole error answer, `[1, id, [code, message, {limit, size}], nil]`; what is negative is left out."""
+    """Write an error answer `[1, id, [code, message, {limit, size}], nil]`; negative numbers are left out."""
     if buffer_reserve(out, ERROR_BYTES) < 0:
         return -1
     put_response(out, msgid)
@@ -76,7 +76,7 @@ cdef inline int refuse_disk(Buffer* out, uint32_t msgid) noexcept nogil:
 
 
 cdef inline int refuse_answer(Buffer* out, uint32_t msgid, Py_ssize_t limit, Py_ssize_t size) noexcept nogil:
-    """Instead of an answer that no client would read."""
+    """Refuse an answer that is larger than a frame."""
     return write_error(
         out, msgid, b"TOO_LARGE", b"the answer is larger than a frame may be; ask for less", limit, size
     )
@@ -87,7 +87,7 @@ cdef inline bint is_letter(uint8_t byte) noexcept nogil:
 
 
 cdef inline bint is_http(const uint8_t* data, Py_ssize_t size) noexcept nogil:
-    """Whether it begins as a request of HTTP does: a method and a path."""
+    """True if the bytes begin with a method and a path of HTTP."""
     cdef Py_ssize_t at = 0
     while at < size and is_letter(data[at]):
         at += 1
@@ -95,7 +95,7 @@ cdef inline bint is_http(const uint8_t* data, Py_ssize_t size) noexcept nogil:
 
 
 cdef inline int refuse_plain(Buffer* out, const uint8_t* data, Py_ssize_t size) noexcept nogil:
-    """Say that TLS is spoken here, to a peer that begins in the clear and shows in which protocol."""
+    """Answer a plain request on a TLS port with an error, in the protocol that the first bytes show."""
     cdef const char* answer = NULL
     cdef Envelope envelope
     cdef int kind
@@ -104,7 +104,8 @@ cdef inline int refuse_plain(Buffer* out, const uint8_t* data, Py_ssize_t size) 
             b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n"
             b"This port of a GossipKV node speaks TLS: ask for https.\r\n"
         )
-    elif data[0] == 0x2A or is_letter(data[0]):  # An asterisk, an array; or a command in a line.
+    # The first byte is an asterisk (a RESP array), or the letter of an inline command.
+    elif data[0] == 0x2A or is_letter(data[0]):
         answer = b"-ERR this port of a GossipKV node speaks TLS\r\n"
     if answer != NULL:
         return buffer_append(out, <const uint8_t*>answer, <Py_ssize_t>strlen(answer))
@@ -115,26 +116,26 @@ cdef inline int refuse_plain(Buffer* out, const uint8_t* data, Py_ssize_t size) 
 
 
 cdef inline int refuse_tls(Buffer* out) noexcept nogil:
-    """Tell a peer that begins a handshake that there is none here, by all that it can hear: an alert.
+    """Answer a TLS handshake on a plain port with an alert, the only reply that the peer understands.
 
-    offset size field
-    0      1    kind of record (21 alert)
-    1      2    version of the record (3, 1), which every version reads
-    3      2    length of what follows
-    5      1    level (2 fatal)
-    6      1    description (70 protocol_version)
+        offset size field
+        0      1    kind of record (21 alert)
+        1      2    version of the record (3, 1), which every version reads
+        3      2    length of the rest
+        5      1    level (2 fatal)
+        6      1    description (70 protocol_version)
     """
     return buffer_append(out, <const uint8_t*>b"\x15\x03\x01\x00\x02\x02\x46", 7)
 
 
 cdef inline int refuse_protocol(Buffer* out, uint8_t first) noexcept nogil:
-    """Say what speaks here to a peer whose first byte is that of a request of HTTP or of RESP; nothing to others."""
+    """Name this port's protocol to a peer that begins in HTTP or RESP; write nothing for other peers."""
     cdef const char* answer = NULL
-    if 0x41 <= first <= 0x5A:  # A letter: the method.
+    if 0x41 <= first <= 0x5A:  # The byte is a letter of the method.
         answer = (
             b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n"
             b"This is a GossipKV node: it speaks MessagePack-RPC, not HTTP.\r\n"
         )
-    elif first == 0x2A:  # An asterisk: an array.
+    elif first == 0x2A:  # The byte is an asterisk, for an array.
         answer = b"-ERR this is a GossipKV node: it speaks MessagePack-RPC, not RESP\r\n"
     return 0 if answer == NULL else buffer_append(out, <const uint8_t*>answer, <Py_ssize_t>strlen(answer))

@@ -1,4 +1,4 @@
-"""Requests that wait: for other nodes, or for the disk.  The idea stands in `relays.pyx`."""
+"""Requests that wait for other nodes or for the disk; `relays.pyx` explains the design."""
 
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
@@ -6,11 +6,11 @@ from gossipkv.wire._buffer cimport Buffer
 from gossipkv.wire._wire cimport Blob
 
 cdef enum:
-    # An attempt's id: so many bits are its slot, the others count how often that was used.
+    # The low bits of an attempt's id are its slot, the others count the uses of the slot.
     SLOT_BITS = 20
-    # Owners that one round asks: what is left out is asked by the next one.
+    # One round asks at most so many owners; the next round asks the rest.
     MAX_TRIED = 16
-    # Answers that nobody awaits any more, of one connection; with more it is closed.
+    # A connection with more unanswered, abandoned attempts is closed.
     MAX_ABANDONED_REQUESTS = 4096
 
 cdef extern from "<stdint.h>" nogil:
@@ -19,19 +19,19 @@ cdef extern from "<stdint.h>" nogil:
 cdef enum RelayKind:
     UNUSED = 0
     READ = 1  # a client's get
-    QUESTION = 2  # of Python
-    REPLIED = 3  # the answer to a question, until it is taken
+    QUESTION = 2  # a request of Python to a peer
+    REPLIED = 3  # the reply to such a request, until Python takes it
     BATCH = 4  # a client's get_many
-    PART = 5  # of its keys, those that one owner is asked for
-    WAITING_READ = 6  # a client's get of what is here, but not in memory
+    PART = 5  # the keys of a batch that one owner is asked for
+    WAITING_READ = 6  # a client's get of a local record that is not in memory
     KINDS = 7
 
 cdef enum Tried:
     ASKED_STILL = 0  # no answer yet
-    WAS_SILENT = 1  # a stage has passed without one
+    WAS_SILENT = 1  # a stage has passed without an answer
     WAS_LOST = 2  # the connection has ended
-    WAS_UNCONNECTED = 3  # there was none
-    WAS_FULL = 4  # too much waits to be sent to it
+    WAS_UNCONNECTED = 3  # there was no connection
+    WAS_FULL = 4  # too much output waits for this peer
     SAID_NOT_SERVED = 5
     SAID_NOT_READY = 6
     SAID_UNKNOWN_VERSION = 7
@@ -44,62 +44,62 @@ cdef struct Asked:
     uint16_t column
     uint8_t outcome
 
-cdef struct ClientRelays:  # of a connection; of a batch
+cdef struct ClientRelays:  # the relays of a connection, or of a batch
     Relay* first
     Py_ssize_t held_bytes
-    ClientRelays* above  # what is held here is held there as well
+    ClientRelays* above  # `held_bytes` counts there as well
 
-cdef struct Relay:  # the head; what a kind has beside it follows, in a struct of its own that begins with this one
+cdef struct Relay:  # the head; each kind has its own struct that begins with this one
     RelayKind kind
-    bint resting  # all have been asked, and it waits to begin anew
-    bint restless  # in the line of those that go on at once
-    bint forwarded  # it is counted as such: others were asked
-    uint32_t msgid  # of the client
-    uint32_t heap_at  # where its deadline stands; NOWHERE_DUE: it has none
-    uint64_t client  # the handle of the connection that asked
-    Relay* whole  # the client's request that it is a part of; else itself
-    Relay* next  # of the same client; of the free ones
+    bint resting  # every owner was asked, and the relay waits for the next round
+    bint restless  # in the list of relays that continue at once
+    bint forwarded  # counted as forwarded, since other nodes were asked
+    uint32_t msgid  # the client's message id
+    uint32_t heap_at  # index of its deadline in the heap; NOWHERE_DUE for none
+    uint64_t client  # handle of the connection that asked
+    Relay* whole  # the client's request that this relay is a part of; else itself
+    Relay* next  # next relay of the same client, or next free one
     Relay* previous
-    Relay* sooner  # in the line
+    Relay* sooner  # neighbours in the list of restless relays
     Relay* later
     ClientRelays* owner
     Attempt* attempts
-    int64_t due_ns  # of the stage, or of the next round
-    int64_t whole_ns  # when it is given up unless an answer is under way
-    int64_t limit_ns  # when it is given up
+    int64_t due_ns  # end of the stage, or start of the next round
+    int64_t whole_ns  # when it is given up unless an answer is arriving
+    int64_t limit_ns  # when it is given up in any case
     int64_t begun_ns
-    int64_t pause_ns  # before the next round
+    int64_t pause_ns  # pause before the next round
     uint32_t rounds
     uint32_t tried_count
     Asked tried[MAX_TRIED]
-    uint8_t identity[IDENTITY_BYTES]  # whose owners are asked
+    uint8_t identity[IDENTITY_BYTES]  # the identity whose owners are asked
     Py_ssize_t partition
-    # What it keeps.  Of a client's request the parameters as they came, then the version's name; of a part the places
-    # of its keys, each a uint32_t; of a question what is asked, then its answer.
+    # A client's request keeps its parameters as received, then the version's name. A part keeps the places of its keys,
+    # each a uint32_t. A request of Python keeps its answer.
     Buffer body
     Py_ssize_t params_size
-    Py_ssize_t subject_at  # what is asked for, within the parameters: database and key; of a batch the database alone
+    Py_ssize_t subject_at  # offset of database and key in the parameters; of a batch, of the database alone
     Py_ssize_t subject_size
-    Py_ssize_t keys_size  # of the keys that are sent behind it
+    Py_ssize_t keys_size  # size of the keys that are sent behind the subject
     Py_ssize_t held
 
-cdef struct Body:  # of a kind
-    size_t size  # with the head
-    Py_ssize_t (*more)(const Relay* relay) noexcept nogil  # bytes that it holds beside `body`; NULL: none
-    void (*release)(Relays* relays, Relay* relay) noexcept nogil  # NULL: it holds nothing
+cdef struct Body:  # the body of a relay kind
+    size_t size  # size including the head
+    Py_ssize_t (*more)(const Relay* relay) noexcept nogil  # bytes held beside `body`; NULL for none
+    void (*release)(Relays* relays, Relay* relay) noexcept nogil  # NULL if nothing is held
 
 cdef struct Attempt:
     uint32_t id
     uint16_t column
     bint used
-    uint64_t handle  # of the peer's connection
+    uint64_t handle  # handle of the peer's connection
     PeerAttempts* peer
-    Relay* relay  # NULL: nobody awaits its answer any more
+    Relay* relay  # NULL if the answer is no longer awaited
     Attempt* next_of_relay
-    Attempt* next  # of the same connection; of the free ones
+    Attempt* next  # next attempt on the same connection, or next free one
     Attempt* previous
 
-cdef struct PeerAttempts:  # of a connection to a peer
+cdef struct PeerAttempts:  # the attempts on a connection to a peer
     Attempt* first
     uint32_t count
     uint32_t abandoned
@@ -110,7 +110,7 @@ cdef struct Due:
 
 cdef struct Relays:
     Body bodies[KINDS]
-    size_t slot_size  # the largest of them
+    size_t slot_size  # size of the largest kind
     char** chunks
     Attempt** attempt_chunks
     uint32_t chunk_count
@@ -126,7 +126,7 @@ cdef struct Relays:
     Relay* last_restless
     Relay* first_reply
     Relay* last_reply
-    Buffer spare  # what the values of a batch that has ended were in
+    Buffer spare  # value memory of a finished batch, for reuse
     Py_ssize_t held_bytes
 
 
@@ -151,11 +151,11 @@ cdef Relay* pop_due(Relays* relays, int64_t now_ns) noexcept nogil
 
 
 cdef inline int64_t next_due(const Relays* relays) noexcept nogil:
-    """When the next deadline may be over; it may turn out to be later then."""
+    """Return when the earliest deadline may be over; its relay may turn out to be due later."""
     return relays.heap[0].due_ns if relays.heap_count > 0 else NEVER
 
 
 cdef inline Blob version_name(const Relay* relay) noexcept nogil:
-    """The version that is asked for."""
+    """Return the name of the version that is asked for."""
     cdef const Relay* whole = relay.whole
     return Blob(whole.body.data + whole.params_size, whole.body.end - whole.params_size)

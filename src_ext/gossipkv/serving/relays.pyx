@@ -1,23 +1,15 @@
-"""Requests that wait: relays, attempts to have them answered, and when each of them is due.
+"""Relays: requests that wait, the attempts to get an answer, and their deadlines.
 
-A *relay* is a request that waits for other nodes, or for the disk: a client's read, or a question of Python.  It lives
-until it is answered, given up, or nobody awaits it any more.  This module knows its head; each reason to wait has a
-body behind the head (`reasons.pyx`), which begins as zeros and says how it is released.
+A *relay* is a request that waits for other nodes or for the disk: a client's read, or a request of Python. A relay is a
+head, defined here, and a body for its reason to wait (`reasons.pyx`). An *attempt* is one send of a relay to one peer;
+slot and generation form the id on the wire. Attempts outlive their relay, until the answer comes or the connection
+ends. The invariants:
 
-An *attempt* is one time that it was sent to one peer; its slot and generation are the id that travels.  So the two end
-apart: a relay that is over leaves its attempts behind, and each of them keeps its id until the peer has answered it or
-the connection has ended.  The invariants:
+* No slot of an attempt is reused while its answer may still come on a living connection.
+* An attempt is in the list of its connection and, while the answer is awaited, in the list of its relay.
+* A relay of a client is in the list of its connection, and ends with the connection.
 
-* No attempt's slot is used again while its answer may still come on a living connection.
-* An attempt is in the list of its connection and, while somebody awaits its answer, in that of its relay.
-* A relay of a client is in the list of its connection, and ends with it.
-
-Deadlines stand in one heap.  An entry belongs to a relay's memory and is outlived rather than taken out: what is used
-again keeps the entry that it had, which is put right when it comes up.  So a relay that is answered in time, as nearly
-all are, moves nothing in the heap.  Rejected: to take each one out (ten steps of sifting for a thousand under way).
-
-Nothing here knows of connections beyond two small structs that they hold, nor of what is sent.  Memory comes in chunks
-that stay where they are, so a pointer stays good; it is never given back, as that of connections is not.
+Memory comes in chunks that never move and are never freed, so pointers stay valid.
 """
 
 from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t
@@ -29,7 +21,7 @@ from gossipkv.wire._buffer cimport buffer_release
 cdef enum:
     CHUNK = 256
     MAX_CHUNKS = (1 << SLOT_BITS) // CHUNK
-    # A relay that has ended keeps this much for the next one.
+    # A relay that has ended keeps this much memory for the next use.
     SPARE_BODY_BYTES = 1024
 
 cdef uint32_t NOWHERE_DUE = 0xFFFFFFFFU
@@ -38,7 +30,7 @@ cdef uint32_t NOWHERE_DUE = 0xFFFFFFFFU
 
 
 cdef void relays_know(Relays* relays, RelayKind kind, Body body) noexcept nogil:
-    """Know the body of that kind.  Requires: no relay was begun."""
+    """Register the body of that kind. Requires: no relay exists."""
     relays.bodies[<int>kind] = body
     relays.slot_size = max(relays.slot_size, body.size)
 
@@ -48,7 +40,7 @@ cdef inline Relay* slot_of(const Relays* relays, uint32_t chunk, uint32_t i) noe
 
 
 cdef int grow_relays(Relays* relays) noexcept nogil:
-    """One more chunk of free relays, and room in the heap for their deadlines."""
+    """Add a chunk of free relays, and room in the heap for their deadlines."""
     cdef uint32_t capacity = (relays.chunk_count + 1) * CHUNK
     cdef char** chunks = <char**>realloc(relays.chunks, (relays.chunk_count + 1) * sizeof(char*))
     cdef Due* heap
@@ -75,7 +67,7 @@ cdef int grow_relays(Relays* relays) noexcept nogil:
 
 
 cdef int grow_attempts(Relays* relays) noexcept nogil:
-    """One more chunk of free attempts."""
+    """Add a chunk of free attempts."""
     cdef Attempt** chunks
     cdef Attempt* chunk
     cdef uint32_t i
@@ -98,7 +90,6 @@ cdef int grow_attempts(Relays* relays) noexcept nogil:
 
 
 cdef void relays_release(Relays* relays) noexcept nogil:
-    """Give everything back."""
     cdef uint32_t i
     cdef uint32_t j
     for i in range(relays.chunk_count):
@@ -118,7 +109,7 @@ cdef void relays_release(Relays* relays) noexcept nogil:
 
 
 cdef Relay* relay_begin(Relays* relays, RelayKind kind, ClientRelays* owner) noexcept nogil:
-    """A new relay, of a client's connection (NULL: of none); NULL: no memory."""
+    """Return a new relay for a client's connection, or for none if `owner` is NULL; NULL if out of memory."""
     cdef Relay* relay
     if relays.free == NULL and grow_relays(relays) < 0:
         return NULL
@@ -151,7 +142,7 @@ cdef Relay* relay_begin(Relays* relays, RelayKind kind, ClientRelays* owner) noe
 
 
 cdef void relay_note_size(Relays* relays, Relay* relay) noexcept nogil:
-    """Count what it holds now."""
+    """Count the bytes that the relay holds now."""
     cdef Py_ssize_t size = <Py_ssize_t>relays.slot_size + relay.body.end
     if relays.bodies[<int>relay.kind].more != NULL:
         size += relays.bodies[<int>relay.kind].more(relay)
@@ -168,7 +159,7 @@ cdef void hold_bytes(Relays* relays, Relay* relay, Py_ssize_t size) noexcept nog
 
 
 cdef void abandon(Relay* relay) noexcept nogil:
-    """Nobody awaits the answers to its attempts any more."""
+    """Stop awaiting the answers to the relay's attempts."""
     cdef Attempt* attempt = relay.attempts
     while attempt != NULL:
         attempt.relay = NULL
@@ -178,7 +169,7 @@ cdef void abandon(Relay* relay) noexcept nogil:
 
 
 cdef void relay_end(Relays* relays, Relay* relay) noexcept nogil:
-    """It is answered, or given up, or nobody awaits it: its memory may be the next one's, its attempts live on."""
+    """End a relay that is answered, given up or no longer awaited. Its memory is reusable; its attempts live on."""
     abandon(relay)
     if relay.restless:
         leave_line(relays, relay)
@@ -203,13 +194,13 @@ cdef void relay_end(Relays* relays, Relay* relay) noexcept nogil:
 
 
 cdef void relays_drop(Relays* relays, ClientRelays* owner) noexcept nogil:
-    """The client is gone."""
+    """End all relays of a client or batch."""
     while owner.first != NULL:
         relay_end(relays, owner.first)
 
 
 cdef void relay_reply(Relays* relays, Relay* relay) noexcept nogil:
-    """Keep a question whose answer is known, or will not come, until Python takes it."""
+    """Keep a request of Python that is answered, or never will be, until Python takes the reply."""
     abandon(relay)
     if relay.restless:
         leave_line(relays, relay)
@@ -225,7 +216,7 @@ cdef void relay_reply(Relays* relays, Relay* relay) noexcept nogil:
 
 
 cdef void relay_note(Relay* relay, uint16_t column, Tried outcome) noexcept nogil:
-    """What became of asking that peer in this round; it is kept of so many."""
+    """Record the outcome of asking that peer in this round, for at most MAX_TRIED peers."""
     cdef uint32_t i
     for i in range(relay.tried_count):
         if relay.tried[i].column == column:
@@ -236,11 +227,11 @@ cdef void relay_note(Relay* relay, uint16_t column, Tried outcome) noexcept nogi
         relay.tried_count += 1
 
 
-# The line of those that go on at once -----------------------------------------------------------------------------
+# Relays that continue at once -------------------------------------------------------------------------------------
 
 
 cdef void relay_stir(Relays* relays, Relay* relay) noexcept nogil:
-    """Have it go on with the next step: somebody has refused, or is gone."""
+    """Let the relay take its next step at once: a peer has refused or is gone."""
     if relay.restless:
         return
     relay.restless = True
@@ -266,7 +257,7 @@ cdef void leave_line(Relays* relays, Relay* relay) noexcept nogil:
 
 
 cdef Relay* next_restless(Relays* relays) noexcept nogil:
-    """The first of the line, which leaves it; NULL: nobody is there."""
+    """Remove and return the first restless relay; NULL for none."""
     cdef Relay* relay = relays.first_restless
     if relay != NULL:
         leave_line(relays, relay)
@@ -279,7 +270,7 @@ cdef Relay* next_restless(Relays* relays) noexcept nogil:
 cdef Attempt* attempt_begin(
     Relays* relays, Relay* relay, PeerAttempts* peer, uint64_t handle, uint16_t column
 ) noexcept nogil:
-    """A new attempt on that connection, whose id nobody awaits; NULL: no memory, or too many are unanswered."""
+    """Return a new attempt on that connection, with an unused id; NULL if out of memory or of ids."""
     cdef Attempt* attempt
     if relays.free_attempts == NULL and grow_attempts(relays) < 0:
         return NULL
@@ -303,7 +294,7 @@ cdef Attempt* attempt_begin(
 
 
 cdef Attempt* attempt_find(Relays* relays, uint32_t id, uint64_t handle) noexcept nogil:
-    """The attempt of that id which was sent on that connection; NULL: it was not, or is answered."""
+    """Return the attempt with that id on that connection; NULL if there is none or it was answered."""
     cdef uint32_t slot = id & ((1 << SLOT_BITS) - 1)
     cdef Attempt* attempt
     if slot // CHUNK >= relays.attempt_chunk_count:
@@ -313,7 +304,7 @@ cdef Attempt* attempt_find(Relays* relays, uint32_t id, uint64_t handle) noexcep
 
 
 cdef void attempt_end(Relays* relays, Attempt* attempt) noexcept nogil:
-    """It is answered, or cannot be any more: its slot may be the next one's, under another id."""
+    """End an attempt that is answered or cannot be; its slot is reused under the next generation's id."""
     cdef PeerAttempts* peer = attempt.peer
     cdef Attempt** at
     if attempt.previous != NULL:
@@ -332,14 +323,14 @@ cdef void attempt_end(Relays* relays, Attempt* attempt) noexcept nogil:
         at[0] = attempt.next_of_relay
     attempt.used = False
     attempt.relay = NULL
-    attempt.id += 1 << SLOT_BITS  # The next generation.
+    attempt.id += 1 << SLOT_BITS  # The next generation gives the slot a new id.
     attempt.next = relays.free_attempts
     relays.free_attempts = attempt
     relays.attempt_count -= 1
 
 
 cdef void attempts_lose(Relays* relays, PeerAttempts* peer) noexcept nogil:
-    """The connection has ended: whoever awaits an answer on it goes on at once."""
+    """End all attempts on a lost connection; each relay that awaits an answer on it continues at once."""
     cdef Attempt* attempt
     cdef Relay* relay
     while peer.first != NULL:
@@ -386,7 +377,12 @@ cdef void sift_down(Relays* relays, uint32_t at) noexcept nogil:
 
 
 cdef void set_due(Relays* relays, Relay* relay, int64_t due_ns) noexcept nogil:
-    """Have it come up then.  An entry that comes too early is put right when it does."""
+    """Set the relay's deadline.
+
+    The relay's heap entry moves only for an earlier deadline. An entry that comes up too early is corrected then, and
+    an ended relay keeps its entry. So a relay that is answered in time, as nearly all are, moves nothing in the heap.
+    Rejected: removing each entry, which takes ten sift steps with a thousand relays under way.
+    """
     relay.due_ns = due_ns
     if relay.heap_at == NOWHERE_DUE:
         relay.heap_at = relays.heap_count
@@ -399,7 +395,7 @@ cdef void set_due(Relays* relays, Relay* relay, int64_t due_ns) noexcept nogil:
 
 
 cdef Relay* pop_due(Relays* relays, int64_t now_ns) noexcept nogil:
-    """A relay whose deadline is over, which has none from then on; NULL: there is no such."""
+    """Return an overdue relay and clear its deadline; NULL for none."""
     cdef Relay* relay
     while relays.heap_count > 0 and relays.heap[0].due_ns <= now_ns:
         relay = relays.heap[0].relay

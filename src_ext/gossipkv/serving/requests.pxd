@@ -1,4 +1,4 @@
-"""What becomes of a request.  The idea stands in `requests.pyx`."""
+"""Requests and how they are served; `requests.pyx` explains the design."""
 
 from libc.stdint cimport int64_t, uint8_t
 

@@ -1,17 +1,15 @@
-"""Requests: what becomes of a whole frame, and what is answered in slices.
+"""Requests: the ways in which a whole frame is served.
 
-What becomes of a frame::
+Each request is answered once, or its connection ends. A request that is not answered at once has its id in flight::
 
     not whole, or no room for an answer ──> held in the connection's input, looked at again later
-    no frame, no message ─────────────────> refused, and the connection ends (HTTP and RESP: told what speaks here)
+    no frame, no message ─────────────────> refused, and the connection ends (HTTP and RESP: told the protocol)
     plain get ──> gathered with others ──┐
     plain get_many, ping ────────────────┼─────────────────────────────────────────────> answered
     a get_many that is much work ────────┼──> waits for its turn, is read in slices ───> answered
     plain scan ──────────────────────────┴──> a slice at once, further ones by turns ──> answered
-    a read of what is elsewhere, or not in memory ──> waits (`reasons.pyx`) ──────────> answered
-    anything else ──> handed off ──> the backlog, the connections in turn ──> Python ──> answered, now or later
-
-Each request is answered once, or its connection ends; one that is not answered at once has its id in flight.
+    a read of data elsewhere, or not in memory ───> waits (`reasons.pyx`) ──────────> answered
+    any other ────> handed off ──> the backlog, the connections in turn ──> Python ──> answered, now or later
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
@@ -24,7 +22,7 @@ from gossipkv.wire._wire cimport (
 
 
 cdef inline int answer_ping(Core core, const Envelope* request) noexcept nogil:
-    """`pong`, when it is asked without parameters."""
+    """Answer `pong` if the request has no parameters."""
     if request.params.at[0] != 0x90:
         return HAND_OFF
     if buffer_reserve(core.out, 3 * HEAD_BYTES) < 0:
@@ -36,15 +34,15 @@ cdef inline int answer_ping(Core core, const Envelope* request) noexcept nogil:
 
 
 cdef bint answer_gathered(Core core, Connection* connection, const uint8_t* data, Py_ssize_t* at) noexcept nogil:
-    """Answer the gets that were gathered; False when there is room for some only: `at` is then where to go on."""
+    """Answer the gathered gets. Return False if there is room for some only; `at` is then where to resume."""
     cdef Gathered* entry
     cdef int count = core.gathered.count
     cdef int outcome
     cdef int i
     connection.spoken |= count > 0
     core.gathered.count = 0
-    core.elements = 0  # Those of the message behind them do not count.
-    # All records are fetched, then all values; the buckets were asked for when the gets were gathered.
+    core.elements = 0  # The elements of the message behind the gets do not count.
+    # Fetch all records, then all values; the buckets were prefetched when the gets were gathered.
     for i in range(count):
         if core.gathered.entries[i].lookup.file != NULL:
             core.published.fetch_record(&core.gathered.entries[i].lookup)
@@ -55,7 +53,8 @@ cdef bint answer_gathered(Core core, Connection* connection, const uint8_t* data
         entry = &core.gathered.entries[i]
         if i > 0 and not may_process(core, connection):
             at[0] = entry.message - data
-            if connection.owing != NULL:  # The others are owed nothing yet.
+            # The remaining gets will be read again, so their pending replies are withdrawn.
+            if connection.owing != NULL:
                 take_back(connection.owing, entry.request.msgid)
             frame_begin(&connection.scan)
             connection.held = True
@@ -83,7 +82,6 @@ cdef bint answer_gathered(Core core, Connection* connection, const uint8_t* data
 cdef void take_message(
     Core core, Connection* connection, int kind, const uint8_t* message, const Envelope* envelope
 ) noexcept nogil:
-    """Take one whole frame."""
     core.turn_work -= REQUEST_WORK
     if kind == IS_REQUEST:
         take_request(core, connection, envelope)
@@ -102,12 +100,12 @@ cdef void take_message(
 
 
 cdef void take_request(Core core, Connection* connection, const Envelope* request) noexcept nogil:
-    """Answer it here if it is plain, else hand it off."""
+    """Answer a plain request here, or hand it off."""
     cdef int outcome = HAND_OFF
     cdef Py_ssize_t written = buffer_size(core.out) + buffer_size(&connection.output)
     cdef uint32_t in_flight = connection.in_flight.count
     if ids_contain(&connection.in_flight, request.msgid):
-        pass  # Refused below, as two gathered gets of one id are.
+        pass  # The duplicate id is refused below, as for two gathered gets with one id.
     elif blob_is(&request.method, b"get_many", 8):
         outcome = take_batch(core, connection, request)
     elif blob_is(&request.method, b"scan", 4):
@@ -129,7 +127,7 @@ cdef void take_request(Core core, Connection* connection, const Envelope* reques
 
 
 cdef int take_batch(Core core, Connection* connection, const Envelope* request) noexcept nogil:
-    """Answer a batch at once if that is little work and all of it is here."""
+    """Answer a batch at once if it is little work and all of its data is here."""
     cdef Py_ssize_t before = buffer_size(core.out)
     cdef int64_t work = KEY_WORK * core.elements
     cdef Reading reading
@@ -163,7 +161,7 @@ cdef int take_batch(Core core, Connection* connection, const Envelope* request) 
 
 
 cdef int defer_batch(Core core, Connection* connection, const Envelope* request, bint at_once) noexcept nogil:
-    """Read a batch in slices, the connections in turn, or at once if others are to be asked for some of it."""
+    """Read a batch in slices, the connections in turn, or at once if other nodes must be asked for parts of it."""
     cdef Batch* batch
     cdef int outcome = UNDER_WAY
     if not may_be_in_flight(core.connections.crew):
@@ -183,7 +181,7 @@ cdef int defer_batch(Core core, Connection* connection, const Envelope* request,
 
 
 cdef void conclude(Core core, Connection* connection, const Envelope* request, int outcome) noexcept nogil:
-    """Do what its outcome leaves to do for a request."""
+    """Complete a request according to its outcome."""
     if outcome == HAND_OFF:
         outcome = may_hand_off(core, connection, request)
     core.fresh_answers += 0 < outcome < UNDER_WAY
@@ -200,9 +198,9 @@ cdef void conclude(Core core, Connection* connection, const Envelope* request, i
 cdef void wait_elsewhere(
     Core core, Connection* connection, const Envelope* request, const Lookup* lookup, int why
 ) noexcept nogil:
-    """Have other nodes answer a get; or the disk, which has what is `COLD`.
+    """Let other nodes answer a get, or let the disk answer it if it is `COLD`.
 
-    What is damaged here goes elsewhere if any is known to hold it.
+    A get of damaged data goes to another node if any is known to hold the data.
     """
     cdef int outcome = may_hand_off(core, connection, request)
     if outcome != HAND_OFF:
@@ -222,7 +220,7 @@ cdef void wait_elsewhere(
 
 
 cdef void count_answered(Core core, const Connection* connection) noexcept nogil:
-    """Count the answers that were in `out`: the socket has been given them, now."""
+    """Record the latency of the answers in `out`, which the socket has just been given."""
     if core.fresh_answers > 0:
         histogram_record(
             &core.answered.histogram,
@@ -233,9 +231,9 @@ cdef void count_answered(Core core, const Connection* connection) noexcept nogil
 
 
 cdef Connection* run_scans(Core core, int64_t* work) noexcept nogil:
-    """Go on with scans until the work is done or one has ended: its connection then, or NULL.
+    """Run scans until the work budget is used or one scan has ended. Return the ended scan's connection, or NULL.
 
-    Requires: `out` is empty.  The answer is in `out` afterwards.
+    Requires: `out` is empty. The answer is in `out` afterwards.
     """
     cdef Scanner* scanner
     cdef Connection* connection
@@ -269,14 +267,14 @@ cdef Connection* run_scans(Core core, int64_t* work) noexcept nogil:
 
 
 cdef void fetch_pages(Core core, Scanner* scanner) noexcept nogil:
-    """Have it wait for the pages that are being read for it; if there are none, it tries again."""
+    """Let the scan wait for the pages being read for it; without any it tries again."""
     core.counts[COLD_READS] += 1
     if not scans_fetch(&core.connections.scans, scanner):
         scans_yield(&core.connections.scans, scanner, 1 << 30)
 
 
 cdef bint run_batch(Core core, Scanner* scanner, int64_t* work) noexcept nogil:
-    """Go on with the connection's first batch, whose answer is in `out` when it ends; whether it is under way."""
+    """Continue the connection's first batch, which ends with its answer in `out`. Return True if still under way."""
     cdef Connection* connection = core.connections.find(scanner.handle)
     cdef int64_t slice = BATCH_SLICE_WORK
     cdef int outcome = read_batch(core.asking, scanner.first.batch, &slice, core.out)

@@ -1,4 +1,4 @@
-"""A connection that speaks RESP, and how it is answered.  The idea stands in `resp_answers.pyx`."""
+"""Connections that speak RESP, and their answers; `resp_answers.pyx` explains the design."""
 
 from libc.stdint cimport uint8_t, uint32_t
 
@@ -6,23 +6,23 @@ from libc.stdint cimport uint8_t, uint32_t
 cdef enum:
     MAX_NAME = 255
 
-cdef enum Form:  # how an answer is said
-    SAID = 0  # it is RESP already
-    VALUE = 1  # of `get`: the value, or null
-    LENGTH = 2  # its length
-    RANGE = 3  # a part of it
+cdef enum Form:  # how an answer is written
+    SAID = 0  # the result is RESP already
+    VALUE = 1  # value of a `get`, or null
+    LENGTH = 2  # length of the value
+    RANGE = 3  # a range of the value
     TYPE = 4
     LIFETIME = 5
     FOUND = 6  # 1 or 0
-    VALUES = 7  # of `get_many`
-    FOUND_OF = 8  # how many
-    DONE = 9  # of a write
-    DELETED = 10  # 1
+    VALUES = 7  # values of `get_many`
+    FOUND_OF = 8  # number of keys found
+    DONE = 9  # success of a write
+    DELETED = 10  # number of deletes
 
-cdef struct Resp:  # of a connection
-    Owing owing  # the first member, so that one is the other
+cdef struct Resp:  # state of a connection
+    Owing owing  # first member, so that the pointers can be cast
     int protocol
-    uint32_t database  # as `SELECT` names it
+    uint32_t database  # number of the last `SELECT`
     uint8_t name_size
     uint8_t name[MAX_NAME]
 
@@ -31,5 +31,5 @@ cdef Owing* resp_begin() noexcept nogil
 
 
 cdef inline Resp* resp_of(Owing* owing) noexcept nogil:
-    """What it has said.  Requires: it speaks RESP."""
+    """Return the connection's RESP state. Requires: it speaks RESP."""
     return <Resp*>owing

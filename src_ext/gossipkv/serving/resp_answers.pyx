@@ -1,8 +1,7 @@
-"""RESP: how an answer of the core is said.  What is owed, and in which order, stands in `owed.pyx`.
+"""RESP: answers of the core, written in the form that the request noted (`Form`); `owed.pyx` has the reply queue.
 
-The form is noted with the request (`Form`).  What is known without asking (PING, an error, what Python says of INFO) is
-a message as well, whose result is RESP (`SAID`).  Of a command over several databases MGET is two `get_many`, and if
-one of them fails the command does.
+An answer that needs no request (PING, an error, Python's INFO) is a message with a RESP result (`SAID`). MGET over
+several databases is several `get_many`, and fails if one of them does.
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint64_t
@@ -17,13 +16,13 @@ from gossipkv.wire._resp cimport BULK_BYTES, put_bulk, put_line, put_null
 from gossipkv.wire._text cimport put_end
 
 
-# As Redis words them, and clients know them.
+# Clients know these texts of Redis.
 cdef const char* NO_TOKEN = b"Authentication required."
 cdef const char* NO_PERMISSION = b"No permissions to access a key or to run this command"
 
 
 cdef Owing* resp_begin() noexcept nogil:
-    """A connection that has said nothing; NULL: no memory."""
+    """Return the state of a new connection; NULL if out of memory."""
     cdef Resp* resp = <Resp*>calloc(1, sizeof(Resp))
     if resp == NULL:
         return NULL
@@ -34,7 +33,7 @@ cdef Owing* resp_begin() noexcept nogil:
 
 
 cdef bint say_value(Owing* owing, Cursor* left, Buffer* out) noexcept nogil:
-    """Say the next answer if it is a value, or none, whose turn it is: as most are, so it is read once."""
+    """Write the next answer if it is a value or null in its turn, as most are, so that it is read once."""
     cdef const Owed* owed = owed_of(owing, 0)
     cdef Cursor ahead = Cursor(left.at + 2, left.end)
     cdef uint64_t id = 0
@@ -60,11 +59,11 @@ cdef bint say_value(Owing* owing, Cursor* left, Buffer* out) noexcept nogil:
     return True
 
 
-# How it is said ---------------------------------------------------------------------------------------------------
+# Forms of answers -------------------------------------------------------------------------------------------------
 
 
 cdef int say_resp(Owing* owing, const Cursor* bodies, int parts, Buffer* out) noexcept nogil:
-    """The first error, or what the form makes of the results."""
+    """Write the first error, or the results in the noted form."""
     cdef const Owed* owed = owed_of(owing, 0)
     cdef Cursor results[MAX_PARTS]
     cdef Py_ssize_t size = 0
@@ -86,7 +85,7 @@ cdef int say_resp(Owing* owing, const Cursor* bodies, int parts, Buffer* out) no
 
 
 cdef int say_resp_refusal(Cursor error, Buffer* out) noexcept nogil:
-    """`-CODE message`, of `[code, message, details]`: a line, whatever the message has; or what Redis says."""
+    """Write `[code, message, details]` as a line `-CODE message` without line breaks; or in Redis's own words."""
     cdef Py_ssize_t at
     cdef Blob code = Blob(NULL, 0)
     cdef Blob message = Blob(NULL, 0)
@@ -96,7 +95,7 @@ cdef int say_resp_refusal(Cursor error, Buffer* out) noexcept nogil:
     if blob_is(&code, b"UNAUTHORIZED", 12):
         code = Blob(<const uint8_t*>b"NOPERM", 6)
         message = Blob(<const uint8_t*>NO_PERMISSION, <Py_ssize_t>strlen(NO_PERMISSION))
-        if take_map(&error) > 0:  # It says that `auth` is missing.
+        if take_map(&error) > 0:  # The error says that `auth` is missing.
             code = Blob(<const uint8_t*>b"NOAUTH", 6)
             message = Blob(<const uint8_t*>NO_TOKEN, <Py_ssize_t>strlen(NO_TOKEN))
     if buffer_reserve(out, code.size + message.size + BULK_BYTES) < 0:
@@ -115,7 +114,7 @@ cdef int say_resp_refusal(Cursor error, Buffer* out) noexcept nogil:
 
 
 cdef void put_one(const Owed* owed, Cursor result, Buffer* out) noexcept nogil:
-    """What is made of a single value, or is said as it is."""
+    """Write a form of a single value, or a result that is RESP already."""
     cdef Blob value = Blob(NULL, 0)
     cdef int64_t first
     cdef int64_t last
@@ -140,14 +139,14 @@ cdef void put_one(const Owed* owed, Cursor result, Buffer* out) noexcept nogil:
             put_bulk(out, out.data, 0)
     elif owed.form == TYPE:
         put_bytes(out, <const uint8_t*>(b"+string\r\n" if found else b"+none\r\n"), 9 if found else 7)
-    elif owed.form == LIFETIME:  # Nothing expires; -2 is what is not there.
+    elif owed.form == LIFETIME:  # No key expires; -2 is for a missing key.
         put_line(out, 0x3A, -1 if found else -2)
     else:
         put_line(out, 0x3A, value.size if owed.form == LENGTH else found)
 
 
 cdef int say_values(const Owed* owed, Cursor* results, int parts, Buffer* out) noexcept nogil:
-    """The values of one `get_many` behind those of another, as one array."""
+    """Write the values of all `get_many` results as one array."""
     cdef Py_ssize_t counts[MAX_PARTS]
     cdef Py_ssize_t room = BULK_BYTES
     cdef Py_ssize_t count = 0
@@ -172,7 +171,7 @@ cdef int say_values(const Owed* owed, Cursor* results, int parts, Buffer* out) n
 
 
 cdef void put_sum(const Owed* owed, Cursor* results, int parts, Buffer* out) noexcept nogil:
-    """That it was done, how many were found, or how many were deleted."""
+    """Write success, the number of found keys, or the number of deletes."""
     cdef Blob value
     cdef int64_t found = 0
     cdef int i

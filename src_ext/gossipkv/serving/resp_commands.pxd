@@ -1,4 +1,4 @@
-"""Commands of RESP as requests.  The idea stands in `resp_commands.pyx`."""
+"""Commands of RESP as requests; `resp_commands.pyx` explains the design."""
 
 from libc.stdint cimport int64_t, uint8_t
 from libc.string cimport memchr
@@ -8,7 +8,7 @@ from gossipkv.wire._wire cimport Blob, Cursor, Envelope, put_array, put_bin
 from gossipkv.wire._text cimport LONGEST_DATABASE
 
 cdef enum Verb:
-    OTHER = 0  # Python knows it, or that there is none
+    OTHER = 0  # passed to Python, which may not know it either
     NOTHING = 1
     ONE_KEY = 2  # a `get`
     MANY_KEYS = 3  # a `get_many` for each database
@@ -23,23 +23,23 @@ cdef enum Verb:
     CLIENT = 12
     QUIT = 13
     AUTH = 14
-    REFUSED = 15  # `why` says it
+    REFUSED = 15  # `why` has the reason
 
 cdef struct Command:
     Verb verb
     Form form
-    Py_ssize_t count  # of its words, the name among them
+    Py_ssize_t count  # number of words, including the name
     Blob name
-    const char* known  # the same, if it is known here
-    Cursor words  # behind the name
+    const char* known  # name as known here, if it is
+    Cursor words  # the words behind the name
     const char* why
-    int64_t first  # of a part of a value
+    int64_t first  # first and last byte of a range of a value
     int64_t last
-    Envelope request  # of one key: the whole of it; of many: the method
+    Envelope request  # complete for one key; only the method for many
 
 
 cdef inline bint divide_key(Core core, const Resp* resp, const Blob* word, Blob* database, Blob* key) noexcept nogil:
-    """The database and the key that a word means; False: none."""
+    """Split a word into database and key. Return False if it names no database."""
     cdef const uint8_t* colon
     if resp.database > 0:
         database[0] = core.resp_names[resp.database - 1]
@@ -63,7 +63,7 @@ cdef inline Cursor params_from(const Buffer* out, Py_ssize_t begin) noexcept nog
 
 
 cdef inline bint write_get(Core core, const Resp* resp, const Blob* word, Envelope* request) noexcept nogil:
-    """Make it a `get [database, key]`; False: the word names no database."""
+    """Write the request `get [database, key]`. Return False if the word names no database."""
     cdef Py_ssize_t begin = core.words.end
     cdef Blob database
     cdef Blob key

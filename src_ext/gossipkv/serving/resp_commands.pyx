@@ -1,16 +1,14 @@
-"""Commands of RESP, read to the few requests that there are; what is about the connection alone is answered here.
+"""Commands of RESP, translated to the core's few requests; commands about the connection are answered here.
 
     GET STRLEN GETRANGE TYPE TTL PTTL, EXISTS of one key ──> get
     MGET, EXISTS of several ──> a get_many for each run of keys of one database
     SET ──> put       MSET ──> a put_many for each run       DEL UNLINK ──> a delete for each key
     PING ECHO SELECT HELLO RESET QUIT, CLIENT SETNAME ──> the connection's own
-    anything else ──> `resp`, which Python answers in RESP (`gossipkv.serving.resp`)
+    any other ──> `resp`, which Python answers in RESP (`gossipkv.serving.resp`)
 
-With `SELECT 0`, as a connection begins, the first colon of a key divides database and key; with `SELECT n` the database
-is the n-th of `resp_databases`, and all of it is the key.
-
-Words and parameters are written into `core.words`, which has room for them before a command is read: what is gathered
-points into it.
+After `SELECT 0`, the initial state, a key's first colon divides database and key. After `SELECT n` the database is the
+n-th of `resp_databases`, and the whole word is the key. Words and parameters are written into `core.words`. Room is
+reserved before a command is read, since gathered gets point into the buffer.
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t
@@ -24,14 +22,14 @@ from gossipkv.wire._text cimport hex_digit, is_space, put_end, word_is
 
 cdef enum:
     COMMANDS = 21
-    ERROR_LINE_BYTES = 256  # Of what is said here.
+    ERROR_LINE_BYTES = 256  # limit of the error lines written here
 
 cdef struct Known:
     const char* name
     Verb verb
     Form form
-    int least  # words, the name among them
-    int most  # 0: any number
+    int least  # least number of words, including the name
+    int most  # 0 for no limit
 
 cdef Known KNOWN[COMMANDS]
 KNOWN[:] = [
@@ -78,7 +76,7 @@ cdef const char* NO_INTEGER = b"-ERR value is not an integer or out of range\r\n
 
 
 cdef bint word_number(const Blob* word, int64_t* number) noexcept nogil:
-    """Whether it is an integer."""
+    """Parse an integer. Return False if the word is none."""
     cdef uint8_t line[24]
     if not 0 < word.size <= 20:
         return False
@@ -100,7 +98,7 @@ cdef inline uint8_t unescaped(uint8_t letter) noexcept nogil:
 
 
 cdef const uint8_t* write_quoted(const uint8_t* at, const uint8_t* end, Buffer* out) noexcept nogil:
-    """Write what stands between two quotes, as Redis reads it; behind the closing one, or NULL."""
+    """Write a quoted string by Redis's rules. Return the position behind the closing quote, or NULL if invalid."""
     cdef uint8_t quote = at[0]
     at += 1
     while at < end and at[0] != quote:
@@ -120,9 +118,9 @@ cdef const uint8_t* write_quoted(const uint8_t* at, const uint8_t* end, Buffer* 
 
 
 cdef Py_ssize_t write_words(const uint8_t* at, Py_ssize_t size, Py_ssize_t limit, Buffer* out) noexcept nogil:
-    """Write the words of a line as those of an array; how many there are.
+    """Write the words of an inline command as those of an array. Return their number.
 
-    -1: its quotes are unbalanced; -2: there are more words than the limit, which is that of an array.
+    Return -1 if the quotes are unbalanced, -2 for more words than `limit`, which is that of an array.
     """
     cdef const uint8_t* end = at + size
     cdef Py_ssize_t count = 0
@@ -136,7 +134,7 @@ cdef Py_ssize_t write_words(const uint8_t* at, Py_ssize_t size, Py_ssize_t limit
         if count == limit:
             return -2
         begin = out.end
-        out.end += 8  # `$`, five digits, the line's end: a line is no longer.
+        out.end += 8  # Reserve `$`, five digits and the line's end, which suffice for the longest line.
         while at < end and not is_space(at[0]):
             if at[0] == 0x22 or at[0] == 0x27:
                 at = write_quoted(at, end, out)
@@ -162,7 +160,7 @@ cdef Py_ssize_t write_words(const uint8_t* at, Py_ssize_t size, Py_ssize_t limit
 cdef void read_command(
     Core core, const Connection* connection, const uint8_t* data, Py_ssize_t size, Command* command
 ) noexcept nogil:
-    """Read a command that was scanned, and make it a request if it is of one key."""
+    """Parse a scanned command; write its request if it has one key."""
     cdef Py_ssize_t begin = core.words.end
     cdef int64_t number
     command.count = connection.scan.elements
@@ -188,7 +186,7 @@ cdef inline void refuse(Command* command, const char* why) noexcept nogil:
 
 
 cdef void know_command(Command* command) noexcept nogil:
-    """Say what its name means, if that is known here, and whether it has so many words."""
+    """Look up the command's name, and check its number of words."""
     cdef const Known* known
     cdef int i
     command.verb = OTHER
@@ -229,7 +227,7 @@ cdef void read_key(Core core, const Resp* resp, Command* command) noexcept nogil
 
 
 cdef bint owe_answer(Core core, Connection* connection, const Command* command, int parts) noexcept nogil:
-    """Note that the next request is answered in the command's form; False: no memory."""
+    """Queue the reply to the next request in the command's form; False if out of memory."""
     cdef Owed* owed = owe(connection.owing, command.form, parts)
     if owed == NULL:
         core.connections.doom(connection, CLOSED_MEMORY)
@@ -241,7 +239,7 @@ cdef bint owe_answer(Core core, Connection* connection, const Command* command, 
 
 
 cdef void ask(Core core, Connection* connection, Command* command, int parts) noexcept nogil:
-    """Take its request, whose answer is said with those of so many parts."""
+    """Serve the command's request; one reply is written for `parts` requests."""
     command.request.msgid = next_id(connection.owing)
     if owe_answer(core, connection, command, parts):
         take_request(core, connection, &command.request)
@@ -251,7 +249,7 @@ cdef void ask(Core core, Connection* connection, Command* command, int parts) no
 
 
 cdef void take_command(Core core, Connection* connection, Command* command) noexcept nogil:
-    """Answer it, or ask what it asks."""
+    """Answer the command, or serve its requests."""
     if command.verb == ONE_KEY:
         core.elements = 2
         ask(core, connection, command, 1)
@@ -276,7 +274,7 @@ cdef void take_command(Core core, Connection* connection, Command* command) noex
 
 
 cdef int count_runs(Core core, const Resp* resp, const Command* command, int step) noexcept nogil:
-    """How many requests the words make; -1: one names no database."""
+    """Count the requests that the words make; -1 if a word names no database."""
     cdef Cursor words = command.words
     cdef Blob word
     cdef Blob database
@@ -284,7 +282,7 @@ cdef int count_runs(Core core, const Resp* resp, const Command* command, int ste
     cdef Blob former = Blob(NULL, -1)
     cdef Py_ssize_t left = (command.count - 1) // step
     cdef int count = 0
-    if resp.database > 0 and command.verb != DELETE:  # All of them are of that one.
+    if resp.database > 0 and command.verb != DELETE:  # All keys are of the selected database.
         return 1
     while left > 0 and count <= MAX_PARTS:
         left -= 1
@@ -299,7 +297,7 @@ cdef int count_runs(Core core, const Resp* resp, const Command* command, int ste
 
 
 cdef void take_runs(Core core, Connection* connection, Command* command, int step) noexcept nogil:
-    """Ask for each run of keys of one database, one request each; of a write of pairs `step` is 2."""
+    """Serve a request for each run of keys of one database; `step` is 2 for writes of pairs."""
     cdef int parts = count_runs(core, resp_of(connection.owing), command, step)
     cdef Py_ssize_t left = (command.count - 1) // step
     cdef int part
@@ -313,7 +311,7 @@ cdef void take_runs(Core core, Connection* connection, Command* command, int ste
 cdef Py_ssize_t ask_run(
     Core core, Connection* connection, Command* command, int step, Py_ssize_t left, int parts
 ) noexcept nogil:
-    """Ask for the next run of at most so many keys; how many it had."""
+    """Serve the next run of at most `left` keys. Return its number of keys."""
     cdef Buffer* out = &core.words
     cdef Cursor ahead = command.words
     cdef Py_ssize_t begin = out.end
@@ -326,7 +324,7 @@ cdef Py_ssize_t ask_run(
         count = left
         take_word(&ahead, &word)
         divide_key(core, resp_of(connection.owing), &word, &former, &key)
-    while count < left:  # How many there are stands before them.
+    while count < left:  # The number of keys is written before the keys, so count first.
         take_word(&ahead, &word)
         divide_key(core, resp_of(connection.owing), &word, &database, &key)
         if step == 2:
@@ -360,7 +358,7 @@ cdef Py_ssize_t ask_run(
 
 
 cdef void hand_over(Core core, Connection* connection, Command* command) noexcept nogil:
-    """Have Python answer it: `resp [connection, protocol, database, name, [words]]`."""
+    """Let Python answer: `resp [connection, protocol, database, name, [words]]`."""
     cdef const Resp* resp = resp_of(connection.owing)
     cdef Buffer* out = &core.words
     cdef Py_ssize_t begin = out.end
@@ -389,7 +387,7 @@ cdef void hand_over(Core core, Connection* connection, Command* command) noexcep
 
 
 cdef void take_word_of_connection(Core core, Connection* connection, Command* command) noexcept nogil:
-    """PING, ECHO and what changes the connection."""
+    """Answer PING, ECHO and commands that change the connection."""
     cdef Resp* resp = resp_of(connection.owing)
     cdef Cursor words = command.words
     cdef Blob word = Blob(NULL, 0)
@@ -433,7 +431,7 @@ cdef void take_word_of_connection(Core core, Connection* connection, Command* co
 
 
 cdef bint set_name(Resp* resp, const Blob* name) noexcept nogil:
-    """What the connection is called from now on, if it may be."""
+    """Set the connection's name. Return False if the name is not allowed."""
     cdef Py_ssize_t i
     if name.size > MAX_NAME:
         return False
@@ -446,7 +444,7 @@ cdef bint set_name(Resp* resp, const Blob* name) noexcept nogil:
 
 
 cdef void greet(Core core, Connection* connection, Command* command) noexcept nogil:
-    """HELLO [2 or 3 [AUTH name token] [SETNAME name]]: Python says what speaks here, or refuses, in that protocol."""
+    """HELLO [2 or 3 [AUTH name token] [SETNAME name]]: Python describes the server, or refuses, in that protocol."""
     cdef Resp* resp = resp_of(connection.owing)
     cdef Cursor words = command.words
     cdef Py_ssize_t left = command.count - 1
@@ -483,7 +481,7 @@ cdef void greet(Core core, Connection* connection, Command* command) noexcept no
     hand_over(core, connection, command)
 
 
-# Saying it --------------------------------------------------------------------------------------------------------
+# Immediate answers ------------------------------------------------------------------------------------------------
 
 
 cdef void refuse_count(Core core, Connection* connection, const Command* command) noexcept nogil:
@@ -493,7 +491,7 @@ cdef void refuse_count(Core core, Connection* connection, const Command* command
 
 
 cdef void say_line(Core core, Connection* connection, const char* line) noexcept nogil:
-    """Answer at once, when it is its turn, with this line."""
+    """Queue this line as the answer, behind earlier ones."""
     say_now(core, connection, <const uint8_t*>line, <Py_ssize_t>strlen(line))
 
 

@@ -1,4 +1,4 @@
-"""Commands of RESP that have arrived.  The idea stands in `resp_intake.pyx`."""
+"""Received commands of RESP; `resp_intake.pyx` explains the design."""
 
 from libc.stdint cimport uint8_t
 

@@ -1,7 +1,7 @@
-"""Commands of RESP that have arrived: one after the other, plain gets gathered, as `intake.pyx` does it.
+"""Received commands of RESP: processed one after the other, with plain gets gathered as in `intake.pyx`.
 
-A stream that is broken (a size that is none, a line without end, quotes that are not closed, another protocol) is
-answered once, behind all that was asked before, and the connection ends.
+A broken stream (invalid size, endless line, open quotes, another protocol) gets one error after all pending answers,
+and the connection ends.
 """
 
 from libc.stdint cimport uint8_t
@@ -12,13 +12,13 @@ from gossipkv.wire._wire cimport BAD_REQUEST, FIX_MAP, IS_REQUEST, Blob, Envelop
 from gossipkv.wire._resp cimport RESP_COMPLETE, RESP_PARTIAL, resp_scan, scan_get
 
 cdef enum:
-    # What parameters have beside the words: for each of 64 parts a database and heads.
+    # Bytes of parameters beside the words: a database and heads for each of 64 parts.
     RESP_PARAMS_BYTES = 64 * 300
-    # The words of a line are at most so many times as long, as words of an array and as parameters.
+    # Words of an inline command grow at most by this factor, as words of an array and as parameters.
     LINE_GROWTH = 16
     SPARE_WORDS_BYTES = 4 * 1024 * 1024
 
-# In the order of `RespResult`, from `RESP_NO_BULK` on downwards.
+# The error lines are in the order of `RespResult`, from `RESP_NO_BULK` on downwards.
 cdef const char* WHY[6]
 WHY[:] = [
     b"",
@@ -41,7 +41,7 @@ cdef const char* NO_HTTP = (
 
 
 cdef Py_ssize_t take_commands(Core core, Connection* connection, const uint8_t* data, Py_ssize_t size) noexcept nogil:
-    """Take commands; how many bytes they were."""
+    """Process commands. Return how many bytes they had."""
     cdef Py_ssize_t at = 0
     cdef Py_ssize_t length = 0
     cdef int result
@@ -77,7 +77,7 @@ cdef Py_ssize_t take_commands(Core core, Connection* connection, const uint8_t* 
                     if core.gathered.count == GATHERED_MOST and not answer_gathered(core, connection, data, &at):
                         break
                     continue
-        if core.gathered.count > 0:  # They come first, and may leave no room for this one.
+        if core.gathered.count > 0:  # The gathered gets come first, and may leave no room for this command.
             frame_begin(&connection.scan)
             if not answer_gathered(core, connection, data, &at):
                 break
@@ -114,7 +114,7 @@ cdef Py_ssize_t take_commands(Core core, Connection* connection, const uint8_t* 
 cdef inline Py_ssize_t gather_get(
     Core core, Connection* connection, const uint8_t* data, Py_ssize_t size
 ) noexcept nogil:
-    """Gather a `GET`, if that is all there is to it; its length, or 0."""
+    """Gather a plain `GET`. Return its length, or 0 for any other command."""
     cdef Envelope request
     cdef Owed* owed
     cdef Blob key
@@ -144,7 +144,7 @@ cdef inline void break_stream(Core core, Connection* connection, int counter) no
 
 
 cdef void refuse_stream(Core core, Connection* connection, int result) noexcept nogil:
-    """Say, as Redis does, why no command can be found any more."""
+    """Answer, as Redis does, why no further command can be found."""
     say_line(core, connection, WHY[-result])
     break_stream(core, connection, COUNTED[-result])
 
@@ -152,7 +152,7 @@ cdef void refuse_stream(Core core, Connection* connection, int result) noexcept 
 cdef bint is_foreign(
     Core core, Connection* connection, const uint8_t* data, Py_ssize_t size, int result
 ) noexcept nogil:
-    """Whether somebody begins in another protocol, who is told what speaks here in their own."""
+    """True if the client begins in another protocol; answer in that protocol which one is served here."""
     cdef Envelope envelope
     cdef Buffer answer
     cdef int kind

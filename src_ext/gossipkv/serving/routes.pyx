@@ -1,10 +1,9 @@
-"""Who else holds what: for each identity a matrix of bits, a row for each partition, a column for each peer.
+"""Routes: for each identity a bit matrix of holders, with a row for each partition and a column for each peer.
 
-Python gives each member a column, a small number, and tells its state and what it holds; the serving loop reads a row
-when it looks for somebody to ask.  A change of state touches the peer alone, what somebody holds its column alone, and
-neither the table of what is here.  Rows rather than columns stand together in memory: they are what a request reads.
-
-In which order candidates are asked is the rule of `gossipkv.placement.candidates`; `peers.pyx` follows it.
+Python gives each member a column (a small number), and sets its state and its partitions. The serving loop reads a row
+to choose a peer. A change of state touches only the peer, new partitions only its column, and neither touches the table
+of local data. Rows are contiguous in memory because requests read rows. `gossipkv.placement.candidates` defines the
+order of candidates, and `peers.pyx` follows it.
 """
 
 cimport cython
@@ -20,7 +19,7 @@ cdef enum:
 
 
 cdef inline uint32_t home_of(const uint8_t* identity) noexcept nogil:
-    """An identity is a digest, so any of its bytes will do."""
+    """Return the home slot of an identity, which is a digest, so any of its bytes will do."""
     cdef uint32_t home
     memcpy(&home, identity, sizeof(uint32_t))
     return home
@@ -28,7 +27,7 @@ cdef inline uint32_t home_of(const uint8_t* identity) noexcept nogil:
 
 @cython.final
 cdef class Routes:
-    """Peers, and what each of them holds."""
+    """The peers, and the partitions that each holds."""
 
     def __cinit__(self, uint64_t seed):
         self.names = []
@@ -49,7 +48,7 @@ cdef class Routes:
     # From Python ------------------------------------------------------------------------------------------------
 
     def set_peer(self, int column, str name not None, int state):
-        """Know a member under that column, in that state: 0 ALIVE, 1 SUSPECT, 2 DEAD."""
+        """Record a member under that column with its state: 0 ALIVE, 1 SUSPECT, 2 DEAD."""
         cdef bytes told = name.encode()
         cdef uint32_t count
         cdef Peer* peers
@@ -74,7 +73,7 @@ cdef class Routes:
         self.peers[column].state = state
 
     def forget_peer(self, int column):
-        """Know nothing of it: it holds nothing any more, and its column may be another's."""
+        """Forget the peer and its partitions; the column may be reused."""
         cdef uint32_t i
         cdef Py_ssize_t p
         cdef uint64_t keep = ~(<uint64_t>1 << (column % 64))
@@ -87,7 +86,7 @@ cdef class Routes:
                     route.rows[p * route.words + column // 64] &= keep
 
     def set_holder(self, bytes identity not None, Py_ssize_t partitions, int column, bytes bitmap not None):
-        """Say which of so many partitions of that identity a peer holds: bit p of the bytes, the lowest first."""
+        """Record which of an identity's partitions a peer holds: bit p of `bitmap`, the lowest first."""
         cdef const uint8_t* bits = bitmap
         cdef Py_ssize_t size = len(bitmap)
         cdef uint64_t bit = <uint64_t>1 << (column % 64)
@@ -125,7 +124,7 @@ cdef class Routes:
             at += route.words
 
     def forget_route(self, bytes identity not None):
-        """Know nobody who holds any of that identity."""
+        """Forget all holders of that identity."""
         cdef Route* route = self.find(identity) if len(identity) == IDENTITY_BYTES else NULL
         cdef Route* slots = self.routes
         cdef uint32_t i
@@ -134,7 +133,7 @@ cdef class Routes:
         free(route.rows)
         route.rows = NULL
         self.count -= 1
-        # Whoever stands behind the gap is put where it is found: there are few, and it is rare.
+        # Rehash all routes, since probing stops at a gap: there are few routes, and removals are rare.
         self.routes = <Route*>calloc(self.mask + 1, sizeof(Route))
         if self.routes == NULL:
             self.routes = slots
@@ -147,19 +146,19 @@ cdef class Routes:
     # In C -------------------------------------------------------------------------------------------------------
 
     cdef Route* slot_of(self, const uint8_t* identity) noexcept nogil:
-        """Where the route is, or the empty place where it would go."""
+        """Return the place of the route, or the empty place for it."""
         cdef uint32_t at = home_of(identity) & self.mask
         while self.routes[at].rows != NULL and memcmp(self.routes[at].identity, identity, IDENTITY_BYTES) != 0:
             at = (at + 1) & self.mask
         return &self.routes[at]
 
     cdef Route* find(self, const uint8_t* identity) noexcept nogil:
-        """The route of that identity; NULL: there is none."""
+        """Return the route of that identity; NULL for none."""
         cdef Route* route = self.slot_of(identity)
         return route if route.rows != NULL else NULL
 
     cdef int grow(self) except -1:
-        """Twice as many places."""
+        """Double the number of places."""
         cdef Route* slots = self.routes
         cdef uint32_t before = self.mask + 1
         cdef uint32_t i
@@ -175,7 +174,7 @@ cdef class Routes:
         return 0
 
     cdef int widen(self, Route* route, uint32_t column) except -1:
-        """Rows that have that column."""
+        """Widen the rows to contain that column."""
         cdef uint32_t words = route.words
         cdef uint64_t* rows
         cdef Py_ssize_t p
@@ -194,13 +193,13 @@ cdef class Routes:
         return 0
 
     cdef Peer* peer(self, int column) except NULL:
-        """The peer of that column.  Raises KeyError: there is none."""
+        """Return the peer of that column. Raises: KeyError if there is none."""
         if not 0 <= column < <int>self.peer_count or not self.peers[column].known:
             raise KeyError(f"no peer has column {column}")
         return &self.peers[column]
 
     cdef uint32_t draw(self, uint32_t count) noexcept nogil:
-        """A random number below `count` (xorshift64*: nobody gains by guessing whom a read asks)."""
+        """Return a random number below `count` (xorshift64*: guessing which peer a read asks gains nothing)."""
         self.state ^= self.state >> 12
         self.state ^= self.state << 25
         self.state ^= self.state >> 27

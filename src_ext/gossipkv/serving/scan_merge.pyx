@@ -1,9 +1,8 @@
-"""Records of a scan as several nodes have answered them: read, and merged into one page, without an object for each.
+"""Records of a scan as answered by several nodes: checked, and merged into one page without an object for each.
 
-Records are as `scan_page.pyx` writes them, each `[key, value]` as MessagePack, in the order of the scan.  They are
-copied as they stand.  Whoever answers is not believed: `read_records` looks at each of them first.
-
-There are as many runs as members that were asked, so the next record is found by looking at the first of each.
+Records are as `scan_page.pyx` writes them, each `[key, value]` as MessagePack, in scan order, and are copied unchanged.
+Answers are not trusted: `read_records` checks every record first. Each asked member gives one run, so comparing the
+first record of each run finds the next one.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
@@ -21,8 +20,8 @@ from gossipkv.errors import TooLarge
 cdef struct RunHead:
     # The first record of a run that was not taken yet; its fields point into the run's bytes.
     Cursor left
-    Py_ssize_t count  # It, and those behind it.
-    bint more  # Others follow that were not answered.
+    Py_ssize_t count  # this record and those behind it
+    bint more  # further records follow that were not answered
     const uint8_t* begin
     Blob key
     Blob value
@@ -41,7 +40,7 @@ cdef bint is_within(const Blob* key, bytes start, bytes end):
 
 
 cdef struct AskedParts:
-    # Partitions that somebody was asked for, and the function by which keys belong to them.
+    # Partitions that a member was asked for, and the function from keys to partitions.
     int function
     Py_ssize_t count
     const uint8_t* bitmap
@@ -55,14 +54,14 @@ cdef inline bint is_of(const AskedParts* asked, const Blob* key) noexcept nogil:
 def read_records(
     bytes packed not None, Py_ssize_t at, bytes start, bytes end, bint reverse, Py_ssize_t limit, tuple asked not None
 ):
-    """Look at the array of records that begins at a byte of `packed`: the last key, and the byte behind them.
+    """Check the array of records that begins at byte `at` of `packed`. Return the last key and the offset behind it.
 
-    `asked`: the code of the partition function, the number of partitions, and a bitmap of those that were asked for.
+    `asked` has the code of the partition function, the number of partitions, and a bitmap of the partitions asked for.
     Without records the key is None.
 
     Raises:
-        ValueError: it is none, has more than `limit`, or keys that are not in order, not within the bounds, or of
-            partitions that were not asked for.
+        ValueError: the bytes are no such array, have more than `limit` records, or keys that are out of order, out of
+            bounds, or of other partitions.
     """
     cdef const uint8_t* data = <const uint8_t*>PyBytes_AS_STRING(packed)
     cdef Cursor cursor
@@ -91,7 +90,7 @@ def read_records(
             compared = compare_blobs(&before, &key)
             if compared == 0 or (compared > 0) != reverse:
                 raise ValueError("the keys are not in order")
-        # All lie between the first and the last.
+        # All keys lie between the first and the last.
         if (i == 0 or i == count - 1) and not is_within(&key, start, end):
             raise ValueError("keys that were not asked for")
         if not is_of(&home, &key):
@@ -109,7 +108,7 @@ cdef int advance(RunHead* head) except -1:
 
 
 cdef int first_of(const RunHead* heads, int count, bint reverse) except -2:
-    """Which head comes first; -1: a run has ended whose next record nobody knows, or all have."""
+    """Return the head that comes first; -1 if all runs have ended, or one with unknown further records."""
     cdef int first = -1
     cdef int compared
     cdef int i
@@ -132,7 +131,7 @@ cdef Py_ssize_t take_page(
     RunHead* heads, int count, bint reverse, Py_ssize_t limit, Py_ssize_t max_bytes, Py_ssize_t max_value,
     Buffer* out, Blob* key, bint* more,
 ) except -1:
-    """Copy the records of the page: how many they are, the last one's key, and whether one was left."""
+    """Copy the records of the page. Return their number, and set the last key and whether a record was left."""
     cdef Py_ssize_t taken = 0
     cdef Py_ssize_t size
     cdef RunHead* head
@@ -168,14 +167,14 @@ cdef int begin_run(RunHead* head, bytes packed, Py_ssize_t at, bint more) except
 
 
 def merge_runs(list runs not None, bint reverse, Py_ssize_t limit, Py_ssize_t max_bytes, Py_ssize_t max_value):
-    """One page of runs, each `(packed, at, more)`: its array of records begins at a byte of `packed`.
+    """Merge runs `(packed, at, more)` into one page; an array of records begins at byte `at` of `packed`.
 
-    The array of its records as MessagePack, and the last key if there are more.  It ends where a run does that has
-    more.
+    Return the array of records as MessagePack, and the last key if there are more. The page ends where a run with
+    `more` ends.
 
     Raises:
         TooLarge: the first value is longer than `max_value`.
-        ValueError: two have the same key, or one is no run.
+        ValueError: two runs have the same key, or one is malformed.
     """
     cdef RunHead* heads = <RunHead*>calloc(len(runs) + 1, sizeof(RunHead))
     cdef Buffer out
@@ -194,7 +193,7 @@ def merge_runs(list runs not None, bint reverse, Py_ssize_t limit, Py_ssize_t ma
             more = more or goes_on
         if buffer_reserve(&out, ARRAY_HEAD_BYTES) < 0:
             raise MemoryError
-        out.end = ARRAY_HEAD_BYTES  # Written when the number of records is known.
+        out.end = ARRAY_HEAD_BYTES  # The bytes are written when the number of records is known.
         taken = take_page(heads, <int>len(runs), reverse, limit, max_bytes, max_value, &out, &key, &more)
         buffer_init(&begun)
         begun.data = array_head

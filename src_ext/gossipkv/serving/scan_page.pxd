@@ -1,4 +1,4 @@
-"""One page of a scan, which can be made in slices.  The idea stands in `scan_page.pyx`."""
+"""One page of a scan, made in slices; `scan_page.pyx` explains the design."""
 
 from cpython.object cimport PyObject
 from libc.stdint cimport int64_t, uint8_t, uint64_t
@@ -9,11 +9,11 @@ from gossipkv.wire._wire cimport Blob
 
 cdef enum PageResult:
     PAGE_NO_MEMORY = -3
-    PAGE_TOO_LARGE = -2  # the first record has a longer value than may be answered
+    PAGE_TOO_LARGE = -2  # the first record's value exceeds the limit of answers
     PAGE_DAMAGED = -1
     PAGE_UNFINISHED = 0
     PAGE_READY = 1
-    PAGE_COLD = 2  # a page of `cold` that it needs is not in memory
+    PAGE_COLD = 2  # a needed page of `cold` is not in memory
 
 cdef enum PageStage:
     OPENING = 0
@@ -22,15 +22,16 @@ cdef enum PageStage:
     READY
 
 cdef enum:
-    # What a record costs, about 50 ns, is one unit of work; the others are in proportion.
+    # A record costs one unit of work, about 50 ns; the other costs are in proportion.
     OPEN_WORK = 16
     BYTES_PER_WORK = 512
-    # Before the records: the answer's envelope (8), the result's head (1), and that of the array of records.
+    # The bytes before the records: the answer's envelope (8), the result's head (1), and the head of the records'
+    # array.
     ARRAY_HEAD_BYTES = 5
     PAGE_HEAD_BYTES = 14
 
 cdef struct Range:
-    # Keys from `start` (inclusive) to `end` (exclusive), as far as there are these.
+    # Keys from `start` (inclusive) to `end` (exclusive), where these are given.
     Blob start
     Blob end
     bint has_start
@@ -40,18 +41,18 @@ cdef struct Range:
 cdef struct Head:
     uint64_t word
     PyObject* file  # borrowed
-    Record record  # of a compressed file: good in the slice that read it only
+    Record record  # valid only in the slice that read it if the file is compressed
     uint64_t position
     uint64_t slice
     Walk walk
 
 cdef struct Entry:
-    uint64_t word  # of the head's key, so that most comparisons need no more
+    uint64_t word  # bytes of the head's key, which decide most comparisons
     Py_ssize_t head
 
 cdef struct Page:
     Range range
-    PyObject** files  # borrowed; none is NULL
+    PyObject** files  # borrowed, without NULL
     Py_ssize_t file_count
     Py_ssize_t limit
     Py_ssize_t max_bytes
@@ -59,24 +60,24 @@ cdef struct Page:
 
     PageStage stage
     uint64_t slice
-    Py_ssize_t at  # files opened, then heads ordered
-    Head* heads  # of the files that have a record in the range
+    Py_ssize_t at  # number of opened files, then of ordered heads
+    Head* heads  # one for each file with a record in the range
     Py_ssize_t head_count
     Py_ssize_t head_room
-    Py_ssize_t shared  # how many bytes all keys of all files have in common at their beginning
-    PyObject* first_file  # that has any record
+    Py_ssize_t shared  # number of first bytes that all keys of all files share
+    PyObject* first_file  # first file with any record
     Entry* losers
     Entry winner
     PyObject* damaged
-    bint waits  # for the disk
-    bint owes  # the winner's file was read from, and its next record not found yet
-    PyObject* cold  # the file whose lookup has stopped at a page that is not in memory
+    bint waits  # reads wait for the disk
+    bint owes  # the winner's record was written, and the next one of its file is not found yet
+    PyObject* cold  # the file with a lookup that stopped at a missing page
     Py_ssize_t too_large
 
     Buffer out
     Py_ssize_t records
-    Py_ssize_t left  # of `max_bytes`
-    Py_ssize_t last_key  # where it stands in `out`
+    Py_ssize_t left  # bytes left of `max_bytes`
+    Py_ssize_t last_key  # offset in `out`
     Py_ssize_t last_size
     bint more  # a record was left for the next page
 

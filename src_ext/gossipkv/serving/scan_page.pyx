@@ -1,21 +1,13 @@
 """One page of a scan: the partitions of a version merged in key order, and written as MessagePack.
 
-A hash-partitioned version has neighbouring keys in different files, each of them in order.  A page searches each file
-for the place where the range begins (opening), orders the first records (ordering), and then takes the first of all
-and the next of its file, until a limit is reached: of records, of bytes, or the end (merging).  Each of the three can
-be interrupted at any file or record, so a page of any size is made in slices of bounded work.
+A hash-partitioned version has neighbouring keys in different files, each in order. A page finds the range's start in
+each file (opening), orders the first records (ordering), and then repeatedly takes the first of all and reads the next
+one of its file (merging). It ends at the limit of records or bytes, or at the end of the range. Each stage can stop
+after any file or record, so a page of any size is made in slices of bounded work.
 
-The merge is a tournament: a tree whose inner nodes hold the losers.  The next record of the winner's file meets only
-the losers on its way up, one comparison for each level.  A node has the first eight bytes of the key behind what all
-keys share, so the keys themselves are seldom looked at.  (A heap compares twice for each level.)
-
-The end of the range is not searched for: a record at or behind it ends the page.
-
-Rules for whoever edits this:
-
-* Between two slices anybody may read the same files, and a block of a compressed file goes from its cache.  So a head
-  of such a file is read again in each slice that needs its key (`key_is_here`).  The files stay pinned.
-* Two files never have the same key, since a key's partition is a function of it; if they did, both would be given.
+The merge is a tournament tree with the losers in its inner nodes: the winner's next record needs one comparison per
+level, where a heap needs two. A node holds the first eight bytes behind the shared prefix, which decide most
+comparisons.
 """
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
@@ -34,11 +26,11 @@ from gossipkv.wire._wire cimport HEAD_BYTES, Blob, put, put_array, put_bin
 from gossipkv.errors import TooLarge
 
 cdef enum:
-    NOBODY = -1  # In a node of the tree: nobody has come by yet.
-    NO_RECORD = -2  # A file without a further record loses against everybody.
+    NOBODY = -1  # In a tree node: no head has arrived yet.
+    NO_RECORD = -2  # A file without a further record loses every comparison.
     MIN_HEADS = 16
-    WHOLE_PAGE = 1 << 30  # Work for a page of any size; it is only looked at between two records.
-    # Files ahead of the one that is opened, whose fields and then whose anchors are asked for.
+    WHOLE_PAGE = 1 << 30  # Work for a page of any size; it is compared only between two records.
+    # Distances, in files, at which fields and then anchors are prefetched.
     FIELDS_AHEAD = 8
     ANCHORS_AHEAD = 4
 
@@ -47,9 +39,9 @@ cdef void page_begin(
     Page* page, PyObject** files, Py_ssize_t file_count, const Range* range,
     Py_ssize_t limit, Py_ssize_t max_bytes, Py_ssize_t max_value,
 ) noexcept nogil:
-    """Begin a page.  Requires: the memory of `page` is zero, or was used for a page before.
+    """Begin a page. Requires: the memory of `page` is zero, or was used for a page before.
 
-    Lifetime: the files, pinned, and the bytes of the range stay as they are until the page is ready.
+    Lifetime: the files (pinned) and the bytes of the range stay unchanged until the page is ready.
     """
     page.range = range[0]
     page.files = files
@@ -77,7 +69,6 @@ cdef void page_begin(
 
 
 cdef void page_release(Page* page) noexcept nogil:
-    """Give all memory back."""
     free(page.heads)
     free(page.losers)
     page.heads = NULL
@@ -87,9 +78,9 @@ cdef void page_release(Page* page) noexcept nogil:
 
 
 cdef int page_run(Page* page, int64_t* work) noexcept nogil:
-    """Go on for about so much work, which is taken off; a `PageResult`.
+    """Continue until the page ends or `work`, which is reduced, is used up. Return a `PageResult`.
 
-    Unless it `waits` for the disk it may stop as `PAGE_COLD`, and goes on there.
+    A page without `waits` may stop as `PAGE_COLD`, and continues at that place.
     """
     cdef int result = PAGE_UNFINISHED
     page.slice += 1
@@ -117,7 +108,7 @@ cdef int page_run(Page* page, int64_t* work) noexcept nogil:
 
 
 cdef bint all_whole(Page* page) noexcept nogil:
-    """Whether what the page has copied, in this slice and those before, was there in every file that it asked."""
+    """True if all files were readable throughout this slice and those before, so the copied bytes are sound."""
     cdef Py_ssize_t i
     for i in range(page.file_count):
         if not is_whole(<SortedFile>page.files[i]):
@@ -130,7 +121,7 @@ cdef bint all_whole(Page* page) noexcept nogil:
 
 
 cdef inline void look_ahead(Page* page) noexcept nogil:
-    """Ask for what the search in the next files will need: each search alone waits for half a dozen lines in turn."""
+    """Prefetch for the searches in the next files: each search alone waits for half a dozen cache lines in turn."""
     cdef PyObject* ahead
     if page.at + FIELDS_AHEAD < page.file_count:
         ahead = page.files[page.at + FIELDS_AHEAD]
@@ -170,7 +161,7 @@ cdef int open_file(Page* page, PyObject* file, int64_t* work) noexcept nogil:
 
 
 cdef inline int seek_in(Page* page, PyObject* file, const Blob* key, uint64_t* position) noexcept nogil:
-    """`seek`, if the file's last byte can be read, as `is_whole` does; `key` NULL: nothing is searched for."""
+    """Check that the file's last byte can be read, as `is_whole` does, and `seek` the key unless `key` is NULL."""
     cdef int result = 0
     (<SortedFile>file).asks = (<SortedFile>file).paged and not page.waits
     if (<SortedFile>file).asks and not (<SortedFile>file).is_in_memory((<SortedFile>file).size - 1, 1):
@@ -182,14 +173,14 @@ cdef inline int seek_in(Page* page, PyObject* file, const Blob* key, uint64_t* p
 
 
 cdef inline const Blob* beginning(const Page* page) noexcept nogil:
-    """The key at which the range begins in the direction of the scan; NULL: it has none."""
+    """Return the key at which the range begins in the scan's direction; NULL for none."""
     if page.range.reverse:
         return &page.range.end if page.range.has_end else NULL
     return &page.range.start if page.range.has_start else NULL
 
 
 cdef int why_stopped(Page* page, PyObject* file) noexcept nogil:
-    """What it means that a read from that file has just failed, which is noted."""
+    """Record and return the result for a read of that file that has just failed."""
     if (<SortedFile>file).fault_reason == FAULT_COLD:
         page.cold = file
         return PAGE_COLD
@@ -198,7 +189,7 @@ cdef int why_stopped(Page* page, PyObject* file) noexcept nogil:
 
 
 cdef PyObject* page_look(Page* page, Py_ssize_t ahead) noexcept nogil:
-    """See whether the search in a file that is opened later will stop at a cold page: the file, or NULL."""
+    """Return a later file if its search will stop at a missing page; else NULL."""
     cdef Py_ssize_t at = page.at + ahead
     cdef uint64_t unused
     if page.stage != OPENING or at >= page.file_count:
@@ -219,7 +210,7 @@ cdef int add_heads(Page* page) noexcept nogil:
 
 
 cdef inline void share(Page* page, PyObject* file) noexcept nogil:
-    """Count how many bytes of this file's keys are the same as those of the files before."""
+    """Reduce `shared` to the prefix that this file's keys share with the earlier files."""
     cdef Py_ssize_t i
     if page.first_file == NULL:
         page.first_file = file
@@ -234,7 +225,7 @@ cdef inline void share(Page* page, PyObject* file) noexcept nogil:
 
 
 cdef inline int next_record(Page* page, Head* head, int64_t* work) noexcept nogil:
-    """Take the next record of a head's file; a `WalkResult`."""
+    """Read the next record of a head's file. Return a `WalkResult`."""
     cdef int result
     (<SortedFile>head.file).asks = (<SortedFile>head.file).paged and not page.waits
     result = walk_next(<SortedFile>head.file, &head.walk, &head.record, &head.position)
@@ -247,7 +238,7 @@ cdef inline int next_record(Page* page, Head* head, int64_t* work) noexcept nogi
 
 
 cdef inline bint is_behind(Page* page, const Head* head) noexcept nogil:
-    """Whether the head's record, and so all that follow in its file, lie behind the range."""
+    """True if the head's record, and so all later ones in its file, lie behind the range."""
     cdef const Blob* bound
     if page.range.reverse:
         bound = &page.range.start
@@ -264,7 +255,7 @@ cdef inline bint is_behind(Page* page, const Head* head) noexcept nogil:
 
 
 cdef int begin_ordering(Page* page) noexcept nogil:
-    """All files are open."""
+    """Begin the ordering, since all files are open."""
     cdef Entry* losers
     cdef Py_ssize_t i
     page.at = 0
@@ -272,7 +263,7 @@ cdef int begin_ordering(Page* page) noexcept nogil:
     page.winner.head = NO_RECORD
     if buffer_reserve(&page.out, PAGE_HEAD_BYTES) < 0:
         return PAGE_NO_MEMORY
-    page.out.end = PAGE_HEAD_BYTES  # Written when the number of records is known.
+    page.out.end = PAGE_HEAD_BYTES  # The bytes are written when the number of records is known.
     if page.head_count == 0:
         return PAGE_UNFINISHED
     losers = <Entry*>realloc(page.losers, page.head_count * sizeof(Entry))
@@ -285,13 +276,16 @@ cdef int begin_ordering(Page* page) noexcept nogil:
 
 
 cdef inline uint64_t rank(const Page* page, const Head* head) noexcept nogil:
-    """A number that is less for a key that comes first, unless the keys begin alike."""
+    """Return a number that orders keys as the scan does, equal for keys with equal first bytes."""
     cdef uint64_t word = word_of(head.record.key.data, head.record.key.size, page.shared)
     return ~word if page.range.reverse else word
 
 
 cdef bint key_is_here(Page* page, Head* head) noexcept nogil:
-    """See to it that the head's record can be looked at in this slice."""
+    """Read the head's record again if this slice has not. Return False if it is damaged.
+
+    Between slices, other readers may evict a block of a compressed file from its cache. The files stay pinned.
+    """
     if head.slice != page.slice and (<SortedFile>head.file).compression != COMPRESSION_NONE:
         if read_record(<SortedFile>head.file, head.position, &head.record) < 0:
             page.damaged = head.file
@@ -301,7 +295,7 @@ cdef bint key_is_here(Page* page, Head* head) noexcept nogil:
 
 
 cdef bint keys_before(Page* page, Py_ssize_t one, Py_ssize_t other) noexcept nogil:
-    """`before`, when the words are the same."""
+    """Compare two heads with equal words."""
     cdef Head* first
     cdef Head* second
     cdef int order
@@ -313,19 +307,19 @@ cdef bint keys_before(Page* page, Py_ssize_t one, Py_ssize_t other) noexcept nog
         return False  # The page ends with `damaged`.
     order = compare_keys(first.record.key.data, first.record.key.size, second.record.key.data, second.record.key.size)
     if order == 0:
-        return one < other
+        return one < other  # Equal keys cannot occur, since the key determines the partition.
     return order > 0 if page.range.reverse else order < 0
 
 
 cdef inline bint before(Page* page, const Entry* one, const Entry* other) noexcept nogil:
-    """Whether the first record comes before the other one."""
+    """True if the record of `one` comes before that of `other`."""
     if one.word != other.word:
         return one.word < other.word
     return keys_before(page, one.head, other.head)
 
 
 cdef void order_head(Page* page, Py_ssize_t at) noexcept nogil:
-    """Let one head come in: it rises until it meets a node where nobody has been."""
+    """Insert one head: it rises to the first node without an entry."""
     cdef Entry rising
     cdef Entry loser
     cdef Py_ssize_t node = (page.head_count + at) // 2
@@ -346,7 +340,7 @@ cdef void order_head(Page* page, Py_ssize_t at) noexcept nogil:
 
 
 cdef inline int replace_winner(Page* page, int64_t* work) noexcept nogil:
-    """Let the next record of the winner's file go the way up; a `PageResult`."""
+    """Read the winner's next record and let it rise. Return a `PageResult`."""
     cdef Py_ssize_t at = page.winner.head
     cdef Head* head = &page.heads[at]
     cdef Entry rising
@@ -375,7 +369,6 @@ cdef inline int replace_winner(Page* page, int64_t* work) noexcept nogil:
 
 
 cdef int merge_files(Page* page, int64_t* work) noexcept nogil:
-    """Write record after record."""
     cdef Head* head
     cdef Py_ssize_t size
     cdef int result
@@ -416,7 +409,7 @@ cdef int merge_files(Page* page, int64_t* work) noexcept nogil:
 
 
 cdef void page_close(Page* page, const uint8_t* envelope, Py_ssize_t size) noexcept nogil:
-    """Write what stands before the records: `envelope`, and how many there are.  Requires: the page is ready."""
+    """Write the page's head: `envelope`, and the number of records. Requires: the page is ready."""
     cdef uint8_t data[ARRAY_HEAD_BYTES]
     cdef Buffer head
     buffer_init(&head)
@@ -432,7 +425,7 @@ cdef void page_close(Page* page, const uint8_t* envelope, Py_ssize_t size) noexc
 
 
 cdef bint hold_bound(object text, Blob* blob):
-    """Point at `text`, if there is one."""
+    """Point `blob` at `text`. Return False for None."""
     if text is None:
         return False
     blob.data = <const uint8_t*><const char*>text
@@ -450,10 +443,10 @@ def page(
     Py_ssize_t max_value,
     int64_t slice_work=WHOLE_PAGE,
 ):
-    """A whole page at once: the array of `[key, value]` as MessagePack, and its last key if there is more.
+    """Return a whole page: the array of `[key, value]` as MessagePack, and its last key if there are more records.
 
-    `files` are those of all partitions; keys from `start` (inclusive) to `end` (exclusive).  A page that is made in
-    slices is the same.
+    `files` are those of all partitions. The keys are from `start` (inclusive) to `end` (exclusive). A page made in
+    slices is identical.
 
     Raises:
         Corrupt: a file is damaged where the scan went.

@@ -1,4 +1,4 @@
-"""What a request for a scan asks.  The idea stands in `scan_plan.pyx`."""
+"""The plan of a scan; `scan_plan.pyx` explains the design."""
 
 from gossipkv.wire._buffer cimport Buffer
 from gossipkv.wire._wire cimport Blob, Cursor

@@ -1,8 +1,8 @@
-"""What a request for a scan asks, read without Python; whether it is plain.
+"""Plans of scans: a plain request is parsed without Python.
 
-It is plain when its options are what `docs/users/wire.md` says, the database and the version are known, and every
-partition is here.  Of a cursor, `gossipkv.serving.scan` says what it is; the rules for bounds and versions stand there
-and in `gossipkv.serving.reads`, too, and tests hold the two together.
+A request is plain if its options are as in `docs/users/wire.md`, database and version are known, and every partition is
+local. `gossipkv.serving.scan` defines the cursor. The rules for bounds and versions also stand there and in
+`gossipkv.serving.reads`; tests hold both together.
 """
 
 from libc.stdint cimport uint32_t, uint64_t
@@ -16,8 +16,8 @@ from gossipkv.wire._wire cimport (
 )
 
 cdef enum:
-    MAX_NAME_BYTES = 255  # As in `gossipkv.wire.arguments`.
-    LONGEST_CURSOR = CURSOR_CHECKSUM_BYTES + 6 + MAX_NAME_BYTES + MAX_KEY_SIZE  # As in `gossipkv.serving.scan`.
+    MAX_NAME_BYTES = 255  # as in `gossipkv.wire.arguments`
+    LONGEST_CURSOR = CURSOR_CHECKSUM_BYTES + 6 + MAX_NAME_BYTES + MAX_KEY_SIZE  # as in `gossipkv.serving.scan`
 
 cdef struct ScanOptions:
     Blob start
@@ -43,7 +43,7 @@ cdef inline bint take_limit_or_nil(Cursor* params, uint64_t* limit) noexcept nog
 
 
 cdef bint take_scan_option(Cursor* params, ScanOptions* asked) noexcept nogil:
-    """One option and its value, if they are plain."""
+    """Parse one option and its value. Return False if they are not plain."""
     cdef uint64_t timeout_ms
     cdef Blob name
     if not take_blob(params, &name):
@@ -64,14 +64,14 @@ cdef bint take_scan_option(Cursor* params, ScanOptions* asked) noexcept nogil:
         return take_flag_or_nil(params, &asked.reverse)
     if blob_is(&name, b"limit", 5):
         return take_limit_or_nil(params, &asked.limit)
-    if blob_is(&name, b"local", 5):  # What is not here is handed off anyway.
+    if blob_is(&name, b"local", 5):  # A scan of missing data is handed off in any case.
         return take_flag_or_nil(params, &asked.local)
-    # A local read takes no time worth the name, so any timeout is kept.
+    # A local read takes hardly any time, so it keeps to any timeout.
     return blob_is(&name, b"timeout_ms", 10) and (take_nil(params) or take_timeout(params, &timeout_ms))
 
 
 cdef bint may_be_name(const Blob* text) noexcept nogil:
-    """Whether Python would take it for a name, held or not."""
+    """True if Python would accept the text as a name, held or not."""
     cdef Py_ssize_t i
     if text.size > MAX_NAME_BYTES:
         return False
@@ -82,7 +82,7 @@ cdef bint may_be_name(const Blob* text) noexcept nogil:
 
 
 cdef bint take_cursor(const Blob* cursor, Blob* version, Blob* last) noexcept nogil:
-    """The parts of a cursor that `write_cursor` has written."""
+    """Parse a cursor as written by `write_cursor`. Return False for any other bytes."""
     cdef Cursor body = Cursor(cursor.data + CURSOR_CHECKSUM_BYTES, cursor.data + cursor.size)
     if not CURSOR_CHECKSUM_BYTES < cursor.size <= LONGEST_CURSOR:
         return False
@@ -108,7 +108,7 @@ cdef inline void lower_end(Range* range, const Blob* key) noexcept nogil:
 
 
 cdef int set_range(const ScanOptions* asked, const Blob* last, Buffer* bounds, Range* range) noexcept nogil:
-    """The keys that are left behind `last` (NULL: all) of those asked for; what is no key that came is in `bounds`."""
+    """Set the range to the requested keys behind `last` (NULL for all); derived keys are stored in `bounds`."""
     cdef Blob made
     memset(range, 0, sizeof(Range))
     range.reverse = asked.reverse
@@ -118,13 +118,13 @@ cdef int set_range(const ScanOptions* asked, const Blob* last, Buffer* bounds, R
     range.end = asked.end
     bounds.start = 0
     bounds.end = 0
-    # All at once, since the blobs point into it.
+    # Reserve all room at once, since the blobs point into the buffer.
     if buffer_reserve(bounds, (last.size + 1 if last != NULL else 0) + asked.prefix.size) < 0:
         return -1
     if last != NULL and asked.reverse:
         lower_end(range, last)
     elif last != NULL:
-        made = Blob(bounds.data, last.size + 1)  # The least key above `last`.
+        made = Blob(bounds.data, last.size + 1)  # This is the least key above `last`.
         put_bytes(bounds, last.data, last.size)
         put(bounds, 0)
         raise_start(range, &made)
@@ -141,7 +141,7 @@ cdef int set_range(const ScanOptions* asked, const Blob* last, Buffer* bounds, R
 cdef int make_plan(
     PublishedTable table, Cursor params, const ReadLimits* limits, Py_ssize_t scan_limit, Buffer* bounds, Plan* plan
 ) noexcept nogil:
-    """Read `database, {options}`, and choose the version: `ANSWERED`, or why there is no plan."""
+    """Parse `database, {options}` and choose the version. Return `ANSWERED`, or the reason for no plan."""
     cdef Py_ssize_t count = take_array(&params)
     cdef Py_ssize_t entries
     cdef DatabaseRow* database

@@ -1,4 +1,4 @@
-"""Scans under way: what each connection asked, and whose turn it is.  The idea stands in `scans.pyx`."""
+"""Running scans: each connection's requests, and the order of turns; `scans.pyx` explains the design."""
 
 from cpython.object cimport PyObject
 from libc.stdint cimport int64_t, uint32_t, uint64_t
@@ -7,45 +7,45 @@ from gossipkv.wire._buffer cimport Buffer
 from gossipkv.wire._wire cimport Envelope
 
 cdef enum:
-    # Work of one slice, in units of some 50 ns: about 100 µs when the data is in memory.
+    # Work of one slice, in units of some 50 ns: about 100 µs if the data is in memory.
     SLICE_WORK = 2000
-    # The same of a batch, whose values are mere copies: a look at sockets costs as much as ten keys.
+    # A batch merely copies values, so its slice is larger: a poll of the sockets costs as much as ten keys.
     BATCH_SLICE_WORK = 4000
-    # Of a batch before the others have their turn: nearly all end in it.  Begun one beside the other, what is read of
-    # each would fall out of the caches, and its memory would not be the next one's.
+    # Work of a batch before the next connection's turn; nearly all batches end within it. Batches begun side by side
+    # would evict each other's data from the caches, and could not reuse each other's memory.
     BATCH_TURN_WORK = 20000
-    # Of each request, however little it asks for.
+    # Each request costs this much, however little it asks for.
     REQUEST_WORK = 4
 
 cdef enum ScannerPlace:
-    NOWHERE = 0  # has asked for nothing that is not answered
+    NOWHERE = 0  # no unanswered scan or batch
     RUNNING = 1
     WAITING = 2
     PARKED = 3  # the peer does not read
-    FETCHING = 4  # pages are not in memory that its first one needs
+    FETCHING = 4  # the first job needs pages that are not in memory
 
 cdef struct Job:
-    Job* next  # of the same connection
-    Batch* batch  # that is read; NULL: it is a scan
+    Job* next  # next job of the same connection
+    Batch* batch  # the batch to read; NULL for a scan
     uint32_t msgid
     int64_t received_ns
     bint begun
-    Buffer params  # as they came, once the request has left the receive buffer
-    Buffer bounds  # keys that the plan made out of those that were given
+    Buffer params  # a copy, once the request has left the receive buffer
+    Buffer bounds  # keys that the plan derived from the given ones
     Plan plan
-    PyObject* table  # what it reads from
+    PyObject* table  # the table that the job reads from
     Page page
     Py_ssize_t held
-    int stops  # for pages that were not in memory, without a record in between
-    Py_ssize_t stopped_at  # how many records there were then
-    uint64_t ahead  # how much behind such a page is read with it
+    int stops  # consecutive stops at missing pages without a record in between
+    Py_ssize_t stopped_at  # number of records at the last stop
+    uint64_t ahead  # bytes read ahead of a missing page
 
 cdef struct Scanner:
     Scanner* next
     Scanner* previous
-    uint64_t handle  # of the connection
+    uint64_t handle  # the connection's handle
     ScannerPlace place
-    int64_t turn_work  # that was done in this turn
+    int64_t turn_work  # work done in this turn
     Py_ssize_t held_bytes
     Job* first
     Job* last
@@ -62,7 +62,7 @@ cdef struct Scans:
     Line running
     Line waiting
     uint32_t fetching
-    Job* spare  # the memory of one that has ended
+    Job* spare  # memory of an ended job, for reuse
     Py_ssize_t held_bytes
     uint64_t answered
     uint64_t slices
@@ -95,5 +95,5 @@ cdef inline bint scans_have_turn(const Scans* scans) noexcept nogil:
 
 
 cdef inline bint scans_have_begun(const Scanner* scanner) noexcept nogil:
-    """Whether the connection's first scan, or batch, has begun to be read."""
+    """True if the connection's first scan or batch has been started."""
     return scanner.first.begun or (scanner.first.batch != NULL and scanner.first.batch.table != NULL)

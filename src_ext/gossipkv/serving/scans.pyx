@@ -1,25 +1,11 @@
-"""Scans: read from the request, made in slices, the connections in turn; and whose turn it is to read a batch.
+"""Scans: parsed, read in slices, the connections in turn; and the turns of large batches.
 
-A scan that is plain is answered without Python: its options are what `docs/users/wire.md` says, database and version
-are known, every partition is here, and no record is damaged.  Whatever is not, is handed off as it came, also when that
-shows amid the scan: `gossipkv.serving.reads` is the one place that knows the errors, and it decides anew.
-
-The life of a scan::
+A plain scan is answered without Python: options as in `docs/users/wire.md`, database and version known, every partition
+local, no damaged record. Any other scan is handed off, even in mid-scan: only `gossipkv.serving.reads` knows the
+errors::
 
     asked ── ends in its first slice ──────────────────────────> answered at once
       └────> waiting ── a place is free ──> running, in slices ──> answered, or handed off
-
-* A slice is bounded in work, not in time, so that a run can be repeated.  What a get waits for is
-  what is done at once for requests that have just come (`Connections.work`), and one slice of what is running.
-* A connection has one scan running; the others wait behind it.  Connections whose scans run take turns, a slice each.
-* What is running holds memory, so only some are; other connections wait in the order in which they asked, and one
-  that has more to ask goes behind them.
-* A scan is begun when its peer reads; once begun it goes on to its end, so nobody keeps a place by not reading.
-* A scan that needs pages that are not in memory leaves the line until they are there, and keeps its place among those
-  that run.
-* A scan reads from the table that was served when it began, and holds it (`PublishedTable.readers`).
-* A batch that is much work waits in the same lines (`forwarded_batch.pyx` reads it), and holds its parameters until
-  then.
 """
 
 from cpython.object cimport PyObject
@@ -33,18 +19,18 @@ from gossipkv.wire._wire cimport (
 )
 
 cdef enum:
-    # Keys and values of one answer: a scan reads ahead by pages, and more would be held for each scan that runs.
+    # Keys and values of one answer: a scan reads ahead by pages, and each running scan holds one.
     PAGE_BYTES = 1024 * 1024
-    # What an answer has beside the records.
+    # Bytes of an answer beside the records.
     PAGE_ENVELOPE_BYTES = 1024
     # Scans that run at the same time: each holds a page and 200 bytes for each partition.
     RUNNING_SCANS = 32
-    # What is read with a cold page, at first; it doubles up to the most.  Most scans are short.
+    # Bytes read with a missing page; they double up to the maximum, since most scans are short.
     MIN_AHEAD = 16 * 1024
     MAX_AHEAD = 256 * 1024
-    # Stops for cold pages without a record in between; then it waits for the disk where it stands.
+    # After so many stops without a record in between, a scan waits for the disk in place.
     MAX_SCAN_STOPS = 64
-    # A job that has ended keeps this much for the next one.
+    # An ended job keeps this much memory for the next one.
     SPARE_PAGE_BYTES = 4 * 1024 * 1024
 
 # One scan ---------------------------------------------------------------------------------------------------------
@@ -57,7 +43,7 @@ cdef Job* new_job(Scans* scans) noexcept nogil:
 
 
 cdef void note_size(Scans* scans, Scanner* scanner, Job* job) noexcept nogil:
-    """Count what the job holds now."""
+    """Count the bytes that the job holds now."""
     cdef Py_ssize_t size = (
         <Py_ssize_t>sizeof(Job)
         + job.params.capacity
@@ -71,7 +57,7 @@ cdef void note_size(Scans* scans, Scanner* scanner, Job* job) noexcept nogil:
 
 
 cdef void end_job(Scans* scans, Job* job) noexcept nogil:
-    """It holds nothing any more; its memory may be the next one's."""
+    """Release the job's data; its memory may serve the next job."""
     cdef Py_ssize_t capacity = job.params.capacity + job.bounds.capacity + job.page.out.capacity
     capacity += job.page.head_room * <Py_ssize_t>(sizeof(Head) + sizeof(Entry))
     if job.begun:
@@ -95,7 +81,7 @@ cdef void free_job(Job* job) noexcept nogil:
 
 
 cdef void begin_job(Scans* scans, Job* job, PublishedTable table) noexcept nogil:
-    """Requires: there is a plan, made with that table."""
+    """Start a scan. Requires: a plan, made with that table."""
     job.begun = True
     job.table = <PyObject*>table
     table.readers += 1
@@ -114,7 +100,7 @@ cdef void begin_job(Scans* scans, Job* job, PublishedTable table) noexcept nogil
 
 
 cdef int keep_job(Scans* scans, Scanner* scanner, Job* job, PublishedTable table, const Cursor* params) noexcept nogil:
-    """Copy the request: what it was read from is used again.  A plan that was made points into the copy then."""
+    """Copy the request, since its buffer is reused, and make the plan again, so that it points into the copy."""
     cdef Cursor copy
     if buffer_append(&job.params, params.at, params.end - params.at) < 0:
         return -1
@@ -127,7 +113,7 @@ cdef int keep_job(Scans* scans, Scanner* scanner, Job* job, PublishedTable table
 
 
 cdef int go_on(Scans* scans, Job* job, PublishedTable table, int64_t* work, Buffer* out) noexcept nogil:
-    """A slice of a scan that has begun; its answer is in `out` when it ends."""
+    """Run a slice of a started scan; the answer is in `out` when the scan ends."""
     cdef Py_ssize_t records = job.page.records
     cdef Py_ssize_t searched = job.page.at if job.page.stage == OPENING else job.page.file_count
     cdef int result = page_run(&job.page, work)
@@ -148,7 +134,7 @@ cdef int go_on(Scans* scans, Job* job, PublishedTable table, int64_t* work, Buff
 
 
 cdef int finish(Scans* scans, Job* job, PublishedTable table, Buffer* out) noexcept nogil:
-    """Write what stands around the records: `[1, id, nil, [records, cursor or nil, version]]`."""
+    """Write the frame around the records: `[1, id, nil, [records, cursor or nil, version]]`."""
     cdef Page* page = &job.page
     cdef const Blob* version = &job.plan.version.packed_name
     cdef uint8_t data[2 * HEAD_BYTES]
@@ -183,11 +169,11 @@ cdef int finish(Scans* scans, Job* job, PublishedTable table, Buffer* out) noexc
 
 
 cdef void write_cursor(Page* page, const Blob* version) noexcept nogil:
-    """`bin`: a checksum, then `[version, last key]` as MessagePack.  Requires: there is room.
+    """Write the cursor as `bin`: a checksum, then `[version, last key]` as MessagePack. Requires: there is room.
 
-    offset size field
-    0      4    CRC-32C of what follows, big-endian
-    4           array of 2: the version (str), the key of the last record (bin)
+        offset size field
+        0      4    CRC-32C of the rest, big-endian
+        4           array of 2: the version (str), the key of the last record (bin)
     """
     cdef Buffer* out = &page.out
     cdef Py_ssize_t head = 2 + (page.last_size > 0xFF) + 2 * (page.last_size > 0xFFFF)
@@ -207,7 +193,7 @@ cdef void write_cursor(Page* page, const Blob* version) noexcept nogil:
 
 
 cdef void count_scan(PublishedTable table, const Job* job, bint refused) noexcept nogil:
-    """Count it where requests are counted now; the table that it read from may be served no longer."""
+    """Count the scan in the current table; the table that it read from may no longer be served."""
     cdef VersionRow* version = table.heir_of(job.plan.version)
     if version != NULL:
         count_request(version, job.plan.by_name)
@@ -224,7 +210,7 @@ cdef inline Line* line_of(Scans* scans, const Scanner* scanner) noexcept nogil:
 
 
 cdef void move(Scans* scans, Scanner* scanner, ScannerPlace place) noexcept nogil:
-    """Move it to the end of another line, or of the same, or out of all."""
+    """Move the scanner to the end of a line (also its own), or out of all lines."""
     cdef Line* line = line_of(scans, scanner)
     if line != NULL:
         line.count -= 1
@@ -254,7 +240,7 @@ cdef void move(Scans* scans, Scanner* scanner, ScannerPlace place) noexcept nogi
 
 
 cdef list release_unread(list tables):
-    """Release those tables that no scan reads from; the others."""
+    """Release the tables that no scan reads from; return the others."""
     cdef PublishedTable table
     cdef list read = []
     for table in tables:
@@ -275,14 +261,14 @@ cdef dict scans_counters(const Scans* scans):
 
 
 cdef void scans_release(Scans* scans) noexcept nogil:
-    """Give back what is kept for the next scan.  Requires: every scanner was dropped."""
+    """Free the memory kept for the next scan. Requires: every scanner was dropped."""
     if scans.spare != NULL:
         free_job(scans.spare)
         scans.spare = NULL
 
 
 cdef inline bint has_place(const Scans* scans) noexcept nogil:
-    """Whether one more may run."""
+    """True if one more scan may run."""
     return scans.running.count + scans.fetching < RUNNING_SCANS
 
 
@@ -290,9 +276,9 @@ cdef int scans_ask(
     Scans* scans, Scanner* scanner, PublishedTable table, const Envelope* request, int64_t received_ns, bint may_wait,
     int64_t* work, Buffer* out,
 ) noexcept nogil:
-    """A request for a scan: an `Outcome`; `UNDER_WAY`: its connection waits for an answer.
+    """Take a request for a scan. Return an `Outcome`; after `UNDER_WAY` the connection waits for an answer.
 
-    When it may not wait, it is handed off, and then refused.
+    A request that may not wait is handed off, and refused there.
     """
     cdef Job* job = new_job(scans)
     cdef int outcome
@@ -310,7 +296,7 @@ cdef int scans_ask(
             work[0] -= slice
             outcome = go_on(scans, job, table, &slice, out)
             work[0] += slice
-        if outcome == COLD:  # It will stop there again, and wait, when it is its turn.
+        if outcome == COLD:  # The scan will stop at the same page in its turn, and wait then.
             outcome = UNDER_WAY
         if outcome == UNDER_WAY and not may_wait:
             outcome = HAND_OFF
@@ -324,7 +310,7 @@ cdef int scans_ask(
 
 
 cdef void append_job(Scans* scans, Scanner* scanner, Job* job, ScannerPlace place) noexcept nogil:
-    """Put it behind those of its connection; if there are none, the connection gets that place."""
+    """Append a job to its connection's list; the first job puts the connection into `place`."""
     job.next = NULL
     if scanner.first == NULL:
         scanner.first = job
@@ -335,7 +321,7 @@ cdef void append_job(Scans* scans, Scanner* scanner, Job* job, ScannerPlace plac
 
 
 cdef int scans_queue(Scans* scans, Scanner* scanner, Batch* batch) noexcept nogil:
-    """Have a batch read when it is its turn; -1: no memory."""
+    """Queue a batch for its turn; -1 if out of memory."""
     cdef Job* job = <Job*>calloc(1, sizeof(Job))
     if job == NULL:
         return -1
@@ -346,14 +332,24 @@ cdef int scans_queue(Scans* scans, Scanner* scanner, Batch* batch) noexcept nogi
 
 
 cdef Scanner* scans_turn(Scans* scans) noexcept nogil:
-    """The connection whose turn it is, or NULL: no scan is under way but those of peers that do not read."""
+    """Return the connection in turn; NULL if no scan is waiting or running.
+
+    * A slice is bounded in work, not time, so that a run can be repeated. A get waits for the budget of fresh requests
+      (`Connections.work`) and for one slice.
+    * A connection runs one scan at a time. Running connections take turns of one slice. Running scans hold memory, so
+      their number is bounded; other connections wait in order, and go to the end after each scan.
+    * A scan starts only while its peer reads, and then runs to its end, so no peer keeps a place by not reading.
+    * A scan that needs missing pages leaves the line until they are read, and keeps its place among the running ones.
+    * A scan holds the table that was served when it began (`PublishedTable.readers`).
+    * A large batch waits in the same lines (`forwarded_batch.pyx` reads it), and holds its parameters meanwhile.
+    """
     while has_place(scans) and scans.waiting.first != NULL:
         move(scans, scans.waiting.first, RUNNING)
     return scans.running.first
 
 
 cdef int scans_run(Scans* scans, Scanner* scanner, PublishedTable table, int64_t* work, Buffer* out) noexcept nogil:
-    """A slice of the connection's first scan: an `Outcome`, and then it is to be `done`; or `UNDER_WAY`."""
+    """Run a slice of the connection's first scan. Return `UNDER_WAY`, `COLD`, or the final `Outcome`, before `done`."""
     cdef Job* job = scanner.first
     cdef Cursor params
     cdef int outcome
@@ -372,7 +368,7 @@ cdef int scans_run(Scans* scans, Scanner* scanner, PublishedTable table, int64_t
 
 
 cdef void scans_read_cold(Scanner* scanner, ColdPages cold) noexcept nogil:
-    """Have the pages read at which its scan has stopped, and will stop in the files that are searched next."""
+    """Read the page at which the scan has stopped, and the pages at which the next files' searches will stop."""
     cdef Job* job = scanner.first
     cdef PyObject* file = job.page.cold
     cdef Py_ssize_t records = job.page.records + job.page.at
@@ -390,7 +386,7 @@ cdef void scans_read_cold(Scanner* scanner, ColdPages cold) noexcept nogil:
 
 
 cdef bint scans_fetch(Scans* scans, Scanner* scanner) noexcept nogil:
-    """Have it wait for its pages, if there are any that are read: others have its turns."""
+    """Wait for the pages being read, leaving the turns to other scans. Return False if there are none."""
     if scanner.wait.count == 0:
         return False
     scanner.wait.scans = True
@@ -400,20 +396,20 @@ cdef bint scans_fetch(Scans* scans, Scanner* scanner) noexcept nogil:
 
 
 cdef void scans_go_on(Scans* scans, Scanner* scanner) noexcept nogil:
-    """Have it go on, since its pages have come."""
+    """Let the scan continue, since its pages have been read."""
     if scanner.place == FETCHING:
         move(scans, scanner, RUNNING)
 
 
 cdef void scans_yield(Scans* scans, Scanner* scanner, int64_t work) noexcept nogil:
-    """A batch's slice is over, in which so much was done; if its turn is as well, the others have theirs."""
+    """End a batch's slice of `work`; if its turn is over too, the next connection has its turn."""
     scanner.turn_work += work
     if scanner.turn_work >= BATCH_TURN_WORK:
         move(scans, scanner, RUNNING)
 
 
 cdef void scans_done(Scans* scans, Scanner* scanner) noexcept nogil:
-    """Forget the connection's first scan; when it has more, the next one waits for its turn."""
+    """Remove the connection's first job; the next one, if any, waits for its turn."""
     cdef Job* job = scanner.first
     scanner.first = job.next
     scanner.held_bytes -= job.held
@@ -422,18 +418,18 @@ cdef void scans_done(Scans* scans, Scanner* scanner) noexcept nogil:
 
 
 cdef void scans_park(Scans* scans, Scanner* scanner) noexcept nogil:
-    """The peer does not read: its next scan is not begun until it does."""
+    """Stop starting scans of a peer that does not read."""
     move(scans, scanner, PARKED)
 
 
 cdef void scans_unpark(Scans* scans, Scanner* scanner) noexcept nogil:
-    """It reads again, and waits for its turn."""
+    """Let the connection of a peer that reads again wait for its turn."""
     if scanner.place == PARKED:
         move(scans, scanner, WAITING)
 
 
 cdef void scans_drop(Scans* scans, Scanner* scanner) noexcept nogil:
-    """The connection is gone."""
+    """Drop all jobs of a connection that is gone."""
     cdef Job* job
     forget_wait(&scanner.wait)
     while scanner.first != NULL:

@@ -1,26 +1,26 @@
-"""Which connections of a transport speak TLS.  The idea stands in `secured.pyx`."""
+"""The TLS connections of a transport; `secured.pyx` explains the design."""
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 from gossipkv.wire._buffer cimport Buffer
 
 cdef struct Line:
-    void* tls  # NULL: the connection is plain, or its handshake has not begun
+    void* tls  # NULL if the connection is plain, or its handshake has not begun
     uint64_t handle
     uint32_t interest
-    bint holds  # bytes, or an end, of which the system does not tell
+    bint holds  # bytes or an end that epoll does not report
     bint listed
-    bint judged  # whether it is known if that is a node at the other end, and which
+    bint judged  # `is_node` and `uuid` are known
     bint is_node
     uint8_t uuid[16]
-    void* tunnel  # that carries what comes to somebody else; NULL: it is served here
+    void* tunnel  # the tunnel to another server; NULL if the connection is served here
 
 
 cdef class Secured:
-    cdef Tls tls  # what newcomers speak; None: nothing but plain bytes
-    cdef Line* lines  # by descriptor
+    cdef Tls tls  # for new connections; None without TLS
+    cdef Line* lines  # indexed by descriptor
     cdef int size
-    cdef Buffer holding  # descriptors of lines that hold something, or did
+    cdef Buffer holding  # descriptors of lines that hold input, or did
 
     cdef int shake(self, int fd, uint64_t handle) noexcept nogil
     cdef int take_over(self, int fd, TlsEnd end) except -1
@@ -36,5 +36,5 @@ cdef class Secured:
 
 
 cdef inline Line* line_of(Secured secured, int fd) noexcept nogil:
-    """The line of that connection; NULL: it speaks plainly."""
+    """Return the line of that connection; NULL if it is plain."""
     return &secured.lines[fd] if fd < secured.size and secured.lines[fd].tls != NULL else NULL

@@ -1,11 +1,10 @@
-"""Connections of a transport that speak TLS: a *line* for each, by its descriptor.
+"""TLS connections of a transport: a *line* for each, indexed by descriptor.
 
-A line begins with the first step of a handshake, not when somebody is let in: who says nothing costs nothing.  Before
-that the first byte is looked at and left where it is.  One that begins no handshake is told to the loop, which answers
-in the clear.
+A line begins with the first handshake step, not with `accept`, so a silent client costs nothing. The first byte is
+peeked at before; if it does not begin a handshake, the loop is told and answers in the clear.
 
-OpenSSL reads ahead, so bytes may lie in a line while the system has none.  Such a line *holds* them, and is told as
-readable with each `fetch` while it is watched for that: events stay level-triggered.
+OpenSSL reads ahead, so a line may hold bytes while the system has none. Such a line is reported as readable in each
+`fetch` while it is watched for input, so events stay level-triggered.
 """
 
 cimport cython
@@ -21,13 +20,13 @@ cdef extern from "<sys/socket.h>" nogil:
     enum: MSG_PEEK
 
 cdef enum:
-    HANDSHAKE = 0x16  # What a record of TLS begins with, if it is part of one.
+    HANDSHAKE = 0x16  # first byte of a TLS record of the handshake
     MIN_LINES = 64
 
 
 @cython.final
 cdef class Secured:
-    """The lines of a transport."""
+    """The TLS lines of a transport."""
 
     def __dealloc__(self):
         cdef int fd
@@ -38,7 +37,6 @@ cdef class Secured:
         buffer_release(&self.holding)
 
     cdef int shake(self, int fd, uint64_t handle) noexcept nogil:
-        """As `Transport.shake`."""
         cdef Line* line
         cdef uint8_t first
         cdef ssize_t came
@@ -67,14 +65,14 @@ cdef class Secured:
         return result
 
     cdef int take_over(self, int fd, TlsEnd end) except -1:
-        """Go on with a line whose handshake was done elsewhere, once it has begun here."""
+        """Continue a line after a handshake elsewhere. The transport's `begin` follows."""
         if fd >= self.size and self.grow(fd + 1) < 0:
             raise MemoryError
         self.lines[fd].tls = end.take()
         return 0
 
     cdef int grow(self, int size) noexcept nogil:
-        """Have room for so many descriptors."""
+        """Allocate lines for at least that many descriptors."""
         cdef int capacity = max(self.size, <int>MIN_LINES)
         cdef Line* lines
         while capacity < size:
@@ -88,19 +86,19 @@ cdef class Secured:
         return 0
 
     cdef void note(self, int fd, bint holds) noexcept nogil:
-        """Note whether it holds something."""
+        """Record if the line holds input, and list it if so."""
         cdef Line* line = &self.lines[fd]
         line.holds = holds
         if holds and not line.listed:
             line.listed = buffer_append(&self.holding, <const uint8_t*>&fd, sizeof(int)) == 0
 
     cdef bint has_events(self) noexcept nogil:
-        """Whether there are any to `tell`."""
+        """True if `tell` has events."""
         cdef Event event
         return buffer_size(&self.holding) > 0 and self.tell(&event, 1) > 0
 
     cdef int tell(self, Event* events, int most) noexcept nogil:
-        """Write down which lines are readable by what they hold, those first that were not told before."""
+        """Store events of watched lines that hold input, least recently reported lines first. Return their number."""
         cdef Py_ssize_t left = buffer_size(&self.holding) // <Py_ssize_t>sizeof(int)
         cdef int count = 0
         cdef Line* line
@@ -118,7 +116,7 @@ cdef class Secured:
         return count
 
     cdef object proven(self, int fd):
-        """As `Transport.proven`: who is a node once stays it, whatever is read anew meanwhile."""
+        """Implement `Transport.proven`: the first verdict stays, whatever certificates are read anew meanwhile."""
         cdef Line* line = line_of(self, fd)
         cdef bytes uuid
         if line == NULL or self.tls is None:
@@ -132,22 +130,21 @@ cdef class Secured:
         return (<const char*>line.uuid)[:sizeof(line.uuid)] if line.is_node else None
 
     cdef object named(self, int fd):
-        """As `Transport.named`.  Requires: it has a line."""
+        """Implement `Transport.named`. Requires: a line."""
         return self.tls.named(self.lines[fd].tls)
 
     cdef ssize_t receive(self, int fd, uint8_t* data, Py_ssize_t size) noexcept nogil:
-        """As `Transport.receive`.  Requires: it has a line."""
+        """Implement `Transport.receive`. Requires: a line."""
         cdef bint holds
         cdef ssize_t came = tls_receive(self.lines[fd].tls, data, size, &holds)
         self.note(fd, holds)
         return came
 
     cdef void end(self, int fd) noexcept nogil:
-        """Say that nothing more is sent.  Requires: it has a line."""
+        """Send the end of our output. Requires: a line."""
         tls_end(self.lines[fd].tls)
 
     cdef void forget(self, int fd) noexcept nogil:
-        """It is a line no more."""
         tls_free(self.lines[fd].tls)
         self.lines[fd].tls = NULL
         self.lines[fd].judged = False

@@ -1,41 +1,15 @@
-"""The rounds around the connection core: accept, receive, answer, hand off, send, close, and in which order.
+"""The serving loop around the connection core: accept, receive, answer, hand off, send and close, in that order.
 
-One Trio task waits until this loop's descriptor is readable and calls `round`.  A round drops the GIL and serves what
-is ready; takes it again and has Python answer what was handed off, the connections in turn; sends those answers, once
-for each connection; and begins anew until nothing is ready or its time is over.  Going back to Trio costs many times
-what a look at epoll does, so a round ends with one that finds nothing, or with a look-out (`busy_poll.pyx`).
+One Trio task waits until the loop's descriptor is readable and calls `round`. A round drops the GIL, serves ready
+connections, takes the GIL to let Python answer handed-off requests, and sends those answers with one send per
+connection. A round repeats these steps until nothing is ready or its time is over, since a return to Trio costs many
+epoll calls. The GIL is taken only for Python's answers and at the end: a computing thread may keep it for long.
 
-The GIL is taken back only when Python is to answer, and at the end: beside a thread that computes each time takes as
-long as that thread may keep it.
-
-Where it can be, this loop sleeps in the place of Trio: it *rests*.  What Trio waits for is watched beside the
-connections (`watch_others`), so a signal, a datagram or a thread's result ends the rest at once, and so does Trio's
-next deadline; while a task of Trio can run there is no sleep, only a look at what is ready.  What Python has to do is
-left to a round, for which a bell is rung that Trio waits for.  So a request costs a sleep, a receive and a send, and
-no GIL.  Rejected: to rest in the task that calls `round`, which cannot know whether others can still run in its turn.
-
-A pump beside the first has a thread for its rounds (`serve_alone`), and all of it is whose turn it is (`turn.pyx`):
-the thread's in a step, and between two of them, or while it sleeps, that of Trio's, which answers what was handed off,
-when the bell has rung, and sends that (`round`).  It never asks for events there: those are the thread's.
-
-Sockets and clock are a transport's (`transport.pyx`): this is the one order for a node in the world and for a
-simulated one.  Where time stands still the budgets in time mean nothing, and those in numbers hold.
-
-Fairness: what a round had no time for stays in `events` and is not fetched again; held input gets one turn for each
-connection and pass, in half of the time; a connection's answers and keys in one turn are bounded by the core.
-
-How long an answer took is counted when it is sent: those of the core after each connection's `send`, where the clock is
-read once, those of Python when all of the round are sent.  So both are rather too long than too short.
-
-A handshake of TLS costs what many reads do, so it is not served with them: a step of it, once its peer has said its
-part, waits in a line of its own, of which each step of the loop does a little.  Its connection is watched again behind
-that, so a thousand who come at once are a thousand entries in that line, and no events.
-
-When descriptors run out, `accept` is left alone until the next `expire`: those who wait in the backlog are served
-when there are descriptors again.  Beyond `max_connections` a connection is accepted and closed, so its peer knows.
-
-A connection ends in two halves: our end is sent, then the peer's is awaited for a moment; a plain close with unread
-bytes in the queue would send a reset, and that may destroy the last answer on its way.
+Where possible the loop *rests*: it sleeps in place of Trio (`rest`, `watch_others`), so a request costs a sleep, a
+receive and a send, and no GIL. Each further serving loop has its own thread (`serve_alone`) and a core lock
+(`turn.pyx`). The transport provides sockets and clock (`transport.pyx`), so a simulated node runs in the same order.
+Where time stands still, only the budgets in numbers hold. Each latency is counted after the send (the core's answers
+per connection, Python's per round), so latencies are rather too long than too short.
 """
 
 cimport cython
@@ -51,20 +25,21 @@ from gossipkv.serving._transport cimport (
 from gossipkv.wire._buffer cimport Buffer, buffer_append, buffer_release, buffer_reserve, buffer_size
 
 cdef enum:
-    EVENTS = 256  # Ready connections fetched at once.
-    MIN_NS = 250000  # What those that are ready have in each step, whatever held input took: thirty gets or so.
-    ACCEPTS_PER_STEP = 64  # A flood of newcomers leaves time for those who are here.
-    # Steps of handshakes in each step, and how long they may take: the last one longer, by what it costs itself.
+    EVENTS = 256  # Fetch at most so many ready connections at once.
+    # Ready connections get at least this time in each step, whatever held input took: some thirty gets.
+    MIN_NS = 250000
+    ACCEPTS_PER_STEP = 64  # The bound leaves time for present connections when a flood of clients arrives.
+    # Each step runs at most so many handshake steps for at most so long, plus the excess of the last one.
     MAX_HANDSHAKES = 4
     HANDSHAKES_NS = 200000
-    DRAIN_READS = 16  # Receives of one connection when draining: 1 MiB, more than socket buffers usually hold.
-    DRAIN_NS = 50000000  # For those of all connections: a second signal must not wait for long.
+    DRAIN_READS = 16  # Receives per connection when draining: 1 MiB, more than socket buffers usually hold.
+    DRAIN_NS = 50000000  # The receives of all connections share this time: a second signal must not wait for long.
     QUIET_MS = 1000  # A connection silent for this long has nothing on its way that a close could destroy.
-    BUSY = 0  # There have been events since the last time that there were none.
-    LOOKED_OUT = -1  # There is none, and a look-out has counted that; so it is at the start.
-    # How exact the time-outs of connections are.  A look at 10,000 connections takes about 1 ms.
+    BUSY = 0  # Events have arrived since the last idle moment.
+    LOOKED_OUT = -1  # No event is ready, and a busy poll has already counted the gap; also the initial state.
+    # Time-outs of connections are exact to this interval. A look at 10,000 connections takes about 1 ms.
     SWEEP_NS = 500000000
-    # Deadlines within so much are done at once.
+    # Deadlines within this interval are handled at once.
     MIN_WAIT_NS = 1000000
     MILLISECOND_NS = 1000000
     MAX_REST_S = 3600
@@ -75,42 +50,42 @@ cdef struct Detached:
     uint64_t handle
     uint32_t user
     uint64_t address
-    Py_ssize_t size  # of what has been received, which follows
+    Py_ssize_t size  # size of the received bytes, which follow
 
 
 @cython.final
 cdef class Loop:
-    """The connections of a core and of a transport."""
+    """The serving loop over the connections of a core and of a transport."""
 
     cdef readonly Core core
     cdef Connections connections
-    cdef uint64_t* counts  # those of `connections`
+    cdef uint64_t* counts  # the counts of `connections`
     cdef Transport transport
-    cdef int64_t armed_ns  # when the timer goes off; NEVER: it does not
-    cdef int64_t sweep_ns  # when connections are looked at for the next time
+    cdef int64_t armed_ns  # when the timer goes off; NEVER if disarmed
+    cdef int64_t sweep_ns  # when the next sweep checks the connections for time-outs
     cdef bint draining
-    cdef bint accepting  # not while there are no descriptors
+    cdef bint accepting  # False while no descriptors are left
     cdef bint closed
     cdef uint8_t* inbox
     cdef Event events[EVENTS]
     cdef int event_count
     cdef int event_at
-    cdef int64_t deadline_ns  # of this round
-    cdef int64_t serve_ns  # how long others may be kept waiting
-    cdef int64_t rest_until_ns  # others have nothing to do before
+    cdef int64_t deadline_ns  # the end of this round
+    cdef int64_t serve_ns  # how long Trio's tasks may be kept waiting
+    cdef int64_t rest_until_ns  # Trio has nothing to do before this time
     cdef bint sleeps_for_others
-    cdef bint others_wait  # they do have, and this round is to end
-    cdef bint is_due  # something is: the timer has gone off
+    cdef bint others_wait  # Trio has something to do, so this round ends
+    cdef bint is_due  # the timer has gone off
     cdef PollCredit poll
-    cdef Turn turn  # that of the core
-    cdef bint alone  # a thread serves, and Python answers in turns
-    cdef bint stopping  # that thread is to end
-    cdef object user_named  # gives the user of a name in a certificate
-    cdef uint64_t asking  # the connection whose request is being answered; 0: none's is
-    cdef int64_t idle_ns  # since when there is no event; or BUSY, or LOOKED_OUT
-    cdef bytes method  # of the latest request that was answered by Python
-    cdef Buffer detached  # a `Detached` and its bytes for each that somebody else is to serve
-    cdef Buffer given  # when the requests arrived whose answers are to be sent by this round
+    cdef Turn turn  # the core's lock
+    cdef bint alone  # the loop has its own thread; Python answers while holding the core lock
+    cdef bint stopping  # the thread of `serve_alone` must end
+    cdef object user_named  # function from the name in a certificate to a user number
+    cdef uint64_t asking  # the connection that is being answered; 0 for none
+    cdef int64_t idle_ns  # when the current idle gap began; or BUSY, or LOOKED_OUT
+    cdef bytes method  # method of the latest request that Python answered
+    cdef Buffer detached  # a `Detached` and its bytes for each connection that left the loop
+    cdef Buffer given  # arrival times of the requests that this round answers
 
     def __cinit__(self, Core core not None, Transport transport not None):
         self.core = core
@@ -135,7 +110,7 @@ cdef class Loop:
             transport.be_alone()
 
     def __dealloc__(self):
-        # The connections are closed with the loop, not here: the core may be gone already.
+        # The loop closes its connections in `close`, not here: the core may be gone already.
         free(self.inbox)
         buffer_release(&self.given)
         buffer_release(&self.detached)
@@ -143,12 +118,12 @@ cdef class Loop:
     # From Python ------------------------------------------------------------------------------------------------
 
     def fileno(self):
-        """The descriptor that is readable when a step has something to do."""
+        """Return the descriptor that is readable when a step has something to do."""
         return self.transport.fileno()
 
     @property
     def has_work(self):
-        """Whether a step has something to do although the descriptor may not be readable."""
+        """True if a step has something to do although the descriptor may not be readable."""
         return not self.alone and (
             self.event_at < self.event_count
             or buffer_size(&self.connections.dirty) > 0
@@ -160,19 +135,19 @@ cdef class Loop:
 
     @property
     def due_s(self):
-        """How long until a round has something to do although nothing arrives; None: the descriptor tells of it."""
+        """Seconds until a round has something to do without input; None if the descriptor becomes readable then."""
         return self.transport.due_s()
 
     @property
     def connection_count(self):
-        """How many connections there are: those to other nodes not counted, those detached that need this loop are."""
+        """The number of connections, without those to other nodes, with detached ones that still need this loop."""
         return self.connections.connection_count - self.connections.peer_count + self.transport.left_count()
 
     def adopt(self, int column, connection):
-        """Ask that peer on this connection from now on, which is the loop's: nothing was read beyond `hello`.
+        """Take over this connection to a peer for requests, on which nothing beyond `hello` was read.
 
-        It is what the environment's streams are detached to.  A loop that is closed closes it.  Raises KeyError when
-        there is no such peer: the connection is the caller's then.
+        `connection` is the detached form of the environment's streams. A closed loop closes the connection. Raises:
+        KeyError if the peer is unknown; the caller keeps the connection then.
         """
         cdef Connection* adopted
         cdef int fd
@@ -188,16 +163,16 @@ cdef class Loop:
         self.core.asking.peers.adopt(adopted)
 
     def serve_gateway(self, int fd):
-        """Serve this node's own gateway at that end of a socket pair, which is the loop's from now on.
+        """Take over this end of a socket pair and serve this node's own gateway on it.
 
-        It speaks MessagePack-RPC, in the clear; it counts as nobody's connection, and its time is never up.
+        The gateway speaks MessagePack-RPC in the clear. Its connection is not counted and never times out.
         """
         self.core.check_thread()
         self.tell_time()
         self.watch_made(fd, self.connections.begin_gateway(fd))
 
     cdef int watch_made(self, int fd, Connection* connection) except -1:
-        """Watch a connection that was made elsewhere; NULL: there is no memory for it.  Closes it where it raises."""
+        """Watch a connection that was made elsewhere; NULL means out of memory. Close the connection before raising."""
         if connection == NULL:
             self.transport.close(fd, True)
             raise MemoryError
@@ -210,10 +185,10 @@ cdef class Loop:
         return 0
 
     def use_tls(self, tls, user_named):
-        """Have newcomers speak TLS by that `Tls` from now on, where it says so; those who are here go on as before.
+        """Use `tls` on new connections to the listeners that it names; present connections go on as before.
 
-        `user_named` gives the number of the user of whom a certificate is that a client shows, 0 for nobody's.  Raises
-        ValueError: the transport cannot.
+        `user_named` maps the name in a client's certificate to a user number, 0 for no user. Raises: ValueError if the
+        transport has no TLS.
         """
         self.core.check_thread()
         self.user_named = user_named
@@ -221,7 +196,7 @@ cdef class Loop:
 
     @property
     def proven(self):
-        """The uuid, 16 bytes, that a node whose request is being answered has proved; None: nobody has proved one."""
+        """The uuid (16 bytes) proved by the node that is being answered; None if no uuid was proved."""
         cdef Connection* connection
         if self.asking == 0:
             return None
@@ -229,18 +204,21 @@ cdef class Loop:
         return None if connection == NULL else self.transport.proven(connection.fd)
 
     def watch_others(self, int fd):
-        """Be ready for `rest`: that descriptor is readable when others have something to do; whether that can be.
+        """Prepare `rest`: Trio has something to do when `fd` is readable. Return True if this loop can sleep for Trio.
 
-        From then on this loop's own descriptor is another, which they can watch although they are watched.
+        From then on `fileno` returns another descriptor, which Trio can watch although Trio's own descriptor is watched
+        here.
         """
         self.sleeps_for_others = self.transport.watch_others(fd)
         return self.sleeps_for_others
 
     def rest(self, double idle_s, int64_t serve_us):
-        """Serve what needs no Python, in the place of others who would sleep so long, until one of them is to go on.
+        """Serve requests that need no Python, in place of a Trio that would sleep for `idle_s` seconds.
 
-        It is the end of `idle_s`, or the descriptor that is watched for them says so, or Python has something to do
-        here: then ours is readable.  Takes `serve_us` where `idle_s` is 0.
+        The rest ends after `idle_s`, when the descriptor watched for Trio is readable, or when Python has something to
+        do here. In the last case a bell makes this loop's descriptor readable, so a round follows. An `idle_s` of 0
+        allows `serve_us` microseconds. Rejected: resting in the task that calls `round`, which cannot know whether
+        other tasks can still run.
         """
         self.core.check_thread()
         if self.closed:
@@ -255,18 +233,18 @@ cdef class Loop:
             self.transport.ring()
 
     def round(self, answer, int64_t serve_us, int64_t answer_us):
-        """Serve what is ready; answer what was handed off; send those answers; again, until nothing is ready.
+        """Serve ready connections, answer handed-off requests and send the answers, until nothing is ready.
 
-        `answer(method, parameters, caller)` gives the result as MessagePack, a `Refused` or a `Welcome`.  Whatever else
-        it gives is returned here as a `Pending`, to be answered by `complete`.  Of a read that no other node has
-        answered the method is None, and the report stands for the parameters (`Forwarding.write_report`).  Takes at
-        most `serve_us`, `answer_us` and what one request takes.
+        `answer(method, parameters, caller)` returns the result as MessagePack, a `Refused` or a `Welcome`. Any other
+        object is returned here in a `Pending`, for `complete`. For a read that no other node has answered, the method
+        is None and `parameters` is the report (`Forwarding.write_report`). A round takes at most `serve_us`,
+        `answer_us` and the time of one request.
         """
         cdef list pending = []
         cdef bint answered = False
         self.core.check_thread()
         self.transport.hush()
-        if self.alone:
+        if self.alone:  # Only the loop's own thread polls for events.
             self.tell_time()
             self.answer_some(answer, 1000 * answer_us, pending)
             self.end_step()
@@ -285,7 +263,7 @@ cdef class Loop:
         return pending
 
     def serve_alone(self, int64_t serve_us):
-        """Serve what needs no Python until `stop`: for a thread of its own, of another pump than the first."""
+        """Serve requests that need no Python until `stop`, in the thread of a serving loop other than the first."""
         assert self.alone
         with nogil:
             self.turn.take()
@@ -301,12 +279,12 @@ cdef class Loop:
             self.turn.give(False)
 
     def stop(self):
-        """Have the thread in `serve_alone` end, soon."""
+        """Make the thread in `serve_alone` end soon."""
         self.core.check_thread()
         self.stopping = True
 
     def complete(self, Pending pending not None, answer):
-        """Answer what was pending, with the next round: the result as MessagePack, a `Refused` or a `Welcome`."""
+        """Answer a pending request in the next round, with MessagePack, a `Refused` or a `Welcome`."""
         cdef Connection* connection = self.connections.find(pending.handle)
         cdef bytes body = body_of(answer)
         cdef Py_ssize_t size = len(body)
@@ -330,12 +308,12 @@ cdef class Loop:
             limit_parked(self.core, connection)
 
     def refuse(self, Pending pending not None, Refused error not None):
-        """The same, when too much is pending."""
+        """Refuse a pending request because too many are pending."""
         self.counts[OVERLOADED] += 1
         self.complete(pending, error)
 
     def end_those_of(self, uint32_t user):
-        """Take no more requests of that user's connections: each ends once what has arrived is answered."""
+        """Take no more requests of that user's connections; each ends once all received requests are answered."""
         cdef Connection* connection
         cdef uint32_t i
         self.core.check_thread()
@@ -346,7 +324,7 @@ cdef class Loop:
                 self.connections.flush_later(connection)
 
     def take_detached(self):
-        """Connections that are the caller's from now on: descriptor, who asks, and what has been received of each."""
+        """Return the connections that the caller now owns, as (descriptor, caller, received bytes)."""
         cdef list taken = []
         cdef Detached head
         cdef const char* at
@@ -360,19 +338,19 @@ cdef class Loop:
         return taken
 
     def wake(self):
-        """Make the descriptor readable: there is `has_work` although nobody may send anything."""
+        """Make the descriptor readable: there is `has_work` although no peer may send anything."""
         self.core.check_thread()
         self.transport.wake()
 
     def expire(self):
-        """Close what is overdue, and accept again if that had paused, as the timer does each half second."""
+        """Close overdue connections and resume accepting, as the timer does each half second."""
         with nogil:
             self.expire_all()
         self.core.release_retired()
         self.transport.raise_failure()
 
     def drain(self):
-        """Take no more connections, and no more requests than have arrived; a connection ends once it is answered."""
+        """Take no further connections and requests; a connection ends once its received requests are answered."""
         if not self.draining:
             self.draining = self.connections.http.draining = True
             self.transport.stop_listening()
@@ -381,7 +359,7 @@ cdef class Loop:
             self.transport.raise_failure()
 
     def close(self):
-        """Close everything at once."""
+        """Close every connection at once."""
         if not self.closed:
             self.closed = self.draining = True
             self.close_all(CLOSED_CUT)
@@ -406,7 +384,7 @@ cdef class Loop:
         self.others_wait = False
 
     cdef bint serve(self, bint answered) noexcept nogil:
-        """All that needs no Python, behind what it has `answered`; True: it has to answer, False: the round is over."""
+        """Serve all that needs no Python; `answered` if Python just did. Return True if Python must answer next."""
         cdef bint goes_on = not answered or self.end_step()
         while goes_on:
             self.serve_ready()
@@ -419,7 +397,7 @@ cdef class Loop:
         return False
 
     cdef bint end_step(self) noexcept nogil:
-        """Send what is to be sent; whether there is another step."""
+        """Send the pending answers. Return True if another step follows."""
         self.flush_dirty()
         self.arm()
         return self.may_rest() or (
@@ -432,10 +410,11 @@ cdef class Loop:
         )
 
     cdef void serve_ready(self) noexcept nogil:
-        """Held input in half of the time, each connection once; then what is ready, in what is left and a little more.
+        """Serve held input in half of the time, each connection once; then events to the end, or for MIN_NS.
 
-        So neither keeps the other waiting, whatever a turn costs.  Sockets are looked at each time; again when nothing
-        is left and Python has nothing to answer.
+        Neither kind of work keeps the other waiting, whatever a turn costs. Events left over stay in `events` and are
+        not fetched again. Sockets are polled in each call, and again when no event is left and Python has nothing to
+        answer.
         """
         cdef Py_ssize_t left = buffer_size(&self.connections.runnable) // <Py_ssize_t>sizeof(uint64_t)
         cdef int64_t until_ns = self.connections.now_ns + (self.deadline_ns - self.connections.now_ns) // 2
@@ -464,7 +443,7 @@ cdef class Loop:
                 return
 
     cdef void serve_held(self, Connection* connection) noexcept nogil:
-        """One turn of a connection whose input was held; NULL: there is none."""
+        """Give one turn to a connection with held input; NULL for none."""
         if connection != NULL:
             resume_requests(self.core, connection)
             self.transmit(connection)
@@ -473,7 +452,7 @@ cdef class Loop:
             self.settle(connection)
 
     cdef void serve_scans(self) noexcept nogil:
-        """One slice: a get that comes meanwhile waits for no more of it."""
+        """Run one slice of scans: a get that arrives meanwhile waits for no more than one slice."""
         cdef int64_t work = SLICE_WORK
         cdef Connection* connection = run_scans(self.core, &work)
         while connection != NULL:
@@ -483,7 +462,11 @@ cdef class Loop:
         self.tell_time()
 
     cdef void serve_handshakes(self) noexcept nogil:
-        """Some steps of handshakes, in the order in which their peers have spoken."""
+        """Run some handshake steps in the order in which the peers sent their messages.
+
+        A step costs as much as many reads, so handshakes have their own queue. A connection is not watched while it is
+        queued: a thousand new clients are a thousand queue entries, and no events.
+        """
         cdef int64_t until_ns = self.connections.now_ns + HANDSHAKES_NS
         cdef int left = MAX_HANDSHAKES
         cdef Connection* connection
@@ -497,7 +480,7 @@ cdef class Loop:
                 self.tell_time()
 
     cdef bint has_held_work(self) noexcept nogil:
-        """Whether there is something to do although no socket is ready."""
+        """True if there is something to do although no socket is ready."""
         return (
             scans_have_turn(&self.connections.scans)
             or buffer_size(&self.connections.runnable) > 0
@@ -506,7 +489,7 @@ cdef class Loop:
         )
 
     cdef bint wants_python(self) noexcept nogil:
-        """Whether a round, and who calls it, has something to do."""
+        """True if a round, or its caller, has something to do."""
         return (
             not self.connections.backlog.is_empty()
             or self.connections.relays.first_reply != NULL
@@ -521,7 +504,7 @@ cdef class Loop:
         )
 
     cdef bint may_rest(self) noexcept nogil:
-        """Whether there is nothing to do before the next event, for anybody."""
+        """True if neither this loop nor Python has anything to do before the next event."""
         return (
             self.connections.now_ns < self.rest_until_ns
             and not self.others_wait
@@ -532,19 +515,19 @@ cdef class Loop:
         )
 
     cdef bint fetch(self) noexcept nogil:
-        """Ask for events, look out for them if that pays, rest until some come if that may be; whether any came."""
+        """Poll for events, busy-poll if that pays, and rest if `may_rest`. Return True if any event came."""
         cdef bint rests
-        if self.is_due:  # Not before: what came beside the timer may be what is waited for.
+        if self.is_due:  # Only now: an event beside the timer's may be the one that a deadline waits for.
             self.is_due = False
             self.expire_due()
-        self.flush_dirty()  # Whoever is waited for next may wait for it.
+        self.flush_dirty()  # Peers may need these answers before they send the next event.
         self.arm()
         self.event_at = 0
         self.event_count = 0
         if self.alone:
             self.let_others()
         give_back(self.connections)
-        if self.others_wait or self.stopping:  # They are among the events until the round has ended.
+        if self.others_wait or self.stopping:  # Trio's descriptor stays among the events until the round has ended.
             return False
         rests = self.may_rest()
         if self.transport.polls or not rests:
@@ -562,12 +545,12 @@ cdef class Loop:
             self.sleep()
         allow_work(self.core)
         self.tell_time()
-        if self.event_count == 1 and self.events[0].handle == OTHERS:  # It is no event of ours.
+        if self.event_count == 1 and self.events[0].handle == OTHERS:  # The event is Trio's, not ours.
             self.event_count = 0
             self.others_wait = True
         if self.event_count == 0:
             return False
-        if rests:  # Others had nothing to do until now.
+        if rests:  # Trio had nothing to do until now.
             self.deadline_ns = self.connections.now_ns + self.serve_ns
         if self.idle_ns > 0:
             poll_slept(&self.poll, self.connections.now_ns - self.idle_ns)
@@ -575,8 +558,8 @@ cdef class Loop:
         return True
 
     cdef void sleep(self) noexcept nogil:
-        """Rest until something comes.  While a thread does so alone it is the turn of others."""
-        cdef int wait_ms = self.rest_ms()  # Others may tell the time then.
+        """Rest until an event comes. A thread of its own releases the core lock meanwhile."""
+        cdef int wait_ms = self.rest_ms()  # Another thread may set the time once the core lock is released.
         if self.alone:
             self.turn.give(True)
         self.event_count = self.transport.fetch(self.events, EVENTS, wait_ms)
@@ -585,7 +568,7 @@ cdef class Loop:
             self.welcome_arrivals()
 
     cdef void let_others(self) noexcept nogil:
-        """Have Python look, if it has something to do here, and let those in who wait for their turn."""
+        """Wake Python if it has something to do here, and let waiting threads take the core lock."""
         if self.wants_python():
             self.transport.ring()
         if self.turn.is_wanted():
@@ -593,11 +576,11 @@ cdef class Loop:
             self.turn.take()
 
     cdef int rest_ms(self) noexcept nogil:
-        """How long to rest, no shorter than it may be, as Trio does: what is due is not asked about twice."""
+        """Return how long to rest, rounded up as Trio does, so a deadline is not polled for twice."""
         return <int>((self.rest_until_ns - self.connections.now_ns + MILLISECOND_NS - 1) // MILLISECOND_NS)
 
     cdef void look_out(self) noexcept nogil:
-        """Ask again and again for a moment, or until the round ends."""
+        """Busy-poll for a moment, or until the round ends."""
         cdef int64_t until_ns = min(self.connections.now_ns + POLL_NS, self.deadline_ns)
         self.counts[BUSY_POLLS] += 1
         while self.event_count == 0 and self.connections.now_ns < until_ns:
@@ -611,7 +594,7 @@ cdef class Loop:
             poll_missed(&self.poll)
 
     cdef void answer_some(self, answer, int64_t budget_ns, list pending):
-        """The connections in turn, one request each, until the time is over."""
+        """Answer one request of each connection in turn, until the time is over."""
         cdef int64_t deadline_ns = self.transport.now_ns() + budget_ns
         cdef Request* request = next_request(self.core)
         while request != NULL:
@@ -629,7 +612,8 @@ cdef class Loop:
             return 0
         if request.kind == ASKED:
             if self.method is None or not is_method(request, self.method):
-                self.method = method_of(request)  # Kept: most requests ask the same, and its hash is known by then.
+                # Keep the method for the next request, which is mostly the same; its hash is computed by then.
+                self.method = method_of(request)
             method = self.method
         self.asking = request.handle
         reply = answer(method, params_of(request), caller_of(self.core, request.handle))
@@ -644,7 +628,7 @@ cdef class Loop:
         return 0
 
     cdef int heed(self, Connection* connection, answer) except -1:
-        """Do what an answer means for its connection."""
+        """Apply an answer's effect on its connection: a new user, or the end."""
         if isinstance(answer, Welcome):
             connection.user = (<Welcome>answer).user
         elif isinstance(answer, Refused) and (<Refused>answer).ends:
@@ -669,7 +653,7 @@ cdef class Loop:
             self.is_due = True
             return
         connection = self.connections.find(event.handle)
-        if connection == NULL:  # It is gone, or somebody has called `wake`.
+        if connection == NULL:  # The connection is gone, or the event comes from `wake`.
             return
         if connection.shaking != 0:
             if event.what & ENDED:
@@ -690,7 +674,7 @@ cdef class Loop:
         self.settle(connection)
 
     cdef void flush_dirty(self) noexcept nogil:
-        """Send the answers of this round, one send for each connection."""
+        """Send the answers of this round, with one send for each connection."""
         cdef Connection* connection
         cdef int64_t received_ns
         go_on_with_relays(self.core.asking)
@@ -712,7 +696,7 @@ cdef class Loop:
             histogram_record(&self.core.handed_off.histogram, <uint64_t>(self.connections.now_ns - received_ns), 1)
 
     cdef void arm(self) noexcept nogil:
-        """Have the timer go off when something is due: a little later, so that what is due nearly together is one."""
+        """Set the timer to the next deadline, a little late, so that close deadlines share one event."""
         cdef int64_t due_ns = max(next_due(&self.connections.relays), self.connections.now_ns + MIN_WAIT_NS)
         if self.connections.connection_count > 0 or not self.accepting or self.transport.left_count() > 0:
             due_ns = min(due_ns, self.sweep_ns)
@@ -771,6 +755,10 @@ cdef class Loop:
     # One connection ---------------------------------------------------------------------------------------------
 
     cdef void accept_some(self, uint64_t listener) noexcept nogil:
+        """Accept some clients; without free descriptors, pause until the next `expire`.
+
+        A client beyond `max_connections` is accepted and closed, so that it knows.
+        """
         cdef int left = ACCEPTS_PER_STEP
         cdef int fd
         cdef int pump
@@ -795,7 +783,7 @@ cdef class Loop:
                 self.welcome(fd, address, listener)
 
     cdef void welcome(self, int fd, uint64_t address, uint64_t listener) noexcept nogil:
-        """Serve a connection that was admitted to this pump, and came to that listener."""
+        """Serve a connection that was admitted to this serving loop and came to `listener`."""
         cdef Connection* connection = self.connections.begin(fd, address, listener)
         if connection == NULL:
             self.transport.close(fd, True)
@@ -807,23 +795,22 @@ cdef class Loop:
             self.settle(connection)
         elif self.transport.is_secured(listener):
             connection.shaking = READABLE
-            connection.partial_ms = self.connections.now_ms  # A handshake has the time that a frame has.
+            connection.partial_ms = self.connections.now_ms  # A handshake has the same time-out as a frame.
 
     cdef void welcome_arrivals(self) noexcept nogil:
-        """Serve whom another pump has accepted and sent here."""
+        """Serve the connections that the first serving loop accepted for this one."""
         cdef Arrival arrival
         while self.connections.crew.receive(self.connections.pump, &arrival):
             self.welcome(arrival.fd, arrival.address, arrival.listener)
 
     cdef void turn_away_arrivals(self) noexcept nogil:
-        """Close them."""
+        """Close the connections that the first serving loop accepted for this one."""
         cdef Arrival arrival
         while self.connections.crew.receive(self.connections.pump, &arrival):
             self.connections.crew.leave(self.connections.pump, arrival.address)
             self.transport.close(arrival.fd, True)
 
     cdef void shake(self, Connection* connection) noexcept nogil:
-        """A step of its handshake."""
         cdef int waits = self.transport.shake(connection.fd, connection.handle)
         if waits > 0:
             connection.shaking = <uint32_t>waits
@@ -838,25 +825,25 @@ cdef class Loop:
                 self.recognise(connection)
             return
         connection.broken = True
-        self.connections.drop_owing(connection)  # Whatever is said now is no answer.
+        self.connections.drop_owing(connection)  # Nothing sent from here on is an answer.
         self.connections.finish(connection, CLOSED_HANDSHAKE)
         if waits == FOREIGN:
             self.answer_plain(connection)
 
     cdef void recognise(self, Connection* connection) noexcept with gil:
-        """Have it be of the user of whom it has shown a certificate."""
+        """Set the user that the client's certificate names."""
         name = self.transport.named(connection.fd)
         if name is not None:
             connection.certified = connection.user = self.user_named(name)
 
     cdef void answer_plain(self, Connection* connection) noexcept nogil:
-        """Tell whoever speaks plainly, as they do, that TLS is spoken here."""
+        """Tell a client that speaks plain text, in its own protocol, that TLS is required."""
         cdef ssize_t size = self.transport.receive(connection.fd, self.inbox, INBOX_BYTES)
         if size > 0 and refuse_plain(&self.connections.out, self.inbox, size) == 0:
             self.transmit(connection)
 
     cdef bint read(self, Connection* connection) noexcept nogil:
-        """Receive once, and answer; whether bytes came."""
+        """Receive once and answer. Return True if bytes came."""
         cdef ssize_t size = self.transport.receive(connection.fd, self.inbox, most_to_receive(self.core))
         if size > 0 and connection.peer:
             receive_answers(self.core.asking, connection, self.inbox, size)
@@ -875,7 +862,7 @@ cdef class Loop:
         return False
 
     cdef ssize_t give(self, Connection* connection, const uint8_t* data, Py_ssize_t size) noexcept nogil:
-        """How much of it the transport took."""
+        """Send bytes. Return how many the transport took."""
         cdef ssize_t taken = self.transport.send(connection.fd, data, size)
         if taken < 0:
             if taken == BROKEN:
@@ -885,7 +872,7 @@ cdef class Loop:
         return taken
 
     cdef void transmit(self, Connection* connection) noexcept nogil:
-        """Send the answers that the core has just written, or put them behind those that wait."""
+        """Send the answers that the core has just written, or queue them behind waiting ones."""
         cdef ssize_t taken = 0
         cdef Py_ssize_t size
         if connection.owing != NULL:
@@ -899,13 +886,12 @@ cdef class Loop:
         self.connections.sent(connection, 0)
 
     cdef inline void say(self, Connection* connection) noexcept nogil:
-        """Say its answers as it speaks."""
+        """Translate the answers into the connection's dialect."""
         if connection.listener == HTTP_LISTENER:
             self.connections.http.now_s = self.transport.wall_s()
         self.connections.say(connection)
 
     cdef void transmit_held(self, Connection* connection) noexcept nogil:
-        """Send what waits."""
         cdef Py_ssize_t size
         if connection.owing != NULL:
             self.say(connection)
@@ -916,7 +902,7 @@ cdef class Loop:
             )
 
     cdef void detach(self, Connection* connection) noexcept nogil:
-        """Have it served by somebody else from now on, beginning with the input that is kept."""
+        """Move the connection out of this loop, with its kept input, to another server."""
         cdef Detached head = Detached(
             -1, connection.handle, connection.user, connection.address, buffer_size(&connection.input)
         )
@@ -933,13 +919,16 @@ cdef class Loop:
         self.connections.release(connection)
 
     cdef void discard(self, Connection* connection) noexcept nogil:
-        """Hear, after our end, that whatever comes is too late, and the peer's end closes."""
+        """Discard input that comes after our end, until the peer's end closes the connection.
+
+        A plain close with unread bytes in the queue would send a reset, which may destroy the last answer on its way.
+        """
         cdef ssize_t size = self.transport.receive(connection.fd, self.inbox, INBOX_BYTES)
         if size == 0 or size == BROKEN:
             self.connections.doom(connection, connection.reason)
 
     cdef void settle(self, Connection* connection) noexcept nogil:
-        """Settle a connection after anything happened to it: close it, end it, or watch for what it now waits for."""
+        """Close the connection, end it, or watch for the events that it now waits for."""
         cdef uint32_t interest = 0
         if connection.strange and self.connections.may_detach(connection):
             self.detach(connection)
@@ -963,4 +952,4 @@ cdef class Loop:
         if interest != connection.interest:
             connection.interest = interest
             if self.transport.watch(connection.fd, connection.handle, interest) < 0:
-                self.connections.doom(connection, CLOSED_MEMORY)  # Closed by the next `expire`.
+                self.connections.doom(connection, CLOSED_MEMORY)  # The next `expire` closes the connection.

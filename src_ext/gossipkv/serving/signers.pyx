@@ -1,7 +1,7 @@
-"""Certificates that the other end shows: who has signed them, and what they name.
+"""Certificates of the other end: the authority that signed them, and the names in them.
 
-Who is the other end of a resumed session is known by its certificate and by the note in its ticket: a ticket has no
-chain, so a certificate under an intermediate authority cannot be checked anew.
+A resumed session is judged by its certificate and the note in its ticket: a ticket has no chain, so a certificate under
+an intermediate authority cannot be checked anew.
 """
 
 from uuid import UUID
@@ -19,7 +19,7 @@ cdef void free_signers(void* context, void* given, void* data, int index, long a
 
 
 cdef void* store_of(str setting, path) except NULL:
-    """Who signs, as a file says."""
+    """Load a store of signing authorities from a file."""
     cdef void* store = openssl.store_new()
     if store == NULL or openssl.store_load(store, readable(setting, path)) != 1:
         openssl.store_free(store)
@@ -28,7 +28,7 @@ cdef void* store_of(str setting, path) except NULL:
 
 
 cdef int note_verdict(void* tls, void* signers) noexcept nogil:
-    """Have the ticket that is written say who has signed the certificate of the other end."""
+    """Write into a new ticket which authorities signed the other end's certificate."""
     cdef uint8_t signed = <uint8_t>who_signed(tls, <const Signers*>signers)
     return openssl.set_note(openssl.session(tls), &signed, 1)
 
@@ -36,14 +36,14 @@ cdef int note_verdict(void* tls, void* signers) noexcept nogil:
 cdef int judge_ticket(
     void* tls, void* session, const uint8_t* name, size_t size, int status, void* signers
 ) noexcept nogil:
-    """Do with a ticket what OpenSSL does without this function, which it calls where there is the other one."""
+    """Treat a ticket as OpenSSL does by default; OpenSSL requires this callback beside `note_verdict`."""
     if status == TICKET_READ or status == TICKET_READ_AND_OLD:
         return USE_TICKET if status == TICKET_READ else USE_AND_RENEW_TICKET
     return RENEW_TICKET
 
 
 cdef int who_signed(const void* tls, const Signers* signers) noexcept nogil:
-    """Return a bit for each kind of authority that signed the other end's certificate; 0: none, or it has expired."""
+    """Return a bit for each kind of authority that signed the other end's certificate; 0 if none or expired."""
     cdef uint8_t* note
     cdef size_t size
     if openssl.shown(tls) == NULL:
@@ -56,7 +56,7 @@ cdef int who_signed(const void* tls, const Signers* signers) noexcept nogil:
 
 
 cdef bint is_signed(const void* tls, void* store) noexcept nogil:
-    """Whether the certificate of the other end is there, and one of these has signed it; NULL: there are none."""
+    """True if the other end has shown a certificate that an authority in `store` signed; NULL for no authorities."""
     cdef const void* certificate = openssl.shown(tls)
     cdef void* verdict
     cdef bint result
@@ -74,13 +74,13 @@ cdef bint is_signed(const void* tls, void* store) noexcept nogil:
 
 
 cdef object uuid_of(const void* certificate):
-    """Which node a certificate is about, 16 bytes; None: about none, or more than one."""
+    """Return the uuid (16 bytes) of the node that a certificate names; None if it names none or several."""
     cdef void* names = openssl.extension(certificate, NAMES_EXTENSION, NULL, NULL)
     cdef const void* value
     cdef int kind
     cdef int at
     cdef list found = []
-    for at in range(openssl.name_count(names)):  # Of none there are -1.
+    for at in range(openssl.name_count(names)):  # OpenSSL counts -1 names for NULL.
         value = openssl.name_value(openssl.name_at(names, at), &kind)
         if kind == NAME_URI:
             found.append((<const char*>openssl.text_data(value))[:openssl.text_size(value)])
@@ -93,7 +93,7 @@ cdef object uuid_of(const void* certificate):
 
 
 cdef object name_of(const void* certificate):
-    """The common name in it; None: there is none, or more than one, or it is not of ASCII, as users' names are."""
+    """Return the common name; None if it is missing, repeated, or not ASCII as users' names are."""
     cdef const void* subject = openssl.subject(certificate)
     cdef int at = openssl.find_entry(subject, COMMON_NAME, -1)
     cdef const void* value

@@ -1,9 +1,9 @@
-"""The transport of a node in the world: sockets, epoll, a timer and the system's clock.
+"""The transport of a real node: sockets, epoll, a timer and the system's clock.
 
-Level-triggered on purpose: one `recv` and one `send` for each readable connection and step, no second `recv` that
-only finds the queue empty, and a connection whose bytes did not fit into the shared buffer simply shows up again,
-behind the others.  (Edge-triggered needs that second call or a list of one's own.)  The price, one `epoll_ctl` when
-reading is turned off or on, is paid only by a connection that is held back.
+Events are level-triggered on purpose. Each step makes one `recv` and one `send` per readable connection, without a
+second `recv` on an empty queue. A connection with more bytes than the shared buffer holds shows up again, behind the
+others. Edge-triggered events would need that second call or an own list. The price, one `epoll_ctl` when reading is
+switched, is paid only by a connection that is held back.
 """
 
 cimport cython
@@ -52,16 +52,16 @@ cdef extern from "<sys/timerfd.h>" nogil:
     int timerfd_settime(int fd, int flags, const itimerspec* new_value, itimerspec* old_value)
 
 cdef enum:
-    EVENTS = 256  # Fetched at once.
+    EVENTS = 256  # fetched at once
 
 
 cdef inline ssize_t socket_failed() noexcept nogil:
-    """What a call that has failed means for its connection."""
+    """Translate the error of a failed call into a value for its connection."""
     return NOT_YET if errno == EAGAIN or errno == EINTR else BROKEN
 
 
 cdef inline uint64_t number_of(const sockaddr_storage* peer) noexcept nogil:
-    """What the peer's address counts as; all that are neither IPv4 nor IPv6 count as one."""
+    """Return the number of the peer's address; all families but IPv4 and IPv6 share one number."""
     if peer.ss_family == AF_INET:
         return address_number(<const uint8_t*>&(<const sockaddr_in*>peer).sin_addr, 4)
     if peer.ss_family == AF_INET6:
@@ -71,16 +71,16 @@ cdef inline uint64_t number_of(const sockaddr_storage* peer) noexcept nogil:
 
 @cython.final
 cdef class Sockets(Transport):
-    """The connections of a listening socket, and of those for RESP and HTTP if there are any; None: another accepts."""
+    """The connections of a listening socket, and of optional ones for RESP and HTTP; None if another loop accepts."""
 
-    cdef list listeners  # as many as dialects; None: there is none
-    cdef int[LISTENERS] listens  # their descriptors; -1: there is none, or none any more
-    cdef int epoll  # -1 once it is shut
+    cdef list listeners  # a listener for each dialect, or None
+    cdef int[LISTENERS] listens  # their descriptors; -1 for none, or after closing
+    cdef int epoll  # -1 after `shut`
     cdef int waker
     cdef int timer
     cdef bint watches_others
-    cdef int bell  # not in `epoll`, which waits for others, who wait for this
-    cdef bint rings  # it was rung, by this thread alone, and not hushed since
+    cdef int bell  # not in `epoll`: Trio waits for the bell, and `epoll` for Trio
+    cdef bint rings  # true from `ring` to `hush`, which one thread calls
     cdef epoll_event ready[EVENTS]
     cdef Secured secured
     cdef Tunnels tunnels
@@ -130,7 +130,7 @@ cdef class Sockets(Transport):
         event.data.u64 = handle
         return epoll_ctl(self.epoll, operation, fd, &event)
 
-    # What a round does ------------------------------------------------------------------------------------------
+    # Within a round ---------------------------------------------------------------------------------------------
 
     cdef int64_t now_ns(self) noexcept nogil:
         cdef timespec now
@@ -153,12 +153,12 @@ cdef class Sockets(Transport):
             if others[i].handle == WAKER:
                 eventfd_read(self.waker, &ignored)
             elif others[i].handle == TIMER:
-                eventfd_read(self.timer, &ignored)  # A timer is read as an event counter is.
+                eventfd_read(self.timer, &ignored)  # A timer is read like an event counter.
         told += max(0, count)
         return told if self.tunnels.count == 0 else self.serve_tunnels(events, told)
 
     cdef int serve_tunnels(self, Event* events, int count) noexcept nogil:
-        """Have tunnels carry on; how many events there are beside theirs, which come first then."""
+        """Let tunnels handle their events. Return how many other events remain, which are moved to the front."""
         cdef int64_t now_ns = self.now_ns()
         cdef int left = 0
         cdef int i
@@ -251,7 +251,7 @@ cdef class Sockets(Transport):
             if not cut:
                 self.secured.end(fd)
             self.secured.forget(fd)
-        close_descriptor(fd)  # What was sent arrives, unless something is unread: the system sends a reset then.
+        close_descriptor(fd)  # Sent bytes still arrive, unless input is unread: the system sends a reset then.
 
     cdef int leave(self, int fd) noexcept nogil:
         if line_of(self.secured, fd) != NULL:
@@ -270,7 +270,7 @@ cdef class Sockets(Transport):
         clock_gettime(CLOCK_REALTIME, &now)
         return now.tv_sec
 
-    # What Python does between rounds ----------------------------------------------------------------------------
+    # Between rounds, from Python --------------------------------------------------------------------------------
 
     cdef int fileno(self) except -2:
         return self.bell if self.watches_others else self.epoll

@@ -1,4 +1,4 @@
-"""TLS by the OpenSSL of the system.  The idea stands in `tls.pyx`."""
+"""TLS through the system's OpenSSL; `tls.pyx` explains the design."""
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.time cimport tm
@@ -8,12 +8,12 @@ ctypedef void (*FreeSigners)(void* context, void* signers, void* data, int index
 ctypedef int (*NoteVerdict)(void* tls, void* signers) noexcept nogil
 ctypedef int (*JudgeTicket)(void* tls, void* session, const uint8_t*, size_t, int status, void*) noexcept nogil
 
-cdef struct Signers:  # OpenSSL's X509_STORE*: who signs certificates; NULL: nobody
-    void* peers  # of nodes
-    void* clients  # of users
+cdef struct Signers:  # OpenSSL's X509_STORE*: signing authorities; NULL for none
+    void* peers  # authorities for nodes
+    void* clients  # authorities for users
 
 cdef struct Functions:
-    # What is used of OpenSSL, in the order of its `NAMES`.
+    # The functions used of OpenSSL, in the order of `NAMES`.
     unsigned long (*version)() noexcept nogil
     void (*clear_errors)() noexcept nogil
     unsigned long (*last_error)() noexcept nogil
@@ -92,9 +92,9 @@ cdef struct Functions:
 
 
 cdef class Tls:
-    cdef void* context  # OpenSSL's: SSL_CTX*
-    cdef uint32_t listeners  # a bit for each at which it is spoken
-    cdef Signers* signers  # the context's, which lives as long as a connection of it does
+    cdef void* context  # OpenSSL's SSL_CTX*
+    cdef uint32_t listeners  # a bit for each listener that uses TLS
+    cdef Signers* signers  # owned by the context, which lives as long as its connections
     cdef readonly bytes uuid
     cdef readonly int64_t expires_s
 
@@ -106,18 +106,18 @@ cdef class Tls:
 
 
 cdef class TlsClient:
-    cdef void* context  # OpenSSL's: SSL_CTX*
+    cdef void* context  # OpenSSL's SSL_CTX*
     cdef bytes host
     cdef const char* host_text
-    cdef bint is_name  # and no address
+    cdef bint is_name  # a name rather than an address
 
     cdef void* dial(self, int fd) noexcept nogil
 
 
 cdef class TlsEnd:
     cdef Tls context
-    cdef void* tls  # NULL: a transport has it
-    cdef void* came  # OpenSSL's BIO*, both of `tls`
+    cdef void* tls  # NULL once a transport has it
+    cdef void* came  # OpenSSL's BIO*, both owned by `tls`
     cdef void* goes
     cdef int fd
 
@@ -125,7 +125,7 @@ cdef class TlsEnd:
     cdef int fail(self) except -1
 
 
-# Of one connection: OpenSSL's SSL*.
+# These functions take a connection, OpenSSL's SSL*.
 cdef int tls_shake(void* tls) noexcept nogil
 cdef ssize_t tls_receive(void* tls, uint8_t* data, Py_ssize_t size, bint* holds) noexcept nogil
 cdef ssize_t tls_peek(void* tls, uint8_t* data, Py_ssize_t size) noexcept nogil

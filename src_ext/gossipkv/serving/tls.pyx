@@ -1,19 +1,15 @@
-"""TLS by the OpenSSL of the system, found when a certificate is first read: no headers are needed to build a node.
+"""TLS through the system's OpenSSL, loaded when a certificate is first read: a build needs no headers.
 
-A `Tls` is a context: certificate, key, who may sign clients' certificates, the keys of its tickets.  It is never
-changed: what is read anew is another one, and connections keep theirs.  Pumps share it, as OpenSSL allows.
+A `Tls` is an immutable context: certificate, key, authorities for clients, ticket keys. Reloaded files make a new
+context, and connections keep theirs. Serving loops share a context, as OpenSSL allows. Permitted are TLS 1.3 and 1.2
+with forward-secret ciphers; compression, renegotiation and early data are off. Tickets are sealed with keys that
+OpenSSL draws per context, and no session is kept here. A ticket has the client's certificate without its chain, so the
+ticket also notes which authority signed the certificate.
 
-What is spoken: TLS 1.3 and 1.2, forward-secret ciphers alone, no compression, no renegotiation, no early data.  Tickets
-are sealed with keys that OpenSSL draws for each context, and nothing is kept here of who has one.  A ticket has the
-client's certificate and not the chain behind it, so who signed that is noted in the ticket.
-
-OpenSSL writes to sockets without MSG_NOSIGNAL: Python has SIGPIPE ignored.  It notes errors for each thread, and takes
-one that somebody has left for its own, so each call below begins without any.
-
-Of a node's certificate its uuid is what counts, in a name of the form `urn:uuid:...`, and who signed it: a certificate
-with one is a node's if an authority of nodes signed it, whoever else may sign certificates here.
-
-The library is opened for this module alone, and never let go: Python's `ssl` may have the same one, or another.
+OpenSSL writes to sockets without MSG_NOSIGNAL, so SIGPIPE must be ignored, as Python does. OpenSSL keeps errors per
+thread and mistakes a left-over error for its own, so each call below starts by clearing them. A node is identified by
+the uuid in a name `urn:uuid:...` of its certificate, if a node authority signed it. The library is opened for this
+module alone and never closed; Python's `ssl` may use the same library or another.
 """
 
 cimport cython
@@ -54,19 +50,19 @@ NAMES = """
 
 cdef enum:  # OpenSSL's own numbers, the same in every 3.x.
     MIN_VERSION = 0x30000000
-    OP_IGNORE_UNEXPECTED_EOF = 1 << 7  # Requests say how long they are: an end says nothing more by being said.
+    OP_IGNORE_UNEXPECTED_EOF = 1 << 7  # Requests state their length, so an unannounced end is harmless.
     OP_NO_COMPRESSION = 1 << 17
     OP_NO_RENEGOTIATION = 1 << 30
     CONTROL_MODE = 33
-    CONTROL_NAME = 55  # Of the host that is asked for.
+    CONTROL_NAME = 55  # host name for SNI
     CONTROL_READ_AHEAD = 41
     CONTROL_CACHE_MODE = 44
     CONTROL_BUILD_CHAIN = 105
     CONTROL_MIN_PROTOCOL = 123
-    # Records are sent as far as they can be; the rest may lie elsewhere by then; who is idle has no buffers.
+    # Partial writes are allowed, the rest may have moved by then, and idle connections release their buffers.
     MODES = 0x1 | 0x2 | 0x10
     CACHE_OFF = 0
-    # The chain in its order, whatever that of the file, without the root: what is missing is the client's to know.
+    # The chain is sent in order, whatever the file's order, without the root; clients must know missing parts.
     CHAIN_FLAGS = 0x1 | 0x2 | 0x8 | 0x10
     TLS_1_2 = 0x0303
     FILE_PEM = 1
@@ -74,28 +70,28 @@ cdef enum:  # OpenSSL's own numbers, the same in every 3.x.
     WHY_WANTS_READ = 2
     WHY_WANTS_WRITE = 3
     WHY_ENDED = 6
-    TICKETS = 1  # To each client of TLS 1.3; two are usual, for browsers, and take twice the time.
+    TICKETS = 1  # Tickets per TLS 1.3 client; the usual two, for browsers, take twice the time.
     MAX_AT_ONCE = 1 << 30
     NAMES_EXTENSION = 85  # NID_subject_alt_name
     NAME_URI = 6
     COMMON_NAME = 13
-    REASON_BITS = 0x7FFFFF  # Of an error.
-    # Alerts of the other side, each 1000 and its number: about this one's certificate from the first to the last.
+    REASON_BITS = 0x7FFFFF  # The reason part of an error code.
+    # Alerts of the other side are 1000 and their number; the first to the last concern this node's certificate.
     BAD_CERTIFICATE_ALERT = 1042
     UNKNOWN_AUTHORITY_ALERT = 1048
-    PROTOCOL_VERSION_ALERT = 1070  # Of a node: no TLS is spoken there.
+    PROTOCOL_VERSION_ALERT = 1070  # A node sends it if it does not use TLS.
     NO_CERTIFICATE_ALERT = 1116
-    NOT_TLS = 267  # What came is no record.
+    NOT_TLS = 267  # The received bytes are not a TLS record.
     OUTPUT_BYTES = 4096
     MAX_PEM_BYTES = 4 << 20
-    OF_CONTEXTS = 1  # The index of data that a context has.
-    # What came of a ticket, and what is to be done with it.
+    OF_CONTEXTS = 1  # Index class of data attached to contexts.
+    # The status of a received ticket, and the decisions on it.
     TICKET_READ = 5
     TICKET_READ_AND_OLD = 6
     RENEW_TICKET = 2
     USE_TICKET = 3
     USE_AND_RENEW_TICKET = 4
-    # A ticket's note says who has signed the certificate: it comes without the chain, which shows that.
+    # A ticket's note says which authorities signed the certificate, since the ticket lacks the chain.
     SIGNED_BY_PEERS = 1
     SIGNED_BY_CLIENTS = 2
 
@@ -105,13 +101,13 @@ cdef int signers_index = -1
 
 
 cdef int ask_nobody(char* buffer, int size, int writes, void* asked) noexcept nogil:
-    """Note that a key wants a passphrase, instead of asking whoever sits at the terminal."""
+    """Note that a key needs a passphrase, instead of asking at the terminal."""
     (<bint*>asked)[0] = True
     return 0
 
 
 cdef int open_library() except -1:
-    """Find OpenSSL.  Raises LocalError: it is not there, or too old."""
+    """Load OpenSSL. Raises: LocalError if it is missing or too old."""
     global is_open, signers_index
     cdef void* libraries[2]
     cdef void* found
@@ -157,7 +153,7 @@ cdef str last_reason():
 
 
 cdef bytes readable(str setting, object path):
-    """The path as the system wants it.  Raises ConfigError: nobody can read what is there, or it has no end."""
+    """Return the path as bytes. Raises: ConfigError if the file cannot be read, or is too large."""
     try:
         with open(path, "rb") as file:
             if len(file.read(MAX_PEM_BYTES + 1)) > MAX_PEM_BYTES:
@@ -168,7 +164,7 @@ cdef bytes readable(str setting, object path):
 
 
 cdef void* new_context() except NULL:
-    """What both sides of a connection have in common."""
+    """Create a context with the options common to servers and clients."""
     cdef void* context
     open_library()
     openssl.clear_errors()
@@ -180,12 +176,13 @@ cdef void* new_context() except NULL:
     openssl.context_control(context, CONTROL_MODE, MODES, NULL)
     openssl.context_control(context, CONTROL_READ_AHEAD, 1, NULL)
     openssl.context_control(context, CONTROL_CACHE_MODE, CACHE_OFF, NULL)
-    openssl.set_ciphers(context, b"ECDHE+AESGCM:ECDHE+CHACHA20")  # Of TLS 1.2: all of 1.3 are as good.
+    # These are the ciphers for TLS 1.2; all of 1.3 are as good.
+    openssl.set_ciphers(context, b"ECDHE+AESGCM:ECDHE+CHACHA20")
     return context
 
 
 cdef int use_pair(void* context, str certificate_setting, certificate, str key_setting, key) except -1:
-    """Have that certificate shown."""
+    """Load the certificate chain and key that this side shows."""
     cdef bytes chain_path = readable(certificate_setting, certificate)
     cdef bytes key_path = readable(key_setting, key)
     cdef bint asked = False
@@ -209,22 +206,24 @@ cdef int use_pair(void* context, str certificate_setting, certificate, str key_s
 
 @cython.final
 cdef class Tls:
-    """How TLS is spoken at some listeners, from one certificate on; it blocks while it reads the files.
+    """TLS at some listeners with one certificate; the constructor blocks while it reads the files.
 
-    `listeners` has a bit for each, as `transport.pxd` numbers them.  `clients` and `peers`: who signs certificates of
-    clients, and of nodes, that whoever comes is asked for; who has none may come in, who has a wrong one may not.  Of
-    the node's own certificate: `uuid`, 16 bytes, or None; `expires_s`: until when it holds, in seconds since 1970.
+    `listeners` has a bit for each listener as numbered in `transport.pxd`. `clients` and `peers` are the authorities
+    that sign certificates of clients and nodes. A client is asked for a certificate: without one it may connect, with a
+    wrong one it may not. `uuid` (16 bytes, or None) is the node's own; `expires_s` is the end of its certificate's
+    validity, in seconds since 1970.
 
     Raises:
-        ConfigError: a file is not what it should be; the sentence says which, and what to do.
-        LocalError: this system has no OpenSSL 3.
+        ConfigError: a file is invalid; the message names the file and the action.
+        LocalError: the system has no OpenSSL 3.
     """
 
     def __cinit__(self, certificate, key, clients=None, peers=None, *, uint32_t listeners):
         self.listeners = listeners
         self.context = new_context()
         openssl.set_tickets(self.context, TICKETS)
-        openssl.set_id_context(self.context, b"gossipkv", 8)  # Without one no ticket is taken of who has a certificate.
+        # Without an id context, OpenSSL accepts no ticket of a client with a certificate.
+        openssl.set_id_context(self.context, b"gossipkv", 8)
         self.use(certificate, key)
         asked = {"tls_clients": clients, "tls_peers": peers}
         self.ask({setting: path for setting, path in asked.items() if path is not None})
@@ -244,7 +243,7 @@ cdef class Tls:
 
     @property
     def knows_peers(self):
-        """Whether nodes prove who they are to each other."""
+        """True if nodes prove their identity to each other."""
         return self.signers.peers != NULL
 
     cdef int use(self, certificate, key) except -1:
@@ -259,7 +258,7 @@ cdef class Tls:
         return 0
 
     cdef int ask(self, dict authorities) except -1:
-        """Ask whoever comes for a certificate that one of these signs, by setting; with none nobody is asked."""
+        """Ask clients for a certificate signed by one of these authorities (by setting); without any, do not ask."""
         cdef void* names = NULL
         cdef bytes path
         for setting, file in authorities.items():
@@ -275,7 +274,7 @@ cdef class Tls:
         return 0
 
     cdef void* begin(self, int fd) noexcept nogil:
-        """What speaks on a connection that was accepted, until `tls_free`; NULL without memory."""
+        """Return the TLS state of an accepted connection, for `tls_free`; NULL if out of memory."""
         cdef void* tls = openssl.new(self.context)
         if tls != NULL and openssl.set_fd(tls, fd) != 1:
             openssl.free(tls)
@@ -285,11 +284,11 @@ cdef class Tls:
         return tls
 
     cdef object proven(self, const void* tls):
-        """The uuid, 16 bytes, of the node at the other end of a connection; None: its certificate proves none."""
+        """Return the uuid (16 bytes) of the node at the other end; None if its certificate proves none."""
         return uuid_of(openssl.shown(tls)) if who_signed(tls, self.signers) & SIGNED_BY_PEERS else None
 
     cdef object named(self, const void* tls):
-        """The name of the client at the other end, as it is in its certificate; None: that has none, or is a node's."""
+        """Return the name in the other end's client certificate; None without one, or if it is a node's."""
         cdef const void* certificate = openssl.shown(tls)
         if certificate == NULL or uuid_of(certificate) is not None:
             return None
@@ -300,9 +299,10 @@ cdef class Tls:
 
 @cython.final
 cdef class TlsClient:
-    """How TLS is spoken with a server, as clients do: it has to prove that it is `host`.
+    """TLS with a server, as clients use it: the server must prove that it is `host`.
 
-    `authorities`: who may have signed its certificate; None: whom the system trusts.  `certificate` and `key`: shown.
+    `authorities` may sign its certificate; None means the system's trusted authorities. The client shows `certificate`
+    with `key`.
 
     Raises:
         ConfigError, LocalError: as `Tls`.
@@ -326,7 +326,7 @@ cdef class TlsClient:
             openssl.context_free(self.context)
 
     cdef void* dial(self, int fd) noexcept nogil:
-        """What speaks on a connection that was made, until `tls_free`; NULL without memory."""
+        """Return the TLS state of an outgoing connection, for `tls_free`; NULL if out of memory."""
         cdef void* tls = openssl.new(self.context)
         if tls == NULL:
             return NULL
@@ -341,9 +341,9 @@ cdef class TlsClient:
 
 @cython.final
 cdef class TlsEnd:
-    """Our end of TLS with a node that was dialled, without its socket, until a transport goes on with it.
+    """Our end of a TLS connection to another node, without a socket, until a transport takes it over.
 
-    `feed` takes what has come; what `take_output` gives is to be sent, whatever else was called.
+    `feed` takes received bytes. Send the bytes from `take_output` after every other call.
     """
 
     def __cinit__(self, Tls tls not None):
@@ -363,15 +363,15 @@ cdef class TlsEnd:
 
     @property
     def uuid(self):
-        """Which node has answered, 16 bytes; None: its certificate proves none.  Requires: hands are shaken."""
+        """The uuid (16 bytes) of the node that answered; None if its certificate proves none. Requires: a handshake."""
         return self.context.proven(self.tls)
 
     def feed(self, bytes data not None):
-        """Take what has come."""
+        """Take received bytes."""
         openssl.bio_write(self.came, <const char*>data, <int>len(data))
 
     def take_output(self):
-        """What is to be sent now."""
+        """Return the bytes to send now."""
         cdef uint8_t chunk[OUTPUT_BYTES]
         cdef list output = []
         cdef int size = OUTPUT_BYTES
@@ -381,10 +381,10 @@ cdef class TlsEnd:
         return b"".join(output)
 
     def shake(self):
-        """Go on with the handshake; whether it is done, or more has to come.
+        """Continue the handshake. Return True if it is done, False if more input is needed.
 
         Raises:
-            Unauthorized, ProtocolError: it fails; the sentence says why.
+            Unauthorized, ProtocolError: the handshake fails; the message says why.
         """
         cdef int waits = tls_shake(self.tls)
         if waits == BROKEN:
@@ -392,7 +392,7 @@ cdef class TlsEnd:
         return waits == 0
 
     def read(self, int most):
-        """What has been said to us, some of it; nothing at the end; None: more has to come.  Raises as `shake`."""
+        """Return some decrypted bytes; b"" at the end; None if more input is needed. Raises: as `shake`."""
         cdef bytearray data = bytearray(most)
         cdef bint holds
         cdef ssize_t size = tls_receive(self.tls, data, most, &holds)
@@ -401,24 +401,24 @@ cdef class TlsEnd:
         return None if size == NOT_YET else bytes(data[:size])
 
     def write(self, bytes data not None):
-        """Say it.  Requires: hands are shaken."""
+        """Encrypt bytes for `take_output`. Requires: the handshake is done."""
         if tls_send(self.tls, data, len(data)) != len(data):
             self.fail()
 
     def at(self, int fd):
-        """This, for a transport that goes on at that descriptor.  Requires: all that has come was read."""
+        """Prepare this end for a transport that continues at `fd`, and return it. Requires: all input was read."""
         openssl.set_fd(self.tls, fd)
         self.fd = fd
         return self
 
     cdef void* take(self) noexcept nogil:
-        """What speaks, which is the caller's from now on."""
+        """Return the TLS state, which the caller now owns."""
         cdef void* tls = self.tls
         self.tls = NULL
         return tls
 
     cdef int fail(self) except -1:
-        """Raise why the other end, or this one, speaks no more."""
+        """Raise the reason for which this connection has failed."""
         cdef long verdict = openssl.verdict(self.tls)
         cdef int reason = openssl.last_error() & REASON_BITS
         if verdict != 0:
@@ -433,13 +433,13 @@ cdef class TlsEnd:
 
 
 cdef inline void forget_errors() noexcept nogil:
-    """Have none that somebody has left; to look whether there are any takes a quarter of clearing them."""
+    """Clear left-over errors; the check first takes a quarter of the time of clearing."""
     if openssl.last_error() != 0:
         openssl.clear_errors()
 
 
 cdef inline ssize_t tls_failed(void* tls, int result) noexcept nogil:
-    """What a call that has failed means for its connection; 0: its end."""
+    """Translate a failed call into a value for its connection; 0 for its end."""
     cdef int why = openssl.why(tls, result)
     if why == WHY_WANTS_READ or why == WHY_WANTS_WRITE:
         return NOT_YET
@@ -447,7 +447,7 @@ cdef inline ssize_t tls_failed(void* tls, int result) noexcept nogil:
 
 
 cdef int tls_shake(void* tls) noexcept nogil:
-    """One step of the handshake: what it waits for then, `READABLE` or `WRITABLE`; 0: it is done; `BROKEN`."""
+    """Take a handshake step. Return the event it waits for (`READABLE`, `WRITABLE`), 0 when done, or `BROKEN`."""
     cdef int result
     cdef int why
     openssl.clear_errors()
@@ -461,7 +461,7 @@ cdef int tls_shake(void* tls) noexcept nogil:
 
 
 cdef ssize_t tls_receive(void* tls, uint8_t* data, Py_ssize_t size, bint* holds) noexcept nogil:
-    """As `Transport.receive`; `holds`: there is more, or an end, of which the system does not tell."""
+    """Implement `Transport.receive`; `holds` is set if more bytes or an end are here that epoll does not report."""
     cdef Py_ssize_t came = 0
     cdef ssize_t result
     holds[0] = False
@@ -471,7 +471,7 @@ cdef ssize_t tls_receive(void* tls, uint8_t* data, Py_ssize_t size, bint* holds)
         if result <= 0:
             break
         came += result
-        if came == size or not openssl.holds(tls):  # Nothing is received only to find that there is nothing.
+        if came == size or not openssl.holds(tls):  # Stop here rather than make a call that finds no bytes.
             holds[0] = came == size and openssl.holds(tls)
             return came
     result = tls_failed(tls, <int>result)
@@ -482,7 +482,7 @@ cdef ssize_t tls_receive(void* tls, uint8_t* data, Py_ssize_t size, bint* holds)
 
 
 cdef ssize_t tls_peek(void* tls, uint8_t* data, Py_ssize_t size) noexcept nogil:
-    """As `tls_receive`, of one record at most, which stays."""
+    """Peek at one record at most; results as of `tls_receive`."""
     cdef int result
     forget_errors()
     result = openssl.peek(tls, data, <int>min(size, <Py_ssize_t>MAX_AT_ONCE))
@@ -490,7 +490,7 @@ cdef ssize_t tls_peek(void* tls, uint8_t* data, Py_ssize_t size) noexcept nogil:
 
 
 cdef ssize_t tls_send(void* tls, const uint8_t* data, Py_ssize_t size) noexcept nogil:
-    """As `Transport.send`.  Requires: what was not taken before comes first, at least as long."""
+    """Implement `Transport.send`. Requires: bytes that were not taken come first again, with at least that length."""
     cdef Py_ssize_t taken = 0
     cdef int result = 0
     forget_errors()
@@ -505,22 +505,22 @@ cdef ssize_t tls_send(void* tls, const uint8_t* data, Py_ssize_t size) noexcept 
 
 
 cdef bint tls_holds(void* tls) noexcept nogil:
-    """Whether it has bytes of which the system does not tell; they may be no whole record."""
+    """True if it has bytes that epoll does not report; they may not be a whole record."""
     return openssl.holds(tls)
 
 
 cdef bint tls_resumed(void* tls) noexcept nogil:
-    """Whether its handshake was by a ticket."""
+    """True if the handshake used a ticket."""
     return openssl.resumed(tls)
 
 
 cdef bint tls_certified(void* tls) noexcept nogil:
-    """Whether the other end has shown a certificate."""
+    """True if the other end has shown a certificate."""
     return openssl.shown(tls) != NULL
 
 
 cdef void tls_end(void* tls) noexcept nogil:
-    """Say that nothing more is sent."""
+    """Send the end of our output."""
     openssl.clear_errors()
     openssl.shut(tls)
     openssl.clear_errors()

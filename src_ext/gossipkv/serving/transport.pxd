@@ -1,27 +1,27 @@
-"""What carries the bytes of the loop's connections, and tells it the time.  The idea stands in `transport.pyx`."""
+"""The interface of transports, which carry bytes and provide the clock; `transport.pyx` explains the design."""
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
-cdef enum:  # Handles of no connection: generations start at 1.
-    LISTENER = 0  # Whoever comes to it speaks MessagePack-RPC.
+cdef enum:  # Handles that no connection has, since generations start at 1.
+    LISTENER = 0  # for MessagePack-RPC
     RESP_LISTENER = 1
     HTTP_LISTENER = 2
-    LISTENERS = 3  # So many there may be.
+    LISTENERS = 3  # number of listeners
     WAKER = 3
     TIMER = 4
     OTHERS = 5
 
-cdef enum:  # What one waits for, and what has come; as in epoll, so that nothing is translated.
+cdef enum:  # Events and interests, with epoll's numbers, so that no translation is needed.
     READABLE = 0x01
     WRITABLE = 0x04
-    ENDED = 0x18  # It is broken; told without being asked for.
+    ENDED = 0x18  # The connection is broken; reported without interest.
 
-cdef enum:  # Instead of a size or a descriptor.
+cdef enum:  # Results in place of a size or a descriptor.
     NOT_YET = -1
     BROKEN = -2
-    GONE = -3  # Who knocked is away again; the next one may be there.
+    GONE = -3  # The client has left before `accept`; another one may wait.
     EXHAUSTED = -4  # There are no descriptors left.
-    FOREIGN = -5  # The peer begins no handshake.
+    FOREIGN = -5  # The peer does not begin a handshake.
 
 cdef struct Event:
     uint64_t handle
@@ -29,9 +29,9 @@ cdef struct Event:
 
 
 cdef class Transport:
-    cdef readonly bint polls  # whether it pays to look out for events for a moment before one sleeps
+    cdef readonly bint polls  # a busy poll before a sleep pays
 
-    # What a round does.
+    # Calls within a round.
     cdef int64_t now_ns(self) noexcept nogil
     cdef int fetch(self, Event* events, int most, int wait_ms) noexcept nogil
     cdef void set_timer(self, int64_t due_ns) noexcept nogil
@@ -52,7 +52,7 @@ cdef class Transport:
     cdef void expire(self) noexcept nogil
     cdef int64_t wall_s(self) noexcept nogil
 
-    # What Python does between rounds.
+    # Calls by Python between rounds.
     cdef int fileno(self) except -2
     cdef int waker_fd(self) except -2
     cdef bint has_events(self) except -1

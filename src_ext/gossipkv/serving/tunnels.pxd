@@ -1,21 +1,21 @@
-"""Connections that TLS ends at here, and somebody else serves.  The idea stands in `tunnels.pyx`."""
+"""Detached connections with TLS ending here; `tunnels.pyx` explains the design."""
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
 
 cdef enum:
-    FIRST_HANDLE = OTHERS + 1  # Two for each descriptor; those of connections are beyond 2**32.
-    CHUNK_BYTES = 16384  # A record.
+    FIRST_HANDLE = OTHERS + 1  # Each descriptor has two handles; handles of connections are beyond 2**32.
+    CHUNK_BYTES = 16384  # the size of a TLS record
 
 cdef struct Tunnel:
     int fd  # to the client
-    int pair  # to who serves it
-    uint32_t interest  # what the client is watched for
+    int pair  # to the server of the detached connection
+    uint32_t interest  # events that the client is watched for
     uint32_t pair_interest
     bint client_ended
     bint server_ended
-    bint server_gone  # it has closed its end, which is watched no more
-    int64_t moved_ns  # when the client last took something
+    bint server_gone  # it has closed its end, which is no longer watched
+    int64_t moved_ns  # when the client last took bytes
     Tunnel* next
 
 

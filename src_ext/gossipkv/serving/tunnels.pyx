@@ -1,15 +1,13 @@
-"""Connections of TLS that are *detached*: somebody else serves them, and TLS still ends here.
+"""Tunnels: TLS connections that are *detached*, so another server serves them while TLS still ends here.
 
-Keys and counters of a connection cannot be passed on with a descriptor.  So whoever serves it gets one end of a socket
-pair, in the clear and inside this machine, and a *tunnel* carries what comes:
+The keys and counters of a TLS connection cannot be passed on with a descriptor. The server therefore gets one end of a
+socket pair, in the clear and inside this machine, and a *tunnel* carries the bytes:
 
-    client ── TLS ── `fd` [tunnel] `pair` ── plain ── who serves it
+    client ── TLS ── `fd` [tunnel] `pair` ── plain ── server
 
-A tunnel has no buffers.  What cannot be carried on stays where it is: it is peeked at, and taken when the other side
-has it.  So who reads slowly slows down who writes, as without a tunnel.
-
-Each side's end is passed on.  A tunnel ends with both, or when the client breaks off.  Once the server has closed it
-waits for the client to take the rest, and to end, but not for ever.
+A tunnel has no buffers. Bytes are peeked at, and taken once the other side has them, so a slow reader slows down the
+writer as without a tunnel. Each side's end is passed on. A tunnel ends with both ends, or when the client breaks off.
+After the server's close it waits a limited time for the client to take the rest and to end.
 """
 
 cimport cython
@@ -29,15 +27,15 @@ cdef extern from "<sys/socket.h>" nogil:
     int socketpair(int family, int kind, int protocol, int* ends)
 
 cdef enum:
-    CHUNKS = 4  # That are carried at once in one direction: others wait meanwhile.
-    PATIENCE_NS = 30000000000  # With a client that takes nothing of what its server has left for it.
-    LINGER_NS = 1000000000  # For its end, when it has all: as long as any connection lingers.
+    CHUNKS = 4  # Chunks carried at once in one direction, while other connections wait.
+    PATIENCE_NS = 30000000000  # How long a client may take nothing of the bytes that its server has left.
+    LINGER_NS = 1000000000  # How long to wait for the end of a client that has all bytes, as for any connection.
 
 
 @cython.final
 @cython.no_gc_clear
 cdef class Tunnels:
-    """The tunnels of a transport, whose events come by `epoll`."""
+    """The tunnels of a transport, with events from `epoll`."""
 
     def __cinit__(self, Secured secured not None, int epoll):
         self.secured = secured
@@ -47,9 +45,9 @@ cdef class Tunnels:
         self.close_all()
 
     cdef int begin(self, int fd, int64_t now_ns) noexcept nogil:
-        """Carry what comes on that line from now on; the descriptor of who serves it, or -1: there is no room.
+        """Start a tunnel on that line. Return the server's descriptor, or -1 if there are no resources.
 
-        Requires: it is watched, and nothing waits to be sent.
+        Requires: the line is watched, and no output waits.
         """
         cdef int ends[2]
         cdef Tunnel* tunnel = <Tunnel*>calloc(1, sizeof(Tunnel))
@@ -85,7 +83,7 @@ cdef class Tunnels:
         return epoll_ctl(self.epoll, operation, tunnel.pair if at_pair else tunnel.fd, &event)
 
     cdef bint serve(self, uint64_t handle, uint32_t what, int64_t now_ns) noexcept nogil:
-        """Carry on what an event tells of; False: it is no event of a tunnel."""
+        """Handle an event. Return False if it is not an event of a tunnel."""
         cdef bint at_pair = (handle - FIRST_HANDLE) & 1
         cdef Tunnel* tunnel
         if not FIRST_HANDLE <= handle < <uint64_t>1 << 32:
@@ -96,7 +94,7 @@ cdef class Tunnels:
         if what & ENDED and not at_pair:
             self.close(tunnel)
             return True
-        if what & EPOLLHUP and at_pair:  # It would be told again and again, whatever is watched for.
+        if what & EPOLLHUP and at_pair:  # Epoll would report the hang-up again and again, whatever is watched for.
             tunnel.server_gone = True
             self.control(EPOLL_CTL_DEL, tunnel, True, 0)
         self.carry_in(tunnel)
@@ -105,7 +103,7 @@ cdef class Tunnels:
         return True
 
     cdef void carry_in(self, Tunnel* tunnel) noexcept nogil:
-        """From the client."""
+        """Carry bytes from the client to the server."""
         cdef void* tls = self.secured.lines[tunnel.fd].tls
         cdef int left = CHUNKS
         cdef ssize_t size = 0
@@ -124,7 +122,7 @@ cdef class Tunnels:
                 break
             sent = send(tunnel.pair, self.chunk, size, MSG_NOSIGNAL)
             if sent < 0 and errno != EAGAIN and errno != EINTR:
-                sent = size  # Nobody hears it.  Left unread it would make the system cut off what is on its way out.
+                sent = size  # The server is gone. Bytes left unread would make the system reset output on its way.
             if sent > 0:
                 tls_receive(tls, self.chunk, sent, &holds)
         self.secured.note(tunnel.fd, size > 0 and sent == size and tls_holds(tls))
@@ -136,7 +134,7 @@ cdef class Tunnels:
             self.watch(tunnel, tunnel.interest | READABLE, tunnel.pair_interest & ~WRITABLE)
 
     cdef bint carry_out(self, Tunnel* tunnel, int64_t now_ns) noexcept nogil:
-        """To the client; False: the tunnel is broken."""
+        """Carry bytes from the server to the client. Return False if the tunnel is broken."""
         cdef void* tls = self.secured.lines[tunnel.fd].tls
         cdef int left = CHUNKS
         cdef ssize_t size = 0
@@ -169,7 +167,7 @@ cdef class Tunnels:
         return True
 
     cdef void watch(self, Tunnel* tunnel, uint32_t interest, uint32_t pair_interest) noexcept nogil:
-        """Watch both sides for that; what cannot be watched shows when the other side ends."""
+        """Watch both sides for these events; a failure to watch shows when the other side ends."""
         if interest != tunnel.interest:
             self.control(EPOLL_CTL_MOD, tunnel, False, interest)
             tunnel.interest = self.secured.lines[tunnel.fd].interest = interest
@@ -179,7 +177,6 @@ cdef class Tunnels:
             tunnel.pair_interest = pair_interest
 
     cdef void close(self, Tunnel* tunnel) noexcept nogil:
-        """Let go of both sides."""
         cdef Tunnel** at = &self.first
         while at[0] != tunnel:
             at = &at[0].next
@@ -192,7 +189,7 @@ cdef class Tunnels:
         free(tunnel)
 
     cdef void expire(self, int64_t now_ns) noexcept nogil:
-        """Close those whose server is gone, and whose client takes nothing any more, and does not end."""
+        """Close tunnels of a gone server if the client has taken nothing, or not ended, for too long."""
         cdef Tunnel* tunnel = self.first
         cdef Tunnel* following
         cdef int64_t patience_ns

@@ -1,4 +1,4 @@
-"""Whose a pump is.  The idea stands in `turn.pyx`."""
+"""The core lock of a serving loop; `turn.pyx` explains the design."""
 
 from libc.stdint cimport uint64_t
 
@@ -18,19 +18,20 @@ cdef extern from "<pthread.h>" nogil:
     int pthread_cond_broadcast(pthread_cond_t* condition)
 
 cdef enum:
-    CACHE_LINE_BYTES = 64  # Of a cache.
+    CACHE_LINE_BYTES = 64
 
 
 cdef class Turn:
     cdef pthread_mutex_t mutex
     cdef pthread_cond_t given
     cdef bint taken
-    cdef int wanted  # By how many others than the pump's own thread.
-    cdef unsigned long holder  # The thread whose turn it is; 0: nobody's, or the pump's own.
-    cdef int depth  # How often whoever has it has taken it again.
-    cdef int waker  # What ends the sleep of the pump's own thread; -1: nothing.
-    cdef bint asleep  # It sleeps; so it was not its turn then.
-    cdef char behind[CACHE_LINE_BYTES]  # Turns are made one after the other, and a line of two would go to and fro.
+    cdef int wanted  # number of waiting threads, without the loop's own
+    cdef unsigned long holder  # the thread that has the lock; 0 for none, or for the loop's own
+    cdef int depth  # nested acquisitions by the holder
+    cdef int waker  # eventfd that wakes the loop's own thread; -1 for none
+    cdef bint asleep  # the loop's own thread sleeps, without the lock
+    # Padding: locks are allocated one after the other, and two of them would contend for one cache line.
+    cdef char behind[CACHE_LINE_BYTES]
 
     cdef void take(self) noexcept nogil
     cdef void give(self, bint asleep) noexcept nogil

@@ -1,12 +1,12 @@
-"""Whose a pump is: its own thread's while it serves, or Trio's, which publishes, asks and answers between two steps.
+"""The core lock: it alternates a serving loop between its own thread and Trio.
 
-A pump beside the first has a thread, and all of it (core, connections, published table, twins of files) belongs to
-whoever has its turn.  The thread takes it when it wakes and gives it back before it sleeps; whoever else wants it is
-let in at the end of a step, and before the thread when both wait: mutexes are unfair, and who gives one back and takes
-it again is first.  So there is no lock in a step, and an order for what both do; what is to change for all pumps at
-once, as what is published, changes while all turns are one's own.
+Each serving loop after the first has a thread. The lock guards the whole loop: core, connections, published table and
+twins of files. The thread takes the lock when it wakes and releases it before it sleeps. Trio, which publishes, asks
+and answers, gets the lock at the end of a step, and before the thread if both wait: mutexes are unfair, and a thread
+that releases and retakes one usually wins. So no step takes a lock. A change to all loops at once, as of published
+tables, holds all their core locks.
 
-Who had the turn may have left work: the thread, if it sleeps, is woken for a look.
+A holder may leave work behind, so releasing the lock wakes a sleeping thread.
 """
 
 cimport cython
@@ -29,7 +29,7 @@ cdef extern from *:
 @cython.final
 @cython.no_gc
 cdef class Turn:
-    """The turn of a pump with a thread of its own; `with turn:` it is the caller's, who may have it already."""
+    """The core lock of a serving loop with its own thread; `with turn:` acquires it, reentrantly."""
 
     def __cinit__(self):
         pthread_mutex_init(&self.mutex, NULL)
@@ -46,7 +46,7 @@ cdef class Turn:
             return self
         with nogil:
             pthread_mutex_lock(&self.mutex)
-            store_int(&self.wanted, self.wanted + 1)  # Others look at it without the mutex.
+            store_int(&self.wanted, self.wanted + 1)  # The loop's own thread reads the number without the mutex.
             while self.taken:
                 pthread_cond_wait(&self.given, &self.mutex)
             store_int(&self.wanted, self.wanted - 1)
@@ -70,7 +70,7 @@ cdef class Turn:
             eventfd_write(self.waker, 1)
 
     cdef void take(self) noexcept nogil:
-        """Wait for the turn, and for all others who do: for the pump's own thread."""
+        """Acquire the lock for the loop's own thread, after all other waiting threads."""
         pthread_mutex_lock(&self.mutex)
         while self.taken or self.wanted > 0:
             pthread_cond_wait(&self.given, &self.mutex)
@@ -79,7 +79,7 @@ cdef class Turn:
         pthread_mutex_unlock(&self.mutex)
 
     cdef void give(self, bint asleep) noexcept nogil:
-        """Have the turn no more; `asleep`: whoever has it next is to wake this thread."""
+        """Release the lock; with `asleep` the next holder must wake this thread."""
         pthread_mutex_lock(&self.mutex)
         self.taken = False
         self.asleep = asleep
@@ -88,9 +88,9 @@ cdef class Turn:
         pthread_mutex_unlock(&self.mutex)
 
     cdef bint is_wanted(self) noexcept nogil:
-        """Whether others wait, as far as is known without the mutex."""
+        """True if other threads wait, as far as is visible without the mutex."""
         return load_int(&self.wanted) > 0
 
     cdef bint is_mine(self) noexcept nogil:
-        """Whether this thread, which is not the pump's own, has the turn."""
+        """True if this thread, which is not the loop's own, holds the lock."""
         return load_thread(&self.holder) == pthread_self()
