@@ -190,8 +190,8 @@ class Access:
         """Return the user of a token.
 
         Raises:
-            Unauthorized: no user has this token.  After many wrong tokens from its address, the returned `DeferredResult`
-                raises.
+            Unauthorized: no user has this token.  After many wrong tokens from its address, the returned
+                `DeferredResult` raises.
         """
         if self._users is None:
             return ProvenUser(ANONYMOUS, ANONYMOUS_NAME)

@@ -1,8 +1,8 @@
 """The methods of a node, as a table, and the answers to their errors.
 
 A method takes its arguments and returns its result, or raises one of our errors.  It runs to its end within the serving
-task, so it must not block.  A method that has to wait returns a `DeferredResult`, which the node runs as a task, or a `Later`,
-which calls back.
+task, so it must not block.  A method that has to wait returns a `DeferredResult`, which the node runs as a task, or a
+`Later`, which calls back.
 
 Every other exception is a defect: the client gets INTERNAL with an id, and the log gets the traceback under that id.
 """

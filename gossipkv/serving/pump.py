@@ -2,7 +2,8 @@
 
 `Loop.round` serves ready connections, answers handed-off requests for a limited time, the connections in turn, and
 sends all answers of a connection at once. The next round continues. There is no task per connection or request (a task
-costs six times a local read); only a result that must be awaited gets one (`DeferredResult`), unless it calls back (`Later`).
+costs six times a local read); only a result that must be awaited gets one (`DeferredResult`), unless it calls back
+(`Later`).
 
 If possible, the serving loop sleeps in place of Trio (`environment/trio_loop.py`): it serves requests that need no
 Python at once, and the task waits until Python is needed. A serving loop other than the first has a thread of its own,
