@@ -25,7 +25,8 @@ def test_nodes_find_each_other(start):
     places = sorted(f"{ask(node, 'info')['shard_id']}@{node.address}" for node in nodes)
     for node in nodes:
         eventually(lambda node=node: ask(node, "children", "nodes"), places, node)
-        assert ask(node, "children", "") == ["nodes", "tables"]  # One of them may found the catalogue, and says so.
+        # One of them may found the catalogue, and says so.
+        eventually(lambda node=node: ask(node, "children", ""), ["nodes", "tables"], node)
         eventually(lambda node=node: owners(node), dict.fromkeys(("alpha", "beta", "gamma"), "alive"), node)
         until(lambda node=node: ask(node, "info")["isolated"] is False, node)
     told = json.loads(command(gamma, "members", "--json").stdout)
