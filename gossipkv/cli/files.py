@@ -22,7 +22,7 @@ from gossipkv.node.identity import NODE as IDENTITY
 from gossipkv.status.reading import map_of
 from gossipkv.status.words import plain, size_text
 from gossipkv.storage.sorted_file import SortedFile
-from gossipkv.table.rpc.verify import EQUAL
+from gossipkv.table.records.verify import EQUAL
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -34,7 +34,7 @@ class Credentials:
     __slots__ = ("_context", "_token")
 
     # The signature is that of `connect`.
-    def __init__(self, tls: SSLContext | bool = False, token: str | None = None) -> None:  # noqa: FBT001, FBT002
+    def __init__(self, tls: SSLContext | bool = False, token: str | None = None) -> None:  # noqa: FBT001, FBT002  # Positional, as in `connect`.
         self._context = None if tls is False else _checked(tls)
         if token is not None and not isinstance(token, str):
             raise TypeError(f"a token is text, not {type(token).__name__}")

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from gossipkv.node.names import Names
     from gossipkv.node.verdicts import NodeVerdicts
     from gossipkv.serving.reads import Reads
-    from gossipkv.table.participant.words import Words
+    from gossipkv.table.peers.words import Words
     from gossipkv.table.rpc.dispatch import TableMethods
     from gossipkv.table.store import TableStore
     from gossipkv.wire.rpc import Value

@@ -23,13 +23,14 @@ from gossipkv.register.messages import (
     RequestKind,
     encode_request,
 )
-from gossipkv.register.proposer import NEVER_MS, ChangeEnd, ProposalOutcome, SendToAcceptor
+from gossipkv.register.proposal import ChangeEnd, ProposalOutcome, SendToAcceptor
+from gossipkv.register.proposer import NEVER_MS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from gossipkv.register.ballot import BallotRandom
-    from gossipkv.register.proposer import Effect
+    from gossipkv.register.proposal import Effect
 
 READ_MS: Final = 2000  # An acceptor without an answer by then counts as lost.
 PHASE_MS: Final = 10_000  # No other round runs meanwhile, and a survivor's disk may be slow.

@@ -13,8 +13,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from enum import Enum
-from typing import TYPE_CHECKING, Final, NamedTuple, final
+from typing import TYPE_CHECKING, Final, final
 
 from gossipkv.register.ballot import BELOW, MAX_COUNTER, MAX_LEAP, ZERO, Ballot, are_conflicting, draw_id
 from gossipkv.register.changes import READ, Applied, ChangeRefused, RegisterChange, function_of
@@ -27,6 +26,7 @@ from gossipkv.register.messages import (
     RequestKind,
     encode_request,
 )
+from gossipkv.register.proposal import ChangeEnd, Effect, ProposalOutcome, Reconfigure, SendToAcceptor
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -49,45 +49,6 @@ MAX_LOOKS: Final = 5  # Quorum reads before a round: while a node writes, a quor
 MAX_BATCH: Final = 256  # Changes in one round.
 MAX_QUEUE: Final = 4096  # Waiting changes.
 NEVER_MS: Final = 1 << 60
-
-
-class Reconfigure(NamedTuple):
-    """A change of the acceptors, if they are `instead`: of two concurrent changes of a set one is refused."""
-
-    members: tuple[AcceptorId, ...]
-    instead: tuple[AcceptorId, ...] | None = None  # None allows any acceptors.
-
-
-class ChangeEnd(Enum):
-    """The three ends of a change."""
-
-    DONE = "done"
-    REFUSED = "refused"
-    UNKNOWN = "unknown"
-
-
-class ProposalOutcome(NamedTuple):
-    """The end of a change, and what was committed with it."""
-
-    ticket: int
-    end: ChangeEnd
-    result: bytes = b""  # The result of the function, if done.
-    code: str = ""  # A code of `errors`, if refused.
-    message: str = ""  # The reason, if not done.
-    value: Value | None = None  # The value that was committed with the change.
-    ballot: Ballot | None = None
-
-
-class SendToAcceptor(NamedTuple):
-    """Ask an acceptor; call `receive` with the reply, or `unreachable` if none will come."""
-
-    to: AcceptorId
-    number: int
-    request: bytes
-    accepts: bool = False  # The acceptor is asked to accept a value.
-
-
-Effect = SendToAcceptor | ProposalOutcome
 
 
 @final

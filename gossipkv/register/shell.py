@@ -20,7 +20,8 @@ from gossipkv.register.acceptor import Acceptor, AcceptorAnswer, Keep
 from gossipkv.register.changes import READ
 from gossipkv.register.force import PHASE_MS, READ_MS, Force
 from gossipkv.register.messages import RegisterRequest, RequestKind, decode_reply, encode_request
-from gossipkv.register.proposer import NEVER_MS, ChangeEnd, ProposalOutcome, Proposer, Reconfigure, SendToAcceptor
+from gossipkv.register.proposal import ChangeEnd, ProposalOutcome, Reconfigure, SendToAcceptor
+from gossipkv.register.proposer import NEVER_MS, Proposer
 from gossipkv.register.seen import BEHIND, POSITION, SEEN, SeenPositions, positions_in
 from gossipkv.register.space import RECORD
 

@@ -20,15 +20,16 @@ from typing import TYPE_CHECKING, Final, final
 import msgpack
 
 from gossipkv.errors import GossipKVError, NotReady, ProtocolError
-from gossipkv.replication.maintenance.dirty import DirtyReplicas
 from gossipkv.replication.replica import clock
 from gossipkv.replication.replica.acks import AckTracker
+from gossipkv.replication.replica.dirty import DirtyReplicas
 from gossipkv.replication.replica.hlc import MAX_MS, MAX_TIME, ClockSkew
 from gossipkv.replication.replica.intern import shared
 from gossipkv.replication.replica.replica import NO_RULES, LogEntry, Replica, first_batch
 from gossipkv.replication.replica.spaces import Spaces
+from gossipkv.replication.replica.status import ReplicaStatus, SpanEnds, is_served
 from gossipkv.replication.snapshot.transfer import BulkLoader
-from gossipkv.replication.stream.cursors import OutgoingEntries, ReplicaStatus, SpanEnds, is_served
+from gossipkv.replication.stream.cursors import OutgoingEntries
 from gossipkv.replication.stream.log_tail import Beginnings, LogTail, by_heirs
 from gossipkv.replication.stream.messages import ReplicaState, clock_of, ends_of_span, said_of, stand_of, unpacked
 from gossipkv.replication.stream.peer import (

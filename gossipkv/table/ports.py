@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from gossipkv.table.participant.hints import OwnTree
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from gossipkv.errors import StorageError
     from gossipkv.gossip.member import Member
+    from gossipkv.gossip.tree.tree import TreeEntry
+    from gossipkv.gossip.tree.watch import TreeWatch
     from gossipkv.wire.results import OnAnswer
     from gossipkv.wire.rpc import Value
 
@@ -123,6 +123,26 @@ class NodeIdentity(Protocol):
 
     def keep(self, *, store: int, life: int) -> None:
         """Have the record say these of the store, durably; it blocks.  Raises `StorageError`."""
+        ...
+
+
+class OwnTree(Protocol):
+    """The tree, as far as this needs it."""
+
+    def publish(self, path: str, value: bytes = b"") -> None:
+        """Show a key; raises `TooLarge`."""
+        ...
+
+    def withdraw(self, path: str) -> bool:
+        """Take a key back."""
+        ...
+
+    def below(self, path: str) -> list[TreeEntry]:
+        """List what anybody shows below a path."""
+        ...
+
+    def watch(self, path: str, wake: Callable[[], None]) -> TreeWatch:
+        """Have `wake` called when something changes below a path."""
         ...
 
 

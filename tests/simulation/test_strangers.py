@@ -20,7 +20,7 @@ from gossipkv.node.identity import read_node
 from gossipkv.node.peers.hello import PROTOCOL, Hello
 from gossipkv.register.configuration import AcceptorId
 from gossipkv.register.messages import RegisterRequest, RequestKind, encode_request
-from gossipkv.table.participant.words import Words
+from gossipkv.table.peers.words import Words
 from tests.oracle import packets as oracle
 from tests.world.nodes.phases import begin
 from tests.world.nodes.whole_cluster import simulated

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from gossipkv.node.peers.proof import Prover
     from gossipkv.serving.pump import PeerEvent, PeerReply
     from gossipkv.serving.pumps import Ways
-    from gossipkv.table.participant.words import Words
+    from gossipkv.table.peers.words import Words
     from gossipkv.wire.results import OnAnswer
     from gossipkv.wire.rpc import Value
 

@@ -55,7 +55,7 @@ from gossipkv.register.metadata.pages import (
 from gossipkv.register.metadata.partitions import HASH, MURMUR3, TABLE_ID_BYTES, TableMeta, first_body, shard_key
 from gossipkv.register.metadata.tables import CATALOGUE, END_OF_NODES, EXISTS, NamedTable, decode_named
 from gossipkv.register.metadata.tree import ChangedPages, MapTree
-from gossipkv.register.proposer import ChangeEnd, Reconfigure
+from gossipkv.register.proposal import ChangeEnd, Reconfigure
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -24,7 +24,7 @@ from gossipkv.register.metadata.ledger import Offer
 from gossipkv.register.metadata.operations import OperationAnswer, judge
 from gossipkv.register.metadata.pages import MAX_JUDGED, OperationOutcome, config_id, sequence_of
 from gossipkv.register.metadata.tree import MapTree
-from gossipkv.register.proposer import ChangeEnd
+from gossipkv.register.proposal import ChangeEnd
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

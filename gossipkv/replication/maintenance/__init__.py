@@ -1,1 +1,9 @@
-"""Room."""
+"""Upkeep of replicas.
+
+Read in this order:
+
+    tombstone_gc.py   garbage-collects tombstones that every replica has acknowledged
+    digests.py        compares replicas of equal clocks
+    range_cleanup.py  deletes records that a replica left in a shared space
+    split.py          divides a replica in place
+"""

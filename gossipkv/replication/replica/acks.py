@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
     from gossipkv.replication.replica.replica import Replica, Seat
-    from gossipkv.replication.stream.cursors import ReplicaStatus
+    from gossipkv.replication.replica.status import ReplicaStatus
 
 ONE: Final = "one"
 MAJORITY: Final = "majority"

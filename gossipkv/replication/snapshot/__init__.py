@@ -1,1 +1,7 @@
-"""Room."""
+"""Bulk loads: a partition is copied whole where the log reaches too little far back.
+
+Read in this order:
+
+    rate_limit.py  bytes a second for loads, at each end
+    transfer.py    loads, page by page, by a source and a target
+"""

@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from gossipkv.replication.replica.bootstrap import Bootstrap
     from gossipkv.replication.replica.keys import KeyBounds, ReplicaIdentity
     from gossipkv.replication.replica.replica import AssignedReplica, PartitionRules, Replica
-    from gossipkv.replication.stream.cursors import ReplicaStatus
+    from gossipkv.replication.replica.status import ReplicaStatus
     from gossipkv.storage.engine.log_reader import Operations
     from gossipkv.wire.rpc import Value
 

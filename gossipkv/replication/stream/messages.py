@@ -20,7 +20,7 @@ import msgpack
 
 from gossipkv.errors import ProtocolError
 from gossipkv.replication._replication import clock_of, counters_of, ends_of, records_of
-from gossipkv.replication.stream.cursors import NOTHING, SpanEnds
+from gossipkv.replication.replica.status import NOTHING, SpanEnds
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

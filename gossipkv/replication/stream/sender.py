@@ -24,14 +24,8 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final, final
 
 from gossipkv.replication.replica import clock
-from gossipkv.replication.stream.cursors import (
-    CatchUpCursor,
-    LogRead,
-    OpenEntry,
-    OutgoingEntries,
-    ReplicaStatus,
-    is_served,
-)
+from gossipkv.replication.replica.status import ReplicaStatus, is_served
+from gossipkv.replication.stream.cursors import CatchUpCursor, LogRead, OpenEntry, OutgoingEntries
 from gossipkv.replication.stream.log_tail import size_bytes_of
 
 if TYPE_CHECKING:

@@ -36,8 +36,8 @@ from gossipkv.table.controllers.move_step import (
     next_step,
     report_of,
 )
+from gossipkv.table.controllers.pause import Pause
 from gossipkv.table.controllers.reconciler import FEW, parts_of
-from gossipkv.table.pause import Pause
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence

@@ -33,8 +33,8 @@ from gossipkv.register.metadata.nodes import placed
 from gossipkv.register.metadata.operations import Operation
 from gossipkv.register.metadata.pages import MAX_JUDGED, OPERATION_ID_BYTES
 from gossipkv.register.metadata.partitions import RANGE, decode_partition, decode_table
+from gossipkv.table.controllers.pause import Pause
 from gossipkv.table.controllers.plan import ASK_S, RangePlanner
-from gossipkv.table.pause import Pause
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

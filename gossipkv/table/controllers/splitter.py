@@ -21,7 +21,7 @@ from gossipkv.register.ballot import draw_id
 from gossipkv.register.metadata.operations import Operation
 from gossipkv.register.metadata.pages import MAX_JUDGED, MAX_KEY_BYTES, OPERATION_ID_BYTES, OperationOutcome
 from gossipkv.register.metadata.partitions import NOT_FOUND, RANGE, ChildRange, range_of
-from gossipkv.table.pause import Pause
+from gossipkv.table.controllers.pause import Pause
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from gossipkv.replication.shell import Replication
     from gossipkv.settings.config import Config
     from gossipkv.table.controllers.smear_buffer import Forward
-    from gossipkv.table.participant.peer_client import PeerClient
+    from gossipkv.table.peers.peer_client import PeerClient
 
 
 @final

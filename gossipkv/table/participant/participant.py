@@ -19,9 +19,9 @@ from gossipkv.gossip.member import MemberState
 from gossipkv.log import Log
 from gossipkv.register.configuration import AcceptorId
 from gossipkv.replication.replica.hlc import ClockSkew
-from gossipkv.table.participant.hints import TABLES, HintBoard, encode_hint, encode_named, is_hint
-from gossipkv.table.participant.peer_client import PeerClient
-from gossipkv.table.participant.words import Words
+from gossipkv.table.peers.hints import TABLES, HintBoard, encode_hint, encode_named, is_hint
+from gossipkv.table.peers.peer_client import PeerClient
+from gossipkv.table.peers.words import Words
 from gossipkv.table.ports import may_not_found
 from gossipkv.table.session.token import EndedTables
 from gossipkv.table.store import OPEN
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from gossipkv.table.controllers.smear_buffer import Forward, OnForwarded, SmearBuffer
     from gossipkv.table.controllers.smear_schedule import SmearedPut
     from gossipkv.table.controllers.supervisor import Controllers
-    from gossipkv.table.participant.hints import MapHint
+    from gossipkv.table.peers.hints import MapHint
     from gossipkv.table.ports import ClusterView, NodeIdentity, PeerLinks
     from gossipkv.table.store import TableStore
     from gossipkv.table.stores import OpenStore

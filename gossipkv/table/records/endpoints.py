@@ -19,10 +19,10 @@ from gossipkv.table.records.forward import Forwarder
 from gossipkv.table.records.read import TableReads
 from gossipkv.table.records.router import WAITS_BYTES, Router
 from gossipkv.table.records.scan import TableScans
+from gossipkv.table.records.token_compaction import Sessions, TokenCompactor
+from gossipkv.table.records.verify import Verifier
 from gossipkv.table.records.write import TableWrites
-from gossipkv.table.rpc.verify import Verifier
 from gossipkv.table.session.readiness import ReplicaReadiness
-from gossipkv.table.session.token_compaction import Sessions, TokenCompactor
 from gossipkv.wire.results import Later
 
 if TYPE_CHECKING:

@@ -19,11 +19,11 @@ from gossipkv.errors import (
 from gossipkv.replication.replica import record
 from gossipkv.replication.replica.keys import RECORD
 from gossipkv.table.records.forward import ForwardRequest, answering, held
+from gossipkv.table.records.options import record_options
 from gossipkv.table.records.route import ID_BYTES, packed_ids, unpacked_ids
-from gossipkv.table.rpc.requests import record_options
+from gossipkv.table.records.token_compaction import is_short
 from gossipkv.table.session.readiness import WantedClock, wanted_of
 from gossipkv.table.session.token import NOTHING, decode_body, merged, seen_in
-from gossipkv.table.session.token_compaction import is_short
 from gossipkv.wire.results import Later
 
 if TYPE_CHECKING:
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from gossipkv.replication.replica.replica import Replica
     from gossipkv.replication.shell import OnAnswer, Replication
     from gossipkv.table.records.forward import Forwarder
+    from gossipkv.table.records.options import RecordOptions
     from gossipkv.table.records.router import Router
-    from gossipkv.table.rpc.requests import RecordOptions
+    from gossipkv.table.records.token_compaction import Sessions
     from gossipkv.table.session.token import Token
-    from gossipkv.table.session.token_compaction import Sessions
     from gossipkv.wire.arguments import Arguments
     from gossipkv.wire.results import OnResult
     from gossipkv.wire.rpc import Value

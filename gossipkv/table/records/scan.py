@@ -23,8 +23,8 @@ from gossipkv.replication.replica import record
 from gossipkv.replication.replica.keys import KeyBounds
 from gossipkv.storage.sorted_file import prefix_end
 from gossipkv.table.records.forward import ForwardRequest, answering, held, serving
+from gossipkv.table.records.options import record_options
 from gossipkv.table.records.route import packed_ids, together, unpacked_ids
-from gossipkv.table.rpc.requests import record_options
 from gossipkv.table.session.readiness import WantedClock, wanted_of
 from gossipkv.table.session.token import NOTHING, decode_body, merged, seen_in
 from gossipkv.wire.results import Later
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
     from gossipkv.replication.replica_set import ReplicaSet
     from gossipkv.replication.shell import OnAnswer, Replication
     from gossipkv.table.records.forward import Forwarder
+    from gossipkv.table.records.options import RecordOptions
     from gossipkv.table.records.route import PartitionRoute, TableRoute
     from gossipkv.table.records.router import Router
-    from gossipkv.table.rpc.requests import RecordOptions
+    from gossipkv.table.records.token_compaction import Sessions
     from gossipkv.table.session.token import Token
-    from gossipkv.table.session.token_compaction import Sessions
     from gossipkv.wire.arguments import Arguments
     from gossipkv.wire.results import OnResult
     from gossipkv.wire.rpc import Value

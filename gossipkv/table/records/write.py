@@ -29,10 +29,10 @@ from gossipkv.replication.replica.hlc import check_left
 from gossipkv.replication.replica.replica import RecordWrite
 from gossipkv.replication.replica.smeared import sift
 from gossipkv.table.records.forward import ForwardRequest, answering, held
-from gossipkv.table.rpc.requests import record_options
+from gossipkv.table.records.options import record_options
+from gossipkv.table.records.token_compaction import size
 from gossipkv.table.session.readiness import BEHIND, WantedClock, wanted_of
 from gossipkv.table.session.token import TableSeen, decode_body, merged, only
-from gossipkv.table.session.token_compaction import size
 from gossipkv.wire.key_text import shown
 from gossipkv.wire.results import Later
 
@@ -47,8 +47,8 @@ if TYPE_CHECKING:
     from gossipkv.table.records.forward import Forwarder, OnAnswered
     from gossipkv.table.records.route import PartitionRoute, TableRoute
     from gossipkv.table.records.router import Router
+    from gossipkv.table.records.token_compaction import Sessions
     from gossipkv.table.session.token import Token
-    from gossipkv.table.session.token_compaction import Sessions
     from gossipkv.wire.arguments import Arguments, OptionArguments
     from gossipkv.wire.results import OnResult
     from gossipkv.wire.rpc import Value

@@ -33,7 +33,7 @@ from gossipkv.register.metadata.pages import (
     sequence_of,
 )
 from gossipkv.register.metadata.partitions import HASH, decode_partition, decode_table
-from gossipkv.register.proposer import ChangeEnd
+from gossipkv.register.proposal import ChangeEnd
 from gossipkv.table.rpc import requests as table_requests
 from gossipkv.wire.results import DeferredResult
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, cast, final
 
 from gossipkv.errors import BadRequest, GossipKVError, NotReady, Unavailable
 from gossipkv.replication.replica.hlc import check_left
-from gossipkv.table.participant.peer_client import CHANGES
+from gossipkv.table.peers.peer_client import CHANGES
 from gossipkv.wire.arguments import MAX_TIMEOUT_MS, Arguments, name_of
 from gossipkv.wire.results import DeferredResult
 

@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from gossipkv.errors import BadRequest, ProtocolError
 from gossipkv.keyspace.time_key import time_key_of
 from gossipkv.placement.partition import MAX_REPLICATION
-from gossipkv.register.metadata.pages import MAX_CONFIG, MAX_KEY_BYTES, OPERATION_ID_BYTES
+from gossipkv.register.metadata.pages import MAX_KEY_BYTES, OPERATION_ID_BYTES
 from gossipkv.register.metadata.partitions import HASH, MAX_SHARDS, MURMUR3, PARTITIONERS, RANGE
 from gossipkv.settings.databases import NAMES, is_name
 from gossipkv.settings.setting import NAME_FORM, read_isolation_group
 from gossipkv.settings.tables import MAX_WEIGHT
-from gossipkv.wire.arguments import MAX_TIMEOUT_MS
 
 if TYPE_CHECKING:
     from gossipkv.keyspace.time_key import TimeKey
@@ -32,7 +31,6 @@ MAX_SURVIVORS: Final = 16  # More than ever decide on one register.
 DECISION_MS: Final = 10_000  # For all of a decision, where the request does not say.
 MAX_ADMIN_TIMEOUT_MS: Final = 60_000
 MAX_ROWS: Final = 512  # Of partitions in one answer, which is made in one step: others wait that long.
-RECORD_MS: Final = 1000  # For a read or a write of records, likewise.
 TABLE_DIGITS: Final = re.compile("[0-9a-f]{32}")
 
 
@@ -99,17 +97,6 @@ class RangeArguments(NamedTuple):
     node: str = ""  # Who is to have a slot of it, or no longer, or is to begin it anew.
     copy: str | None = None  # With which it begins anew; empty: with nothing; None: with the one that there is.
     timeout_ms: int = DECISION_MS
-
-
-class RecordOptions(NamedTuple):
-    """What the options of a read or a write of records say."""
-
-    given: OptionArguments
-    timeout_s: float
-    local: bool  # No other node is asked.
-    token: bytes = b""
-    wait_s: float = 0.0
-    config: int = 0  # Of the map that the request goes by; 0: it does not say.
 
 
 def create_table(arguments: Arguments) -> CreateTableArguments:
@@ -254,28 +241,6 @@ def page(arguments: Arguments) -> tuple[str, bytes, int]:
     table, options = arguments.text("table"), arguments.options("start", "limit")
     limit = options.number("limit", least=1) or MAX_ROWS
     return table, options.blob("start") or b"", min(limit, MAX_ROWS)
-
-
-def record_options(arguments: Arguments, *known: str) -> RecordOptions:
-    """Read the options of a read or a write of records: those that are `known`, and those that all have.
-
-    Raises:
-        BadRequest: one is unknown, or of another type; or asks for a version, which tables do not have.
-    """
-    if arguments.is_over:  # As mostly.
-        return RecordOptions(arguments.options(), RECORD_MS / 1000, local=False)
-    options = arguments.options(*known, "token", "wait_ms", "timeout_ms", "config", "version", "min_version")
-    for name in ("version", "min_version"):
-        if options.text(name) is not None:
-            raise BadRequest(
-                f"{arguments.method}: a table has no versions, as a dataset has: leave {name} out", {"option": name}
-            )
-    wait_ms = options.number("wait_ms", most=MAX_TIMEOUT_MS) or 0
-    config = options.number("config", most=MAX_CONFIG) or 0
-    timeout_ms = options.timeout_ms()
-    timeout_s = (RECORD_MS if timeout_ms is None else timeout_ms) / 1000
-    token, local = options.blob("token") or b"", "local" in known and options.flag("local")
-    return RecordOptions(options, timeout_s, local, token, min(wait_ms / 1000, timeout_s), config)
 
 
 def _time_key(method: str, options: OptionArguments, kind: str) -> tuple[TimeKey | None, bool]:

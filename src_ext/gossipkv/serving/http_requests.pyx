@@ -4,7 +4,7 @@ r"""HTTP/1.1: a parser of plain requests.
     Host: ...\r\n                           one (of HTTP/1.0 or none), and no other header than those of the table below
     \r\n
 
-Any other request is *strange*: a possible body, another target, a header that affects the answering version, or no
+Every other request is *strange*: a possible body, another target, a header that affects the answering version, or no
 HTTP. Strange requests are not refused here: the connection is detached, and the gateway judges them with h11
 (`http_intake.pyx`). So this parser reads only a part of the grammar that every reader has always read alike, and its
 table lists allowed headers.

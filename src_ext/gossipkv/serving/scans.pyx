@@ -1,7 +1,7 @@
 """Scans: parsed, read in slices, the connections in turn; and the turns of large batches.
 
 A plain scan is answered without Python: options as in `docs/users/wire.md`, database and version known, every partition
-local, no damaged record. Any other scan is handed off, even in mid-scan: only `gossipkv.serving.reads` knows the
+local, no damaged record. Every other scan is handed off, even in mid-scan: only `gossipkv.serving.reads` knows the
 errors::
 
     asked ── ends in its first slice ──────────────────────────> answered at once

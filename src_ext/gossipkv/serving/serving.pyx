@@ -235,7 +235,7 @@ cdef class Loop:
     def round(self, answer, int64_t serve_us, int64_t answer_us):
         """Serve ready connections, answer handed-off requests and send the answers, until nothing is ready.
 
-        `answer(method, parameters, caller)` returns the result as MessagePack, a `Refused` or a `Welcome`. Any other
+        `answer(method, parameters, caller)` returns the result as MessagePack, a `Refused` or a `Welcome`. Every other
         object is returned here in a `Pending`, for `complete`. For a read that no other node has answered, the method
         is None and `parameters` is the report (`Forwarding.write_report`). A round takes at most `serve_us`,
         `answer_us` and the time of one request.

@@ -85,7 +85,8 @@ class Cluster:
             http.client.HTTPSConnection(site, timeout=PATIENCE_S, context=context(self.trusted))
         ) as connection:
             for name in RECORDS:
-                connection.request("GET", f"/geo/{name}", headers={"Authorization": f"Bearer {self.token}"})
+                headers = {"Authorization": f"Bearer {self.token}", "X-GossipKV-Timeout-Ms": str(1000 * PATIENCE_S)}
+                connection.request("GET", f"/geo/{name}", headers=headers)
                 response = connection.getresponse()
                 yield response, response.read()
 

@@ -27,6 +27,7 @@ WALKS = (
     "A version on a cluster: shares, publication, gate",
     "A METADATA transaction",
 )
+ROOM_LINE = re.compile(r"^    (\w+(?:\.py|/)) ", re.MULTILINE)
 (FLOORS,) = architecture.FENCE.findall(architecture.section(PAGE, "The floors"))
 (TREE,) = architecture.FENCE.findall(architecture.section(PAGE, "The tree of the code"))
 
@@ -150,3 +151,12 @@ def test_a_lost_definition_is_seen(tmp_path: Path) -> None:
         "top/a.py: does not define `A.g`",
         "top/a.py: no definition is named",
     ]
+
+
+def test_rooms_list_their_modules() -> None:
+    """The docstring of a room names each of its modules and folders once, in reading order, a line each."""
+    for room in ("table", "replication"):
+        for init in (ROOT / "gossipkv" / room).rglob("__init__.py"):
+            listed = ROOM_LINE.findall(init.read_text(encoding="utf-8"))
+            there = {path.name + "/" * path.is_dir() for path in init.parent.iterdir() if path.suffix in {"", ".py"}}
+            assert sorted(listed) == sorted(there - {"__init__.py", "__pycache__/"}), init

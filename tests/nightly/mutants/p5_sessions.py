@@ -49,7 +49,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     planted(
         "a newer map settles rows and does not say so",
-        "gossipkv.table.session.token_compaction:TokenCompactor._without_settled",
+        "gossipkv.table.records.token_compaction:TokenCompactor._without_settled",
         "return merged(only(token, keep), by)",
         "return only(token, keep)",
         "tests/unit/table/session/test_readiness.py",
@@ -77,7 +77,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     planted(
         "rows that one child has settled are left out for its sibling",
-        "gossipkv.table.session.token_compaction:_settled",
+        "gossipkv.table.records.token_compaction:_settled",
         "whole = clock.named(settled(replicas, copy), copy.assigned)",
         "whole = settled(replicas, copy)",
         "tests/unit/table/test_divided_sessions.py",
@@ -91,7 +91,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     planted(
         "a token forgets since when anything is left out of it",
-        "gossipkv.table.session.token_compaction:TokenCompactor._without_settled",
+        "gossipkv.table.records.token_compaction:TokenCompactor._without_settled",
         "by[table] = Seen(max(config, had.config), clock.merge(had.clock, clock.named(whole, (LEFT_OUT,))))",
         "by[table] = Seen(max(config, had.config), b'')",
         "tests/unit/table/session/test_readiness.py",

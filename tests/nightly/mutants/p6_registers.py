@@ -144,14 +144,14 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     planted(
         "positions count of whoever asks, members or not",
-        "gossipkv.table.participant.words:Words.counts",
+        "gossipkv.table.peers.words:Words.counts",
         "return self._knows_peers or hmac.compare_digest(word, self.made_for(teller))",
         "return True",
         "tests/simulation/test_strangers.py::test_nothing_lasts_of_what_a_stranger_sends",
     ),
     planted(
         "positions count of nobody who asks",
-        "gossipkv.table.participant.words:Words.counts",
+        "gossipkv.table.peers.words:Words.counts",
         "return self._knows_peers or hmac.compare_digest(word, self.made_for(teller))",
         "return self._knows_peers",
         "tests/simulation/test_strangers.py::test_members_are_believed_that_were_dialled_and_nobody_else",

@@ -28,7 +28,7 @@ from gossipkv.node.gossip import Gossiping, read_key_ring
 from gossipkv.node.identity import read_node
 from gossipkv.placement.shard_claim import SPEAKS
 from gossipkv.settings.config import load
-from gossipkv.table.participant.peer_client import PeerClient
+from gossipkv.table.peers.peer_client import PeerClient
 from gossipkv.table.ports import may_not_found
 
 if TYPE_CHECKING:

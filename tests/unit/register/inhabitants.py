@@ -10,9 +10,10 @@ from gossipkv.register.ballot import ZERO
 from gossipkv.register.configuration import AcceptorId, Value
 from gossipkv.register.force import Force
 from gossipkv.register.messages import AcceptorRecord, decode_record, decode_reply, encode_record
-from gossipkv.register.proposer import ProposalOutcome, Proposer, SendToAcceptor
+from gossipkv.register.proposal import ProposalOutcome, SendToAcceptor
 
 if TYPE_CHECKING:
+    from gossipkv.register.proposer import Proposer
     from collections.abc import Mapping
 
     from gossipkv.register.seen import Opening

@@ -13,7 +13,7 @@ from random import Random
 from gossipkv.register.acceptor import AcceptorAnswer, Keep
 from gossipkv.register.force import Force
 from gossipkv.register.messages import decode_record, decode_reply
-from gossipkv.register.proposer import ProposalOutcome, SendToAcceptor
+from gossipkv.register.proposal import ProposalOutcome, SendToAcceptor
 from gossipkv.register.seen import BEHIND, POSITION, SEEN, SeenPositions, positions_in
 from tests.unit.register.inhabitants import Message, Node, Party
 from tests.unit.register.small_world import SmallWorld

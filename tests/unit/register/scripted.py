@@ -9,7 +9,8 @@ from gossipkv.register.changes import READ, RegisterChange
 from gossipkv.register.configuration import Acceptors
 from gossipkv.register.force import Force
 from gossipkv.register.messages import RegisterRequest, RequestKind, decode_request, encode_request
-from gossipkv.register.proposer import Proposer, Reconfigure
+from gossipkv.register.proposal import Reconfigure
+from gossipkv.register.proposer import Proposer
 from tests.unit.register.inhabitants import REGISTER, Message, Node, Party
 from tests.unit.register.small_world import FUNCTIONS, Odds, SmallWorld
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
     from gossipkv.register.ballot import Ballot
     from gossipkv.register.messages import AcceptorRecord
-    from gossipkv.register.proposer import ProposalOutcome
+    from gossipkv.register.proposal import ProposalOutcome
 
 QUIET = Odds(dropped=0, doubled=0, crash_after_answer=0)
 

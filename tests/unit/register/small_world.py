@@ -17,13 +17,14 @@ from gossipkv.register.changes import READ, READING, Applied, ChangeRefused, Reg
 from gossipkv.register.configuration import Acceptors, Value
 from gossipkv.register.force import Force
 from gossipkv.register.messages import AcceptorRecord, RequestKind, decode_request
-from gossipkv.register.proposer import NEVER_MS, ChangeEnd, Proposer, Reconfigure
+from gossipkv.register.proposal import ChangeEnd, Reconfigure
+from gossipkv.register.proposer import NEVER_MS, Proposer
 from tests.unit.register.inhabitants import REGISTER, Message, Node, Party
 
 if TYPE_CHECKING:
     from gossipkv.register.ballot import Ballot
     from gossipkv.register.configuration import AcceptorId
-    from gossipkv.register.proposer import ProposalOutcome
+    from gossipkv.register.proposal import ProposalOutcome
 
 
 ID_BYTES = 4

@@ -6,7 +6,7 @@ import pytest
 
 from gossipkv.errors import BadRequest
 from gossipkv.register.changes import READ, READING, Applied, RegisterChange, function_of
-from gossipkv.register.proposer import ChangeEnd
+from gossipkv.register.proposal import ChangeEnd
 from tests.unit.register.scripted import Scripted
 
 

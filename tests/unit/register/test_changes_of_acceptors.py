@@ -7,7 +7,7 @@ import pytest
 from gossipkv.register.ballot import Ballot
 from gossipkv.register.configuration import Acceptors
 from gossipkv.register.messages import AcceptorRecord, RequestKind
-from gossipkv.register.proposer import ChangeEnd
+from gossipkv.register.proposal import ChangeEnd
 from tests.unit.register.scripted import Scripted, is_a
 
 

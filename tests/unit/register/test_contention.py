@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gossipkv.register.proposer import ChangeEnd
+from gossipkv.register.proposal import ChangeEnd
 from tests.unit.register.scripted import Scripted
 
 

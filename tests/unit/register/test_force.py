@@ -8,7 +8,7 @@ import pytest
 
 from gossipkv.register.configuration import Acceptors
 from gossipkv.register.messages import RequestKind
-from gossipkv.register.proposer import ChangeEnd
+from gossipkv.register.proposal import ChangeEnd
 from tests.unit.register.scripted import Scripted, id_of, is_a
 
 

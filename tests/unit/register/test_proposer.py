@@ -7,7 +7,8 @@ import pytest
 from gossipkv.register.ballot import MAX_LEAP, ZERO, Ballot
 from gossipkv.register.configuration import Acceptors
 from gossipkv.register.messages import AcceptorRecord, RequestKind, decode_request, encode_record, encode_request
-from gossipkv.register.proposer import MAX_LOOKS, MAX_PAUSE_MS, NEVER_MS, PHASE_MS, ChangeEnd
+from gossipkv.register.proposal import ChangeEnd
+from gossipkv.register.proposer import MAX_LOOKS, MAX_PAUSE_MS, NEVER_MS, PHASE_MS
 from tests.unit.register.inhabitants import REGISTER
 from tests.unit.register.scripted import Scripted, id_of, is_a
 

@@ -11,7 +11,7 @@ from gossipkv.register.changes import RegisterChange
 from gossipkv.register.configuration import AcceptorId
 from gossipkv.register.messages import RegisterRequest, RequestKind, encode_request
 from gossipkv.register.metadata.head import drop
-from gossipkv.register.proposer import ChangeEnd
+from gossipkv.register.proposal import ChangeEnd
 from tests.unit.register.metadata.quiet_nodes import quiet
 from tests.world.metadata.deciding_node import CATALOGUE
 

@@ -15,7 +15,7 @@ from gossipkv.errors import TimedOut, Unknown
 from gossipkv.keyspace.time_key import TimeKey
 from gossipkv.register.metadata.partitions import RANGE
 from gossipkv.replication.replica.hlc import LATELY_S, ClockSkew, ms_of
-from gossipkv.table.participant.peer_client import CHANGES
+from gossipkv.table.peers.peer_client import CHANGES
 from tests.unit.table.record_nodes import TOKEN, Records
 
 PAGE = (Path(__file__).parents[3] / "docs/development/replication.md").read_text(encoding="utf-8")

@@ -15,7 +15,7 @@ import trio
 
 from gossipkv.errors import GossipKVError
 from gossipkv.register.configuration import AcceptorId
-from gossipkv.register.proposer import ChangeEnd
+from gossipkv.register.proposal import ChangeEnd
 from gossipkv.register.seen import POSITION, SeenPositions
 from gossipkv.register.space import RECORD
 from tests.world.metadata.chance import happens
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from gossipkv.register.configuration import Acceptors
-    from gossipkv.register.proposer import ProposalOutcome
+    from gossipkv.register.proposal import ProposalOutcome
     from tests.world.metadata.deciding_node import Life, Node
     from tests.world.metadata.network import Network
     from tests.world.metadata.witness import Witness

@@ -27,7 +27,8 @@ from gossipkv.register.messages import (
     decode_request,
     encode_request,
 )
-from gossipkv.register.proposer import ProposalOutcome, Proposer
+from gossipkv.register.proposal import ProposalOutcome
+from gossipkv.register.proposer import Proposer
 from gossipkv.register.seen import BEHIND, POSITION, SEEN, Opening, Position, SeenPositions, positions_in
 from gossipkv.register.space import RECORD
 from tests.world.connections import Identity
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from gossipkv.register.changes import RegisterChange
     from gossipkv.register.configuration import Acceptors
     from gossipkv.register.messages import Reply
-    from gossipkv.register.proposer import Effect, Reconfigure
+    from gossipkv.register.proposal import Effect, Reconfigure
     from tests.world.connections import Peer
     from tests.world.machine import Machine
     from tests.world.register.register_cluster import Cluster

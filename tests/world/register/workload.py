@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, final
 
 from gossipkv.register.changes import READ
-from gossipkv.register.proposer import ChangeEnd, ProposalOutcome, Reconfigure
+from gossipkv.register.proposal import ChangeEnd, ProposalOutcome, Reconfigure
 from tests.world.register.history import Asked
 from tests.world.register.linearizable import Append, Done, Read, Refused, Swap
 from tests.world.register.log import change_of, decode_state

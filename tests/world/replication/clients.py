@@ -1,6 +1,6 @@
 """Sessions that ask another node each time, of nodes that crash: what a node does for them, and what they do.
 
-Tokens, readiness and what is settled are production's (`table.session.readiness`, `token`, `session.token_compaction`);
+Tokens, readiness and what is settled are production's (`table.session.readiness`, `token`, `records.token_compaction`);
 finding a host is not: a session asks any node, which answers from its copy or refuses.  What was shown is judged by
 `sessions`.
 """
@@ -19,9 +19,9 @@ from gossipkv.replication.replica.acks import MAJORITY, ONE
 from gossipkv.replication.replica.keys import RECORD
 from gossipkv.replication.replica.replica import RecordWrite
 from gossipkv.table.records.forward import held
+from gossipkv.table.records.token_compaction import TokenCompactor
 from gossipkv.table.session.readiness import ReplicaReadiness, WantedClock
 from gossipkv.table.session.token import TableSeen, decode, only, seen_in
-from gossipkv.table.session.token_compaction import TokenCompactor
 from tests.world.metadata.chance import happens
 from tests.world.replication.ranges import SESSION_KEYS, part_of
 from tests.world.replication.register import CATALOGUE

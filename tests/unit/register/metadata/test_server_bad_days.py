@@ -15,7 +15,7 @@ from gossipkv.register.metadata.head import MapHead, drop
 from gossipkv.register.metadata.known import KNOWN, KnownMap
 from gossipkv.register.metadata.pages import OperationOutcome, generation_of
 from gossipkv.register.metadata.partitions import shard_key
-from gossipkv.register.proposer import ChangeEnd
+from gossipkv.register.proposal import ChangeEnd
 from gossipkv.register.space import MAP, RECORD
 from tests.unit.register.metadata.few_nodes import CATALOGUE, FakeBatch, FewNodes, OneNode, founded
 

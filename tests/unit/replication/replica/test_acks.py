@@ -8,7 +8,7 @@ from gossipkv.replication.replica import clock
 from gossipkv.replication.replica.acks import AckTracker
 from gossipkv.replication.replica.keys import ReplicaIdentity, encode_state
 from gossipkv.replication.replica.replica import AssignedReplica, PartitionRules, Replica
-from gossipkv.replication.stream.cursors import NOTHING, ReplicaStatus, SpanEnds
+from gossipkv.replication.replica.status import NOTHING, ReplicaStatus, SpanEnds
 
 NODES = {one: bytes([one]) for one in (1, 2, 3, 4)}
 

@@ -7,7 +7,8 @@ import pytest
 from gossipkv.replication.replica import clock
 from gossipkv.replication.replica.keys import ReplicaIdentity
 from gossipkv.replication.replica.replica import AssignedReplica, LogEntry, Replica, first_batch
-from gossipkv.replication.stream.cursors import LogRead, OutgoingEntries, ReplicaStatus, SpanEnds
+from gossipkv.replication.replica.status import ReplicaStatus, SpanEnds
+from gossipkv.replication.stream.cursors import LogRead, OutgoingEntries
 from gossipkv.replication.stream.log_tail import Beginnings, LogTail
 from gossipkv.replication.stream.sender import MAX_OF_LANES, MAX_UNDER_WAY, MESSAGE_ENTRIES, LogSender
 from tests.unit.replication.talker import MINE, THIRD, YOURS

@@ -26,7 +26,7 @@ from gossipkv.register.metadata.ledger import Offer
 from gossipkv.register.metadata.tree import ChangedPages
 from gossipkv.register.space import Space
 from gossipkv.table.participant.participant import MetadataParticipant
-from gossipkv.table.participant.peer_client import CONNECT_S, PeerClient
+from gossipkv.table.peers.peer_client import CONNECT_S, PeerClient
 from gossipkv.table.records.endpoints import RecordMethods
 from gossipkv.table.rpc.admin import AdminMethods
 from gossipkv.table.rpc.dispatch import TableMethods

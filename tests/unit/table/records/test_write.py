@@ -24,7 +24,7 @@ from gossipkv.errors import (
 )
 from gossipkv.gossip.member import MemberState
 from gossipkv.replication.replica.hlc import COUNT_BITS
-from gossipkv.replication.stream.cursors import ReplicaStatus
+from gossipkv.replication.replica.status import ReplicaStatus
 from gossipkv.replication.stream.peer import ReplicaPeer
 from gossipkv.settings.tables import MAX_KEY_BYTES, MAX_VALUE_BYTES
 from gossipkv.table.records.endpoints import MAX_KEY, MAX_VALUE

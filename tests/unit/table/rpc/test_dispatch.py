@@ -24,8 +24,8 @@ from gossipkv.errors import (
 )
 from gossipkv.register.metadata.operations import Operation
 from gossipkv.register.metadata.server import Metadata
-from gossipkv.table.participant.hints import decode_hint
-from gossipkv.table.participant.peer_client import CHANGES
+from gossipkv.table.peers.hints import decode_hint
+from gossipkv.table.peers.peer_client import CHANGES
 from tests.world.faulty_files import CHANGING, Action, Fault
 from tests.world.nodes.phases import begin, refused, shown
 from tests.world.nodes.whole_cluster import simulate, simulated

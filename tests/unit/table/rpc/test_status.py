@@ -19,7 +19,7 @@ from gossipkv.replication.replica.bootstrap import Bootstrap
 from gossipkv.replication.replica.keys import ReplicaIdentity, suffix_of
 from gossipkv.replication.replica.replica import RecordWrite
 from gossipkv.replication.replica.spaces import QuarantinedReplica
-from gossipkv.replication.stream.cursors import ReplicaStatus
+from gossipkv.replication.replica.status import ReplicaStatus
 from gossipkv.table.records.router import Router
 from gossipkv.table.rpc import status as telling
 from gossipkv.table.rpc.quarantine import QuarantineMethods

@@ -7,7 +7,8 @@ import pytest
 from gossipkv.register import proposer
 from gossipkv.register.acceptor import Acceptor
 from gossipkv.register.configuration import Acceptors
-from gossipkv.register.proposer import ChangeEnd, Proposer
+from gossipkv.register.proposal import ChangeEnd
+from gossipkv.register.proposer import Proposer
 from tests.world.register.swarm import RegisterPlan
 
 MAX_SEEDS = 60

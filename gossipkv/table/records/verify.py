@@ -17,7 +17,6 @@ from gossipkv.errors import GossipKVError, NotReady, NotServed, Overloaded, Prot
 from gossipkv.replication.maintenance.digests import MAX_DIGEST, DigestPass
 from gossipkv.replication.replica import clock
 from gossipkv.replication.replica.replica import ReplicaDigest
-from gossipkv.table.rpc.requests import DECISION_MS, MAX_ADMIN_TIMEOUT_MS
 from gossipkv.wire.results import DeferredResult
 
 if TYPE_CHECKING:
@@ -29,6 +28,8 @@ if TYPE_CHECKING:
     from gossipkv.wire.arguments import Arguments
     from gossipkv.wire.rpc import Value
 
+VERIFY_MS: Final = 10_000  # A comparison has this time if its request names none.
+MAX_VERIFY_MS: Final = 60_000
 MAX_PASSES: Final = 4  # Under way at a node: each reads all of a partition.
 RETRY_S: Final = 0.1
 HOST_PART: Final = 0.8  # Of the time that is left, for a host to answer in.
@@ -59,7 +60,7 @@ class Verifier:
         name = arguments.text("table")
         options = arguments.options("start", "timeout_ms")
         start = options.blob("start") or b""
-        timeout_ms = options.number("timeout_ms", 1, MAX_ADMIN_TIMEOUT_MS) or DECISION_MS
+        timeout_ms = options.number("timeout_ms", 1, MAX_VERIFY_MS) or VERIFY_MS
         arguments.end()
 
         async def compare() -> Value:
@@ -86,7 +87,7 @@ class Verifier:
         """`table_digest [uuid, table id, partition, timeout]`: clock, sum and number of a copy's live records."""
         arguments.blob("node")
         table, partition = arguments.blob("table"), arguments.whole("partition", MAX_ID)
-        timeout_ms = arguments.whole("timeout", MAX_ADMIN_TIMEOUT_MS)
+        timeout_ms = arguments.whole("timeout", MAX_VERIFY_MS)
         arguments.end()
 
         async def take() -> Value:

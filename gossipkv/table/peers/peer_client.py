@@ -14,7 +14,7 @@ import trio
 
 from gossipkv.errors import GossipKVError, NotReady, ProtocolError, Unavailable, Unknown, from_wire
 from gossipkv.gossip.member import REACHABLE
-from gossipkv.table.participant.hints import decode_hint
+from gossipkv.table.peers.hints import decode_hint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from gossipkv.register.configuration import AcceptorId
     from gossipkv.register.shell import OnReply
     from gossipkv.replication.shell import OnAnswer
-    from gossipkv.table.participant.hints import MapHint
+    from gossipkv.table.peers.hints import MapHint
     from gossipkv.table.ports import ClusterView, PeerLinks
     from gossipkv.wire.rpc import Value
 

@@ -12,7 +12,7 @@ are told.
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, final
+from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 import msgpack
 
@@ -21,37 +21,16 @@ from gossipkv.register.configuration import Acceptors, members_of
 from gossipkv.register.metadata.pages import config_id, generation_of, sequence_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Mapping, Sequence
+    from collections.abc import Container, Mapping, Sequence
 
-    from gossipkv.gossip.tree.tree import TreeEntry
-    from gossipkv.gossip.tree.watch import TreeWatch
     from gossipkv.register.configuration import AcceptorId
     from gossipkv.register.metadata.known import KnownMap
     from gossipkv.register.metadata.tables import NamedTable
+    from gossipkv.table.ports import OwnTree
 
 TABLES: Final = "tables"  # In the tree.
 ROOM_PART: Final = 4  # Of this node's branch hints take one in so many; the rest is for what it serves.
 PATH_BYTES: Final = 64  # About what an entry takes beside its value.
-
-
-class OwnTree(Protocol):
-    """The tree, as far as this needs it."""
-
-    def publish(self, path: str, value: bytes = b"") -> None:
-        """Show a key; raises `TooLarge`."""
-        ...
-
-    def withdraw(self, path: str) -> bool:
-        """Take a key back."""
-        ...
-
-    def below(self, path: str) -> list[TreeEntry]:
-        """List what anybody shows below a path."""
-        ...
-
-    def watch(self, path: str, wake: Callable[[], None]) -> TreeWatch:
-        """Have `wake` called when something changes below a path."""
-        ...
 
 
 class MapHint(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import trio
 
-from gossipkv.table.pause import REST_FACTOR, Pause
+from gossipkv.table.controllers.pause import REST_FACTOR, Pause
 
 
 @pytest.mark.parametrize(("took_s", "news_at_s", "expected_s"), [

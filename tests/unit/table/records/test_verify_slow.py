@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gossipkv.table.rpc.verify import EQUAL, NOT_COMPARED
-from tests.unit.table.rpc.test_verify import Asked, told
+from gossipkv.table.records.verify import EQUAL, NOT_COMPARED
+from tests.unit.table.records.test_verify import Asked, told
 
 
 @pytest.fixture

@@ -1,0 +1,47 @@
+"""The options of a read or a write of records."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from gossipkv.errors import BadRequest
+from gossipkv.register.metadata.pages import MAX_CONFIG
+from gossipkv.wire.arguments import MAX_TIMEOUT_MS
+
+if TYPE_CHECKING:
+    from gossipkv.wire.arguments import Arguments, OptionArguments
+
+RECORD_MS: Final = 1000  # A request has this time if it names none.
+
+
+class RecordOptions(NamedTuple):
+    """What the options of a read or a write of records say."""
+
+    given: OptionArguments
+    timeout_s: float
+    local: bool  # No other node is asked.
+    token: bytes = b""
+    wait_s: float = 0.0
+    config: int = 0  # Of the map that the request goes by; 0: it does not say.
+
+
+def record_options(arguments: Arguments, *known: str) -> RecordOptions:
+    """Read the options of a read or a write of records: those that are `known`, and those that all have.
+
+    Raises:
+        BadRequest: one is unknown, or of another type; or asks for a version, which tables do not have.
+    """
+    if arguments.is_over:  # As mostly.
+        return RecordOptions(arguments.options(), RECORD_MS / 1000, local=False)
+    options = arguments.options(*known, "token", "wait_ms", "timeout_ms", "config", "version", "min_version")
+    for name in ("version", "min_version"):
+        if options.text(name) is not None:
+            raise BadRequest(
+                f"{arguments.method}: a table has no versions, as a dataset has: leave {name} out", {"option": name}
+            )
+    wait_ms = options.number("wait_ms", most=MAX_TIMEOUT_MS) or 0
+    config = options.number("config", most=MAX_CONFIG) or 0
+    timeout_ms = options.timeout_ms()
+    timeout_s = (RECORD_MS if timeout_ms is None else timeout_ms) / 1000
+    token, local = options.blob("token") or b"", "local" in known and options.flag("local")
+    return RecordOptions(options, timeout_s, local, token, min(wait_ms / 1000, timeout_s), config)
