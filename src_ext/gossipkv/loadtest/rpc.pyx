@@ -1,6 +1,6 @@
 """MessagePack-RPC as the generator speaks it: `get`, `get_many` and `scan` (`docs/users/wire.md`).
 
-An expected answer is read straight through, and its values compared in place with the version that answered last.  Every
+An expected answer is read straight through, and its values compared in place with the version that answered last. Every
 other answer (an error, a part, another version) is first bounded by the scanner and, if complete, read carefully:
 
     not MessagePack within the limits, not [1, id, error, result]       garbage

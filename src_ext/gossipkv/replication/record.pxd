@@ -9,7 +9,7 @@
 #            d    dependencies
 #            rest value; empty in a tombstone
 #
-# Numbers are big-endian, so the first 24 bytes order two records. A record's dot is bytes 8 to 24: one entry of a packed
+# Numbers are big-endian, so the first 24 bytes order two records. A record's dot is bytes 8 to 24: an entry of a packed
 # clock.
 
 from libc.stdint cimport uint8_t, uint64_t

@@ -71,7 +71,8 @@ cdef inline bint is_crowded(Crew crew) noexcept nogil:
 
 cdef inline bint is_short(Crew crew) noexcept nogil:
     """True while so few more may connect that some unproven connections must be closed."""
-    return atomic_load(&crew.connections) + min(crew.max_connections // 10 + 1, <uint32_t>MAX_SENT_AWAY) > crew.max_connections
+    cdef uint32_t room = min(crew.max_connections // 10 + 1, <uint32_t>MAX_SENT_AWAY)
+    return atomic_load(&crew.connections) + room > crew.max_connections
 
 
 cdef inline bint may_be_in_flight(Crew crew) noexcept nogil:

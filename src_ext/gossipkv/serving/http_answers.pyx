@@ -440,7 +440,8 @@ cdef int say_too_slow(HttpWords* words, int64_t limit_ms, Buffer* out) noexcept 
 
 # These headers follow the date of each answer, as in the gateway (`gossipkv.http.exchange`): no stored value is a page.
 cdef const char* GUARDS = (
-    b"X-Content-Type-Options: nosniff\r\nContent-Security-Policy: default-src 'none'; style-src 'unsafe-inline'; sandbox\r\n"
+    b"X-Content-Type-Options: nosniff\r\n"
+    b"Content-Security-Policy: default-src 'none'; style-src 'unsafe-inline'; sandbox\r\n"
 )
 cdef const char* DAYS = b"SunMonTueWedThuFriSat"
 cdef const char* MONTHS = b"JanFebMarAprMayJunJulAugSepOctNovDec"

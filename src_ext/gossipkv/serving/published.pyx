@@ -4,7 +4,7 @@ The table is immutable but for its counters. A change makes a new table, which r
 so a request sees only one of the tables. The table pins its files, so none is unmapped while in use.
 
 A plain read is answered here: parameters as in `docs/users/wire.md`, database and version known, partition local,
-record and file whole. Other nodes may have missing or damaged data (`forwarded_get.pyx`). Every other read is handed off
+record and file whole. Other nodes may have missing or damaged data (`forwarded_get.pyx`). Other reads are handed off
 unchanged, also one that the user's rights forbid: only Python (`gossipkv.serving.reads`, `gossipkv.node.access`) knows
 the errors. So only complete answers stay in `out`. `read_as` sets the user's rights before a plan is made.
 
