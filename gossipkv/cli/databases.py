@@ -34,7 +34,7 @@ def databases() -> None:
 @TIMEOUT
 @JSON
 def hold(name: str, version: str, nodes: tuple[Address, ...], timeout_ms: int, *, local: bool, as_json: bool) -> None:
-    """Have all nodes serve VERSION of NAME, older or newer than what they serve, until `release`.
+    """Make all nodes serve VERSION of NAME, older or newer than what they serve, until `release`.
 
     It is kept over restarts, and obeyed by nodes that come later.  A node whose settings file holds a version keeps to
     that.  `gossipkv status --wait` returns when VERSION serves.

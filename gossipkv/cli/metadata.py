@@ -75,7 +75,7 @@ def status(table: str | None, nodes: tuple[Address, ...], timeout_ms: int, *, as
 @DECISION
 @JSON
 def join(node: str, table: str | None, nodes: tuple[Address, ...], timeout_ms: int, *, as_json: bool) -> None:
-    """Have the node named NODE decide, too."""
+    """Add the node named NODE to the deciding nodes."""
     with connect(nodes, timeout_ms) as client:
         _tell(client.call("metadata_join", table, node), as_json=as_json)
 
@@ -87,7 +87,7 @@ def join(node: str, table: str | None, nodes: tuple[Address, ...], timeout_ms: i
 @DECISION
 @JSON
 def leave(node: str, table: str | None, nodes: tuple[Address, ...], timeout_ms: int, *, as_json: bool) -> None:
-    """Have the node named NODE decide no longer; the last one cannot leave."""
+    """Remove the node named NODE from the deciding nodes; the last one cannot leave."""
     with connect(nodes, timeout_ms) as client:
         _tell(client.call("metadata_leave", table, node), as_json=as_json)
 
@@ -99,7 +99,7 @@ def leave(node: str, table: str | None, nodes: tuple[Address, ...], timeout_ms: 
 @DECISION
 @JSON
 def replace(old: str, new: str, nodes: tuple[Address, ...], timeout_ms: int, *, as_json: bool) -> int:
-    """Have the node named NEW decide where OLD does: on the catalogue, and on every table.
+    """Replace OLD by the node named NEW as a deciding node, for the catalogue and every table.
 
     It may be repeated after whatever has stopped it, and does the rest.  A node that has another store by now takes its
     own place, under its name twice; one that is no member any more is named by its uuid, as `metadata status` does.
@@ -161,7 +161,7 @@ def force(
     yes: bool,
     as_json: bool,
 ) -> int:
-    """Have the survivors alone decide from now on, because a majority is gone for good.
+    """Let the survivors alone decide from now on, because a majority is gone for good.
 
     What only the others knew is lost.  Without --yes nothing is done: it says what that may be, with exit status 2.  A
     node refuses while enough of those that decide answer, and unless every survivor does.

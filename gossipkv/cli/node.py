@@ -40,7 +40,7 @@ def ping(nodes: tuple[Address, ...], timeout_ms: int, *, as_json: bool) -> None:
 @TIMEOUT
 @JSON
 def refresh(database: str | None, nodes: tuple[Address, ...], timeout_ms: int, *, as_json: bool) -> None:
-    """Have the node look at its source now, for DB or for all databases, and write the versions it sees."""
+    """Make the node look at its source now, for DB or for all databases, and write the versions it sees."""
     with connect(nodes, timeout_ms) as client:
         seen = client.refresh(database)
     if as_json:

@@ -127,7 +127,7 @@ def replace(
     yes: bool,
     as_json: bool,
 ) -> int:
-    """Have NEW take the place of OLD.
+    """Put NEW in the place of OLD.
 
     It gets the share of OLD, unless --weight tells another.  The same name twice: a node that has lost its disk takes
     its own place.

@@ -82,7 +82,7 @@ def split(name: str, key: bytes, nodes: tuple[Address, ...], timeout_ms: int, *,
 @click.command()
 @_of_range("node")
 def join(name: str, key: bytes, node: str, nodes: tuple[Address, ...], timeout_ms: int, *, as_json: bool) -> None:
-    """Have NODE hold the range that KEY is in.
+    """Place a replica of the range that KEY is in on NODE.
 
     One slot of that range of the table NAME moves there; `status` shows how far it is.  KEY is `-`: what standard
     input holds.
@@ -93,7 +93,7 @@ def join(name: str, key: bytes, node: str, nodes: tuple[Address, ...], timeout_m
 @click.command()
 @_of_range("node")
 def leave(name: str, key: bytes, node: str, nodes: tuple[Address, ...], timeout_ms: int, *, as_json: bool) -> None:
-    """Have another node hold what NODE does of a range.
+    """Let another node hold the replica that NODE has of a range.
 
     The slot that NODE has of the range of the table NAME that KEY is in moves to a node that is picked.  One that is
     on its way to NODE yet stays where it is.  KEY is `-`: what standard input holds.

@@ -1,0 +1,77 @@
+"""Names follow the glossary, and docstrings begin with their subject or a verb."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+import pytest
+
+from tests.ci.tidy.source import ROOT
+
+# The names that terms of `docs/glossary.md` have replaced.
+REPLACED = frozenset(
+    "Accepting Aside Collecting Copy Deciding Feed Holding Intake Known Lane Levels Line Moving Owed Owing Refounding Said "
+    "Settling Splitting Stepping Taking Telling Told Upkeep Works".split()
+)
+# The blocking client has the classes of the Trio client; the callbacks are one kind in two packages.
+TWICE = frozenset({"Client", "Dataset", "Table", "AskNode", "OnAnswer"})
+CLASS = re.compile(r"^\s*(?:cdef )?(?:final )?class (\w+)\b", re.MULTILINE)
+OPENING = re.compile(r'"""\s*(?:What|Who|Whoever|Whether|Have|Of|As|That)\b')
+MOST = re.compile(r"\bMOST_\w+")
+QUESTIONS = frozenset({"what", "who", "whoever", "whose", "whom"})
+MAX_QUESTIONS = 4.0  # For each 1,000 words of docstrings and comments.
+
+
+def texts() -> dict[str, str]:
+    """The text of each module of the package by its path."""
+    paths = [path for folder in ("gossipkv", "src_ext/gossipkv") for path in (ROOT / folder).rglob("*.p*")]
+    return {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8") for path in paths if is_code(path.suffix)}
+
+
+def is_code(suffix: str) -> bool:
+    return suffix in {".py", ".pyx", ".pxd"}
+
+
+def check_names(modules: dict[str, str]) -> list[str]:
+    """Classes with replaced or repeated names, and constants that begin with MOST."""
+    found = [(name, where) for where, text in modules.items() if is_own(where) for name in CLASS.findall(text)]
+    counts = Counter(name for name, _ in found)
+    wrong = [f"{where}: {name} is a replaced name" for name, where in found if name in REPLACED]
+    wrong += [f"{where}: {name} stands twice" for name, where in found if counts[name] > 1 and name not in TWICE]
+    return wrong + [f"{where}: {name}" for where, text in modules.items() for name in MOST.findall(text)]
+
+
+def is_own(where: str) -> bool:
+    """True for Python modules; an extension's classes are private to it."""
+    return where.endswith(".py")
+
+
+def questions(modules: dict[str, str]) -> float:
+    """Return the question words in each 1,000 words of docstrings and comments."""
+    prose = [found for text in modules.values() for found in re.findall(r'"""(.*?)"""|#\s(.*)', text, re.DOTALL)]
+    words = re.findall(r"[a-z']+", " ".join("".join(parts) for parts in prose).lower())
+    return 1000 * sum(word in QUESTIONS for word in words) / len(words)
+
+
+def test_names_follow_the_glossary() -> None:
+    """No class has a replaced name or the name of another one, and limits are MAX_."""
+    assert check_names(texts()) == []
+
+
+def test_docstrings_begin_with_a_subject_or_a_verb() -> None:
+    """And prose has few question words: they are the sign of sentences that name nothing."""
+    modules = texts()
+    assert [where for where, text in modules.items() if OPENING.search(text)] == []
+    assert questions(modules) <= MAX_QUESTIONS
+
+
+@pytest.mark.parametrize("text", ["class Lane:\n", "class A:\n    pass\n\n\nclass A:\n", "MOST_ROWS = 3\n"])
+def test_wrong_names_are_found(text: str) -> None:
+    """A replaced name, a repeated one, and an old constant."""
+    assert check_names({"a.py": text}) != []
+
+
+def test_question_words_are_counted() -> None:
+    """In docstrings and comments, not in code."""
+    assert questions({"a.py": '"""What is asked."""\nwhat = 1  # Who asks\n'}) == 400.0
