@@ -13,9 +13,9 @@ from gossipkv.register.messages import AcceptorRecord, decode_record, decode_rep
 from gossipkv.register.proposal import ProposalOutcome, SendToAcceptor
 
 if TYPE_CHECKING:
-    from gossipkv.register.proposer import Proposer
     from collections.abc import Mapping
 
+    from gossipkv.register.proposer import Proposer
     from gossipkv.register.seen import Opening
     from tests.unit.register.small_world import SmallWorld
 
