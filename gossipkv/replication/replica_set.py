@@ -1,12 +1,12 @@
-"""All copies of a node, and what they are told and tell: the core of replication, without a world.
+"""The core of replication: all replicas of a node, without I/O.
 
-Two questions go from node to node, each on the connection that the asking node dialled (a *link*, which the asker
-draws a number for):
+Nodes send each other two requests. Each goes over the connection that the sender dialled (a *link*; the sender draws a
+random number for each):
 
-    replica_tell   [uuid, link, whole, rows]    what the asker's copies have; answered by what the asked one's have
-    replica_feed   [uuid, link, entries]        entries of the asker's log; answered when what could be taken is synced
+    replica_tell   [uuid, link, whole, rows]    status of the sender's replicas; the answer is the receiver's status
+    replica_feed   [uuid, link, entries]        entries of the sender's log; answered once the accepted ones are synced
 
-What rows and entries are, `messages` says.
+The module `messages` defines rows and entries.
 """
 
 from __future__ import annotations
@@ -54,15 +54,15 @@ if TYPE_CHECKING:
     from gossipkv.replication.replica.replica import AssignedReplica, PartitionRules, RecordWrite
     from gossipkv.wire.rpc import Raw, Value
 
-ASK_OWN_S: Final = 1.0  # In a new life, until others have told what they have of this node's own records.
-ANSWER_S: Final = 10.0  # Without an answer the link is begun anew.
-CLOCK_S: Final = 20.0  # Between two times that a peer is asked for its time, if there is nothing else to tell.
-MAX_TOLD: Final = 256  # Copies of which is told at once, but for the first time on a link: others wait meanwhile.
+ASK_OWN_S: Final = 1.0  # A restarted node lets others report which of its records they have.
+ANSWER_S: Final = 10.0  # A link without an answer for so long is restarted.
+CLOCK_S: Final = 20.0  # An otherwise silent peer is asked for its time this often.
+MAX_TOLD: Final = 256  # Per status report, unless the link is new: encoding more would delay other peers.
 
 
 @final
 class ReplicaSet:
-    """The copies of a node."""
+    """The replicas of a node."""
 
     def __init__(
         self,
@@ -76,21 +76,20 @@ class ReplicaSet:
         transfer: float = inf,
         skew: ClockSkew | None = None,
     ) -> None:
-        """`me`: this node's uuid; the log is synced to `position`; `stall_s`, `transfer`: see `BulkLoader`."""
+        """Begin with a log synced to `position`; `me`: this node's uuid; `stall_s`, `transfer`: see `BulkLoader`."""
         self.me = me
         self.copies: dict[tuple[bytes, int], Replica] = {}
         self.levels: dict[Replica, AckTracker] = {}
         self.spaces = Spaces()
         self.upkeep = DirtyReplicas()
         self.peers: dict[bytes, ReplicaPeer] = {}
-        self.making: dict[tuple[bytes, int], Replica] = {}  # Their first batch is not synced yet.
-        self.maps: dict[bytes, int] = {}  # By table: the config id of the map that its copies here go by.
-        self._unvouched: dict[
-            Replica, float
-        ] = {}  # Heirs, and since when: somebody may know more of them than is here.
+        self.making: dict[tuple[bytes, int], Replica] = {}  # The first batch of these replicas is not synced yet.
+        self.maps: dict[bytes, int] = {}  # By table: the config id of the placement that its local replicas follow.
+        # Children, each with the time since when another node may have more of their records.
+        self._unvouched: dict[Replica, float] = {}
         self.tail = LogTail(position)
         self.beginnings = Beginnings(position)
-        self.places: dict[bytes, tuple[int, dict[int, int]]] = {}  # As kept, of nodes that were not met yet.
+        self.places: dict[bytes, tuple[int, dict[int, int]]] = {}  # As saved, of nodes not met in this run.
         self.relay_s = relay_s
         self.loading = BulkLoader(me, outside, self, relay_s=relay_s, stall_s=stall_s)
         self.loading.pace.rate = transfer
@@ -98,16 +97,16 @@ class ReplicaSet:
         self._intake = LogReceiver(outside.get, self._append, outside.now)
         self._outside, self._random = outside, random
         self._of_origin: dict[int, Replica] | None = None
-        # Called with one of which more is synced, or what it goes by is newer.
+        # Called when more of a replica is synced, or its config is newer.
         self.on_moved: Callable[[Replica], object] = lambda _: None
-        self.is_up: Callable[[bytes], bool] = lambda _: True  # Whether gossip does not call a node dead.
-        self.on_newer: OnNewer = lambda _table, _node: None  # Called when a node goes by a newer map of a table.
+        self.is_up: Callable[[bytes], bool] = lambda _: True  # False if gossip calls the node dead.
+        self.on_newer: OnNewer = lambda _table, _node: None  # Called when a node follows a newer placement.
         self._began = outside.now()
 
     # -- copies ------------------------------------------------------------------------------------------------------
 
     def found(self, copy: Replica) -> None:
-        """Take in a copy of this node's store, as it was found at the start."""
+        """Add a replica that the store had at startup."""
         self.copies[copy.partition] = copy
         self.spaces.add(copy)
         self.levels[copy] = AckTracker(copy)
@@ -117,12 +116,9 @@ class ReplicaSet:
     def place(
         self, identity: ReplicaIdentity, config: int, hosts: Sequence[AssignedReplica], rules: PartitionRules = NO_RULES
     ) -> None:
-        """Hold a partition, as the map that was adopted says.
+        """Create or update a partition's replica by the adopted placement. Raises Overloaded, StorageError: neither.
 
-        A copy that is here under another assignment stays, until it is let go of.
-
-        Raises:
-            Overloaded, StorageError: it does not hold it.
+        An existing replica under another assignment stays until it is dropped.
         """
         copy = self.copies.get(identity[:2]) or self.making.get(identity[:2])
         if copy is None:
@@ -157,9 +153,9 @@ class ReplicaSet:
 
     @property
     def of_origin(self) -> Mapping[int, Replica]:
-        """The copy here of each present assignment's partition; made for the first token that is asked about.
+        """The local replica of each present assignment's partition; built for the first token.
 
-        One that is former may be so of several, since its range was divided: what one has settled others may not.
+        Former assignments are left out: after a split several replicas share them, and each settles by itself.
         """
         if self._of_origin is None:
             self._of_origin = {origin: copy for copy in self.copies.values() for origin in copy.assigned}
@@ -167,21 +163,22 @@ class ReplicaSet:
 
     def _made(self, copy: Replica) -> None:
         del self.making[copy.partition]
-        self.making = self.making or {}  # One that was emptied keeps its room.
+        self.making = self.making or {}  # Replacing or clearing an emptied dict frees its memory.
         self.found(copy)
         self._connect_sharers(copy)
 
     def has_adopted(self, copy: Replica, config: int) -> None:
-        """The batch is synced by which a copy adopts a map."""
+        """Confirm that the batch by which a replica adopts a placement is synced."""
         copy.has_adopted(config)
         if copy in self.levels:
             self._connect_sharers(copy)
             if any(peer.kept.entries for peer in self.peers.values()):
-                self._intake.retry(self.peers.values())  # What has come from who had adopted it before.
+                self._intake.retry(self.peers.values())  # Peers that adopted earlier have sent entries.
 
     def take_over(self, parent: Replica, heirs: Sequence[Replica]) -> None:
-        """Heirs stand in the place of a copy, in the store and in all that is known of it here."""
-        # Who has told of the parent in this life had no heir then; of others this may have been an older store's.
+        """Replace a parent by its children in all local state; the store has them already."""
+        # Nodes that reported the parent in this run had no children then. For other nodes this store may be an older
+        # copy.
         is_vouched = {*parent.assigned} <= {parent.assignment, *self.levels[parent].heard}
         parent.line = parent.line._replace(heirs=tuple(heirs))
         for heir in heirs:
@@ -206,13 +203,13 @@ class ReplicaSet:
         self._outside.wake()
 
     def drop(self, copy: Replica, batch: Batch) -> None:
-        """Let go of a copy; the batch takes it out of the store."""
+        """Drop a replica; the batch removes it from the store."""
         if self.forget(copy, batch):
             self.spaces.leaves(copy, batch)
         self.spaces.remove(copy, copy.space, copy.suffix)
 
     def forget(self, copy: Replica, batch: Batch) -> bool:
-        """A copy is no more, but in the store; whether it is there still: a load may be about to take its place."""
+        """Forget a replica; return False if a finishing load is about to take its place in the store."""
         is_there = self.loading.let_go(copy, batch)
         del self.copies[copy.partition], self.levels[copy]
         self._of_origin = None
@@ -221,11 +218,11 @@ class ReplicaSet:
         self.upkeep.let_go(copy)
         for peer in self.peers.values():
             peer.let_go(copy)
-        self.on_moved(copy)  # Who waits for it waits no longer.
+        self.on_moved(copy)  # Requests parked on this replica are released.
         return is_there
 
     def may_originate(self, copy: Replica) -> bool:
-        """Whether it may give out counters: who was put back from an older copy must not give them out again."""
+        """Return True if the replica may assign counters: a store restored from a backup must not reuse any."""
         if copy.stands_still or copy.joining is not None or not copy.originates or self.refusal(copy) is not None:
             return False
         heard = self.levels[copy].heard
@@ -238,22 +235,18 @@ class ReplicaSet:
         return self._outside.now() - (self._began if since is None else since) >= ASK_OWN_S
 
     def refusal(self, copy: Replica) -> str | None:
-        """Why a copy originates nothing, until people have done something about it."""
+        """The reason why a replica originates nothing until an operator acts; None: it may."""
         if copy.time.last > MAX_TIME:
             return "it has taken a record whose time is near the end of times, and can give none after it"
         return copy.aside or self.skew.refusal()
 
     def originate(self, writes: Mapping[Replica, Sequence[RecordWrite]]) -> Mapping[int, int]:
-        """Write here, all at once; by assignment the counter of the last record.
-
-        Raises:
-            Overloaded, StorageError: nothing was done.
-        """
+        """Write to local replicas in one batch; return counters by assignment. Raises Overloaded, StorageError."""
         assert all(map(self.may_originate, writes))
         batch, now_ms, ahead_ms = Batch(), self._outside.now_ms(), self.skew.ahead_ms
         each = [(copy, write) for copy, some in writes.items() for write in some]
         batch.may_fill = all(write.value is None for _, write in each)
-        # A tombstone in the place of nothing frees nothing: nobody fills the reserve with those.
+        # A tombstone without an older record frees nothing; such deletes must not use up the reserve.
         read = self._outside.get
         batch.relieves = batch.may_fill and all(copy.order_of(write.key, read) for copy, write in each)
         entries = [copy.originate(batch, some, now_ms + ahead_ms(copy.sharers)) for copy, some in writes.items()]
@@ -270,9 +263,10 @@ class ReplicaSet:
         entries = by_heirs(entries)
         for entry in entries:
             entry.copy.has_synced(entry)
-        here = [entry for entry in entries if entry.copy in self.levels]  # They were not dropped meanwhile.
+        here = [entry for entry in entries if entry.copy in self.levels]  # Others were dropped meanwhile.
         for entry in (one for one in here if one.joining is not None and one.joining.is_over):
-            entry.copy.made_at = entry.position  # Its log begins there: who lacks something of it is to load.
+            # Its log begins here: a replica that lacks older records needs a bulk load.
+            entry.copy.made_at = entry.position
             for peer in self.peers.values():
                 peer.feed.has_moved(entry.copy)
         if fed := [entry for entry in here if entry.joining is None]:
@@ -293,25 +287,25 @@ class ReplicaSet:
             on_synced()
         self._outside.wake()
 
-    # -- as `loading.Around` -----------------------------------------------------------------------------------------
+    # -- as `LoadPorts` ----------------------------------------------------------------------------------------------
 
     def hosts_told(self, copy: Replica) -> Iterable[tuple[bytes, ReplicaStatus]]:
-        """What connected hosts have told of their copies."""
+        """Yield the last status of each connected host's replica."""
         for node in copy.sharers:
             if self.reaches(node) and (told := self.peers[node].feed.told.get(copy)) is not None:
                 yield node, told
 
     def changes(self, copy: Replica) -> None:
-        """Have it told what a copy has, or that it takes nothing for a while."""
+        """Report a replica's changed status to its hosts soon."""
         self._connect_sharers(copy)
         self.on_moved(copy)
 
     def leaves(self, copy: Replica, batch: Batch) -> None:
-        """Have the batch take a copy out of the space where it is."""
+        """Add the removal of a replica from its space to the batch."""
         self.spaces.leaves(copy, batch)
 
     def has_moved(self, copy: Replica, old_space: int, old_suffix: bytes) -> None:
-        """A copy has loaded, and is in another space."""
+        """Update all state after a bulk load put a replica into another space."""
         self.spaces.remove(copy, old_space, old_suffix)
         self.spaces.add(copy)
         for peer in self.peers.values():
@@ -335,31 +329,31 @@ class ReplicaSet:
         return peer
 
     def connected(self, node: bytes) -> None:
-        """There is a connection from here to a node."""
+        """Start a link on a new connection to a node."""
         peer = self._peer(node)
         self.disconnected(node)
         self._greet(peer)
 
     def disconnected(self, node: bytes) -> None:
-        """There is none any more."""
+        """End the link to a node."""
         peer = self._peer(node)
         peer.link, peer.greeted, peer.again_at = 0, False, None
         peer.feed.disconnected()
-        self._outside.wake()  # What its node has originated is waited for no longer.
+        self._outside.wake()  # Senders no longer wait for this node to send its own records.
 
     def reaches(self, node: bytes) -> bool:
-        """Whether a node is connected, and has told its clocks."""
+        """Return True if a node is connected and has reported its clocks."""
         peer = self.peers.get(node)
         return peer is not None and peer.greeted
 
     def confirms(self, node: bytes) -> bool:
-        """Whether a node can confirm a write: it is reached, and seems to be alive.  Writer and verdict go by this."""
+        """Return True if a node can confirm a write: reached and not dead; the verdict uses the same rule."""
         return self.reaches(node) and self.is_up(node)
 
     @property
     def can_answer(self) -> bool:
-        """Whether each copy goes by a map, and enough of its other hosts have told for it to be written to."""
-        has_waited = self._outside.now() - self._began >= ASK_OWN_S  # Then a majority is enough (`may_originate`).
+        """True if each replica follows a placement and enough of its other hosts reported to allow writes."""
+        has_waited = self._outside.now() - self._began >= ASK_OWN_S  # A majority is enough by then (`may_originate`).
         groups = {copy.sharers for copy in self.copies.values()}
         lacking = ((sum(not self.reaches(node) for node in nodes), len(nodes)) for nodes in groups)
         are_heard = all(2 * lacks < 1 + count if has_waited else not lacks for lacks, count in lacking)
@@ -387,7 +381,7 @@ class ReplicaSet:
                 if result is None:
                     raise NotReady("no answer")
                 on_reply(unpacked(result))
-            except GossipKVError:  # As after a lost connection, once.
+            except GossipKVError:  # A lost connection ends here, too.
                 peer.link, peer.greeted = 0, False
                 peer.feed.disconnected()
                 peer.again_at = self._outside.now() + self.relay_s
@@ -405,18 +399,17 @@ class ReplicaSet:
     def _hear_answer(
         self, peer: ReplicaPeer, rows: Value, *, is_fed: bool = False
     ) -> list[tuple[Replica, ReplicaStatus]]:
-        """Take in rows of an answer.  Raises ProtocolError."""
         heard: list[tuple[Replica, ReplicaStatus]] = []
         for row in rows if isinstance(rows, list) else ():
             match row:
                 case [int(number), [], 0, int(config), False] if 0 <= number < len(peer.numbered):
                     self._hear_none(peer, peer.numbered[number][0], config)
                 case [int(number), list(counters), *rest] if 0 <= number < len(peer.numbered):
-                    copy, ids = peer.numbered[number]  # The ids of that number: it may have another one by now.
+                    copy, ids = peer.numbered[number]  # The ids as numbered; the replica may have a newer number.
                     theirs, stand = clock_of(ids, counters), stand_of(rest) or peer.stands.get(number)
                     if stand is None:
                         raise ProtocolError("a row of an answer has only its counters, and none before had more")
-                    if copy in self.levels:  # It may have been dropped.
+                    if copy in self.levels:  # Dropped replicas are skipped.
                         heard.append((copy, self._hear(peer, copy, theirs, stand, ends_of_span(ids, rest[3:]))))
                     if is_fed:
                         peer.stands[number] = stand._replace(
@@ -429,7 +422,7 @@ class ReplicaSet:
         return heard
 
     def _hear_none(self, peer: ReplicaPeer, copy: Replica, config: int) -> None:
-        """Take in that a node holds none of a copy's partition, by a map that may be newer than here."""
+        """Handle a node's statement that it holds nothing of a partition, under a possibly newer config."""
         if config > copy.config and copy in self.levels:
             peer.feed.divided(copy, (copy,))
         if config > self.maps.get(copy.partition[0], 0):
@@ -438,10 +431,10 @@ class ReplicaSet:
     def _hear(
         self, peer: ReplicaPeer, copy: Replica, theirs: bytes, stand: ReplicaState, span: SpanEnds | None = None
     ) -> ReplicaStatus:
-        """Take in what a node has told of its copy; `span`: it is not whole, and that is what it has from here."""
+        """Apply a node's status of its replica; `span`: what an incomplete replica has merged of this log."""
         assignment, config, can = stand
         if theirs == copy.synced:
-            theirs = copy.synced  # Of thousands at rest one is kept, and not one for each node.
+            theirs = copy.synced  # Share one clock among all nodes of a replica at rest.
         if clock.counter(theirs, copy.assignment) > clock.counter(copy.appended, copy.assignment) and not copy.aside:
             copy.aside = "another node has more of its records than it gave out: it lies in an older copy of the store"
             self._outside.set_aside(copy)
@@ -455,11 +448,11 @@ class ReplicaSet:
     # -- what others ask ---------------------------------------------------------------------------------------------
 
     def told(self, node: bytes, link: int, rows: Sequence[Raw], *, whole: bool) -> bytes:
-        """A node tells what its copies have; the answer, packed.
+        """Apply a node's status report and return the packed answer.
 
         Raises:
-            NotReady: the node, or the link, is not known here: it is to be begun anew.
-            ProtocolError: a row has not its form.
+            NotReady: the node or link is unknown here; the sender must restart the link.
+            ProtocolError: a row is malformed.
         """
         peer = self._asking(node)
         if whole:
@@ -477,7 +470,7 @@ class ReplicaSet:
                 stand = ReplicaState(told.assignment, said.config, said.can_take)
                 self._hear(peer, copy, clock_of(told.ids, said.counters), stand, ends_of_span(told.ids, said.span))
                 self.loading.hears(node, copy, below=said.is_below)
-                if told.is_new or copy in peer.untold:  # Else what it has was told.
+                if told.is_new or copy in peer.untold:  # Otherwise the peer has this status already.
                     told.is_new = False
                     answer.append(answer_row(peer, said.number, told, copy))
             elif told is not None:
@@ -486,16 +479,14 @@ class ReplicaSet:
         return msgpack.packb(answer)
 
     def _none_here(self, peer: ReplicaPeer, number: int, config: int) -> Iterable[Value]:
-        """What is answered of a partition that is not held here: by which map, if that is newer than theirs."""
         table, _ = peer.rows[number].partition
         ours = self.maps.get(table, 0)
-        if config > ours and table in self.maps:  # Else its name comes first, with the catalogue.
+        if config > ours and table in self.maps:  # An unknown table's name comes first, with the catalogue.
             self.on_newer(table, peer.node)
-        is_divided = ours > config and table in self.spaces.ranges  # A shard never is.
+        is_divided = ours > config and table in self.spaces.ranges  # Shards are never split.
         return [[number, [], 0, ours, False]] if is_divided else []
 
     def _asking(self, node: bytes) -> ReplicaPeer:
-        """Find who asks: one that was connected or shares a partition, not any name that somebody makes up."""
         if node not in self.peers and all(node not in copy.sharers for copy in self.copies.values()):
             raise NotReady("that node is not connected from here, and shares no partition")
         return self._peer(node)
@@ -506,16 +497,12 @@ class ReplicaSet:
             raise NotReady("this link was not begun here, or was begun anew")
 
     def fed(self, node: bytes, link: int, entries: Sequence[Raw], on_taken: Callable[[bytes], object]) -> None:
-        """A node feeds entries; `on_taken` is called with the answer, packed, once what could be taken is synced.
-
-        Raises:
-            NotReady, ProtocolError: as `told`.
-        """
+        """Take log entries; once synced, call `on_taken` with the packed answer. Raises as `told`."""
         peer = self._asking(node)
         self._check_link(peer, link)
-        copies: dict[int, tuple[Replica, PeerReplica]] = {}  # The link may be begun anew until all is synced.
+        copies: dict[int, tuple[Replica, PeerReplica]] = {}  # The link may restart before all is synced.
         news: list[Value] = []
-        read = [*entries_of(peer, self.copies, entries)]  # All of it is right, or none is taken.
+        read = [*entries_of(peer, self.copies, entries)]  # A malformed message is refused whole.
         for number, entry in read:
             row = peer.rows[number]
             copies[number] = entry.copy, row
@@ -536,12 +523,12 @@ class ReplicaSet:
         waits += self._intake.take(peer, (entry for _, entry in read), synced)
         self._intake.retry(self.peers.values())
         synced()
-        self._outside.wake()  # What was kept is let go of some time.
+        self._outside.wake()  # Early entries expire after the relay time.
 
-    # -- what goes on by itself --------------------------------------------------------------------------------------
+    # -- periodic work -----------------------------------------------------------------------------------------------
 
     def pump(self) -> None:
-        """Do all that is to be done now."""
+        """Do all work that is due now."""
         now = self._outside.now()
         self.loading.look(now)
         for peer in [*self.peers.values()]:
@@ -552,7 +539,7 @@ class ReplicaSet:
             while (do := peer.feed.next(now)) is not None:
                 if isinstance(do, OutgoingEntries):
                     self._ship(peer, do)
-                    self._outside.wake()  # Others have a turn before the next one.
+                    self._outside.wake()  # Other tasks run before the next message.
                     break
                 self._outside.look(peer.node, do)
             if peer.feed.turned:
@@ -566,11 +553,11 @@ class ReplicaSet:
                 peer.tell_at, peer.clock_at = now, now + CLOCK_S
             if not peer.untold:
                 peer.tell_at = None
-                peer.untold.clear()  # One that was emptied keeps its room.
+                peer.untold.clear()  # Replacing or clearing an emptied dict frees its memory.
 
     @property
     def due(self) -> float | None:
-        """When `pump` has something to do, if nothing happens before."""
+        """The time of the next work for `pump` if nothing happens before; None: never."""
         now = self._outside.now()
         times = [
             time
@@ -608,5 +595,5 @@ class ReplicaSet:
         self._ask(peer, "replica_feed", [msgpack.packb(entry_rows(peer, ship.entries))], on_reply)
 
     def kept_places(self) -> Mapping[bytes, tuple[int, dict[int, int]]]:
-        """The places of all feeds, to be kept."""
+        """The resume position and cursors of each log sender, to be saved."""
         return {node: (peer.feed.place, peer.feed.lanes) for node, peer in self.peers.items()}

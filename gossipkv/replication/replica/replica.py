@@ -1,15 +1,14 @@
-r"""A replica of a partition: which records it takes in, and the batches that it writes.
+"""A replica of a partition: the records that it accepts and the batches that it writes.
 
-A copy lies in a space of the store, by itself or beside what was of one range with it (`keys`).
+A replica lies in a space of the store, alone or beside others that a split made (`keys`).
 
-What a batch does to a copy is an *entry* of the node's log: the records that it puts, and the clock before and after
-it.  It has what was written here, or what was taken from other copies, never both; so whoever reads the log can tell
-each origin's records in the order in which the origin gave them out.  What is taken at once is one entry of each copy,
-and all of them are one batch.
+A log *entry* is a batch's effect on one replica: the records put, and the clock before and after. An entry has either
+local writes or records merged from other replicas, never both. So a reader of the log gets each origin's records in the
+order of their counters. Entries merged together make one entry for each replica, all in one batch.
 
-One rule of merging: what the clock covers is passed over; of anything else the later record wins, by time, origin and
-counter, against what was *appended*, and not what can be read: between the two is a sync, in which a later record of
-the same key may be under way.  Losers leave nothing but the clock.
+Merge rule: records that the clock covers are skipped. Of others the later wins by time, origin and counter. The
+comparison uses *appended* records, not readable ones, since a later record may still wait for its sync. Losers leave
+only their count in the clock.
 """
 
 from __future__ import annotations
@@ -41,23 +40,25 @@ from gossipkv.storage.engine.shell import Batch
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    Read = Callable[[int, bytes], bytes | None]  # What is synced in a space under a key.
+    Read = Callable[[int, bytes], bytes | None]  # Reads the synced value of a key in a space.
 
-NOTHING: Final[dict[bytes, bytes]] = {}  # Of all copies of which all is synced; nobody writes to it.
+# Shared by all replicas without unsynced records; never written to.
+NOTHING: Final[dict[bytes, bytes]] = {}
 
 
 class AssignedReplica(NamedTuple):
-    """An assignment of a partition, as the map says that this node has adopted."""
+    """An assignment of a partition in the placement that this node has adopted."""
 
     assignment: int
     node: bytes
     slot: int
-    counts: bool  # It is INITIALIZING or AVAILABLE: its slot has confirmed only with it.
+    # INITIALIZING or AVAILABLE: its slot confirms only together with this host.
+    counts: bool
     available: bool
 
 
 class Seat(NamedTuple):
-    """What a host is beside its assignment: many copies have equal ones."""
+    """A host without its assignment id: many replicas share equal values."""
 
     node: bytes
     slot: int
@@ -66,17 +67,23 @@ class Seat(NamedTuple):
 
 
 class PartitionRules(NamedTuple):
-    """What else the map says of a partition; of thousands of copies most have the same."""
+    """The rest of a partition's placement; thousands of replicas share equal values."""
 
-    slots: int = 0  # How many there are to be, for levels; 0: as many as its hosts have.
-    former: tuple[int, ...] = ()  # Assignments of before that are not settled yet: clocks name them.
-    ends: tuple[tuple[int, int | None], ...] = ()  # Of what was taken by force; beyond is lost; None: not known yet.
-    loads: bool = False  # The assignment here is INITIALIZING.
-    has_departed: bool = False  # It is not there any more: the copy feeds nobody, and is to be dropped.
-    smears: bool = False  # Puts may come long after they were accepted: tombstones stay a while.
+    slots: int = 0  # Replication factor, for levels; 0: as many as the hosts have.
+    former: tuple[int, ...] = ()  # Earlier assignments that are not settled yet: clocks name them.
+    # Last surviving counters of assignments lost in a force-join; None: not known yet.
+    ends: tuple[tuple[int, int | None], ...] = ()
+    loads: bool = False  # The local assignment is INITIALIZING.
+    # The local assignment is gone: the replica feeds no host and will be dropped.
+    has_departed: bool = False
+    # Puts may arrive long after their acceptance: tombstones are kept longer.
+    smears: bool = False
 
     def ended(self, named: Sequence[int]) -> bytes:
-        """Of whom a clock that names these is silent: all had it when it was settled, or began with it."""
+        """The clock of ended assignments that a clock with these names omits.
+
+        The omitted assignments were on every replica when they settled, or every replica began with them.
+        """
         return clock.of((one, end) for one, end in self.ends if end and one not in named and one < HAD)
 
 
@@ -84,10 +91,11 @@ NO_RULES: Final = PartitionRules()
 
 
 class Lineage(NamedTuple):
-    """What a copy came from by divisions, and what came from it."""
+    """The origin and the results of splits of a replica."""
 
-    is_beside: bool = False  # It lies in the space of what was divided, its keys behind its partition's id.
-    heirs: tuple[Replica, ...] = ()  # What stands in its place since it was divided.
+    # The replica lies in its parent's space; its keys end with its partition's id.
+    is_beside: bool = False
+    heirs: tuple[Replica, ...] = ()  # Replicas that replaced this one in a split.
 
 
 NO_LINE: Final = Lineage()
@@ -95,7 +103,7 @@ BESIDE: Final = Lineage(is_beside=True)
 
 
 class ReplicaDigest(NamedTuple):
-    """Of the live records of a copy."""
+    """A digest of a replica's live records."""
 
     clock: bytes
     sum: int
@@ -103,47 +111,48 @@ class ReplicaDigest(NamedTuple):
 
 
 class RecordWrite(NamedTuple):
-    """What a client would have written."""
+    """A write that a client asks for."""
 
     key: bytes
     value: bytes | None  # None: the key is deleted.
     dependencies: bytes = b""
-    time: int = 0  # Under which another node has accepted it (`accepted`); 0: it gets one here.
+    time: int = 0  # Time at which another node accepted the put (`smeared`); 0: the origin assigns one.
 
 
 @final
 @dataclass(slots=True, eq=False)
 class LogEntry:
-    """A batch of the log that touches a copy."""
+    """The effect of a log batch on one replica."""
 
     copy: Replica
     records: tuple[tuple[bytes, bytes], ...]  # Keys and records.
     before: bytes  # Packed clocks.
     after: bytes
-    is_own: bool  # Its records were written here.
-    position: int = 0  # In the log here.
-    size_bytes: int = field(init=False)  # About what it takes on its way.
-    origins: tuple[int, ...] = field(init=False)  # The assignments whose records it has, or had.
-    source: int = 0  # The assignment whose log it is of, if it comes from another node,
-    config: int = 0  # and by which its clocks name whom they name, if that is newer than the one here.
-    joining: Bootstrap | None = (
-        None  # What a copy that was not whole has beside its clock after it: nobody is fed by it.
-    )
+    is_own: bool  # The records were written by this node.
+    position: int = 0  # Position in the local log.
+    size_bytes: int = field(init=False)  # Approximate size on the wire.
+    origins: tuple[int, ...] = field(init=False)  # Assignments whose records the entry has, or had.
+    # The assignment whose log an entry from another node is of.
+    source: int = 0
+    # Config by which the entry's clocks name assignments, if newer than the local one.
+    config: int = 0
+    # Bootstrap state of an incomplete replica after the entry; such an entry feeds no host.
+    joining: Bootstrap | None = None
 
     def __post_init__(self) -> None:
-        """Find once what each feed asks."""
+        """Compute the values that every log sender needs."""
         self.size_bytes = size_bytes(self.records)
         self.origins = clock.ahead(self.after, self.before)
 
     def records_of(self, named: Sequence[int]) -> Sequence[tuple[bytes, bytes]]:
-        """Its records of these origins: of what has ended since no clock says anything any more."""
+        """Return the records of the named origins; no clock names an ended origin any more."""
         if all(origin in named for origin in self.origins):
             return self.records
         left = clock.named(self.after, named)
         return [(key, data) for key, data in self.records if clock.covers(left, record.dot(data))]
 
     def of(self, copy: Replica) -> LogEntry:
-        """The same as an entry of a copy that lies inside the bounds of its own: clocks as they are, records by key."""
+        """Return the part of the entry for a replica inside the bounds: records by key, clocks unchanged."""
         assert self.copy.bounds.covers(copy.bounds), (self.copy.bounds, copy.bounds)
         records = tuple(row for row in self.records if copy.bounds.has(row[0]))
         return LogEntry(copy, records, self.before, self.after, is_own=False, position=self.position)
@@ -152,20 +161,21 @@ class LogEntry:
 @final
 @dataclass(slots=True, eq=False)
 class Merged:
-    """What entries of other copies come to in one here, before that is appended."""
+    """Entries of other replicas, merged into one local entry before it is appended."""
 
     before: bytes  # Packed clocks.
     after: bytes
     joining: Bootstrap | None = None
     won: dict[bytes, bytes] = field(default_factory=dict)
-    relieves: bool = True  # Each that won deletes what is here.
+    relieves: bool = True  # Every winner deletes an existing record.
 
 
 @final
 class Replica:
     """A replica of a partition in this node's store.
 
-    A node holds thousands: equal values are one object where that is cheap, and what is empty at rest is nothing.
+    A node holds thousands: equal values share one object where that is cheap, and a replica at rest keeps no empty
+    dicts.
     """
 
     __slots__ = (
@@ -207,65 +217,70 @@ class Replica:
         *,
         suffix: bytes = b"",
     ) -> None:
-        """`state`: what stands under `STATE`; `made_at`: the log has nothing of it before that position.
+        """Begin with the value under `STATE`; the log has nothing of the replica before position `made_at`.
 
-        `replica.bootstrap`: what it has beside its clock; None: it is whole.  `suffix`: what stands behind its keys
+        `joining`: the bootstrap state; None: the replica is complete. `suffix`: the end of the replica's own keys
         (`keys`).
 
         Raises:
-            ProtocolError: the state has not that form.
+            ProtocolError: the state is malformed.
         """
         self.space = space
         self.line = BESIDE if suffix else NO_LINE
         self.bounds = shared(identity.bounds)
         self.made_at = made_at
-        self.is_new = made_at > 0  # It was made in this life, so nobody has anything of it from before.
-        self.stands_still = False  # It takes and originates nothing while a load of it ends.
+        # The replica was made in this run, so no node has older records of it.
+        self.is_new = made_at > 0
+        # Frozen: accepts and originates nothing while its bulk load ends.
+        self.stands_still = False
         self.partition = (shared(identity.table), identity.partition)
         time, config, self.appended, _ = decode_state(state)
         self.config = shared(config)
         self.synced, self.synced_config = self.appended, self.config
-        self.taken_config = self.config  # The newest under which it took anything in, or let go of a tombstone.
+        # Newest config under which it accepted records or collected a tombstone.
+        self.taken_config = self.config
         self.time = HybridTime(time)
         self.joining = self.synced_joining = joining
         self.rules = NO_RULES
-        self.ended = b""  # Of whom its clock is silent up to where it has all; who finds it says what stands there.
-        self.was_available = joining is None  # By the map that it has adopted last; who finds it says otherwise.
-        self.seats: tuple[Seat, ...] = ()  # Of its hosts, in the order of their assignments.
-        self.sharers: tuple[bytes, ...] = ()  # The other nodes that hold the partition.
-        self.aside: str | None = None  # Why it originates nothing for good.
-        self.requests = 0  # Of clients, since they were counted last.
-        self.digest: ReplicaDigest | None = None  # Of its live records, as `Comparing` has found them last.
+        # Ended assignments that the clock omits, as a clock; at startup set from the store.
+        self.ended = b""
+        # AVAILABLE by the adopted placement; at startup set from the store.
+        self.was_available = joining is None
+        self.seats: tuple[Seat, ...] = ()  # In the order of the hosts' assignments.
+        self.sharers: tuple[bytes, ...] = ()  # Other nodes that hold the partition.
+        self.aside: str | None = None  # The reason why it originates nothing; permanent.
+        self.requests = 0  # Client requests since the last count.
+        self.digest: ReplicaDigest | None = None  # Last result of `DigestExchange`.
         self._named: tuple[int, ...] = tuple(origin for origin, _ in clock.entries(self.appended))
-        self.assignment = self.id_here(identity.assignment)  # Its own, under which it originates.
-        self._between = NOTHING  # Of keys that are not synced the order of the last record.
+        self.assignment = self.id_here(identity.assignment)  # The local assignment, under which it originates.
+        self._between = NOTHING  # Order of the last record of each unsynced key.
 
     @property
     def identity(self) -> ReplicaIdentity:
-        """What it is."""
+        """The replica's identity."""
         return ReplicaIdentity(*self.partition, self.assignment, self.bounds)
 
     @property
     def suffix(self) -> bytes:
-        """What stands behind its keys."""
+        """The end of the replica's own keys: empty, or the partition's id."""
         return suffix_of(self.partition[1]) if self.line.is_beside else b""
 
     @property
     def heirs(self) -> tuple[Replica, ...]:
-        """What stands in its place since it was divided."""
+        """The replicas that replaced this one in a split."""
         return self.line.heirs
 
     def put(self, batch: Batch, key: bytes, value: bytes) -> None:
-        """Have something stand under one of the keys that say what it is."""
+        """Put one of the replica's own keys."""
         batch.put(self.space, key + self.suffix, value)
 
     def remove(self, batch: Batch, key: bytes) -> None:
-        """Have nothing stand there."""
+        """Delete one of the replica's own keys."""
         batch.delete(self.space, key + self.suffix)
 
     @property
     def hosts(self) -> tuple[AssignedReplica, ...]:
-        """The assignments of its partition, in their order, as the map says by which it goes."""
+        """The assignments of the partition in order, by the adopted placement."""
         return tuple(AssignedReplica(id_, *seat) for id_, seat in self.seated())
 
     @hosts.setter
@@ -277,8 +292,8 @@ class Replica:
         self.sharers = shared(tuple(host.node for host in in_order if host.assignment != self.assignment))
 
     def seated(self) -> Iterable[tuple[int, Seat]]:
-        """Its hosts, without an object for each."""
-        return zip(self.assigned, self.seats, strict=bool(self.seats))  # At first it has none.
+        """Yield the hosts without building an object for each."""
+        return zip(self.assigned, self.seats, strict=bool(self.seats))  # Seats are missing at first.
 
     @property
     def assigned(self) -> tuple[int, ...]:
@@ -288,54 +303,54 @@ class Replica:
 
     @property
     def seat(self) -> Seat | None:
-        """Its own; None: the map by which it goes has not come yet, or does not name it."""
+        """The local seat; None: no placement was adopted yet, or it does not name the local assignment."""
         return next((seat for one, seat in self.seated() if one == self.assignment), None)
 
     def host_at(self, node: bytes) -> int:
-        """The assignment of one of its hosts; 0: that node has none."""
+        """Return the assignment of a host; 0: the node has none."""
         return next((one for one, seat in self.seated() if seat.node == node), 0)
 
     def departs(self) -> None:
-        """Its assignment is not there any more: all others have what it has, and their clocks may not say so."""
+        """Mark the assignment as gone: all other replicas have its records, even if their clocks do not say so."""
         self.rules = shared(self.rules._replace(has_departed=True))
 
     def feeds(self, assignment: int) -> bool:
-        """Whether that is a host to which it gives what it has."""
+        """Return True if the assignment is a host that this replica feeds."""
         return assignment in self.assigned and not self.rules.has_departed
 
     @property
     def reach(self) -> bytes:
-        """Up to where it has all of each assignment, as a clock: of who has ended, too, and was taken by force."""
+        """The clock up to which all is here, ended and force-joined assignments included."""
         return clock.merge(self.appended, self.ended)
 
     def marks(self) -> Iterable[tuple[bytes, bytes]]:
-        """What else stands of it, beside what it is and how it stands."""
+        """Return the replica's own rows except for identity and state."""
         return [*([] if self.was_available else [(MOVES, b"")]), *([(ENDED, self.ended)] if self.ended else [])]
 
     @property
     def told_clock(self) -> bytes:
-        """What is synced, as others are told: nothing, until it is whole."""
+        """The clock that is reported to other nodes: zero while the replica is incomplete."""
         return self.synced if self.synced_joining is None else clock.named(b"", self._named)
 
     @property
     def originates(self) -> bool:
-        """Whether its assignment is AVAILABLE, as far as the map is here."""
+        """True if the local assignment is AVAILABLE, or no placement was adopted yet."""
         seat = self.seat
         return seat is None or (seat.available and seat.counts)
 
     def id_here(self, assignment: int) -> int:
-        """An assignment, as the object that is kept here already."""
+        """Return the equal assignment id that is kept here already, to share one object."""
         return next((one for one in self._named if one == assignment), assignment)
 
     @property
     def named(self) -> tuple[int, ...]:
-        """The assignments of its clock, in order: the present ones, and the former."""
+        """The assignments of the clock in order, former ones included."""
         return self._named
 
     def adopting(self, config: int, hosts: Sequence[AssignedReplica], rules: PartitionRules = NO_RULES) -> Batch | None:
-        """The batch that has it go by what the map says of its partition, before `adopts`; None: it does already.
+        """Return the batch that adopts a placement, to be appended before `adopts`; None: nothing changes in the store.
 
-        Its clock has an entry, if only 0, for each assignment that the map names, present or former, and no other.
+        The clock has an entry, perhaps 0, for each present or former assignment in the placement, and no other.
         """
         named = _named(hosts, rules.former)
         assert any(host.assignment == self.assignment for host in hosts), self.identity
@@ -343,7 +358,7 @@ class Replica:
             return None
         clock_now = clock.named(self.appended, named)
         batch = Batch()
-        batch.relieves = True  # It says which assignments there are, and moves and garbage collection wait for it.
+        batch.relieves = True  # Moves and garbage collection wait for the new assignments.
         self.put(batch, STATE, encode_state(self.time.last, config, clock_now, clock_now))
         if ended_now := rules.ended(named):
             self.put(batch, ENDED, ended_now)
@@ -355,7 +370,7 @@ class Replica:
         return batch
 
     def adopts(self, config: int, hosts: Sequence[AssignedReplica], rules: PartitionRules = NO_RULES) -> None:
-        """Go by it from now on; that batch is appended."""
+        """Adopt a placement; its batch is appended."""
         self.rules = shared(rules)
         self.hosts = tuple(hosts)
         self.config, self.was_available = shared(config), self.originates
@@ -364,11 +379,11 @@ class Replica:
         self._has_synced(self.synced)
 
     def has_adopted(self, config: int) -> None:
-        """That batch is synced: only now does it confirm under that config."""
+        """Confirm under a config from now on: its batch is synced."""
         self.synced_config = shared(config)
 
     def moves(self, space: int, joined: bytes, position: int, joining: Bootstrap | None) -> None:
-        """It is in another space by now, with a clock to which nobody has come by its log; that batch is synced."""
+        """Switch to a loaded space and its joined clock; the batch is synced."""
         assert self.stands_still
         assert self.joining is not None or clock.covers(joined, self.appended), "a clock never goes back"
         self.space, self.made_at, self.stands_still = space, position, False
@@ -380,24 +395,24 @@ class Replica:
 
     @property
     def is_between(self) -> bool:
-        """Whether something is appended to it that is not synced."""
+        """True if something appended is not synced yet."""
         return bool(self._between) or self.appended != self.synced or self.joining is not self.synced_joining
 
     def is_pending(self, key: bytes) -> bool:
-        """Whether a record of a key is appended and not synced."""
+        """Return True if a record of a key is appended and not synced."""
         return key in self._between
 
     def order_of(self, key: bytes, read: Read) -> bytes | None:
-        """Time, origin and counter of a key's record, synced or not; None: there is none."""
+        """Return time, origin and counter of a key's last appended record; None: the key has none."""
         data = self._between.get(key) or read(self.space, RECORD + key)
         return None if data is None else data[:ORDER_BYTES]
 
-    # -- what is written here ----------------------------------------------------------------------------------------
+    # -- local writes ------------------------------------------------------------------------------------------------
 
     def originate(self, batch: Batch, writes: Sequence[RecordWrite], now_ms: int) -> LogEntry:
-        """Have a batch give records to what a client would write, one after the other: to append, and then `appends`.
+        """Add records for client writes, in order, to a batch; the caller appends it and calls `appends`.
 
-        Requires: all keys are of its range.
+        Requires: all keys are in range.
         """
         assert self.aside is None, self.aside
         assert not self.stands_still
@@ -417,19 +432,19 @@ class Replica:
         after = clock.raised(before, self.assignment, count)
         return self._finished(batch, LogEntry(self, tuple(records), before, after, is_own=True))
 
-    # -- what comes from others --------------------------------------------------------------------------------------
+    # -- entries of other replicas -----------------------------------------------------------------------------------
 
     def covers(self, after: bytes, merged: Merged | None = None) -> bool:
-        """Whether all up to a clock is here, appended or merged; what the map does not name any more has ended."""
+        """Return True if all up to a clock is appended or merged; assignments that are no longer named have ended."""
         reached = self.appended if merged is None else merged.after
         return clock.covers(reached, after) or clock.covers(reached, clock.named(after, self._named))
 
     def covers_synced(self, other: bytes) -> bool:
-        """Whether all up to a clock is synced here, but for what has ended."""
+        """Return True if all up to a clock is synced, ended assignments aside."""
         return clock.covers(self.synced, clock.named(other, self._named))
 
     def has(self, entry: LogEntry, merged: Merged | None = None) -> bool:
-        """Whether there is nothing to take of an entry of another copy."""
+        """Return True if an entry of another replica brings nothing new."""
         if entry.config > self.config:
             return clock.covers(self.appended, entry.after)
         joining = self.joining if merged is None else merged.joining
@@ -438,18 +453,18 @@ class Replica:
         return is_merged or self.covers(entry.after, merged)
 
     def follows(self, entry: LogEntry, merged: Merged | None = None) -> bool:
-        """Whether it can take an entry now: who is not whole takes it ahead of its clock.
+        """Return True if the replica can merge an entry now; an incomplete one merges ahead of its clock.
 
-        Of a newer config nothing is taken: it may name origins that this one does not know yet.
+        Entries of a newer config wait: they may name origins that are unknown here.
         """
         if self.stands_still or entry.config > self.config:
             return False
         return self.joining is not None or self.covers(entry.before, merged)
 
     def merge(self, entry: LogEntry, merged: Merged, read: Read) -> None:
-        """Merge an entry of another copy into what is taken with it, for `take`.
+        """Merge an entry of another replica into `merged`, for `take`.
 
-        Requires: it follows, and is not had.
+        Requires: `follows` and not `has`.
         """
         assert merged.joining is not None or self.covers(entry.before, merged), "what was skipped is missed for good"
         before, won = merged.after, merged.won
@@ -457,7 +472,8 @@ class Replica:
         after = clock.merge(before, named)
         for key, data in entry.records:
             dot = record.dot(data)
-            if clock.covers(before, dot) or not clock.covers(after, dot):  # Of what the map does not name any more.
+            # Also skip records whose origin the placement no longer names.
+            if clock.covers(before, dot) or not clock.covers(after, dot):
                 continue
             self.time.merge(int.from_bytes(data[:8], "big"))
             standing = won.get(key) or self._between.get(key) or read(self.space, RECORD + key)
@@ -470,7 +486,7 @@ class Replica:
             merged.joining = merged.joining.taken(entry.source, clock.named(entry.before, self._named), named)
 
     def take(self, merged: Merged, batch: Batch) -> LogEntry:
-        """Put what was merged into a batch, as one entry: the batch is to be appended, and then `appends`."""
+        """Put merged records into a batch as one entry; the caller appends the batch and calls `appends`."""
         for key, data in merged.won.items():
             self._put(batch, key, data)
         joining, after = merged.joining, merged.after
@@ -486,14 +502,14 @@ class Replica:
             batch.put(self.space, TOMBSTONE + data[:8] + key, b"")
 
     def _finished(self, batch: Batch, entry: LogEntry) -> LogEntry:
-        """Have the batch move the clock: records and clock go together."""
         assert clock.covers(entry.after, entry.before), "a clock never goes back"
-        before = entry.before if entry.joining is None else entry.after  # Nobody is fed by it: see `replica.bootstrap`.
+        # Equal clocks: the entry of an incomplete replica feeds no host (`replica.bootstrap`).
+        before = entry.before if entry.joining is None else entry.after
         self.put(batch, STATE, encode_state(self.time.last, self.config, entry.after, before))
         return entry
 
     def appends(self, entry: LogEntry) -> None:
-        """Its batch is appended: what follows goes on from it."""
+        """Continue from an entry whose batch is appended."""
         assert self.appended == entry.before, "one batch after the other"
         self.appended, self.joining = entry.after, _left(entry.joining)
         if entry.records and self._between is NOTHING:
@@ -502,7 +518,7 @@ class Replica:
             self._between[key] = data[:ORDER_BYTES]
 
     def has_synced(self, entry: LogEntry) -> None:
-        """An entry of it is synced; they are in their order."""
+        """Take note that an entry is synced; entries come in order."""
         self.taken_config = self.config
         self.synced_joining = _left(entry.joining)
         self._has_synced(entry.after)
@@ -512,21 +528,19 @@ class Replica:
         self._between = self._between or NOTHING
 
     def _has_synced(self, after: bytes) -> None:
-        synced = clock.named(after, self._named)  # It may be from before the map that was adopted meanwhile.
+        # The entry may be older than the adopted placement.
+        synced = clock.named(after, self._named)
         self.synced = self.appended if synced == self.appended else synced
 
     # -- the log -----------------------------------------------------------------------------------------------------
 
     def entry_of(self, position: int, records: Iterable[tuple[bytes, bytes]], state: bytes) -> LogEntry | None:
-        """Read an entry from what a batch of the log has put: records, and how the copy stands after it.
-
-        None: it has nothing to tell.
-        """
+        """Rebuild an entry from a log batch: its records and the state after it; None: the clock did not move."""
         _, _, after, before = decode_state(state)
         if before == after:
             return None
         entry = LogEntry(self, (*filter(self._has_row, records),), before, after, is_own=False, position=position)
-        # What a former life had written, and others gave back, may lack what has lost: that is no batch of its own.
+        # Own records that came back from other nodes may lack losers: such a batch is no local write.
         rise = clock.counter(after, self.assignment) - clock.counter(before, self.assignment)
         entry.is_own = entry.origins == (self.assignment,) and len(entry.records) == rise
         return entry
@@ -535,7 +549,7 @@ class Replica:
         return self.bounds.has(row[0])
 
     def inherits(self, parent: Replica) -> None:
-        """It stands in the place of a copy that was divided, with all that this has of its keys, synced or not."""
+        """Take over all records of the parent in this child's range, synced or not."""
         self.time.merge(parent.time.last)
         self.synced_config, self.taken_config = parent.synced_config, parent.taken_config
         self.is_new = parent.is_new
@@ -544,7 +558,6 @@ class Replica:
 
 
 def _left(joining: Bootstrap | None) -> Bootstrap | None:
-    """What a copy has beside its clock; nothing, once it is whole."""
     return None if joining is None or joining.is_over else joining
 
 
@@ -553,7 +566,7 @@ def _named(hosts: Iterable[AssignedReplica], former: Iterable[int] = ()) -> tupl
 
 
 def is_available(assignment: int, hosts: Iterable[AssignedReplica]) -> bool:
-    """Whether an assignment is AVAILABLE."""
+    """Return True if an assignment is AVAILABLE."""
     return any(host.counts and host.available for host in hosts if host.assignment == assignment)
 
 
@@ -564,7 +577,7 @@ def first_batch(
     hosts: Sequence[AssignedReplica],
     rules: PartitionRules = NO_RULES,
 ) -> tuple[Batch, bytes, Bootstrap | None]:
-    """The batch that makes a copy, the state that it begins with, and what it is not whole with."""
+    """Return the batch that makes a replica, its first state, and its bootstrap state (None: complete)."""
     empty = clock.named(b"", _named(hosts, rules.former))
     batch = Batch()
     batch.new_space(space)

@@ -1,4 +1,4 @@
-"""Bulk loads: a partition is copied whole where the log reaches too little far back.
+"""Bulk loads: a partition is copied whole where the log does not reach back far enough.
 
 Read in this order:
 

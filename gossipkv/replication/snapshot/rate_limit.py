@@ -1,4 +1,4 @@
-"""How fast loads may go: so many bytes a second on average, at each end of them."""
+"""A rate limit of bulk loads, in bytes a second on average, at either end."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import final
 
 @final
 class RateLimit:
-    """What has gone by now is paid for by waiting before the next."""
+    """A limit on the average rate: each transfer delays the next by its cost."""
 
     __slots__ = ("_free_at", "rate")
 
     def __init__(self, rate: float = inf) -> None:
-        """`rate`: bytes a second."""
+        """Limit to `rate` bytes a second."""
         self.rate = rate
         self._free_at = 0.0
 
     def took(self, size_bytes: int, now: float) -> None:
-        """So much has gone."""
+        """Count a transfer."""
         self._free_at = max(self._free_at, now) + size_bytes / self.rate
 
     def wait_s(self, now: float) -> float:
-        """How long the next is to wait."""
+        """The seconds for which the next transfer must wait."""
         return max(0.0, self._free_at - now)

@@ -1,27 +1,24 @@
-r"""Loading: how a copy comes by what the logs of the others do not reach back to any more.
+"""Bulk loads: replicas fetch records that the logs of other hosts no longer reach back to.
 
     replica_load   [uuid, table, partition, space, position, key]    a page of the source's space, or of its log
 
-A node feeds from its log, and tells a copy that has less than the log goes on from that it is *below*.  When for some
-origin a connected host is ahead, and for the relay time none that can feed is, the copy loads, to the side:
+A log sender reports a replica that lacks what precedes its log as *below*. A load begins if a connected host is ahead
+and for the relay time no host that can feed is:
 
-1. An AVAILABLE host of the same config sends all its records, page by page, into a new space here, from its position in
-   its log on what the log has since, in order, and its time and clock at the end: so the new space is never ahead of
-   that clock.  A key in the question asks for a page of the space, none for the log behind the position; the answer is
-   `[space, position, state or nil, records, where the next page begins or nil]`.
-2. The source covers what was written here when the load began; that is waited for a while.
-3. Records of the old space that the clock does not cover are merged over, then what its log has since.  What the clock
-   covers is not: it may be a record whose tombstone the others have collected.
-4. The copy stands still, takes and originates nothing, until the last of it is merged and synced.
-5. One batch joins clocks and times, and takes it out of the old space.  Its log begins there: who lacks more loads.
+1. An AVAILABLE host of the same config sends all records in pages, then its log since the first page, with time and
+   clock at the end. A key asks for a page of the space, no key for the log behind the position. The answer is
+   `[space, position, state or nil, records, where the next page begins or nil]`. All go into a new space.
+2. The load waits a while until the source covers the local writes from before the load.
+3. Records of the old space and its log are merged over, unless covered: the tombstone of a covered one may be gone.
+4. The replica is frozen until its last entries are merged and synced.
+5. One batch joins clocks and times and removes the old space. The log begins there: hosts that lack more load.
 
-A copy that is not whole (`replica.bootstrap`) loads as soon as its assignment is INITIALIZING, from its slot's other
-host if that is there.  Spans that are open then stay beside the clock.  If one is for the stall time, the copy begins
-*anew*: what was merged may lie beyond what anybody else has by now.  (It was confirmed: a majority of slots has it, and
-the copy is AVAILABLE only when it covers what they say after that.)
+An incomplete replica (`replica.bootstrap`) loads once its assignment is INITIALIZING, preferably from its slot's other
+host. If a span stays open for the stall time, the replica restarts empty: perhaps nobody else has its records.
+(Confirmed records are safe: a majority of slots has them, and the replica covers that before it is AVAILABLE.)
 
-Until the fifth the copy goes on as it was.  The source holds nothing for it: one that has changed its space meanwhile
-refuses, and the load is *torn*.  A torn load leaves a space without an identity, which is dropped, also at a start.
+The source keeps no state; if it changes its space, it refuses and the load is aborted. An aborted load leaves a space
+without an identity, which is dropped, also at startup.
 """
 
 from __future__ import annotations
@@ -65,54 +62,57 @@ if TYPE_CHECKING:
 
 PAGE_RECORDS: Final = 1024
 PAGE_BYTES: Final = 256 << 10
-MAX_LOADS: Final = 4  # At a time.
-TOO_SMALL_S: Final = 60.0  # Who is below again so soon after a load cannot be kept up with this log.
+MAX_LOADS: Final = 4  # Concurrent loads of a node.
+# A replica that is below again this soon after a load cannot keep up with this log.
+TOO_SMALL_S: Final = 60.0
 
 
 class LoadPorts(Protocol):
-    """What a load needs of the other copies and nodes."""
+    """The part of `ReplicaSet` that a load needs."""
 
     def hosts_told(self, copy: Replica) -> Iterable[tuple[bytes, ReplicaStatus]]:
-        """What connected hosts have told of their copies."""
+        """Yield the last status of each connected host's replica."""
         ...
 
     def changes(self, copy: Replica) -> None:
-        """Whether it can take has changed, its clock, or the map it goes by: have it told soon."""
+        """Report a change of the replica's readiness, clock or config to its hosts soon."""
         ...
 
     def place(
         self, identity: ReplicaIdentity, config: int, hosts: Sequence[AssignedReplica], rules: PartitionRules, /
     ) -> None:
-        """Have a copy go by what a map says.  Raises Overloaded, StorageError."""
+        """Apply a placement to a replica. Raises Overloaded, StorageError."""
         ...
 
     def leaves(self, copy: Replica, batch: Batch) -> None:
-        """Have the batch take it out of the space where it is."""
+        """Add the removal of a replica from its space to the batch."""
         ...
 
     def has_moved(self, copy: Replica, old_space: int, old_suffix: bytes) -> None:
-        """It is in its new space."""
+        """Update all state after a replica moved to its new space."""
         ...
 
 
 @final
 @dataclass(slots=True, eq=False)
 class BulkLoad:
-    """A copy that is loaded to the side."""
+    """A bulk load of one replica into a new space."""
 
     copy: Replica
-    source: bytes  # The node.
+    source: bytes  # The node that is loaded from.
     began: float
-    own: int  # What had been originated here then.
+    own: int  # Counter of the records originated here before the load.
     space: int
-    next: Callable[[], object]  # What comes next,
-    at: float | None = None  # and when; None: something is waited for.
-    theirs: int = 0  # The source's space.
-    state: bytes = b""  # Of the source, at that position in its log.
+    next: Callable[[], object]  # The next step;
+    at: float | None = None  # its time; None: the load waits for an event.
+    theirs: int = 0  # Space on the source.
+    state: bytes = b""  # State of the source at `position` in its log.
     position: int = 0
-    start: bytes | None = None  # Where the next page begins, of the source's space, and then of the old one here.
-    own_position: int = 0  # Of the log here: what the old space has behind it is merged over yet,
-    until: int = 0  # and up to where.
+    # Start of the next page: of the source's space, later of the old local space.
+    start: bytes | None = None
+    # Position in the local log; the old space's entries from here up to `until` are still to be merged.
+    own_position: int = 0
+    until: int = 0
     unsynced: int = 0
     is_switching: bool = False  # The batch that moves the clock is appended.
     is_over: bool = False
@@ -122,41 +122,43 @@ class BulkLoad:
 
     @property
     def clock(self) -> bytes:
-        """The source's, at the end of what came."""
+        """The source's clock after the last received page."""
         return decode_state(self.state)[2]
 
 
 @final
 class BulkLoader:
-    """All loads of a node."""
+    """The bulk loads of a node."""
 
     def __init__(
         self, me: bytes, outside: ReplicationPorts, around: LoadPorts, *, relay_s: float, stall_s: float
     ) -> None:
-        """`stall_s`: how long a source may be without what was originated here, and spans may be open."""
+        """Wait `stall_s` at most for a source to cover local writes, and for open spans to close."""
         self._me = me
         self._outside = outside
         self._around = around
         self._relay_s = relay_s
         self._stall_s = stall_s
         self.loads: dict[Replica, BulkLoad] = {}
-        self.log_too_small: set[Replica] = (
-            set()
-        )  # For whom `table_log` is, until they have kept up with it for a while.
-        self.litter: deque[int] = deque()  # Spaces of torn loads.
-        # Maps that came while they stood still.
+        # Replicas for which `table_log` is too small, until they have kept up for a while.
+        self.log_too_small: set[Replica] = set()
+        self.litter: deque[int] = deque()  # Spaces of aborted loads.
+        # Placements that came while their replicas were frozen.
         self.unplaced: dict[Replica, tuple[ReplicaIdentity, int, Sequence[AssignedReplica], PartitionRules]] = {}
-        self.joining: dict[Replica, None] = {}  # Those that are not whole, in the order in which they came.
-        self._open: dict[Replica, float] = {}  # Since when of one of these that has loaded the same spans are open.
-        self._below: dict[Replica, set[bytes]] = {}  # The nodes whose logs do not reach back to them.
-        self._since: dict[Replica, float] = {}  # Since when nobody can feed what somebody has.
-        self.pace = RateLimit()  # Of what comes in, of all loads.
-        self._loaded: dict[Replica, float] = {}  # When they were, or were outrun by the log here, last.
+        self.joining: dict[Replica, None] = {}  # Incomplete replicas in order of arrival.
+        # Incomplete replicas that have loaded, each with the time since when the same spans are open.
+        self._open: dict[Replica, float] = {}
+        self._below: dict[Replica, set[bytes]] = {}  # Nodes whose logs do not reach back to the replica.
+        # Since when no host can feed records that a host has.
+        self._since: dict[Replica, float] = {}
+        self.pace = RateLimit()  # Incoming bytes of all loads.
+        # When a replica last loaded or its load was outrun by the local log.
+        self._loaded: dict[Replica, float] = {}
 
     # -- when ----------------------------------------------------------------------------------------------------------
 
     def hears(self, node: bytes, copy: Replica, *, below: bool) -> None:
-        """A node has told whether its log reaches back to what a copy here has."""
+        """Note whether a node's log reaches back to a local replica's clock."""
         if below:
             self._below.setdefault(copy, set()).add(node)
         elif copy in self._below:
@@ -166,7 +168,7 @@ class BulkLoader:
                 self._since.pop(copy, None)
 
     def look(self, now: float) -> None:
-        """Begin what is to be loaded, and go on with what is."""
+        """Begin due loads and continue running ones."""
         while self.litter and self._drops(self.litter[0]):
             self.litter.popleft()
         for copy in [*self.unplaced]:
@@ -190,7 +192,7 @@ class BulkLoader:
 
     @property
     def due(self) -> float | None:
-        """When there is something to do, if nothing happens before."""
+        """The time of the next work if nothing happens before; None: never."""
         times = [load.at for load in self.loads.values() if load.at is not None]
         times += [self._keeps_up_at(copy) for copy in self.log_too_small]
         times += [self._outside.now() + self._relay_s for copy in self.unplaced if not copy.stands_still]
@@ -213,12 +215,11 @@ class BulkLoader:
         ahead = [one for one in sources if not clock.covers(copy.appended, one[1].clock)]
         if now < since + self._relay_s or len(self.loads) >= MAX_LOADS:
             return
-        self._since[copy] = now  # If there is nobody to load from, or it is torn.
+        self._since[copy] = now  # Retry later if there is no source or the load is aborted.
         if ahead:
             self._begin(copy, max(ahead, key=lambda one: _news(copy, one[1].clock))[0], now)
 
     def _look_at_joining(self, copy: Replica, now: float) -> None:
-        """Have a copy that is not whole load, or load again where that has left a span open for too long."""
         joining = copy.joining
         if joining is None:
             self.joining.pop(copy, None)
@@ -231,7 +232,7 @@ class BulkLoader:
             self._begin(copy, source, now)
 
     def _source_of(self, copy: Replica) -> bytes:
-        """The node from which a copy that is not whole is to load now; none: it is not to."""
+        """Return the node from which an incomplete replica loads now; empty: none."""
         if not copy.rules.loads or copy.synced_config != copy.config:
             return b""
         told = [(node, one) for node, one in self._around.hosts_told(copy) if one.config == copy.config]
@@ -240,14 +241,13 @@ class BulkLoader:
         return min(sources, key=lambda node: (slots[node] != slots[self._me], node), default=b"")
 
     def _begin_anew(self, copy: Replica, now: float) -> None:
-        """Have a copy that is not whole be as it was at first."""
         space = self._outside.reserve_space()
         batch, state, joining = first_batch(space, copy.identity, copy.config, copy.hosts, copy.rules)
         self._around.leaves(copy, batch)
         batch.relieves = True
         empty = decode_state(state)[2]
         load = BulkLoad(copy, self._me, now, 0, space, next=lambda: None, is_switching=True)
-        with contextlib.suppress(Overloaded, StorageError):  # The next time.
+        with contextlib.suppress(Overloaded, StorageError):  # Retried by the next `look`.
             position = self._outside.append(batch, lambda: self._switched(load, empty, position, joining))
             self.loads[copy] = load
             copy.stands_still = True
@@ -255,13 +255,12 @@ class BulkLoader:
             self._outside.loads(copy, self._me, "anew: what came before it was loaded has not met what was loaded")
 
     def _places(self, copy: Replica) -> None:
-        with contextlib.suppress(Overloaded, StorageError):  # A little later.
+        with contextlib.suppress(Overloaded, StorageError):  # Retried by a later `look`.
             self._around.place(*self.unplaced[copy])
             del self.unplaced[copy]
             self._around.changes(copy)
 
     def _keeps_up_at(self, copy: Replica) -> float:
-        """When a copy has kept up for so long that a load does not say any more that its log is too small."""
         is_behind = copy in self.loads or copy in self._since
         return inf if is_behind else self._loaded[copy] + TOO_SMALL_S
 
@@ -304,7 +303,7 @@ class BulkLoader:
                 decode_state(state)
             self._write(load, records)
         except Overloaded:
-            self._later(load, self._relay_s, partial(self._ask, load))  # The same again.
+            self._later(load, self._relay_s, partial(self._ask, load))  # No room now: ask for the same page again.
             return
         except (GossipKVError, ValueError) as error:
             self._tear(load, f"{error}")
@@ -324,7 +323,6 @@ class BulkLoader:
             self._later(load, self.pace.wait_s(self._outside.now()), partial(self._ask, load))
 
     def _at_end(self, load: BulkLoad) -> None:
-        """The new space has all that the source has; it may lack what was originated here."""
         copy, own = load.copy, clock.counter(load.clock, load.copy.assignment)
         if decode_state(load.state)[1] != copy.synced_config:
             self._tear(load, "the source has another config")
@@ -364,13 +362,12 @@ class BulkLoader:
             self._switch(load)
 
     def _last_page(self, load: BulkLoad) -> None:
-        """The copy stands still; what it had appended is merged over once it is synced."""
-        if not load.copy.is_between:  # Else `synced` goes on.
+        if not load.copy.is_between:  # Otherwise `synced` continues the load.
             load.until = self._outside.synced()
             self._merge_log(load)
 
     def synced(self, copy: Replica) -> None:
-        """What was appended to a copy is synced."""
+        """Continue a load that waited for appended entries to be synced."""
         load = self.loads.get(copy)
         if load is not None and copy.stands_still and not copy.is_between:
             self._when_synced(load, partial(self._last_page, load))
@@ -390,14 +387,11 @@ class BulkLoader:
             self._later(load, self._relay_s, partial(self._merge_log, load))
 
     def _merge(self, load: BulkLoad, records: Iterable[tuple[bytes, bytes]]) -> bool:
-        """Merge records of the old space over; False: there is no room for them now.
-
-        Requires: all that was written to the new space is synced.
-        """
+        """Merge records of the (synced) old space into the synced new one; False: there is no room now."""
         won: dict[bytes, bytes] = {}
         covered = load.clock
         for key, data in records:
-            dot = clock.named(record.dot(data), load.copy.named)  # Nothing, where the origin has ended.
+            dot = clock.named(record.dot(data), load.copy.named)  # Empty if the origin has ended.
             if clock.covers(covered, dot):
                 continue
             standing = won.get(key) or self._outside.get(load.space, RECORD + key)
@@ -415,7 +409,7 @@ class BulkLoader:
     # -- the end -------------------------------------------------------------------------------------------------------
 
     def _switch(self, load: BulkLoad) -> None:
-        """Move the clock: never before all is there."""
+        """Switch to the new space in one batch, with the joined clock."""
         copy = load.copy
         time, config, theirs, _ = decode_state(load.state)
         if config != copy.config:
@@ -429,7 +423,7 @@ class BulkLoader:
             joining.put(batch, load.space)
         for key, value in copy.marks():
             batch.put(load.space, key, value)
-        # Clock after and before are the same: the batch is no entry, and the log begins behind it.
+        # With equal clocks the batch is no log entry: the log begins behind it.
         batch.put(load.space, STATE, encode_state(max(time, copy.time.last), config, joined, joined))
         batch.delete(load.space, LOADING)
         self._around.leaves(copy, batch)
@@ -449,7 +443,7 @@ class BulkLoader:
         copy = load.copy
         load.is_over = True
         if self.loads.pop(copy, None) is None:
-            return  # It was dropped meanwhile.
+            return  # The replica was dropped meanwhile.
         self._since.pop(copy, None)
         self._loaded[copy] = self._outside.now()
         old_space, old_suffix = copy.space, copy.suffix
@@ -458,7 +452,7 @@ class BulkLoader:
         self._around.has_moved(copy, old_space, old_suffix)
 
     def tear(self, copy: Replica) -> None:
-        """Have a copy load no more.  Raises NotReady: its load is about to end."""
+        """Abort a replica's load. Raises NotReady: its load is about to end."""
         load = self.loads.get(copy)
         if load is not None and load.is_switching:
             raise NotReady("the copy is about to be in another space")
@@ -466,7 +460,7 @@ class BulkLoader:
             self._tear(load, "the copy is let go of")
 
     def let_go(self, copy: Replica, batch: Batch) -> bool:
-        """A copy is dropped: drop what is loaded for it; whether that is not about to take its place."""
+        """Drop a replica's load; return False if the loaded space is about to take its place."""
         load = self.loads.pop(copy, None)
         for kept in (self._below, self._since, self._loaded, self._open):
             kept.pop(copy, None)
@@ -526,7 +520,6 @@ class BulkLoader:
             self._outside.wake()
 
     def _when_synced(self, load: BulkLoad, do: Callable[[], object]) -> None:
-        """Go on once all is synced, when others have had a turn."""
         if not load.is_over:
             load.next = do
             load.at = _WHEN_SYNCED if load.unsynced else self._outside.now()
@@ -545,7 +538,7 @@ def _news(copy: Replica, told: bytes) -> int:
 
 
 def _puts(batches: Iterable[tuple[int, Operations]], space: int, bounds: KeyBounds) -> list[tuple[bytes, bytes]]:
-    """The records that batches put into a space within bounds, in order."""
+    """Return the records that batches put into a space within bounds, in order."""
     return [
         (key[1:], value)
         for _, operations in batches
@@ -558,21 +551,17 @@ def _puts(batches: Iterable[tuple[int, Operations]], space: int, bounds: KeyBoun
 
 
 class LoadPage(NamedTuple):
-    """What is asked of a source."""
+    """The part of a source that a request asks for."""
 
-    space: int  # 0: nothing was asked before.
+    space: int  # 0: this is the first request.
     position: int
-    key: bytes  # Where a page begins; empty: the log behind the position is asked for.
+    key: bytes  # Start of the page; empty: the log behind the position.
 
 
 def serve(
     outside: ReplicationPorts, copy: Replica, page: LoadPage, on_page: Callable[[Value | GossipKVError], object]
 ) -> None:
-    """Answer with a page of a copy, or of its log.
-
-    Raises:
-        NotServed: the copy is in another space by now, or is there by a division that is not synced yet.
-    """
+    """Answer with a page of a replica or of its log. Raises NotServed: the page's space is not (yet) the replica's."""
     space = page.space
     if space not in {0, copy.space}:
         raise NotServed("the copy was loaded itself, and is in another space", {"partition": copy.identity.partition})
