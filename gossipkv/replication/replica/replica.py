@@ -42,8 +42,7 @@ if TYPE_CHECKING:
 
     Read = Callable[[int, bytes], bytes | None]  # Reads the synced value of a key in a space.
 
-# Shared by all replicas without unsynced records; never written to.
-NOTHING: Final[dict[bytes, bytes]] = {}
+NOTHING: Final[dict[bytes, bytes]] = {}  # Shared by all replicas without unsynced records; never written to.
 
 
 class AssignedReplica(NamedTuple):
@@ -74,10 +73,8 @@ class PartitionRules(NamedTuple):
     # Last surviving counters of assignments lost in a force-join; None: not known yet.
     ends: tuple[tuple[int, int | None], ...] = ()
     loads: bool = False  # The local assignment is INITIALIZING.
-    # The local assignment is gone: the replica feeds no host and will be dropped.
-    has_departed: bool = False
-    # Puts may arrive long after their acceptance: tombstones are kept longer.
-    smears: bool = False
+    has_departed: bool = False  # The local assignment is gone: the replica feeds no host and will be dropped.
+    smears: bool = False  # Puts may arrive long after their acceptance: tombstones are kept longer.
 
     def ended(self, named: Sequence[int]) -> bytes:
         """The clock of ended assignments that a clock with these names omits.
@@ -93,8 +90,7 @@ NO_RULES: Final = PartitionRules()
 class Lineage(NamedTuple):
     """The origin and the results of splits of a replica."""
 
-    # The replica lies in its parent's space; its keys end with its partition's id.
-    is_beside: bool = False
+    is_beside: bool = False  # The replica lies in its parent's space; its keys end with its partition's id.
     heirs: tuple[Replica, ...] = ()  # Replicas that replaced this one in a split.
 
 
@@ -132,10 +128,8 @@ class LogEntry:
     position: int = 0  # Position in the local log.
     size_bytes: int = field(init=False)  # Approximate size on the wire.
     origins: tuple[int, ...] = field(init=False)  # Assignments whose records the entry has, or had.
-    # The assignment whose log an entry from another node is of.
-    source: int = 0
-    # Config by which the entry's clocks name assignments, if newer than the local one.
-    config: int = 0
+    source: int = 0  # The assignment whose log an entry from another node is of.
+    config: int = 0  # Config by which the entry's clocks name assignments, if newer than the local one.
     # Bootstrap state of an incomplete replica after the entry; such an entry feeds no host.
     joining: Bootstrap | None = None
 
@@ -229,23 +223,18 @@ class Replica:
         self.line = BESIDE if suffix else NO_LINE
         self.bounds = shared(identity.bounds)
         self.made_at = made_at
-        # The replica was made in this run, so no node has older records of it.
-        self.is_new = made_at > 0
-        # Frozen: accepts and originates nothing while its bulk load ends.
-        self.stands_still = False
+        self.is_new = made_at > 0  # The replica was made in this run, so no node has older records of it.
+        self.stands_still = False  # Frozen: accepts and originates nothing while its bulk load ends.
         self.partition = (shared(identity.table), identity.partition)
         time, config, self.appended, _ = decode_state(state)
         self.config = shared(config)
         self.synced, self.synced_config = self.appended, self.config
-        # Newest config under which it accepted records or collected a tombstone.
-        self.taken_config = self.config
+        self.taken_config = self.config  # Newest config under which it accepted records or collected a tombstone.
         self.time = HybridTime(time)
         self.joining = self.synced_joining = joining
         self.rules = NO_RULES
-        # Ended assignments that the clock omits, as a clock; at startup set from the store.
-        self.ended = b""
-        # AVAILABLE by the adopted placement; at startup set from the store.
-        self.was_available = joining is None
+        self.ended = b""  # Ended assignments that the clock omits, as a clock; at startup set from the store.
+        self.was_available = joining is None  # AVAILABLE by the adopted placement; at startup set from the store.
         self.seats: tuple[Seat, ...] = ()  # In the order of the hosts' assignments.
         self.sharers: tuple[bytes, ...] = ()  # Other nodes that hold the partition.
         self.aside: str | None = None  # The reason why it originates nothing; permanent.
@@ -528,8 +517,7 @@ class Replica:
         self._between = self._between or NOTHING
 
     def _has_synced(self, after: bytes) -> None:
-        # The entry may be older than the adopted placement.
-        synced = clock.named(after, self._named)
+        synced = clock.named(after, self._named)  # The entry may be older than the adopted placement.
         self.synced = self.appended if synced == self.appended else synced
 
     # -- the log -----------------------------------------------------------------------------------------------------

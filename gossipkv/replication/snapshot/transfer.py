@@ -63,8 +63,7 @@ if TYPE_CHECKING:
 PAGE_RECORDS: Final = 1024
 PAGE_BYTES: Final = 256 << 10
 MAX_LOADS: Final = 4  # Concurrent loads of a node.
-# A replica that is below again this soon after a load cannot keep up with this log.
-TOO_SMALL_S: Final = 60.0
+TOO_SMALL_S: Final = 60.0  # A replica that is below again this soon after a load cannot keep up with this log.
 
 
 class LoadPorts(Protocol):
@@ -108,8 +107,7 @@ class BulkLoad:
     theirs: int = 0  # Space on the source.
     state: bytes = b""  # State of the source at `position` in its log.
     position: int = 0
-    # Start of the next page: of the source's space, later of the old local space.
-    start: bytes | None = None
+    start: bytes | None = None  # Start of the next page: of the source's space, later of the old local space.
     # Position in the local log; the old space's entries from here up to `until` are still to be merged.
     own_position: int = 0
     until: int = 0
@@ -149,11 +147,9 @@ class BulkLoader:
         # Incomplete replicas that have loaded, each with the time since when the same spans are open.
         self._open: dict[Replica, float] = {}
         self._below: dict[Replica, set[bytes]] = {}  # Nodes whose logs do not reach back to the replica.
-        # Since when no host can feed records that a host has.
-        self._since: dict[Replica, float] = {}
+        self._since: dict[Replica, float] = {}  # Since when no host can feed records that a host has.
         self.pace = RateLimit()  # Incoming bytes of all loads.
-        # When a replica last loaded or its load was outrun by the local log.
-        self._loaded: dict[Replica, float] = {}
+        self._loaded: dict[Replica, float] = {}  # When a replica last loaded or its load was outrun by the local log.
 
     # -- when ----------------------------------------------------------------------------------------------------------
 
