@@ -1,6 +1,6 @@
-"""What waits until something happens or its time is over: no task each, one heap of deadlines for all.
+"""Parked requests that wait for an event or their deadline: one heap of deadlines, no task for each.
 
-How many wait is bounded, by number and by what they hold: `Overloaded` before anything was done.
+The size of the parked requests is bounded: `begin` raises `Overloaded` before anything is done.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
 @final
 @dataclass(slots=True, eq=False)
 class ParkedRequest:
-    """One that waits."""
+    """A request that waits."""
 
     deadline: float
     size_bytes: int
-    on_late: Callable[[], object] | None  # None: it does not wait any more.
+    on_late: Callable[[], object] | None  # None: the request no longer waits.
 
 
 @final
 class ParkedRequests:
-    """All that wait on a node."""
+    """The parked requests of a node."""
 
     def __init__(self, most_bytes: int, on_sooner: Callable[[], object]) -> None:
-        """`on_sooner` is called when the next deadline is sooner: whoever sleeps until then is to look again."""
+        """Call `on_sooner` if the next deadline gets sooner: a sleeper until then must look again."""
         self._on_sooner = on_sooner
         self._heap: list[tuple[float, int, ParkedRequest]] = []
         self._count = 0
@@ -39,10 +39,10 @@ class ParkedRequests:
         self.waiting = 0
 
     def begin(self, deadline: float, size_bytes: int, on_late: Callable[[], object]) -> ParkedRequest:
-        """Have something wait; `on_late` is called at its deadline, unless it has ended before.
+        """Park a request; call `on_late` at its deadline unless it has ended before.
 
         Raises:
-            Overloaded: too much waits already.
+            Overloaded: parked requests already use too much memory.
         """
         if self.bytes + size_bytes > self.most_bytes:
             raise Overloaded("too many requests wait on this node; try again later", {"limit": self.most_bytes})
@@ -56,7 +56,7 @@ class ParkedRequests:
         return waiter
 
     def end(self, waiter: ParkedRequest) -> None:
-        """It waits no more."""
+        """Release a parked request without a call."""
         if waiter.on_late is not None:
             waiter.on_late = None
             self.bytes -= waiter.size_bytes
@@ -64,13 +64,13 @@ class ParkedRequests:
 
     @property
     def due(self) -> float | None:
-        """The next deadline; None: nothing waits."""
+        """The next deadline; None: no request waits."""
         while self._heap and self._heap[0][2].on_late is None:
             heappop(self._heap)
         return self._heap[0][0] if self._heap else None
 
     def wake(self, now: float) -> None:
-        """Tell those that their time is over."""
+        """Call `on_late` of the requests whose deadline has passed."""
         while (due := self.due) is not None and due <= now:
             waiter = heappop(self._heap)[2]
             on_late = waiter.on_late

@@ -1,4 +1,4 @@
-"""The world of a node's copies, as a Protocol: its store, and the other nodes."""
+"""The interface of the replication core to its store and to other nodes, as a Protocol."""
 
 from __future__ import annotations
 
@@ -14,72 +14,72 @@ if TYPE_CHECKING:
     from gossipkv.wire.rpc import Value
 
     OnReply = Callable[[Value], object]
-    # Batches of a part of the log, and the position behind them; None: the log has left the place.
+    # Gets batches of a part of the log and the position behind them; None: the log no longer has that position.
     OnLog = Callable[[Sequence[tuple[int, Operations]] | None, int], object]
-    OnNewer = Callable[[bytes, bytes], object]  # A node goes by a newer map of a table: the table and the node.
+    OnNewer = Callable[[bytes, bytes], object]  # Gets a table and a node that follows a newer placement.
 
 
 class ReplicationPorts(Protocol):
-    """The world of a node's copies: its store, and the other nodes."""
+    """The store and the other nodes, as the replicas of a node see them."""
 
     def append(self, batch: Batch, on_synced: Callable[[], object]) -> int:
         """Append a batch, and return its position.  Raises Overloaded, StorageError."""
         ...
 
     def get(self, space: int, key: bytes) -> bytes | None:
-        """What is synced under a key."""
+        """Return the synced value of a key."""
         ...
 
     def scan(
         self, space: int, start: bytes | None, end: bytes | None, *, reverse: bool, limit: int
     ) -> tuple[list[tuple[bytes, bytes]], bytes | None]:
-        """A page of what is synced, and where the next one begins."""
+        """Return a page of synced rows, and the start of the next page."""
         ...
 
     def synced(self) -> int:
-        """Up to which position all is synced."""
+        """Return the position up to which the log is synced."""
         ...
 
     def read_log(self, space: int, position: int, on_log: OnLog) -> None:
-        """Read what the log has of a space behind a position, a part of it."""
+        """Read a part of a space's log behind a position."""
         ...
 
     def reserve_space(self) -> int:
-        """The number of a space that a batch may make."""
+        """Return the number of a space that a batch may create."""
         ...
 
     def ask(self, node: bytes, method: str, params: list[Value], on_reply: OnReply) -> None:
-        """Ask a node; None is replied where no result came in time."""
+        """Send a request to a node; the reply is None if no result came in time."""
         ...
 
     def look(self, node: bytes, look: LogRead) -> None:
-        """Have the log read for the feed to a node."""
+        """Read the log for a node's log sender."""
         ...
 
     def wake(self) -> None:
-        """Have `pump` called soon."""
+        """Call `pump` soon."""
         ...
 
     def now(self) -> float:
-        """A clock in seconds that never goes back."""
+        """Return the time in seconds of a clock that never goes back."""
         ...
 
     def now_ms(self) -> int:
-        """The time of day."""
+        """Return the time of day in milliseconds."""
         ...
 
     def set_aside(self, copy: Replica) -> None:
-        """Tell people that a copy originates nothing any more."""
+        """Report that a replica originates nothing any more."""
         ...
 
     def loads(self, copy: Replica, source: bytes, what: str) -> None:
-        """Tell people how a load goes on: it began, is done, or was torn."""
+        """Report that a bulk load began, is done, or was aborted."""
         ...
 
     def differs(self, copy: Replica, node: bytes) -> None:
-        """Tell people that a node's copy has other live records at the same clock."""
+        """Report that a node's replica has other live records at the same clock."""
         ...
 
     def log_too_small(self, copy: Replica) -> None:
-        """Tell people that logs keep less than what is written while the copy loads."""
+        """Report that logs keep less than is written during a load of the replica."""
         ...

@@ -1,11 +1,12 @@
-r"""Replication under Trio: a node's copies in its store, and the ways to other nodes.
+r"""Replication under Trio: connects a node's replicas with its store and with other nodes.
 
     replication = Replication(store, ask, environment, me, relay_s=0.2)
-    await nursery.start(replication.run)            # the copies that are in the store are found by then
+    await nursery.start(replication.run)            # returns once the store's replicas are loaded
     replication.replicas.place(identity, config, hosts)
     replication.connected(node)                     # and `disconnected`
 
-Where feeds are is kept, once a second, in a space of its own: under `\0p` and a node's uuid its place, and the lanes.
+The log senders' resume positions and cursors are saved each second in a space of their own, under `\0p` and the uuid of
+the node.
 """
 
 from __future__ import annotations
@@ -45,23 +46,23 @@ if TYPE_CHECKING:
 
 PLACE: Final = b"\0p"
 SMEARED: Final = b"\0w"
-KEEP_S: Final = 1.0  # Between two times that places are kept.
-COLLECT_S: Final = 1.0  # Between two looks at tombstones, and two pages of a copy that is compared.
-CLEAR_S: Final = 0.05  # Between two pages of what was left, and until it is looked for again many times that.
-COMPARE_S: Final = 10.0  # Between two copies that are compared: each has its node ask all others that hold it.
-RETRY_S: Final = 60.0  # Until what could not be deleted is tried again.
+KEEP_S: Final = 1.0  # Interval at which resume positions are saved.
+COLLECT_S: Final = 1.0  # Interval of tombstone collection, and of pages of a digest.
+CLEAR_S: Final = 0.05  # Interval of cleanup pages; 20 times that if nothing is left to delete.
+COMPARE_S: Final = 10.0  # Interval between replicas compared: each comparison asks all other hosts.
+RETRY_S: Final = 60.0  # Delay after an error of the store.
 MAX_CURSORS: Final = 64
-FEW_SPACES: Final = 256  # Looked at before others have a turn.
+FEW_SPACES: Final = 256  # Spaces read before other tasks run.
 
 
 class OnAnswer(Protocol):
-    """What becomes of a question: the result, or why there is none."""
+    """A callback for the result of a request, or its error."""
 
     def __call__(self, result: Value, error: GossipKVError | None, /) -> object: ...
 
 
 class Measured(NamedTuple):
-    """About how much a copy has."""
+    """The approximate size of a replica."""
 
     bytes: int
     rows: int
@@ -77,7 +78,7 @@ class AskNode(Protocol):
 
 @final
 class Replication:
-    """The copies of a node, under Trio."""
+    """The replicas of a node, under Trio."""
 
     def __init__(
         self,
@@ -92,22 +93,21 @@ class Replication:
         transfer: float = inf,
         skew: ClockSkew | None = None,
     ) -> None:
-        """`me`: this node's uuid; `relay_s`: after how long what lies is relayed; `most_waiting_bytes`: of requests."""
+        """Begin for node `me` (uuid); relay idle entries after `relay_s`; park requests up to `most_waiting_bytes`."""
         self._store = store
         self._ask_node = ask
         self._clock = environment.clock
         self._log = Log("gossipkv.replication")
         self._news = trio.Event()
         self._nursery: trio.Nursery | None = None
-        self._places: int | None = None  # The space of places,
-        self.smeared: int | None = (
-            None  # and that of puts which wait to be forwarded (`table.controllers.smear_buffer`).
-        )
+        self._places: int | None = None  # The space of resume positions.
+        # The space of puts that wait to be forwarded (`table.controllers.smear_buffer`).
+        self.smeared: int | None = None
         self._kept: dict[bytes, bytes] = {}
-        self.departed: dict[Replica, None] = {}  # Copies that are not there by their map any more.
+        self.departed: dict[Replica, None] = {}  # Replicas whose assignment is gone.
         self.waiting = ParkedRequests(most_waiting_bytes, self.wake)
-        self.gives = RateLimit(transfer)  # Of what loads of other nodes take here.
-        self._cursors: dict[tuple[int, int], LogCursor] = {}  # Of loads, by space and position.
+        self.gives = RateLimit(transfer)  # Limits what other nodes' loads read here.
+        self._cursors: dict[tuple[int, int], LogCursor] = {}  # Cursors of bulk loads by space and position.
         self.replicas = ReplicaSet(
             me,
             self,
@@ -123,7 +123,7 @@ class Replication:
         self.comparing = DigestExchange(self.replicas, self)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Find the copies in the store, and replicate, until cancelled."""
+        """Load the replicas from the store and replicate until cancelled."""
         await self._find()
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
@@ -143,40 +143,40 @@ class Replication:
                     await self._news.wait()
 
     def connected(self, node: bytes) -> None:
-        """There is a connection to a node."""
+        """Start replication on a new connection to a node."""
         self.replicas.connected(node)
 
     def disconnected(self, node: bytes) -> None:
-        """There is none any more."""
+        """Stop replication to a node."""
         self.replicas.disconnected(node)
 
     @property
     def refusal(self) -> str | None:
-        """Why the store takes no writes now; None: it does."""
+        """The reason why the store refuses writes; None: it accepts them."""
         return self._store.refusal
 
     def size_bytes(self, space: int, bounds: KeyBounds) -> int:
-        """About how many bytes of a space are within bounds; 0 of one that is not synced yet.
+        """Return about how many bytes of a space are within bounds; 0 for a space that is not synced yet.
 
         Raises:
-            StorageError, Corrupt: it cannot be read.
+            StorageError, Corrupt: the space cannot be read.
         """
         try:
             return self._store.size_bytes(space, *bounds.records)
-        except ValueError:  # Of a load that has just begun.
+        except ValueError:  # A bulk load has just begun.
             return 0
 
     def measure(self, copy: Replica) -> Measured:
-        """About how much a copy has, those records among it that were replaced or deleted.  Raises as `size_bytes`."""
+        """Return a replica's approximate size, replaced and deleted records included. Raises as `size_bytes`."""
         return Measured(self.size_bytes(copy.space, copy.bounds), self._store.rows(copy.space, *copy.bounds.records))
 
     def middle_of(self, copy: Replica) -> bytes | None:
-        """A user's key with about half of a copy before it; None: it has one key.  Raises StorageError, Corrupt."""
+        """Return a user's key in the middle of a replica; None: it has one key. Raises StorageError, Corrupt."""
         key = self._store.middle_key(copy.space, *copy.bounds.records)
         return None if key is None else key[len(RECORD) :]
 
     def departs(self, copy: Replica) -> None:
-        """A copy is not there any more by its map: it feeds nobody, and is dropped when that is sure."""
+        """Stop feeding from a replica whose assignment is gone; it is dropped later, once that is safe."""
         self.departed[copy] = None
         copy.departs()
         self.replicas.spaces.hides(copy)
@@ -185,10 +185,10 @@ class Replication:
         self.wake()
 
     def let_go(self, copy: Replica, *, why: str = "") -> None:
-        """Drop a copy; or, if it is said `why`, set it aside for people to look at.
+        """Drop a replica; with a reason `why`, quarantine it for operators instead.
 
         Raises:
-            NotReady, Overloaded, StorageError: it stays, and may be let go of later.
+            NotReady, Overloaded, StorageError: the replica stays and may be dropped later.
         """
         self.replicas.loading.tear(copy)
         batch = Batch()
@@ -204,13 +204,13 @@ class Replication:
         else:
             spaces.remove(copy, copy.space, copy.suffix)
         self.departed.pop(copy, None)
-        self.replicas.forget(copy, Batch())  # It loads nothing any more.
+        self.replicas.forget(copy, Batch())  # The load was aborted above.
 
     def kept(self, one: QuarantinedReplica) -> Replica | None:
-        """What is set aside, as the copy that it was; None: it was not whole.
+        """Return a quarantined replica as a `Replica`; None: it was incomplete.
 
         Raises:
-            NotReady: it is not synced yet that it is.
+            NotReady: the quarantine is not synced yet.
         """
         if self._store.get(one.space, IDENTITY + one.suffix) is None:
             raise NotReady("a copy is about to be set aside")
@@ -222,7 +222,7 @@ class Replication:
         return copy
 
     async def drop_aside(self, one: QuarantinedReplica) -> None:
-        """Drop what is set aside; returns when that is synced.  Raises Overloaded, StorageError."""
+        """Drop a quarantined replica; return once that is synced. Raises Overloaded, StorageError."""
         synced, batch, spaces = trio.Event(), Batch(), self.replicas.spaces
         batch.relieves = True
         spaces.leaves(one, batch)
@@ -231,7 +231,7 @@ class Replication:
         await synced.wait()
 
     def goes_by(self, table: bytes, config: int) -> None:
-        """All copies of a table are placed as its map of that config id says."""
+        """Take note that all replicas of a table follow its placement of that config id."""
         self.replicas.maps[table] = config
         for copy in self.replicas.copies.values():
             if copy.partition[0] == table:
@@ -239,7 +239,7 @@ class Replication:
 
     @property
     def maps(self) -> dict[bytes, int]:
-        """By table: the config id of the map that its copies here go by."""
+        """By table: the config id of the placement that its local replicas follow."""
         return self.replicas.maps
 
     async def _find(self) -> None:
@@ -259,7 +259,6 @@ class Replication:
                 self.smeared = space
 
     def _kept_in(self, space: int) -> list[tuple[bytes, bytes]]:
-        """What stands in a space before the records."""
         kept: list[tuple[bytes, bytes]] = []
         start: bytes | None = b""
         while start is not None:
@@ -281,7 +280,7 @@ class Replication:
                     self._kept[node] = value
 
     async def _repeat(self, look: Callable[[], object], pause_s: Callable[[], float]) -> None:
-        """Look now and then, until cancelled; what the store does not give or take ends nothing, and is told once."""
+        """Call `look` repeatedly until cancelled; log each distinct error of the store once."""
         why = ""
         while True:
             await trio.sleep(pause_s())
@@ -290,17 +289,17 @@ class Replication:
                 why = ""
             except Overloaded:
                 pass
-            except GossipKVError as error:  # A page of the store is damaged, or its disk has failed.
+            except GossipKVError as error:  # The store is damaged, or its disk failed.
                 if error.message != why:
                     self._log.error("upkeep_waits", reason=error.message)
                 why = error.message
                 await trio.sleep(RETRY_S)
 
     def _keep_places(self) -> None:
-        """Have the places synced: a feed goes on near where it was.  Raises Overloaded, StorageError."""
+        """Save changed resume positions. Raises Overloaded, StorageError."""
         places = {node: msgpack.packb(one) for node, one in self.replicas.kept_places().items()}
         changed = {node: value for node, value in places.items() if self._kept.get(node) != value}
-        if not changed or self._store.first_space is None:  # The first space is of what is decided.
+        if not changed or self._store.first_space is None:  # The first space belongs to the registers.
             return
         batch, space = Batch(), self._places
         if space is None:
@@ -318,35 +317,35 @@ class Replication:
             self.clearing.forget_divided(self._store.log_floor)
 
     def fail(self, error: GossipKVError | OSError) -> None:
-        """Have the store end as if its log had failed: it is opened again by and by."""
+        """Fail the store as if its log had failed; it is reopened later."""
         self._store.fail(str(error))
 
-    # -- the world of the copies -------------------------------------------------------------------------------------
+    # -- as `ReplicationPorts` ---------------------------------------------------------------------------------------
 
     def append(self, batch: Batch, on_synced: Callable[[], object]) -> int:
         """Append a batch.  Raises Overloaded, StorageError."""
         return self.append_told(batch, lambda error: None if error is not None else on_synced())
 
     def append_told(self, batch: Batch, on_told: Callable[[StorageError | None], object]) -> int:
-        """Append a batch; `on_told` hears also why it was not synced.  Raises Overloaded, StorageError."""
+        """Append a batch; `on_told` also gets the error if it was not synced. Raises Overloaded, StorageError."""
         return self._store.append(batch, on_told)
 
     def get(self, space: int, key: bytes) -> bytes | None:
-        """What is synced."""
+        """Return the synced value of a key."""
         return self._store.get(space, key)
 
     def scan(
         self, space: int, start: bytes | None, end: bytes | None, *, reverse: bool, limit: int
     ) -> tuple[list[tuple[bytes, bytes]], bytes | None]:
-        """A page of what is synced."""
+        """Return a page of synced rows."""
         return self._store.scan(space, start, end, reverse=reverse, limit=limit)
 
     def synced(self) -> int:
-        """Up to which position all is synced."""
+        """Return the position up to which the log is synced."""
         return self._store.synced_position
 
     def read_log(self, space: int, position: int, on_log: OnLog) -> None:
-        """Read what the log has of a space behind a position."""
+        """Read a part of a space's log behind a position."""
         assert self._nursery is not None
         self._nursery.start_soon(self._read_log, space, position, on_log)
 
@@ -369,19 +368,19 @@ class Replication:
         self.wake()
 
     def reserve_space(self) -> int:
-        """The number of a space that a batch may make."""
+        """Return the number of a space that a batch may create."""
         return self._store.reserve_space()
 
     def ask(self, node: bytes, method: str, params: list[Value], on_reply: OnReply) -> None:
-        """Ask a node."""
+        """Send a request to a node."""
         self.ask_whole(node, method, params, ANSWER_S, lambda result, error: on_reply(None if error else result))
 
     def ask_whole(self, node: bytes, method: str, params: list[Value], timeout_s: float, on_answer: OnAnswer) -> None:
-        """Ask a node what its answer, or its error, is wanted of."""
+        """Send a request to a node; `on_answer` also gets the error."""
         self._ask_node(node, method, params, timeout_s, on_answer)
 
     def look(self, node: bytes, look: LogRead) -> None:
-        """Have the log read for the feed to a node."""
+        """Read the log for a node's log sender."""
         assert self._nursery is not None
         self._nursery.start_soon(self._look, node, look)
 
@@ -390,7 +389,8 @@ class Replication:
         feed = replicas.peers[node].feed
         copies = look.lane.copies or feed.told
         spaces, is_cut = frozenset(copy.space for copy in copies), False
-        # Nobody else's meanwhile: the lane may look anew before this is read, and two on one cursor have each a part.
+        # Another read for this catch-up cursor may start meanwhile; two reads on one store cursor would each get a
+        # part.
         cursor, look.lane.cursor = look.lane.cursor, None
         if cursor is None or (cursor.spaces, cursor.position) != (spaces, look.position):
             cursor = self._store.follow(spaces, look.position)
@@ -412,29 +412,29 @@ class Replication:
         self.wake()
 
     def wake(self) -> None:
-        """Have the pump run soon."""
+        """Wake the loop that pumps."""
         self._news.set()
 
     def now(self) -> float:
-        """Trio's clock."""
+        """Return Trio's time in seconds."""
         return trio.current_time()
 
     def now_ms(self) -> int:
-        """The time of day."""
+        """Return the time of day in milliseconds."""
         return self._clock.wall_ms()
 
     def set_aside(self, copy: Replica) -> None:
-        """Tell people."""
+        """Log a quarantined replica."""
         self._log.error("copy_set_aside", partition=copy.identity.partition, reason=copy.aside)
 
     def loads(self, copy: Replica, source: bytes, what: str) -> None:
-        """Tell people."""
+        """Log the progress of a bulk load."""
         self._log.info("copy_loads", partition=copy.identity.partition, source=source.hex(), what=what)
 
     def differs(self, copy: Replica, node: bytes) -> None:
-        """Tell people."""
+        """Log replicas that differ."""
         self._log.error("copies_differ", partition=copy.identity.partition, node=node.hex())
 
     def log_too_small(self, copy: Replica) -> None:
-        """Tell people."""
+        """Log a replica's too small log."""
         self._log.error("table_log_too_small", partition=copy.identity.partition)

@@ -1,4 +1,4 @@
-"""The store in which copies are kept, as a Protocol: whoever only speaks of one loads none."""
+"""The store as a Protocol, so that modules which only name a store need not import one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class FollowedStore(Protocol):
-    """What is needed of the store under the tables; see `storage.engine.shell.Store`."""
+    """The part of the store that replication uses; see `storage.engine.shell.Store`."""
 
     @property
     def synced_position(self) -> int: ...

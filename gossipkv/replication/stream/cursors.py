@@ -1,4 +1,4 @@
-"""Parts of a feed: what its target has told of each copy, and the lanes by which copies go through the log."""
+"""Parts of a log sender: catch-up cursors, log reads and messages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @final
 class OutgoingEntries(NamedTuple):
-    """A message to be sent, which `answered` is told of by its number."""
+    """A message to send; `LogSender.answered` gets its number."""
 
     number: int
     entries: list[LogEntry]
@@ -21,7 +21,7 @@ class OutgoingEntries(NamedTuple):
 
 @final
 class LogRead(NamedTuple):
-    """The log is to be read behind a position, for `read`."""
+    """A request to read the log behind a position, answered by `LogSender.read`."""
 
     lane: CatchUpCursor
     serial: int
@@ -29,48 +29,49 @@ class LogRead(NamedTuple):
 
     @property
     def is_stale(self) -> bool:
-        """Whether the lane wants to know it no more: it began anew, or looks anew."""
+        """True if the cursor was reset since this read; discard the result."""
         return self.serial != self.lane.serial
 
 
 @final
 @dataclass(slots=True, eq=False)
 class OpenEntry:
-    """An entry that the target has not covered."""
+    """An entry that the target does not cover yet."""
 
     position: int
     copy: Replica
     after: bytes
     origins: tuple[int, ...]
     is_own: bool
-    noted: float  # When the feed came by.
+    noted: float  # Time at which the cursor passed the entry.
     under_way: bool = False
-    answered: float | None = None  # When it was, last.
+    answered: float | None = None  # Time of the last answer.
 
 
 @final
 @dataclass(slots=True, eq=False)
 class CatchUpCursor:
-    """A cursor in the log: what it has passed and the target has not covered is open."""
+    """A position in the log; `open` holds the entries passed and not covered by the target."""
 
-    at: int  # It has passed all up to here.
-    copies: dict[Replica, None] | None = None  # Which go by it, all of one space; None: all that go by no other one.
+    at: int  # All up to here is passed.
+    # Replicas of the cursor, all of one space; None: the shared cursor, of all others.
+    copies: dict[Replica, None] | None = None
     open: deque[OpenEntry] = field(default_factory=deque)
-    serial: int = 0  # Of what is read for it.
+    serial: int = 0  # Number of the current read; older ones are stale.
     looks: bool = False
-    read: deque[LogEntry] = field(default_factory=deque)  # Of the log, and not passed yet.
+    read: deque[LogEntry] = field(default_factory=deque)  # Entries read and not passed yet.
     read_to: int = 0
-    cursor: LogCursor | None = None  # Of whoever reads the log for it.
-    met: set[Replica] = field(default_factory=set)  # Whose first entry, since it began, goes on from what they have.
-    begun: int = 0  # Where.
-    is_alone: bool = False  # It is of one copy that cannot take now, or could not.
-    needs: bytes = b""  # What the log goes on from, and the target does not cover: that copy is below.
+    cursor: LogCursor | None = None  # The store's cursor, kept between reads.
+    met: set[Replica] = field(default_factory=set)  # Replicas whose first entry here continues from their clock.
+    begun: int = 0  # Position at which the cursor began.
+    is_alone: bool = False  # Of one replica that cannot accept entries, or could not.
+    needs: bytes = b""  # Clock from which the log continues; the target does not cover it, so the replica is below.
 
     def __post_init__(self) -> None:
         self.begun = self.at
 
     def restart(self, at: int) -> None:
-        """Begin again behind a position."""
+        """Restart behind a position."""
         self.at, self.looks = at, False
         self.serial += 1
         self.read_to, self.cursor = 0, None
@@ -79,7 +80,7 @@ class CatchUpCursor:
         self.met.clear()
 
     def look_anew(self) -> None:
-        """What is being read now is not of all copies that go by this lane."""
+        """Discard the running read: it lacks a replica of this cursor."""
         if self.looks:
             self.looks = False
             self.serial += 1

@@ -1,19 +1,15 @@
-"""What goes to one other node of what the log here has: one feed, for all partitions that both hold.
+"""The log sender: sends one other node the entries of the partitions that both nodes hold.
 
-The store's log is the send buffer.  The feed's *place* is the last position up to which the target's clocks, as it has
-told them, cover every entry; it is kept, so a feed goes on where it was.
+The store's log is the send buffer. `place` is the resume position: the target's reported clocks cover every entry up to
+there. It is saved, so a restarted sender resumes there.
 
-* Level with its target, a feed sends what was written here as it is synced; what was taken from others is theirs to
-  send, so with three replicas a record travels twice.
-* What lies at the place for the relay time has the feed *go back*: from there on all goes in order, whoever wrote it,
-  but for what is known to be covered.  So what a dead node has acknowledged still reaches all.  What was sent and is
-  not answered yet does not lie; an origin to which the connection is broken is not waited for.
-* After that the origin's entries in that partition go like those written here for a while, and for as long as answers
-  say that they were news: the origin may live, and only its link to the target be cut.
-* A copy that cannot take, or lacks what came before, goes by another *lane*, and keeps nobody else's place.  Copies of
-  one space that lack what came before have a lane together, so that their log is read once and not once for each.
-
-The core is pulled: told what has happened, it is asked for what to do next.
+* A sender that is level with its target sends local writes as they are synced; origins send their own records.
+* An entry that stays at the resume position for the relay time makes the sender *go back*: it sends all uncovered
+  entries from there, whatever their origin. So records of dead nodes still reach all. Entries under way do not count;
+  if the link to an origin is broken, the sender goes back at once.
+* After that, entries of that origin and partition are relayed at once, for a while and as long as they prove news.
+* A replica that cannot accept entries, or lacks earlier ones, gets its own *cursor* and does not hold up the others.
+  Lagging replicas of one space share a cursor, so their log is read once.
 """
 
 from __future__ import annotations
@@ -34,27 +30,27 @@ if TYPE_CHECKING:
     from gossipkv.replication.replica.replica import LogEntry, Replica
     from gossipkv.replication.stream.log_tail import Beginnings, LogTail
 
-    Origins = Callable[[Replica, int], bool]  # Whether the connection from here to an origin's node is broken.
+    Origins = Callable[[Replica, int], bool]  # True if the link to an origin's node is broken.
 
-# Of a message; while a larger one is made and taken others would wait, here and there.
+# Limits of one message: encoding or accepting a larger one would delay other peers.
 MESSAGE_BYTES: Final = 128 << 10
 MESSAGE_ENTRIES: Final = 256
 MAX_UNDER_WAY: Final = 4
-MAX_OF_LANES: Final = 2  # Of these, what goes by other lanes than the shared one.
-MAX_LOOKS: Final = 4  # Lanes for which the log is read at a time.
-MAX_OPEN: Final = 1 << 16  # Entries that are known here and not covered there; further ones wait in the log.
-RELAYED_FOR: Final = 5  # Times the relay time.
+MAX_OF_LANES: Final = 2  # Of these, messages of catch-up cursors.
+MAX_LOOKS: Final = 4  # Cursors for which the log is read at a time.
+MAX_OPEN: Final = 1 << 16  # Entries passed and not covered by the target; further ones wait in the log.
+RELAYED_FOR: Final = 5  # Keep relaying for so many relay times.
 
 
 @final
 class LogSender:
-    """What goes to one node."""
+    """The sender of log entries to one node."""
 
     def __init__(
         self, tail: LogTail, place: int, *, relay_s: float, is_broken: Origins, beginnings: Beginnings
     ) -> None:
         self.told: dict[Replica, ReplicaStatus] = {}
-        self.kept_lanes: dict[int, int] = {}  # By the target's assignment where lanes were, before a restart.
+        self.kept_lanes: dict[int, int] = {}  # By the target's assignment: saved cursor positions.
         self._tail = tail
         self._place = place
         self._relay_s = relay_s
@@ -63,31 +59,30 @@ class LogSender:
         self._connected = False
         self._back = False
         self._shared = CatchUpCursor(place)
-        self._lanes: dict[Replica, CatchUpCursor] = {}  # By copy: that by which it goes, if not by the shared one.
-        self._others: dict[CatchUpCursor, None] = {}  # The same, each once.
-        self._joined: dict[
-            int, CatchUpCursor
-        ] = {}  # By space: the last one that was begun, of those that are not alone.
-        self._untold_from = place  # Where the feed of a copy begins of which the target tells later than of the others.
-        self._gap: dict[Replica, bytes] = {}  # What lacked how much on connecting: it is in the log from the place on.
-        self._since = 0.0  # The place has lain still.
+        self._lanes: dict[Replica, CatchUpCursor] = {}  # Replicas that do not use the shared cursor.
+        self._others: dict[CatchUpCursor, None] = {}  # The cursors of `_lanes`, each once.
+        # By space: the newest cursor that replicas share.
+        self._joined: dict[int, CatchUpCursor] = {}
+        self._untold_from = place  # Start of the cursor of a replica that the target reports late.
+        # Replicas that lacked entries on connecting, and up to which clock; the log has those from `place` on.
+        self._gap: dict[Replica, bytes] = {}
+        self._since = 0.0  # Time since when the resume position has not moved.
         self._flight: dict[int, tuple[CatchUpCursor, list[OpenEntry]]] = {}
-        self._flying: dict[tuple[int, Replica], OpenEntry] = {}  # The same items by position and copy.
+        self._flying: dict[tuple[int, Replica], OpenEntry] = {}  # Entries under way by position and replica.
         self._number = 0
-        self._begun = False  # A lane was, and is to be looked at.
-        self.turned: set[Replica] = set()  # Which are below, or not any more: to be told.
-        self._relayed: dict[tuple[Replica, int], float] = {}  # Until when an origin's entries go like those from here.
-        self._strangers: dict[
-            Replica, None
-        ] = {}  # Told of by who is no host, as far as the map is here: nothing is fed.
-        self._resumes: dict[
-            Replica, int
-        ] = {}  # Where the feed of what was divided goes on, of which nothing is told yet.
+        self._begun = False  # A cursor was begun: `next` looks at the cursors once more.
+        self.turned: set[Replica] = set()  # Replicas newly below or no longer below, to be reported.
+        # Time until which an origin's entries are relayed at once.
+        self._relayed: dict[tuple[Replica, int], float] = {}
+        # Replicas reported by a node that the local placement does not name as host: not fed.
+        self._strangers: dict[Replica, None] = {}
+        # Resume positions of split replicas that the target has not reported yet.
+        self._resumes: dict[Replica, int] = {}
 
-    # -- what has happened -------------------------------------------------------------------------------------------
+    # -- events ------------------------------------------------------------------------------------------------------
 
     def connected(self, told: Mapping[Replica, ReplicaStatus], now: float, *, goes_back: bool) -> None:
-        """The target has told all its clocks on a new connection; `goes_back`: at once, not when nobody else has."""
+        """Begin a connection with the target's status; `goes_back`: go back now, not only if nobody else feeds."""
         self._connected, self.told = True, dict(told)
         self._flight.clear()
         self._flying.clear()
@@ -117,11 +112,11 @@ class LogSender:
             self._shared.restart(self._tail.end)
 
     def disconnected(self) -> None:
-        """The connection has ended: what was under way may have come or not."""
+        """Stop sending; entries under way may have arrived or not."""
         self._connected = False
 
     def hears(self, copy: Replica, told: ReplicaStatus, now: float) -> None:
-        """The target has told a copy's clock.  There are two links: what it told before may come behind."""
+        """Apply a replica's status; over the two links an older one may arrive later."""
         if not copy.feeds(told.assignment):
             self.let_go(copy)
             self.told[copy] = told
@@ -131,14 +126,14 @@ class LogSender:
         before = self.told.get(copy)
         if before is not None and before.assignment == told.assignment:
             merged = clock.merge(before.clock, told.clock)
-            if before.span is None and told.span is not None:  # Who is whole stays so.
+            if before.span is None and told.span is not None:  # A complete replica stays complete.
                 told = told._replace(span=None)
             if merged != before.clock and copy in self._gap:
                 self._since = now
             if merged != told.clock or told.config < before.config:
                 told = told._replace(clock=merged, config=max(told.config, before.config))
         elif self._connected:
-            self._shared.look_anew()  # It reads nothing of this one.
+            self._shared.look_anew()  # The running read lacks this replica.
             if not clock.covers(told.clock, copy.synced):
                 self._begin_late(copy, told)
         self.told[copy] = told
@@ -149,7 +144,7 @@ class LogSender:
             del self._gap[copy]
 
     def adopted(self, copy: Replica, now: float) -> None:
-        """The copy goes by another map, or has departed: who has told of its own may be a host, or AVAILABLE, now."""
+        """Re-evaluate the target's status after a replica adopted a placement or departed."""
         told = self.told.get(copy)
         if told is None:
             return
@@ -159,7 +154,7 @@ class LogSender:
         self.told[copy] = told._replace(available=is_served(told.assignment, copy))
 
     def let_go(self, copy: Replica) -> None:
-        """The copy here is no more, or the target has none."""
+        """Forget a replica that is gone here or at the target."""
         self.told.pop(copy, None)
         self._gap.pop(copy, None)
         self._leave(copy)
@@ -167,7 +162,7 @@ class LogSender:
         self._resumes.pop(copy, None)
 
     def divided(self, copy: Replica, heirs: Iterable[Replica]) -> None:
-        """A copy was divided, here or at the target: once that tells of an heir, or of it, it goes on there."""
+        """Replace a split replica by its children; each resumes there once the target reports it."""
         lane = self._lanes.get(copy)
         items = [item.position - 1 for item in self._shared.open if item.copy is copy]
         at = min([self._shared.at, *items] if lane is None else [self._first_open(lane)])
@@ -179,16 +174,16 @@ class LogSender:
             self._resumes.update(dict.fromkeys(heirs, at))
 
     def has_moved(self, copy: Replica) -> None:
-        """The copy here is in a new space, where its log begins: what was before is nobody's to send any more."""
+        """Restart a replica whose log begins in a new space; older entries are no longer sent."""
         self._shared.open = deque(item for item in self._shared.open if item.copy is not copy)
-        self._shared.look_anew()  # It reads the old space.
+        self._shared.look_anew()  # The running read is of the old space.
         self._gap.pop(copy, None)
         self._leave(copy)
         if copy in self.told and not self._covers(copy, copy.synced):
             self._begin(copy, copy.made_at)
 
     def answered(self, number: int, news: Sequence[tuple[Replica, int]], now: float) -> None:
-        """A message was answered, and the clocks in that heard; `news`: of whom it had what the target lacked."""
+        """Take note of an answer, whose clocks were heard; `news`: origins of which the target lacked entries."""
         _, items = self._flight.pop(number)
         for item in items:
             item.under_way, item.answered = False, now
@@ -198,22 +193,23 @@ class LogSender:
                 self._relayed[copy, origin] = now + RELAYED_FOR * self._relay_s
 
     def read(self, look: LogRead, entries: Sequence[LogEntry], position: int, *, is_cut: bool = False) -> None:
-        """The log was read up to a position, for `look`; `is_cut`: it begins behind where that was to begin."""
+        """Take the result of a log read; `is_cut`: the log begins behind the asked position."""
         if not look.is_stale:
             if is_cut:
                 look.lane.met.clear()
                 passed = self.told if look.lane is self._shared else ()
-                for copy in [one for one in passed if one not in self._lanes]:  # What it lacks may have been let go of.
+                # The log may have dropped the entries that the replica lacks.
+                for copy in [one for one in passed if one not in self._lanes]:
                     if self.told[copy].span is None and not self._covers(copy, copy.synced):
                         self._begin(copy, copy.made_at)
             look.lane.looks = False
             look.lane.read.extend(entries)
             look.lane.read_to = position
 
-    # -- what is to be done ------------------------------------------------------------------------------------------
+    # -- the next step -----------------------------------------------------------------------------------------------
 
     def next(self, now: float) -> OutgoingEntries | LogRead | None:
-        """Return what to do next; None: nothing, until something happens or `due`."""
+        """Return the next step; None: wait for an event or `due`."""
         if not self._connected:
             return None
         self._advance(now)
@@ -248,7 +244,7 @@ class LogSender:
         return None
 
     def due(self, now: float) -> float | None:
-        """When something may lie too long; None: nothing can."""
+        """The time when an entry may have lain too long; None: none can."""
         if not self._connected or self._back:
             return None
         item = self._shared.open[0] if self._shared.open else None
@@ -258,16 +254,16 @@ class LogSender:
 
     @property
     def place(self) -> int:
-        """All up to here is covered there, but for copies that have a lane."""
+        """The position up to which the target covers all, catch-up cursors aside."""
         return self._place
 
     @property
     def lanes(self) -> dict[int, int]:
-        """Where lanes are, by the target's assignment: to be kept with the place."""
+        """The catch-up cursors' positions by the target's assignment, saved with `place`."""
         return {self.told[copy].assignment: self._first_open(lane) for copy, lane in self._lanes.items()}
 
     def lag(self, copy: Replica) -> int:
-        """How many records of a copy the target lacks, as it has told; all have what an ended assignment wrote."""
+        """Return the number of a replica's records that the target lacks; ended assignments do not count."""
         told = self.told.get(copy)
         if told is None:
             return 0
@@ -276,29 +272,29 @@ class LogSender:
         return sum(max(0, count - theirs) for count, theirs in lacks)
 
     def oldest_open(self, copy: Replica) -> float | None:
-        """Since when something of a copy was sent and is not covered; None: nothing is."""
+        """Return the time since when a replica has an uncovered entry; None: it has none."""
         lanes = [self._shared, *([lane] if (lane := self._lanes.get(copy)) is not None else [])]
         noted = (item.noted for lane in lanes for item in lane.open if item.copy is copy)
         return min(noted, default=None) if self._connected else None
 
     def is_below(self, copy: Replica) -> bool:
-        """Whether the log here goes on from more than the target has of a copy: it is to load."""
+        """Return True if the target's replica lacks entries from before the local log: it needs a bulk load."""
         lane = self._lanes.get(copy)
         return lane is not None and bool(lane.needs)
 
     @property
     def is_level(self) -> bool:
-        """Whether nothing is known here that the target lacks."""
+        """True if the target is not known to lack anything."""
         return self._connected and not (self._back or self._gap or self._lanes or self._shared.open)
 
     # -- places ------------------------------------------------------------------------------------------------------
 
     def lacks(self, copy: Replica, after: bytes) -> bool:
-        """Whether the target has told of a copy that it has not all up to a clock."""
+        """Return True if the target has reported a clock that does not cover this one."""
         return not self._covers(copy, after)
 
     def _covers(self, copy: Replica, after: bytes) -> bool:
-        """Whether the target has all up to a clock; what the map does not name any more has ended, and all have it."""
+        """Return True unless the target is known to lack something; assignments no longer named have ended."""
         told = self.told.get(copy)
         if told is None or copy in self._strangers or clock.covers(told.clock, after):
             return True
@@ -324,7 +320,7 @@ class LogSender:
             self._place = self._first_open(self._shared)
 
     def _is_open(self, lane: CatchUpCursor, item: OpenEntry) -> bool:
-        """Whether an entry that a lane has passed keeps its place: by now its copy may go by another one."""
+        """Return True if a passed entry still holds its cursor: the replica uses it and lacks the entry."""
         return self._goes_by(lane, item.copy) and not self._covers(item.copy, item.after)
 
     def _goes_by(self, lane: CatchUpCursor, copy: Replica) -> bool:
@@ -334,10 +330,11 @@ class LogSender:
         return max(self._since, item.noted, item.answered or 0.0)
 
     def _lies(self, now: float) -> bool:
-        """Whether what is at the place has lain there for too long."""
+        """Return True if the entry at the resume position has lain there too long."""
         if self._back:
             return False
-        if self._gap and now >= self._since + self._relay_s:  # As in `due`: one that is rounded otherwise is never due.
+        # Compare as `due` does: with other rounding it would never fire.
+        if self._gap and now >= self._since + self._relay_s:
             return True
         if not self._shared.open:
             return False
@@ -352,23 +349,23 @@ class LogSender:
         return self._is_orphaned(item)
 
     def _is_orphaned(self, item: OpenEntry) -> bool:
-        """Whether it was never sent, and its origin cannot be counted on to send it."""
+        """Return True if the entry was never sent and a link to an origin of it is broken."""
         was_sent = item.answered is not None
         return not item.is_own and not was_sent and any(self._is_broken(item.copy, one) for one in item.origins)
 
     def _begin(self, copy: Replica, at: int, *, is_alone: bool = False) -> CatchUpCursor:
-        """Have a copy go by another lane, from a position on: with others of its space, if that is not behind it."""
+        """Move a replica to a catch-up cursor at a position: the shared one of its space unless that passed more."""
         self._leave(copy)
         lane = None if is_alone else self._joined.get(copy.space)
         if lane is None or not lane.copies or lane.at > max(at, lane.begun):
             lane = CatchUpCursor(at, {}, is_alone=is_alone)
             if not is_alone:
                 self._joined[copy.space] = lane
-        elif lane.at > at:  # It has passed nothing yet.
+        elif lane.at > at:  # The cursor has passed nothing yet.
             lane.restart(at)
             lane.begun = at
         else:
-            lane.look_anew()  # What is read by now has nothing of this one.
+            lane.look_anew()  # The running read lacks this replica.
             lane.read.clear()
             lane.read_to = 0
         assert lane.copies is not None
@@ -378,18 +375,17 @@ class LogSender:
         return lane
 
     def _begin_late(self, copy: Replica, told: ReplicaStatus) -> None:
-        """Feed a copy of which the target had not told: what was written before was passed."""
+        """Begin with a replica that the target reports late: the shared cursor passed its entries."""
         at = self._resumes.get(copy, max(copy.made_at, self._untold_from))
         self._begin(copy, at if told.span is None else self._beginnings.of(copy, told.assignment))
 
     def _stay_alone(self, copy: Replica) -> None:
-        """Have a copy that cannot take keep nobody else's place."""
+        """Give a replica that cannot accept entries a cursor of its own."""
         lane = self._lanes.get(copy)
         if lane is None or not lane.is_alone:
             self._begin(copy, self._place if lane is None else self._first_open(lane), is_alone=True)
 
     def _leave(self, copy: Replica) -> None:
-        """Have a copy go by the shared lane."""
         lane = self._lanes.pop(copy, None)
         if lane is not None and lane.copies is not None:
             del lane.copies[copy]
@@ -403,7 +399,7 @@ class LogSender:
     # -- passing the log ---------------------------------------------------------------------------------------------
 
     def _pass(self, lane: CatchUpCursor, now: float) -> OutgoingEntries | LogRead | None:
-        """Go on in the log until there is a message to send, or no more to pass."""
+        """Pass entries until a message is ready or the end is reached."""
         entries: list[LogEntry] = []
         items: list[OpenEntry] = []
         size_bytes = 0
@@ -420,7 +416,8 @@ class LogSender:
                 if item is not None and not item.under_way and self._goes(lane, entry, now):
                     entries.append(entry)
                     items.append(item)
-            position = batch[0].position  # With others there that go in the next message, it is not passed.
+            # The position is passed only if none of its entries are left for the next message.
+            position = batch[0].position
             lane.at = position - bool(lane.read and lane.read[0].position == position)
         else:
             if lane.at < self._tail.first and not entries:
@@ -430,7 +427,7 @@ class LogSender:
         return self._ship(lane, entries, items) if entries else None
 
     def _ahead(self, lane: CatchUpCursor) -> Sequence[LogEntry]:
-        """The batch that comes next in a lane, as far as it is in memory, and a message has room for."""
+        """Return a cursor's next batch if it is in memory, at most one message."""
         if lane.read:
             position = lane.read[0].position
             return [*takewhile(lambda entry: entry.position == position, islice(lane.read, MESSAGE_ENTRIES))]
@@ -445,14 +442,14 @@ class LogSender:
         return LogRead(lane, lane.serial, lane.at)
 
     def _is_of(self, lane: CatchUpCursor, entry: LogEntry) -> bool:
-        """Whether an entry goes by this lane; what lies before its copy's space was made is of one that is no more."""
+        """Return True if the cursor sends the entry; entries from before the replica's space are obsolete."""
         copy = entry.copy
         if copy not in self.told or entry.position <= copy.made_at:
             return False
         return self._goes_by(lane, copy)
 
     def _needs(self, lane: CatchUpCursor, copy: Replica, before: bytes) -> None:
-        """The target is below `before`; unless the lane was begun too late: who has lost its disk is behind that."""
+        """Handle a target below `before`: begin at the space's start if the cursor began later; else it is below."""
         if lane.begun > copy.made_at:
             if self._joined.get(copy.space) is lane:
                 del self._joined[copy.space]
@@ -464,9 +461,9 @@ class LogSender:
         alone.begun, alone.needs = lane.begun, before
 
     def _may_pass(self, lane: CatchUpCursor, entry: LogEntry) -> bool:
-        """Whether a lane may go on: one whose copies go by others by now is over.
+        """Return True if the cursor may pass the entry; False once all its replicas use other cursors.
 
-        A copy of which the target has less than the log begins with goes by another lane: it is to load.
+        A replica that lacks entries from before the log moves to its own cursor: it needs a bulk load.
         """
         copy = entry.copy
         if not self._is_of(lane, entry) or copy in lane.met:
@@ -483,17 +480,17 @@ class LogSender:
         return True
 
     def _opened(self, lane: CatchUpCursor, entry: LogEntry, now: float) -> OpenEntry | None:
-        """What is open of an entry; None: nothing is."""
+        """Return the open item of an entry; None: the target covers the entry or the cursor does not send it."""
         if not self._is_of(lane, entry) or self._covers(entry.copy, entry.after):
             return None
         item = self._flying.get((entry.position, entry.copy))
-        if item is None or item.after != entry.after:  # Of what was divided a page may have had less.
+        if item is None or item.after != entry.after:  # A page of a split replica may have held less.
             item = OpenEntry(entry.position, entry.copy, entry.after, entry.origins, entry.is_own, now)
         lane.open.append(item)
         return item
 
     def _goes(self, lane: CatchUpCursor, entry: LogEntry, now: float) -> bool:
-        """Whether an entry is this feed's to send."""
+        """Return True if this node must send the entry."""
         return (
             entry.is_own
             or self._back
@@ -511,10 +508,10 @@ class LogSender:
         return OutgoingEntries(self._number, entries)
 
     def _at_end(self, lane: CatchUpCursor, now: float) -> None:
-        """A lane has come to the end of the log."""
         if lane.copies is None:
             if self._back:
-                for copy in [one for one in self._gap if one not in self._lanes]:  # What it lacks is from before.
+                # The missing entries precede `place`.
+                for copy in [one for one in self._gap if one not in self._lanes]:
                     self._begin(copy, copy.made_at)
                 self._begun |= bool(self._gap)
                 self._gap.clear()
