@@ -1,4 +1,4 @@
-"""Upkeep of replicas.
+"""Maintenance of replicas.
 
 Read in this order:
 

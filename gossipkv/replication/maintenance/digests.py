@@ -1,11 +1,11 @@
-"""Comparing: copies of one clock have the same live records, and that is looked at, slowly.
+"""Digest exchange: replicas of equal clocks must have the same live records; a slow check verifies that.
 
     replica_digest   [uuid, table, partition, clock]    the digest of the live records at that clock, or nil
 
-A node goes through its copies once, and then through those whose clocks have moved (`upkeep`), a page at a time.  It
-keeps of each the sum of its records' hashes and the clock at which it was taken; one whose clock moved meanwhile is
-begun again another time.  Then it asks the others, who answer from what they keep: so of two the later one finds out.
-What differs is told, and nothing is repaired by itself.
+A node sums the record hashes of all its replicas once, page by page, and then of replicas whose clocks moved
+(`DirtyReplicas`). It keeps the sum with its clock; if the clock moves meanwhile, the pass is discarded and repeated
+later. A finished pass asks the other hosts, which answer from their kept sums. So the later of two hosts finds a
+difference. Differences are reported, not repaired.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from gossipkv.replication.replica_set import ReplicaSet
     from gossipkv.wire.rpc import Value
 
-MAX_RECORDS: Final = 256  # Of a page.
+MAX_RECORDS: Final = 256  # Records in a page.
 HASH_BYTES: Final = 8
 MAX_DIGEST: Final = 1 << 8 * HASH_BYTES
 
@@ -32,27 +32,27 @@ MAX_DIGEST: Final = 1 << 8 * HASH_BYTES
 @final
 @dataclass(slots=True, eq=False)
 class DigestPass:
-    """A way through the live records of a copy, as they are at one clock."""
+    """A pass through a replica's live records at one clock."""
 
     copy: Replica
     clock: bytes
     space: int
-    start: bytes | None  # Of the next page; None: it is at the end.
+    start: bytes | None  # Start of the next page; None: the pass is at the end.
     sum: int = 0
     records: int = 0
 
     @classmethod
     def of(cls, copy: Replica) -> DigestPass:
-        """One that begins."""
+        """Begin a pass."""
         return cls(copy, copy.synced, copy.space, copy.bounds.records[0])
 
     def is_right(self, replicas: ReplicaSet) -> bool:
-        """Whether the copy is as it was when this began; else what was summed up is of no clock."""
+        """Return True if the replica is unchanged since the pass began; otherwise the sum belongs to no clock."""
         copy = self.copy
         return copy in replicas.levels and (copy.synced, copy.space) == (self.clock, self.space)
 
     def read(self, outside: ReplicationPorts) -> ReplicaDigest | None:
-        """Take in a page of a copy that is as it was; None: more is left."""
+        """Add a page of the unchanged replica; return the digest at the end, None before."""
         assert self.start is not None, self.copy.identity
         end = self.copy.bounds.records[1]
         found, self.start = outside.scan(self.space, self.start, end, reverse=False, limit=MAX_RECORDS)
@@ -67,23 +67,23 @@ class DigestPass:
 
 @final
 class DigestExchange:
-    """The digests of a node's copies."""
+    """The digests of a node's replicas."""
 
     def __init__(self, replicas: ReplicaSet, outside: ReplicationPorts) -> None:
         self._replicas = replicas
         self._outside = outside
         self._round: list[Replica] = []
         self._begun: DigestPass | None = None
-        self._knows_all = False  # Every copy that was there at the start was gone through, or is in the first round.
-        self.differ: dict[Replica, set[bytes]] = {}  # The nodes whose live records were others at the same clock.
+        self._knows_all = False  # Every replica present at startup was checked or is in the first round.
+        self.differ: dict[Replica, set[bytes]] = {}  # Nodes whose live records differed at the same clock.
 
     @property
     def is_amid(self) -> bool:
-        """Whether a copy is begun, of which more is left."""
+        """True if a pass is unfinished."""
         return self._begun is not None
 
     def look(self) -> None:
-        """Go on by a page."""
+        """Process one page."""
         begun = self._begun or self._next()
         if begun is None:
             return
@@ -108,14 +108,14 @@ class DigestExchange:
             self._knows_all = True
         while self._round:
             copy = self._round.pop()
-            undigested.pop(copy, None)  # What moves from here on is noted anew.
+            undigested.pop(copy, None)  # A later change is noted anew.
             is_taken = copy.digest is not None and copy.digest.clock == copy.synced
-            if not is_taken and copy.joining is None:  # Who is not whole has records ahead of its clock.
+            if not is_taken and copy.joining is None:  # An incomplete replica has records ahead of its clock.
                 return DigestPass.of(copy)
         return None
 
     def digest(self, copy: Replica, at: bytes) -> Value:
-        """What is kept of a copy at that clock; None: nothing is."""
+        """Return the kept sum of a replica at a clock; None: there is none."""
         kept = copy.digest
         return kept.sum if kept is not None and clock.compare(kept.clock, at) == clock.EQUAL else None
 
@@ -127,4 +127,4 @@ class DigestExchange:
             self.differ.setdefault(copy, set()).add(node)
             self._outside.differs(copy, node)
         elif copy in self.differ:
-            self.differ[copy].discard(node)  # Somebody has mended it.
+            self.differ[copy].discard(node)  # The difference is gone.

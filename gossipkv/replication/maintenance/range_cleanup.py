@@ -1,10 +1,10 @@
-"""Clearing: what copies have left in spaces that others share is deleted, by pages.
+"""Range cleanup: deletes, page by page, records that departed replicas left in shared spaces.
 
-A copy that leaves a space with others in it, for it has loaded into one of its own or is dropped, leaves its records
-there.  They go by batches of deletes, which are no entries of the log: nobody is told of them.  What is left is noted
-in the space, so a later life goes on; where nothing else lies any more the space goes with all that is left.
+A replica that leaves a shared space, by a bulk load or a drop, leaves its records there. Batches of deletes remove
+them; such batches are no log entries and reach no other node. A row in the space notes the rest, so a restarted node
+continues. A space without other replicas is dropped whole.
 
-What the log names that was divided is forgotten here, too, once it does not reach back to that any more.
+Split parents that the log no longer reaches back to are forgotten here, too.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ PAGE_RECORDS: Final = 512
 
 @final
 class RangeCleanup:
-    """Goes through what was left, a page at a time."""
+    """Deletes abandoned records, a page at a time."""
 
     def __init__(self, spaces: Spaces, outside: ReplicationPorts, pace: RateLimit) -> None:
         self._spaces = spaces
         self._outside = outside
-        self._position = 0  # Of the last batch: a page is read when all of it is synced.
-        self._at: dict[tuple[int, bytes], bytes] = {}  # Where the next page begins.
+        self._position = 0  # Last batch; the next page is read once that is synced.
+        self._at: dict[tuple[int, bytes], bytes] = {}  # Start of the next page by space and suffix.
         self.pace = pace
 
     def look(self) -> None:
-        """Delete a page, if it is time to.  What fails is done another time."""
+        """Delete a page if one is due; a failed page is retried later."""
         is_time = self._outside.synced() >= self._position and not self.pace.wait_s(self._outside.now())
         if self._spaces.left and is_time:
             space, suffix = next(iter(self._spaces.left))
-            if self._outside.get(space, LEFT + suffix) is not None:  # Else it is not synced yet that it was left.
+            if self._outside.get(space, LEFT + suffix) is not None:  # Otherwise the note is not synced yet.
                 if self._spaces.is_empty(space):
                     self._drop(space)
                 else:
@@ -58,7 +58,7 @@ class RangeCleanup:
 
     def _clear(self, space: int, suffix: bytes) -> None:
         start, end = self._spaces.left[space, suffix].records
-        start = self._at.get((space, suffix), start)  # Before it are deletes, which a scan would go through again.
+        start = self._at.get((space, suffix), start)  # A scan from the first key would pass the earlier deletes again.
         found, more = self._outside.scan(space, start, end, reverse=False, limit=PAGE_RECORDS)
         batch = Batch()
         for key, data in found:
@@ -67,7 +67,7 @@ class RangeCleanup:
                 batch.delete(space, TOMBSTONE + data[:TIME_BYTES] + key[1:])
         if more is None:
             batch.delete(space, LEFT + suffix)
-        if batch.count:  # A page of very many deletes has no record.
+        if batch.count:  # A page that the scan spent on deletes has no records.
             try:
                 self._position = self._outside.append(batch, lambda: None)
             except (Overloaded, StorageError):
@@ -81,7 +81,7 @@ class RangeCleanup:
             self._at[space, suffix] = more
 
     def forget_divided(self, floor: int) -> None:
-        """The log begins there: forget what it does not name any more."""
+        """Forget split parents that a log beginning at `floor` no longer names."""
         for space, divided in [*self._spaces.divided.items()]:
             gone = [suffix for suffix, one in divided.items() if one.position <= floor]
             batch = Batch()

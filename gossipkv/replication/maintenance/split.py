@@ -1,17 +1,15 @@
-r"""Dividing: a range is cut in place, and its copy here is several from then on, in one batch and without a byte moved.
+"""Splits: a local replica of a range becomes several in one batch, without a byte moved.
 
-The children of a range stand on their parent's nodes, each under an assignment of its own; the parent's are *former*.
-When this node adopts that, one batch lets go of what the parent is, and says what each heir is: its clock is the
-parent's, with an entry for each assignment that the adopted map names and no other, its time the parent's.  Records
-stay where they are (`spaces`).  What follows in the log is of the heirs alone.
+The children of a range get the parent's nodes, each under its own assignment; the parent's assignments are *former*.
+When this node adopts the split, one batch removes the parent's own rows and writes those of each child. A child's clock
+is the parent's, with an entry for exactly the assignments of the adopted placement; its time is the parent's. Records
+stay in place (`spaces`). Later log entries are the children's alone.
 
-A copy has an *heir* in a child that names its assignment as former, and where this node's own is AVAILABLE or LEAVING.
-Of the rest of its keys what it has is set aside: others went on without it.
+A node continues a child that names the parent's assignment as former and has an AVAILABLE or LEAVING assignment here.
+All other parts are quarantined: other nodes continued without this node. From a quarantined part operators may revive a
+range that lost all hosts (`keep`). Such a range has no former assignments; the placement states their ends.
 
-Of a copy that was set aside people may have a range go on whose hosts are all gone (`keep`).  That has nothing former:
-what was kept of each assignment is said by the map, as its end.
-
-Confirmations of the parent are forgotten: who told them had not adopted.  What waits is counted anew.
+Acknowledgements of the parent are discarded, for their senders had not adopted the split. Waiting writes are recounted.
 """
 
 from __future__ import annotations
@@ -43,11 +41,12 @@ if TYPE_CHECKING:
     from gossipkv.replication.replica.replica import AssignedReplica, PartitionRules
     from gossipkv.replication.replica_set import ReplicaSet
 
-    Append = Callable[[Batch, Callable[[], object]], int]  # Returns its position.  Raises Overloaded, StorageError.
+    # Returns the batch's position.  Raises Overloaded, StorageError.
+    Append = Callable[[Batch, Callable[[], object]], int]
 
 
 class ChildReplica(NamedTuple):
-    """A child of a range that this node goes on with."""
+    """A child of a range that this node continues."""
 
     identity: ReplicaIdentity
     config: int
@@ -56,7 +55,7 @@ class ChildReplica(NamedTuple):
 
     @property
     def named(self) -> tuple[int, ...]:
-        """The assignments of its clock, in order."""
+        """The assignments of the child's clock, in order."""
         return tuple(sorted((*(host.assignment for host in self.hosts), *self.rules.former)))
 
 
@@ -67,10 +66,12 @@ def divide(
     heirs: Sequence[ChildReplica],
     orphans: Mapping[ReplicaIdentity, str],
 ) -> None:
-    """Have heirs in the place of a copy; `orphans`: the parts that have none, under the parent's assignment, and why.
+    """Replace a replica by children; `orphans`: parts without a child here, with reasons.
+
+    The parts carry the parent's assignment.
 
     Raises:
-        NotReady: it is about to be in another space; later.
+        NotReady: the replica is about to change its space; retry later.
         Overloaded, StorageError: nothing was done.
     """
     assert heirs
@@ -78,7 +79,7 @@ def divide(
     assert all(parent.assignment in heir.rules.former for heir in heirs), parent.identity
     replicas.loading.tear(parent)
     batch = Batch()
-    batch.relieves = True  # Until it goes on as its children, none of them can move away or be dropped.
+    batch.relieves = True  # The children cannot move away or be dropped before the split.
     for key in OF_COPY:
         parent.remove(batch, key)
     parent.put(batch, DIVIDED, parent.identity.encode())
@@ -93,7 +94,7 @@ def divide(
         replicas.beginnings.note(copy, (), heir.hosts, position)
     replicas.take_over(parent, copies)
     replicas.spaces.divide(parent, position, copies, aside)
-    if not orphans:  # Else what waits has keys, perhaps, that nobody confirms.
+    if not orphans:  # Otherwise waiting writes may have keys that no child confirms.
         levels.divided([replicas.levels[copy] for copy in copies])
 
 
@@ -105,13 +106,13 @@ def _put(batch: Batch, parent: Replica, heir: ChildReplica) -> Replica:
     copy.put(batch, STATE, state)
     if ended := heir.rules.ended(heir.named):
         copy.put(batch, ENDED, ended)
-    if not any(host.counts for host in heir.hosts if host.assignment == copy.assignment):  # It is LEAVING.
+    if not any(host.counts for host in heir.hosts if host.assignment == copy.assignment):  # The assignment is LEAVING.
         copy.put(batch, MOVES, b"")
     return copy
 
 
 def _put_aside(batch: Batch, whole: Replica, parts: Sequence[QuarantinedReplica]) -> None:
-    """Have parts of a copy set aside, with what it had: people may have a range go on with one."""
+    """Quarantine parts of a replica with its state: operators may revive a range from a part."""
     state = encode_state(whole.time.last, whole.config, whole.appended, whole.appended)
     ended = ((ENDED, whole.ended),) if whole.ended else ()
     for part in parts:
@@ -125,7 +126,7 @@ def _adopted(replicas: ReplicaSet, copies: Sequence[Replica], heirs: Sequence[Ch
 
 
 def keep(replicas: ReplicaSet, append: Append, one: QuarantinedReplica, was: Replica, heir: ChildReplica) -> None:
-    """Have a range go on with what was set aside, of which the rest stays so; `was`: that, as it had been.
+    """Revive a range from a quarantined part, now `was`; the rest of the part stays quarantined.
 
     Raises:
         Overloaded, StorageError: nothing was done.
@@ -135,13 +136,13 @@ def keep(replicas: ReplicaSet, append: Append, one: QuarantinedReplica, was: Rep
     batch = Batch()
     for key in (*OF_COPY, ASIDE):
         batch.delete(one.space, key + one.suffix)
-    was.made_at = replicas.tail.end  # Of what the log has of it nothing is anybody's any more.
+    was.made_at = replicas.tail.end  # No reader needs the old log entries any more.
     copy = _put(batch, was, heir)
     copy.synced_config = was.config
     rest = [KeyBounds(identity.bounds.first, bounds.first)] if identity.bounds.first < bounds.first else []
     if bounds.end is not None and bounds.end != identity.bounds.end:
         rest.append(KeyBounds(bounds.end, identity.bounds.end))
-    numbers = (heir.identity.partition ^ number for number in (1, 2))  # As random as that, and nobody's.
+    numbers = (heir.identity.partition ^ number for number in (1, 2))  # As random as the partition's id, and unused.
     aside = [
         one._replace(suffix=suffix_of(number), identity=identity._replace(bounds=each))
         for number, each in zip(numbers, rest, strict=False)

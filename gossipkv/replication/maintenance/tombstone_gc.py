@@ -1,17 +1,14 @@
-"""Collecting: tombstones that nobody needs any more go.
+"""Garbage collection of tombstones that no replica needs any more.
 
-What every assigned copy, dead or alive, has confirmed by its clock, under this copy's config, is *settled*.  (Who goes
-by another config may have had a copy load that this one does not know of.)  A tombstone is needed while an older record
-of its key may come: from a copy that lacks the tombstone, or that has the record where this one has not.  So it goes
-once it is settled, and this copy's clock covers the join of what the others said.  What is written after that has a
-later time.  But where puts are smeared one may come with an earlier time: there a tombstone stays for an hour
-(`accepted`).  The keys under `keys.TOMBSTONE` list them by age; a row that is of no record any more goes with them.
-Of a space with several copies each looks at the rows of its own keys, and lets go of those that are of nobody's.
-Which copies have any is learned by going through all of them once; then only what was deleted from is looked at, and
-what is held back (`upkeep`).
+A clock is *settled* if every assigned replica, dead or alive, has confirmed it under the local config. (Under another
+config a host may have loaded a replica unknown here.) A tombstone is needed while an older record of its key may
+arrive, from a replica that lacks the tombstone or has the record. So a settled tombstone is deleted once the local
+clock covers all reported clocks: later writes have later times. Smeared puts may have earlier times; with them a
+tombstone is kept for an hour (`smeared`). Keys under `keys.TOMBSTONE` list tombstones by age. In a shared space each
+replica collects its own keys and those of no replica. A first round visits all replicas, later ones `DirtyReplicas`.
 
-Whoever was shown that nothing is there has to be told of this config (`Replica.taken_config`): a host that it leaves
-out, and that has not heard of it, was not asked, and may show the record that was deleted.
+A "not found" answer passes this config on to the session (`Replica.taken_config`): a host removed by the config
+and unaware of it was not asked, and may still return the deleted record.
 """
 
 from __future__ import annotations
@@ -33,23 +30,23 @@ if TYPE_CHECKING:
     from gossipkv.replication.replica.replica import Replica
     from gossipkv.replication.replica_set import ReplicaSet
 
-MAX_COPIES: Final = 16  # Looked at in a round,
-MAX_ROWS: Final = 256  # and of each so many tombstones.
+MAX_COPIES: Final = 16  # Replicas per round.
+MAX_ROWS: Final = 256  # Tombstones per replica and round.
 END_OF_TOMBSTONES: Final = bytes([TOMBSTONE[0] + 1])
 
 
 class Collectable(NamedTuple):
-    """What of a copy's tombstones may go."""
+    """The tombstones of a replica that may be collected."""
 
-    clock: bytes  # Those that this covers;
-    ended: bool  # and whether those of what the map does not name any more: all had them when that ended.
-    held_back: tuple[bytes, ...]  # These nodes hold the rest back: they lack something, or may.
+    clock: bytes  # Tombstones covered by this clock are settled.
+    ended: bool  # True if tombstones of ended origins may go: all replicas had them when the origin ended.
+    held_back: tuple[bytes, ...]  # Nodes that hold the rest back: they lack a record, or may.
 
 
 def confirmed(replicas: ReplicaSet, copy: Replica) -> Iterator[tuple[bytes, bytes | None]]:
-    """The other nodes of a copy's partition, and what each has, as it told under this copy's config; None: nothing.
+    """Yield each other host with the clock it reported under the replica's config; None: no such clock.
 
-    This node as well, while its copy is not whole, and in a new life before the map has come by which it goes.
+    Yield this node as well while its replica is incomplete, or at startup before the placement is known.
     """
     if copy.seat is None or copy.synced_joining is not None:
         yield replicas.me, None
@@ -63,7 +60,7 @@ def confirmed(replicas: ReplicaSet, copy: Replica) -> Iterator[tuple[bytes, byte
 
 
 def settled(replicas: ReplicaSet, copy: Replica) -> bytes:
-    """The clock up to which every assigned copy, dead or alive, has confirmed, under this copy's config."""
+    """Return the clock that every assigned replica, dead or alive, has confirmed under the replica's config."""
     whole = copy.synced
     for _, theirs in confirmed(replicas, copy):
         whole = clock.least(whole, theirs or b"")
@@ -71,7 +68,7 @@ def settled(replicas: ReplicaSet, copy: Replica) -> bytes:
 
 
 def collectable(replicas: ReplicaSet, copy: Replica) -> Collectable:
-    """What may go: what is settled, unless somebody has what is not here."""
+    """Return the settled tombstones; none if another replica has records that are missing here."""
     told = [*confirmed(replicas, copy)]
     joined = reduce(clock.merge, (theirs or b"" for _, theirs in told), copy.synced)
     has_all = copy.covers_synced(joined)
@@ -82,26 +79,26 @@ def collectable(replicas: ReplicaSet, copy: Replica) -> Collectable:
 
 @final
 class TombstoneCollector:
-    """Goes round the copies of a node that may have tombstones, a few at a time."""
+    """Visits the replicas that may have tombstones, a few at a time."""
 
     def __init__(self, replicas: ReplicaSet, outside: ReplicationPorts) -> None:
         self._replicas = replicas
         self._outside = outside
-        self._at: dict[Replica, bytes] = {}  # Where each is gone on with; gone over once, it is begun anew.
+        self._at: dict[Replica, bytes] = {}  # Start of a replica's next page; at the end the replica begins again.
         self._round: list[Replica] = []
-        self._knows_all = False  # Every copy that was there at the start was looked at, or is in the first round.
-        self.held_back: dict[Replica, tuple[bytes, ...]] = {}  # Who has tombstones kept that were met.
+        self._knows_all = False  # Every replica present at startup was checked or is in the first round.
+        self.held_back: dict[Replica, tuple[bytes, ...]] = {}  # Nodes for which met tombstones are kept.
         self.collected = 0
 
     def look(self) -> None:
-        """Collect what can be of the next few copies."""
+        """Collect tombstones of the next few replicas."""
         if not self._round:
             self._round = [*(self._replicas.upkeep.unswept if self._knows_all else self._replicas.copies.values())]
             self._knows_all = True
         for _ in range(min(MAX_COPIES, len(self._round))):
             copy = self._round.pop()
             if copy in self._replicas.loading.loads:
-                self._replicas.upkeep.unswept[copy] = None  # The load may be torn.
+                self._replicas.upkeep.unswept[copy] = None  # The load may be aborted.
             elif copy in self._replicas.levels:
                 self._collect(copy)
 
@@ -114,30 +111,30 @@ class TombstoneCollector:
             if not its and more is None:
                 self._replicas.upkeep.unswept.pop(copy, None)
                 return
-        self._replicas.upkeep.unswept[copy] = None  # Until a look finds none.
-        more = more if not rows or self._is_old(copy, rows[-1][0]) else None  # They are in the order of their times.
+        self._replicas.upkeep.unswept[copy] = None  # The next visit clears this if it finds no tombstones.
+        more = more if not rows or self._is_old(copy, rows[-1][0]) else None  # Rows are in the order of time.
         batch, count = self._batch_of(copy, [key for key, _ in its if self._is_old(copy, key)])
         if batch.count:
             try:
                 self._outside.append(batch, lambda: None)
             except (Overloaded, StorageError):
-                return  # The next time.
+                return  # Retried in the next round.
             copy.taken_config = copy.config
         self.collected += count
         if more is not None:
             self._at[copy] = more
 
     def _is_old(self, copy: Replica, row: bytes) -> bool:
-        """Whether nothing that is smeared has an earlier time than a tombstone, and may come yet."""
+        """Return True if no smeared put with an earlier time may arrive any more."""
         time = int.from_bytes(row[len(TOMBSTONE) :][:TIME_BYTES], "big")
         return not copy.rules.smears or self._outside.now_ms() - ms_of(time) >= KEEPS_MS
 
     def _is_of(self, copy: Replica, key: bytes) -> bool:
-        """Whether a copy is to look at what stands in its space of a key: it is its own, or nobody's."""
+        """Return True if the replica must collect the key: its own, or of no replica in the space."""
         return copy.bounds.has(key) or self._replicas.spaces.is_nobodys(copy, key)
 
     def _batch_of(self, copy: Replica, keys: Iterable[bytes]) -> tuple[Batch, int]:
-        """What takes those tombstones away that may go, with their rows, and how many they are."""
+        """Return a batch that deletes collectable tombstones with their rows, and their number."""
         what = collectable(self._replicas, copy)
         batch, count = Batch(), 0
         for key in keys:
@@ -159,5 +156,4 @@ class TombstoneCollector:
 
 
 def _key_of(row: bytes) -> bytes:
-    """The user's key, out of that of a tombstone."""
     return row[len(TOMBSTONE) + TIME_BYTES :]
