@@ -1,15 +1,14 @@
-"""When a write has reached its level: how many slots of its partition have confirmed it.
+"""Acknowledgements: a write reaches its level once enough slots of its partition have confirmed it.
 
-    one         it is synced at its origin
+    one         the origin has synced the write
     majority    more than half of the slots have confirmed
-    all         every slot has
+    all         every slot has confirmed
 
-A slot has confirmed when it has an AVAILABLE host, and that and a target of it that is INITIALIZING have, under the
-origin's config (the rule of M3: a slot that moves counts when both ends have it).  One that has only a target confirms
-nothing: what that and one more had would be lost with the one.  A PROPOSED target is not awaited, for nothing from
-before its feed is there until it has loaded: what a majority confirms under that config is what each majority has that
-it asks before it is AVAILABLE.  A host confirms by its clock, which tells what it synced; one that is not whole yet
-(`replica.bootstrap`) by its span: that has what came since its feed began, and nothing before.
+A slot confirms when its AVAILABLE host and its INITIALIZING target, if any, have confirmed under the origin's config
+(rule M3: a moving slot counts once both ends have the write). A slot with only a target confirms nothing: a majority of
+the target and one host would be lost with that host. A PROPOSED target is not awaited, for it loads earlier records.
+Each majority that it asks before it is AVAILABLE has what a majority confirmed. Hosts confirm by their clocks;
+incomplete hosts (`replica.bootstrap`) confirm by spans only records that came since their feed began.
 """
 
 from __future__ import annotations
@@ -31,21 +30,21 @@ MAJORITY: Final = "majority"
 ALL: Final = "all"
 LEVELS: Final = (ONE, MAJORITY, ALL)
 
-ENDED: Final = 1 << 64  # Beyond each counter.
+ENDED: Final = 1 << 64  # Greater than each counter.
 
 
 def slots_needed(level: str, slots: int) -> int:
-    """How many of its slots a write at that level needs."""
+    """Return the number of slots that a write at a level needs."""
     return {ONE: 1, MAJORITY: slots // 2 + 1, ALL: slots}[level]
 
 
 class _PendingWrite(NamedTuple):
-    counter: int  # Of its last record.
+    counter: int  # Counter of the write's last record.
     on_reached: Callable[[], object]
 
 
 def _is_older(told: ReplicaStatus, other: ReplicaStatus) -> bool:
-    """Whether it was told before the other: neither config nor clock of a host goes back."""
+    """Return True if a status is older than another: neither config nor clock of a host goes back."""
     if told.config != other.config:
         return told.config < other.config
     return told.clock != other.clock and clock.covers(other.clock, told.clock)
@@ -54,7 +53,7 @@ def _is_older(told: ReplicaStatus, other: ReplicaStatus) -> bool:
 @final
 @dataclass(slots=True, eq=False)
 class _SplitWrite:
-    """What waits for a level has it once all heirs of its copy say so, wherever its keys are by now."""
+    """A write of a split replica: it reaches its level when all children confirm, wherever its keys are."""
 
     left: int
     on_reached: Callable[[], object]
@@ -67,18 +66,18 @@ class _SplitWrite:
 
 @final
 class AckTracker:
-    """The writes that one copy has originated, and that wait; of thousands of copies hardly any has some."""
+    """The waiting writes of one replica; hardly any of thousands of replicas has some."""
 
     __slots__ = ("_copy", "_pending", "_told")
 
     def __init__(self, copy: Replica) -> None:
         self._copy = copy
-        self._told: tuple[ReplicaStatus, ...] = ()  # What each other host has told last.
-        # By level and the assignment under which it was written: its copy's, or one of before a division.
-        self._pending: dict[tuple[str, int], deque[_PendingWrite]] | None = None  # None: nobody waits.
+        self._told: tuple[ReplicaStatus, ...] = ()  # Last status of each other host.
+        # By level and the assignment of the write: the replica's, or a parent's from before a split.
+        self._pending: dict[tuple[str, int], deque[_PendingWrite]] | None = None  # None: no write waits.
 
     def confirming(self, confirms: Callable[[bytes], bool]) -> int:
-        """How many slots can confirm now: all whose hosts count are here, or nodes of which `confirms` says so."""
+        """Return how many slots can confirm now: those whose counting hosts are local or pass `confirms`."""
         slots: dict[int, bool] = {}
         for assignment, seat in self._counting():
             there = assignment == self._copy.assignment or confirms(seat.node)
@@ -86,25 +85,25 @@ class AckTracker:
         return sum(slots.values())
 
     def _counting(self) -> Iterable[tuple[int, Seat]]:
-        """The hosts with which slots confirm: those that are not LEAVING, of slots that have an AVAILABLE one."""
+        """Return the counting hosts: not LEAVING, and in a slot that has an AVAILABLE host."""
         counting = [one for one in self._copy.seated() if one[1].counts]
         slots = {seat.slot for _, seat in counting if seat.available}
         return (one for one in counting if one[1].slot in slots)
 
     @property
     def slots(self) -> int:
-        """How many slots the partition is to have."""
+        """The replication factor of the partition."""
         return self._copy.rules.slots or len({seat.slot for seat in self._copy.seats})
 
     @property
     def heard(self) -> Collection[int]:
-        """The assignments whose hosts have told their clocks in this life."""
+        """The assignments whose hosts reported a clock in this run."""
         return [one.assignment for one in self._told]
 
     def wait(self, level: str, counter: int, on_reached: Callable[[], object], *, origin: int | None = None) -> None:
-        """Have `on_reached` called once the record of that counter, and all before, have reached the level.
+        """Call `on_reached` once the record of a counter and all earlier ones have reached the level.
 
-        `origin`: the assignment under which it was written here; None: that of the copy.
+        `origin`: the assignment of the local write; None: the replica's.
         """
         self._pending = self._pending or {}
         by = level, self._copy.assignment if origin is None else origin
@@ -113,7 +112,7 @@ class AckTracker:
         pending.append(_PendingWrite(counter, on_reached))
 
     def divided(self, heirs: Sequence[AckTracker]) -> None:
-        """Its copy is divided: what waits is counted anew, by what is confirmed of all of its keys."""
+        """Hand waiting writes to the children after a split: all must confirm anew."""
         pending, self._pending = self._pending or {}, None
         for (level, origin), all_ in pending.items():
             for one in all_:
@@ -122,14 +121,14 @@ class AckTracker:
                     heir.wait(level, one.counter, everywhere.one, origin=origin)
 
     def confirms(self, told: ReplicaStatus) -> None:
-        """A host has told its clock; what it told before may come behind, by the other link, and takes nothing back."""
+        """Take a host's status; an older one from its other link is ignored."""
         before = next((one for one in self._told if one.assignment == told.assignment), None)
         if before is None or not _is_older(told, before):
             self._told = (*(one for one in self._told if one is not before), told)
         self.look()
 
     def look(self) -> None:
-        """Call those whose level is reached."""
+        """Complete the writes whose level is reached."""
         for (level, origin), pending in [*(self._pending or {}).items()]:
             reached = self.reached(level, origin=origin)
             while pending and pending[0].counter <= reached:
@@ -141,12 +140,12 @@ class AckTracker:
                 self._pending = self._pending or None
 
     def _begins(self, origin: int) -> int:
-        """Behind which counter a host has something that is not whole; 0: all are."""
+        """Return the counter behind which all incomplete hosts' spans begin; 0: all hosts are complete."""
         spans = (told.span for told in self._told if told.span is not None)
         return max((clock.counter(span.before, origin) for span in spans), default=0)
 
     def _look_behind(self, level: str, origin: int, pending: deque[_PendingWrite], begins: int) -> None:
-        """Call those of behind where a feed began: what was written before waits until its target is whole."""
+        """Complete writes from within all spans; earlier ones wait until the targets are complete."""
         reached = self.reached(level, begins, origin=origin)
         done = [one for one in pending if begins < one.counter <= reached]
         for one in done:
@@ -154,12 +153,12 @@ class AckTracker:
             one.on_reached()
 
     def reached(self, level: str, behind: int = 0, *, origin: int | None = None) -> int:
-        """Up to which counter what was written here has reached a level; or, `behind` a counter, what came since.
+        """Return the last counter of local writes that reached a level; with `behind`, count only records behind that.
 
         `origin`: as in `wait`.
         """
         origin = self._copy.assignment if origin is None else origin
-        if origin not in self._copy.named:  # It is settled: all copies have what was written here before.
+        if origin not in self._copy.named:  # The origin is settled: all replicas have its records.
             return ENDED
         here = clock.counter(self._copy.synced, origin)
         if level == ONE:
@@ -172,7 +171,7 @@ class AckTracker:
         return sorted(slots.values(), reverse=True)[needed - 1] if len(slots) >= needed else 0
 
     def _confirmed(self, assignment: int, origin: int, behind: int) -> int:
-        """Up to which counter a host has confirmed what an origin has written, or what came behind that counter."""
+        """Return the last counter of an origin that a host confirmed, or confirmed behind a counter."""
         for told in self._told:
             if told.assignment == assignment and told.config == self._copy.config:
                 counter = clock.counter(told.clock, origin)

@@ -1,13 +1,12 @@
-r"""What a copy has that is not whole yet: the target of a move, until it has loaded.
+"""Bootstrap state of an incomplete replica: the target of a move until it has loaded.
 
-From the adoption of the config that names it on it is fed by all hosts, in the order of their logs, and merges what
-comes, though its clock does not cover what came before.  Of each source it keeps a *span*: the source's clock before
-the first entry and after the last.  An entry that does not go on from there begins the span anew.
+From the adoption of its config on all hosts feed the replica. It merges their entries in order, although its clock does
+not cover the earlier ones. For each source it keeps a *span*: the source's clock before the first merged entry and
+after the last. An entry that does not continue the span restarts it.
 
-Loading gives it a clock.  Where that reaches the beginning of a span, all that the source has up to its end is here,
-and the clock takes that as well; when it has reached all of them, the copy is whole.  Until then it tells no clock, for
-what stays open is let go of with all else, and loaded anew; it confirms by its spans.  It feeds nobody: its log has
-records by themselves, and not what they go on from.
+A bulk load gives the replica a clock. If the clock reaches the start of a span, it advances to the span's end, since
+all before is here. When all spans are reached, the replica is complete. Until then it reports no clock, as open spans
+may still be discarded and reloaded; it confirms by its spans. It feeds no host: its log lacks the earlier entries.
 """
 
 from __future__ import annotations
@@ -28,26 +27,26 @@ if TYPE_CHECKING:
 
 
 class Span(NamedTuple):
-    """What was merged of one source: packed clocks of it, before the first entry and after the last."""
+    """The entries merged from one source: packed clocks before the first and after the last."""
 
-    source: int  # Its assignment.
+    source: int  # The source's assignment.
     before: bytes
     after: bytes
 
 
 class Bootstrap(NamedTuple):
-    """What a copy has beside its clock."""
+    """The spans of an incomplete replica."""
 
-    is_loaded: bool = False  # It was; then only spans that are open are left.
+    is_loaded: bool = False  # The bulk load is done; only open spans are left.
     spans: tuple[Span, ...] = ()
-    is_over: bool = False  # The copy is whole.
+    is_over: bool = False  # The replica is complete.
 
     def span(self, source: int) -> Span | None:
-        """What was merged of a source."""
+        """Return the span of a source."""
         return next((span for span in self.spans if span.source == source), None)
 
     def taken(self, source: int, before: bytes, after: bytes) -> Bootstrap:
-        """An entry of a source was merged."""
+        """Extend a source's span by a merged entry."""
         span, others = self.span(source), tuple(one for one in self.spans if one.source != source)
         if span is not None and clock.covers(span.after, before):
             span = Span(source, span.before, clock.merge(span.after, after))
@@ -56,9 +55,10 @@ class Bootstrap(NamedTuple):
         return self._replace(spans=(*others, span))
 
     def closed(self, reached: bytes, names: Sequence[int]) -> tuple[Bootstrap, bytes]:
-        """What is left by a clock, and the clock with what it leads up to; what `names` lacks has ended.
+        """Close the spans that a clock reaches; return the other spans and the advanced clock.
 
-        A span that is closed stays until all are: it tells its source what is confirmed.
+        Origins outside `names` have ended. Closed spans stay until all are closed: they confirm records to their
+        sources.
         """
         spans = tuple(Span(one.source, *(clock.named(end, names) for end in one[1:])) for one in self.spans)
         if not self.is_loaded:
@@ -70,7 +70,7 @@ class Bootstrap(NamedTuple):
         return (self._replace(spans=spans) if left else WHOLE), reached
 
     def put(self, batch: Batch, space: int) -> None:
-        """Have it stand in a space; nothing, once it is over."""
+        """Store the state in a space, or delete it there once it is over."""
         if self.is_over:
             batch.delete(space, JOINING)
         else:
@@ -81,7 +81,7 @@ WHOLE: Final = Bootstrap(is_loaded=True, is_over=True)
 
 
 def decode_joining(value: bytes) -> Bootstrap:
-    """Read what stands under `JOINING`.  Raises ProtocolError."""
+    """Decode the value under `JOINING`. Raises ProtocolError."""
     match msgpack.unpackb(value):
         case [bool(is_loaded), list(rows)]:
             return Bootstrap(is_loaded, tuple(map(_span_of, rows)))

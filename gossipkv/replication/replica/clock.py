@@ -1,6 +1,6 @@
-"""How far a copy has come, origin by origin: packed clocks; what one is stands in `vector_clock.pyx`.
+"""Packed vector clocks: a replica's progress for each origin; the form is in `vector_clock.pyx`.
 
-A clock is `bytes`, and a value: what changes one returns another.
+A clock is an immutable `bytes` value: operations return a new one.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Upkeep: the copies of which something is to be looked at by and by, since they have changed.
+"""Dirty replicas: changed replicas that background work must visit.
 
-A node may hold thousands of copies, and most of them rest: nobody goes round those.  What a former life has left is not
-known here; whoever looks goes through all copies once, in its own time, and from then on by what is noted.
+Most of a node's thousands of replicas rest, and no loop visits those. Changes of earlier runs are unknown here: each
+user visits all replicas once, and after that only the noted ones.
 """
 
 from __future__ import annotations
@@ -16,33 +16,31 @@ if TYPE_CHECKING:
 
 @final
 class DirtyReplicas:
-    """What has changed in this life, in its order."""
+    """The changed replicas of this run, in order."""
 
     def __init__(self) -> None:
-        self.unswept: dict[Replica, None] = {}  # They may have tombstones: see `Collecting`.
-        self.undigested: dict[Replica, None] = {}  # Their clocks have moved: see `Comparing`.
-        self.unsettled: dict[
-            Replica, None
-        ] = {}  # An assignment is not AVAILABLE, or a former one is left: see `steps`.
+        self.unswept: dict[Replica, None] = {}  # May have tombstones; see `TombstoneCollector`.
+        self.undigested: dict[Replica, None] = {}  # Clocks have moved; see `DigestExchange`.
+        self.unsettled: dict[Replica, None] = {}  # An assignment is not AVAILABLE, or a former one is left.
 
     def placed(self, copy: Replica) -> None:
-        """A copy goes by what a map says."""
+        """Note a replica that adopted a placement."""
         if copy.rules.former or not all(seat.available and seat.counts for seat in copy.seats):
             self.unsettled[copy] = None
         else:
             self.unsettled.pop(copy, None)
 
     def synced(self, entry: LogEntry) -> None:
-        """An entry of a copy is synced."""
+        """Note a synced entry."""
         self.undigested[entry.copy] = None
         if any(record.is_deleted(data) for _, data in entry.records):
             self.unswept[entry.copy] = None
 
     def moved(self, copy: Replica) -> None:
-        """A copy has come by a clock otherwise, and by whatever records."""
+        """Note a replica whose clock and records changed without entries."""
         self.undigested[copy] = self.unswept[copy] = None
 
     def let_go(self, copy: Replica) -> None:
-        """It is no more."""
+        """Forget a replica."""
         for noted in (self.undigested, self.unswept, self.unsettled):
             noted.pop(copy, None)

@@ -1,17 +1,17 @@
-"""One object for equal values: of thousands of copies most go by one config, and have the same few nodes as hosts."""
+"""Interning: one object for equal values, since thousands of replicas share configs and hosts."""
 
 from __future__ import annotations
 
 from typing import Final, TypeVar, cast
 
-MAX_SHARED: Final = 4096  # Then it is begun anew: what is shared already stays so.
+MAX_SHARED: Final = 4096  # The table is emptied beyond; shared objects stay shared.
 
 _T = TypeVar("_T")
 _shared: dict[object, object] = {}
 
 
 def shared(value: _T) -> _T:
-    """An equal value, of which there is one.  Requires: it never changes, and no other type has one that equals it."""
+    """Return the shared equal of a value. Requires: it is immutable, and equals no value of another type."""
     if len(_shared) >= MAX_SHARED:
         _shared.clear()
     return cast("_T", _shared.setdefault(value, value))

@@ -1,4 +1,4 @@
-"""What stands in a copy for a key: a record; what one is stands in `record.pyx`, and its bytes in `record.pxd`."""
+"""Records: the values under a replica's keys; the form is in `record.pyx`, the bytes are in `record.pxd`."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ __all__ = [
 ]
 
 _KIND_AT: Final = 24
-_LENGTH_AT: Final = 25  # Of the dependencies.
+_LENGTH_AT: Final = 25  # Length of the dependencies.
 
 
 def is_deleted(data: bytes) -> bool:
-    """Whether a record is a tombstone: asked of each that is synced, so the rest of it is not decoded."""
+    """Return True if a record is a tombstone, without decoding it: each synced record is asked."""
     return data[_KIND_AT] == DELETED
 
 
 def dependencies(data: bytes) -> bytes:
-    """What a record depends on; mostly nothing, and then its value is not copied."""
+    """Return a record's dependencies; usually none, and then its value is not copied."""
     return b"" if data[_LENGTH_AT : _LENGTH_AT + 1] == b"\0" else decode(data).dependencies

@@ -1,13 +1,12 @@
-"""Puts that other nodes accepted, as hosts originate them: under the time of their acceptance (insert smearing).
+"""Smeared puts: a host originates puts that other nodes accepted, under the time of acceptance (insert smearing).
 
-It comes late, and maybe again, at another host: an answer was lost.  So it is written only where it wins, and wins over
-nothing that it had not won over when it was accepted:
+A smeared put arrives late, and perhaps again at another host after a lost answer. So it is written only where it wins,
+and it wins only over records over which it would have won when it was accepted:
 
-* A host that has something of the same time or a later one writes nothing; what it has is waited for in its place.
-* A tombstone is kept for an hour (`maintenance.tombstone_gc`), and what was accepted more than half of that ago is
-  originated under
-  the host's own time, as a new write: the tombstone of a later delete may be gone.
-* So is what was accepted by a clock that is too far ahead: it would win over all that is written until then.
+* A host with a record of the same or a later time writes nothing and waits for that record instead.
+* A tombstone is kept for an hour (`maintenance.tombstone_gc`). A put accepted over half an hour ago becomes a new
+  write under the host's time, since the tombstone of a later delete may be gone.
+* So does a put from a clock too far ahead: it would win over all writes until that time.
 """
 
 from __future__ import annotations
@@ -22,17 +21,17 @@ if TYPE_CHECKING:
 
     from gossipkv.replication.replica.replica import Read, RecordWrite, Replica
 
-LATEST_MS: Final = 30 * 60 * 1000  # Later than that it has a new time.
-KEEPS_MS: Final = 2 * LATEST_MS  # Tombstones stay so long: half is for clocks, and for what is on its way to others.
+LATEST_MS: Final = 30 * 60 * 1000  # A later put gets a new time.
+KEEPS_MS: Final = 2 * LATEST_MS  # Tombstones stay this long: half of it covers clock skew and the way to other nodes.
 _ID_BYTES: Final = 8
 
 
 def sift(
     copy: Replica, writes: Iterable[RecordWrite], read: Read, now_ms: int, most_ahead_ms: float
 ) -> tuple[list[RecordWrite], set[int]]:
-    """Those of what was accepted that are to be written here, and the origins of what the others lose to.
+    """Return the accepted puts to write here, and the origins of the records to which other puts lose.
 
-    Of each key one is written, the latest.
+    Of each key only the latest put is written.
     """
     left: dict[bytes, RecordWrite] = {}
     origins: set[int] = set()

@@ -1,12 +1,12 @@
-"""Spaces: which copies lie in each space of the store, beside what else, and what of its log and its keys is whose.
+"""Spaces of the store: the replicas in each, their quarantined siblings, and the owners of keys and log entries.
 
-Most spaces have one copy.  Since a range was divided (`maintenance.split`) its heirs lie side by side in the space of
-it: each has the records of its own keys.  Parts that are set aside lie there as well, until people drop them.  What one
-leaves behind is deleted by pages, and with the last of them the space goes (`maintenance.range_cleanup`).
+Most spaces have one replica. After a split (`maintenance.split`) the children share the parent's space, each with the
+records of its own keys. Quarantined parts stay there until operators drop them. Abandoned records are deleted page by
+page, and an empty space is dropped (`maintenance.range_cleanup`).
 
-What the log has from before a division is of each copy that lies inside the bounds of what it was of.  Batches by the
-thousand would be entries of a thousand copies each, most without a record.  So a page of the log is read at once: of
-what was divided each copy gets one entry, with all of its records in that page, and only if its reader wants it.
+Log entries from before a split belong to each child inside the parent's bounds. Thousands of batches would make entries
+for a thousand children each, most without records. So a page of the log is read at once: each child gets one entry with
+all its records of the page, and only if its reader wants the entry.
 """
 
 from __future__ import annotations
@@ -45,43 +45,41 @@ if TYPE_CHECKING:
 
 
 class QuarantinedReplica(NamedTuple):
-    """What is set aside in a space: nobody reads it, and it takes and gives nothing."""
+    """A quarantined replica: never read, accepts and gives nothing."""
 
     space: int
-    suffix: bytes  # Of its keys.
+    suffix: bytes  # Suffix of the replica's keys.
     identity: ReplicaIdentity
     why: str
 
     @property
     def name(self) -> str:
-        """How people name it, at its node."""
+        """The name for operators, unique on the node."""
         return f"{self.space:x}" + (f".{self.suffix.hex()}" if self.suffix else "")
 
 
 class Divided(NamedTuple):
-    """What was divided in a space."""
+    """A parent of a split, still named by the log."""
 
     identity: ReplicaIdentity
-    position: int  # In the log: behind it nothing is of it.
+    position: int  # Log position behind which no entry names the parent.
 
 
 @final
 class Spaces:
-    """What lies where in a node's store."""
+    """The spaces of a node's store."""
 
     def __init__(self) -> None:
-        self._alone: dict[int, Replica] = {}  # By space: those that it was made for.
-        self._beside: dict[
-            int, dict[bytes, Replica]
-        ] = {}  # Those that came by a division, by the end of their keys, too.
+        self._alone: dict[int, Replica] = {}  # By space: the replica for which the space was made.
+        self._beside: dict[int, dict[bytes, Replica]] = {}  # By space and suffix: replicas that a split made.
         self.aside: dict[int, tuple[QuarantinedReplica, ...]] = {}
-        self.divided: dict[int, dict[bytes, Divided]] = {}  # What the log names that was divided, likewise.
-        self.left: dict[tuple[int, bytes], KeyBounds] = {}  # What is still to be deleted, by space and likewise.
-        self.ranges: dict[bytes, _Ranges] = {}  # By table, of those that have ranges: what is found by its keys.
-        self._in_order: dict[int, _Ranges] = {}  # By space, all that came by a division.
+        self.divided: dict[int, dict[bytes, Divided]] = {}  # By space and suffix: parents that the log still names.
+        self.left: dict[tuple[int, bytes], KeyBounds] = {}  # Key ranges still to be deleted, by space and suffix.
+        self.ranges: dict[bytes, _Ranges] = {}  # By table with ranges: finds replicas by key.
+        self._in_order: dict[int, _Ranges] = {}  # By space: replicas that a split made.
 
     def has_ranges(self, table: bytes) -> None:
-        """The keys of a table are in ranges, and not in shards: copies are found by them."""
+        """Index a table whose partitions are ranges: its replicas are found by key."""
         if table not in self.ranges:
             self.ranges[table] = _Ranges()
             beside = chain.from_iterable(copies.values() for copies in self._beside.values())
@@ -89,10 +87,10 @@ class Spaces:
                 if copy.partition[0] == table:
                     self._shows(copy)
 
-    # -- what lies where ---------------------------------------------------------------------------------------------
+    # -- replicas of spaces ------------------------------------------------------------------------------------------
 
     def add(self, copy: Replica) -> None:
-        """There is a copy in a space."""
+        """Add a replica to its space."""
         if copy.suffix:
             self._beside.setdefault(copy.space, {})[copy.suffix] = copy
             self._in_order.setdefault(copy.space, _Ranges()).add(copy)
@@ -107,7 +105,7 @@ class Spaces:
             del self._alone[space]
 
     def copies_in(self, space: int) -> Collection[Replica]:
-        """The copies that lie in a space."""
+        """Return the replicas of a space."""
         copy = self._alone.get(space)
         return self._beside.get(space, {}).values() if copy is None else (copy,)
 
@@ -116,12 +114,12 @@ class Spaces:
             self.ranges[copy.partition[0]].add(copy)
 
     def hides(self, copy: Replica) -> None:
-        """Nobody is to find a copy by its keys any more."""
+        """Stop finding a replica by its keys."""
         if copy.partition[0] in self.ranges:
             self.ranges[copy.partition[0]].discard(copy)
 
     def remove(self, copy: Replica, space: int, suffix: bytes) -> None:
-        """It is not in that space any more, where it stood behind that."""
+        """Remove a replica from a space where its keys had that suffix."""
         self._take_out(space, suffix)
         self.hides(copy)
         self._has_left(space, suffix, copy.bounds)
@@ -129,7 +127,7 @@ class Spaces:
     def divide(
         self, parent: Replica, position: int, copies: Iterable[Replica], orphans: Iterable[QuarantinedReplica]
     ) -> None:
-        """Copies lie in the place of one that was divided, and parts of it that are set aside."""
+        """Replace a split replica by its children and quarantined parts."""
         space = parent.space
         self.divided.setdefault(space, {})[parent.suffix] = Divided(parent.identity, position)
         self._take_out(space, parent.suffix)
@@ -140,14 +138,14 @@ class Spaces:
             self.aside[space] = (*self.aside.get(space, ()), *orphans)
 
     def forget_divided(self, space: int, suffixes: Iterable[bytes]) -> None:
-        """The log names these no more."""
+        """Forget parents that the log no longer names."""
         for suffix in suffixes:
             del self.divided[space][suffix]
         if not self.divided[space]:
             del self.divided[space]
 
     def found(self, space: int, kept: Iterable[tuple[bytes, bytes]], position: int) -> list[Replica]:
-        """Take in what stands in a space at the start: its keys that say so; returns its copies."""
+        """Read a space's own rows at startup; return its replicas."""
         rows: dict[bytes, dict[bytes, bytes]] = {}
         for key, value in kept:
             rows.setdefault(key[KIND_BYTES:], {})[key[:KIND_BYTES]] = value
@@ -163,27 +161,27 @@ class Spaces:
         return [_copy_of(space, suffix, row) for suffix, row in rows.items() if _is_copy(row)]
 
     def set_aside(self, copy: Replica, why: str) -> None:
-        """It is set aside where it lies."""
+        """Quarantine a replica in its place."""
         one = QuarantinedReplica(copy.space, copy.suffix, copy.identity, why)
         self.aside[copy.space] = (*self.aside.get(copy.space, ()), one)
         self._take_out(copy.space, copy.suffix)
         self.hides(copy)
 
     def keep(self, one: QuarantinedReplica, rest: Iterable[QuarantinedReplica]) -> None:
-        """A range goes on with a part of what was set aside."""
+        """Replace a quarantined replica, part of which was revived, by the rest."""
         self.aside[one.space] = (*(other for other in self.aside[one.space] if other is not one), *rest)
 
     def dropped_aside(self, one: QuarantinedReplica) -> None:
-        """People have dropped what was set aside."""
+        """Remove a quarantined replica that operators dropped."""
         self.aside[one.space] = tuple(other for other in self.aside[one.space] if other is not one)
         self._has_left(one.space, one.suffix, one.identity.bounds)
 
     def all_aside(self) -> Iterator[QuarantinedReplica]:
-        """All that is set aside here, in the order of spaces."""
+        """Return the quarantined replicas in the order of spaces."""
         return (one for _, there in sorted(self.aside.items()) for one in there)
 
     def leaves(self, copy: Replica | QuarantinedReplica, batch: Batch) -> None:
-        """Have the batch take a copy out of its space; who made that shares it with nobody, and takes it along."""
+        """Add a replica's removal to a batch; a space that was made for the replica is dropped whole."""
         if not copy.suffix:
             batch.drop_space(copy.space)
             return
@@ -199,30 +197,30 @@ class Spaces:
             self.is_dropped(space)
 
     def is_empty(self, space: int) -> bool:
-        """Whether nothing lies in a space but what was left behind."""
+        """Return True if a space has only abandoned records."""
         return not (self.copies_in(space) or self.aside.get(space))
 
     def is_dropped(self, space: int) -> None:
-        """A space is no more, with all that was left behind in it."""
+        """Forget a dropped space with its abandoned records."""
         for by_space in (self._beside, self._in_order, self.aside, self.divided):
             by_space.pop(space, None)
         self.left = {key: bounds for key, bounds in self.left.items() if key[0] != space}
 
-    # -- whose a key is ----------------------------------------------------------------------------------------------
+    # -- owners of keys ----------------------------------------------------------------------------------------------
 
     def at(self, table: bytes, key: bytes) -> Replica | None:
-        """The copy here that has a key of a table with ranges; None: there is none, or its keys are in shards."""
+        """Return the local replica that has a key of a table with ranges; None: none has, or the table has shards."""
         ranges = self.ranges.get(table)
         return None if ranges is None else ranges.at(key)
 
     def before(self, table: bytes, bound: bytes | None) -> Replica | None:
-        """The copy here that has the last keys before a bound, which is not the lowest key; None: the last of all."""
+        """Return the local replica with the last keys before a bound (not the lowest key; None: the end)."""
         ranges = self.ranges.get(table)
         return None if ranges is None else ranges.before(bound)
 
     def is_nobodys(self, copy: Replica, key: bytes) -> bool:
-        """Whether nothing that lies in a copy's space has a key: what stands there was left behind."""
-        beside = self._in_order.get(copy.space)  # With those that have departed, which `at` does not find.
+        """Return True if no replica in the space has the key: its row is abandoned."""
+        beside = self._in_order.get(copy.space)  # Departed replicas count, which `at` does not find.
         if copy.bounds.has(key) or (beside is not None and beside.at(key) is not None):
             return False
         return not any(one.identity.bounds.has(key) for one in self.aside.get(copy.space, ()))
@@ -232,10 +230,10 @@ class Spaces:
     def read(
         self, batches: Iterable[tuple[int, Operations]], lacks: Callable[[Replica, bytes], bool]
     ) -> list[LogEntry]:
-        """The entries of a page of the log, in order; of what was divided since, those of the copies that came of it.
+        """Return the entries of a page of the log in order; entries of split parents become entries of the children.
 
-        `lacks`: whether the reader wants to know of a copy up to a clock.  An entry of what was divided stands where
-        its first batch does: whoever goes back there meets all of it again.
+        `lacks`: True if the reader lacks a replica's entries up to a clock. A child's entry takes the position of its
+        first batch in the page: a reader that goes back there gets the page's entries again.
         """
         found: list[LogEntry] = []
         parts: dict[tuple[int, bytes], _PageShare] = {}
@@ -267,13 +265,13 @@ class Spaces:
 
 @final
 class _PageShare:
-    """What a page of the log has of a copy that was divided since."""
+    """A log page's entries of a replica that was split since."""
 
     def __init__(self, bounds: KeyBounds, position: int, before: bytes) -> None:
         self._bounds = bounds
         self._position = position
         self._before = self.after = before
-        self.records: list[tuple[bytes, bytes]] = []  # With those of its siblings that are in the same batches.
+        self.records: list[tuple[bytes, bytes]] = []  # Includes records of siblings in the same batches.
 
     def entries(self, ranges: _Ranges, lacks: Callable[[Replica, bytes], bool]) -> Iterator[LogEntry]:
         wanted: dict[Replica, list[tuple[bytes, bytes]]] = {
@@ -289,8 +287,6 @@ class _PageShare:
 
 @final
 class _Ranges:
-    """Copies in the order of their keys."""
-
     def __init__(self) -> None:
         self._firsts: list[bytes] = []
         self._copies: list[Replica] = []
@@ -309,7 +305,6 @@ class _Ranges:
             at += 1
 
     def inside(self, bounds: KeyBounds) -> Sequence[Replica]:
-        """Those that lie inside bounds."""
         start = bisect_left(self._firsts, bounds.first)
         end = len(self._firsts) if bounds.end is None else bisect_left(self._firsts, bounds.end)
         return [copy for copy in self._copies[start:end] if bounds.covers(copy.bounds)]
@@ -327,7 +322,6 @@ class _Ranges:
 
 
 def _is_copy(row: Mapping[bytes, bytes]) -> bool:
-    """Whether a copy stands there that takes part."""
     return IDENTITY in row and STATE in row and ASIDE not in row
 
 

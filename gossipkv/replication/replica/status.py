@@ -17,25 +17,25 @@ class SpanEnds(NamedTuple):
     after: bytes
 
 
-NOTHING: Final = SpanEnds(b"", b"")  # Nothing was merged yet.
+NOTHING: Final = SpanEnds(b"", b"")  # No entry was merged yet.
 
 
 class ReplicaStatus(NamedTuple):
-    """What the target has told of its copy of a partition."""
+    """The status of a replica that its host has reported."""
 
     assignment: int
     clock: bytes
     config: int
     can_take: bool
     available: bool
-    span: SpanEnds | None = None  # It is not whole, and has merged that of what this node has sent.
+    span: SpanEnds | None = None  # Set if the replica is incomplete: the merged entries of this node's log.
 
     def counted(self, copy: Replica) -> ReplicaStatus:
-        """The same without what the map here names no more, if that is as new: it has ended, and all have it."""
+        """Drop origins that the local placement no longer names, unless the status is newer: they have ended."""
         named = clock.named(self.clock, copy.named)
         return self if self.config > copy.config or named == self.clock else self._replace(clock=named)
 
 
 def is_served(assignment: int, copy: Replica) -> bool:
-    """Whether an assignment is AVAILABLE, or LEAVING, by the map that a copy goes by."""
+    """Return True if an assignment is AVAILABLE or LEAVING by the placement that a replica follows."""
     return any(seat.available for one, seat in copy.seated() if one == assignment)

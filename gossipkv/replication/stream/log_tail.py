@@ -1,4 +1,4 @@
-"""What of the log here is in memory: its end, for all feeds, and where those of targets begin."""
+"""The log's end in memory, shared by all log senders, and the start of each target's feed."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ if TYPE_CHECKING:
     from gossipkv.replication.replica.replica import AssignedReplica, LogEntry, Replica
 
 TAIL_BYTES: Final = 8 << 20
-FEW: Final = 1024  # Entries that were let go of and are still in lists.
+FEW: Final = 1024  # Dropped entries that may remain in the lists.
 
 
 @final
 class LogTail:
-    """The end of the log, in memory, for all feeds."""
+    """The end of the log, in memory, for all log senders."""
 
     def __init__(self, position: int, *, most_bytes: int = TAIL_BYTES) -> None:
-        self.end = position  # All up to here is synced.
-        self.first = position  # All behind it is here.
+        self.end = position  # The log is synced up to here.
+        self.first = position  # All entries behind this position are in memory.
         self._batches: list[Sequence[LogEntry]] = []
         self._positions: list[int] = []
-        self._begin = 0  # Of what is here; what is before is let go of now and then.
+        self._begin = 0  # Start of the lists' live part; the rest is deleted now and then.
         self._bytes, self._most_bytes = 0, most_bytes
 
     def append(self, entries: Sequence[LogEntry]) -> None:
-        """Have the entries of a batch that is synced; they come in their order."""
+        """Add the entries of a synced batch; batches come in order."""
         assert entries[0].position > self.end
         self.end = entries[0].position
         self._batches.append(entries)
@@ -42,52 +42,52 @@ class LogTail:
             self._begin = 0
 
     def forget(self) -> None:
-        """A copy was divided: what was written before is read from the log, a page at a time (`Spaces.read`)."""
+        """Drop all entries after a split: senders read older ones from the log, page by page (`Spaces.read`)."""
         self.first, self._begin, self._bytes = self.end, 0, 0
         self._batches.clear()
         self._positions.clear()
 
     def next(self, position: int) -> Sequence[LogEntry]:
-        """The entries of the first batch behind a position, if any.  Requires: that is not before `first`."""
+        """Return the entries of the first batch behind a position, if any. Requires: it is not before `first`."""
         assert position >= self.first
         at = max(self._begin, bisect_right(self._positions, position))
         return self._batches[at] if at < len(self._batches) else ()
 
 
 def size_bytes_of(entries: Sequence[LogEntry]) -> int:
-    """About what entries take on their way."""
+    """Return the approximate size of entries on the wire."""
     return sum(entry.size_bytes for entry in entries)
 
 
 @final
 class Beginnings:
-    """Where in this node's log the feeds of targets begin, in this life; a later life has lanes that were kept."""
+    """The log positions where feeds of targets begin, for this run; a restarted node has saved cursors instead."""
 
     def __init__(self, position: int) -> None:
-        """`position`: the end of what was there at the start."""
+        """Begin with the log's end at startup."""
         self._start = position
         self._of: dict[Replica, dict[int, int]] = {}
 
     def note(self, copy: Replica, known: Collection[int], hosts: Iterable[AssignedReplica], position: int) -> None:
-        """The batch by which a copy adopts a map stands there; `known`: who was assigned before, `hosts`: who is.
+        """Note the log position of an adoption batch; `known`: assignments before, `hosts`: hosts after it.
 
-        What was written before comes to a target by loading: it may be a record whose tombstone is gone already.
+        A target loads earlier records instead: their tombstones may be collected already.
         """
         begun = {host.assignment: position for host in hosts if not host.available and host.assignment not in known}
         if begun:
             self._of.setdefault(copy, {}).update(begun)
 
     def of(self, copy: Replica, assignment: int) -> int:
-        """Where the feed of a target begins."""
+        """Return the position where the feed of a target begins."""
         return self._of.get(copy, {}).get(assignment, self._start)
 
     def let_go(self, copy: Replica) -> None:
-        """The copy is no more."""
+        """Forget a replica."""
         self._of.pop(copy, None)
 
 
 def by_heirs(entries: Sequence[LogEntry]) -> Sequence[LogEntry]:
-    """Entries, and of copies that were divided since one for each heir."""
+    """Return entries, with one for each child in place of a split replica's entry."""
     if not any(entry.copy.heirs for entry in entries):
         return entries
     return [one for entry in entries for one in _of_heirs(entry)]

@@ -1,15 +1,18 @@
-"""Clocks, records and rows as they stand in the messages between nodes that hold copies.
+"""The wire form of clocks, records and rows in messages between hosts of replicas.
 
-A row names a copy by a number for the rest of the link, `[number, table, partition, assignment, config, [assignment
-of the clock, ...], [counter, ...], can take, is below]`, and later only `[number, config, [counter, ...], can take,
-is below]`, which is answered if what the asked one has was not told yet; below is a copy of the asked one to which
-the asker's log does not reach back (`snapshot.transfer`). Answers have rows `[number, [counter, ...], assignment,
-config, can take]`, in the asker's numbers and order of counters; in answers to feeds only the first two where the rest
-is as it was in the answer before. An answer to what is told begins with the time of day, in milliseconds. Behind each
-of these rows of a copy that is not whole (`replica.bootstrap`) stand the ends of the span that it has of the node that
-is told: two lists of counters, empty where there is none. An entry is `[number, clock before or nil, clock after or
-nil, [key, record, ...]]`, with nil where the one before in the message, or the records, say as much. Rows and entries,
-and the answers, are packed by themselves: a frame has few elements, and a node may hold thousands of copies.
+    first row of a replica on a link    [number, table, partition, assignment, config, [id, ...], [counter, ...], can
+                                        take, is below], where the ids are the clock's assignments
+    later rows                          [number, config, [counter, ...], can take, is below]
+    row of an answer                    [number, [counter, ...], assignment, config, can take]
+    entry                               [number, clock before or nil, clock after or nil, [key, record, ...]]
+
+The number stands for the replica on that link. *Below* is a replica that the sender's log does not reach back to
+(`snapshot.transfer`). Later rows are answered only if the receiver's status was not reported yet. Answers use the
+asker's numbers and counter order; to a feed they omit everything behind the counters that is as in the last answer. An
+answer to a status report begins with the time of day in milliseconds. A row of an incomplete replica
+(`replica.bootstrap`) ends with its span of the receiver's entries: two lists of counters, empty without a span. Nil
+clocks follow from the previous entry or the records. Rows, entries and answers are packed as single byte strings, since
+a frame has few elements.
 """
 
 from __future__ import annotations
@@ -44,7 +47,7 @@ __all__ = [
 
 
 class ReplicaState(NamedTuple):
-    """What seldom changes of what is told of a copy."""
+    """The part of a replica's status that seldom changes."""
 
     assignment: int
     config: int
@@ -52,7 +55,7 @@ class ReplicaState(NamedTuple):
 
 
 def unpacked(answer: Value) -> Value:
-    """What an answer says, which is packed in bytes of its own.  Raises ProtocolError."""
+    """Unpack an answer. Raises ProtocolError."""
     if not isinstance(answer, bytes):
         raise ProtocolError("an answer to a copy's node is packed in bytes")
     try:
@@ -63,7 +66,7 @@ def unpacked(answer: Value) -> Value:
 
 
 def ids_of(ids: Sequence[Raw]) -> tuple[int, ...]:
-    """The assignments of a clock.  Raises ProtocolError."""
+    """Return the assignments of a clock. Raises ProtocolError."""
     whole = tuple(id_ for id_ in ids if isinstance(id_, int) and 0 <= id_ < 1 << 64)
     if len({*whole}) != len(ids):
         raise ProtocolError("the assignments of a clock are ids, each there once")
@@ -71,7 +74,7 @@ def ids_of(ids: Sequence[Raw]) -> tuple[int, ...]:
 
 
 def stand_of(rest: Sequence[Value]) -> ReplicaState | None:
-    """What a row of an answer says beside its counters; None: nothing.  Raises ProtocolError."""
+    """Read a row's part behind the counters; None: it has none. Raises ProtocolError."""
     match rest:
         case []:
             return None
@@ -81,7 +84,7 @@ def stand_of(rest: Sequence[Value]) -> ReplicaState | None:
 
 
 def ends_of_span(ids: tuple[int, ...], rest: Sequence[Raw] | Sequence[Value]) -> SpanEnds | None:
-    """The span at the end of a row, of a copy that is not whole; None: it is.  Raises ProtocolError."""
+    """Read the span at the end of a row; None: the replica is complete. Raises ProtocolError."""
     match rest:
         case []:
             return None
@@ -93,7 +96,7 @@ def ends_of_span(ids: tuple[int, ...], rest: Sequence[Raw] | Sequence[Value]) ->
 
 
 def span_row(copy: Replica, source: int, ids: tuple[int, ...]) -> list[Value]:
-    """What stands at the end of a row of a copy that is not whole: what it has of the entries of another one."""
+    """Return the end of a row: empty, or an incomplete replica's span of the source's entries."""
     if copy.synced_joining is None:
         return []
     span = copy.synced_joining.span(source)
@@ -101,10 +104,11 @@ def span_row(copy: Replica, source: int, ids: tuple[int, ...]) -> list[Value]:
 
 
 class StatusRow(NamedTuple):
-    """A row of what a node tells of its copies."""
+    """A row of a status report."""
 
     number: int
-    whole: tuple[tuple[bytes, int], int, tuple[int, ...]] | None  # The first time: partition, assignment, clock's ids.
+    # In a first row: partition, assignment, ids of the clock.
+    whole: tuple[tuple[bytes, int], int, tuple[int, ...]] | None
     config: int
     counters: list[Raw]
     can_take: bool
@@ -113,7 +117,7 @@ class StatusRow(NamedTuple):
 
 
 def said_of(row: Raw) -> StatusRow:
-    """Read such a row.  Raises ProtocolError."""
+    """Read a row of a status report. Raises ProtocolError."""
     match row:
         case [int(number), int(config), list(had), can, below, *span]:
             return StatusRow(number, None, config, had, bool(can), bool(below), span)

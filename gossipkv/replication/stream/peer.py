@@ -1,4 +1,4 @@
-"""Another node, as the copies here know it: what it was told and has told on its links, and what it sent too early."""
+"""A peer node as local replicas know it: statuses sent and received on its links, and early entries."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ if TYPE_CHECKING:
     from gossipkv.wire.rpc import Value
 
 FEW_ROWS: Final = 4096
-MAX_ROWS: Final = 1 << 17  # That a peer numbers on a link: more copies than a node can hold.
-KEPT_BYTES: Final = 8 << 20  # Of entries of one peer.
+MAX_ROWS: Final = 1 << 17  # Rows that a peer may number on a link: more than a node can hold.
+KEPT_BYTES: Final = 8 << 20  # Early entries kept of one peer.
 
 
 @final
 @dataclass(slots=True, eq=False)
 class PeerReplica:
-    """A copy as a peer has told of it on its link; there may be none here yet."""
+    """A replica as a peer reports it on its link; this node may hold none."""
 
     partition: tuple[bytes, int]
-    assignment: int  # The peer's.
-    ids: tuple[int, ...]  # Of the counters of its clocks.
-    answered: ReplicaState | None = None  # What an answer to a feed has said last of the copy here.
-    is_new: bool = True  # Nothing was answered yet.
+    assignment: int  # Assignment of the peer.
+    ids: tuple[int, ...]  # Assignments of the counters of its clocks.
+    answered: ReplicaState | None = None  # Status of the local replica in the last answer to a feed.
+    is_new: bool = True  # No answer was sent yet.
 
 
 @final
 class Numbered:
-    """Copies by number, each with the assignments of its clock as they were then: two lists, and no pair for each."""
+    """Replicas by number, with the assignments of their clocks at that time; two lists use less memory than pairs."""
 
     __slots__ = ("_copies", "_ids")
 
@@ -61,27 +61,28 @@ class Numbered:
 
 @final
 class EarlyEntries:
-    """Entries that came ahead of what they go on from, in the order in which they came, as far as there is room."""
+    """Entries that arrived before their predecessors, in order of arrival, as far as there is room."""
 
     __slots__ = ("_bytes", "entries")
 
     def __init__(self) -> None:
-        self.entries: deque[tuple[float, LogEntry]] = deque()  # Each with when it came.
+        self.entries: deque[tuple[float, LogEntry]] = deque()  # Each with its time of arrival.
         self._bytes = 0
 
     def add(self, at: float, entry: LogEntry) -> None:
-        """Keep an entry; what there is no room for comes again."""
+        """Keep an entry if there is room; otherwise the peer sends it again."""
         if self._bytes + entry.size_bytes <= KEPT_BYTES:
             self.entries.append((at, entry))
             self._bytes += entry.size_bytes
 
     def forget(self, now: float, after_s: float) -> None:
-        """Let go of what came so long ago."""
-        while self.entries and self.entries[0][0] + after_s <= now:  # As in `due`: rounded otherwise it is never due.
+        """Drop entries older than `after_s`."""
+        # Compare as `due` does: with other rounding it would never fire.
+        while self.entries and self.entries[0][0] + after_s <= now:
             self._bytes -= self.entries.popleft()[1].size_bytes
 
     def let_go(self, copy: Replica) -> None:
-        """The copy is no more."""
+        """Drop the entries of a replica."""
         if self.entries:
             self.entries = deque(one for one in self.entries if one[1].copy is not copy)
             self._bytes = sum(entry.size_bytes for _, entry in self.entries)
@@ -90,27 +91,29 @@ class EarlyEntries:
 @final
 @dataclass(slots=True, eq=False)
 class ReplicaPeer:
-    """Another node."""
+    """A peer node and the state of both links with it."""
 
     node: bytes
     feed: LogSender
-    link: int = 0  # Drawn for the connection from here; 0: there is none.
-    greeted: bool = False  # It has answered the first question on it.
-    again_at: float | None = None  # When the link is begun anew.
-    numbers: dict[Replica, int] = field(default_factory=dict)  # As told on it,
-    numbered: Numbered = field(default_factory=Numbered)  # and the other way, with the ids.
-    stands: dict[int, ReplicaState] = field(default_factory=dict)  # By number: what an answer to a feed has said last.
-    untold: dict[Replica, None] = field(default_factory=dict)  # Whose clocks differ from what was told last, by age.
+    link: int = 0  # Number drawn for the outgoing link; 0: there is none.
+    greeted: bool = False  # The peer has answered the first report on the link.
+    again_at: float | None = None  # Time at which the link restarts.
+    numbers: dict[Replica, int] = field(default_factory=dict)  # Numbers of replicas on the outgoing link.
+    numbered: Numbered = field(default_factory=Numbered)  # Replicas by these numbers, with ids.
+    # By number: status in the peer's last answer to a feed.
+    stands: dict[int, ReplicaState] = field(default_factory=dict)
+    untold: dict[Replica, None] = field(default_factory=dict)  # Replicas with unreported changes, oldest first.
     tell_at: float | None = None
-    clock_at: float = inf  # When it is asked for its time, if nothing is told before.
-    asked: float = 0.0  # When that was asked to which it answers.
+    clock_at: float = inf  # Time at which an otherwise silent peer is asked for its time.
+    asked: float = 0.0  # Time of the question to which the peer answers.
     their_link: int = 0
-    rows: dict[int, PeerReplica] = field(default_factory=dict)  # By its numbers;
-    newer: dict[int, int] = field(default_factory=dict)  # by which config those go for which it is newer than here.
+    rows: dict[int, PeerReplica] = field(default_factory=dict)  # Rows by the peer's numbers.
+    # By the peer's number: its config, if newer than the local one.
+    newer: dict[int, int] = field(default_factory=dict)
     kept: EarlyEntries = field(default_factory=EarlyEntries)
 
     def let_go(self, copy: Replica) -> None:
-        """A copy here is no more."""
+        """Forget a local replica."""
         self.feed.let_go(copy)
         self.kept.let_go(copy)
         self.untold.pop(copy, None)
@@ -118,21 +121,21 @@ class ReplicaPeer:
 
     @property
     def tells_at(self) -> float:
-        """When it is told something next."""
+        """The time of the next status report to the peer."""
         return min(self.clock_at, self.tell_at) if self.untold and self.tell_at is not None else self.clock_at
 
     @property
     def is_littered(self) -> bool:
-        """Whether most numbers that were given on the link from here are of copies that have others by now."""
+        """True if most numbers on the outgoing link are obsolete: the link should restart."""
         return len(self.numbered) > 2 * len(self.numbers) + FEW_ROWS and self.greeted and self.feed.is_level
 
     def is_named(self, copy: Replica) -> bool:
-        """Whether it was told of a copy with the assignments that its clock has now."""
+        """Return True if a replica has a number with its present assignments."""
         number = self.numbers.get(copy)
         return number is not None and self.numbered[number][1] == copy.named
 
     def row_of(self, said: StatusRow, copies: Mapping[tuple[bytes, int], Replica]) -> PeerReplica | None:
-        """The copy that a row is of, as the peer has told of it on its link.  Raises ProtocolError: too many."""
+        """Return the peer's replica that a row describes. Raises ProtocolError: too many rows."""
         row = self.rows.get(said.number)
         if said.whole is not None:
             if len(self.rows) >= MAX_ROWS:
@@ -141,7 +144,7 @@ class ReplicaPeer:
             copy = copies.get(partition)
             if copy is None:
                 row = PeerReplica(partition, id_, named)
-            else:  # What is here already is not kept twice.
+            else:  # Known values are shared, not kept twice.
                 row = PeerReplica(copy.partition, copy.id_here(id_), copy.named if copy.named == named else named)
             self.rows[said.number] = row
         copy = None if row is None else copies.get(row.partition)
@@ -153,7 +156,7 @@ class ReplicaPeer:
 
 
 def rows_of(peer: ReplicaPeer, copies: Iterable[Replica]) -> list[Value]:
-    """What a peer is told of copies, which are not untold then."""
+    """Return the status rows of replicas for a peer, and mark these as reported."""
     rows: list[Value] = []
     for copy in copies:
         below = peer.feed.is_below(copy)
@@ -170,7 +173,7 @@ def rows_of(peer: ReplicaPeer, copies: Iterable[Replica]) -> list[Value]:
 
 
 def entry_rows(peer: ReplicaPeer, entries: Iterable[LogEntry]) -> list[Value]:
-    """What a peer is fed of copies of which it was told."""
+    """Return the rows of entries for a peer; it knows their replicas' numbers."""
     rows: list[Value] = []
     last: dict[int, bytes] = {}
     for entry in entries:
@@ -184,7 +187,7 @@ def entry_rows(peer: ReplicaPeer, entries: Iterable[LogEntry]) -> list[Value]:
 
 
 def answer_row(peer: ReplicaPeer, number: int, row: PeerReplica, copy: Replica, *, is_fed: bool = False) -> Value:
-    """What a peer is answered of a copy here, of which it has told a row; it is not untold then."""
+    """Return the answer to a peer's row about a local replica, and mark that as reported."""
     peer.untold.pop(copy, None)
     stand = ReplicaState(copy.assignment, copy.synced_config, not copy.stands_still)
     counters = counters_of(copy.told_clock, row.ids)

@@ -1,7 +1,7 @@
-"""What other nodes feed: entries out of messages, and what of them is taken at once.
+"""The log receiver: reads entries from messages of other nodes and merges those that fit now.
 
-All that can be taken of a message goes into few batches of the store, so thousands of small entries cost as few
-appends and syncs as one; of each copy a batch has one entry, whatever came together in it.
+The entries of a message that fit go into few batches of the store, so thousands of small entries cost few appends and
+syncs. A batch has one entry for each replica, merged from all its received entries.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
     from gossipkv.replication.stream.peer import ReplicaPeer
     from gossipkv.wire.rpc import Raw
 
-    # Appends a batch, and has entries followed; the last is called once it is synced.  Raises Overloaded, StorageError.
+    # Appends a batch and its entries; calls the last argument once synced.  Raises Overloaded, StorageError.
     Append = Callable[[Batch, Sequence[LogEntry], Callable[[], object]], None]
 
-MAX_BYTES: Final = 32 << 10  # Of records that wait for their batch: what a segment of the log has room for.
+MAX_BYTES: Final = 32 << 10  # Records in one batch: a segment of the log has room for these.
 
 
 def entries_of(
     peer: ReplicaPeer, copies: Mapping[tuple[bytes, int], Replica], message: Sequence[Raw]
 ) -> Iterator[tuple[int, LogEntry]]:
-    """The entries of a message, each with the number that the peer has given its copy.  Raises ProtocolError."""
+    """Yield the entries of a message, each with the peer's number of its replica. Raises ProtocolError."""
     last: dict[int, bytes] = {}
     for one in message:
         match one:
@@ -43,7 +43,7 @@ def entries_of(
                 raise ProtocolError("an entry is [number, clock before, clock after, [key, record, ...]]")
         row = peer.rows.get(number)
         copy = None if row is None else copies.get(row.partition)
-        # It comes again, once it is told that there is one, or that the peer is a host; else it is of a former life.
+        # The peer sends skipped entries again once it knows of the replica here, or is a host here.
         if row is None or copy is None or peer.node not in copy.sharers or row.assignment not in copy.assigned:
             continue
         records = records_of(flat)
@@ -52,7 +52,7 @@ def entries_of(
             raise ProtocolError("the first entry of a copy in a message has the clock before it")
         ends = last[number] = ends_of(begins, None if after is None else clock_of(row.ids, after), records)
         given = clock.counter(copy.appended, copy.assignment)
-        # An older copy of the store takes back what it had written: it has heard of that before, and writes no more.
+        # A node restored from an older store gets its own records back; it knows, and writes no more.
         if clock.counter(ends, copy.assignment) > given and copy.aside is None:
             raise ProtocolError(f"an entry has more of this copy's own records than the {given} that it gave out")
         config = peer.newer.get(number, 0)
@@ -61,7 +61,7 @@ def entries_of(
 
 @final
 class ReceivedEntries:
-    """Entries that are taken together."""
+    """Received entries that go into one batch."""
 
     def __init__(self, read: Read) -> None:
         self._read = read
@@ -69,15 +69,15 @@ class ReceivedEntries:
         self._bytes = 0
 
     def has(self, entry: LogEntry) -> bool:
-        """Whether there is nothing to take of it."""
+        """Return True if an entry brings nothing new."""
         return entry.copy.has(entry, self._merged.get(entry.copy))
 
     def follows(self, entry: LogEntry) -> bool:
-        """Whether it can be taken now."""
+        """Return True if an entry can be merged now."""
         return entry.copy.follows(entry, self._merged.get(entry.copy))
 
     def take(self, entry: LogEntry) -> None:
-        """Take an entry.  Requires: it follows, and is not had."""
+        """Merge an entry. Requires: `follows` and not `has`."""
         copy = entry.copy
         merged = self._merged.get(copy)
         if merged is None:
@@ -87,13 +87,13 @@ class ReceivedEntries:
 
     @property
     def is_full(self) -> bool:
-        """Whether what was taken is a batch's worth."""
+        """True if the merged entries fill a batch."""
         return self._bytes >= MAX_BYTES
 
     def finish(self) -> tuple[Batch, list[LogEntry]]:
-        """The batch of what was taken, to be appended; what is taken next goes into another one."""
+        """Return the batch of merged entries, to be appended, and begin the next."""
         batch = Batch()
-        batch.may_fill = True  # Others have accepted it already, and what they delete comes behind it.
+        batch.may_fill = True  # Other nodes have accepted these writes, and deletes that make room come behind them.
         batch.relieves = all(merged.relieves for merged in self._merged.values())
         entries = [copy.take(merged, batch) for copy, merged in self._merged.items()]
         self._merged.clear()
@@ -103,7 +103,7 @@ class ReceivedEntries:
 
 @final
 class LogReceiver:
-    """Takes what peers send, or keeps it until it can be taken."""
+    """Merges entries of peers, or keeps them until they can be merged."""
 
     def __init__(self, read: Read, append: Append, now: Callable[[], float]) -> None:
         self._read = read
@@ -111,16 +111,17 @@ class LogReceiver:
         self._now = now
 
     def take(self, peer: ReplicaPeer, entries: Iterable[LogEntry], on_synced: Callable[[], object]) -> int:
-        """Take what can be of a message; `on_synced` is called as often as is returned."""
+        """Merge the entries of a message; return how often `on_synced` will be called."""
         waits, taking = 0, ReceivedEntries(self._read)
         for entry in entries:
             waits += self._take_or_keep(peer, entry, taking, on_synced)
         return waits + self._append_taken(taking, on_synced)
 
     def retry(self, peers: Iterable[ReplicaPeer]) -> None:
-        """Take what was kept and goes on from what is here by now."""
+        """Merge early entries whose predecessors are here by now."""
         among = [*peers]
-        with contextlib.suppress(StorageError):  # Nobody has asked: who sends it again hears that the store is closed.
+        # No request fails here: the peer sends the entries again and then hears of the closed store.
+        with contextlib.suppress(StorageError):
             while any(self._retry_kept(peer) for peer in among):
                 pass
 
@@ -137,7 +138,7 @@ class LogReceiver:
     def _take_or_keep(
         self, peer: ReplicaPeer, entry: LogEntry, taking: ReceivedEntries, on_synced: Callable[[], object]
     ) -> bool:
-        """Take an entry, or keep it for later; whether a batch was full, and is to be synced."""
+        """Merge an entry or keep it; return True if a full batch was appended."""
         if taking.has(entry):
             return False
         if taking.follows(entry):
@@ -147,16 +148,16 @@ class LogReceiver:
         return False
 
     def _append_taken(self, taking: ReceivedEntries, on_synced: Callable[[], object]) -> bool:
-        """Append what was taken; whether there is something to be synced."""
+        """Append merged entries; return True if a sync must be awaited."""
         batch, entries = taking.finish()
         if not entries:
             return False
         try:
             self._append(batch, entries, on_synced)
         except Overloaded:
-            return False  # It comes again.
+            return False  # The peer sends the entries again.
         return True
 
     def _tell_soon(self, peer: ReplicaPeer) -> None:
-        """Who waits for a confirmation has had its answer: it is told now, and not within the relay time."""
+        """Report now instead of after the relay time: the message's answer did not confirm these entries."""
         peer.tell_at = self._now()

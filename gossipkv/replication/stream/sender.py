@@ -32,8 +32,7 @@ if TYPE_CHECKING:
 
     Origins = Callable[[Replica, int], bool]  # True if the link to an origin's node is broken.
 
-# Limits of one message: encoding or accepting a larger one would delay other peers.
-MESSAGE_BYTES: Final = 128 << 10
+MESSAGE_BYTES: Final = 128 << 10  # Limits of one message: encoding or accepting a larger one would delay other peers.
 MESSAGE_ENTRIES: Final = 256
 MAX_UNDER_WAY: Final = 4
 MAX_OF_LANES: Final = 2  # Of these, messages of catch-up cursors.
@@ -61,8 +60,7 @@ class LogSender:
         self._shared = CatchUpCursor(place)
         self._lanes: dict[Replica, CatchUpCursor] = {}  # Replicas that do not use the shared cursor.
         self._others: dict[CatchUpCursor, None] = {}  # The cursors of `_lanes`, each once.
-        # By space: the newest cursor that replicas share.
-        self._joined: dict[int, CatchUpCursor] = {}
+        self._joined: dict[int, CatchUpCursor] = {}  # By space: the newest cursor that replicas share.
         self._untold_from = place  # Start of the cursor of a replica that the target reports late.
         # Replicas that lacked entries on connecting, and up to which clock; the log has those from `place` on.
         self._gap: dict[Replica, bytes] = {}
