@@ -445,7 +445,7 @@ class ReplicaSet:
         self.levels[copy].confirms(told)
         return told
 
-    # -- what others ask ---------------------------------------------------------------------------------------------
+    # -- requests of peers -------------------------------------------------------------------------------------------
 
     def told(self, node: bytes, link: int, rows: Sequence[Raw], *, whole: bool) -> bytes:
         """Apply a node's status report and return the packed answer.

@@ -6,13 +6,13 @@
     row of an answer                    [number, [counter, ...], assignment, config, can take]
     entry                               [number, clock before or nil, clock after or nil, [key, record, ...]]
 
-The number stands for the replica on that link. *Below* is a replica that the sender's log does not reach back to
-(`snapshot.transfer`). Later rows are answered only if the receiver's status was not reported yet. Answers use the
-asker's numbers and counter order; to a feed they omit everything behind the counters that is as in the last answer. An
-answer to a status report begins with the time of day in milliseconds. A row of an incomplete replica
+The number stands for the replica on that link. A replica of the receiver is *below* if the sender's log does not reach
+back to it (`snapshot.transfer`). Later rows are answered only if the receiver's status was not reported yet. Answers
+use the asker's numbers and counter order; to a feed they omit everything behind the counters that is as in the last
+answer. An answer to a status report begins with the time of day in milliseconds. A row of an incomplete replica
 (`replica.bootstrap`) ends with its span of the receiver's entries: two lists of counters, empty without a span. Nil
-clocks follow from the previous entry or the records. Rows, entries and answers are packed as single byte strings, since
-a frame has few elements.
+clocks follow from the previous entry or the records. Rows, entries and answers are packed as single byte strings,
+since a frame has few elements.
 """
 
 from __future__ import annotations

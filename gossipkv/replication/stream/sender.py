@@ -32,10 +32,11 @@ if TYPE_CHECKING:
 
     Origins = Callable[[Replica, int], bool]  # True if the link to an origin's node is broken.
 
-MESSAGE_BYTES: Final = 128 << 10  # Limits of one message: encoding or accepting a larger one would delay other peers.
+# Limits of one message: encoding or accepting a larger one would delay other peers.
+MESSAGE_BYTES: Final = 128 << 10
 MESSAGE_ENTRIES: Final = 256
 MAX_UNDER_WAY: Final = 4
-MAX_OF_LANES: Final = 2  # Of these, messages of catch-up cursors.
+MAX_OF_LANES: Final = 2  # Of the messages under way, those of catch-up cursors.
 MAX_LOOKS: Final = 4  # Cursors for which the log is read at a time.
 MAX_OPEN: Final = 1 << 16  # Entries passed and not covered by the target; further ones wait in the log.
 RELAYED_FOR: Final = 5  # Keep relaying for so many relay times.
