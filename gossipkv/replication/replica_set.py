@@ -116,7 +116,7 @@ class ReplicaSet:
     def place(
         self, identity: ReplicaIdentity, config: int, hosts: Sequence[AssignedReplica], rules: PartitionRules = NO_RULES
     ) -> None:
-        """Create or update a partition's replica by the adopted placement. Raises Overloaded, StorageError: neither.
+        """Create or update a partition's replica by the adopted placement. Raises Overloaded, StorageError.
 
         An existing replica under another assignment stays until it is dropped.
         """

@@ -280,7 +280,7 @@ class Replication:
                     self._kept[node] = value
 
     async def _repeat(self, look: Callable[[], object], pause_s: Callable[[], float]) -> None:
-        """Call `look` repeatedly until cancelled; log each distinct error of the store once."""
+        """Call `look` repeatedly until cancelled; log a repeated error of the store once."""
         why = ""
         while True:
             await trio.sleep(pause_s())

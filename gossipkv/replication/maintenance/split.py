@@ -126,7 +126,7 @@ def _adopted(replicas: ReplicaSet, copies: Sequence[Replica], heirs: Sequence[Ch
 
 
 def keep(replicas: ReplicaSet, append: Append, one: QuarantinedReplica, was: Replica, heir: ChildReplica) -> None:
-    """Revive a range from a quarantined part, now `was`; the rest of the part stays quarantined.
+    """Revive a range from a quarantined part; `was`: the part as a replica; its rest stays quarantined.
 
     Raises:
         Overloaded, StorageError: nothing was done.

@@ -4,8 +4,8 @@ A clock is *settled* if every assigned replica, dead or alive, has confirmed it 
 config a host may have loaded a replica unknown here.) A tombstone is needed while an older record of its key may
 arrive, from a replica that lacks the tombstone or has a record that is missing here. So a settled tombstone is deleted
 once the local clock covers all reported clocks: later writes have later times. Smeared puts may have earlier times;
-with them a tombstone is kept for an hour (`smeared`). Keys under `keys.TOMBSTONE` list tombstones by age. In a shared
-space each replica collects its own keys and those of no replica. A first round visits all replicas, later ones
+then tombstones stay for an hour (`smeared`). Keys under `keys.TOMBSTONE` list tombstones by age. In a shared space
+each replica collects its own keys and those of no replica. A first round visits all replicas, later ones
 `DirtyReplicas`.
 
 A "not found" answer passes this config on to the session (`Replica.taken_config`): a host removed by the config

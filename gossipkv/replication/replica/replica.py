@@ -237,7 +237,7 @@ class Replica:
         self.was_available = joining is None  # AVAILABLE by the adopted placement; at startup set from the store.
         self.seats: tuple[Seat, ...] = ()  # In the order of the hosts' assignments.
         self.sharers: tuple[bytes, ...] = ()  # Other nodes that hold the partition.
-        self.aside: str | None = None  # The reason why it originates nothing; permanent.
+        self.aside: str | None = None  # The reason why the replica never originates again.
         self.requests = 0  # Client requests since the last count.
         self.digest: ReplicaDigest | None = None  # Last result of `DigestExchange`.
         self._named: tuple[int, ...] = tuple(origin for origin, _ in clock.entries(self.appended))
