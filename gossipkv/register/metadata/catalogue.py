@@ -191,11 +191,8 @@ class Catalogue:
     async def grow(self) -> bool:
         """Add acceptors to registers after nodes have joined; return True if a register has grown.
 
-        The first acceptor among the live ones does it; two that try do no harm. A failure ends the call: the next call
-        is soon, and may begin with another register.
-
-        Raises:
-            GossipKVError: a register could not be changed.
+        The first acceptor among the live ones does it; two that try do no harm. A failure ends the call with a
+        GossipKVError; the next call is soon, and may begin with another register.
         """
         alive = self._members.alive()
         seen, now_s = (len(self._metadata.known), alive), trio.current_time()
@@ -524,11 +521,7 @@ class Catalogue:
     # -- upkeep --------------------------------------------------------------------------------------------------------
 
     async def tend_table(self, name: str) -> None:
-        """Read a table's register by a quorum, and finish a drop that was begun there.
-
-        Raises:
-            GossipKVError: the register could not be read, or the drop not finished; a later call tries again.
-        """
+        """Read a table's register by a quorum, and finish a begun drop; after a GossipKVError, call again later."""
         table = self.table(name)
         try:
             await self._metadata.quorum_read(table.id, Acceptors.of(table.acceptors))
@@ -567,8 +560,7 @@ def _first_map(table: TableMeta, keys: Sequence[bytes], nodes: Sequence[SpreadNo
 def keys_of(kind: str, partitions: int, bounds: Sequence[bytes]) -> list[bytes]:
     """Return the first keys of the partitions of a new table: numbers of shards, or starts of ranges.
 
-    Raises:
-        BadRequest: bounds that do not ascend, or bounds of a hash table.
+    Raises BadRequest if the bounds do not ascend, or are those of a hash table.
     """
     if kind == HASH:
         if bounds:
