@@ -1,4 +1,4 @@
-"""The methods about records of tables, put together: reads and writes, and what copies tell each other."""
+"""The methods about records, by name: for clients to read and write, and for nodes to exchange records."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from gossipkv.wire.rpc import Value
 
 UUID_BYTES: Final = 16
-GIVES_WITHIN_S: Final = ANSWER_S / 2  # However much others have taken: who gets no answer would begin anew.
+GIVES_WITHIN_S: Final = ANSWER_S / 2  # Longest throttling of a page: after ANSWER_S the peer resets the link.
 MAX_LINK: Final = (1 << 64) - 1
 MAX_ROWS: Final = 1 << 20
 TIME_BYTES: Final = 8
@@ -50,7 +50,7 @@ assert MAX_VALUE == VALUE_LIMIT - (64 << 10) - 64, "a record has a head and depe
 
 @final
 class RecordMethods:
-    """The methods, by name."""
+    """All methods about records, by name."""
 
     def __init__(self, deciding: MetadataParticipant, random: Random, limits: Config) -> None:
         self.routing = Router(deciding, random)

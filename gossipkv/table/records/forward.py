@@ -1,13 +1,14 @@
-"""How a request comes to a host of its partition: here, else at the others that the map names, one after the other.
+"""Forwarding of a request to a host of its partition: this node first, then the other hosts of the map in turn.
 
-A host is asked in the name of a client once, and never asks further.  A read goes on to the next host when one refuses,
-fails, or lets a stage pass, and the first answer counts.  A write goes on only when it was certainly not applied:
-refused, or never sent; what was sent and not answered is *unknown*, so none is sent to those that gossip calls dead.
-It has a deadline by the host's own clock: a host that was frozen, or cut off, refuses it behind that, so it never
-undoes what was written since.
+A host never forwards a request further. A read goes on to the next host after a refusal, a failure or the stage
+timeout; the first answer counts. A write goes on only if it was certainly not applied: refused or never sent. A write
+without an answer is *unknown*, so no write is sent to a host that gossip calls dead.
 
-One rule for what has just been made: where a host refused since it does not hold the partition yet, and none has
-answered, all are asked again soon, until the request's time is over.
+A write has a deadline by the host's own clock. A host that was frozen or cut off refuses the write after the deadline,
+so the write cannot undo newer ones.
+
+A new partition may not be on its hosts yet. If a host refused for that reason and no host has answered, all hosts are
+asked again until the request times out.
 """
 
 from __future__ import annotations
@@ -44,56 +45,56 @@ if TYPE_CHECKING:
     from gossipkv.wire.results import OnResult
     from gossipkv.wire.rpc import Value
 
-    # What becomes of a request: a result and who has answered, or why there is none.
+    # Takes the result or the error of a request, and the node that answered.
     OnAnswered = Callable[[Value, GossipKVError | None, bytes], object]
-    # Has this node answer as a host.  Raises GossipKVError: it does not, and nothing was applied.
+    # Answers on this node as a host. Raises GossipKVError if this node cannot; then nothing was applied.
     Here = Callable[[OnAnswer], object]
 
-RETRY_S: Final = 0.02  # Until hosts are asked again that do not hold what they will: they adopt a map within 100 ms.
-WAIT_PART: Final = 0.9  # Of what is left a host waits so much at most: its answer is to come in time.
+RETRY_S: Final = 0.02  # Hosts adopt a new map within 100 ms; ask those that lack the partition again at this interval.
+WAIT_PART: Final = 0.9  # A host may wait for this part of the time left, so that its answer arrives in time.
 EARLY: Final = (NotServed, NotReady)
-REFUSED: Final = (*EARLY, Unavailable, Overloaded, TimedOut, UnknownMethod)  # Nothing was applied.
+REFUSED: Final = (*EARLY, Unavailable, Overloaded, TimedOut, UnknownMethod)  # After these errors nothing was applied.
 
 
 @final
 @dataclass(slots=True, eq=False)
 class ForwardRequest:
-    """A request to the hosts of a partition, or of several that the same hosts have, that is under way."""
+    """A pending request to the hosts of one partition, or of several partitions with the same hosts."""
 
-    what: str  # For people.
+    what: str  # Names the target in error messages.
     nodes: tuple[bytes, ...]
     here: Here
     method: str
-    params: list[Value]  # Behind them come the deadline of a write, by the host's clock, and what is wanted of a host.
-    size_bytes: int  # Of what is held until the answer comes.
+    params: list[Value]  # `_go_on` appends a write's deadline by the host's clock, the token and `wait_ms`.
+    size_bytes: int  # The memory that the request holds until it is answered.
     deadline: float
     on_done: OnAnswered
     wanted: WantedClock
     is_write: bool = False
-    renewed: Callable[[], tuple[bytes, ...]] | None = None  # The nodes by the map that is known when it begins again.
-    local: bool = False  # No other node is asked.
-    left: list[bytes] = field(default_factory=list)  # Who is to be asked yet.
-    asked: int = 0  # Those that have not answered yet.
-    refusals: dict[str, GossipKVError] = field(default_factory=dict)  # By the names of hosts.
+    renewed: Callable[[], tuple[bytes, ...]] | None = None  # Returns the hosts by the latest map, for a retry.
+    local: bool = False  # True: ask no other node.
+    left: list[bytes] = field(default_factory=list)  # Hosts that are still to be asked.
+    asked: int = 0  # Hosts that were asked and have not answered.
+    refusals: dict[str, GossipKVError] = field(default_factory=dict)  # By host name.
     waiter: ParkedRequest | None = None
     is_over: bool = False
 
 
 @final
 class Forwarder:
-    """All requests of this node to hosts."""
+    """Forwards the requests of this node to hosts."""
 
     def __init__(
         self, routing: Router, replication: Callable[[], Replication], name_of: Callable[[bytes], str], stage_s: float
     ) -> None:
-        """`replication`: of the store as it is open now; raises `NotReady`.  `stage_s`: what a read gives a host."""
+        """`replication` returns the open store's, or raises `NotReady`; `stage_s`: a read's time for each host."""
         self._routing = routing
         self._replication = replication
         self._name_of = name_of
         self._stage_s = stage_s
 
     def begin(self, request: ForwardRequest) -> None:
-        """Have a request answered; its `on_done` is called once."""
+        """Start a request; `on_done` is called once."""
         request.waiter = None
         if request.refusals and request.renewed is not None:
             with contextlib.suppress(GossipKVError):
@@ -111,7 +112,7 @@ class Forwarder:
         is_host = me in request.nodes or not isinstance(error, NotServed)
         request.refusals = {self._name_of(me): error} if is_host else {}
         others = [node for node in request.nodes if node != me]
-        if request.is_write:  # The dead would not answer, and nobody would know what became of it.
+        if request.is_write:  # A dead host would leave the outcome unknown.
             down = self._routing.down(others)
             request.refusals |= dict.fromkeys(down, Unavailable("it is dead, as far as gossip knows"))
             others = [node for node in others if self._name_of(node) not in down]
@@ -119,7 +120,7 @@ class Forwarder:
         self._go_on(request)
 
     def _go_on(self, request: ForwardRequest) -> None:
-        """Ask the next host, unless a write is under way; with none left, wait for those that were asked."""
+        """Ask the next host, unless a write is pending; if no host is left, wait for the hosts that were asked."""
         if request.is_over:
             return
         replication = self._replication()
@@ -153,7 +154,8 @@ class Forwarder:
 
     def _answered(self, request: ForwardRequest, host: bytes, result: Value, error: GossipKVError | None) -> None:
         request.asked -= 1
-        if isinstance(error, TimedOut) and not request.is_over:  # There is time yet, so its clock was set.
+        # The deadline has not passed here, so the host's clock was stepped: forget its offset.
+        if isinstance(error, TimedOut) and not request.is_over:
             self._replication().replicas.skew.forget(host)
         if error is not None and _may_go_on(error, request):
             request.refusals[self._name_of(host)] = error
@@ -169,7 +171,7 @@ class Forwarder:
             self._end(request, None, Unknown(f"{request.what}: the write was sent, and no answer came in time"), me)
             return
         lost = next((error for error in request.refusals.values() if isinstance(error, WriteLost)), None)
-        if lost is not None:  # Whatever others say.
+        if lost is not None:  # A lost write outweighs all other refusals.
             self._end(request, None, lost, me)
             return
         said = "; ".join(f"{name}: {error.message}" for name, error in request.refusals.items())
@@ -204,17 +206,18 @@ class Forwarder:
 
 
 def answering(on_result: OnResult) -> OnAnswer:
-    """What a host answers, as the result of a question of another node."""
+    """Adapt `on_result` of a request from another node to the answer of a host."""
     return lambda result, error: on_result(result if error is None else error)
 
 
 def held(replicas: ReplicaSet, table: bytes, partition: int, key: bytes | None = None) -> Replica:
-    """Find the copy here of a partition, which answers for it.
+    """Find the local replica that answers for a partition.
 
-    With a key that of its range, whatever that is called: who asks and who answers may know another division of it.
+    With a key, the replica of the key's range is returned, even under another id: the two nodes may know different
+    splits of the range.
 
     Raises:
-        NotServed: there is none.
+        NotServed: this node has no such replica.
     """
     copy = replicas.copies.get((table, partition))
     if key is not None and (copy is None or not copy.bounds.has(key)):
@@ -223,7 +226,7 @@ def held(replicas: ReplicaSet, table: bytes, partition: int, key: bytes | None =
 
 
 def serving(copy: Replica | None, partition: int) -> Replica:
-    """See that a copy that was looked for, of a partition, answers for it.  Raises `NotServed`: it does not."""
+    """Return the replica if it answers for its partition. Raises `NotServed` if it does not, or is None."""
     if copy is not None:
         for host in copy.hosts:
             if host.assignment == copy.assignment and host.available:
@@ -232,12 +235,12 @@ def serving(copy: Replica | None, partition: int) -> Replica:
 
 
 def _is_early(error: GossipKVError) -> bool:
-    """Whether a host may do in a moment what it does not do yet."""
+    """Return True if the host may accept the request soon, without a wait for a session."""
     return isinstance(error, EARLY) and not is_behind(error)
 
 
 def _may_go_on(error: GossipKVError, request: ForwardRequest) -> bool:
-    """Whether another host may be asked after one has answered with an error."""
+    """Return True if another host may be asked after this error."""
     if request.local:
         return False
     return isinstance(error, REFUSED) or not (request.is_write or isinstance(error, RequestError))

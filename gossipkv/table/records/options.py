@@ -11,27 +11,27 @@ from gossipkv.wire.arguments import MAX_TIMEOUT_MS
 if TYPE_CHECKING:
     from gossipkv.wire.arguments import Arguments, OptionArguments
 
-RECORD_MS: Final = 1000  # A request has this time if it names none.
+RECORD_MS: Final = 1000  # Default timeout of a request.
 
 
 class RecordOptions(NamedTuple):
-    """What the options of a read or a write of records say."""
+    """The parsed options of a read or a write of records."""
 
     given: OptionArguments
     timeout_s: float
-    local: bool  # No other node is asked.
+    local: bool  # True: ask no other node.
     token: bytes = b""
     wait_s: float = 0.0
-    config: int = 0  # Of the map that the request goes by; 0: it does not say.
+    config: int = 0  # The config id of the client's map; 0: not given.
 
 
 def record_options(arguments: Arguments, *known: str) -> RecordOptions:
-    """Read the options of a read or a write of records: those that are `known`, and those that all have.
+    """Read the `known` options of a request, and the options that all requests have.
 
     Raises:
-        BadRequest: one is unknown, or of another type; or asks for a version, which tables do not have.
+        BadRequest: an option is unknown, has a wrong type, or asks for a version, which tables do not have.
     """
-    if arguments.is_over:  # As mostly.
+    if arguments.is_over:  # Most requests have no options.
         return RecordOptions(arguments.options(), RECORD_MS / 1000, local=False)
     options = arguments.options(*known, "token", "wait_ms", "timeout_ms", "config", "version", "min_version")
     for name in ("version", "min_version"):

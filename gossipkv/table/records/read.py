@@ -1,4 +1,4 @@
-"""Reads of single records: from the copy here, else from hosts of the partition."""
+"""Reads of single records: from the local replica, else from hosts of the partition."""
 
 from __future__ import annotations
 
@@ -40,11 +40,12 @@ if TYPE_CHECKING:
     from gossipkv.wire.results import OnResult
     from gossipkv.wire.rpc import Value
 
-    Answer = Callable[[Sequence[Value], bytes, bytes], list[Value]]  # Of records, the token, and one who gave them.
+    # Takes the records, the token, and a node that answered.
+    Answer = Callable[[Sequence[Value], bytes, bytes], list[Value]]
 
-ANSWER_BYTES: Final = (16 << 20) + (512 << 10)  # Fits a frame of 17 MiB, with what is around it.
-HEAD_BYTES: Final = 8  # Of a value in an answer, at most.
-MAX_ASKED: Final = 1000  # Keys in one question: a request between nodes has at most 1,024 elements.
+ANSWER_BYTES: Final = (16 << 20) + (512 << 10)  # Fits a frame of 17 MiB with its header.
+HEAD_BYTES: Final = 8  # Largest header of a value in an answer.
+MAX_ASKED: Final = 1000  # Keys per request: a request between nodes has at most 1,024 elements.
 
 
 @final
@@ -61,7 +62,7 @@ class TableReads:
         *,
         most_key: int,
     ) -> None:
-        """`replication`: of the store as it is open now; raises `NotReady`."""
+        """`replication` returns the open store's, or raises `NotReady`."""
         self._routing = routing
         self._forwarding = forwarding
         self._replication = replication
@@ -72,7 +73,7 @@ class TableReads:
     # -- for clients -------------------------------------------------------------------------------------------------
 
     def get(self, arguments: Arguments) -> Value | Later:
-        """`get [table, key, {options}]`: `[value or nil, token]`, and with `explain` who has answered."""
+        """`get [table, key, {options}]`: `[value or nil, token]`, and with `explain` the node that answered."""
         table, key = arguments.text("table"), arguments.key("key", self._most_key)
         options = record_options(arguments, "local", "explain")
         explain = options.given.flag("explain")
@@ -82,7 +83,7 @@ class TableReads:
             return [*answered, {"node": self._name_of(node)}] if explain else answered
 
         token, replication = self._settling.read(options.token), self._replication()
-        try:  # Mostly it is here, and nothing has to be waited for.
+        try:  # Fast path: the local replica has the key and is ready.
             route = self._routing.route(table)
             place = route.place(key)
             route.check(options.config, [place])
@@ -95,7 +96,7 @@ class TableReads:
         return Later(partial(self._read, table, [key], options, answer))
 
     def get_many(self, arguments: Arguments) -> Later:
-        """`get_many [table, [key, ...], {options}]`: `[[value or nil, ...], token]`, of no one moment."""
+        """`get_many [table, [key, ...], {options}]`: `[[value or nil, ...], token]`, not from one snapshot."""
         table, keys = arguments.text("table"), arguments.keys("keys", self._most_key)
         options = record_options(arguments, "local")
 
@@ -133,15 +134,15 @@ class TableReads:
         deadline: float,
         options: RecordOptions,
     ) -> None:
-        """Have all hosts asked.  Raises NotReady, UnknownDatabase, StaleConfig."""
+        """Ask the hosts of all keys. Raises NotReady, UnknownDatabase, StaleConfig."""
         route = self._routing.route(table)
         places = [*map(route.place, keys)]
         route.check(options.config, places)
-        groups: dict[tuple[bytes, ...], list[int]] = {}  # One question for all that the same nodes hold,
+        groups: dict[tuple[bytes, ...], list[int]] = {}  # Keys with the same hosts share requests.
         for at, place in enumerate(places):
             groups.setdefault(place.hosts, []).append(at)
         questions = [
-            (nodes, ats[first : first + MAX_ASKED])  # as far as they fit into it.
+            (nodes, ats[first : first + MAX_ASKED])  # At most MAX_ASKED keys fit.
             for nodes, ats in groups.items()
             for first in range(0, len(ats), MAX_ASKED)
         ]
@@ -166,9 +167,9 @@ class TableReads:
     # -- for other nodes ---------------------------------------------------------------------------------------------
 
     def get_here(self, arguments: Arguments) -> Later:
-        """`table_get [table id, partitions, keys, seen, wait_ms]`: `[records, what they add to what was seen]`.
+        """`table_get [table id, partitions, keys, seen, wait_ms]`: `[records, token body]`.
 
-        Of each key the partition, in 8 bytes.
+        `partitions`: for each key the id of its partition, in 8 bytes.
         """
         table, partitions = arguments.blob("table"), unpacked_ids(arguments.blob("partitions"))
         keys = arguments.keys("keys", self._most_key)
@@ -194,10 +195,10 @@ class TableReads:
         self._ready.begin(copies(), wanted, give, on_answer)
 
     def _read_here(self, copies: Sequence[Replica], keys: Sequence[bytes]) -> tuple[list[Value], Token]:
-        """The records of keys in copies of one table here, and what who reads them has seen.
+        """Return the records of keys in local replicas of one table, and the token of a session that reads them.
 
         Raises:
-            Unavailable, Corrupt, TooLarge: they cannot be read.
+            Unavailable, Corrupt, TooLarge: the records cannot be read.
         """
         replication = self._replication()
         found: list[bytes | None] = []
@@ -223,7 +224,7 @@ class TableReads:
 
 @final
 class _ReadGroup:
-    """The records of one request, from several nodes, answered once."""
+    """Gathers the records of one request from several nodes, and answers once."""
 
     def __init__(
         self, keys: int, answer: Callable[[Sequence[Value], Token, bytes], list[Value]], on_result: OnResult
@@ -235,15 +236,14 @@ class _ReadGroup:
         self._on_result = on_result
 
     def begin(self, groups: int) -> None:
-        """So many nodes are about to be asked."""
         self._left = groups
         if not groups:
             self._on_result(self._answer([], NOTHING, b""))
 
     def one_done(self, ats: Sequence[int], result: Value, error: GossipKVError | None, node: bytes) -> None:
-        """The records at these places have come, or never will."""
+        """Take the records at these places, or the error that replaces them."""
         self._left -= 1
-        if self._left < 0:  # One of them has failed.
+        if self._left < 0:  # Another group has failed, and that error was the answer.
             return
         match result:
             case [list(records), bytes(seen)] if error is None and len(records) == len(ats):

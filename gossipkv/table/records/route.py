@@ -1,4 +1,4 @@
-"""Which partition of a table a key is in, and which nodes hold it, by one map; and how partitions are asked for."""
+"""Routes by one map of a table: the partition of a key and the nodes that hold it; the encoding of partition ids."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ ID_BYTES: Final = 8
 
 
 class PartitionRoute(NamedTuple):
-    """A partition: which keys it has, and who may be asked for them."""
+    """A partition: its keys and its hosts."""
 
     partition: int
-    first: bytes  # The first key of a range; of a shard its number.
-    end: bytes | None  # The next one's first; None: there is none.
-    hosts: tuple[bytes, ...]  # The uuids of those that are AVAILABLE, in their order.
-    origins: tuple[int, ...]  # All its assignments, present, former, or taken by force.
-    version: int  # The config id of the map that has changed it last.
-    moving: tuple[Assignment, ...] = ()  # Those that are not AVAILABLE.
+    first: bytes  # The first key of a range, or the number of a shard.
+    end: bytes | None  # The first key of the next partition; None: this is the last.
+    hosts: tuple[bytes, ...]  # The sorted uuids of nodes whose assignment is AVAILABLE.
+    origins: tuple[int, ...]  # All assignments: present, former, and ended by a force-join.
+    version: int  # The config id of the last change.
+    moving: tuple[Assignment, ...] = ()  # Assignments that are not AVAILABLE.
 
 
 @final
@@ -42,7 +42,7 @@ class TableRoute:
         self.table, self.config = decode_table(tree.root.meta), tree.root.config
         self.is_hash = self.table.kind == HASH
         self._hash = TABLE_HASHES[self.table.partitioner]
-        self._leaves: dict[int, _RouteLeaf] = {}  # Those that were asked for.
+        self._leaves: dict[int, _RouteLeaf] = {}  # Decoded on first use.
         self._origins: dict[int, PartitionRoute] = {}
 
     def place(self, key: bytes) -> PartitionRoute:
@@ -53,21 +53,21 @@ class TableRoute:
         return leaf.places[bisect_right(leaf.firsts, key) - 1]
 
     def before(self, bound: bytes | None) -> PartitionRoute:
-        """Find the range with the last keys before a bound that is not the lowest key; None: with the last of all."""
+        """Find the range of the last keys below `bound`, which is above the lowest key; None: the last range."""
         number = len(self._tree.root.leaves) - 1 if bound is None else self._tree.leaf_of(bound)
         leaf = self._leaf(number)
         at = len(leaf.firsts) if bound is None else bisect_left(leaf.firsts, bound)
         return leaf.places[at - 1] if at else self._leaf(number - 1).places[-1]
 
     def places(self) -> Iterator[PartitionRoute]:
-        """All partitions, in order."""
+        """Iterate over all partitions, in key order."""
         return chain.from_iterable(self._leaf(at).places for at in range(len(self._tree.root.leaves)))
 
     def check(self, config: int, places: Iterable[PartitionRoute]) -> None:
-        """See that a request goes by a map that is new enough for these partitions; 0: it goes by none.
+        """Check that the client's map is new enough for these partitions; `config` 0: the client uses no map.
 
         Raises:
-            StaleConfig: it does not.
+            StaleConfig: one of the partitions has changed since that map.
         """
         for place in places if config else ():
             if place.version > config:
@@ -75,7 +75,7 @@ class TableRoute:
                 raise StaleConfig(words, {"config": self.config})
 
     def origins(self) -> Mapping[int, PartitionRoute]:
-        """Of every assignment the partition."""
+        """Return the partition of each assignment."""
         if not self._origins:
             self._origins = {origin: place for place in self.places() for origin in place.origins}
         return self._origins
@@ -91,14 +91,14 @@ class TableRoute:
 
 
 class _RouteLeaf(NamedTuple):
-    """Partitions that follow each other, and where each begins: what is looked up is looked up in a plain list."""
+    """Consecutive partitions and their first keys; lookups bisect a plain list."""
 
     firsts: list[bytes]
     places: list[PartitionRoute]
 
 
 def together(places: Iterable[PartitionRoute]) -> Iterable[Sequence[PartitionRoute]]:
-    """Partitions in groups that the same nodes hold: one question goes for all of a group."""
+    """Group partitions by their hosts, so that one request serves a group."""
     groups: dict[tuple[bytes, ...], list[PartitionRoute]] = {}
     for place in places:
         groups.setdefault(place.hosts, []).append(place)
@@ -106,12 +106,12 @@ def together(places: Iterable[PartitionRoute]) -> Iterable[Sequence[PartitionRou
 
 
 def packed_ids(partitions: Iterable[int]) -> bytes:
-    """Partitions as they stand in a question: the id of each in 8 bytes."""
+    """Encode partition ids for a request, each in 8 bytes."""
     return b"".join(partition.to_bytes(ID_BYTES, "big") for partition in partitions)
 
 
 def unpacked_ids(packed: bytes) -> list[int]:
-    """The partitions of a question.  Raises BadRequest: they are none."""
+    """Decode the partition ids of a request. Raises BadRequest if the length is no multiple of 8."""
     if len(packed) % ID_BYTES:
         raise BadRequest(f"partitions have ids of {ID_BYTES} bytes each, and these are {len(packed)} bytes")
     return [int.from_bytes(packed[at : at + ID_BYTES], "big") for at in range(0, len(packed), ID_BYTES)]

@@ -1,4 +1,4 @@
-"""The maps of all tables as they are known here, also in the dark, and who is to be asked."""
+"""The maps of all tables as this node knows them, even without a quorum, and the order in which hosts are asked."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ if TYPE_CHECKING:
     from gossipkv.table.participant.participant import MetadataParticipant
     from gossipkv.wire.results import OnResult
 
-KNOWN_S: Final = 0.02  # Between two looks whether a newer map is known by now,
-WAITS_BYTES: Final = 256  # for which about so much is held.
+KNOWN_S: Final = 0.02  # Interval between checks for a newer map.
+WAITS_BYTES: Final = 256  # Approximate memory of one parked request.
 _SEEN: Final = {MemberState.ALIVE: HolderState.ALIVE, MemberState.SUSPECT: HolderState.SUSPECT}
 
 
 @final
 class Router:
-    """The maps of all tables, as known here, and who is to be asked."""
+    """Finds the maps of tables, and the hosts to ask."""
 
     def __init__(self, deciding: MetadataParticipant, random: Random) -> None:
         self._deciding = deciding
         self._random = random
-        self._routes: dict[str, tuple[bytes, TableRoute]] = {}  # By name, and of which root.
+        self._routes: dict[str, tuple[bytes, TableRoute]] = {}  # By name: the root of the map, and its route.
 
     def has(self, name: str) -> bool:
-        """Whether there is a table of that name, as known here."""
+        """Return True if the local catalogue has a table of that name."""
         catalogue = self._deciding.catalogue
         return catalogue is not None and name in catalogue.tables()
 
     def names(self) -> Mapping[str, bytes]:
-        """The tables there are, as known here: the id of each by its name."""
+        """Return the ids of all tables in the local catalogue, by name."""
         catalogue = self._deciding.catalogue
         return {} if catalogue is None else {name: named.id for name, named in catalogue.tables().items()}
 
     def replicating(self, name: str) -> Replication:
-        """Return the copies of this node, about a table.  Raises as `route`."""
+        """Return the replicas of this node; `name` is for errors. Raises as `route`."""
         return self._deciding.replicating(name)
 
     def route(self, name: str) -> TableRoute:
@@ -52,7 +52,7 @@ class Router:
 
         Raises:
             UnknownDatabase: there is no such table.
-            NotReady: its map is not known here yet.
+            NotReady: this node does not know the map yet.
         """
         metadata, catalogue = self._deciding.taking_part(name)
         named = catalogue.tables().get(name)
@@ -75,8 +75,8 @@ class Router:
         """Find a table's map by its id.
 
         Raises:
-            UnknownDatabase: the table is known to be no more.
-            NotReady: it is not known here, or not yet.
+            UnknownDatabase: the table was dropped.
+            NotReady: this node does not know the table or its map.
         """
         for name, id_ in self.names().items():
             if id_ == table:
@@ -88,10 +88,10 @@ class Router:
     def once_known(
         self, name: str, config: int, until: float, do: Callable[[TableRoute], object], on_result: OnResult
     ) -> None:
-        """Go on once a table's map here is as new as a request says, or when it waits no longer.
+        """Call `do` once this node's map of a table has that config id, or at the time `until`.
 
         Raises:
-            GossipKVError: what `route` and `do` raise; of what comes later `on_result` is told.
+            GossipKVError: raised by `route` or `do`. After this call has returned, errors go to `on_result`.
         """
         route, replication = self.route(name), self._deciding.replicating()
         now = replication.now()
@@ -109,7 +109,7 @@ class Router:
         replication.waiting.begin(min(until, now + KNOWN_S), WAITS_BYTES, again)
 
     def routes(self, tables: Container[bytes]) -> Iterator[tuple[bytes, TableRoute]]:
-        """The maps of those of these tables that are known here, by their ids."""
+        """Yield the id and the route of each given table whose map this node knows."""
         _, catalogue = self._deciding.taking_part()
         for name, named in catalogue.tables().items():
             if named.id in tables:
@@ -117,12 +117,12 @@ class Router:
                     yield named.id, self.route(name)
 
     def down(self, nodes: Iterable[bytes]) -> list[str]:
-        """The names of those of these nodes that do not live, as far as gossip knows."""
+        """Return the names of the given nodes that gossip calls neither alive nor suspect, sorted."""
         alive = {member.uuid for member in self._deciding.members() if member.state in _SEEN}
         return sorted(self._deciding.name_of(node) for node in nodes if node not in alive)
 
     def hosts(self, nodes: Iterable[bytes]) -> list[bytes]:
-        """The order in which these nodes are asked: by gossip, shuffled."""
+        """Return the nodes in the order to ask them: by their state in gossip, else shuffled."""
         seen = {member.uuid: _SEEN.get(member.state, HolderState.DEAD) for member in self._deciding.members()}
         holders = {node.hex(): seen.get(node, HolderState.DEAD) for node in nodes}
         return [bytes.fromhex(node) for node in candidates(holders, (), self._random)]

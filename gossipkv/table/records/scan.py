@@ -1,11 +1,11 @@
 """Scans of tables, page by page, in key order.
 
-A *page* is what was found up to a bound: all records before it are in the page, and the next one begins there.  So
-pages of several copies make one up to the least of their bounds, and a page that has met nothing but tombstones has
-moved its bound.  A page reads a bounded number of records, whatever they are.
+A *page* has all records before its bound, and the next page begins at the bound. So pages of several replicas are
+merged up to the least of their bounds, and a page that met only tombstones has still moved its bound. A page reads a
+bounded number of records, tombstones among them.
 
-Of a hash table every partition has a part of each page, all asked at once, each for about its share; of a range table
-one follows the other.
+All partitions of a hash table are asked at once for each page, each for about its share. The partitions of a range
+table are asked one after the other.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ if TYPE_CHECKING:
 
 SCAN_OPTIONS: Final = ("local", "start", "end", "prefix", "reverse", "limit", "cursor")
 PAGE_BYTES: Final = 1 << 20
-MAX_TOMBSTONES: Final = 4096  # In a page, before it ends.
-MAX_STEPS: Final = 16  # Ranges, likewise.
+MAX_TOMBSTONES: Final = 4096  # Tombstones per page: then the page ends.
+MAX_STEPS: Final = 16  # Ranges per page: then the page ends.
 MAX_LIMIT: Final = 1 << 20
 
 
 class ScanRange(NamedTuple):
-    """The keys of a scan from `start` to before `end`, and how many of their records a page has at most."""
+    """The keys of a scan from `start` to before `end`; `limit`: the most records of a page."""
 
     start: bytes
     end: bytes | None
@@ -64,29 +64,29 @@ class ScanRange(NamedTuple):
 
     @property
     def is_empty(self) -> bool:
-        """Whether no key is in it."""
+        """True if the range has no keys."""
         return self.end is not None and self.end <= self.start
 
     def behind(self, bound: bytes) -> ScanRange:
-        """What is left of it from a bound on."""
+        """Return the rest of the range beyond a bound, in the direction of the scan."""
         return self._replace(end=bound) if self.reverse else self._replace(start=bound)
 
     def within(self, place: PartitionRoute) -> ScanRange:
-        """What of it is in a range: who answers may know another division of that."""
+        """Return the intersection with a partition: the host may know another split of the range."""
         start, end = KeyBounds(self.start, self.end).clip(KeyBounds(place.first, place.end))
         return self._replace(start=start, end=end)
 
     def is_before(self, key: bytes, bound: bytes) -> bool:
-        """Whether a scan comes to a key before it comes to a bound."""
+        """Return True if the scan reaches a key before a bound."""
         return key >= bound if self.reverse else key < bound
 
 
 class TableScanPage(NamedTuple):
-    """Records, in the order of their scan, and the bound from which on there may be more; None: there are none."""
+    """Records in scan order, and the bound beyond which there may be more; None: the scan is complete."""
 
     rows: list[Row]
     bound: bytes | None
-    seen: Token = NOTHING  # By who is shown it: tombstones, too, and all that was read with it.
+    seen: Token = NOTHING  # The token of a session that gets the page, with its tombstones.
 
 
 @final
@@ -103,7 +103,7 @@ class TableScans:
         most_key: int,
         scan_limit: int,
     ) -> None:
-        """`replication`: of the store as it is open now; raises `NotReady`."""
+        """`replication` returns the open store's, or raises `NotReady`."""
         self.routing = routing
         self.forwarding = forwarding
         self._replication = replication
@@ -137,7 +137,7 @@ class TableScans:
         return Later(begin)
 
     def _range(self, options: RecordOptions) -> tuple[ScanRange, Token]:
-        """What is left to scan, and what the pages before have passed."""
+        """Return the rest of the scan, and the token of the pages before."""
         given = options.given
         start, end, prefix = (given.key(name, self._most_key) for name in ("start", "end", "prefix"))
         if prefix is not None:
@@ -162,7 +162,7 @@ class TableScans:
     def scan_here(self, arguments: Arguments) -> Later:
         """`table_scan [table id, partitions, start, end or nil, reverse, limit, seen, wait_ms]`.
 
-        The answer is `[[key, record, ...], bound or nil, what was seen]`.  Of each partition its id in 8 bytes.
+        The answer is `[[key, record, ...], bound or nil, token body]`. `partitions`: their ids, 8 bytes each.
         """
         table, partitions = arguments.blob("table"), unpacked_ids(arguments.blob("partitions"))
         start, end = arguments.blob("start"), arguments.blob_or_nil("end")
@@ -178,7 +178,7 @@ class TableScans:
     def give_page(
         self, table: bytes, partitions: Sequence[int], range_: ScanRange, wanted: WantedClock, on_answer: OnAnswer
     ) -> None:
-        """Answer with what `scan_here` does, once the copies here are ready."""
+        """Answer a `scan_here` once the local replicas are ready."""
         replicas = self._replication().replicas
 
         def give() -> None:
@@ -189,13 +189,13 @@ class TableScans:
         self._ready.begin(_held(replicas, table, partitions, range_), wanted, give, on_answer)
 
     def page(self, table: bytes, partitions: Sequence[int], wanted: ScanRange) -> TableScanPage:
-        """The first records of copies here.  Raises NotServed, Unavailable, Corrupt."""
+        """Return the first records of local replicas. Raises NotServed, Unavailable, Corrupt."""
         replicas = self._replication().replicas
         copies = _held(replicas, table, partitions, wanted)
         bound = _bound_of(copies[0], wanted) if len(copies) == 1 else None
         passed: list[bytes] = []
         config = max(copy.taken_config for copy in copies)
-        few = share(wanted.limit, 1, len(copies)) + 1  # One more shows whether there is one.
+        few = share(wanted.limit, 1, len(copies)) + 1  # One record more shows if the page is complete.
         sources = [self._records(copy, wanted, few) for copy in copies]
         rows: list[Row] = []
         tombstones = size_bytes = 0
@@ -215,7 +215,7 @@ class TableScans:
         return TableScanPage(rows, bound, seen_in(table, config, passed))
 
     def _records(self, copy: Replica, wanted: ScanRange, few: int) -> Iterator[Row]:
-        """The records of a copy, tombstones among them, so many at a time."""
+        """Iterate over the records of a replica, with tombstones; `few`: the records of one read."""
         replication = self._replication()
         copy.requests += 1
         start: bytes | None
@@ -235,7 +235,7 @@ class TableScans:
 
 @final
 class _Scanning:
-    """A page that is being made, step by step: of a hash table there is one."""
+    """A page in the making. A range table takes one step for each range, a hash table takes a single step."""
 
     def __init__(
         self,
@@ -250,20 +250,20 @@ class _Scanning:
     ) -> None:
         self._scans = scans
         self._table = table
-        self._wanted = wanted  # What is left of it.
-        self._ready = ready  # What copies need, to be asked.
+        self._wanted = wanted  # The rest of the scan.
+        self._ready = ready  # The token that a replica must cover to answer.
         self._seen = ready.token
         self._deadline = deadline
         self._local = local
         self._on_result = on_result
-        self._id: bytes | None = None  # Of the table: another may take its name.
+        self._id: bytes | None = None  # The table's id: another table may take its name meanwhile.
         self._rows: list[Value] = []
         self._size_bytes = 0
         self._steps = 0
-        self._left = 0  # Groups of the step that have not answered yet.
-        self._pages: list[TableScanPage] = []  # What the others have answered,
-        self._error: GossipKVError | None = None  # or not.
-        self._following: bytes | None = None  # Where the next step begins; None: there is none.
+        self._left = 0  # Groups of this step without an answer.
+        self._pages: list[TableScanPage] = []  # The answers of this step.
+        self._error: GossipKVError | None = None  # The last error of this step.
+        self._following: bytes | None = None  # The bound at which the next step begins; None: this is the last.
 
     def go_on(self) -> None:
         """Take the next step.  Raises NotReady, UnknownDatabase."""
@@ -284,7 +284,7 @@ class _Scanning:
         self._group_done()
 
     def _groups(self, route: TableRoute) -> tuple[Sequence[Sequence[PartitionRoute]], bytes | None]:
-        """The partitions of the step, by who holds them, and where the next one begins."""
+        """Return the partitions of the step, grouped by hosts, and the bound of the next step."""
         wanted = self._wanted
         if route.is_hash:
             return [*together(route.places())], None
@@ -323,7 +323,7 @@ class _Scanning:
         self._group_done()
 
     def _group_done(self) -> None:
-        """One group has answered, or all were asked."""
+        """Count a group's answer, or the end of asking; after the last one, finish the step."""
         self._left -= 1
         if self._left:
             return
@@ -353,10 +353,10 @@ class _Scanning:
 
 
 def _held(replicas: ReplicaSet, table: bytes, partitions: Sequence[int], wanted: ScanRange) -> list[Replica]:
-    """The copies here of partitions; of a range the one with which the scan begins, by the map here.
+    """Return the local replicas of partitions; for a range, the replica where the scan begins, by the local map.
 
     Raises:
-        NotServed: one is not here.
+        NotServed: this node lacks one of them.
     """
     spaces, bounds = replicas.spaces, KeyBounds(wanted.start, wanted.end)
     if table not in spaces.ranges or len(partitions) > 1:
@@ -369,7 +369,7 @@ def _held(replicas: ReplicaSet, table: bytes, partitions: Sequence[int], wanted:
 
 
 def _bound_of(copy: Replica, wanted: ScanRange) -> bytes | None:
-    """Where a scan goes on behind a copy that does not have all of it; None: it has."""
+    """Return the bound at which a scan leaves a replica; None: the replica covers the scan."""
     first, end = copy.bounds
     if wanted.reverse:
         return first if first > wanted.start else None
@@ -377,13 +377,13 @@ def _bound_of(copy: Replica, wanted: ScanRange) -> bytes | None:
 
 
 def share(limit: int, part: int, whole: int) -> int:
-    """How many of a page's records so much of a table has at most, nearly always, where all have about as many."""
+    """Return a limit on the records of `part` of `whole` equal partitions that nearly always holds for a page."""
     expected = limit * part // whole
     return min(limit, expected + 2 * isqrt(expected) + 2)
 
 
 def joined(pages: Iterable[TableScanPage], wanted: ScanRange) -> TableScanPage:
-    """Several pages as one, up to where all of them have come."""
+    """Merge pages into one, up to the least of their bounds."""
     bounds = [page.bound for page in pages if page.bound is not None]
     bound = (max(bounds) if wanted.reverse else min(bounds)) if bounds else None
     rows: list[Row] = []
@@ -399,7 +399,7 @@ def joined(pages: Iterable[TableScanPage], wanted: ScanRange) -> TableScanPage:
 
 
 def _page_of(result: Value) -> TableScanPage:
-    """Read the answer of `scan_here`, with values in the place of records.  Raises Unavailable, ProtocolError."""
+    """Decode an answer of `scan_here`, and its records to values. Raises Unavailable, ProtocolError."""
     match result:
         case [list(flat), None | bytes() as bound, bytes(seen)] if len(flat) % 2 == 0:
             rows: list[Row] = []

@@ -1,11 +1,12 @@
-"""Tokens as they come and go: read from requests, kept short, and written into answers.
+"""Session tokens of requests and answers, and their compaction.
 
-What every assigned copy has confirmed is *settled* (`replication.maintenance.tombstone_gc`): no copy lacks it, so no
-request needs to wait for it, and it is left out wherever a token is written.  Its config takes its place: by an older
-map there may be one more copy, which lacks it.  Beside it stands since when anything was left out (`token.left_out`).
-Of tables that are no more (`ended`) nothing is left, and nothing of assignments that a map names no more.  A node knows
-that of the partitions that it holds.  Of a token that is long it asks others first (`table_settled`), once a second at
-most for each table, before anything is done for the request.
+An entry is *settled* once every assigned replica has acknowledged it (`replication.maintenance.tombstone_gc`). No
+request needs to wait for a settled entry, so written tokens omit it. The config id of the map takes its place: by an
+older map there may be one more replica, which lacks the write. `token.left_out` records since when entries are omitted.
+Entries of dropped tables, and of assignments that the map does not name, are omitted as well.
+
+A node knows the settled entries of its own partitions. For a long token it first asks other nodes (`table_settled`),
+at most once a second for each table.
 """
 
 from __future__ import annotations
@@ -51,16 +52,16 @@ if TYPE_CHECKING:
     from gossipkv.wire.results import OnResult
     from gossipkv.wire.rpc import Value
 
-LONG_BYTES: Final = 1 << 10
-RETRY_S: Final = 1.0  # Between two times that others are asked of a table.
-TOLD_S: Final = 60.0  # What they tell is forgotten then: it is only as new as the oldest of it.
-MAX_ASKED: Final = 8  # Groups of partitions at a time, those that name most entries.
-TOLD_DOWN: Final = 8
+LONG_BYTES: Final = 1 << 10  # Tokens above this size are compacted before their request.
+RETRY_S: Final = 1.0  # Interval between surveys of one table.
+TOLD_S: Final = 60.0  # Answers expire then: merged answers are only as new as the oldest one.
+MAX_ASKED: Final = 8  # Groups of partitions per survey, those with most entries first.
+TOLD_DOWN: Final = 8  # Nodes that an error names at most.
 
 
 @final
 class TokenCompactor:
-    """The tokens of this node's requests."""
+    """Reads, compacts and writes the tokens of this node's requests."""
 
     def __init__(
         self,
@@ -73,24 +74,24 @@ class TokenCompactor:
         self._forwarding = forwarding
         self._deciding = deciding
         self._max_token = max_token
-        self._told: Token = NOTHING  # What others say is settled, of all tables,
-        self._asked_at: dict[bytes, float] = {}  # when they were asked, by table,
-        self._told_since: dict[bytes, float] = {}  # and when the first of it was told.
+        self._told: Token = NOTHING  # The settled clocks that other nodes reported.
+        self._asked_at: dict[bytes, float] = {}  # The time of the last survey, by table.
+        self._told_since: dict[bytes, float] = {}  # The time of the oldest report in `_told`, by table.
 
     def read(self, data: bytes) -> Token:
-        """The token that came with a request.  Raises BadRequest: it is none."""
+        """Decode the token of a request. Raises BadRequest if it is malformed."""
         return decode(data, self._deciding.register) if data else NOTHING
 
     def write(self, *tokens: Token) -> bytes:
-        """The token that goes with an answer."""
+        """Encode the token of an answer, without settled entries."""
         return encode(self._without_settled(merged(*tokens)), self._deciding.register)
 
     def told(self, token: Token) -> bytes:
-        """What another node is told of a token: its body."""
+        """Encode a token's body for another node, without settled entries."""
         return encode_body(self._without_settled(token)) if token else b""
 
     def kept(self, token: Token) -> bytes:
-        """What a record keeps of a token: not since when anything was left out, which no reader of it has seen."""
+        """Encode a token as dependencies of a record; LEFT_OUT goes, since no reader of the record has seen that."""
         left = only(self._without_settled(token), lambda _, origin, __: origin != LEFT_OUT) if token else NOTHING
         return encode_body(left)
 
@@ -102,7 +103,7 @@ class TokenCompactor:
             self._told = {other: seen for other, seen in self._told.items() if other != table}
             self._asked_at.pop(table, None)
             self._told_since.pop(table, None)
-        by: dict[bytes, TableSeen] = {}  # The configs under which what is left out is settled.
+        by: dict[bytes, TableSeen] = {}  # By table: the config and the LEFT_OUT entry that replace omitted entries.
 
         def keep(table: bytes, origin: int, count: int) -> bool:
             copy = replicas.of_origin.get(origin)
@@ -116,7 +117,7 @@ class TokenCompactor:
         return merged(only(token, keep), by)
 
     def _without_ended(self, token: Token) -> Token:
-        """Without what a map that is at least as new names nowhere: it has ended, and all copies have it."""
+        """Drop entries that a map at least as new does not name: they have ended, and all replicas have them."""
         routes = {table: one for table, one in self._routing.routes(token) if one.config >= token[table].config}
         ended = {table: TableSeen(one.config, left_out(token[table].config)) for table, one in routes.items()}
         kept = {table: {LEFT_OUT, *one.origins()} for table, one in routes.items()}
@@ -124,7 +125,7 @@ class TokenCompactor:
         return merged(left, {table: ended[table] for table in ended if left[table].clock != token[table].clock})
 
     def begin(self, token: Token, deadline: float, do: Callable[[Token], object], on_result: OnResult) -> None:
-        """Go on with a request whose token is short, or could be made so; `do` may raise, and then nothing waits."""
+        """Call `do` with the token, after a survey if the token is long; if `do` raises here, nothing waits."""
         if not is_short(token):
             token = self._without_ended(token)
         if is_short(token) or is_short(token := self._without_settled(token)):
@@ -150,7 +151,7 @@ class TokenCompactor:
         asking.one_done()
 
     def _to_ask(self, token: Token) -> list[tuple[bytes, Sequence[PartitionRoute]]]:
-        """The groups of partitions that most entries are of, by table."""
+        """Return the groups of partitions with most entries, each with its table."""
         now = self._deciding.replicating().now()
         groups: list[tuple[int, bytes, Sequence[PartitionRoute]]] = []
         for table, route in self._routing.routes(token):
@@ -172,7 +173,7 @@ class TokenCompactor:
             if now >= self._told_since.setdefault(table, now) + TOLD_S:
                 self._told_since[table] = now
                 self._told = {other: seen for other, seen in self._told.items() if other != table}
-            with contextlib.suppress(ProtocolError):  # It is asked again.
+            with contextlib.suppress(ProtocolError):  # A later survey asks again.
                 self._told = merged(self._told, {table: decode_body(result).get(table, UNSEEN)})
         asking.one_done()
 
@@ -188,7 +189,7 @@ class TokenCompactor:
         do(token)
 
     def _nodes_of(self, token: Token) -> set[bytes]:
-        """Who holds the partitions that its entries are of."""
+        """Return the hosts of all partitions that the token names."""
         nodes: set[bytes] = set()
         for table, route in self._routing.routes(token):
             origins = route.origins()
@@ -200,9 +201,9 @@ class TokenCompactor:
     # -- for other nodes ---------------------------------------------------------------------------------------------
 
     def settled_here(self, arguments: Arguments) -> Value:
-        """`table_settled [table id, partitions]`: up to where all copies of these partitions have all, as a body."""
+        """`table_settled [table id, partitions]`: the settled clock of these partitions, as a token body."""
         table, partitions = arguments.blob("table"), unpacked_ids(arguments.blob("partitions"))
-        wanted_of(arguments, 0.0)  # As behind every request of a host.
+        wanted_of(arguments, 0.0)  # Every request between hosts ends with these arguments.
         return self._settled(table, partitions)
 
     def _give_here(self, table: bytes, partitions: Sequence[int], on_answer: OnAnswer) -> None:
@@ -216,7 +217,7 @@ class TokenCompactor:
 
 @final
 class _SettledSurvey:
-    """The questions that one long token has caused."""
+    """The survey for one long token."""
 
     def __init__(self, do: Callable[[], object], on_result: OnResult) -> None:
         self.left = 1
@@ -224,7 +225,7 @@ class _SettledSurvey:
         self._on_result = on_result
 
     def one_done(self) -> None:
-        """One was answered, or all were asked."""
+        """Count an answer, or the end of asking; after the last one, go on with the request."""
         self.left -= 1
         if not self.left:
             try:
@@ -234,26 +235,26 @@ class _SettledSurvey:
 
 
 class Sessions(NamedTuple):
-    """What the methods need for sessions."""
+    """The session services that the methods share."""
 
     readiness: ReplicaReadiness
     settling: TokenCompactor
 
 
 def _settled(replicas: ReplicaSet, copy: Replica) -> TableSeen:
-    """Up to where all copies of a partition have what its present assignments wrote.
+    """Return the clock up to which all replicas of a partition have the writes of its present assignments.
 
-    What is former may be so of several partitions, since a range was divided: it is left out when no map names it.
+    Former assignments are excluded: after a split several partitions name them. They go when no map names them.
     """
     whole = clock.named(settled(replicas, copy), copy.assigned)
     return TableSeen(copy.config, clock.merge(whole, left_out(copy.config)))
 
 
 def is_short(token: Token) -> bool:
-    """Whether a token needs not be made shorter."""
+    """Return True if a token needs no compaction."""
     return size(token) <= LONG_BYTES
 
 
 def size(token: Token) -> int:
-    """The bytes of its body."""
+    """Return the size of a token's body in bytes."""
     return sum(PART.size + len(seen.clock) for seen in token.values())

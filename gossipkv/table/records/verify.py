@@ -1,10 +1,10 @@
-"""Verifying: whether all copies of a partition have the same live records, when somebody asks.
+"""Verification, on request, that all replicas of a partition have the same live records.
 
-    verify_table    [table, {start, timeout_ms}]            of the partition that begins there, by the asked node
-    table_digest    [uuid, table id, partition, timeout]    to its hosts: clock, sum and number of the live records
+    verify_table    [table, {start, timeout_ms}]            compares the first partition from `start` on
+    table_digest    [uuid, table id, partition, timeout]    asks a host for clock, sum and number of live records
 
-Two copies can be compared when their clocks are equal, and only then; a partition that is written to is looked at again
-while there is time.  Nothing is repaired: which of two is right no digest tells.
+Two replicas can be compared only while their clocks are equal, so a partition with writes is compared again until the
+timeout. Nothing is repaired: a digest does not tell which of two replicas is right.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from gossipkv.wire.arguments import Arguments
     from gossipkv.wire.rpc import Value
 
-VERIFY_MS: Final = 10_000  # A comparison has this time if its request names none.
+VERIFY_MS: Final = 10_000  # Default timeout of a comparison.
 MAX_VERIFY_MS: Final = 60_000
-MAX_PASSES: Final = 4  # Under way at a node: each reads all of a partition.
+MAX_PASSES: Final = 4  # Concurrent digests on a node: each reads a whole partition.
 RETRY_S: Final = 0.1
-HOST_PART: Final = 0.8  # Of the time that is left, for a host to answer in.
+HOST_PART: Final = 0.8  # A host gets this part of the time left for its answer.
 MAX_ID: Final = (1 << 64) - 1
 EQUAL: Final = "equal"
 DIFFERENT: Final = "different"
@@ -40,7 +40,7 @@ NOT_COMPARED: Final = "not compared"
 
 
 class PartitionVerdict(NamedTuple):
-    """What the copies of a partition are to each other, and for what is not known the reason."""
+    """The result of a comparison of replicas, and the reason for a result other than `equal`."""
 
     word: str
     why: str | None = None
@@ -48,7 +48,7 @@ class PartitionVerdict(NamedTuple):
 
 @final
 class Verifier:
-    """Compares copies, and tells others the digests of those that are here."""
+    """Compares replicas, and answers other nodes with digests of the local ones."""
 
     def __init__(self, deciding: MetadataParticipant, routing: Router) -> None:
         self._deciding = deciding
@@ -56,7 +56,7 @@ class Verifier:
         self._passes = 0
 
     def verify(self, arguments: Arguments) -> DeferredResult:
-        """`verify_table [table, {start, timeout_ms}]`: compare the copies of the first partition from a key on."""
+        """`verify_table [table, {start, timeout_ms}]`: compare the replicas of the first partition from a key on."""
         name = arguments.text("table")
         options = arguments.options("start", "timeout_ms")
         start = options.blob("start") or b""
@@ -84,7 +84,7 @@ class Verifier:
         return DeferredResult(compare)
 
     def digest(self, arguments: Arguments) -> DeferredResult:
-        """`table_digest [uuid, table id, partition, timeout]`: clock, sum and number of a copy's live records."""
+        """`table_digest [uuid, table id, partition, timeout]`: clock, sum and number of live records."""
         arguments.blob("node")
         table, partition = arguments.blob("table"), arguments.whole("partition", MAX_ID)
         timeout_ms = arguments.whole("timeout", MAX_VERIFY_MS)
@@ -96,12 +96,12 @@ class Verifier:
         return DeferredResult(take)
 
     async def _take(self, table: bytes, partition: int, until: float) -> ReplicaDigest:
-        """The digest of a copy that is here, at one clock.
+        """Return the digest of a local replica at one clock.
 
         Raises:
-            NotServed: none is here.
-            NotReady: it was written to all the time.
-            Overloaded: enough are taken already.
+            NotServed: this node has no replica of the partition.
+            NotReady: writes interrupted every digest until the timeout.
+            Overloaded: MAX_PASSES digests are under way.
         """
         replication = self._deciding.replicating()
         if self._passes >= MAX_PASSES:
@@ -126,7 +126,7 @@ class Verifier:
     async def _compare(
         self, table: bytes, place: PartitionRoute, until: float
     ) -> dict[str, ReplicaDigest | GossipKVError]:
-        """What each host says, by name; asked until all can be compared, one does not answer, or the time is over."""
+        """Return each host's digest or error by name; repeat until comparable, a host is silent, or `until`."""
         while True:
             found: dict[str, ReplicaDigest | GossipKVError] = {}
             async with trio.open_nursery() as nursery:
@@ -157,7 +157,7 @@ class Verifier:
 
 
 def judge(found: Mapping[str, ReplicaDigest | GossipKVError]) -> PartitionVerdict:
-    """What the copies are to each other, by node."""
+    """Compare the digests that the hosts gave, by name."""
     digests = {name: one for name, one in found.items() if isinstance(one, ReplicaDigest)}
     names = sorted(digests)
     behind = []
@@ -170,7 +170,7 @@ def judge(found: Mapping[str, ReplicaDigest | GossipKVError]) -> PartitionVerdic
     silent = [f"{name}: {one.message}" for name, one in sorted(found.items()) if isinstance(one, GossipKVError)]
     if silent or behind:
         return PartitionVerdict(NOT_COMPARED, "; ".join(silent or behind))
-    if len(digests) < 2:  # noqa: PLR2004  # To compare takes two.
+    if len(digests) < 2:  # noqa: PLR2004  # A comparison takes two replicas.
         return PartitionVerdict(NOT_COMPARED, "it has one copy")
     return PartitionVerdict(EQUAL)
 
