@@ -1,8 +1,8 @@
-"""A node's part in deciding on tables: from when it takes part, and whom it asks.
+"""A node's part in METADATA transactions: when it begins, and which nodes and registers it asks.
 
-A node takes part once there is a catalogue: it is pinned to its cluster, has a store, and then `register.metadata`
-decides with it.  The node that drew the cluster's id says so in the tree until there is a catalogue, so that the first
-`create_table` finds it.  What others say in the tree causes looks, and nothing else (`hints`).
+A node takes part once there is a catalogue: the node is pinned to its cluster, makes a store, and then runs
+`register.metadata`. Until there is a catalogue, the node that drew the cluster's id says so in the tree, so that the
+first `create_table` finds that node. Hints in the tree only cause reads of registers (`hints`).
 """
 
 from __future__ import annotations
@@ -45,21 +45,21 @@ if TYPE_CHECKING:
     from gossipkv.table.store import TableStore
     from gossipkv.table.stores import OpenStore
 
-STEP_S: Final = 1.0  # Between two looks at what is to be done; what gossip tells is looked at when it comes,
-BREATH_S: Final = 0.1  # though not without a breath.
-TELL_S: Final = 0.4  # Between two hints: a map may change all the time, and what is told costs all nodes.
-POLL_S: Final = 30.0  # Between two looks at a register of which nobody says anything new.
-RETRY_S: Final = 3.0  # Until a register is looked at again that could not be read.
-MAX_LOOKS: Final = 16  # In one step: of a thousand tables each has its turn within a minute or so.
-PATIENCE_S: Final = 3.0  # Until who has just begun is of a cluster, and who may found the catalogue says so.
+STEP_S: Final = 1.0  # Longest interval between steps; news in gossip causes a step at once,
+BREATH_S: Final = 0.1  # but steps are at least this far apart.
+TELL_S: Final = 0.4  # Shortest interval between hints: each hint costs all nodes, and a map may change all the time.
+POLL_S: Final = 30.0  # Interval between reads of a register without new hints.
+RETRY_S: Final = 3.0  # Delay until a register that could not be read is read again.
+MAX_LOOKS: Final = 16  # Registers per step: a thousand tables are all read within about a minute.
+PATIENCE_S: Final = 3.0  # Time for a new node to join its cluster and to see the hint of the founder.
 UUID_DIGITS: Final = re.compile("[0-9a-f]{32}")
-CATALOGUE: Final = ""  # Says of tables who decides on them, as nodes do under their names.
-INVITE_S: Final = 10.0  # To be pinned, and to make a store.
+CATALOGUE: Final = ""  # The owner of hints from the catalogue; other hints have the name of a node.
+INVITE_S: Final = 10.0  # Time for a node to be pinned and to make a store.
 
 
 @final
 class MetadataParticipant:
-    """The part of a node that decides on tables, once it takes part."""
+    """The METADATA participant of a node, with all that works on its open store."""
 
     def __init__(
         self,
@@ -84,39 +84,39 @@ class MetadataParticipant:
         self.words = Words(environment.random, cluster.members_known, knows_peers=knows_peers)
         peers.watch(begun=self._met, ended=self._lost)
         self._nursery: trio.Nursery | None = None
-        self._scope = trio.CancelScope()  # Around what `metadata` does.
+        self._scope = trio.CancelScope()  # The scope of the controllers of the present store.
         self._beginning = trio.Lock()
         self._founding = trio.Lock()
         self._ended = trio.Event()
         self._environment = environment
         self.replication: Replication | None = None
         self._works: Controllers | None = None
-        self._store: OpenStore | None = None  # With which all of these work.
-        self.forward: Forward = _not_yet  # By which what was accepted here goes on; who has the methods says so.
+        self._store: OpenStore | None = None  # The store of `replication`, `_works`, `metadata` and `catalogue`.
+        self.forward: Forward = _not_yet  # Forwards smeared puts; set by the owner of the methods.
         self.metadata: Metadata | None = None
         self.catalogue: Catalogue | None = None
         self._hints = HintBoard(cluster, identity.record.node, branch_bytes=settings.max_branch)
-        self._forget_at = math.inf  # When all that is said is to be looked at again.
-        self._poll_at = -math.inf  # When all is looked at again, whatever others say.
-        self._looked_at: dict[str, float] = {}  # When, at a table's register, by its name.
+        self._forget_at = math.inf  # The time at which all hints count as new again.
+        self._poll_at = -math.inf  # The time of the next poll, whatever the hints.
+        self._looked_at: dict[str, float] = {}  # By table name: the time of the last poll of its register.
         self._news = trio.Event()
-        self._looking: set[bytes] = set()  # Registers that are read because of what others have said.
-        self._asked_at: dict[bytes, float] = {}  # When a session had one read.
+        self._looking: set[bytes] = set()  # Registers that are being read.
+        self._asked_at: dict[bytes, float] = {}  # By register: the start of the last read for `look_at`.
         self._ended_tables = EndedTables()
         self._on_names = on_names
-        self.table_names: frozenset[str] = frozenset()  # As known here.
+        self.table_names: frozenset[str] = frozenset()  # By the local catalogue.
         self._log = Log("gossipkv.node")
 
     # -- its life ----------------------------------------------------------------------------------------------------
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Take part when there is something to decide, until cancelled."""
+        """Take part once there is a catalogue, until cancelled."""
         try:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
                 # A store that a backup was put back as may be of any cluster, until this node is of one for good.
                 if self._tables.state == OPEN and self._identity.record.pinned:
-                    with contextlib.suppress(GossipKVError):  # It is said where it is asked for.
+                    with contextlib.suppress(GossipKVError):  # Requests report the error.
                         await self._begin()
                 task_status.started()
                 await self._go_on()
@@ -125,17 +125,17 @@ class MetadataParticipant:
             self._ended.set()
 
     async def end(self) -> None:
-        """Decide nothing more; returns when nothing is written any more.  Requires: `run` was begun."""
+        """Take no part any more; return when all writes have ended. Requires: `run` was begun."""
         if self._nursery is not None:
             self._nursery.cancel_scope.cancel()
         await self._ended.wait()
 
     async def take_part(self) -> tuple[Metadata, Catalogue]:
-        """Take part from now on: pinned, with a store.
+        """Pin this node, make its store, and take part from now on.
 
         Raises:
             NotReady: this node is of no cluster yet.
-            Unavailable: its store is closed, or it is about to end.
+            Unavailable: the store is closed, or the node is about to end.
         """
         if self.metadata is None or self.catalogue is None:
             await self._cluster.pin()
@@ -146,11 +146,11 @@ class MetadataParticipant:
         return metadata, catalogue
 
     def taking_part(self, table: str | None = None) -> tuple[Metadata, Catalogue]:
-        """What this node decides with; `table`: about which table.
+        """Return the objects with which this node takes part; `table`: the requested table.
 
         Raises:
-            NotReady: it does not take part.
-            UnknownDatabase: no table was ever made here, and this one is asked for.
+            NotReady: this node does not take part.
+            UnknownDatabase: a table was requested, and no table was ever made here.
         """
         if self.metadata is None or self.catalogue is None:
             if not self._tables.closed:
@@ -163,32 +163,32 @@ class MetadataParticipant:
 
     @property
     def can_answer(self) -> bool:
-        """Whether the replicas here can be read and written; where there are none nothing is waited for."""
+        """True if the local replicas can be read and written, or if there are none."""
         return self.replication is None or self.replication.replicas.can_answer
 
     @property
     def has_just_come(self) -> bool:
-        """Whether others say that there are tables, of which nothing is known here yet."""
+        """True if other nodes hint at a catalogue that this node does not know yet."""
         is_known = self.metadata is not None and self.register in self.metadata.known
         return not is_known and self._founded(self._hints.heard())
 
     @property
     def shut(self) -> str | None:
-        """Why the tables' store has been closed since the start, where others take part: they answer."""
+        """The reason why the store is closed since the start, if other nodes take part and can answer; else None."""
         return self._tables.closed if self.metadata is None and self.participants() else None
 
     def participants(self) -> list[bytes]:
-        """The other nodes that seem to be alive, and say what is decided: each says what others do not."""
+        """Return the other live nodes that publish a hint about a map; no node repeats the hint of another."""
         said = {name for hints in self._hints.heard().values() for name, hint in hints.items() if is_hint(hint)}
         return [node for node in self.alive() if self.name_of(node) in said]
 
     def check_knows(self) -> None:
-        """Raise `NotReady`: this node has just come."""
+        """Raise `NotReady` if this node has just come and does not know the catalogue yet."""
         if self.has_just_come:
             raise NotReady("this node has just come, and does not know yet which tables there are", {"coming": True})
 
     async def _begin(self) -> None:
-        # What a node without tables does without.  `stores` has loaded it already, beside the loop.
+        # A node without tables does not load these modules. `stores` has loaded them beside the loop.
         from gossipkv.register.metadata.catalogue import Catalogue  # noqa: PLC0415  # See above.
         from gossipkv.register.metadata.server import Metadata  # noqa: PLC0415  # See above.
         from gossipkv.replication.shell import Replication  # noqa: PLC0415  # See above.
@@ -236,13 +236,13 @@ class MetadataParticipant:
             metadata.heads.on_known = knows
             ended, self._scope = self._scope, trio.CancelScope()
             await self._nursery.start(works.run, self._scope)
-            ended.cancel()  # Its store has failed; who waited there was told.
+            ended.cancel()  # The former store has failed; its waiters have got the error.
             self.catalogue, self.replication = catalogue, replication
             self._works, self._store = works, store
             for node, name in self.names().items():
                 if self.asking.is_connected(name):
                     replication.connected(node)
-            if self.metadata is None:  # The first time.
+            if self.metadata is None:  # `_tend` survives a reopening of the store.
                 self._nursery.start_soon(self._tend)
             self.metadata = metadata
             metadata.space.on_closed(self._check_behind)
@@ -252,16 +252,16 @@ class MetadataParticipant:
             self._hear()
 
     def _has_ended(self) -> bool:
-        """Whether what this node decides with is of a store that has failed, though nothing was decided since."""
+        """Return True if the present objects belong to a store that has failed or was reopened."""
         return self._store is not self._tables.opened() or (
             self.metadata is not None and self.metadata.space.closed is not None
         )
 
     def _look_at_names(self) -> None:
-        """Have it told when tables have other names.  Raises NotReady."""
+        """Call `on_names` if the names of tables have changed. Raises NotReady."""
         if self.catalogue is not None and (names := frozenset(self.catalogue.tables())) != self.table_names:
             if self.table_names - names:
-                self._poll_at = trio.current_time()  # What was dropped leaves the disk now.
+                self._poll_at = trio.current_time()  # The poll deletes dropped tables from disk.
             self.table_names = names
             self._on_names()
 
@@ -274,14 +274,14 @@ class MetadataParticipant:
             self.replication.disconnected(uuid)
 
     def replicating(self, table: str | None = None) -> Replication:
-        """The copies of this node, as `taking_part`.  Raises `NotReady`: it has none."""
+        """Return the replicas of this node. Raises as `taking_part`."""
         if self.replication is None:
             self.taking_part(table)
             raise NotReady("this node is about to open its tables")
         return self.replication
 
     def works(self) -> Controllers:
-        """What this node does for its tables by itself.  Raises `NotReady`: nothing."""
+        """Return the controllers of this node. Raises as `taking_part`."""
         if self._works is None:
             self.taking_part()
             raise NotReady("this node is about to open its tables")
@@ -289,16 +289,16 @@ class MetadataParticipant:
 
     @property
     def accepting(self) -> SmearBuffer | None:
-        """Who keeps puts here that are forwarded later; None: nobody yet."""
+        """The smear buffer of this node; None: the store was not opened yet."""
         return None if self._works is None else self._works.accepting
 
     def note(self, table: bytes, writes: Iterable[RecordWrite]) -> None:
-        """These were originated here."""
+        """Count writes that this node originated in its statistics of the last hour."""
         if self._works is not None:
             self._works.last_hour.note(table, writes, trio.current_time())
 
     def members(self) -> Sequence[Member]:
-        """The members that are known."""
+        """Return the members that gossip knows."""
         return self._cluster.members_known()
 
     def _check_behind(self) -> None:
@@ -306,11 +306,11 @@ class MetadataParticipant:
             self._tables.refuse(self.metadata.registers.behind)
 
     async def _tend(self) -> None:
-        """Have the catalogue grow, and look at everything now and then; who hears of changes waits for none of it."""
+        """Grow the catalogue, and poll all registers; a task of its own, so that news in gossip do not wait."""
         while True:
-            assert self.catalogue is not None  # The present one: another comes when the store was opened again.
+            assert self.catalogue is not None  # The attribute changes when the store is reopened.
             if self.known_of(self.register):
-                with contextlib.suppress(GossipKVError):  # The next time.
+                with contextlib.suppress(GossipKVError):  # The next step tries again.
                     await self.catalogue.grow()
                 if trio.current_time() >= self._poll_at:
                     self._poll_at = trio.current_time() + POLL_S
@@ -330,16 +330,16 @@ class MetadataParticipant:
         while True:
             self._news = trio.Event()
             watch.look()
-            is_late = trio.current_time() < say_at  # What is to be told waits for its time.
+            is_late = trio.current_time() < say_at  # Hints wait for their interval.
             heard = self._hints.heard()
             try:
                 if self.metadata is not None and self._tables.state == OPEN and self._has_ended():
-                    await self._begin()  # By what is on the disk, as after a restart.
+                    await self._begin()  # The state comes from the disk, as after a restart.
                 await self._heed(heard)
                 self._look_at_names()
                 why = ""
             except GossipKVError as error:
-                if error.message != why:  # It may stay so for days.
+                if error.message != why:  # Log a reason once: the state may last for days.
                     self._log.info("decisions_wait", reason=error.message)
                 why = error.message
             if not is_late and self._say(heard):
@@ -350,7 +350,7 @@ class MetadataParticipant:
             await trio.sleep_until(breath_at)
 
     async def _look_at_some(self) -> None:
-        """Look at those tables that were not looked at for longest."""
+        """Poll the registers of the tables that were polled longest ago."""
         assert self.catalogue is not None
         now, tables = trio.current_time(), self.catalogue.tables()
         self._looked_at = {name: self._looked_at.get(name, now) for name in tables}
@@ -368,7 +368,7 @@ class MetadataParticipant:
         return 2 * bytes.fromhex(self._identity.record.cluster_id)
 
     def _say(self, heard: Mapping[bytes, Mapping[str, bytes]]) -> bool:
-        """Tell others what is known here; whether there was anything to tell."""
+        """Publish hints; return True if a hint is new."""
         metadata = self.metadata
         founds = self.register if self.register and self.may_not_found() is None else None
         if metadata is None:
@@ -376,7 +376,7 @@ class MetadataParticipant:
         return self._hints.say(metadata.known, metadata.me, founds, heard, open_=self._looking)
 
     async def _heed(self, heard: Mapping[bytes, Mapping[str, bytes]]) -> None:
-        """Look at registers of which others say what this node does not know."""
+        """Start reads of registers with hints that are new to this node."""
         if self.metadata is None and self._founded(heard) and self._identity.silence is None:
             await self.take_part()
         if self.metadata is None or self.catalogue is None:
@@ -384,7 +384,7 @@ class MetadataParticipant:
         said = {self.register: heard.get(self.register, {})}
         for table in self.catalogue.tables().values():
             said[table.id] = heard.get(table.id, {})
-            if table.id not in self.metadata.known:  # Who made it may have gone before anybody has read its map.
+            if table.id not in self.metadata.known:  # The creator may have gone before any node has read the map.
                 said[table.id] = {**said[table.id], CATALOGUE: encode_named(table)}
         for register, by_owner in said.items():
             if register in self._looking:
@@ -398,9 +398,9 @@ class MetadataParticipant:
             self._hints.forget()
 
     def look_at(self, register: bytes, node: bytes = b"") -> None:
-        """Read a register of which a newer map was seen: one look is under way, and one a second begins, at most.
+        """Start a read of a register of which a newer map was seen: one at a time, and at most one a second.
 
-        `node`: who goes by that map; it is asked if too few servers answer.
+        `node`: a node that knows the newer map; it is asked if too few servers answer.
         """
         metadata, now = self.metadata, trio.current_time()
         if metadata is None or self._nursery is None or register in self._looking:
@@ -411,18 +411,18 @@ class MetadataParticipant:
             self._nursery.start_soon(self._read, metadata, register, node)
 
     async def _read(self, metadata: Metadata, register: bytes, node: bytes) -> None:
-        with contextlib.suppress(GossipKVError):  # Whoever needs it asks again.
+        with contextlib.suppress(GossipKVError):  # The requests that need the map ask again.
             await metadata.look(register, node)
         self._looking.discard(register)
         self._hear()
 
     async def _look(self, metadata: Metadata, register: bytes, hints: Sequence[MapHint]) -> None:
-        """Read a register of which others say more than is known; one that cannot be read holds up no other."""
+        """Read a register with new hints; a task of its own, so that an unreadable register delays no other."""
         for hint in hints:
-            if hint.is_news_to(metadata.known.get(register)):  # One look answers most of them.
+            if hint.is_news_to(metadata.known.get(register)):  # The first read answers most hints.
                 try:
                     await metadata.quorum_read(register, hint.acceptors)
-                except GossipKVError:  # Such as a page that has not come yet.
+                except GossipKVError:  # For example, a page has not arrived yet.
                     self._forget_at = min(self._forget_at, trio.current_time() + RETRY_S)
         self._looking.discard(register)
         self._hear()
@@ -436,19 +436,19 @@ class MetadataParticipant:
     # -- founding ----------------------------------------------------------------------------------------------------
 
     def may_not_found(self) -> str | None:
-        """Why this node may not found the catalogue; None: it may."""
+        """Return the reason why this node may not found the catalogue; None: it may."""
         record = self._identity.record
         if not record.cluster_id:
             return "this node is of no cluster yet"
         return may_not_found(record, record.cluster_id)
 
     async def found(self, patience_s: float = PATIENCE_S) -> None:
-        """Have a catalogue, which this node founds if nobody has, and it may.
+        """Take part in the catalogue; found it if no node has, and if this node may.
 
-        `patience_s`: how long somebody is awaited who has it or may found it, such as one that has just begun again.
+        `patience_s`: the longest wait for a node that has the catalogue or may found it, such as a restarting node.
 
         Raises:
-            Unavailable: there is none, and another node is to found it; `details` has its uuid, if it is known.
+            Unavailable: there is no catalogue, and another node has to found it; `details` names that node, if known.
         """
         if self.metadata is not None and self.metadata.known.get(self.register) is not None:
             return
@@ -465,7 +465,7 @@ class MetadataParticipant:
         if why is None:
             async with self._founding:
                 _, catalogue = await self.take_part()
-                why = self.may_not_found()  # It may have taken another cluster's id until it was pinned.
+                why = self.may_not_found()  # Before it was pinned, the node may have changed its cluster.
                 if why is None:
                     await catalogue.found()
                     self._hear()
@@ -473,27 +473,27 @@ class MetadataParticipant:
         raise Unavailable(f"there is no catalogue of tables yet: {why}", {**self._founder()})
 
     async def informed(self) -> tuple[Metadata, Catalogue]:
-        """What this node decides with, once it knows of the catalogue, if others say that there is one.
+        """Return as `taking_part`, after a short wait for this node to know the catalogue.
 
         Raises:
-            NotReady: it does not take part.
+            NotReady: this node does not take part.
         """
         metadata, catalogue = self.taking_part()
         with trio.move_on_after(PATIENCE_S):
             while self.register not in metadata.known:
-                self._hints.forget()  # What could not be read a moment ago may be by now.
+                self._hints.forget()  # An earlier hint may be readable by now.
                 await self._heed(self._hints.heard())
                 await trio.sleep(STEP_S / 10)
         return metadata, catalogue
 
     def _founder(self) -> dict[str, str]:
-        """Who says that it may found the catalogue, under `founder`."""
+        """Return the name of a live node that may found the catalogue under `founder`, or an empty dict."""
         said, alive = self._hints.heard().get(self.register, {}), {*map(self.names().get, self.alive())}
-        founders = [owner for owner, value in said.items() if not value and owner in alive]  # The dead said so, too.
+        founders = [owner for owner, value in said.items() if not value and owner in alive]  # Hints of dead nodes stay in the tree.
         return {"founder": founders[0]} if founders else {}
 
     async def others_know(self) -> bool:
-        """Whether another member knows of a catalogue; what it says of the acceptors is looked at."""
+        """Ask the live members for a catalogue; if one knows its acceptors, read the register and return True."""
         for node in self.alive():
             if node.hex() == self._identity.record.uuid:
                 continue
@@ -506,7 +506,7 @@ class MetadataParticipant:
         return False
 
     def known_of(self, register: bytes) -> bytes:
-        """What this node would tell others of a register; empty: nothing."""
+        """Return this node's hint about a register; empty: it knows none, or the table was dropped."""
         known = None if self.metadata is None else self.metadata.known.get(register)
         return b"" if known is None or known.head.ended else encode_hint(known)
 
@@ -517,7 +517,7 @@ class MetadataParticipant:
         return sorted(member.uuid for member in self.members() if member.state is MemberState.ALIVE)
 
     async def invite(self, node: bytes) -> AcceptorId:
-        """Have a node take part; who it is then.  Raises GossipKVError."""
+        """Make a node take part, and return its acceptor id. Raises GossipKVError."""
         if node.hex() == self._identity.record.uuid:
             metadata, _ = await self.take_part()
             return metadata.me
@@ -528,10 +528,10 @@ class MetadataParticipant:
         return AcceptorId(node, answer)
 
     async def describe(self, node: bytes) -> NamedNode:
-        """What a node says of itself as one of tables.
+        """Return the catalogue record of a node, as the node describes itself.
 
         Raises:
-            Unavailable: it does not say.
+            Unavailable: the node does not answer.
         """
         from gossipkv.register.metadata.tables import decode_node  # noqa: PLC0415  # As `_begin` does.
 
@@ -541,19 +541,19 @@ class MetadataParticipant:
         return decode_node(answer if isinstance(answer, bytes) else b"")
 
     def described(self) -> bytes:
-        """What this node says of itself as one of tables: a record of the catalogue."""
+        """Return the encoded catalogue record of this node."""
         from gossipkv.register.metadata.tables import NamedNode  # noqa: PLC0415  # As `_begin` does.
 
         return NamedNode(self._identity.record.node, self._settings.isolation_group, self._settings.weight).encode()
 
     async def invited(self, cluster_id: bytes) -> int:
-        """Take part, since a node of that cluster asks for it; the id of this node's store.
+        """Take part at the request of a node of that cluster; return the id of this node's store.
 
         Raises:
             NotReady: this node is of another cluster, or of none.
-            Unavailable: its store is closed, or has no room for more.
+            Unavailable: the store is closed, or has no room for more.
         """
-        own = bytes.fromhex(self._identity.record.cluster_id)  # It may become another one until it is pinned.
+        own = bytes.fromhex(self._identity.record.cluster_id)  # The cluster id may change until the node is pinned.
         if own != cluster_id or (own := await self._cluster.pin()) != cluster_id:
             of = f"the cluster {own.hex()}" if own else "no cluster yet"
             raise NotReady(f"this node is of {of}, not of {cluster_id.hex()}")
@@ -562,7 +562,7 @@ class MetadataParticipant:
         return metadata.me.store
 
     def uuid_of(self, name: str) -> bytes:
-        """The uuid of a node by its name, or by its digits, as `name_of` tells them.
+        """Return the uuid of a node by its name or by the digits of its uuid, the inverse of `name_of`.
 
         Raises:
             Unavailable: no such node is known.
@@ -575,24 +575,24 @@ class MetadataParticipant:
         raise Unavailable(f"no member {name} is known", {"node": name})
 
     def has_ended(self, table: bytes) -> bool:
-        """Whether a table is known to be no more."""
+        """Return True if a table is known to be dropped."""
         if self.catalogue is None or any(named.id == table for named in self.catalogue.tables().values()):
             return False
         return self._ended_tables.has(table)
 
     def name_of(self, uuid: bytes) -> str:
-        """The name of a node by its uuid, or the digits of that."""
+        """Return the name of a node, or the digits of its uuid if the name is unknown."""
         return self.known_names().get(uuid) or uuid.hex()
 
     def known_names(self) -> dict[bytes, str]:
-        """The names of all members, and of nodes of tables that are none any more, unless another node has the name."""
+        """Return the names of all members, and of former members with tables, unless another node has the name."""
         names = self.names()
         with contextlib.suppress(NotReady):  # A page of the catalogue is yet to come.
             return names if self.catalogue is None else self.catalogue.nodes.names_beside(names) | names
         return names
 
     def names(self) -> dict[bytes, str]:
-        """The names of all members that are known, by their uuids."""
+        """Return the names of all known members, by uuid."""
         return {member.uuid: member.name for member in self._cluster.members_known()}
 
 

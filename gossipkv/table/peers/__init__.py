@@ -1,4 +1,4 @@
-"""Other nodes, as the tables of this node see them.
+"""Communication of a node's tables with other nodes.
 
 Read in this order:
 

@@ -1,12 +1,11 @@
-"""Hints: what nodes tell each other of registers in the tree, which decides nothing, and causes looks.
+"""Hints in the gossip tree about newer maps; a hint decides nothing, it causes a read of the register.
 
 `tables/<register>` is published by each server of a map:
 
-    [generation, sequence, root, [[uuid, store id], …]]      empty: of the catalogue, by who may found it
+    [generation, sequence, root, [[uuid, store id], …]]      empty: its node may found the catalogue
 
-Whoever finds there what it does not know looks at the register, once for each thing said; a poll covers what it missed.
-A hint is worth something as long as somebody does not know it: of more tables than have room, those that changed last
-are told.
+A node that sees an unknown version reads the register, once for each hint; a poll covers missed hints. If there is no
+room for all tables, the tables that changed last are published: older hints are likely known everywhere.
 """
 
 from __future__ import annotations
@@ -28,19 +27,19 @@ if TYPE_CHECKING:
     from gossipkv.register.metadata.tables import NamedTable
     from gossipkv.table.ports import OwnTree
 
-TABLES: Final = "tables"  # In the tree.
-ROOM_PART: Final = 4  # Of this node's branch hints take one in so many; the rest is for what it serves.
-PATH_BYTES: Final = 64  # About what an entry takes beside its value.
+TABLES: Final = "tables"  # The path in the tree.
+ROOM_PART: Final = 4  # Hints may take 1 / ROOM_PART of this node's branch; the rest is for its datasets.
+PATH_BYTES: Final = 64  # The approximate size of an entry without its value.
 
 
 class MapHint(NamedTuple):
-    """What somebody says of a map."""
+    """A node's hint about a map: its config id and its acceptors."""
 
     config: int
     acceptors: Acceptors
 
     def is_news_to(self, known: KnownMap | None) -> bool:
-        """Whether it may be newer than what is known: other acceptors alone do not raise the config id."""
+        """Return True if the map may be newer than `known`: new acceptors alone do not raise the config id."""
         if known is None or self.config > known.config:
             return True
         return self.config == known.config and self.acceptors.new != known.acceptors.new
@@ -48,17 +47,17 @@ class MapHint(NamedTuple):
 
 @final
 class HintBoard:
-    """What this node says, and what it hears."""
+    """Publishes this node's hints, and reads those of other nodes."""
 
     def __init__(self, tree: OwnTree, own: str, *, branch_bytes: int) -> None:
-        """`own`: this node's name; `branch_bytes`: the room that it has in the tree."""
+        """`own`: this node's name; `branch_bytes`: the size limit of its branch in the tree."""
         self._tree = tree
         self._own = own
         self._room_bytes = branch_bytes // ROOM_PART
-        self._said: dict[bytes, bytes] = {}  # By register, the one that changed last at the end.
-        self._encoded: dict[bytes, tuple[KnownMap, bytes]] = {}  # By register, what may be said of it.
-        self._silent: set[bytes] = set()  # Of those, without room in the tree until they change.
-        self._heeded: dict[tuple[bytes, str], bytes] = {}  # What was said of a register, by whom: it was looked at.
+        self._said: dict[bytes, bytes] = {}  # The current hints by register, the newest last.
+        self._encoded: dict[bytes, tuple[KnownMap, bytes]] = {}  # By register: the map and its hint.
+        self._silent: set[bytes] = set()  # Hints in `_said` without room in the tree.
+        self._heeded: dict[tuple[bytes, str], bytes] = {}  # By register and owner: the last hint seen.
 
     def say(
         self,
@@ -69,10 +68,10 @@ class HintBoard:
         *,
         open_: Container[bytes] = (),
     ) -> bool:
-        """Tell of the maps that this node is a server of; and that it may found that catalogue, if it may.
+        """Publish hints about the maps that this node serves, and that it may found the catalogue `founds`.
 
-        `heard`: what others say, which nobody says after them; `open_`: registers that are read just now, since others
-        seem to know more.  Returns whether there was anything to tell.
+        `heard`: hints of other nodes, which this node does not repeat; `open_`: registers that are being read because
+        of a hint, and are skipped. Return True if a hint is new.
         """
         before, self._encoded = self._encoded, {}
         for register, each in known.items():
@@ -92,7 +91,7 @@ class HintBoard:
                 self._said[register] = value
                 is_new = True
                 self._silent.discard(register)
-                with contextlib.suppress(TooLarge):  # It is told in `status`; others find it by their poll.
+                with contextlib.suppress(TooLarge):  # `status` tells it; other nodes poll.
                     self._tree.publish(f"{TABLES}/{register.hex()}", value)
         self._make_room()
         return is_new
@@ -117,7 +116,7 @@ class HintBoard:
         self._tree.withdraw(f"{TABLES}/{register.hex()}")
 
     def heard(self) -> dict[bytes, dict[str, bytes]]:
-        """What others say of registers: by register, by who says it."""
+        """Return the hints of other nodes, by register and by the node's name."""
         heard: dict[bytes, dict[str, bytes]] = {}
         for entry in self._tree.below(TABLES):
             with contextlib.suppress(ValueError):
@@ -126,7 +125,7 @@ class HintBoard:
         return heard
 
     def news(self, register: bytes, said: Mapping[str, bytes], known: KnownMap | None) -> Sequence[MapHint]:
-        """What is said of a register that is not known here, and was not looked at before."""
+        """Return the hints about a register that are newer than `known` and were not returned before."""
         found = []
         for owner, value in said.items():
             if value and self._heeded.get((register, owner)) != value:
@@ -138,28 +137,28 @@ class HintBoard:
         return found
 
     def forget(self) -> None:
-        """Look again at all that is said: what could not be read may be read by now."""
+        """Treat all hints as new: a register that could not be read may be readable by now."""
         self._heeded.clear()
 
 
 def encode_hint(known: KnownMap) -> bytes:
-    """What is said of a map."""
+    """Encode a hint about a map."""
     config = known.config
     packed: bytes = msgpack.packb((generation_of(config), sequence_of(config), known.head.root, known.acceptors.new))
     return packed
 
 
 def encode_named(table: NamedTable) -> bytes:
-    """What the catalogue says of a table's map."""
+    """Encode a hint about a table's map from its entry in the catalogue."""
     packed: bytes = msgpack.packb((generation_of(table.config), sequence_of(table.config), b"", table.acceptors))
     return packed
 
 
 def decode_hint(value: bytes) -> MapHint:
-    """Read what somebody says of a map.
+    """Decode a hint.
 
     Raises:
-        ProtocolError: it is none.
+        ProtocolError: the bytes are no hint.
     """
     try:
         row = msgpack.unpackb(value)
@@ -174,7 +173,7 @@ def decode_hint(value: bytes) -> MapHint:
 
 
 def is_hint(value: bytes) -> bool:
-    """Whether something is said of a map."""
+    """Return True if the bytes are a hint about a map; an empty value is none."""
     try:
         decode_hint(value)
     except ProtocolError:

@@ -1,7 +1,7 @@
-"""The ways from the tables of a node to other nodes, by uuid: who asks with a task, and who is called back.
+"""Requests from the tables of a node to other nodes, by uuid, for tasks and with callbacks.
 
-What changes something goes `within` a deadline, a hybrid time by the asked node's own clock: a node that was frozen, or
-was cut off, does it in time or not at all.
+A request that changes something is sent `within` a deadline, a hybrid time by the asked node's own clock: a node that
+was frozen or cut off executes the request in time or not at all.
 """
 
 from __future__ import annotations
@@ -29,32 +29,32 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-ANSWER_MS: Final = 3000  # Until an acceptor that has not answered counts as silent; its disk may be slow.
-WAIT_PART: Final = 0.8  # Of the time in which it is to answer.
+ANSWER_MS: Final = 3000  # An acceptor counts as silent after this time; its disk may be slow.
+WAIT_PART: Final = 0.8  # A node may wait for this part of the timeout, so that its answer arrives in time.
 CHANGES: Final = frozenset(
     {
         *("create_table", "delete", "drop_table", "metadata_force", "metadata_transact"),
         *("put", "put_many", "quarantine_drop", "table_divide"),
     }
 )
-UP_S: Final = 0.1  # Between two looks at who may live.
-CONNECT_S: Final = 1.0  # Who has just come is seen before there is a connection to it.
+UP_S: Final = 0.1  # Interval between reads of the live members.
+CONNECT_S: Final = 1.0  # Gossip shows a new member before there is a connection to it.
 
 
 @final
 class PeerClient:
-    """The ways to other nodes, by uuid."""
+    """Sends requests to other nodes, by uuid."""
 
     def __init__(
         self, cluster: ClusterView, peers: PeerLinks, threads: Threads, deadline: Callable[[bytes, float], int]
     ) -> None:
-        """`deadline`: the hybrid time of a node's clock at which so many seconds are over."""
+        """`deadline(node, seconds)`: the hybrid time of the node's clock at which that time is over."""
         self._cluster = cluster
         self._deadline = deadline
         self._peers = peers
         self._threads = threads
-        self._up, self._up_until = set[bytes](), 0.0  # Who may live, as gossip knew a moment ago.
-        self._connected = trio.Event()  # Another connection has begun.
+        self._up, self._up_until = set[bytes](), 0.0  # Nodes that may be alive, up to UP_S old.
+        self._connected = trio.Event()  # Set, and replaced, when a connection begins.
         peers.watch(begun=self._begun)
 
     def _begun(self, _name: str, _uuid: bytes) -> None:
@@ -62,14 +62,14 @@ class PeerClient:
         connected.set()
 
     async def beside(self, do: Callable[[], T]) -> T:
-        """Do in a worker thread what takes long."""
+        """Run a slow function in a worker thread."""
         return await self._threads.run(do)
 
     async def ask(self, node: bytes, method: str, params: list[Value], timeout_s: float) -> Value:
         """Ask the node of that uuid.
 
         Raises:
-            GossipKVError: as it answers; `Unavailable` when it was not asked, `Unknown` when it has not answered.
+            GossipKVError: the node's answer; `Unavailable` if it was not asked, `Unknown` if it has not answered.
         """
         answered, told = trio.Event(), []
 
@@ -89,10 +89,10 @@ class PeerClient:
         return result
 
     async def ask_any(self, nodes: Iterable[bytes], method: str, params: list[Value], timeout_s: float) -> Value:
-        """Ask one node after the other in `within`, as long as nothing was done.
+        """Send a request `within` the timeout to one node after the other, while nothing was done.
 
         Raises:
-            GossipKVError: as one answers; `Unavailable` when none takes it.
+            GossipKVError: a node's answer; `Unavailable` if no node takes the request.
         """
         refusals: dict[str, str] = {}
         names = {member.uuid: member.name for member in self._cluster.members_known()}
@@ -141,13 +141,13 @@ class PeerClient:
         self._peers.ask_unread(name, method, params, max(1, int(timeout_s * 1000)), on_answer)
 
     async def known(self, node: bytes, register: bytes, timeout_s: float, *, config: int = 0) -> MapHint | None:
-        """What a node knows of a register, once that is at least of that config id; None: nothing.
+        """Ask a node for its map of a register, once that has at least that config id; None: it knows no map.
 
-        When the time is nearly over it answers with what it knows: `MapHint.config` tells.
+        When the time is nearly over, the node answers with an older map: check `MapHint.config`.
 
         Raises:
             GossipKVError: as `ask`.
-            ProtocolError: it answered something else.
+            ProtocolError: the answer is malformed.
         """
         params: list[Value] = [register]
         if config:
@@ -158,7 +158,7 @@ class PeerClient:
     def ask_acceptor(
         self, to: AcceptorId, request: bytes, seen: bytes, on_reply: OnReply, *, offer: object = None
     ) -> None:
-        """Ask an acceptor, and tell it what was seen and what belongs to a value; `on_reply` is called once."""
+        """Send a request, seen positions and an `Offer` of pages to an acceptor; `on_reply` is called once."""
 
         def on_answer(result: bytes | None, error: bytes | None, epoch: int | None) -> None:
             del epoch
@@ -186,21 +186,21 @@ class PeerClient:
         self._peers.ask_unread(name, "register", params, ANSWER_MS, on_answer)
 
     def is_up(self, node: bytes) -> bool:
-        """Whether gossip has not found out that a node is dead, or has left, a moment ago: each write asks."""
+        """Return False if gossip calls the node dead or left; the state is cached, since each write asks."""
         if (now := trio.current_time()) >= self._up_until:
             members, self._up_until = self._cluster.members_known(), now + UP_S
             self._up = {member.uuid for member in members if member.state in REACHABLE}
         return node in self._up
 
     def is_connected(self, name: str) -> bool:
-        """Whether there is a connection to a member."""
+        """Return True if there is a connection to a member."""
         return self._peers.store(name) is not None
 
     def check_speaks(self, form: int, what: str) -> None:
-        """Refuse what needs messages of that form until all members that live read them; `what` names it.
+        """Check that all live members read messages of that revision; `what` names the feature that needs it.
 
         Raises:
-            Unavailable: some do not; the message names them.
+            Unavailable: a member does not; the message names all such members.
         """
         if behind := [name for name, newest in self._cluster.spoken().items() if newest < form]:
             raise Unavailable(

@@ -1,7 +1,7 @@
-"""Writes to tables: each goes to one copy of its partition, which is its origin and answers at the level that is asked.
+"""Writes to tables: one replica of the partition originates each write, and answers at the requested level.
 
-`put_many` is cut by partitions, and into batches that are small beside what the log and a message between nodes take.
-Each batch is a write of its own: some may be applied, and others not.
+`put_many` is split by partition, and into batches that are small against a log segment and a message between nodes.
+Each batch is a write of its own, so a failed `put_many` may be applied in part.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ if TYPE_CHECKING:
 
 MAX_ROWS: Final = 1 << 16
 MAX_ID: Final = (1 << 64) - 1
-FORWARD_S: Final = 5.0  # Until hosts have taken what was accepted; else it is forwarded anew.
-BATCH_BYTES: Final = 256 << 10  # One row more: the smallest segment of a log has room for four.
+FORWARD_S: Final = 5.0  # Timeout for hosts to take smeared puts; then the puts are forwarded again.
+BATCH_BYTES: Final = 256 << 10  # A batch exceeds this by one row at most: the smallest log segment has room for four.
 
 
 @final
@@ -75,9 +75,9 @@ class TableWrites:
         most_key: int,
         most_value: int,
     ) -> None:
-        """`replication`, `controllers.smear_buffer`: of the store as it is open now; `replication` raises `NotReady`.
+        """`replication` and `accepting` return those of the open store; `replication` raises `NotReady`.
 
-        `note`: is told what was originated here of a table.
+        `note`: called with the writes of a table that this node originated.
         """
         self._routing = routing
         self._forwarding = forwarding
@@ -91,7 +91,7 @@ class TableWrites:
     # -- for clients -------------------------------------------------------------------------------------------------
 
     def put(self, arguments: Arguments) -> Later:
-        """`put [table, key, value, {options}]`: the token; if it is smeared `{"accepted": true}`."""
+        """`put [table, key, value, {options}]`: the token, or `{"accepted": true}` for a smeared put."""
         table, key = arguments.text("table"), arguments.key("key", self._most_key)
         value = self._value(arguments.blob("value"))
         return self._later(table, {key: value}, arguments, may_smear=True)
@@ -102,7 +102,7 @@ class TableWrites:
         return self._later(table, {key: None}, arguments)
 
     def put_many(self, arguments: Arguments) -> Later:
-        """`put_many [table, [[key, value], ...], {options}]`: the token; of two rows of a key the later one counts."""
+        """`put_many [table, [[key, value], ...], {options}]`: the token; the last row of a key counts."""
         table, rows = arguments.text("table"), dict[bytes, bytes | None]()
         for number, row in enumerate(arguments.rows("rows", MAX_ROWS)):
             match row:
@@ -163,7 +163,6 @@ class TableWrites:
         return Later(begin)
 
     def _begin(self, batch: _PartitionWrite, hosts: tuple[bytes, ...], deadline: float, on_done: OnAnswered) -> None:
-        """Have a batch written by a copy of its partition."""
         head: list[Value] = [batch.table, batch.partition]
         if batch.is_accepted:
             flat: list[Value] = [part for write in batch.writes for part in (write.key, write.value, write.time)]
@@ -188,7 +187,7 @@ class TableWrites:
         )
 
     def _smears(self, route: TableRoute, place: PartitionRoute) -> SmearBuffer | None:
-        """Who keeps what is put into a partition for a while; None: it is written at once."""
+        """Return the smear buffer for puts into a partition; None: write them at once."""
         time_key = route.table.time_key
         if time_key is None or not route.table.smears or not time_key.is_short(place.first, place.end):
             return None
@@ -198,7 +197,7 @@ class TableWrites:
         return None if is_host or is_off else self._accepting()
 
     def forward(self, table: bytes, puts: Sequence[SmearedPut], on_forwarded: OnForwarded) -> None:
-        """Have hosts write what was accepted here, of one table, under the time of then."""
+        """Forward smeared puts of one table to hosts, which write them under the time of their acceptance."""
         try:
             route, deadline = self._routing.route_of(table), self._replication().now() + FORWARD_S
         except GossipKVError as error:
@@ -221,8 +220,8 @@ class TableWrites:
     def write(self, arguments: Arguments) -> Later:
         """`table_write [table id, partition, level, [key, value or nil, ...], deadline, seen, wait_ms]`.
 
-        The deadline is a hybrid time by the clock here: nothing is written behind it.  The answer is what it adds to
-        what was seen.
+        The deadline is a hybrid time by this node's clock: nothing is written after it. The answer is the token body of
+        the write.
         """
         table, partition = arguments.blob("table"), arguments.whole("partition", MAX_ID)
         level, flat = arguments.text("level"), arguments.rows("rows", 2 * MAX_ROWS)
@@ -240,7 +239,7 @@ class TableWrites:
     def write_accepted(self, arguments: Arguments) -> Later:
         """`table_accepted [table id, partition, [key, value, time, ...], deadline, seen, wait_ms]`, at `majority`.
 
-        The times are hybrid ones, at which another node has accepted them.  The rest is as of `table_write`.
+        The hybrid times say when another node accepted the puts. All else is as for `table_write`.
         """
         table, partition = arguments.blob("table"), arguments.whole("partition", MAX_ID)
         flat, deadline = arguments.rows("rows", 3 * MAX_ROWS), arguments.whole("deadline", MAX_ID)
@@ -266,7 +265,7 @@ class TableWrites:
         return Later(begin)
 
     def _write_here(self, batch: _PartitionWrite, deadline: float, on_answer: OnAnswer) -> None:
-        """Write to the copy here, once it is ready.  Raises GossipKVError: nothing was applied."""
+        """Write to the local replicas once they are ready. Raises GossipKVError: nothing was applied."""
         copies = [*self._copies_of(batch)]
         if not all(copy.originates for copy in copies):
             raise NotServed("the partition leaves this node: others take its writes", {"partition": batch.partition})
@@ -274,10 +273,10 @@ class TableWrites:
         self._ready.begin(copies, wanted, partial(self._originate, batch, deadline, on_answer), on_answer)
 
     def _copies_of(self, batch: _PartitionWrite) -> dict[Replica, list[RecordWrite]]:
-        """The copies here of a batch's keys: several, if who sent it has not heard yet that their range was divided.
+        """Return the local replicas of a batch's keys: several, if the sender has not heard of a split of their range.
 
         Raises:
-            NotServed: they are not here.
+            NotServed: this node lacks one of them.
         """
         replicas = self._replication().replicas
         found: dict[Replica, list[RecordWrite]] = {}
@@ -288,7 +287,7 @@ class TableWrites:
         return found
 
     def _originate(self, batch: _PartitionWrite, deadline: float, on_answer: OnAnswer) -> None:
-        """Write to the copy here, as the origin.  Raises GossipKVError: nothing was applied."""
+        """Write to the local replicas, as the origin. Raises GossipKVError: nothing was applied."""
         replication = self._replication()
         check_left(deadline - replication.now())
         replicas, level = replication.replicas, batch.level
@@ -332,12 +331,12 @@ class TableWrites:
         ]
         _once_all_reached(replicas, level, awaited, reached)
         for copy in lost_to:
-            replicas.levels[copy].look()  # It may have been reached long ago.
+            replicas.levels[copy].look()  # The level may have been reached long before.
 
     def _written(
         self, batch: _PartitionWrite, copies: Mapping[Replica, list[RecordWrite]]
     ) -> tuple[dict[Replica, list[RecordWrite]], dict[Replica, set[int]]]:
-        """What is to be written to each copy; and of what was accepted elsewhere, and loses there, to which origins."""
+        """Return the writes for each replica; and the origins whose records win over smeared puts."""
         if not batch.is_accepted:
             return {copy: self._depending(batch, copy, some) for copy, some in copies.items()}, {}
         replication = self._replication()
@@ -347,10 +346,9 @@ class TableWrites:
         return written, {copy: origins for copy, (_, origins) in sifted.items() if origins}
 
     def _depending(self, batch: _PartitionWrite, copy: Replica, writes: list[RecordWrite]) -> list[RecordWrite]:
-        """What is written, with what it depends on.
+        """Add the session's token to the writes, as their dependencies.
 
-        That is what the session has seen, but for what the copy has itself of present assignments: the order of its
-        log says that.
+        Entries of the replica's own present assignments are omitted: the order of its log implies them.
         """
         token = batch.wanted.token
         if not token:
@@ -363,7 +361,7 @@ class TableWrites:
 def _once_all_reached(
     replicas: ReplicaSet, level: str, awaited: Sequence[tuple[Replica, int, int]], reached: Callable[[], object]
 ) -> None:
-    """Have it told once copies have, of an origin each, all up to a counter at a level."""
+    """Call `reached` once every replica has the level for its origin's writes up to a counter."""
     left = len(awaited)
 
     def one() -> None:
@@ -377,13 +375,13 @@ def _once_all_reached(
 
 
 def may_wait(given: OptionArguments) -> bool:
-    """Whether a put may be smeared, as far as its options tell: without a token, an empty one too, and a level."""
+    """Return True if the options allow a smeared put: they have neither a token, even an empty one, nor a level."""
     is_told = given.text("level") is not None or given.blob("token") is not None
     return given.flag_or_nil("smear") is not False and not is_told
 
 
 def _check_times(route: TableRoute, rows: Mapping[bytes, bytes | None]) -> None:
-    """Raise BadRequest: what is put has no time, where the table's keys have one."""
+    """Raise BadRequest if the table has a time key and a put key has no time."""
     time_key = route.table.time_key
     if time_key is not None:
         for key, value in rows.items():
@@ -393,7 +391,7 @@ def _check_times(route: TableRoute, rows: Mapping[bytes, bytes | None]) -> None:
 
 
 def _told(do: Callable[[], object], on_result: OnResult) -> None:
-    """Do what may fail behind the request's beginning."""
+    """Call `do` after its request has begun: errors go to `on_result`."""
     try:
         do()
     except GossipKVError as error:
@@ -407,7 +405,7 @@ def _only(rows: Mapping[bytes, bytes | None]) -> tuple[bytes, bytes]:
 
 
 def _parts(route: TableRoute, puts: Iterable[SmearedPut]) -> Iterator[tuple[PartitionRoute, Sequence[SmearedPut]]]:
-    """Puts by their partitions, so many in a part as are small together."""
+    """Split puts by partition, into parts of about BATCH_BYTES."""
     begun: dict[int, tuple[PartitionRoute, list[SmearedPut]]] = {}
     sizes = Counter[int]()
     for put in puts:
@@ -423,7 +421,7 @@ def _parts(route: TableRoute, puts: Iterable[SmearedPut]) -> Iterator[tuple[Part
 @final
 @dataclass(slots=True)
 class _PartitionWrite:
-    """What is written to a partition at once."""
+    """A batch of writes to one partition."""
 
     table: bytes
     partition: int
@@ -434,11 +432,10 @@ class _PartitionWrite:
 
     @property
     def is_accepted(self) -> bool:
-        """Whether another node has accepted it before, at a time that it keeps."""
+        """True if these are smeared puts, which keep the time of their acceptance."""
         return bool(self.writes[0].time)
 
     def add(self, write: RecordWrite) -> None:
-        """Have it write that, too."""
         self.writes.append(write)
         self.size_bytes += len(write.key) + len(write.value or b"") + size(self.wanted.token)
 
@@ -448,7 +445,7 @@ class _GroupedWrite:
     """The batches of one request, answered once."""
 
     def __init__(self, batches: int, write: Callable[[Token], bytes], on_result: OnResult) -> None:
-        """`write`: what was seen is added to the token that the request came with."""
+        """`write` merges a token into that of the request, and encodes the result."""
         self._write = write
         self._seen: list[Token] = []
         self._left = batches + 1
@@ -457,7 +454,6 @@ class _GroupedWrite:
         self._errors: list[GossipKVError] = []
 
     def one_done(self, result: Value, error: GossipKVError | None, node: bytes) -> None:
-        """One of them has ended."""
         del node
         try:
             if error is not None:
@@ -472,7 +468,7 @@ class _GroupedWrite:
         self.begun()
 
     def begun(self) -> None:
-        """All were begun, or one has ended."""
+        """Count the end of a batch, or of starting them; after the last one, answer."""
         self._left -= 1
         if self._left:
             return
@@ -491,7 +487,7 @@ class _GroupedWrite:
 def _batches(
     route: TableRoute, level: str, rows: Mapping[bytes, bytes | None], wanted: WantedClock
 ) -> Iterator[tuple[PartitionRoute, _PartitionWrite]]:
-    """Rows by their partitions, so many in a batch as are small together."""
+    """Split rows by partition, into batches of about BATCH_BYTES."""
     begun: dict[int, tuple[PartitionRoute, _PartitionWrite]] = {}
     for key, value in rows.items():
         place = route.place(key)
@@ -505,7 +501,7 @@ def _batches(
 
 
 def _check_originates(replicas: ReplicaSet, copy: Replica) -> None:
-    """Raise Unavailable, NotReady: the copy here may give out no counters, for good, or in the first second."""
+    """Raise Unavailable if the replica may never originate, or NotReady if it may not yet."""
     if not replicas.may_originate(copy):
         if (why := replicas.refusal(copy)) is not None:
             raise Unavailable(why)
@@ -513,7 +509,7 @@ def _check_originates(replicas: ReplicaSet, copy: Replica) -> None:
 
 
 def _check_level(replicas: ReplicaSet, copy: Replica, level: str) -> None:
-    """Raise Unavailable: a write cannot reach the level; NotReady: it can once who is connected has told its clocks."""
+    """Raise Unavailable if a write cannot reach the level, or NotReady if only clocks of linked nodes are missing."""
     levels = replicas.levels[copy]
     needed = slots_needed(level, levels.slots)
     if needed > 1 and (there := levels.confirming(replicas.confirms)) < needed:

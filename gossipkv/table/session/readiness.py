@@ -1,11 +1,11 @@
-"""When a copy is ready for a session: once it has all that the session has seen of its partition.
+"""Readiness of a replica for a session: the replica has all writes that the session has seen of its partition.
 
-One comparison, for reads and writes: the copy's synced clock covers every entry of the token that the record of its
-partition names, present or former.  The others belong to other partitions, or have ended; which of them is told only by
-a map at least as new as the token, so a token of a newer one has the node look at the register first.
+Reads and writes use one comparison. The replica's synced clock must cover every token entry whose assignment, present
+or former, the record of the partition names. All other entries belong to other partitions, or have ended. Only a map at
+least as new as the token tells those apart, so for a newer token the node reads the register first.
 
-What is beyond the end of an assignment that was taken by force, and beyond the copy's clock, is lost: that is said, and
-not waited for.  A copy whose assignment is not there any more is ready for sessions that have not seen that.
+An entry beyond the end of an assignment in a force-join, and beyond the replica's clock, is a lost write. The request
+fails with WriteLost and does not wait. A replica whose assignment has gone is ready for sessions with an older map.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
     from gossipkv.table.session.token import Token
     from gossipkv.wire.arguments import Arguments
 
-BEHIND: Final = "waits_for"  # In the details of NotReady: what the copy lacks that the session has seen.
+BEHIND: Final = "waits_for"  # A key in the details of NotReady: the kind of state that the replica lacks.
 UNSEEN: Final = TableSeen(0, b"")
 
 
 class WantedClock(NamedTuple):
-    """What a request needs of the copies that answer it."""
+    """The token that a replica must cover to answer a request, and the time to wait for that."""
 
     token: Token
-    until: float  # When it waits no longer.
+    until: float  # The end of the wait.
 
 
 class _ParkedReads(NamedTuple):
@@ -48,27 +48,27 @@ class _ParkedReads(NamedTuple):
 
 @final
 class ReplicaReadiness:
-    """All requests of this node that wait until copies here are ready."""
+    """Parks requests until local replicas are ready for them."""
 
     def __init__(self, replication: Callable[[], Replication], look_at: Callable[[bytes], object]) -> None:
-        """`replication`: of the store as it is open now; `look_at`: has a table's register read, within bounds."""
+        """`replication` returns the open store's; `look_at` starts a read of a table's register, at a bounded rate."""
         self._replication = replication
         self._look_at = look_at
-        self._waiting: dict[Replica, list[_ParkedReads]] = {}  # By the copy that is not ready.
+        self._waiting: dict[Replica, list[_ParkedReads]] = {}  # By the replica that is not ready.
 
     def is_ready(self, copy: Replica, token: Token) -> bool:
-        """Whether a copy here may answer at once."""
+        """Return True if a local replica may answer at once."""
         return not token or self._unready(self._replication(), [copy], token) is None
 
     def begin(
         self, copies: Sequence[Replica], wanted: WantedClock, do: Callable[[], object], on_answer: OnAnswer
     ) -> None:
-        """Have something done once these copies are ready, which answers by itself; or answer why they are not.
+        """Call `do`, which answers, once these replicas are ready; if they stay unready, answer the reason.
 
         Raises:
-            NotReady: they are not, and nothing waits.
-            WriteLost: they never will be.
-            GossipKVError: what `do` raises.
+            NotReady: a replica is not ready, and the request does not wait.
+            WriteLost: a replica never will be ready.
+            GossipKVError: raised by `do`.
         """
         replication = self._replication()
         unready = self._unready(replication, copies, wanted.token)
@@ -76,7 +76,7 @@ class ReplicaReadiness:
             do()
             return
         copy, why = unready
-        if wanted.until <= replication.now() or copy in replication.departed:  # That gets nothing any more.
+        if wanted.until <= replication.now() or copy in replication.departed:  # A departed replica gets no more records.
             raise why
 
         def late() -> None:
@@ -93,11 +93,11 @@ class ReplicaReadiness:
     def _unready(
         self, replication: Replication, copies: Sequence[Replica], token: Token
     ) -> tuple[Replica, NotReady] | None:
-        """The first copy that is not ready, and why.
+        """Return the first replica that is not ready, and the reason.
 
         Raises:
-            WriteLost: it never will be.
-            NotServed: a copy is no more: its range was divided, or it was dropped.
+            WriteLost: a replica never will be ready.
+            NotServed: a replica was dropped, or its range was split.
         """
         if token:
             for copy in copies:
@@ -125,7 +125,7 @@ class ReplicaReadiness:
         all_.append(waits)
 
     def _moved(self, copy: Replica) -> None:
-        """More of a copy is synced, or it goes by a newer map."""
+        """Check parked requests again: the replica has synced records, or goes by a newer map."""
         waiting = self._waiting.pop(copy, ())
         replication = self._replication()
         for one in waiting:
@@ -146,10 +146,10 @@ class ReplicaReadiness:
 
 
 def wanted_of(arguments: Arguments, now: float) -> WantedClock:
-    """Read what stands behind the parameters of a question to a host: `what was seen, wait_ms`, or nothing.
+    """Parse the last arguments of a request between hosts: `token body, wait_ms`, or nothing.
 
     Raises:
-        BadRequest: it is something else.
+        BadRequest: they are malformed.
     """
     if arguments.is_over:
         return WantedClock(NOTHING, now)
@@ -162,12 +162,12 @@ def wanted_of(arguments: Arguments, now: float) -> WantedClock:
 
 
 def is_behind(error: GossipKVError) -> bool:
-    """Whether a copy is not ready for a session, where another may be."""
+    """Return True if the error says that a replica is not ready for a session; another replica may be."""
     return isinstance(error, NotReady) and BEHIND in error.details
 
 
 def _ends_are_known(copy: Replica, seen: TableSeen) -> bool:
-    """Whether it is known what is kept of all that a session has seen and the copy lacks.  Raises WriteLost."""
+    """Return True if the ends of all assignments with seen but missing writes are known. Raises WriteLost."""
     ends, synced = dict(copy.rules.ends), copy.synced
     lacked = [end for end in copy.rules.ends if clock.counter(seen.clock, end[0]) > clock.counter(synced, end[0])]
     for assignment, end in lacked:

@@ -1,13 +1,13 @@
-r"""What a session has seen of tables, as a client carries it: an opaque *token*.
+r"""Session tokens: an opaque *token*, carried by the client, says which writes of tables its session has seen.
 
     token       [format 1][length u32][body][CRC-32C u32, of the cluster's id and all before it]
     body        of each table, ascending: [table 16 bytes][config id u64][count u32][[assignment u64][counter u64], ...]
 
-A body alone is what a record depends on, and what nodes tell each other.  The entries of a table are a packed clock
-(`replication.replica.clock`) over all its partitions: ids of assignments are never used twice, so nothing names a
-partition. The config id is the newest that anything seen is of.  What all copies have is left out; one entry,
-`LEFT_OUT`, tells the oldest map by which something was.  Tokens may follow each other: a client joins those of requests
-that were under way at the same time, and a node reads what all of them say.
+Records keep a body alone as their dependencies, and nodes exchange bodies. The entries of a table are a packed clock
+(`replication.replica.clock`) over all its partitions: assignment ids are unique for ever, so no entry names a
+partition. The config id is that of the newest map seen. Settled entries are omitted; the entry `LEFT_OUT` tells the
+oldest map by which entries were omitted. A client concatenates the tokens of concurrent requests, and a node merges
+them.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ ENTRY_BYTES: Final = 16
 
 
 class TableSeen(NamedTuple):
-    """What was seen of a table."""
+    """The newest config id and the clock that a session has seen of a table."""
 
-    config: int  # The newest.
+    config: int
     clock: bytes
 
 
@@ -47,12 +47,12 @@ _LATEST: Final = (1 << 64) - 1
 
 
 def left_out(config: int) -> bytes:
-    """Return the entry of what was left out under the map with that config id: of two the older one's is greater."""
+    """Return a LEFT_OUT entry for that config id; an older map has the greater counter, so merging keeps it."""
     return clock.of([(LEFT_OUT, _LATEST - config)])
 
 
 def merged(*tokens: Token) -> Token:
-    """All that some tokens have seen."""
+    """Merge tokens: the result covers each of them."""
     given = [token for token in tokens if token]
     if len(given) <= 1:
         return given[0] if given else NOTHING
@@ -68,9 +68,9 @@ def merged(*tokens: Token) -> Token:
 
 
 def only(token: Token, keep: Callable[[bytes, int, int], bool]) -> Token:
-    """A token with those entries alone that are to be kept: of a table, an assignment and a counter.
+    """Return a token without the entries for which `keep(table, assignment, counter)` is False.
 
-    Its config ids stay: they say which maps are too old to read by, also of what needs no entry any more.
+    The config ids stay: they exclude reads by older maps, even where no entry is needed any more.
     """
     return {
         table: TableSeen(seen.config, clock.of([one for one in clock.entries(seen.clock) if keep(table, *one)]))
@@ -79,10 +79,10 @@ def only(token: Token, keep: Callable[[bytes, int, int], bool]) -> Token:
 
 
 def seen_in(table: bytes, config: int, records: Iterable[bytes]) -> Token:
-    """What somebody has seen who was shown these records of a table, tombstones among them.
+    """Return the token of a session that has seen these records of a table, tombstones among them.
 
     Raises:
-        ProtocolError: the dependencies of one are none.
+        ProtocolError: the dependencies of a record are malformed.
     """
     dots: dict[int, int] = {}
     bodies: set[bytes] = set()
@@ -95,7 +95,7 @@ def seen_in(table: bytes, config: int, records: Iterable[bytes]) -> Token:
 
 
 def encode_body(token: Token) -> bytes:
-    """What a record keeps of a token."""
+    """Encode a token's body, as records and nodes keep it."""
     return b"".join(
         PART.pack(table, seen.config, len(seen.clock) // ENTRY_BYTES) + seen.clock
         for table, seen in sorted(token.items())
@@ -120,7 +120,7 @@ def decode_body(data: bytes) -> Token:
 
 
 def encode(token: Token, cluster: bytes) -> bytes:
-    """The bytes that a client carries; of nothing none."""
+    """Encode a token for a client; an empty token gives no bytes."""
     if not token:
         return b""
     body = encode_body(token)
@@ -129,10 +129,10 @@ def encode(token: Token, cluster: bytes) -> bytes:
 
 
 def decode(data: bytes, cluster: bytes) -> Token:
-    """Read what a client carried: one token, or several.
+    """Decode and merge the tokens of a client: one, or several concatenated.
 
     Raises:
-        BadRequest: it is none of this cluster's, or not whole.
+        BadRequest: a token is cut or damaged, or of another cluster.
     """
     tokens: list[Token] = []
     at = 0
@@ -159,31 +159,31 @@ def _refused(why: str) -> BadRequest:
     return BadRequest(f"the token is not one that this cluster has given: {why}", {"option": "token"})
 
 
-MAX_MET: Final = 1024  # Anybody may make up ids; of those that were let go of it is not known for a while.
+MAX_MET: Final = 1024  # Clients may make up ids. A forgotten id counts as not ended until it is met and read again.
 
 
 @final
 class EndedTables:
-    """Ids that were met and that the catalogue here does not name, against reads of it by a quorum.
+    """Tells dropped tables from new ones, among ids that the local catalogue does not name.
 
-    A table that the catalogue does not name here may be a new one.  It has ended if a quorum, read after its id was
-    met, does not name it either: a table is named before it holds a record, and an id is never given twice.
+    A table has ended if a quorum read of the catalogue, begun after its id was met, does not name it either: a table is
+    named before it holds a record, and an id is never used twice.
     """
 
     def __init__(self) -> None:
-        self._begun, self._done = 0, 0  # The last read that was begun, and the last that came to its end.
-        self._met: dict[bytes, int] = {}  # By id: the last read that was begun before.
+        self._begun, self._done = 0, 0  # Numbers of the last begun and the last finished read.
+        self._met: dict[bytes, int] = {}  # By id: the last read begun before the id was met.
 
     def begin_read(self) -> None:
-        """The catalogue is about to be read by a quorum; one read at a time."""
+        """Note the start of a quorum read of the catalogue; reads do not overlap."""
         self._begun += 1
 
     def end_read(self) -> None:
-        """It was read, and what is known here is at least as new."""
+        """Note the end of the read: the local catalogue is at least as new."""
         self._done = self._begun
 
     def has(self, table: bytes) -> bool:
-        """Whether a table has ended that the catalogue here does not name now."""
+        """Return True if a table that the local catalogue does not name has ended."""
         met = self._met.setdefault(table, self._begun)
         if len(self._met) > MAX_MET:
             del self._met[next(iter(self._met))]
