@@ -1,4 +1,4 @@
-"""The node that hosts the tables, as far as they know it: its record, the members around it, and the ways to them."""
+"""Protocols of the node around the tables: its record, the members, the tree, and the links to other nodes."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ if TYPE_CHECKING:
 
 
 class HostRecord(Protocol):
-    """What a node's document NODE says of its cluster and its tables."""
+    """The part of a node's document NODE about its cluster and its tables."""
 
     @property
     def uuid(self) -> str:
-        """32 hexadecimal digits, for life."""
+        """The uuid, in 32 hexadecimal digits; it never changes."""
         ...
 
     @property
     def node(self) -> str:
-        """The name."""
+        """The name of the node."""
         ...
 
     @property
     def cluster_id(self) -> str:
-        """16 hexadecimal digits; empty: none yet."""
+        """The cluster id, in 16 hexadecimal digits; empty: none yet."""
         ...
 
     @property
     def pinned(self) -> bool:
-        """It never takes another cluster id."""
+        """True if the node never takes another cluster id."""
         ...
 
     @property
@@ -45,27 +45,27 @@ class HostRecord(Protocol):
 
     @property
     def life(self) -> int:
-        """How often the store was opened, or once less."""
+        """The number of openings of the store, or one less after a crash."""
         ...
 
     @property
     def drew(self) -> str:
-        """The cluster id that this node drew; empty: none, or it founds nothing any more."""
+        """The cluster id that this node drew; empty: none, or the right to found was erased."""
         ...
 
     @property
     def drew_store(self) -> int:
-        """The store under which it did; 0: it has had none yet."""
+        """The store with which the node drew the id; 0: it has had no store yet."""
         ...
 
 
 def may_not_found(record: HostRecord, cluster_id: str) -> str | None:
-    """Why this node may not found the catalogue of a cluster, given in 16 hexadecimal digits; None: it may.
+    """Return the reason why a node may not found the catalogue of a cluster (16 hexadecimal digits); None: it may.
 
-    An id is drawn once, by one node, so two sides of a cut cannot each found a catalogue; and a node founds nothing
-    before there are tables, so two lone nodes with datasets can still become one cluster.  NODE keeps which id was
-    drawn (`drew`) in the same write as the id itself, which is told to nobody before, and the store of tables under
-    which (`drew_store`):
+    An id is drawn once, by one node, so two sides of a network partition cannot each found a catalogue. A node founds
+    nothing before there are tables, so two lone nodes with datasets can still become one cluster. One write to NODE
+    keeps the cluster id, its draw (`drew`) and the store of tables at that time (`drew_store`), before the id is sent
+    to any node:
 
         the id is drawn                            drew = the id; drew_store = the store, 0 if there is none yet
         the first store is made, or one in its     drew_store = that store, in the write that names it
@@ -74,22 +74,21 @@ def may_not_found(record: HostRecord, cluster_id: str) -> str | None:
                                                    drew
         a backup of tables is put back             both are erased, before the store enters its place: the backup may
                                                    have a catalogue
-        tables are forgotten                       both are erased: it is another node
-        the node gets another name                 both are erased: it may be a copy of the one that drew; of two under
-                                                   one name gossip tells (`gossip.membership.namesakes`)
+        tables are forgotten                       both are erased: this is another node
+        the node gets another name                 both are erased: it may be a copy of the node that drew; gossip
+                                                   detects two nodes of one name (`gossip.membership.namesakes`)
         NODE is lost                               both are unknown, and count as erased
 
-    Coming back is no rarity: of six nodes that start within seconds, told of each other in all ways, the one that drew
-    the id on which they end had another meanwhile in 1 run of 75, and in 1 of 5 where a write takes half a second.
+    Coming back to the drawn id is not rare. Six nodes that start within seconds and know each other end on an id whose
+    drawer had another id meanwhile in 1 run of 75, and in 1 of 5 if a write takes half a second.
 
-    So the right dies with the store that it belongs to, and nothing brings it back: when it is gone before anything was
-    founded, `gossipkv metadata force` founds anew.  An older copy of NODE beside the store, or of the store beside
-    NODE, is known for what it is (`tables`), or finds the catalogue in the store.  An older copy of NODE, of before the
-    founding, whose store is of its age too, or gone, is not: whoever is to found looks first whether another member
-    knows of a catalogue.
+    So the right dies with its store, and nothing restores it: if it is lost before the founding, `gossipkv metadata
+    force` founds the catalogue. If only NODE or only the store is an older copy, `table.store` detects the mismatch, or
+    the store has the catalogue. If NODE is from before the founding, and the store as well or gone, nothing local shows
+    that: the founder therefore first asks the other members for a catalogue.
 
-    Who founds is pinned first (`Gossiping.pin`), then has its store (`Tables.create`), and asks here last, since a node
-    that is not pinned may take another id at any moment.
+    The founder is pinned first (`ClusterView.pin`), then makes its store (`TableStore.create`), and calls this function
+    last, since a node that is not pinned may take another id at any moment.
     """
     assert cluster_id, record
     if record.cluster_id != cluster_id:
@@ -109,40 +108,40 @@ def may_not_found(record: HostRecord, cluster_id: str) -> str | None:
 
 
 class NodeIdentity(Protocol):
-    """The record, and who keeps it."""
+    """The record of the node, and its keeper."""
 
     @property
     def record(self) -> HostRecord:
-        """As it is kept."""
+        """The record as it was written last."""
         ...
 
     @property
     def silence(self) -> StorageError | None:
-        """Why this start is not kept yet, so that nobody may hear of it; None: it is."""
+        """The error that kept this start from being written, so that the node stays silent; None: it was written."""
         ...
 
     def keep(self, *, store: int, life: int) -> None:
-        """Have the record say these of the store, durably; it blocks.  Raises `StorageError`."""
+        """Write the id and the life of the store to the record, durably; this blocks. Raises `StorageError`."""
         ...
 
 
 class OwnTree(Protocol):
-    """The tree, as far as this needs it."""
+    """The gossip tree, as tables use it."""
 
     def publish(self, path: str, value: bytes = b"") -> None:
-        """Show a key; raises `TooLarge`."""
+        """Publish a key of this node; raises `TooLarge`."""
         ...
 
     def withdraw(self, path: str) -> bool:
-        """Take a key back."""
+        """Remove a key of this node; return True if there was one."""
         ...
 
     def below(self, path: str) -> list[TreeEntry]:
-        """List what anybody shows below a path."""
+        """List the entries of all nodes below a path."""
         ...
 
     def watch(self, path: str, wake: Callable[[], None]) -> TreeWatch:
-        """Have `wake` called when something changes below a path."""
+        """Call `wake` at each change below a path."""
         ...
 
 
@@ -150,15 +149,15 @@ class ClusterView(OwnTree, Protocol):
     """The members that gossip knows, and the tree that they share."""
 
     def members_known(self) -> Sequence[Member]:
-        """All of them, this node among them."""
+        """Return all members, this node among them."""
         ...
 
     def spoken(self) -> Mapping[str, int]:
-        """By member that lives: the newest revision of messages that it reads, 1 where it has not said."""
+        """Return the newest revision of messages that each live member reads, by name; 1 if the member has not said."""
         ...
 
     async def pin(self) -> bytes:
-        """Never let this node take another cluster id, and return the one that it has.  Raises `NotReady`: none yet."""
+        """Fix this node's cluster id for good, and return it. Raises `NotReady` if it has none yet."""
         ...
 
 
@@ -166,7 +165,7 @@ class PeerLinks(Protocol):
     """The connections to other nodes."""
 
     def store(self, name: str) -> tuple[int, int] | None:
-        """The id and the life of a member's store, 0 if it had none; None: there is no connection to it."""
+        """Return id and life of a member's store, 0 if it had none; None: there is no connection to the member."""
         ...
 
     def watch(
@@ -175,7 +174,7 @@ class PeerLinks(Protocol):
         begun: Callable[[str, bytes], object] | None = None,
         ended: Callable[[str, bytes], object] | None = None,
     ) -> None:
-        """Have somebody told, by name and uuid, of each connection that begins, or ends, from now on."""
+        """Call `begun` and `ended` with the member's name and uuid for each connection that begins or ends."""
         ...
 
     def ask_unread(self, name: str, method: str, params: list[Value], timeout_ms: int, on_answer: OnAnswer) -> None:

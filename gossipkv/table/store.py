@@ -1,29 +1,27 @@
-"""The part of a node that owns the store of its tables: whether it may be opened, and that it is.
+"""Opens the store of a node's tables if id and life agree with NODE, keeps it open, and reopens it after a failure.
 
-The store carries an id and a *life*, which rises with each opening, and NODE says both.  So a store that lies here and
-is not the one in which this node has kept what it told others, or not all of it, is known for what it is:
+The store has an id and a *life*, which rises with each opening, and NODE repeats both. So a foreign or an older store
+is detected:
 
     NODE         MANIFEST of the store       then
     no store     none                        there are no tables; `create` makes a store
-    no store     any, in life 1              a crash came between the two, at its creation: it is this node's
+    no store     any, in life 1              a crash came between the two writes at its creation: adopted
     no store     any, in a later life        foreign
     store s      none                        lost
     store s      another                     foreign
-    store s, n   s in life n or n + 1        it is opened: a crash comes between the two at any opening
+    store s, n   s in life n or n + 1        opened: a crash may come between the two writes of an opening
     store s, n   s, before life n            an older copy
     store s, n   s, beyond life n + 1        NODE is an older copy
-    store s, n   s in life n or n + 1        an older copy, too, where others have seen more of it (`register.seen`):
-                                             NODE and the store were put back together
+    store s, n   s in life n or n + 1        an older copy, if other nodes saw a later state (`register.seen`): NODE and
+                                             the store were restored together
 
-The manifest takes the next life first, and NODE is brought level before another is taken; so they are never further
-apart.  In all other cases, and where the store is damaged or the system refuses, the store *stays closed*: whoever asks
-for tables is told why, and what to do; the datasets go on.  Nothing that is there is changed.  To go on with less than
-what was told would be to tell something else under the same numbers: that is for a node with another uuid
-(`forgotten`).
+The manifest takes the next life first, and NODE follows before the life rises again, so they differ by one at most. In
+all other cases, and on damage or an error of the system, the store *stays closed*: requests for tables get the reason
+and the remedy, and datasets work on. Nothing on disk changes. If a node went on with older data, it would reuse
+numbers that other nodes know for other writes. Only a node with a new uuid may go on so (`node.forgotten`).
 
-A store that fails while it is open takes no more writes, says why, and goes on answering from what was synced.  It is
-opened again as at a start, by recovery from what is on the disk, in another life: first after a second, and when that
-fails, or it fails again soon, after pauses that double.
+A store that fails while open takes no more writes, and still answers reads from synced data. It is reopened by recovery
+from disk, in another life, after a second; after further failures the delay doubles.
 """
 
 from __future__ import annotations
@@ -57,7 +55,7 @@ AGAIN: Final = "it is opened again by and by"
 
 NONE, OPEN, CLOSED = "none", "open", "closed"
 
-# Until a store that failed is opened again.
+# The first and the longest delay until a failed store is reopened.
 REOPEN_S: Final = 1.0
 MAX_REOPEN_S: Final = 60.0
 
@@ -65,13 +63,13 @@ MAX_REOPEN_S: Final = 60.0
 @final
 @dataclass(frozen=True, slots=True)
 class NoStore:
-    """There is no store, and there should be none."""
+    """The decision that no store exists, and none should."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class OpenedStore:
-    """The store may be opened, once NODE says this id and life."""
+    """The decision that the store may be opened once NODE has this id and life."""
 
     store: int
     life: int
@@ -80,17 +78,17 @@ class OpenedStore:
 @final
 @dataclass(frozen=True, slots=True)
 class ClosedStore:
-    """The store stays closed."""
+    """The decision that the store stays closed, and the reason."""
 
     why: str
-    may_pass: bool = False  # The system refused, and may not the next time.
+    may_pass: bool = False  # True: an error of the system, which may pass.
 
 
 Decision = NoStore | OpenedStore | ClosedStore
 
 
 def decide(store: int, life: int, found: tuple[int, int] | None, path: PurePath) -> Decision:
-    """What becomes of the store at `path`, by id and life in NODE (0: none) and in its manifest (None: no store)."""
+    """Decide on the store at `path` by id and life in NODE (0: none) and in the manifest (None: no store)."""
     if found is None:
         return NoStore() if not store else ClosedStore(f"{path}: the store of this node's tables is missing: {FORGET}")
     is_adopted = not store and found[1] <= 1
@@ -109,32 +107,32 @@ def decide(store: int, life: int, found: tuple[int, int] | None, path: PurePath)
 
 @final
 class TableStore:
-    """The store of a node's tables, or why there is none."""
+    """The store of a node's tables, or the reason why it is closed."""
 
     def __init__(
         self, path: PurePath, identity: NodeIdentity, environment: Environment, open_store: OpenStores
     ) -> None:
-        """`path`: where the store is, or will be, in the data directory."""
+        """`path`: the directory of the store, present or future, in the data directory."""
         self.path = path
         self._identity = identity
         self._environment = environment
         self._open_store = open_store
         self._log = Log("gossipkv.node")
         self._store: OpenStore | None = None
-        self._why: str | None = None  # It stays closed.
-        self._failures = 0  # Of one that was open, and of its openings since.
-        self._reopens = False  # It failed, and is opened again by and by.
-        self._wanted = False  # One is to be made.
-        self._refused: str | None = None  # Why it was not.
-        self._look = trio.Event()  # There is something to do: again, if it is not open.
-        self._settled = trio.Event()  # It is done, or cannot be.
+        self._why: str | None = None  # The reason why the store stays closed.
+        self._failures = 0  # Failures of the open store, and of reopening it, in a row.
+        self._reopens = False  # True: the store failed, and is retried.
+        self._wanted = False  # True: make a store if there is none.
+        self._refused: str | None = None  # The reason why no store could be made.
+        self._look = trio.Event()  # Set to try another opening.
+        self._settled = trio.Event()  # Set when an attempt to open has ended.
         self._end, self._ended = trio.Event(), trio.Event()
-        self._starting: trio.TaskStatus[None] | None = None  # Who waits for `run` to have begun.
+        self._starting: trio.TaskStatus[None] | None = None  # Reports that `run` has begun.
 
-    # Its life
+    # Lifecycle
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Have the store open until `end`, or until cancelled; reports when it is open, or will not be."""
+        """Keep the store open until `end` or cancellation; report the start once it is open, or stays closed."""
         self._starting = task_status
         try:
             while not self._end.is_set():
@@ -147,26 +145,25 @@ class TableStore:
             self._ended.set()
 
     def _pause_s(self) -> float:
-        """How long a store that failed stays closed."""
         return min(REOPEN_S * 2.0 ** (self._failures - 1), MAX_REOPEN_S) if self._reopens else math.inf
 
     async def end(self) -> None:
-        """Close the store, all that was written in it; returns when that is done.  Requires: `run` was begun."""
+        """Close the store with all writes, and return when it is closed. Requires: `run` was begun."""
         self._end.set()
         self._look.set()
         await self._ended.wait()
 
     def refuse(self, why: str) -> None:
-        """Say no more of an open store than why it is closed: others have seen more of it."""
+        """Refuse requests to the open store from now on, since other nodes have seen a later state of it."""
         self._why = f"{self.path}: {why}: {FORGET}"
         self._log.error("tables_closed", reason=self._why)
 
     def look_again(self) -> None:
-        """Try again to open it, if it is closed: the data directory can be written now."""
+        """Try again to open a closed store: the data directory may be writable now."""
         self._look.set()
 
     async def _have_open(self) -> None:
-        """Open the store if that may be, and have it open until the end."""
+        """Open the store if that is allowed, and keep it open until the end or a failure."""
         decision = await self._environment.threads.run(self._decide)
         if isinstance(decision, ClosedStore):
             self._stay_closed(decision.why, may_pass=decision.may_pass)
@@ -198,7 +195,7 @@ class TableStore:
             self._store = None
 
     async def _has_failed(self, store: OpenStore) -> bool:
-        """Return at the end, or when the store has failed; whether it has."""
+        """Wait for the end or a failure; return True if the store has failed."""
         async with trio.open_nursery() as nursery:
 
             async def watch() -> None:
@@ -217,7 +214,7 @@ class TableStore:
         self._log.error("tables_closed", reason=why)
 
     def _decide(self) -> Decision:
-        """Decide what becomes of the store, and have NODE say what it is, if it may be opened; it blocks."""
+        """Decide on the store, and write its id and life to NODE if it may be opened; this blocks."""
         identity = self._identity
         try:
             try:
@@ -258,13 +255,13 @@ class TableStore:
             self._starting.started()
             self._starting = None
 
-    # What others ask of it
+    # Requests to the store
 
     async def create(self) -> OpenStore:
-        """Return the store, which is made if there is none.
+        """Return the store, and make it first if there is none.
 
         Raises:
-            Unavailable: it stays closed, or cannot be made; why.
+            Unavailable: the store stays closed, or cannot be made; the message has the reason.
         """
         self._refused = None
         while self._store is None:
@@ -281,7 +278,7 @@ class TableStore:
         """Return the store.
 
         Raises:
-            Unavailable: it is closed, with the reason and what to do; or there is none.
+            Unavailable: there is no store, or it is closed; the message has the reason and the remedy.
         """
         self._refuse_closed()
         if self._store is None:
@@ -298,11 +295,11 @@ class TableStore:
             raise Unavailable(self._refused)
 
     async def backup(self, path: PurePath) -> dict[str, Detail]:
-        """Copy the store to a directory, which is made, while it goes on; what was copied.
+        """Copy the open store to a new directory; return a summary of the copy.
 
         Raises:
-            BadRequest: the directory may not be there: it is relative, or within the data directory.
-            Unavailable: the store is closed, or there is none; or the system refused.
+            BadRequest: the path is relative, or within the data directory.
+            Unavailable: the store is closed or does not exist, or the system refused.
             Corrupt: a file of the store is damaged.
         """
         if not path.is_absolute():
@@ -319,25 +316,25 @@ class TableStore:
 
     @property
     def closed(self) -> str | None:
-        """Why it is closed, and what to do; None: it is open, or there is none."""
+        """The reason why the store is closed, and the remedy; None: it is open, or there is none."""
         if self._store is not None and self._store.closed is not None:
             return f"{self._store.closed}; {AGAIN}"
         return self._why
 
     @property
     def state(self) -> str:
-        """`none`, `open` or `closed`."""
+        """The state of the store: `none`, `open` or `closed`."""
         if self.closed is not None:
             return CLOSED
         return NONE if self._store is None else OPEN
 
     def to_map(self) -> dict[str, Detail]:
-        """Return what `info` tells of it."""
+        """Return the section of `info` about the store."""
         record, store = self._identity.record, self._store
         told: dict[str, Detail] = {
             "state": self.state,
             "why": self.closed,
-            "lost": FORGET in (self.closed or ""),  # Nothing else can help.
+            "lost": FORGET in (self.closed or ""),  # True: only a restored or a forgotten store helps.
             "store": f"{record.store:016x}" if record.store else None,
             "life": record.life,
         }
@@ -347,12 +344,12 @@ class TableStore:
 
 
 def _may_pass(error: GossipKVError | OSError) -> bool:
-    """Whether the system refused, and may not the next time; what is damaged, or another's, stays so."""
+    """Return True for an error of the system, which may pass; a damaged or foreign store stays so."""
     return isinstance(error, OSError | StorageError)
 
 
 def first_of(errors: BaseExceptionGroup[GossipKVError | OSError]) -> GossipKVError | OSError:
-    """Return what ended a nursery: the first error in its groups."""
+    """Return the error that ended a nursery: the first one in its groups."""
     error: BaseException = errors
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]

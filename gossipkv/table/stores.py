@@ -1,6 +1,6 @@
-"""What a node, and who looks after its files, need of the store under the tables.
+"""Protocols of the store under the tables, for a node and for backups, and the loading of its modules.
 
-The faces are written down here, so that a node can be tried with another store.
+A node can be tested with another store that implements these Protocols.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from gossipkv.storage.engine.backup import BackedUp
     from gossipkv.storage.engine.manifest import StoreManifest
 
-# Whatever every node with tables needs at once: the serving thread, which would load it, stood still for 50 ms.
+# Every node with tables needs these modules at once. Loading them in the serving thread stopped it for 50 ms.
 LOADED: Final = (
     "gossipkv.register.metadata.catalogue",
     "gossipkv.register.metadata.server",
@@ -37,68 +37,68 @@ LOADED: Final = (
 
 
 class OpenStore(FollowedStore, RegisterStore, Protocol):
-    """A store that is open."""
+    """An open store."""
 
     @property
     def manifest(self) -> StoreManifest:
-        """What it consists of."""
+        """The manifest: id, life and files of the store."""
         ...
 
     @property
     def closed(self) -> str | None:
-        """Why it has closed itself; None: it has not."""
+        """The reason why the store has closed itself; None: it is open."""
         ...
 
     @property
     def log_damage(self) -> str | None:
-        """For what damage its log begins later than it would; None: for none."""
+        """The damage because of which the log begins late; None: no damage."""
         ...
 
     async def failed(self) -> None:
-        """Return when it has closed itself; what was synced by then can still be read."""
+        """Wait until the store has closed itself; synced data can still be read."""
         ...
 
     def describe(self) -> Mapping[str, int | float]:
-        """Return what it counts and how it stands, by the names of `http.metric_table`."""
+        """Return counters and gauges, by the names in `http.metric_table`."""
         ...
 
     async def backup(self, path: PurePath) -> BackedUp:
-        """Copy it to a directory, which is made; what was copied.  Raises GossipKVError, OSError."""
+        """Copy the store to a new directory; return a summary. Raises GossipKVError, OSError."""
         ...
 
 
 class OpenStores(Protocol):
-    """How stores are opened."""
+    """Opens stores."""
 
     def __call__(
         self, path: PurePath, environment: Environment, *, expected: tuple[int, int] | None, create: bool
     ) -> AbstractAsyncContextManager[OpenStore]:
-        """The store at `path`, open as long as the block lasts.
+        """Open the store at `path` for the block.
 
-        `expected`: its id, and the life that it had last; None: any, and with `create` it is made where there is none.
+        `expected`: its id and its last life; None: any, and with `create` a missing store is made.
         """
         ...
 
 
 class Restore(Protocol):
-    """How backups are put back."""
+    """Restores backups."""
 
     def __call__(self, files: Files, backup: PurePath, directory: PurePath, random: Random) -> StoreManifest:
-        """Make a store in `directory`, in its first life and of an id of its own, that has what a backup has.
+        """Make a store in `directory` with the data of a backup, a new id and life 1.
 
         Raises:
-            GossipKVError, OSError: it cannot be done, and nothing was made that opens as a store.
+            GossipKVError, OSError: the backup cannot be restored; nothing was made that opens as a store.
         """
         ...
 
 
 def memory_bytes(settings: TableSettings) -> int:
-    """What a store takes at most, with the process that merges: a segment is in memory three times until then."""
+    """Return the most memory of a store and its merge process; a segment is in memory up to three times."""
     return 3 * settings.table_segment + settings.table_merge_memory
 
 
 def open_tables(settings: TableSettings) -> OpenStores:
-    """Return how the store of a node's tables is opened, by the settings of the node."""
+    """Return a function that opens the store of a node's tables by its settings."""
 
     @asynccontextmanager
     async def open_store(
@@ -112,7 +112,7 @@ def open_tables(settings: TableSettings) -> OpenStores:
 
 
 def _loaded(settings: TableSettings) -> OpenStores:
-    """Load the store, and what decides with it: a node without tables does without, and one that serves goes on."""
+    """Load the modules for tables in a worker thread: nodes without tables skip them, and serving goes on."""
     for name in LOADED:
         import_module(name)
     from gossipkv.storage.engine.options import EngineOptions  # noqa: PLC0415  # See above.

@@ -59,7 +59,7 @@ INVITE_S: Final = 10.0  # Time for a node to be pinned and to make a store.
 
 @final
 class MetadataParticipant:
-    """The METADATA participant of a node, with all that works on its open store."""
+    """The METADATA participant of a node, and the owner of all objects that use its open store."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class MetadataParticipant:
         self.table_names: frozenset[str] = frozenset()  # By the local catalogue.
         self._log = Log("gossipkv.node")
 
-    # -- its life ----------------------------------------------------------------------------------------------------
+    # -- lifecycle ---------------------------------------------------------------------------------------------------
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Take part once there is a catalogue, until cancelled."""
@@ -360,7 +360,7 @@ class MetadataParticipant:
             with contextlib.suppress(GossipKVError):
                 await self.catalogue.tend_table(name)
 
-    # -- what others are told, and tell ------------------------------------------------------------------------------
+    # -- hints -------------------------------------------------------------------------------------------------------
 
     @property
     def register(self) -> bytes:
@@ -489,7 +489,7 @@ class MetadataParticipant:
     def _founder(self) -> dict[str, str]:
         """Return the name of a live node that may found the catalogue under `founder`, or an empty dict."""
         said, alive = self._hints.heard().get(self.register, {}), {*map(self.names().get, self.alive())}
-        founders = [owner for owner, value in said.items() if not value and owner in alive]  # Hints of dead nodes stay in the tree.
+        founders = [owner for owner, value in said.items() if not value and owner in alive]  # Dead nodes' hints stay.
         return {"founder": founders[0]} if founders else {}
 
     async def others_know(self) -> bool:

@@ -1,8 +1,8 @@
 """Words that identify members when they report positions of stores, in clusters where nodes prove nothing.
 
-A reported position can close a store for good (`register.seen`), so a stranger's report must not count. Each node derives
-a secret word for each member, and sends the word only in the `hello` with which it dials the member's address. A sender
-that knows the word was reached at that address.
+A reported position can close a store for good (`register.seen`), so a stranger's report must not count. Each node
+derives a secret word for each member, and sends the word only in the `hello` with which it dials the member's address.
+A sender that knows the word was reached at that address.
 """
 
 from __future__ import annotations

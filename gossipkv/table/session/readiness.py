@@ -76,7 +76,7 @@ class ReplicaReadiness:
             do()
             return
         copy, why = unready
-        if wanted.until <= replication.now() or copy in replication.departed:  # A departed replica gets no more records.
+        if wanted.until <= replication.now() or copy in replication.departed:  # A departed one gets no more records.
             raise why
 
         def late() -> None:
