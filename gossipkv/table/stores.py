@@ -41,7 +41,7 @@ class OpenStore(FollowedStore, RegisterStore, Protocol):
 
     @property
     def manifest(self) -> StoreManifest:
-        """The manifest: id, life and files of the store."""
+        """The synced manifest: id, life, files and spaces of the store."""
         ...
 
     @property

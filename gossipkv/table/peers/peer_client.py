@@ -1,7 +1,7 @@
 """Requests from the tables of a node to other nodes, by uuid, for tasks and with callbacks.
 
-A request that changes something is sent `within` a deadline, a hybrid time by the asked node's own clock: a node that
-was frozen or cut off executes the request in time or not at all.
+A request that changes something is sent `within` a deadline, a hybrid time by the asked node's own clock. So a node
+that was frozen or cut off executes the request in time or not at all.
 """
 
 from __future__ import annotations
@@ -186,7 +186,7 @@ class PeerClient:
         self._peers.ask_unread(name, "register", params, ANSWER_MS, on_answer)
 
     def is_up(self, node: bytes) -> bool:
-        """Return False if gossip calls the node dead or left; the state is cached, since each write asks."""
+        """Return True if gossip calls the node alive or suspect; cached for UP_S, since each write asks."""
         if (now := trio.current_time()) >= self._up_until:
             members, self._up_until = self._cluster.members_known(), now + UP_S
             self._up = {member.uuid for member in members if member.state in REACHABLE}

@@ -94,7 +94,7 @@ class Forwarder:
         self._stage_s = stage_s
 
     def begin(self, request: ForwardRequest) -> None:
-        """Start a request; `on_done` is called once."""
+        """Start or restart a request; `on_done` is called once."""
         request.waiter = None
         if request.refusals and request.renewed is not None:
             with contextlib.suppress(GossipKVError):

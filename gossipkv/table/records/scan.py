@@ -266,7 +266,7 @@ class _Scanning:
         self._following: bytes | None = None  # The bound at which the next step begins; None: this is the last.
 
     def go_on(self) -> None:
-        """Take the next step.  Raises NotReady, UnknownDatabase."""
+        """Take the next step. Raises NotReady, UnknownDatabase."""
         wanted, route = self._wanted, self._scans.routing.route(self._table)
         table = route.table.id
         if self._id not in {None, table}:

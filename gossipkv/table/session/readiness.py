@@ -5,7 +5,7 @@ or former, the record of the partition names. All other entries belong to other 
 least as new as the token tells those apart, so for a newer token the node reads the register first.
 
 An entry beyond the end of an assignment in a force-join, and beyond the replica's clock, is a lost write. The request
-fails with WriteLost and does not wait. A replica whose assignment has gone is ready for sessions with an older map.
+fails with WriteLost and does not wait. A replica whose assignment has gone is ready for sessions with no newer map.
 """
 
 from __future__ import annotations

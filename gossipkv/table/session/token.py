@@ -103,7 +103,7 @@ def encode_body(token: Token) -> bytes:
 
 
 def decode_body(data: bytes) -> Token:
-    """Read a body.  Raises ProtocolError."""
+    """Decode a body. Raises ProtocolError."""
     token: dict[bytes, TableSeen] = {}
     at, last = 0, b""
     while at < len(data):
@@ -166,8 +166,8 @@ MAX_MET: Final = 1024  # Clients may make up ids. A forgotten id counts as not e
 class EndedTables:
     """Tells dropped tables from new ones, among ids that the local catalogue does not name.
 
-    A table has ended if a quorum read of the catalogue, begun after its id was met, does not name it either: a table is
-    named before it holds a record, and an id is never used twice.
+    A table has ended if a quorum read of the catalogue, begun after the id was met, does not name it either:
+    tables are named before they hold records, and an id is never used twice.
     """
 
     def __init__(self) -> None:
