@@ -11,7 +11,7 @@ Read in this order:
     splitter.py        divides ranges that are too large
     load_stats.py      measures sizes and request rates of local replicas
     write_stats.py     counts the writes of the last hour to time series
-    smear_schedule.py  times at which smeared puts are due
+    smear_schedule.py  computes the times at which smeared puts are due
     smear_buffer.py    keeps smeared puts in the store, and forwards the ones that are due
     pause.py           the pause of a controller: short after news, and longer without
 """

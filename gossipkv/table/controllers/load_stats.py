@@ -1,7 +1,7 @@
-"""What copies have, and what is asked of them: measured at each host, told to whoever plans.
+"""Sizes and request rates of local replicas, measured at each host and reported to the rebalancer.
 
-Each copy counts the keys that clients read and write there, and pages of scans.  From that follows a rate, smoothed
-over five minutes.  A node may hold ten thousand copies: they are looked at by portions, so that others have a turn.
+Each replica counts the keys and pages of scans that clients read and write there. The request rate is smoothed over
+five minutes. A node may hold ten thousand replicas, so each loop here yields to other tasks after a small batch.
 """
 
 from __future__ import annotations
@@ -28,27 +28,27 @@ if TYPE_CHECKING:
 
     Row: TypeAlias = list[bytes | int | float]
 
-COUNT_S: Final = 10.0  # Between two looks at what copies have counted.
+COUNT_S: Final = 10.0  # Interval at which the request counters are read.
 SMOOTHED_S: Final = 300.0
-MIN_RATE: Final = 0.001  # Below, a copy is idle.
-FEW_COUNTED: Final = 1024  # Copies before others have a turn: less than a millisecond.
-FEW_MEASURED: Final = 16  # Likewise.
-FEW_TAKEN: Final = 256  # Rows of an answer, likewise.
-ANSWER_S: Final = 5.0  # In which nodes say how much they have.
-FRESH_S: Final = 10.0  # What was said counts so long where people go through a table page by page.
+MIN_RATE: Final = 0.001  # A replica with fewer requests a second is idle.
+FEW_COUNTED: Final = 1024  # Replicas counted before other tasks run: less than a millisecond.
+FEW_MEASURED: Final = 16  # Replicas measured before other tasks run.
+FEW_TAKEN: Final = 256  # Rows of an answer read before other tasks run.
+ANSWER_S: Final = 5.0  # Nodes must report their sizes within this time.
+FRESH_S: Final = 10.0  # Reports are reused for this time while an operator pages through a table.
 
 
 @final
 class LoadStats:
-    """What the copies of a node have, and the requests that they get."""
+    """Sizes and request rates of the replicas on this node."""
 
     def __init__(self, replication: Replication, ask: AskNode, last_hour: WriteStats) -> None:
         self._replication = replication
         self._ask = ask
         self._last_hour = last_hour
-        self._rates: dict[Replica, float] = {}  # Requests a second; who is not there gets none.
+        self._rates: dict[Replica, float] = {}  # Requests a second; idle replicas are absent.
         self._turn = trio.Lock()
-        self._lately: tuple[bytes, float, Mapping[int, RangeMeasure]] = b"", -inf, {}  # Of which table, when, and what.
+        self._lately: tuple[bytes, float, Mapping[int, RangeMeasure]] = b"", -inf, {}  # Table, time, measures.
 
     async def run(self) -> None:
         """Count requests, until cancelled."""
@@ -58,11 +58,11 @@ class LoadStats:
             await self.count(trio.current_time() - began)
 
     async def count(self, within_s: float) -> None:
-        """Take in what copies have counted in so many seconds."""
+        """Update the rates from the requests counted in the last `within_s` seconds, and reset the counters."""
         kept = exp(-within_s / SMOOTHED_S)
         before, copies = dict(self._rates), self._replication.replicas.copies
         divided = [copy for copy in before if copy.heirs]
-        while divided:  # Nobody knows into how busy ones.
+        while divided:  # The children's shares of the load are unknown, so each child gets an equal part.
             copy = divided.pop()
             rate = before.pop(copy) / len(copy.heirs)
             before |= dict.fromkeys(copy.heirs, rate)
@@ -77,10 +77,10 @@ class LoadStats:
         self._rates = {copy: rate for copy, rate in rates.items() if rate > MIN_RATE}
 
     async def rows(self, table: bytes) -> list[Row]:
-        """Of each copy of a table that can be read its partition, bytes, records, and requests a second, about.
+        """Return a row for each readable replica of a table: partition, bytes, records, requests a second, all about.
 
-        Behind them what was written here to each time series in the last hour: prefix, oldest time, newest, bytes, and
-        for how many seconds.
+        Rows for the last hour's writes here to each time series follow: prefix, oldest time, newest time, bytes,
+        duration in seconds.
         """
         found: list[Row] = []
         for number, copy in enumerate(
@@ -96,7 +96,7 @@ class LoadStats:
         return found
 
     async def of(self, table: bytes, nodes: Collection[bytes]) -> HostMeasures:
-        """What these nodes say that the partitions of a table have; of what nobody says there is nothing."""
+        """Return the combined measures of a table's partitions from these nodes; unreported partitions are missing."""
         found: dict[int, RangeMeasure] = {}
         series: dict[bytes, SeriesWrites] = {}
 
@@ -118,7 +118,7 @@ class LoadStats:
         return HostMeasures(found, [one for _, one in sorted(series.items())])
 
     async def lately(self, table: bytes, nodes: Collection[bytes]) -> Mapping[int, RangeMeasure]:
-        """The same, where need be as it was said some seconds ago."""
+        """Return the measures of a table as `of` does, from a report of at most `FRESH_S` ago."""
         async with self._turn:
             known, at, _ = self._lately
             if known != table or trio.current_time() >= at + FRESH_S:
@@ -127,7 +127,7 @@ class LoadStats:
 
 
 def take(found: dict[int, RangeMeasure], row: Value) -> None:
-    """Add what one host says of a partition."""
+    """Add one host's measure of a partition to `found`; ignore a malformed row."""
     match row:
         case [int(partition), int(size_bytes), int(rows), int() | float() as rate, *_]:
             pass

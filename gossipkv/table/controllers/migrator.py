@@ -1,12 +1,12 @@
-"""What this node does for partitions that move, for each by itself: it asks the other hosts, and steps.
+"""The move driver: asks the other hosts of partitions that move, and takes the next step of each.
 
     replica_report   [uuid, table, [partition, ...]]    `[partition, assignment, config, clock, is whole]` of each held
 
-What a step is says `table.controllers.move_step`; here are the questions, the timers, and the operations on the maps,
-many in one transaction.  Two hosts that do the same are harmless: an operation that is done is done once.
+`table.controllers.move_step` decides on the steps. This module has the requests, the timers, and the operations on the
+maps, many in one transaction. Two hosts may ask for the same step: each operation is applied once.
 
-A copy that has departed is dropped when a full round of the register shows its assignment absent, and all AVAILABLE
-hosts of its partition, or of what that was divided into, have said that they have adopted that.
+A departed replica is dropped when a quorum read of the register shows that its assignment is gone, and
+all AVAILABLE hosts of its partition, or of the partition's children, report that they have adopted the change.
 """
 
 from __future__ import annotations
@@ -57,15 +57,15 @@ if TYPE_CHECKING:
     Reports = Mapping[bytes, ReplicaReport]  # By node.
     Place = tuple[bytes, int]  # A partition of a table.
 
-STEP_S: Final = 1.0  # Between two rounds, where no map changes.
+STEP_S: Final = 1.0  # Longest time between two rounds while no map changes.
 ASK_S: Final = 2.0
-RETRY_S: Final = 2.0  # Until the same step is asked for again, while the map has not changed here.
-MAX_ASKED: Final = 1024  # Partitions in one question.
+RETRY_S: Final = 2.0  # A step is repeated after this time if the local map has not changed.
+MAX_ASKED: Final = 1024  # Partitions in one `replica_report`.
 
 
 @final
 class Migrator:
-    """The steps of this node's partitions."""
+    """The move driver of one node."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class Migrator:
         stall_s: float,
         look_at: Callable[[bytes], object],
     ) -> None:
-        """`stall_s`: see `move_stall`; `look_at`: has a table's register read soon."""
+        """`stall_s`: the setting `move_stall`; `look_at`: requests a read of a table's register."""
         self._metadata = metadata
         self._catalogue = catalogue
         self._replication = replication
@@ -88,14 +88,14 @@ class Migrator:
         self._random = random
         self._stall_s = stall_s
         self._look_at = look_at
-        self._sent: dict[Replica, tuple[int, float]] = {}  # Under which config, and when, a step was asked for last.
-        self._since: dict[tuple[Replica, object], float] = {}  # Since when it is so that somebody is silent or stalls.
-        self._gone: tuple[object, list[Replica]] = None, []  # Copies with a host that is gone, and by which maps.
+        self._sent: dict[Replica, tuple[int, float]] = {}  # Config id and time of the last step requested.
+        self._since: dict[tuple[Replica, object], float] = {}  # Start of each silence or stall.
+        self._gone: tuple[object, list[Replica]] = None, []  # Cache of `_with`: its key, and the replicas.
         self.pause = Pause(STEP_S)
         self._log = Log("gossipkv.node")
 
     async def run(self) -> None:
-        """Step, until cancelled."""
+        """Take steps until cancelled."""
         while True:
             began = trio.current_time()
             try:
@@ -109,7 +109,7 @@ class Migrator:
         replicas = self._replication.replicas
         gone = {uuid for uuid, node in self._catalogue.nodes.named().items() if node.weight is None}
         noted = {**replicas.upkeep.unsettled, **dict.fromkeys(self._with(gone))}
-        departed = self._replication.departed  # Whose assignments are not there any more: others step.
+        departed = self._replication.departed  # The other hosts take the steps for departed replicas.
         copies = {copy: None for copy in noted if copy in replicas.levels and copy not in departed}
         self._since = {key: at for key, at in self._since.items() if key[0] in copies}
         self._sent = {copy: sent for copy, sent in self._sent.items() if copy in copies}
@@ -133,7 +133,7 @@ class Migrator:
                 nursery.start_soon(self._have_done, table, some)
 
     def _with(self, gone: Collection[bytes]) -> list[Replica]:
-        """Copies that share their partition with a node that is gone for good."""
+        """Return the replicas that share their partition with a node that is lost for good."""
         if not gone:
             return []
         key = frozenset(gone), tuple(self._replication.maps.items()), len(self._replication.replicas.copies)
@@ -142,10 +142,10 @@ class Migrator:
             self._gone = key, [copy for copy in copies if any(node in gone for node in copy.sharers)]
         return self._gone[1]
 
-    # -- what others say -----------------------------------------------------------------------------------------------
+    # -- reports of other hosts ----------------------------------------------------------------------------------------
 
     async def _reports(self, nodes: Mapping[Place, Iterable[bytes]]) -> dict[Place, dict[bytes, ReplicaReport]]:
-        """What nodes say of their copies of these partitions; who is not connected is not asked."""
+        """Return the reports of connected nodes about their replicas of these partitions."""
         replicas = self._replication.replicas
         told: dict[Place, dict[bytes, ReplicaReport]] = defaultdict(dict)
         asked: dict[tuple[bytes, bytes], list[int]] = defaultdict(list)
@@ -173,7 +173,7 @@ class Migrator:
         return told
 
     def _lasts(self, copy: Replica, what: object, *, is_so: bool) -> bool:
-        """Whether something has been so for the stall time."""
+        """Return True if the condition `what` of a replica has held for the stall time."""
         if not is_so:
             self._since.pop((copy, what), None)
             return False
@@ -181,7 +181,7 @@ class Migrator:
         return now - self._since.setdefault((copy, what), now) >= self._stall_s
 
     def _stalled(self, copy: Replica, told: Reports) -> set[int]:
-        """Targets that do not answer, or do not confirm what was sent to them."""
+        """Return the targets that do not answer, or do not acknowledge the records sent to them."""
         replicas, now = self._replication.replicas, self._replication.now()
         stalled = set()
         for one, seat in copy.seated():
@@ -194,7 +194,7 @@ class Migrator:
         return stalled
 
     def _has_waited(self, copy: Replica, told: Reports) -> bool:
-        """Whether a target that is whole has waited long enough for the other host of its slot."""
+        """Return True if a complete target has waited long enough for the other host of its slot."""
         own = copy.seat
         sources = [seat.node for seat in copy.seats if own is not None and seat.slot == own.slot and seat is not own]
         is_so = copy.joining is None and any(node not in told for node in sources)
@@ -203,7 +203,7 @@ class Migrator:
     # -- steps ---------------------------------------------------------------------------------------------------------
 
     def _is_due(self, copy: Replica) -> bool:
-        """Whether a step is to be asked for: not again, while what it leads to may be on its way."""
+        """Return True if a step may be requested now; not while the last request may still change the map."""
         now = self._replication.now()
         config, at = self._sent.get(copy, (-1, 0.0))
         if config == copy.config and now < at + RETRY_S:
@@ -212,12 +212,12 @@ class Migrator:
         return True
 
     async def _have_done(self, table: bytes, steps: Sequence[tuple[Replica, Step]]) -> None:
-        """Have steps done on a table's map; what becomes of them the map tells."""
+        """Apply steps to a table's map; later maps show their effect."""
         known = self._metadata.known.get(table)
         if known is None or known.head.ended:
             return
         operations, tree = [], self._metadata.tree(table)
-        is_range = decode_table(tree.root.meta).kind == RANGE  # Else a copy does not say at which key it stands.
+        is_range = decode_table(tree.root.meta).kind == RANGE  # A replica of a shard does not know its key.
         keys = {} if is_range else {decode_partition(entry.record).id: entry.key for entry in tree.scan()}
         for copy, step in steps:
             partition = copy.partition[1]
@@ -228,20 +228,20 @@ class Migrator:
         for at in range(0, len(operations), MAX_JUDGED):
             now = self._metadata.known.get(table)
             if now is None or is_dead(known.config, now.config):
-                break  # The rest would be refused: it goes by a newer map, in the next round.
-            with contextlib.suppress(GossipKVError):  # It is asked for again.
+                break  # The map is too new for the rest; the next round decides again.
+            with contextlib.suppress(GossipKVError):  # A later round repeats the step.
                 await self._catalogue.transact(table, operations[at : at + MAX_JUDGED], ASK_S)
         self._look_at(table)
 
-    # -- who has departed ----------------------------------------------------------------------------------------------
+    # -- departed replicas ---------------------------------------------------------------------------------------------
 
     async def _drop_departed(self) -> None:
-        """Drop copies of which it is sure that others have all that they have."""
+        """Drop the departed replicas whose records all other hosts are known to have."""
         tables: dict[bytes, list[Replica]] = defaultdict(list)
         for copy in self._replication.departed:
             tables[copy.partition[0]].append(copy)
         for table, copies in tables.items():
-            with contextlib.suppress(GossipKVError):  # The next time.
+            with contextlib.suppress(GossipKVError):  # A later round tries again.
                 await self._metadata.quorum_read(table)
                 await self._drop_some(table, copies)
 
@@ -252,7 +252,7 @@ class Migrator:
         else:
             shards = {part.partition.id: [part] for part in parts_of(tree)}
             gone = {copy: shards.get(copy.partition[1], []) for copy in copies}
-        me = self._replication.replicas.me  # It has adopted that, and may be a host of a part again.
+        me = self._replication.replicas.me  # This node has adopted the map, and may host a child again.
         hosts = {part.partition.id: _available(part.partition) - {me} for parts in gone.values() for part in parts}
         reports = await self._reports({(table, id_): sorted(nodes) for id_, nodes in hosts.items()})
 
@@ -263,13 +263,13 @@ class Migrator:
         for copy, parts in gone.items():
             is_absent = all(part.partition.assignment(copy.assignment) is None for part in parts)
             is_known = all(has_adopted(part, node) for part in parts for node in hosts[part.partition.id])
-            # It may have been set aside meanwhile.
+            # The replica may have been quarantined during the requests.
             if parts and is_absent and is_known and copy in self._replication.departed:
                 self._holding.drop(copy)
 
 
 def _children_of(tree: MapTree, copy: Replica) -> list[LocalPartition]:
-    """What has the keys of a copy's range by now: that, or what it was divided into; nothing: it is not known."""
+    """Return the partitions that have the keys of a replica's range: the same one or its children; empty if unknown."""
     parts = [*parts_of(tree, copy.bounds)]
     return parts if all(copy.bounds.covers(part.bounds) for part in parts) else []
 
@@ -279,7 +279,7 @@ def _available(partition: Partition) -> set[bytes]:
 
 
 def _asked(step: Step, key: bytes, partition: int) -> tuple[str, int, object]:
-    """The operation of a step: name, version, argument."""
+    """Return the operation of a step: name, version, argument."""
     match step:
         case Advance():
             return "advance", 1, (key, partition, *step)

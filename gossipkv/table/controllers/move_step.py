@@ -1,21 +1,16 @@
-"""The next step of a partition that moves, as one of its hosts finds it: pure, from what hosts say when they are asked.
+"""The next step of a partition that moves: a pure function of reports by its hosts (`replica_report`, never gossip).
 
-A host asks the others directly (`replica_report`), never gossip, and steps by what it has adopted itself:
+    PROPOSED       advances once AVAILABLE hosts of a majority of slots adopted it: the log or a load has later writes
+    INITIALIZING   advances once whole, covering those hosts and its slot's other host if that answers (hazard 34:
+                   a host that has not adopted the config may have confirmed writes since)
+    LEAVING        is removed once every AVAILABLE host has adopted that, and covers all its records
+    former         settles once all assigned replicas report the same counter for it
+    lost for good  is removed by force; each open end is the highest counter of AVAILABLE hosts of a majority of slots
+                   that have adopted the removal, since none of them confirms anything for the assignment afterwards
+    stalled        a target that acknowledges nothing is given up
 
-    PROPOSED       goes on when AVAILABLE hosts of a majority of slots have adopted the config that names it: from then
-                   on whatever is acknowledged is fed to it, or is there to be loaded
-    INITIALIZING   is AVAILABLE when it is whole and covers what such hosts of a majority of slots say after that, and
-                   what its slot's other host says, if that answers in time (hazard 34: who has not adopted may have
-                   confirmed something since)
-    LEAVING        goes when every AVAILABLE host has adopted that, and covers all that it has
-    former         are settled when all assigned copies say the same of them
-    gone for good  is taken by force; its end, and that of each former one, is the highest counter that AVAILABLE hosts
-                   of a majority of slots say once they have adopted that: none of them confirms any of it from then on
-    stalled        a target that confirms nothing is given up
-
-Only who is whole says anything by its clock.  A majority is one of the slots that there are to be; or all that still
-have an AVAILABLE host, where those are fewer: else a table of two replicas would never recover from a lost one.
-Of what any AVAILABLE host may do, the first one does it that answers, in the order of slots.
+Only a whole replica's clock counts. A majority is of the planned slots, or all slots with an AVAILABLE host if those
+are fewer: else a two-replica table never recovers from a loss. The first answering host in slot order takes a step.
 """
 
 from __future__ import annotations
@@ -32,42 +27,42 @@ if TYPE_CHECKING:
 
     from gossipkv.replication.replica.replica import AssignedReplica, Replica
 
-INITIALIZING, AVAILABLE = 2, 3  # As operations on maps say them.
+INITIALIZING, AVAILABLE = 2, 3  # Encoding of the states in operations on maps.
 
 
 class ReplicaReport(NamedTuple):
-    """What a host says of its copy, when it is asked."""
+    """A host's report about its replica."""
 
     assignment: int
-    config: int  # That it has adopted, durably.
-    clock: bytes  # What is synced.
+    config: int  # The config id that the replica has adopted durably.
+    clock: bytes  # The clock of its synced records.
     is_whole: bool
 
 
 class Advance(NamedTuple):
-    """An assignment is to have another state."""
+    """Change the state of an assignment."""
 
     assignment: int
     state: int
 
 
 class Unassign(NamedTuple):
-    """An assignment is to go."""
+    """Remove an assignment."""
 
     assignment: int
     by_force: bool = False
 
 
 class SetEnds(NamedTuple):
-    """It is known where assignments end that were taken by force."""
+    """Set the last counters of assignments that were removed by force."""
 
     counters: tuple[tuple[int, int], ...]
 
 
 class RemoveFormer(NamedTuple):
-    """Former assignments have ended."""
+    """Remove former assignments that have settled."""
 
-    counters: tuple[tuple[int, int], ...]  # With what all copies say of each.
+    counters: tuple[tuple[int, int], ...]  # The counters on which all replicas agree.
 
 
 Step = Advance | Unassign | SetEnds | RemoveFormer
@@ -75,23 +70,23 @@ Step = Advance | Unassign | SetEnds | RemoveFormer
 
 @dataclass(frozen=True, slots=True)
 class MoveView:
-    """What a host knows beside its copy."""
+    """A host's knowledge of its partition, apart from its own replica."""
 
-    reports: Mapping[bytes, ReplicaReport]  # By node, of those that answered; the copy's own among them.
-    gone: Collection[bytes] = ()  # Nodes that are gone for good.
-    stalled: Collection[int] = ()  # Targets that have confirmed nothing for too long.
-    waited: bool = False  # For the slot's other host, long enough.
+    reports: Mapping[bytes, ReplicaReport]  # Reports of nodes that answered, with the replica's own.
+    gone: Collection[bytes] = ()  # Nodes that are lost for good.
+    stalled: Collection[int] = ()  # Targets that have acknowledged nothing for too long.
+    waited: bool = False  # True if the wait for the slot's other host is over.
 
 
 def report_of(copy: Replica) -> ReplicaReport:
-    """What a copy here says."""
+    """Return the report about a local replica."""
     return ReplicaReport(copy.assignment, copy.synced_config, copy.told_clock, copy.synced_joining is None)
 
 
 def next_step(copy: Replica, known: MoveView) -> Step | None:
-    """What is to be done for a copy's partition by its host; None: nothing now.
+    """Return the next step for a replica's partition; None if there is nothing to do now.
 
-    Requires: `known.reports` came after all that the copy has by now: it was asked when the copy was as it is.
+    Requires: the hosts were asked for `known.reports` when the replica was already in its present state.
     """
     own = copy.seat
     if own is None or copy.synced_config != copy.config:
@@ -136,7 +131,7 @@ def _of_all(copy: Replica, known: MoveView, hosts: tuple[AssignedReplica, ...]) 
 
 
 def _ended(copy: Replica, known: MoveView, hosts: tuple[AssignedReplica, ...]) -> SetEnds | None:
-    """The ends that are not known yet, by what AVAILABLE hosts of a majority of slots have."""
+    """Return the missing ends, from the clocks of AVAILABLE hosts of a majority of slots."""
     unknown = [assignment for assignment, end in copy.rules.ends if end is None]
     said = [host for host in hosts if _is_available(host) and _said(copy, known, host) is not None]
     if not unknown or not _are_enough(copy, hosts, said):
@@ -146,7 +141,7 @@ def _ended(copy: Replica, known: MoveView, hosts: tuple[AssignedReplica, ...]) -
 
 
 def _settled(copy: Replica, known: MoveView, hosts: tuple[AssignedReplica, ...]) -> RemoveFormer | None:
-    """Former assignments of which every assigned copy, dead or alive, says the same under this very config."""
+    """Return the former assignments for which all assigned replicas report the same counter under this config."""
     said = [known.reports.get(host.node) for host in hosts]
     clocks = [one.clock for one in said if one is not None and one.config == copy.config and one.is_whole]
     if len(clocks) < len(hosts):
@@ -157,7 +152,7 @@ def _settled(copy: Replica, known: MoveView, hosts: tuple[AssignedReplica, ...])
 
 
 def _is_first(copy: Replica, known: MoveView, hosts: tuple[AssignedReplica, ...]) -> bool:
-    """Whether this is the first AVAILABLE host, in the order of slots, that answers."""
+    """Return True if this is the first AVAILABLE host, in the order of slots, that answers."""
     answering = [host for host in hosts if _is_available(host) and host.node in known.reports]
     return min(answering, key=lambda host: host.slot, default=None) == next(
         host for host in hosts if host.assignment == copy.assignment
@@ -169,7 +164,7 @@ def _is_available(host: AssignedReplica) -> bool:
 
 
 def _said(copy: Replica, known: MoveView, host: AssignedReplica) -> ReplicaReport | None:
-    """What a host has said, if it has adopted what this copy goes by."""
+    """Return a host's report if the host has adopted this replica's config or a newer one."""
     report = known.reports.get(host.node)
     is_of = report is not None and report.assignment == host.assignment and report.config >= copy.config
     return report if is_of else None
@@ -186,6 +181,6 @@ def _covers(one: bytes, other: bytes, copy: Replica) -> bool:
 
 
 def _are_enough(copy: Replica, hosts: tuple[AssignedReplica, ...], some: Iterable[AssignedReplica]) -> bool:
-    """Whether AVAILABLE hosts are of a majority of slots."""
+    """Return True if these AVAILABLE hosts have a majority of slots."""
     slots, available = {host.slot for host in some}, {host.slot for host in hosts if _is_available(host)}
     return len(slots) >= min(slots_needed(MAJORITY, copy.rules.slots or len(available)), len(available)) > 0

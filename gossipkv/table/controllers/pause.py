@@ -1,4 +1,4 @@
-"""The pause between two looks of a task: short after news, and longer and longer while there is none."""
+"""The pause between two rounds of a controller: short after news, then doubled each round up to a limit."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from typing import Final, final
 
 import trio
 
-SHORTEST_S: Final = 0.1  # Changes that come together are one transaction.
-REST_FACTOR: Final = 9  # Rest at least 9 times what the look took: other tasks have most of the time.
+SHORTEST_S: Final = 0.1  # Changes at about the same time share a transaction.
+REST_FACTOR: Final = 9  # Rest at least 9 times as long as the round took, to leave the time to other tasks.
 
 
 @final
 class Pause:
-    """The pause of one task."""
+    """The pause of one controller."""
 
     def __init__(self, longest_s: float) -> None:
         self._longest_s = longest_s
@@ -20,12 +20,12 @@ class Pause:
         self._news = trio.Event()
 
     def end(self) -> None:
-        """Let the task look soon: something has changed."""
+        """Start the next round soon, since something has changed."""
         self._next_s = SHORTEST_S
         self._news.set()
 
     async def rest(self, began: float) -> None:
-        """Wait until the next look is due, or there is news; the last look began at `began`."""
+        """Wait until the next round is due, or there is news; the last round began at `began`."""
         now = trio.current_time()
         look_at, self._next_s = now + self._next_s, min(2 * self._next_s, self._longest_s)
         await trio.sleep(min(max(SHORTEST_S, REST_FACTOR * (now - began)), self._longest_s))

@@ -1,7 +1,7 @@
-"""What the mover remembers of one range table, and what it has done for it (`placement.ranges`).
+"""The plan of one range table, remembered between the rounds of the rebalancer (`placement.ranges`).
 
-A plan is made when the map, the nodes, who lives, or what partitions have is other than at the last one, in a worker
-thread, and of a large table not all the time: until the next one what is left of the last one goes on.
+A worker thread makes a new plan when the map, the nodes, the live nodes or the measures have changed. Plans of a large
+table take long, so they are made at intervals; until the next plan, the rebalancer continues the last one.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ if TYPE_CHECKING:
     from gossipkv.register.metadata.ledger import Beside
     from gossipkv.register.metadata.partitions import TableMeta
 
-ASK_S: Final = 30.0  # Between two times that hosts are asked what they have.
-NEW_S: Final = 1.0  # Until they are asked of ranges that nobody has measured yet: more may come.
-PAUSE: Final = 10.0  # Times what a plan, or an answer of all hosts, takes, until the next one.
-RETRY_S: Final = 60.0  # Until another host is asked to divide what was not divided.
-DIVIDE_S: Final = 6.0  # For a host to have one done.
-MAX_ASKED: Final = 16  # Divisions in one look.
+ASK_S: Final = 30.0  # Interval at which hosts are asked for measures.
+NEW_S: Final = 1.0  # Delay before new ranges are measured, since more may follow.
+PAUSE: Final = 10.0  # Rest this many times the duration of a plan, or of a survey of all hosts.
+RETRY_S: Final = 60.0  # After this time, another host is asked to divide a range that is still whole.
+DIVIDE_S: Final = 6.0  # Timeout of a request to divide a range.
+MAX_ASKED: Final = 16  # Divisions requested in one round.
 
 
 class RangeHosts(NamedTuple):
-    """How the hosts of range tables are asked, and what for."""
+    """Requests to the hosts of range tables, and the settings of the planner."""
 
-    measures: Callable[[bytes, Collection[bytes]], Awaitable[HostMeasures]]  # Of a table, by these nodes.
-    divide: Callable[[bytes, bytes, int], Awaitable[object]]  # A node is asked to divide a partition of a table.
+    measures: Callable[[bytes, Collection[bytes]], Awaitable[HostMeasures]]  # Parameters: table, nodes.
+    divide: Callable[[bytes, bytes, int], Awaitable[object]]  # Parameters: table, node, partition.
     limits: MeasureLimits
     is_on: bool  # The setting `planner`.
 
@@ -57,33 +57,33 @@ class RangePlanner:
     def __init__(self) -> None:
         self.lately = Lately()
         self.said = HostMeasures({})
-        self.measures: Mapping[int, RangeMeasure] = {}  # The same, but for ranges that are to be written to soon.
+        self.measures: Mapping[int, RangeMeasure] = {}  # As `said`, with estimates for ranges of the next period.
         self._ahead_of: object = None
-        self._cuts: Sequence[tuple[bytes, Sequence[bytes]]] = ()  # Where a range begins, and its children are to.
-        self.measured = 0  # How often they have come.
+        self._cuts: Sequence[tuple[bytes, Sequence[bytes]]] = ()  # First key of a range, first keys of its children.
+        self.measured = 0  # Counts the surveys.
         self.ask_at = -inf
-        self._rests_until = -inf  # Hosts are not asked before.
-        self._moves: Sequence[tuple[int, Move]] = ()  # Of the last plan, with their partitions' ids,
-        self._splits: Collection[int] = ()  # and the ids of what it divides.
+        self._rests_until = -inf  # Hosts are not asked before this time.
+        self._moves: Sequence[tuple[int, Move]] = ()  # Partition ids and moves of the last plan.
+        self._splits: Collection[int] = ()  # Ids of the partitions that the last plan divides.
         self._nodes: object = None
         self._of: object = None
         self._plan_at = -inf
-        self._is_left = True  # Something was to be done, or was under way.
+        self._is_left = True  # Work was left or under way in the last round.
 
     def sees(self, partitions: Mapping[bytes, Partition], now: float) -> None:
-        """The map is so by now."""
+        """Process a map: partitions by their first keys."""
         self.lately.read(partitions, now)
         if any(one.id not in self.said.measures for one in partitions.values()):
             self.ask_at = min(self.ask_at, max(now + NEW_S, self._rests_until))
 
     def takes(self, said: HostMeasures, limits: MeasureLimits, now: float, *, asked: float) -> None:
-        """Hosts have answered what they were asked then."""
+        """Process the measures of a survey that began at `asked`."""
         self._rests_until = now + PAUSE * (now - asked)
         self.said, self.measures, self.measured = said, said.measures, self.measured + 1
         self.lately.measured(said.measures, limits, now)
 
     def look_ahead(self, table: TableMeta, seen: Mapping[bytes, Partition], limits: MeasureLimits, root: bytes) -> None:
-        """See what the next period of a time series asks for (`placement.ahead`); `root`: of the map that was seen."""
+        """Plan for the next period of a time series (`placement.ahead`); `root`: root of the map `seen`."""
         if table.time_key is None or self._ahead_of == (self.measured, root):
             return
         self._ahead_of, known = (self.measured, root), self.said.measures.values()
@@ -99,7 +99,7 @@ class RangePlanner:
             self._cuts = [(firsts[cut.number], cut.keys) for cut in found.cuts]
 
     def cuts(self, seen: Mapping[bytes, Partition], random: Random) -> list[tuple[str, object]]:
-        """The divisions that are due, as operations: of ranges that rest; `seen`: as `look_ahead` was told."""
+        """Return operations for the planned divisions of ranges that do not move; `seen`: the map of `look_ahead`."""
         due = [(first, seen[first], keys) for first, keys in self._cuts]
         return [
             (DIVIDE, division(first, partition, keys, random))
@@ -108,7 +108,7 @@ class RangePlanner:
         ]
 
     async def steps(self, situation: Situation, of: object, most: int, beside: Beside) -> list[MoveStep]:
-        """The moves that may begin, or are to be taken back; `of`: a plan is made anew when this is another."""
+        """Return the moves to begin or take back now; `of`: the state planned for, whose change asks for a new plan."""
         if self._nodes not in (None, situation.nodes):
             self.lately.rests()
         self._nodes = situation.nodes
@@ -125,13 +125,13 @@ class RangePlanner:
         return steps
 
     def is_quiet(self, of: object) -> bool:
-        """Whether nothing is left to be done, as far as is known."""
+        """True if the plan for the state `of` left nothing to do."""
         return of == self._of and not self._is_left
 
     async def divide(
         self, table: bytes, partitions: Sequence[Partition], alive: Collection[bytes], ask: RangeHosts
     ) -> None:
-        """Ask hosts to divide what is to be, one after the other."""
+        """Ask hosts to divide the planned partitions, a different host of each partition at each retry."""
         now, asked = trio.current_time(), self.lately.asked
         there = [one for one in partitions if one.id in self._splits]
         due = [one for one in there if one.id not in asked or now >= asked[one.id][1] + RETRY_S]
@@ -139,19 +139,19 @@ class RangePlanner:
             for partition in due[:MAX_ASKED]:
                 self.lately.asks(partition.id, now)
                 hosts = [one.node for one in partition.assignments if one.node in alive]
-                if hosts:  # They take turns.
+                if hosts:
                     nursery.start_soon(_divide, ask, table, hosts[int(now / RETRY_S) % len(hosts)], partition.id)
 
 
 async def _divide(ask: RangeHosts, table: bytes, node: bytes, partition: int) -> None:
-    with contextlib.suppress(GossipKVError):  # Another one is asked later.
+    with contextlib.suppress(GossipKVError):  # Another host is asked later.
         await ask.divide(table, node, partition)
 
 
 def _steps(
     situation: Situation, before: Sequence[tuple[int, Move]] | None, most: int
 ) -> tuple[RangePlan, list[MoveStep]]:
-    """A plan, made anew or what is left of one of before, and its steps."""
+    """Return a plan and its steps: a new plan, or the rest of the moves `before`."""
     now = situation.partitions
     stands = [*map(standing, now)]
     made = plan(situation) if before is None else _left(now, stands, before)
@@ -160,7 +160,7 @@ def _steps(
 
 
 def _left(now: Sequence[Partition], stands: Sequence[Slots], before: Sequence[tuple[int, Move]]) -> RangePlan:
-    """Those moves of a plan that have not begun, by the map of now."""
+    """Return the moves of a plan that have not begun by the present map."""
     numbers = {one.id: at for at, one in enumerate(now)} if before else {}
     moves: list[Move] = []
     for id_, move in before:
