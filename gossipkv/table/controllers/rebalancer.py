@@ -1,13 +1,13 @@
-"""The mover: turns the difference between the map that is wanted and the one that is into assignments.
+"""The rebalancer: turns the difference between the present and the wanted map into assignments.
 
-There is one at each metadata server of a table; by custom the first that lives acts, and two are harmless.  It begins
-moves, so many at a time for each node, and takes back what is not wanted any more; all else the hosts do
-(`controllers.migrator`). What is wanted of a hash table is computed when nodes or groups change, in a worker thread: a
-move towards it leaves it as it is.  What a range table's partitions have changes all the time, and so do they: of those
-`controllers.plan` says what is to be done next.
+Each metadata server of a table has a rebalancer; by convention the first live server acts, and two are harmless. A
+rebalancer begins a limited number of moves per node, and cancels unwanted ones. The hosts do the rest
+(`controllers.migrator`). The wanted map of a hash table is computed in a worker thread when nodes or groups change; a
+move towards that map does not change it. Partitions of a range table and their measures change all the time, so
+`controllers.plan` picks the next steps for them.
 
-A target that was given up twice is passed over for an hour.  Whom the catalogue does not name as a node of tables gets
-nothing; while it names nobody, nothing moves.
+A target that was given up twice is passed over for an hour. Only nodes of tables in the catalogue get partitions;
+while the catalogue names no node, nothing moves.
 """
 
 from __future__ import annotations
@@ -52,23 +52,23 @@ if TYPE_CHECKING:
     from gossipkv.register.metadata.tree import MapTree
     from gossipkv.table.controllers.plan import RangeHosts
 
-LOOK_S: Final = 1.0  # Between two looks, where no map changes.
-DONE_S: Final = 5.0  # For a transaction.
+LOOK_S: Final = 1.0  # Longest time between two rounds while no map changes.
+DONE_S: Final = 5.0  # Timeout of a transaction.
 FAILURES: Final = 2
 PASSED_OVER_S: Final = 3600.0
 
 
 class TablePlan(NamedTuple):
-    """A table's map as it will be when the moves under way are done, and the one that is wanted."""
+    """A table's present map, and the wanted one."""
 
     table: TableMeta
     partitions: Sequence[Partition]
     wanted: Sequence[Slots]
-    groups: Sequence[Sequence[bytes]]  # Of nodes, newcomers among them.
-    ranges: ranges.RangePlan = ranges.RangePlan((), ())  # Of a range table: from which that follows.
+    groups: Sequence[Sequence[bytes]]  # Groups of nodes, with new nodes.
+    ranges: ranges.RangePlan = ranges.RangePlan((), ())  # The plan from which a range table's wanted map follows.
 
     def moves(self) -> list[tuple[Partition, int, bytes | None, bytes]]:
-        """Of each move that is left its partition, slot, source and target."""
+        """Return partition, slot, source and target of each move that has not begun."""
         return [
             (partition, slot, stands[slot] if slot < len(stands) else None, target)
             for partition, slots in zip(self.partitions, self.wanted, strict=True)
@@ -79,19 +79,19 @@ class TablePlan(NamedTuple):
 
 
 def grouped(table: TableMeta, nodes: Sequence[SpreadNode]) -> Sequence[Sequence[bytes]]:
-    """A table's groups with the nodes that there are: who has come since they were formed is in one, too."""
+    """Return a table's groups, extended by the nodes added since the groups were formed."""
     if not table.groups:
         return ()
     try:
         return regroup(nodes, len(table.groups), table.replication, table.groups)
-    except ValueError:  # Too few are left, by a reshard and a removal at once.
+    except ValueError:  # A reshard at the same time as a removal has left too few nodes.
         return table.groups
 
 
 def planned(tree: MapTree, nodes: Sequence[SpreadNode], known: Situation | None = None) -> TablePlan:
-    """What is wanted of a table's map; it takes long where there are thousands of partitions.
+    """Return the wanted map of a table; slow for thousands of partitions.
 
-    `known`: what is known of a range table beside its map; None: nothing, and all nodes seem to live.
+    `known`: the situation of a range table, apart from its map; None: no measures, and all nodes alive.
     """
     table = decode_table(tree.root.meta)
     if table.kind == RANGE:
@@ -106,13 +106,13 @@ def planned(tree: MapTree, nodes: Sequence[SpreadNode], known: Situation | None 
 
 
 def laid_out(tree: MapTree, known: Situation) -> Situation:
-    """What is known of a range table, with its map; that takes a while of a large one."""
+    """Return the situation of a range table with the partitions of its map; slow for a large table."""
     partitions = [decode_partition(entry.record) for entry in tree.scan()]
     return replace(known, partitions=partitions, replication=decode_table(tree.root.meta).replication)
 
 
 class _MapLeaf(NamedTuple):
-    """Partitions that follow each other, by their first keys, and those of them that move."""
+    """Consecutive partitions by their first keys, and the moving ones among them."""
 
     partitions: dict[bytes, Partition]
     moving: list[Partition]
@@ -125,20 +125,20 @@ class _MapLeaf(NamedTuple):
 
 @dataclass(eq=False)
 class _TableView:
-    """What is known of one table's map."""
+    """The decoded map of one table, and the state of its moves."""
 
     root: bytes = b""
     leaves: dict[LeafReference, _MapLeaf] = field(default_factory=dict)
     partitions: dict[bytes, Partition] = field(default_factory=dict)
     moving: list[Partition] = field(default_factory=list)
-    wanted_of: object = None  # The nodes, the table and where its partitions begin, of which this is wanted:
+    wanted_of: object = None  # Input of `wanted`: nodes, table, first keys.
     wanted: Sequence[Slots] = ()
-    targets: dict[int, bytes] = field(default_factory=dict)  # Assignments on their way, and their nodes.
-    is_quiet: bool = False  # Nothing is to be done by this root, for those nodes.
-    planning: RangePlanner | None = None  # Of a range table.
+    targets: dict[int, bytes] = field(default_factory=dict)  # Incoming assignments, and their nodes.
+    is_quiet: bool = False  # True if this root and these nodes leave nothing to do.
+    planning: RangePlanner | None = None  # None for a hash table.
 
     def read(self, tree: MapTree, root: bytes) -> None:
-        """Take in a map; leaves that have not changed are not decoded again."""
+        """Read a map; unchanged leaves are not decoded again."""
         before, self.leaves, self.partitions, self.moving = self.leaves, {}, {}, []
         for at, reference in enumerate(tree.root.leaves):
             leaf = self.leaves[reference] = before.get(reference) or _MapLeaf.of(tree.leaf(at))
@@ -149,7 +149,7 @@ class _TableView:
 
 @final
 class Rebalancer:
-    """The mover of a node."""
+    """The rebalancer of a node."""
 
     def __init__(
         self,
@@ -163,7 +163,7 @@ class Rebalancer:
         stall_s: float,
         hosts: RangeHosts,
     ) -> None:
-        """`alive`: the nodes that seem to be; `most`: moves of a table at a time at a node; `stall_s`: `move_stall`."""
+        """`alive`: nodes that seem alive; `most`: concurrent moves per table and node; `stall_s`: `move_stall`."""
         self._metadata = metadata
         self._catalogue = catalogue
         self._alive = alive
@@ -174,8 +174,8 @@ class Rebalancer:
         self._hosts = hosts
         self._seen: dict[bytes, _TableView] = {}
         self._failures: Counter[bytes] = Counter()
-        self._failed_at: dict[bytes, float] = {}  # What fails soon after is of the same cause.
-        self.passed_over: dict[bytes, float] = {}  # Until when, by node.
+        self._failed_at: dict[bytes, float] = {}  # Failures soon afterwards have the same cause.
+        self.passed_over: dict[bytes, float] = {}  # End of the pause, by node.
         self.pause = Pause(LOOK_S)
         self._log = Log("gossipkv.node")
 
@@ -185,12 +185,12 @@ class Rebalancer:
             nursery.start_soon(self._measure)
             while True:
                 began = trio.current_time()
-                with contextlib.suppress(GossipKVError):  # The next time.
+                with contextlib.suppress(GossipKVError):  # The next round tries again.
                     await self.look()
                 await self.pause.rest(began)
 
     async def _measure(self) -> None:
-        """Ask now and then what partitions of range tables have."""
+        """Ask hosts for the measures of range tables at intervals."""
         hosts = self._hosts
         while True:
             for table, seen in [*self._seen.items()]:
@@ -212,11 +212,11 @@ class Rebalancer:
         self._seen = {table: seen for table, seen in self._seen.items() if table in tables}
         for table in sorted(tables) if nodes else ():
             if self._acts(table):
-                with contextlib.suppress(GossipKVError):  # Such as a page that is not here.
+                with contextlib.suppress(GossipKVError):  # For example, a page is missing here.
                     await self._look_at(table, nodes)
 
     def mover_of(self, table: bytes) -> bytes:
-        """The node that begins a table's moves, as far as is known here; empty: none."""
+        """Return the node that begins a table's moves, as far as known here; empty if no such node is alive."""
         known = self._metadata.known.get(table)
         if known is None or known.head.ended:
             return b""
@@ -253,7 +253,7 @@ class Rebalancer:
         able = {*self._alive()} - self.shunned_s().keys()
         asked = self._asked(seen, next_moves(partitions, seen.wanted, self._most, able=able.__contains__))
         is_left = bool(asked or seen.moving)
-        # A target may be unable, or passed over, for a while: then nothing is asked, and something is left.
+        # A target may be dead or passed over for a while: then no step is possible, but moves are left.
         seen.is_quiet = not (is_left or TablePlan(described, partitions, seen.wanted, groups).moves())
         await self._have_done(table, known.config, asked)
 
@@ -274,7 +274,7 @@ class Rebalancer:
         await planning.divide(table.id, partitions, around.alive, self._hosts)
 
     def known(self, table: bytes, nodes: Sequence[SpreadNode], measures: Mapping[int, RangeMeasure]) -> Situation:
-        """What a plan of a range table goes by, for people; who is not its mover takes all that there is for old."""
+        """Return the situation of a range table for `plan` commands; only the table's mover knows recent changes."""
         seen = self._seen.get(table)
         planning = seen.planning if seen is not None and self._acts(table) else None
         if planning is None or not planning.measured:
@@ -295,7 +295,7 @@ class Rebalancer:
         )
 
     def shunned_s(self) -> dict[bytes, float]:
-        """The nodes to which nothing is moved now, and for how many seconds more."""
+        """Return the nodes that are no targets now, and for how many more seconds."""
         now = trio.current_time()
         return {node: until - now for node, until in self.passed_over.items() if now < until}
 
@@ -305,14 +305,14 @@ class Rebalancer:
         for step in steps:
             key, id_ = partitions[step.partition]
             if step.unassign is not None:
-                seen.targets.pop(step.unassign, None)  # That is no failure of it.
+                seen.targets.pop(step.unassign, None)  # A cancelled move is no failure of the target.
                 asked.append(("unassign", (key, id_, step.unassign)))
             else:
                 asked.append(("assign", (key, id_, draw_id(self._random), step.target, step.slot)))
         return asked
 
     def _count_failures(self, seen: _TableView) -> None:
-        """Take in which targets have come, and which were given up."""
+        """Count the targets that were given up; reset the counts of targets that became AVAILABLE."""
         partitions: Iterable[Partition] = seen.partitions.values() if seen.targets else seen.moving
         stands = {one.id: one for partition in partitions for one in partition.assignments}
         now = trio.current_time()

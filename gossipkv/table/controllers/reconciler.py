@@ -1,12 +1,11 @@
-"""Which partitions this node holds: what the maps say that are known here becomes copies.
+"""The reconciler: makes the local replicas match the maps known here.
 
-A copy whose assignment is not there any more *departs*: it is dropped when that is sure (`controllers.migrator`).  If
-it was AVAILABLE by the map that it has adopted last, or was taken by force, it is *set aside* instead: it may have what
-others lack, and merging that back would have old values win under new times.
+A replica *departs* when its assignment is removed; the migrator drops it once that is safe (`controllers.migrator`).
+The replica is *quarantined* instead if its last adopted map had it AVAILABLE, or if it was removed by force. Such a
+replica may have records that other hosts lack, but merging them would let old values win under new times.
 
-A copy whose range was divided goes on as its children, as far as they name it (`replication.maintenance.split`); else
-it is set aside, too.  A range that people have begun anew, since all its hosts are gone, goes on with what was set
-aside here, if the map says so; else it begins with nothing.
+A replica whose range was divided continues as the children that name it (`replication.maintenance.split`); the rest is
+quarantined. A force-joined range continues with a replica quarantined here if the map says so; else it starts empty.
 """
 
 from __future__ import annotations
@@ -38,28 +37,28 @@ if TYPE_CHECKING:
     from gossipkv.replication.shell import Replication
     from gossipkv.table.controllers.write_stats import WriteStats
 
-FEW: Final = 64  # Partitions that are looked at before others have a turn.
-LOOK_S: Final = 1.0  # Until it is looked again, where nothing is heard: copies may have been dropped, or made.
+FEW: Final = 64  # Partitions processed before other tasks run.
+LOOK_S: Final = 1.0  # Longest time between two rounds, since replicas may be dropped or made without news.
 OTHERS_SHARE: Final = 4
 
-_HELD: Final = frozenset({AssignmentState.AVAILABLE, AssignmentState.LEAVING})  # By whom a copy is whole.
+_HELD: Final = frozenset({AssignmentState.AVAILABLE, AssignmentState.LEAVING})  # States with a whole replica.
 
 
 class LocalPartition(NamedTuple):
-    """A partition, as a map has it."""
+    """A partition in a map."""
 
-    version: int  # The config id of the map that has changed it last.
-    bounds: KeyBounds  # Of its keys; of a shard all.
+    version: int  # The config id of the partition's last change.
+    bounds: KeyBounds  # Bounds of its keys; unbounded for a shard.
     record: bytes
 
     @property
     def partition(self) -> Partition:
-        """What it is."""
+        """The decoded partition."""
         return decode_partition(self.record)
 
 
 def hosts_of(partition: Partition) -> list[AssignedReplica]:
-    """The hosts of a partition, as copies know them."""
+    """Return the hosts of a partition in the form that replicas use."""
     count, serve = (
         {AssignmentState.INITIALIZING, AssignmentState.AVAILABLE},
         {AssignmentState.AVAILABLE, AssignmentState.LEAVING},
@@ -71,13 +70,13 @@ def hosts_of(partition: Partition) -> list[AssignedReplica]:
 
 
 def rules_of(partition: Partition, slots: int, own: int, *, smears: bool = False) -> PartitionRules:
-    """What else the map says of a partition, to the copy of an assignment; `slots`: the table's replication."""
+    """Return a partition's rules for the replica of the assignment `own`; `slots`: the table's replication."""
     loads = any(one.state == AssignmentState.INITIALIZING for one in partition.assignments if one.id == own)
     return PartitionRules(slots, partition.former, partition.ends, loads, smears=smears)
 
 
 def _heir_of(described: TableMeta, part: LocalPartition, own: Assignment) -> ChildReplica:
-    """What this node holds of a partition of a table, by its assignment there."""
+    """Return the description of this node's replica of a partition, from its assignment there."""
     partition = part.partition
     identity = ReplicaIdentity(described.id, partition.id, own.id, part.bounds)
     rules = rules_of(partition, described.replication, own.id, smears=described.smears)
@@ -85,7 +84,7 @@ def _heir_of(described: TableMeta, part: LocalPartition, own: Assignment) -> Chi
 
 
 def parts_of(tree: MapTree, bounds: KeyBounds = WHOLE) -> Iterator[LocalPartition]:
-    """The partitions of a map that begin within bounds, in order."""
+    """Yield the partitions of a map that begin within bounds, in order."""
     is_range = decode_table(tree.root.meta).kind == RANGE
     entries = chain(tree.scan(bounds.first), [None])
     for entry, following in pairwise(entries):
@@ -96,7 +95,7 @@ def parts_of(tree: MapTree, bounds: KeyBounds = WHOLE) -> Iterator[LocalPartitio
 
 
 class _Reconciled(NamedTuple):
-    """Of a map that was taken up the root, its config id, and its leaves: of those that stay nothing is to be done."""
+    """The last reconciled map of a table; its unchanged leaves need no work when a newer map comes."""
 
     root: bytes = b""
     config: int = -1
@@ -107,7 +106,7 @@ NOTHING: Final = _Reconciled()
 
 
 def _changed(tree: MapTree, known: Collection[LeafReference]) -> Iterator[LocalPartition]:
-    """The partitions of a map in those leaves that another one has not, in order."""
+    """Yield the partitions of a map in leaves that are not `known`, in order."""
     leaves = tree.root.leaves
     for leaf, following in zip(leaves, [*leaves[1:], None], strict=True):
         if leaf not in known:
@@ -115,14 +114,14 @@ def _changed(tree: MapTree, known: Collection[LeafReference]) -> Iterator[LocalP
 
 
 def _is_named(tree: MapTree, copy: Replica) -> bool:
-    """Whether a range table's map has a copy's partition, at its first key."""
+    """Return True if a range table's map has a replica's partition at its first key."""
     entry = tree.get(copy.bounds.first)
     return entry is not None and decode_partition(entry.record).id == copy.partition[1]
 
 
 @final
 class Reconciler:
-    """Takes up assignments of this node."""
+    """The reconciler of one node."""
 
     def __init__(
         self, metadata: Metadata, catalogue: Catalogue, replication: Replication, last_hour: WriteStats
@@ -134,11 +133,11 @@ class Reconciler:
         self._taken_up: dict[bytes, _Reconciled] = {}  # By table.
         self._news = trio.Event()
         self._log = Log("gossipkv.node")
-        self._may_be_left = True  # Copies of tables that have ended; at a start, of one that ended as the node did.
+        self._may_be_left = True  # True if dropped tables may have replicas here, as after a restart.
         metadata.on_forgotten = self._forget
 
     async def run(self) -> None:
-        """Hold what the maps say, as soon as they are known, until cancelled."""
+        """Reconcile with each new map until cancelled."""
         why = ""
         while True:
             self._news, began = trio.Event(), trio.current_time()
@@ -146,23 +145,23 @@ class Reconciler:
                 await self.look()
                 why = ""
             except GossipKVError as error:
-                if error.message != why:  # It may stay so for days.
+                if error.message != why:  # Log a reason once: it may last for days.
                     self._log.info("decisions_wait", reason=error.message)
                 why = error.message
-            # To go through a map takes long where there are many partitions: others have most of the time.
+            # A round over many partitions takes long, so most of the time is left to other tasks.
             await trio.sleep(OTHERS_SHARE * (trio.current_time() - began))
             with trio.move_on_after(LOOK_S):
                 await self._news.wait()
 
     def wake(self) -> None:
-        """Have it looked soon: more is known of a map."""
+        """Start the next round soon, since a newer map is known."""
         self._news.set()
 
     async def look(self) -> None:
-        """Hold what the maps of all tables say by now.
+        """Reconcile the local replicas with the maps of all tables.
 
         Raises:
-            NotReady, Overloaded, StorageError: what is left is for later.
+            NotReady, Overloaded, StorageError: a later round must do the rest.
         """
         refused: Overloaded | None = None
         for table in self._catalogue.tables().values():
@@ -193,7 +192,7 @@ class Reconciler:
             raise refused
 
     def _take_up(self, described: TableMeta, part: LocalPartition) -> Overloaded | None:
-        """Hold what the map says of a partition; returns why a copy of it cannot be made now, if so."""
+        """Reconcile the local replica of a partition; return the error if a replica cannot be made now."""
         replicas, partition, table = self._replication.replicas, part.partition, described.id
         own = next((one for one in partition.assignments if one.node == self._metadata.me.node), None)
         copy = replicas.copies.get((table, partition.id))
@@ -206,12 +205,12 @@ class Reconciler:
         if not (is_new and own.state in _HELD and partition.kept and self._keep(heir, partition.kept)):
             try:
                 replicas.place(*heir)
-            except Overloaded as error:  # What goes from here does not wait for what is to come.
+            except Overloaded as error:  # Returned, so that replicas that leave do not wait for new ones.
                 return error
         return None
 
     def _keep(self, heir: ChildReplica, kept: int) -> bool:
-        """Have a range that was begun anew go on with what was set aside here; False: it is not there any more."""
+        """Continue a force-joined range with a replica quarantined here; False if that replica is gone."""
         identity = heir.identity
         for one in self._replication.replicas.spaces.all_aside():
             is_it = (one.identity.table, one.identity.assignment) == (identity.table, kept)
@@ -225,8 +224,8 @@ class Reconciler:
         return False
 
     def _departs(self, copy: Replica, partitions: Iterable[Partition], why: str) -> None:
-        """The map does not name a copy here; `partitions`: what has its keys by now; `why`: if it was AVAILABLE."""
-        # Ends are told of all that is former when any is taken by force: what has departed was handed over by then.
+        """Let go of a replica not in the map; `partitions` have its keys now; `why`: the reason if it was AVAILABLE."""
+        # A forced removal sets ends for all former assignments; a replica that departed before was handed over.
         has_end = any(end.assignment == copy.assignment for one in partitions for end in one.ends)
         if copy.was_available:
             self._replication.let_go(copy, why=why)
@@ -236,11 +235,11 @@ class Reconciler:
             self._replication.departs(copy)
 
     async def _divide(self, described: TableMeta, tree: MapTree, leaves: Collection[LeafReference]) -> None:
-        """Have copies of ranges that are not in a map any more go on as those that are; `leaves`: they were, by these.
+        """Divide the replicas whose ranges the map has divided; `leaves`: leaves that were reconciled before.
 
         Raises:
-            NotReady: one is about to be made, or to be in another space.
-            Overloaded, StorageError: what is left is for later.
+            NotReady: such a replica is being made, or is changing its space.
+            Overloaded, StorageError: a later round must do the rest.
         """
         replicas, table = self._replication.replicas, described.id
         here = [copy for copy in (*replicas.copies.values(), *replicas.making.values()) if copy.partition[0] == table]
@@ -251,11 +250,11 @@ class Reconciler:
                 continue
             if copy.partition in replicas.making:
                 raise NotReady("a range was divided whose copy here is about to be made")
-            if copy in replicas.levels:  # It may have been dropped meanwhile.
+            if copy in replicas.levels:  # The replica may have been dropped at a checkpoint.
                 self._divide_one(copy, [*parts_of(tree, copy.bounds)], described)
 
     def _divide_one(self, copy: Replica, parts: list[LocalPartition], described: TableMeta) -> None:
-        """Have a copy go on as what of its range is this node's; `parts`: that have some of its keys."""
+        """Divide a replica into this node's children of its range; `parts`: the partitions with some of its keys."""
         replicas, table = self._replication.replicas, copy.partition[0]
         heirs: list[ChildReplica] = []
         orphans: dict[ReplicaIdentity, str] = {}
@@ -263,7 +262,8 @@ class Reconciler:
             bounds, partition = part.bounds, part.partition
             own = next((one for one in partition.assignments if one.node == self._metadata.me.node), None)
             is_heir = own is not None and own.state in _HELD
-            is_heir &= (table, partition.id) not in replicas.copies  # Who was to be dropped, and the node came back.
+            # The child may have a replica that was to be dropped when the node came back.
+            is_heir &= (table, partition.id) not in replicas.copies
             if is_heir and own is not None and copy.assignment in partition.former and copy.bounds.covers(bounds):
                 heirs.append(_heir_of(described, part, own))
             else:
@@ -279,10 +279,10 @@ class Reconciler:
             self._replication.let_go(copy, why="the map was forced back to before its range was divided")
 
     def drop(self, copy: Replica) -> None:
-        """Drop a copy that has departed, and look at its table's map again: it may name this node anew.
+        """Drop a departed replica, and reconcile its table again, since the map may name this node anew.
 
         Raises:
-            NotReady, Overloaded, StorageError: it stays.
+            NotReady, Overloaded, StorageError: the replica stays.
         """
         self._replication.let_go(copy)
         self._taken_up.pop(copy.partition[0], None)
@@ -297,7 +297,7 @@ class Reconciler:
         self._may_be_left = True
 
     def _let_go(self) -> None:
-        """Drop copies of tables that have ended: a map is known here until then, also when only its name is lost."""
+        """Drop the replicas of dropped tables; a table that lost only its name still has a map here."""
         if self._may_be_left:
             replicas, known = self._replication.replicas, self._metadata.known
             batch = Batch()

@@ -1,7 +1,7 @@
-"""Puts that this node accepts and forwards later: `controllers.smear_schedule` on the store of its tables.
+"""The smear buffer: puts that this node accepts and forwards later, in the store, by `controllers.smear_schedule`.
 
-They lie in a space of their own, under keys behind that by which the space is known; beside that stands the id of the
-store, so what a backup has is not forwarded again by another one.  What cannot be kept is forwarded at once.
+The puts lie in a space of their own, after the key `SMEARED`, which has the id of the store. So a store that was
+restored from a backup does not forward the same puts again. Puts that cannot be kept are forwarded at once.
 """
 
 from __future__ import annotations
@@ -27,14 +27,13 @@ if TYPE_CHECKING:
     from gossipkv.table.controllers.smear_schedule import SmearedPut, SmearSchedule
     from gossipkv.wire.results import OnResult
 
-    # What becomes of puts that were forwarded together: None, or why nobody has answered that they are written.
+    # Takes puts that were forwarded together, and None or the reason why no host has confirmed them.
     OnForwarded = Callable[[Sequence[SmearedPut], GossipKVError | None], object]
-    Forward = Callable[
-        [bytes, Sequence[SmearedPut], OnForwarded], object
-    ]  # Has hosts write puts of one table, in parts.
+    # Sends puts of one table to their hosts, in parts.
+    Forward = Callable[[bytes, Sequence[SmearedPut], OnForwarded], object]
 
-LOOK_S: Final = 0.1  # Between two looks at what is due: short beside two minutes.
-IDLE_S: Final = 1.0  # Where nothing waits.
+LOOK_S: Final = 0.1  # Interval between looks for due puts: short compared with two minutes.
+IDLE_S: Final = 1.0  # Interval while no put waits.
 PAGE: Final = 256
 END: Final = bytes([FIRST[0] + 1])
 ACCEPTED: Final = "accepted"
@@ -42,44 +41,44 @@ ACCEPTED: Final = "accepted"
 
 @final
 class SmearBuffer:
-    """What was accepted and waits, in one life of a store."""
+    """The smear buffer of one incarnation of a store."""
 
     def __init__(self, replication: Replication, smearing: SmearSchedule, forward: Forward, *, store: int) -> None:
-        """`store`: its id."""
+        """`store`: the id of the store."""
         self._replication = replication
         self._smearing = smearing
         self._forward = forward
         self._store = store.to_bytes(8, "big")
-        self._start = FIRST  # From where it is counted on.
-        self._is_made = False  # The space is there, and can be read.
-        self._done: list[SmearedPut] = []  # What is to be deleted.
+        self._start = FIRST  # The next row to be counted.
+        self._is_made = False  # True if the space exists, and can be read.
+        self._done: list[SmearedPut] = []  # Puts to be deleted.
         self._log = Log("gossipkv.node")
         self.accepted, self.forwarded, self.dropped = 0, 0, 0
 
     async def run(self) -> None:
-        """Forward what is due, until cancelled."""
+        """Forward due puts until cancelled."""
         while True:
             try:
                 while not self._smearing.is_counted:
                     self.count()
                     await trio.lowlevel.checkpoint()
                 self.look()
-            except GossipKVError as error:  # A page of the store is damaged, say.
+            except GossipKVError as error:  # For example, a page of the store is damaged.
                 self._log.error("smeared_not_forwarded", reason=error.message)
                 await trio.sleep(LOOK_S * 100)
             await trio.sleep(LOOK_S if self.waiting else IDLE_S)
 
     def drain(self) -> int:
-        """Forward all that waits as soon as can be, and accept nothing more; how many puts wait still."""
+        """Make all puts due, and accept no more; return the number of puts that still wait."""
         self._smearing.drains = True
         return self.waiting
 
     @property
     def waiting(self) -> int:
-        """How many puts wait."""
+        """The number of puts that wait."""
         return self._smearing.puts
 
-    # -- what comes --------------------------------------------------------------------------------------------------
+    # -- new puts ----------------------------------------------------------------------------------------------------
 
     def accept(
         self,
@@ -91,12 +90,12 @@ class SmearBuffer:
         *,
         hosts: Iterable[bytes],
     ) -> None:
-        """Keep a put of a range of these hosts, and answer once it is synced; `or_else` is called if it cannot be kept.
+        """Keep a put to a range of these hosts, and answer once the put is synced; call `or_else` if it is not kept.
 
-        Its time is by the fastest of their clocks, as are those of what they write themselves.
+        The put's time follows the fastest of the hosts' clocks, like the times of the hosts' own writes.
 
         Raises:
-            TimedOut, Overloaded: it is not kept.
+            TimedOut, Overloaded: the put is not kept.
         """
         replication, smearing = self._replication, self._smearing
         skew, now, size_bytes = replication.replicas.skew, replication.now(), sum(map(len, row))
@@ -142,14 +141,14 @@ class SmearBuffer:
             return
         replication.smeared = space
 
-    # -- what goes ---------------------------------------------------------------------------------------------------
+    # -- due puts ----------------------------------------------------------------------------------------------------
 
     def count(self) -> None:
-        """Count a page of what a former life has left.  Raises GossipKVError: the store cannot be read."""
+        """Count a page of puts of a former incarnation.  Raises GossipKVError: the store cannot be read."""
         replication, smearing, space = self._replication, self._smearing, self._replication.smeared
         if space is not None and self._start == FIRST:
             self._begin(space)
-            space = replication.smeared  # It may be another store's.
+            space = replication.smeared  # `_begin` drops the space of another store.
             self._is_made = space is not None
         elif self._start == FIRST:
             smearing.begin(replication.now(), replication.now_ms(), None)
@@ -173,7 +172,7 @@ class SmearBuffer:
             replication.smeared = None
 
     def look(self) -> None:
-        """Forward what is due now, and delete what was answered.  Raises GossipKVError: the store cannot be read."""
+        """Delete the confirmed puts, and forward the due ones.  Raises GossipKVError: the store cannot be read."""
         self._delete()
         replication, smearing, space = self._replication, self._smearing, self._replication.smeared
         for _ in range(MAX_SENT // PAGE):
@@ -231,14 +230,14 @@ class SmearBuffer:
             for put in done:
                 self._smearing.forget(put)
 
-        with contextlib.suppress(Overloaded, StorageError):  # Else the next time.
+        with contextlib.suppress(Overloaded, StorageError):  # The next look tries again.
             self._replication.append(batch, deleted)
             self._done = []
 
-    # -- for people --------------------------------------------------------------------------------------------------
+    # -- status ------------------------------------------------------------------------------------------------------
 
     def told(self, table: bytes) -> dict[str, Detail] | None:
-        """What `status` tells of a table: how much waits here, and for how long at most; None: nothing does."""
+        """Return the backlog of a table for `status`: puts, bytes, longest wait, reason; None if no put waits."""
         waits = self._smearing.tables.get(table)
         if waits is None:
             return None
@@ -246,7 +245,7 @@ class SmearBuffer:
         return {"puts": waits.puts, "bytes": waits.bytes, "until_s": until_s, "why": waits.why}
 
     def to_map(self) -> dict[str, Detail]:
-        """What `info` tells."""
+        """Return the counters of the buffer for `info`."""
         return {
             "smeared_waiting": self._smearing.puts,
             "smeared_bytes": self._smearing.bytes,

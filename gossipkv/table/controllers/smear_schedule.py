@@ -1,22 +1,21 @@
-"""Insert smearing: which puts a node keeps for a while, and when each is due (the timeseries part of seed 002).
+"""Insert smearing: selects the puts that a node keeps, and when each is due (the timeseries part of seed 002).
 
-All who write to a time series write to its newest range, whatever its size.  So a put of a range that spans less than a
-minute is kept by a node that does not hold it, and forwarded after a random time, up to two minutes: however much
-comes at once, hosts are given it over at least that long.  This is the core, without a world;
-`controllers.smear_buffer` is around it.
+All writers of a time series write to its newest range. So a node that does not hold a range of less than a minute
+keeps the puts to that range, and forwards each after a random time of up to two minutes. A burst reaches the hosts
+spread over that time. This core does no I/O; `controllers.smear_buffer` does.
 
     accepted ──► synced ──► due ──► forwarded ──► answered ──► deleted
                    ▲                    │
                    └──── later again ◄──┘ refused, lost, or a crash
 
-What waits is in the store alone, in the order in which it is due; here it is counted.  A row is due when a clock says
-so that goes on from the time of day at the start of this life, and never jumps:
+Waiting puts are in the store alone, in the order in which they are due; this module counts them. The clock of due times
+starts from the time of day at the start of the incarnation, and never jumps:
 
     key      due 8 (milliseconds) │ number 8 (random)
-    value    [table, key, value, hybrid time at which it was accepted]
+    value    [table, key, value, hybrid time of acceptance]
 
-A put has that time for good: hosts originate it under it (`replication.replica.smeared`).  Of two puts of one key that
-two nodes have accepted in the same millisecond either may stay, the same one everywhere.
+Hosts originate a put under its time of acceptance (`replication.replica.smeared`). If two nodes accept puts of one key
+in the same millisecond, either put may win, the same one at all hosts.
 """
 
 from __future__ import annotations
@@ -34,14 +33,14 @@ if TYPE_CHECKING:
     from random import Random
 
 MAX_WAIT_MS: Final = 120_000
-MAX_PUTS: Final = 1_000_000  # Of all that wait: beyond, puts are forwarded at once,
-MAX_BYTES: Final = 1 << 30  # likewise.
-RETRY_MS: Final = (1_000, 10_000)  # Until what was not taken is due again: between these.
-MAX_SENT: Final = 4096  # Puts that are under way at a time,
-MAX_SENT_BYTES: Final = 4 << 20  # or so much of them.
-ROW_BYTES: Final = 64  # What one takes beside its key and value.
-PART_BYTES: Final = 8  # Of a key: each half.
-FIRST: Final = b"\1"  # Rows stand behind it; what says which space it is, before.
+MAX_PUTS: Final = 1_000_000  # Waiting puts; when there are as many, new puts are forwarded at once.
+MAX_BYTES: Final = 1 << 30  # Bytes of waiting puts, with the same effect.
+RETRY_MS: Final = (1_000, 10_000)  # Bounds of the delay before a refused put is due again.
+MAX_SENT: Final = 4096  # Puts under way at a time.
+MAX_SENT_BYTES: Final = 4 << 20  # Bytes of puts under way at a time.
+ROW_BYTES: Final = 64  # Overhead of a put, beside its key and value.
+PART_BYTES: Final = 8  # Bytes of each half of a row's key.
+FIRST: Final = b"\1"  # All rows sort after this key, and the key that identifies the space before.
 
 
 class SmearedPut(NamedTuple):
@@ -55,11 +54,11 @@ class SmearedPut(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """What counts."""
+        """The size that counts against the limits."""
         return len(self.key) + len(self.value) + ROW_BYTES
 
     def row(self) -> tuple[bytes, bytes]:
-        """As it stands in the store."""
+        """Return the row for the store: key, value."""
         return self.at, msgpack.packb(self[1:])
 
 
@@ -73,17 +72,17 @@ def put_of(at: bytes, value: bytes) -> SmearedPut:
 
 @dataclass(slots=True)
 class TableBacklog:
-    """What waits for a table."""
+    """The waiting puts of a table."""
 
     puts: int = 0
     bytes: int = 0
-    why: str | None = None  # Nobody has taken what was forwarded last.
-    last_ms: int = 0  # When the last of it is due, of all since it was empty.
+    why: str | None = None  # Reason why the last forwarding failed.
+    last_ms: int = 0  # Latest due time since the backlog was empty.
 
 
 @final
 class SmearSchedule:
-    """What waits at a node."""
+    """The schedule of a node's waiting puts."""
 
     def __init__(
         self, random: Random, *, is_on: bool = True, most_puts: int = MAX_PUTS, most_bytes: int = MAX_BYTES
@@ -92,44 +91,44 @@ class SmearSchedule:
         self._is_on = is_on
         self._most_puts, self._most_bytes = most_puts, most_bytes
         self._time = HybridTime()
-        self._ahead_ms = 0.0  # What the clock of rows is ahead of that which never jumps.
-        self._cursor = FIRST  # Before it all is under way.
+        self._ahead_ms = 0.0  # Offset of the clock of due times from the monotonic clock.
+        self._cursor = FIRST  # All rows before the cursor are under way.
         self._sent: dict[bytes, SmearedPut] = {}
         self._sent_bytes = 0
         self.tables: dict[bytes, TableBacklog] = {}
         self.puts = 0
         self.bytes = 0
-        self.is_counted = False  # What a former life has left, too.
-        self.drains = False  # All is due, and nothing more is kept.
+        self.is_counted = False  # True once the puts of a former incarnation are counted.
+        self.drains = False  # If True, all puts are due, and no new put is kept.
 
-    # -- its clock ---------------------------------------------------------------------------------------------------
+    # -- the clock of due times --------------------------------------------------------------------------------------
 
     def begin(self, now: float, wall_ms: int, last: bytes | None) -> None:
-        """A life begins: `last`: the key of what is due last; it is not waited for longer than anything ever is."""
+        """Start the clock; `last`: key of the last row, which sets a minimum so that no put waits over two minutes."""
         least_ms = 0 if last is None else _due_of(last) - MAX_WAIT_MS
         self._ahead_ms = max(wall_ms, least_ms) - now * 1000
 
     def clock_ms(self, now: float) -> int:
-        """The time by which rows are due."""
+        """Return the time of the clock of due times."""
         return int(now * 1000 + self._ahead_ms)
 
-    # -- what comes --------------------------------------------------------------------------------------------------
+    # -- new puts ----------------------------------------------------------------------------------------------------
 
     def admits(self, size_bytes: int, wall_ms: int, most_ahead_ms: float) -> bool:
-        """Whether another put of that size may wait; not while the time of day is far behind what was given before."""
+        """True if a put of that size may wait; False while the time of day is far behind the last acceptance."""
         has_room = self.puts < self._most_puts and self.bytes + size_bytes + ROW_BYTES <= self._most_bytes
         is_in_step = ms_of(self._time.last) <= wall_ms + most_ahead_ms
         return self._is_on and self.is_counted and not self.drains and has_room and is_in_step
 
     def accept(self, table: bytes, key: bytes, value: bytes, now: float, wall_ms: int) -> SmearedPut:
-        """A put that is kept from now on, unless it cannot be synced (`forget`)."""
+        """Return a new waiting put; call `forget` if the put cannot be synced."""
         after_ms = self._random.randrange(MAX_WAIT_MS)
         put = SmearedPut(self._row_at(now, after_ms), table, key, value, self._time.next(wall_ms))
         self.count(put)
         return put
 
     def count(self, put: SmearedPut) -> None:
-        """It waits: it was accepted, or was found at the start."""
+        """Count a put that waits: an accepted one, or one found at the start."""
         self._time.merge(put.time)
         waits = self.tables.setdefault(put.table, TableBacklog())
         waits.puts += 1
@@ -139,16 +138,16 @@ class SmearSchedule:
         self.bytes += put.size_bytes
 
     def answered(self, table: bytes, why: str | None) -> None:
-        """What was forwarded of a table is taken, or why it is not."""
+        """Record why a table's forwarded puts were refused; None if they were written."""
         if (waits := self.tables.get(table)) is not None:
             waits.why = why
 
     def is_there(self, put: SmearedPut) -> None:
-        """Its row can be read: it may be before the cursor already."""
+        """Move the cursor back to a put whose row can be read now."""
         self._cursor = min(self._cursor, put.at)
 
     def forget(self, put: SmearedPut) -> None:
-        """It waits no more."""
+        """Remove a put from the counts."""
         self._unsend(put)
         waits = self.tables[put.table]
         waits.puts -= 1
@@ -158,17 +157,17 @@ class SmearSchedule:
         self.puts -= 1
         self.bytes -= put.size_bytes
 
-    # -- what goes ---------------------------------------------------------------------------------------------------
+    # -- due puts ----------------------------------------------------------------------------------------------------
 
     def span(self, now: float) -> tuple[bytes, bytes] | None:
-        """From where to before where rows are to be forwarded; None: none now, since enough is under way."""
+        """Return the first key and the end of the rows to forward; None while enough puts are under way."""
         if self._is_full:
             return None
         due_ms = self.clock_ms(now) + (2 * MAX_WAIT_MS if self.drains else 0)
         return self._cursor, _at(due_ms)
 
     def until_s(self, waits: TableBacklog, now: float) -> float:
-        """In how many seconds the last of a table is due."""
+        """Return the seconds until the last put of a table is due."""
         return max(0, waits.last_ms - self.clock_ms(now)) / 1000
 
     @property
@@ -176,7 +175,7 @@ class SmearSchedule:
         return len(self._sent) >= MAX_SENT or self._sent_bytes >= MAX_SENT_BYTES
 
     def send(self, puts: Iterable[SmearedPut]) -> list[SmearedPut]:
-        """Those of what was read in order that are to be forwarded now; the rest is read again."""
+        """Return the puts to forward now, of those read in order; the rest must be read again."""
         sent: list[SmearedPut] = []
         for put in puts:
             if self._is_full:
@@ -189,11 +188,11 @@ class SmearSchedule:
         return sent
 
     def later(self, put: SmearedPut, now: float) -> SmearedPut:
-        """The row that is to be in its place, of a put that nobody has taken; it is under way until that is there."""
+        """Return the new row of a refused put, which stays under way until `is_put_off`."""
         return put._replace(at=self._row_at(now, self._random.randint(*RETRY_MS)))
 
     def is_put_off(self, put: SmearedPut, again: SmearedPut) -> None:
-        """Another row can be read in its place; or it stays itself, where none could be written."""
+        """Replace a put by `again`, whose row can be read; or by itself, if no new row could be written."""
         self._unsend(put)
         self.is_there(again)
 

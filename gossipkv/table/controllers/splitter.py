@@ -1,10 +1,10 @@
-"""The splitter: divides ranges that this node holds and that are too large, each in two, at its middle key.
+"""The splitter: divides large ranges of this node in two, each at its middle key.
 
-Any host that is AVAILABLE may do so.  By custom the first of them that lives, in the order of slots, begins at once,
-and each other one some time after the one before it.  Two at once are harmless: the second finds no such partition.
-Nothing is divided that moves, or whose children would name too many former assignments; a range of one key cannot be.
+Any AVAILABLE host may divide a range. By convention the first live host in the order of slots begins at once, and each
+other host some time after its predecessor. Two attempts at once are harmless: the second finds no such partition. A
+range is not divided while it moves, if its children would name too many former assignments, or if it has one key.
 
-A division is one operation on the map (`register.metadata.partitions`); hosts go on from there by what they adopt.
+A division is one operation on the map (`register.metadata.partitions`); hosts divide their replicas when they adopt it.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
     from gossipkv.replication.replica.replica import Replica
     from gossipkv.replication.shell import Replication
 
-DIVIDE: Final = "divide"  # The operation.
+DIVIDE: Final = "divide"  # Name of the operation.
 
-LOOK_S: Final = 2.0  # Between two looks, where no map changes.
-MAX_MEASURED: Final = 512  # Copies in one look: of ten thousand each has its turn in forty seconds,
-FEW_MEASURED: Final = 16  # and so many are measured before others have a turn: about a millisecond.
-TURN_S: Final = 10.0  # For the first host to have a division done, and for the next one to hear of it.
-RETRY_S: Final = 10.0  # Until a range is looked at again that cannot be divided, or was asked to be.
-DONE_S: Final = 5.0  # For a transaction.
+LOOK_S: Final = 2.0  # Longest time between two rounds while no map changes.
+MAX_MEASURED: Final = 512  # Replicas measured in one round: ten thousand take forty seconds.
+FEW_MEASURED: Final = 16  # Replicas measured before other tasks run: about a millisecond.
+TURN_S: Final = 10.0  # Time for one host to divide a range, and for the next host to hear of the division.
+RETRY_S: Final = 10.0  # Delay before the next attempt to divide a range.
+DONE_S: Final = 5.0  # Timeout of a transaction.
 
 
 class SplitArgument(NamedTuple):
@@ -53,7 +53,7 @@ class SplitArgument(NamedTuple):
 
 
 def division(key: bytes, partition: Partition, firsts: Sequence[bytes], random: Random) -> SplitArgument:
-    """A partition in several; the first begins where it does, the others at these keys."""
+    """Return the division of a partition at these keys; the first child begins at the partition's `key`."""
     children = (
         ChildRange(first, draw_id(random), tuple(draw_id(random) for _ in partition.assignments))
         for first in (key, *firsts)
@@ -62,7 +62,7 @@ def division(key: bytes, partition: Partition, firsts: Sequence[bytes], random: 
 
 
 def turn_of(copy: Replica, alive: Collection[bytes]) -> int | None:
-    """How many of those hosts live that divide a copy's partition before this node; None: it does not."""
+    """Return the number of live hosts before this node in the order of splitters; None if this node must not split."""
     own = copy.seat
     if own is None or not copy.originates or copy.aside is not None:
         return None
@@ -85,7 +85,7 @@ class Splitter:
         look_at: Callable[[bytes], object],
         random: Random,
     ) -> None:
-        """`alive`: the nodes that seem to be; `look_at`: has a table's register read soon."""
+        """`alive`: nodes that seem alive; `look_at`: requests a read of a table's register."""
         self._metadata = metadata
         self._catalogue = catalogue
         self._replication = replication
@@ -93,14 +93,14 @@ class Splitter:
         self._alive = alive
         self._look_at = look_at
         self._random = random
-        self._round: list[Replica] = []  # Copies that are measured next, from the end.
-        self._large: dict[Replica, float] = {}  # When each that is too large is to be divided.
-        self._said: dict[Replica, str] = {}  # Why each was not, as was told last.
+        self._round: list[Replica] = []  # Replicas to be measured, from the end.
+        self._large: dict[Replica, float] = {}  # Time of the next attempt for each large replica.
+        self._said: dict[Replica, str] = {}  # Last logged reason why a replica is not divided.
         self.pause = Pause(LOOK_S)
         self._log = Log("gossipkv.node")
 
     async def run(self) -> None:
-        """Divide, until cancelled."""
+        """Divide large ranges until cancelled."""
         why = ""
         while any(self._limits):
             began = trio.current_time()
@@ -108,17 +108,17 @@ class Splitter:
                 await self.look()
                 why = ""
             except GossipKVError as error:
-                if error.message != why:  # It may stay so for days.
+                if error.message != why:  # Log a reason once: it may last for days.
                     self._log.warning("division_waits", partition=None, reason=error.message)
                 why = error.message
             await self.pause.rest(began)
 
     async def look(self) -> None:
-        """Measure some copies, and have those divided whose time it is.
+        """Measure some replicas, and divide the large ones that are due.
 
         Raises:
             Unavailable: not all nodes know of divisions.
-            NotReady: a page of the catalogue is not here.
+            NotReady: a page of the catalogue is missing here.
         """
         await self._measure_some()
         now = trio.current_time()
@@ -134,17 +134,17 @@ class Splitter:
                 if (operation := self._operation(copy)) is not None:
                     asked[copy.partition[0]].append((copy, operation))
                 elif copy not in self._said:
-                    self._large[copy] = now  # It moves: divide it as soon as that is over.
+                    self._large[copy] = now  # Divide a moving range as soon as its move is over.
         for table, some in asked.items():
             for at in range(0, len(some), MAX_JUDGED):
-                with contextlib.suppress(GossipKVError):  # It is asked for again.
+                with contextlib.suppress(GossipKVError):  # A later round tries again.
                     await self._have_done(table, some[at : at + MAX_JUDGED])
 
     async def divide(self, table: bytes, partition: int) -> bool:
-        """Have a partition divided that this node holds, though it is not too large; whether that was asked for.
+        """Request the division of a partition of this node, whatever its size; return False if impossible now.
 
         Raises:
-            NotServed: it is not AVAILABLE here.
+            NotServed: the partition is not AVAILABLE here.
             Unavailable: the map cannot be changed now.
         """
         copy = self._replication.replicas.copies.get((table, partition))
@@ -160,7 +160,7 @@ class Splitter:
         return self._replication.replicas.copies.get(copy.partition) is copy
 
     async def _measure_some(self) -> None:
-        """Go on around the copies; those that are too large are to be divided when it is this node's turn."""
+        """Measure the next replicas, and schedule the large ones for this node's turn."""
         if not self._round:
             ranges = {table.id for table in self._catalogue.tables().values() if table.kind == RANGE}
             self._round = [copy for copy in self._replication.replicas.copies.values() if copy.partition[0] in ranges]
@@ -177,18 +177,18 @@ class Splitter:
                 await trio.lowlevel.checkpoint()
 
     def _operation(self, copy: Replica) -> Operation | None:
-        """The operation that divides a copy's partition; None: it cannot be now."""
+        """Return the operation that divides a replica's partition; None if it cannot be divided now."""
         table, id_ = copy.partition
         known = self._metadata.known.get(table)
         if known is None or known.head.ended:
             return None
         middle = self._replication.middle_of(copy)
-        # What is cut off is in the same partition, whose bounds are no longer.
+        # A truncated key is in the same partition, since bounds are no longer than that.
         at = copy.bounds.first if middle is None else middle[:MAX_KEY_BYTES]
         key, partition = range_of(self._metadata.tree(table), at)
         if partition.id != id_ or partition.moves:
-            return None  # It moves, or was divided, which is not adopted here yet.
-        if at == key:  # Of one key, as far as a bound may be long.
+            return None  # The partition moves, or the replica has not adopted a division yet.
+        if at == key:  # All keys are equal within the length of a bound.
             self._say(copy, "")
             return None
         if partition.has_too_many_former:
@@ -208,14 +208,14 @@ class Splitter:
 
     @contextlib.contextmanager
     def _told(self, copy: Replica) -> Iterator[None]:
-        """Tell people of an error that concerns one copy: others are divided all the same."""
+        """Log an error that concerns one replica, so that the others are still divided."""
         try:
             yield
         except GossipKVError as error:
             self._say(copy, error.message)
 
     def _say(self, copy: Replica, why: str) -> None:
-        """Tell people once why a partition waits; empty: it cannot be divided."""
+        """Log once why a partition waits; an empty reason: it cannot be divided at all."""
         if self._said.get(copy) == why:
             return
         self._said[copy] = why

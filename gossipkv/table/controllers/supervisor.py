@@ -1,4 +1,4 @@
-"""What a node does for its tables by itself while their store is open, each a task of its own."""
+"""The controllers of a node's tables: all run, each as a task, while the store is open."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @final
 class Controllers:
-    """All of these, of one life of a store."""
+    """The controllers of one incarnation of a store."""
 
     def __init__(
         self,
@@ -49,10 +49,10 @@ class Controllers:
         random: Random,
         forward: Forward,
     ) -> None:
-        """Nothing runs before `run`.
+        """Create the controllers; `run` starts them.
 
-        `alive`: uuids of nodes that seem to be, in their order, this one among them; `look_at`: has a register read of
-        which a newer map was seen; `forward`: what was smeared goes on by it.
+        `alive`: uuids of nodes that seem alive, in order, this node included; `look_at`: requests a read of a register
+        with a newer map; `forward`: sends smeared puts to their hosts.
         """
         self._metadata = metadata
         self._replication = replication
@@ -101,13 +101,13 @@ class Controllers:
         self.accepting = SmearBuffer(replication, smearing, forward, store=metadata.me.store)
 
     def wake(self) -> None:
-        """Let them look soon: more is known of a map."""
+        """Start the next round of the controllers soon, since a newer map is known."""
         self.holding.wake()
         for pause in (self._stepping.pause, self.moving.pause, self.splitting.pause):
             pause.end()
 
     async def _divide(self, table: bytes, node: bytes, partition: int) -> None:
-        """Have a node divide a partition that it holds.  Raises GossipKVError."""
+        """Ask a node, maybe this one, to divide a partition that it holds.  Raises GossipKVError."""
         if node == self._metadata.me.node:
             await self.splitting.divide(table, partition)
         else:
@@ -116,12 +116,12 @@ class Controllers:
     async def run(
         self, scope: trio.CancelScope, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
-        """Work on what is in the store, until the scope is cancelled, or the store lets one of them not go on.
+        """Run all controllers until the scope is cancelled, or the store fails one of them.
 
-        That ends the store, and never the node.
+        A failure ends the store, but never the node.
 
         Raises:
-            StorageError, Corrupt, OSError: it does not let them begin.
+            StorageError, Corrupt, OSError: the store failed before the controllers had started.
         """
         met: GossipKVError | OSError | None = None
         has_begun = False

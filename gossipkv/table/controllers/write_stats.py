@@ -1,6 +1,6 @@
-"""What the last hour's writes covered of time series, as the node counts that originates them: for `placement.ahead`.
+"""The spans of the last hour's writes to time series, counted by their origin node for `placement.ahead`.
 
-Counted in pieces of five minutes, of each series apart: of a table those keys with the same bytes before their time.
+Each series is counted in pieces of five minutes. A series is the keys of a table with the same bytes before their time.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 PIECE_S: Final = 300.0
 PIECES: Final = 12
-SAMPLED: Final = 64  # Times that are kept of a piece.
-BELIEVED: Final = 4  # A time is, if it is so many times as far from the middle half of all as that is long.
+SAMPLED: Final = 64  # Largest number of times kept per piece.
+BELIEVED: Final = 4  # Times within 4 lengths of the middle half on either side are believed.
 
 
 @dataclass(slots=True)
@@ -31,7 +31,7 @@ class _Interval:
     high: int
     bytes: int = 0
     count: int = 0
-    times: list[int] = field(default_factory=list)  # Of each `stride`th write.
+    times: list[int] = field(default_factory=list)  # The time of each `stride`th write.
     stride: int = 1
 
     def note(self, time: int, size_bytes: int) -> None:
@@ -50,11 +50,11 @@ class WriteStats:
     """The writes of the last hour, by table and series."""
 
     def __init__(self) -> None:
-        self.keys: dict[bytes, TimeKey] = {}  # Of the tables that have one, as known here.
+        self.keys: dict[bytes, TimeKey] = {}  # Time keys of the tables known here.
         self._series: dict[bytes, dict[bytes, deque[_Interval]]] = {}
 
     def note(self, table: bytes, writes: Iterable[RecordWrite], now: float) -> None:
-        """These were originated here; of a table with very many series those are counted that came first."""
+        """Count writes originated here; in a table of very many series, count only those that came first."""
         key = self.keys.get(table)
         if key is None:
             return
@@ -63,7 +63,7 @@ class WriteStats:
             time, prefix = key.time_of(write.key), write.key[: key.offset]
             pieces = series.get(prefix)
             if pieces is None:
-                if len(series) > MAX_SERIES:  # One more says that they are too many.
+                if len(series) > MAX_SERIES:  # One more than the limit shows that the table has too many.
                     continue
                 pieces = series[prefix] = deque(maxlen=PIECES)
             if not pieces or pieces[-1].number != number:
@@ -71,12 +71,12 @@ class WriteStats:
             pieces[-1].note(time, len(write.key) + len(write.value or b""))
 
     def forget(self, table: bytes) -> None:
-        """It was dropped."""
+        """Forget a dropped table."""
         self.keys.pop(table, None)
         self._series.pop(table, None)
 
     def of(self, table: bytes, now: float) -> list[SeriesWrites]:
-        """What they covered, of each series."""
+        """Return the last hour's writes to each series of a table."""
         found, series = [], self._series.get(table, {})
         for prefix, pieces in [*series.items()]:
             while pieces and pieces[0].number <= int(now // PIECE_S) - PIECES:
@@ -92,7 +92,7 @@ class WriteStats:
 
 
 def _covered(pieces: Collection[_Interval]) -> tuple[int, int]:
-    """The oldest time and the newest, without the few that lie far from all others: a clock was wrong."""
+    """Return the oldest and the newest time, without outliers, which come from wrong clocks."""
     times = sorted(time for piece in pieces for time in piece.times)
     part = len(times) // 4
     middle = times[part : len(times) - part]
