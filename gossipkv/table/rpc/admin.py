@@ -1,7 +1,7 @@
-"""The methods by which clients ask for tables, and who decides on them.
+"""The methods that create and drop tables, and that show and change the acceptors of registers.
 
-Each is one wait for a workflow of `register.metadata.catalogue`; where this node cannot found the catalogue, the first
-`create_table` goes on to the one that can.
+Each method awaits one workflow of `register.metadata.catalogue`. If this node cannot found the catalogue, the first
+`create_table` is forwarded to the node that can.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ if TYPE_CHECKING:
 
     Method = Callable[[Arguments], Value | DeferredResult]
 
-MAX_SHOWN: Final = 512  # Partitions of one answer: it is made in one step, and others wait that long.
-LOOK_S: Final = 2.0  # Until an acceptor that has not answered counts as silent.
-STATUS_MS: Final = 4000  # For who decides on tables, where the request does not say.
-STATUS_PART: Final = 0.8  # Of that time; the rest is for the answer.
+MAX_SHOWN: Final = 512  # Partitions in one answer, which is made in one step while other requests wait.
+LOOK_S: Final = 2.0  # An acceptor that has not answered by then counts as silent.
+STATUS_MS: Final = 4000  # Default timeout of `metadata_status`.
+STATUS_PART: Final = 0.8  # Share of that timeout for the acceptors; the rest is for the answer.
 FORWARD_S: Final = 60.0
-FOUNDING_PART: Final = 0.8  # Of the time of a request, for who may found the catalogue; the rest is for asking it.
-SPREAD_S: Final = 1.0  # Until nodes that are alive know of a table: mostly they do within 200 ms.
+FOUNDING_PART: Final = 0.8  # Share of the timeout for finding the founder; the rest is for asking it.
+SPREAD_S: Final = 1.0  # Wait until live nodes know a new table: most do within 200 ms.
 START_OR_FORCE: Final = (
     "too few of those that decide on it answer: start them again, or see `gossipkv metadata force --help`"
 )
@@ -66,7 +66,7 @@ START_OR_FORCE: Final = (
 
 @final
 class AdminMethods:
-    """The door for clients."""
+    """The methods about tables and acceptors."""
 
     def __init__(self, deciding: MetadataParticipant, random: Random) -> None:
         self._deciding = deciding
@@ -82,7 +82,7 @@ class AdminMethods:
         }
 
     def tables(self) -> list[dict[str, Value]]:
-        """Return what `databases` tells of tables; nothing while they cannot be read, since datasets go on."""
+        """Return the tables for `databases`; none while the catalogue cannot be read, since datasets still answer."""
         catalogue = self._deciding.catalogue
         if catalogue is None:
             return []
@@ -92,17 +92,17 @@ class AdminMethods:
         return []
 
     def _timed(self, table: bytes) -> dict[str, Value]:
-        """The time key of a table that has one and whose map is here, and whether it smears."""
+        """Return the time key and the smear flag of a table, if it has a time key and its map is here."""
         metadata = self._deciding.metadata
         known = None if metadata is None else metadata.known.get(table)
         if metadata is None or known is None or known.head.ended:
             return {}
-        with contextlib.suppress(GossipKVError):  # A page of it is yet to come.
+        with contextlib.suppress(GossipKVError):  # A page of the map may still be missing.
             return timed(decode_table(metadata.tree(table).root.meta))
         return {}
 
     def partition_map(self, name: str, start: bytes | None, limit: int | None) -> Value:
-        """Return a table's map as this node knows it, from a key on: what `next` says goes on where it ends.
+        """Return a page of a table's map as known here, from a key on; the next page starts at the key in `next`.
 
         Raises:
             UnknownDatabase: there is no such table.
@@ -163,7 +163,7 @@ class AdminMethods:
                 sent: Value = {**wanted.options(), "operation": operation}
                 node = self._deciding.uuid_of(founder)
                 made = await self._deciding.asking.ask(node, "create_table", [wanted.name, sent], deadline.left_s())
-                with deadline.rest(), contextlib.suppress(GossipKVError):  # So that who is told finds it here, too.
+                with deadline.rest(), contextlib.suppress(GossipKVError):  # The client may use the table here next.
                     await self._deciding.found()
                 return made
             metadata, catalogue = self._deciding.taking_part()
@@ -178,18 +178,18 @@ class AdminMethods:
         return DeferredResult(create)
 
     async def _spread(self, table: bytes, config: int) -> None:
-        """Return when all nodes that are alive know a table, or soon: whoever made it may use it at any of them."""
+        """Wait until all live nodes know a table, at most `SPREAD_S`, since its creator may use any of them next."""
         with trio.move_on_after(SPREAD_S):
             metadata, _ = self._deciding.taking_part()
             for node in self._deciding.alive():
-                while node != metadata.me.node and not await self._knows(node, table, config):  # noqa: ASYNC110  # It is asked.
+                while node != metadata.me.node and not await self._knows(node, table, config):  # noqa: ASYNC110  # Remote state has no event.
                     await trio.sleep(SPREAD_S / 50)
 
     async def _knows(self, node: bytes, table: bytes, config: int) -> bool:
-        """Whether a node knows a table, or will not in time; asked, it waits until it does."""
+        """Return True if a node knows a table, or cannot learn of it in time; the node delays its answer until then."""
         try:
             return await self._deciding.asking.known(node, table, SPREAD_S, config=config) is not None
-        except NotReady:  # It takes no part yet.
+        except NotReady:  # The node does not take part yet.
             return False
         except GossipKVError:
             return True
@@ -224,7 +224,7 @@ class AdminMethods:
             silent: dict[bytes, str] = {}
             told: list[Value] = [await self._tell(metadata, catalogue, None, deadline, silent)]
             for name in catalogue.tables():
-                with contextlib.suppress(UnknownDatabase):  # It was dropped a moment ago.
+                with contextlib.suppress(UnknownDatabase):  # The table was dropped a moment ago.
                     told.append(await self._tell(metadata, catalogue, name, deadline, silent))
             return told
 
@@ -261,7 +261,7 @@ class AdminMethods:
             comer = await self._invite(new)
             register = await _register_of(metadata, catalogue, table)
             name = table or "the catalogue"
-            details: dict[str, Detail] = {"register": name}  # It stands in the way of this one alone.
+            details: dict[str, Detail] = {"register": name}  # An error concerns this register alone.
             hint = None if table is None else Acceptors.of(catalogue.table(table).acceptors)
             try:
                 known = await metadata.quorum_read(register, hint)
@@ -279,10 +279,10 @@ class AdminMethods:
         return DeferredResult(replace)
 
     async def _invite(self, name: str) -> AcceptorId:
-        """Have a member take part, which is to take a place.
+        """Ask a member to take part, so that it can become an acceptor; return its acceptor id.
 
         Raises:
-            Unavailable: it is no member, or not alive, or has no store with which it could decide.
+            Unavailable: the node is no live member, or has no store to decide with.
         """
         node = self._deciding.uuid_of(name)
         if node not in self._deciding.alive():
@@ -324,7 +324,7 @@ class AdminMethods:
                     if None in answers:
                         raise Conflict("not forced: an acceptor of the catalogue answers, and is no survivor")
                     return await self._found_anew(survivors, nodes)
-            accepting = [await self._deciding.invite(node) for node in nodes]  # With the stores that they have now.
+            accepting = [await self._deciding.invite(node) for node in nodes]  # Their present stores count.
             outcome = await metadata.registers.force(register, accepting, None if known is None else known.acceptors)
             if outcome.end is ChangeEnd.REFUSED:
                 raise Conflict(f"not forced: {outcome.message}")
@@ -340,7 +340,7 @@ class AdminMethods:
         return DeferredResult(force)
 
     async def _found_anew(self, names: Sequence[str], nodes: Sequence[bytes]) -> dict[str, Value]:
-        """Found the catalogue at the one survivor: whoever founded it, or might have, is gone."""
+        """Found the catalogue at the only survivor, since its founders are gone."""
         deciding = self._deciding
         if len(nodes) != 1:
             raise BadRequest("no survivor is an acceptor of the catalogue: it is founded anew at one node, and grows")
@@ -366,15 +366,15 @@ class AdminMethods:
         deadline: Deadline | None = None,
         silent: dict[bytes, str] | None = None,
     ) -> dict[str, Value]:
-        """Return what people are told of a register: as it is known here, and who of its acceptors answers.
+        """Return the status of a register: its state as known here, and which acceptors answer.
 
-        Each wait takes half of what is left of the time at most, so that some is left for the next.
-        `silent`: nodes that did not answer a moment ago, which are not asked again; those of now are added.
+        Each wait takes at most half of the time left, to leave time for the next wait. `silent`: nodes that did not
+        answer a moment ago; they are not asked again, and new silent nodes are added.
         """
         silent = {} if silent is None else silent
         deadline = Deadline(STATUS_MS / 1000) if deadline is None else deadline
         if table is not None and table not in catalogue.tables():
-            with deadline.half(), contextlib.suppress(GossipKVError):  # Then there is none, as far as is known here.
+            with deadline.half(), contextlib.suppress(GossipKVError):  # `table` raises below.
                 await metadata.quorum_read(catalogue.register)
         named = None if table is None else catalogue.table(table)
         register = catalogue.register if named is None else named.id
@@ -384,7 +384,7 @@ class AdminMethods:
                 known = await metadata.quorum_read(register, None if named is None else Acceptors.of(named.acceptors))
         if known is not None:
             acceptors, config, root = known.acceptors, known.config, known.head.root
-        elif named is not None:  # As it was made.
+        elif named is not None:  # The catalogue has the acceptors of the table's creation.
             acceptors, config, root = Acceptors.of(named.acceptors), named.config, b""
         else:
             raise NotReady("the catalogue of tables is not known here, and too few answer that decide on it")
@@ -420,7 +420,7 @@ class AdminMethods:
     async def _look_at(
         self, metadata: Metadata, register: bytes, acceptor: AcceptorId, silent: dict[bytes, str], timeout_s: float
     ) -> str | None:
-        """Why an acceptor does not answer; None: it does."""
+        """Return the reason why an acceptor does not answer; None if it answers."""
         if acceptor.node in silent:
             return silent[acceptor.node]
         request = encode_request(RegisterRequest(RequestKind.READ, register, acceptor, 0))
@@ -435,18 +435,18 @@ class AdminMethods:
         except GossipKVError as error:
             return error.message
         record = reply.record
-        if record is not None and 0 < record.conflict >= record.promise.generation:  # A higher one ends it.
+        if record is not None and 0 < record.conflict >= record.promise.generation:  # A higher force ends the conflict.
             return f"two forces of generation {record.conflict} have met"
         return None if reply.verdict is AcceptorVerdict.OK else reply.verdict.name.lower().replace("_", " ")
 
 
 def timed(table: TableMeta) -> dict[str, Value]:
-    """What is told of a table that has a time key; of another nothing."""
+    """Return the time key and the smear flag of a table; empty if it has no time key."""
     return {} if table.time_key is None else {"time_key": [*table.time_key], "smear": table.smears}
 
 
 async def _register_of(metadata: Metadata, catalogue: Catalogue, table: str | None) -> bytes:
-    """The register of a table, or of the catalogue; of a table that is not known here the catalogue is looked at."""
+    """Return the register of a table or of the catalogue; read the catalogue if the table is unknown here."""
     if table is None:
         return catalogue.register
     with contextlib.suppress(UnknownDatabase):

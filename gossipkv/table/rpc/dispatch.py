@@ -1,4 +1,4 @@
-"""The methods about tables, loaded when one of them is called: a node without tables does without."""
+"""Dispatch of the methods about tables; modules load at the first call, so a node without tables loads none."""
 
 from __future__ import annotations
 
@@ -41,17 +41,17 @@ OF_RECORDS: Final = (
     b"put delete put_many table_write table_accepted table_get table_scan table_settled verify_table table_digest "
     b"replica_tell replica_feed replica_load replica_report replica_digest"
 ).split()
-# What clients ask: a node whose tables are closed passes it on, and what they read likewise.
+# Methods that a node forwards while its tables are closed, like the reads below.
 FOR_CLIENTS: Final = frozenset((b"create_table", b"drop_table", b"put", b"delete", b"put_many"))
 READS: Final = frozenset(("get", "get_many", "scan", "partition_map", "databases"))
 PASS_MS: Final = 10_000
-LIST_S: Final = 0.5  # A probe that waits for the list has 0.9 s.
+LIST_S: Final = 0.5  # Shorter than the 0.9 s of a probe that waits for the list.
 MAX_DEADLINE: Final = (1 << 64) - 1
 
 
 @final
 class TableMethods:
-    """The doors of the tables: for people and clients, for other nodes, and of records."""
+    """The methods about tables: for operators and clients, for other nodes, and about records."""
 
     def __init__(self, deciding: MetadataParticipant, random: Random, limits: Config) -> None:
         self._deciding = deciding
@@ -66,11 +66,11 @@ class TableMethods:
         }
 
     def tables(self) -> list[dict[str, Value]]:
-        """Return what `databases` tells of tables."""
+        """Return the tables for `databases`."""
         return [] if self._deciding.catalogue is None else self._clients.tables()
 
     async def tables_of_others(self) -> list[dict[str, Value]]:
-        """Return what another node tells of tables; nothing while none answers, since datasets go on."""
+        """Return the tables from another node; none while no node answers, since datasets still answer."""
         with contextlib.suppress(GossipKVError):
             told = await self._pass_on("databases", [], LIST_S)
             return [each for each in told if isinstance(each, dict)] if isinstance(told, list) else []
@@ -91,7 +91,7 @@ class TableMethods:
         return self._clients.partition_map(name, start, limit)
 
     def has(self, name: str) -> bool:
-        """Whether there is a table of that name, or may be, where nothing is known yet of those that there are."""
+        """True if a table of that name exists, or may exist while the tables are not known here."""
         is_known = self._deciding.catalogue is not None and self._records.routing.has(name)
         return is_known or self._deciding.has_just_come or self._deciding.shut is not None
 
@@ -105,7 +105,7 @@ class TableMethods:
         self._records.forward(table, puts, on_forwarded)
 
     async def status(self, name: str | None) -> dict[str, dict[str, Detail]]:
-        """Return what `status` tells of a table, or of all; nothing of one that there is not."""
+        """Return the status of a table or of all tables; empty for an unknown table."""
         catalogue = self._deciding.catalogue
         if catalogue is None:
             return {}
@@ -119,7 +119,7 @@ class TableMethods:
         return told
 
     async def conditions(self) -> dict[str, dict[str, Detail]]:
-        """Return what is to be said of each table to whoever judges the whole."""
+        """Return the condition of each table, for the verdict."""
         catalogue = self._deciding.catalogue
         told: dict[str, dict[str, Detail]] = {}
         for name, table in ({} if catalogue is None else catalogue.tables()).items():
@@ -132,23 +132,23 @@ class TableMethods:
         return told
 
     def acceptors(self) -> list[str]:
-        """Return the names of those that decide on the catalogue, as known here."""
+        """Return the names of the catalogue's acceptors, as known here."""
         metadata = self._deciding.metadata
         known = None if metadata is None else metadata.known.get(self._deciding.register)
         return [] if known is None else sorted(self._deciding.name_of(one.node) for one in known.acceptors.new)
 
     def to_map(self) -> dict[str, Detail]:
-        """Return what `info` tells of copies and records; nothing where there are none."""
+        """Return the values about replicas and records for `info`; empty if there are no replicas."""
         return {} if self._deciding.replication is None else self._telling.to_map()
 
-    # -- doors ---------------------------------------------------------------------------------------------------------
+    # -- dispatch ------------------------------------------------------------------------------------------------------
 
     def _within(self, arguments: Arguments) -> Value | DeferredResult | Later:
-        """`within [deadline, method, its parameters, packed]`: as that method, unless the deadline is over here.
+        """Answer `within [deadline, method, its parameters, packed]`: call the method unless the deadline has passed.
 
         Raises:
-            TimedOut: it is over, and nothing is changed.
-            NotReady: the tables of this node are closed.  A node asks, and what it passed on is not passed on again.
+            TimedOut: the deadline has passed, and nothing is changed.
+            NotReady: the tables of this node are closed; the request came from a node, and is not forwarded again.
         """
         deadline, name = arguments.whole("deadline", MAX_DEADLINE), arguments.blob("method")
         inner = Arguments(name, arguments.blob("parameters"))
@@ -166,10 +166,10 @@ class TableMethods:
         return self.partition_map(inner) if name == b"partition_map" else self.read(inner)
 
     def _passed_on(self, arguments: Arguments) -> DeferredResult:
-        """What another node answers to a request, as it came here."""
+        """Return another node's answer to a request, which is forwarded unchanged."""
         params = cast("list[Value]", [*arguments.values])
         options = params[-1] if params and isinstance(params[-1], dict) else {}
-        timeout_ms = options.get(b"timeout_ms")  # type: ignore[call-overload]  # It is as it came: names are bytes.
+        timeout_ms = options.get(b"timeout_ms")  # type: ignore[call-overload]  # Names are still bytes.
         timeout_s = (timeout_ms if isinstance(timeout_ms, int) and 0 < timeout_ms <= MAX_TIMEOUT_MS else PASS_MS) / 1000
         return DeferredResult(partial(self._pass_on, arguments.method, params, timeout_s))
 

@@ -1,8 +1,8 @@
-"""How people begin a range anew whose hosts are all gone.
+"""Force-join: re-creates a range whose hosts are all lost.
 
-One node of their choice holds it from then on, alone until the planner, or `join`, gives it others: with what a copy
-that was set aside there has, or with nothing.  What the hosts had beyond that is lost, and sessions that have seen it
-are told so.  If a host comes back after all, what it has is set aside: merged, old values would win under new times.
+A chosen node holds the range from then on, alone until the planner or `join` adds hosts. The range continues with a
+replica quarantined there, or starts empty. All other records of the hosts are lost, and sessions that have seen them
+are told. If a host comes back, its replica is quarantined: merging it would let old values win under new times.
 """
 
 from __future__ import annotations
@@ -39,27 +39,27 @@ if TYPE_CHECKING:
     from gossipkv.table.rpc.transact import Change, TransactMethods
     from gossipkv.wire.rpc import Value
 
-REFOUND: Final = ("refound", 1)  # The operation, and its version.
-ANSWER_S: Final = 2.0  # In which a host would say that it lives.
+REFOUND: Final = ("refound", 1)  # Name and version of the operation.
+ANSWER_S: Final = 2.0  # A live host would answer within this time.
 ASK_S: Final = 5.0
-NOTHING: Final = ""  # In the place of a copy's name: it begins with nothing.
+NOTHING: Final = ""  # Replaces a replica's name: the range starts empty.
 
 
 class KeptReplica(NamedTuple):
-    """A copy that is set aside at a node."""
+    """A replica that is quarantined at a node."""
 
-    name: str  # There.
+    name: str  # The node's name for the replica.
     bounds: KeyBounds
-    clock: bytes | None  # Up to where it has all of each assignment; None: it was not whole.
+    clock: bytes | None  # Counter up to which all records of each assignment are there; None if it was not whole.
     bytes: int
-    assignment: int  # Under which it was held, by which the map names it.
-    config: int = 0  # Of the map that it went by; 0: an older version of the node does not say.
+    assignment: int  # The replica's assignment, by which the map names it.
+    config: int = 0  # Config id that the replica had adopted; 0 if the node's version does not report it.
 
 
 def kept_here(replication: Replication, table: bytes, bounds: KeyBounds) -> bytes:
-    """What is set aside here of a table with some of these keys.
+    """Return the replicas of a table quarantined here that have some of these keys.
 
-    `[[name, first, end, clock or nil, bytes, assignment, config id], ...]`, packed.
+    Format: `[[name, first, end, clock or nil, bytes, assignment, config id], ...]`, packed.
     """
     found: list[Value] = []
     for one in replication.replicas.spaces.all_aside():
@@ -76,7 +76,7 @@ def kept_here(replication: Replication, table: bytes, bounds: KeyBounds) -> byte
 
 @final
 class ForceJoin:
-    """The one method for that."""
+    """The method `force_join`."""
 
     def __init__(self, deciding: MetadataParticipant, changing: TransactMethods, random: Random) -> None:
         self._deciding = deciding
@@ -86,12 +86,12 @@ class ForceJoin:
     async def force_join(
         self, wanted: RangeArguments, deadline: Deadline, tree: MapTree, nodes: Sequence[SpreadNode]
     ) -> Change:
-        """A range begins anew at a node.
+        """Return the change that re-creates a range at a node, and the answer for the operator.
 
         Raises:
-            BadRequest: the table has shards, or the node cannot hold it.
-            Conflict: a host of it lives, or may live; or it is not clear with what it is to go on.
-            GossipKVError: the node does not say what it has set aside.
+            BadRequest: the table has shards, or the node cannot hold the range.
+            Conflict: a host of the range may be alive; or the choice of a quarantined replica is ambiguous.
+            GossipKVError: the node does not list its quarantined replicas.
         """
         table = decode_table(tree.root.meta)
         if table.kind == HASH:
@@ -113,7 +113,7 @@ class ForceJoin:
         return (*REFOUND, asked), self._told(wanted, partition._replace(id=new), kept)
 
     async def _check_gone(self, wanted: RangeArguments, partition: Partition) -> None:
-        """Raise Conflict where a host of a range lives, or may."""
+        """Raise Conflict if a host of a range may be alive."""
         deciding = self._deciding
         hosts = [
             one.node
@@ -127,7 +127,7 @@ class ForceJoin:
                 await deciding.asking.ask(host, "metadata_describe", [], ANSWER_S)
             except GossipKVError:
                 return
-            living.add(host)  # Whatever gossip thinks of it.
+            living.add(host)  # The host answers, even if gossip thinks it is dead.
 
         async with trio.open_nursery() as nursery:
             for host in hosts:
@@ -143,7 +143,7 @@ class ForceJoin:
             )
 
     async def _kept(self, node: bytes, table: bytes, bounds: KeyBounds) -> list[KeptReplica]:
-        """What is set aside at a node.  Raises GossipKVError."""
+        """Return the replicas of a range quarantined at a node.  Raises GossipKVError."""
         if node == self._deciding.taking_part()[0].me.node:
             told: Value = kept_here(self._deciding.replicating(), table, bounds)
         else:
@@ -163,21 +163,21 @@ class ForceJoin:
 
 
 def _is_done(partition: Partition, node: bytes) -> bool:
-    """Whether a range was begun anew at a node, and nothing has come of it since."""
+    """Return True if a range was force-joined at a node, and has not changed since."""
     (one, *others) = partition.assignments
     return not others and one.node == node and bool(partition.ends) and not partition.former
 
 
 def read_kept(told: Value) -> list[KeptReplica]:
-    """What `kept_here` has said.  Raises ProtocolError."""
+    """Decode the answer of `kept_here`.  Raises ProtocolError."""
     rows = unpacked(told)
     return [_kept_of(row) for row in rows] if isinstance(rows, list) else []
 
 
 def begins(partition: Partition, kept: KeptReplica | None, config: int) -> tuple[tuple[tuple[int, int], ...], int]:
-    """The ends of all that a range was assigned that begins anew with a copy, and the assignment of that.
+    """Return the ends of all former assignments of a force-joined range, and the kept replica's assignment or 0.
 
-    `config`: of the map from which on it does.
+    `config`: config id of the first map with the new range.
     """
     counters = dict.fromkeys((*partition.named, *(end.assignment for end in partition.ends)), 0)
     if kept is not None and kept.clock is not None:
@@ -187,11 +187,11 @@ def begins(partition: Partition, kept: KeptReplica | None, config: int) -> tuple
 
 
 def chosen(wanted: RangeArguments, bounds: KeyBounds, kept: Sequence[KeptReplica]) -> KeptReplica | None:
-    """What the range is to go on with; None: nothing.
+    """Return the replica with which the range continues; None if it starts empty.
 
     Raises:
-        BadRequest: what is asked for is not there, or has not all of the range.
-        Conflict: there are several, or some have a part of it.
+        BadRequest: the requested replica does not exist, or does not cover the range.
+        Conflict: several replicas are possible, or only parts of the range are quarantined.
     """
     usable = {one.name: one for one in kept if one.clock is not None and one.bounds.covers(bounds)}
     said = ", ".join(f"{one.name} ({one.bytes:,} bytes)" for one in kept) or "none"

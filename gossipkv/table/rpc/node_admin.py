@@ -1,8 +1,7 @@
-"""The methods by which people change which nodes tables are laid on, and see what that will move.
+"""The methods by which operators add, remove and weigh nodes of tables, and preview the moves that follow.
 
-Each changes what is wanted by one operation, which finds itself done when it is said again: who it was that was put in,
-taken out or given another weight stands in the catalogue, the groups of a reshard in the table's own map.  What follows
-is moves, which nobody waits for here.
+Each method changes the wanted placement by one idempotent operation. Nodes and weights are kept in the catalogue, the
+groups of a reshard in the table's own map. The rebalancer makes the moves; no method here waits for them.
 """
 
 from __future__ import annotations
@@ -41,16 +40,16 @@ if TYPE_CHECKING:
     from gossipkv.wire.rpc import Value
 
     Named = Mapping[bytes, NamedNode]
-    Argued = tuple[str, tuple[object, ...]]  # The name of an operation, and its argument.
+    Argued = tuple[str, tuple[object, ...]]  # Name and argument of an operation.
     _Decide = Callable[[_Wanted, Deadline, Named], Awaitable[Argued]]
 
-PLAN_S: Final = 10.0  # For another node to say what it plans.
+PLAN_S: Final = 10.0  # Timeout of a request for another node's plan.
 MAX_TOLD: Final = 4096  # Moves of one table in one answer.
 
 
 @final
 class NodeAdminMethods:
-    """The door for people who place tables."""
+    """The methods about nodes of tables."""
 
     def __init__(self, deciding: MetadataParticipant, random: Random) -> None:
         self._deciding = deciding
@@ -80,9 +79,9 @@ class NodeAdminMethods:
         old = self._changing.named(named, wanted.instead_of, but=node)
         self._check_gone(old, is_gone=wanted.is_gone)
         stands = named.get(node)
-        if stands is not None and stands.weight:  # It has a place, and the old one's stays empty.
+        if stands is not None and stands.weight:  # The new node keeps its own place.
             self._check_groups(old, named)
-        else:  # It has the old one's share, unless it is told.
+        else:  # By default, the new node takes the old node's weight.
             stands = named[old]._replace(isolation_group=said.isolation_group)
         return "set_node", (node, *_beside(wanted, said, stands), (old, wanted.is_gone), self._most_replicas())
 
@@ -108,7 +107,7 @@ class NodeAdminMethods:
         return DeferredResult(tell)
 
     def _change(self, read: Callable[[Arguments], _Wanted], decide: _Decide, arguments: Arguments) -> DeferredResult:
-        """Have one operation done on the catalogue, made anew where another change comes first."""
+        """Apply one operation to the catalogue; decide again if another change comes first."""
         wanted = read(arguments)
 
         async def change() -> Value:
@@ -121,7 +120,7 @@ class NodeAdminMethods:
                 asked = config, name, 1, argument
                 if await self._changing.is_done(catalogue, catalogue.register, asked, deadline):
                     break
-            with deadline.rest(), contextlib.suppress(GossipKVError):  # It is so, whatever is known of it here.
+            with deadline.rest(), contextlib.suppress(GossipKVError):  # The change is done, even if this read fails.
                 await metadata.quorum_read(catalogue.register)
             after, node = catalogue.nodes.named(), argument[0]
             assert isinstance(node, bytes)
@@ -130,7 +129,7 @@ class NodeAdminMethods:
         return DeferredResult(change)
 
     async def _told(self, named: Named) -> dict[str, Value]:
-        """What is told of all nodes of tables, and which of them partitions wait for."""
+        """Return all nodes of tables, and the removed ones that are down and still hold partitions."""
         alive, names = self._deciding.alive(), self._deciding.names()
         down = [uuid for uuid, one in named.items() if one.weight == 0 and uuid not in alive]
         held = await self._held() if down else set()
@@ -150,7 +149,7 @@ class NodeAdminMethods:
         }
 
     async def _held(self) -> set[bytes] | None:
-        """Who holds a partition of any table; None: a map is not known here."""
+        """Return the nodes that hold a partition of any table; None if a map is not known here."""
         _, catalogue = self._deciding.taking_part()
         try:
             return await catalogue.nodes.holders()
@@ -158,7 +157,7 @@ class NodeAdminMethods:
             return None
 
     async def _newcomer(self, wanted: _Wanted, deadline: Deadline) -> tuple[bytes, NamedNode]:
-        """The member that is to come, which takes part from now on, and what it says.  Raises NotReady, Unavailable."""
+        """Invite a member; return its uuid, and its description of itself.  Raises NotReady, Unavailable."""
         node = self._deciding.uuid_of(wanted.node)
         if node not in self._deciding.alive():
             raise Unavailable(f"{wanted.node} cannot hold partitions: it is no member of this cluster that is alive")
@@ -167,7 +166,7 @@ class NodeAdminMethods:
             return node, await self._changing.describe(node)
 
     def _check_gone(self, node: bytes, *, is_gone: bool) -> None:
-        """Raise Conflict where a node that lives is said to be gone for good."""
+        """Raise Conflict if a live node is declared lost for good."""
         if is_gone and node in self._deciding.alive():
             raise Conflict(
                 f"{self._deciding.name_of(node)} is alive, and --force is for nodes that are gone for good: what it "
@@ -175,8 +174,8 @@ class NodeAdminMethods:
             )
 
     def _check_groups(self, node: bytes, named: Named) -> None:
-        """Raise Conflict where a group of nodes of a table would have too few.  Raises NotReady."""
-        if not named[node].weight:  # It is counted in none.
+        """Raise Conflict if a group of a table would have too few nodes without this node.  Raises NotReady."""
+        if not named[node].weight:  # No group counts a removed node.
             return
         for table in self._tables():
             least = least_of_group(table.replication)
@@ -187,14 +186,14 @@ class NodeAdminMethods:
                 )
 
     def _most_replicas(self) -> int:
-        """The most replicas that any table wants: so many nodes stay.  Raises NotReady: a map is not known here."""
+        """Return the largest replication of a table: so many nodes must stay.  Raises NotReady: a map is missing."""
         return max((table.replication for table in self._tables()), default=1)
 
     def _tables(self) -> Iterator[TableMeta]:
         """Yield the tables that are not dropped, with their groups as known here.  Raises NotReady."""
         metadata, catalogue = self._deciding.taking_part()
         for table in catalogue.tables().values():
-            with contextlib.suppress(UnknownDatabase):  # It is dropped, and named yet.
+            with contextlib.suppress(UnknownDatabase):  # The table is dropped, but the catalogue still names it.
                 yield decode_table(metadata.tree(table.id).root.meta)
 
     # -- tables --------------------------------------------------------------------------------------------------------
@@ -230,15 +229,15 @@ class NodeAdminMethods:
                 table = catalogue.table(each)
                 mover = b"" if is_local or table.kind == HASH else self._deciding.works().moving.mover_of(table.id)
                 of_mover = await self._asked_of(mover, each) if mover not in {b"", metadata.me.node} else None
-                with trio.move_on_after(LATELY_S), contextlib.suppress(GossipKVError):  # What has begun is known then.
-                    await metadata.quorum_read(table.id, Acceptors.of(table.acceptors))  # Who has come has no map yet.
+                with trio.move_on_after(LATELY_S), contextlib.suppress(GossipKVError):  # To see running moves.
+                    await metadata.quorum_read(table.id, Acceptors.of(table.acceptors))  # A new node has no map yet.
                 told.append(of_mover or await self._planned(each, metadata.tree(table.id), nodes))
             return told
 
         return DeferredResult(plan)
 
     async def _asked_of(self, mover: bytes, name: str) -> Value:
-        """What the node says that begins a range table's moves, which knows what was moved lately; None: nothing."""
+        """Return the plan of a range table's mover, which knows recent moves; None if it does not answer."""
         with contextlib.suppress(GossipKVError):
             match await self._deciding.asking.ask(mover, "plan", [name, {"local": True}], PLAN_S):
                 case [dict(told)]:
@@ -282,13 +281,13 @@ class NodeAdminMethods:
             "unknown": sum(partition.id not in sizes for partition, *_ in moves),
             "splits": splits[:MAX_TOLD],
             "splits_count": len(splits),
-            # A catalogue that names nobody yet lacks nobody.
+            # An empty catalogue lacks no nodes yet.
             "warning": (nodes and lacks(nodes, plan.table.replication, [*map(set, plan.groups)])) or None,
         }
 
 
 def _beside(wanted: _Wanted, said: NamedNode, stands: NamedNode | None) -> NamedNode:
-    """How a newcomer is to stand: what is told, else as it stands, else as it says itself."""
+    """Return the record of a new node: the request's values, else the catalogue's, else the node's own."""
     base = stands if stands is not None and stands.weight else said
     return NamedNode(
         said.name,

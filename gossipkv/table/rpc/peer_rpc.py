@@ -1,21 +1,21 @@
-"""The methods by which nodes decide on tables with each other.
+"""The methods that other nodes call to decide on tables.
 
 register            [request]                                           an acceptor's reply
-                    [request, what was seen of stores, offer …]         [an acceptor's reply, what it has seen]
-metadata_hold       [register, offer …]                                 [store, root]: it is held
+                    [request, stores seen, offer …]                     [an acceptor's reply, stores seen]
+metadata_hold       [register, offer …]                                 [store, root] once the offer is held
 metadata_pages      [register, [name, …]]                               [page or nil, …]
 metadata_transact   [register, [operation, …], timeout_ms]              [[id, outcome, code, message], …]
 metadata_outcome    [register, operation id, base]                      an outcome's number
-metadata_known      [register, {config, wait_ms}]                       what is said of it in the tree, once it is there
-metadata_head       [register]                                          what is known of its head, whole; empty: nothing
-metadata_invite     [cluster id]                                        the id of the store with which it takes part
-metadata_describe   []                                                  what it says of itself as a node of tables
+metadata_known      [register, {config, wait_ms}]                       the node's hint, once the config id is reached
+metadata_head       [register]                                          the whole known head; empty if unknown
+metadata_invite     [cluster id]                                        the id of the store with which the node decides
+metadata_describe   []                                                  the node's description of itself
 table_sizes         [table id]                       [[partition, bytes, rows, requests/s], …] of copies, packed
-table_kept          [table id, first key, end or nil]                   what is set aside with these keys (`force_join`)
-table_divide        [table id, partition]                               whether that was asked for
-metadata_discover   [node, table id, config, [[partition, first key, end or nil], …]]   what to do with each
+table_kept          [table id, first key, end or nil]                   quarantined replicas with these keys
+table_divide        [table id, partition]                               true if the division was requested
+metadata_discover   [node, table id, config, [[partition, first key, end or nil], …]]   the duty for each
 
-An offer is what belongs to a value that is to be accepted, or nothing: source, base or nil, root, config, [page, …].
+An offer has the pages of a value to be accepted, or is absent: source, base or nil, root, config, [page, …].
 """
 
 from __future__ import annotations
@@ -60,15 +60,15 @@ if TYPE_CHECKING:
 
     Method = Callable[[Arguments], Value | DeferredResult]
 
-MAX_PAGES: Final = 1024  # Of one transaction.
+MAX_PAGES: Final = 1024  # Pages of one transaction.
 MAX_ADMIN_TIMEOUT_MS: Final = 60_000
 MAX_ID: Final = (1 << 64) - 1
-MAX_STORED: Final = 1 << 17  # Partitions of which one question asks.
+MAX_STORED: Final = 1 << 17  # Partitions in one `metadata_discover`.
 
 
 @final
 class PeerMethods:
-    """The door for other nodes."""
+    """The methods for other nodes."""
 
     def __init__(self, deciding: MetadataParticipant) -> None:
         self._deciding = deciding
@@ -246,7 +246,7 @@ class PeerMethods:
 
 @contextlib.contextmanager
 def _formats_told() -> Iterator[None]:
-    """Tell whoever asks of a format that is not read here, be it the request's or that of a record."""
+    """Raise BadRequest for a format of a request or record that this node cannot read."""
     try:
         yield
     except UnsupportedFormat as error:

@@ -1,7 +1,7 @@
-"""The methods about copies that were set aside: people look at them, and drop them; nothing merges them back.
+"""The methods about quarantined replicas: operators list and drop them; nothing merges them back.
 
-quarantine_list   [{node}]            those of a node, or of all that live; of one that does not answer, why
-quarantine_drop   [node, copy]        `copy`: as the list names it
+quarantine_list   [{node}]            replicas of a node or of all live nodes, and errors of nodes that do not answer
+quarantine_drop   [node, copy]        `copy`: the name in the list
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ASK_S: Final = 5.0
 
 @final
 class QuarantineMethods:
-    """The door for people who look after copies that were set aside."""
+    """The methods about quarantined replicas."""
 
     def __init__(self, deciding: MetadataParticipant) -> None:
         self._deciding = deciding
@@ -51,7 +51,7 @@ class QuarantineMethods:
                 except GossipKVError as error:
                     if node is not None:
                         raise
-                    told.append({"node": name, "error": error.message})  # The others are told of.
+                    told.append({"node": name, "error": error.message})  # The answer still lists the other nodes.
                 else:
                     told.extend(rows if isinstance(rows, list) else [])
 
@@ -113,7 +113,7 @@ class QuarantineMethods:
 
 
 def _size(replication: Replication, one: QuarantinedReplica) -> int | None:
-    """About how many bytes a copy takes; None: it cannot be read, or is dropped at this moment."""
+    """Return the approximate bytes of a replica; None if it cannot be read, or is just being dropped."""
     with contextlib.suppress(GossipKVError, ValueError):
         return replication.size_bytes(one.space, one.identity.bounds)
     return None

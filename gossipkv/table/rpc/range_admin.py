@@ -1,12 +1,12 @@
-"""The methods by which people change where a range table's ranges begin and who holds each, and see what there is.
+"""The methods by which operators split ranges and change their hosts, and list partitions.
 
-split       [table, key, {timeout_ms}]          the range that the key is in is two, the second begins at the key
-join        [table, key, node, {timeout_ms}]    a slot of it moves to the node
-leave       [table, key, node, {timeout_ms}]    the slot that the node has of it moves to another, which is picked
-force_join  [table, key, node, {copy, timeout_ms}]   a range whose hosts are all gone begins anew (`rpc.force_join`)
-partitions  [table, {start, limit}]             a page of partitions, of ranges and of shards
+split       [table, key, {timeout_ms}]          divide the key's range; the second child begins at the key
+join        [table, key, node, {timeout_ms}]    move a slot of the key's range to the node
+leave       [table, key, node, {timeout_ms}]    move the node's slot of the key's range to a node picked here
+force_join  [table, key, node, {copy, timeout_ms}]   re-create a range whose hosts are all lost (`rpc.force_join`)
+partitions  [table, {start, limit}]             list a page of partitions, ranges or shards
 
-Who joins or leaves does so by a move (`controllers.migrator`), which nobody waits for here: what is begun is told.
+A node joins or leaves a range by a move (`controllers.migrator`). The methods answer once the move is begun.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ COMING: Final = frozenset({AssignmentState.PROPOSED, AssignmentState.INITIALIZIN
 
 @final
 class RangeAdminMethods:
-    """The door for people who look after ranges."""
+    """The methods about ranges."""
 
     def __init__(self, deciding: MetadataParticipant, random: Random) -> None:
         self._deciding = deciding
@@ -92,13 +92,13 @@ class RangeAdminMethods:
     async def _split(
         self, wanted: RangeArguments, _deadline: Deadline, tree: MapTree, _nodes: Sequence[SpreadNode]
     ) -> Change:
-        """A range is two.  Raises BadRequest, Conflict, Unavailable."""
+        """Return the division of a range, and the answer.  Raises BadRequest, Conflict, Unavailable."""
         asked = division(*self._divisible(tree, wanted), [wanted.key], self._random)
         rows = _rows((child.first, child.partition) for child in asked.children)
         return (DIVIDE, 1, asked), {"table": wanted.table, "partition": asked.partition, "partitions": [*rows]}
 
     def _divisible(self, tree: MapTree, wanted: RangeArguments) -> tuple[bytes, Partition]:
-        """The range that a key is in, which may be divided there, and its first key.  Raises BadRequest, Conflict."""
+        """Return the first key and the range to divide at a key.  Raises BadRequest, Conflict."""
         key, name_of, alive = wanted.key, self._deciding.name_of, self._deciding.alive()
         first, partition = _range_of(tree, key, f"{wanted.table} has shards, which are never cut: ranges are divided")
         if first == key:
@@ -115,19 +115,19 @@ class RangeAdminMethods:
         return first, partition
 
     def _check_rests(self, key: bytes, partition: Partition, what: str) -> None:
-        """Raise Conflict where a range moves, saying between whom."""
+        """Raise Conflict if a range moves; the message names both nodes."""
         ends = ends_of_move(partition)
         if any(ends):
             names = [None if node is None else self._deciding.name_of(node) for node in ends]
             told = [f"{way} {name}" for way, name in zip(("from", "to"), names, strict=True) if name is not None]
             raise Conflict(f"the range that {shown(key)} is in moves {' '.join(told)}: {what} afterwards")
 
-    # -- who holds a range ---------------------------------------------------------------------------------------------
+    # -- hosts of a range ----------------------------------------------------------------------------------------------
 
     async def _join(
         self, wanted: RangeArguments, _deadline: Deadline, tree: MapTree, nodes: Sequence[SpreadNode]
     ) -> Change:
-        """Who is to come takes a slot.  Raises BadRequest, Conflict, Unavailable."""
+        """Return the assignment of a slot to the node, and the answer.  Raises BadRequest, Conflict, Unavailable."""
         first, partition = _range_of(tree, wanted.key, f"{wanted.table} has shards: {MOVED_OTHERWISE}")
         node = self._node(wanted.node)
         seat = _seat(partition, node)
@@ -147,7 +147,7 @@ class RangeAdminMethods:
     async def _leave(
         self, wanted: RangeArguments, _deadline: Deadline, tree: MapTree, nodes: Sequence[SpreadNode]
     ) -> Change:
-        """Who is to go has its slot taken by another; who is on its way yet is called back.  Raises Conflict."""
+        """Return the move of a slot away from the node, or the end of a move to the node.  Raises Conflict."""
         first, partition = _range_of(tree, wanted.key, f"{wanted.table} has shards: {MOVED_OTHERWISE}")
         node = self._node(wanted.node)
         seat = _seat(partition, node)
@@ -171,7 +171,7 @@ class RangeAdminMethods:
         return ("assign", 1, asked), told((node, target), changed=True)
 
     async def _planned(self, tree: MapTree, nodes: Sequence[SpreadNode], pick: Callable[[Situation], T]) -> T:
-        """What is picked by what the planner goes by, in a worker thread: a table may have very many ranges."""
+        """Return the choice of `pick` from the planner's situation, in a worker thread since the map may be large."""
         known = self._deciding.works().moving.known(decode_table(tree.root.meta).id, nodes, {})
         return await self._deciding.asking.beside(lambda: pick(laid_out(tree, known)))
 
@@ -184,20 +184,20 @@ class RangeAdminMethods:
         *,
         changed: bool = False,
     ) -> dict[str, Detail]:
-        """What is told of a slot that moves from one node to another."""
+        """Return the answer about a slot that moves between these nodes."""
         source, target = (None if node is None else self._deciding.name_of(node) for node in ends)
         told: dict[str, Detail] = {"table": wanted.table, "partition": partition.id, "slot": slot}
         return {**told, "from": source, "to": target, "changed": changed}
 
     def _node(self, name: str) -> bytes:
-        """A node that the catalogue names.  Raises BadRequest."""
+        """Return the uuid of a node in the catalogue.  Raises BadRequest."""
         _, catalogue = self._deciding.taking_part()
         try:
             return self._changing.named(catalogue.nodes.named(), name)
         except BadRequest as error:
             raise BadRequest(f"{error.message}; `gossipkv node add` puts one in") from error
 
-    # -- what there is -------------------------------------------------------------------------------------------------
+    # -- partitions ----------------------------------------------------------------------------------------------------
 
     def _partitions(self, arguments: Arguments) -> DeferredResult:
         name, start, limit = table_requests.page(arguments)
@@ -233,7 +233,7 @@ class RangeAdminMethods:
 
 
 def _range_of(tree: MapTree, key: bytes, of_shards: str) -> tuple[bytes, Partition]:
-    """The range that a key is in, and its first key.  Raises BadRequest: the table has shards."""
+    """Return the first key and the range of a key.  Raises BadRequest: the table has shards."""
     if decode_table(tree.root.meta).kind == HASH:
         raise BadRequest(of_shards)
     return range_of(tree, key)
@@ -244,7 +244,7 @@ def _seat(partition: Partition, node: bytes) -> Assignment | None:
 
 
 def _other(partition: Partition, seat: Assignment) -> bytes | None:
-    """Who is in the same slot: the other end of a move."""
+    """Return the node at the other end of a slot's move."""
     return next((one.node for one in partition.assignments if one.slot == seat.slot and one is not seat), None)
 
 

@@ -1,6 +1,6 @@
-"""What clients ask of tables and of who decides on them, read from a request and judged as far as the request tells.
+"""Arguments of requests about tables and their acceptors, decoded and checked without other knowledge.
 
-A register is that of a table, or that of the catalogue of all tables: where a name may be nil, nil is the catalogue.
+A register belongs to a table, or to the catalogue of all tables; a nil name stands for the catalogue.
 """
 
 from __future__ import annotations
@@ -25,77 +25,77 @@ if TYPE_CHECKING:
 
 KINDS: Final = (HASH, RANGE)
 
-DEFAULT_PARTITIONS: Final = 64  # Of a hash table: some for each processor of a few nodes, and each still large.
-MAX_BOUNDS: Final = 10_000  # Of a new table, whose request is decoded in one step; it is divided further by itself.
-MAX_SURVIVORS: Final = 16  # More than ever decide on one register.
-DECISION_MS: Final = 10_000  # For all of a decision, where the request does not say.
+DEFAULT_PARTITIONS: Final = 64  # A few shards for each processor of a few nodes, and each shard still large.
+MAX_BOUNDS: Final = 10_000  # A request is decoded in one step; ranges are divided further as they grow.
+MAX_SURVIVORS: Final = 16  # No register has so many acceptors.
+DECISION_MS: Final = 10_000  # Default timeout of a request.
 MAX_ADMIN_TIMEOUT_MS: Final = 60_000
-MAX_ROWS: Final = 512  # Of partitions in one answer, which is made in one step: others wait that long.
+MAX_ROWS: Final = 512  # Partitions in one answer, which is made in one step while other requests wait.
 TABLE_DIGITS: Final = re.compile("[0-9a-f]{32}")
 
 
 class CreateTableArguments(NamedTuple):
-    """A table that is to be."""
+    """Arguments of `create_table`."""
 
     name: str
     kind: str
     partitions: int
-    replication: int  # 0: as far as there are nodes, three.
-    bounds: tuple[bytes, ...]  # Of a range table: where each partition but the first begins, in order.
-    operation: bytes | None  # Its id, of 20 bytes: who asks again under it is told what became of it; None: a new one.
-    timeout_ms: int = DECISION_MS  # For all of it.
+    replication: int  # 0: three, or the number of nodes if fewer.
+    bounds: tuple[bytes, ...]  # First keys of a range table's partitions but the first, in order.
+    operation: bytes | None  # Operation id of 20 bytes; a repeat with the same id gets the first outcome. None: new.
+    timeout_ms: int = DECISION_MS  # Timeout of the whole request.
     partitioner: str = MURMUR3
     time_key: TimeKey | None = None
-    smears: bool = False  # Its puts may be kept by other nodes, and forwarded later.
+    smears: bool = False  # True if other nodes may keep its puts, and forward them later.
 
     def options(self) -> dict[str, Value]:
-        """Return the options by which another node is asked for it."""
+        """Return the options of a forwarded request."""
         partitions = self.partitions if self.kind == HASH else None
         return {
             "kind": self.kind,
             "partitions": partitions,
             "replication": self.replication or None,
             "bounds": [*self.bounds] if self.kind == RANGE else None,
-            **({"partitioner": self.partitioner} if self.partitioner != MURMUR3 else {}),  # Not all members know it.
+            **({"partitioner": self.partitioner} if self.partitioner != MURMUR3 else {}),  # Old nodes do not know it.
             **({"time_key": [*self.time_key], "smear": self.smears} if self.time_key is not None else {}),
         }
 
 
 class DropTableArguments(NamedTuple):
-    """A table that is to be no more."""
+    """Arguments of `drop_table`."""
 
     name: str
-    table: bytes | None  # Its id; None: whichever has the name when it is looked at.
-    operation: bytes | None = None  # The request's id: who asks again under it has not been before himself.
-    timeout_ms: int = DECISION_MS  # For all of it.
+    table: bytes | None  # Table id; None for any table of that name.
+    operation: bytes | None = None  # Operation id, by which a repeated request recognizes its own first attempt.
+    timeout_ms: int = DECISION_MS  # Timeout of the whole request.
 
 
 class NodeArguments(NamedTuple):
-    """A node of tables that comes, goes, or gets another share."""
+    """Arguments of methods that add, remove, replace or weigh a node of tables."""
 
     node: str
-    instead_of: str | None = None  # Whose place it takes.
-    is_gone: bool = False  # Who goes is gone for good, with its disk.
-    isolation_group: str | None = None  # None: as it says itself, or stays.
-    weight: int | None = None  # Likewise.
+    instead_of: str | None = None  # The node to be replaced.
+    is_gone: bool = False  # True if the removed node is lost for good, with its disk.
+    isolation_group: str | None = None  # None: no change, or the node's own setting.
+    weight: int | None = None  # None: no change, or the node's own setting.
     timeout_ms: int = DECISION_MS
 
 
 class ReshardArguments(NamedTuple):
-    """Groups of nodes into which a table's shards are to be put."""
+    """Arguments of `reshard`: the number of node groups for a table's shards."""
 
     table: str
-    groups: int  # 0: none.
+    groups: int  # 0: no groups.
     timeout_ms: int = DECISION_MS
 
 
 class RangeArguments(NamedTuple):
-    """What is to become of a range."""
+    """Arguments of `split`, `join`, `leave` and `force_join`."""
 
     table: str
-    key: bytes  # One in the range; at which it is divided.
-    node: str = ""  # Who is to have a slot of it, or no longer, or is to begin it anew.
-    copy: str | None = None  # With which it begins anew; empty: with nothing; None: with the one that there is.
+    key: bytes  # Any key of the range; for `split`, the first key of the second child.
+    node: str = ""  # The node that joins or leaves the range.
+    copy: str | None = None  # Replica for `force_join`; empty: start empty; None: the only replica, if any.
     timeout_ms: int = DECISION_MS
 
 
@@ -103,7 +103,7 @@ def create_table(arguments: Arguments) -> CreateTableArguments:
     """Read `[name, {kind, partitions, partitioner, replication, bounds, time_key, smear, operation, timeout_ms}]`.
 
     Raises:
-        BadRequest: it is something else, or no such table can be.
+        BadRequest: the arguments have another form, or no such table is possible.
     """
     name = table_name(arguments)
     options = arguments.options(
@@ -138,7 +138,7 @@ def create_table(arguments: Arguments) -> CreateTableArguments:
 
 
 def drop_table(arguments: Arguments) -> DropTableArguments:
-    """Read `[name, {table, operation, timeout_ms}]`.  Raises BadRequest: it is something else."""
+    """Read `[name, {table, operation, timeout_ms}]`.  Raises BadRequest: another form."""
     name = table_name(arguments)
     options = arguments.options("table", "operation", "timeout_ms")
     digits = options.text("table")
@@ -149,7 +149,7 @@ def drop_table(arguments: Arguments) -> DropTableArguments:
 
 
 def table_name(arguments: Arguments) -> str:
-    """Read the name of a table that may be.  Raises BadRequest: none can have it."""
+    """Read a table name.  Raises BadRequest: no table can have that name."""
     name = arguments.text("table")
     if not is_name(name):
         raise BadRequest(f"{arguments.method}: {name!r} is no name of a table: {NAMES}")
@@ -157,14 +157,14 @@ def table_name(arguments: Arguments) -> str:
 
 
 def membership(arguments: Arguments) -> tuple[str | None, str]:
-    """Read `[table or nil, node]`.  Raises BadRequest: it is something else."""
+    """Read `[table or nil, node]`.  Raises BadRequest: another form."""
     table, node = arguments.text_or_nil("table"), arguments.text("node")
     arguments.end()
     return table, node
 
 
 def replacement(arguments: Arguments) -> tuple[str | None, str, str]:
-    """Read `[table or nil, old node, new node]`.  Raises BadRequest: it is something else."""
+    """Read `[table or nil, old node, new node]`.  Raises BadRequest: another form."""
     table, old, new = arguments.text_or_nil("table"), arguments.text("old node"), arguments.text("new node")
     arguments.end()
     return table, old, new
@@ -174,7 +174,7 @@ def force(arguments: Arguments) -> tuple[str | None, tuple[str, ...]]:
     """Read `[table or nil, [node, …]]`.
 
     Raises:
-        BadRequest: it is something else, or names no node, too many, or one twice.
+        BadRequest: another form, no node, too many nodes, or a node named twice.
     """
     table, survivors = arguments.text_or_nil("table"), arguments.texts("list of survivors")
     arguments.end()
@@ -186,26 +186,26 @@ def force(arguments: Arguments) -> tuple[str | None, tuple[str, ...]]:
 
 
 def add_node(arguments: Arguments) -> NodeArguments:
-    """Read `[node, {isolation_group, weight, timeout_ms}]`.  Raises BadRequest: it is something else."""
+    """Read `[node, {isolation_group, weight, timeout_ms}]`.  Raises BadRequest: another form."""
     node, options = arguments.text("node"), arguments.options("isolation_group", "weight", "timeout_ms")
     return _newcomer(arguments.method, node, options)
 
 
 def remove_node(arguments: Arguments) -> NodeArguments:
-    """Read `[node, {force, timeout_ms}]`.  Raises BadRequest: it is something else."""
+    """Read `[node, {force, timeout_ms}]`.  Raises BadRequest: another form."""
     node, options = arguments.text("node"), arguments.options("force", "timeout_ms")
     return NodeArguments(node, is_gone=options.flag("force"), timeout_ms=_timeout_ms(options))
 
 
 def replace_node(arguments: Arguments) -> NodeArguments:
-    """Read `[old, new, {force, isolation_group, weight, timeout_ms}]`.  Raises BadRequest: it is something else."""
+    """Read `[old, new, {force, isolation_group, weight, timeout_ms}]`.  Raises BadRequest: another form."""
     old, new = arguments.text("old node"), arguments.text("new node")
     options = arguments.options("force", "isolation_group", "weight", "timeout_ms")
     return _newcomer(arguments.method, new, options)._replace(instead_of=old, is_gone=options.flag("force"))
 
 
 def set_weight(arguments: Arguments) -> NodeArguments:
-    """Read `[node, weight, {timeout_ms}]`.  Raises BadRequest: it is something else."""
+    """Read `[node, weight, {timeout_ms}]`.  Raises BadRequest: another form."""
     node, weight = arguments.text("node"), arguments.whole("weight", MAX_WEIGHT)
     options = arguments.options("timeout_ms")
     if not weight:
@@ -214,13 +214,13 @@ def set_weight(arguments: Arguments) -> NodeArguments:
 
 
 def reshard(arguments: Arguments) -> ReshardArguments:
-    """Read `[table, groups, {timeout_ms}]`.  Raises BadRequest: it is something else."""
+    """Read `[table, groups, {timeout_ms}]`.  Raises BadRequest: another form."""
     table, groups = arguments.text("table"), arguments.whole("groups", MAX_SHARDS)
     return ReshardArguments(table, groups, _timeout_ms(arguments.options("timeout_ms")))
 
 
 def split(arguments: Arguments) -> RangeArguments:
-    """Read `[table, key, {timeout_ms}]`.  Raises BadRequest: it is something else, or no range begins at that key."""
+    """Read `[table, key, {timeout_ms}]`.  Raises BadRequest: another form, or no range can begin at that key."""
     table, key = arguments.text("table"), arguments.blob("key")
     options = arguments.options("timeout_ms")
     if not 1 <= len(key) <= MAX_KEY_BYTES:
@@ -230,21 +230,21 @@ def split(arguments: Arguments) -> RangeArguments:
 
 
 def hosting(arguments: Arguments, known: tuple[str, ...] = ()) -> RangeArguments:
-    """Read `[table, key, node, {timeout_ms}]`, and `copy` where that is known.  Raises BadRequest: it is another."""
+    """Read `[table, key, node, {timeout_ms}]`, and the option `copy` if known.  Raises BadRequest: another form."""
     table, key, node = arguments.text("table"), arguments.blob("key"), arguments.text("node")
     options = arguments.options(*known, "timeout_ms")
     return RangeArguments(table, key, node, options.text("copy"), _timeout_ms(options))
 
 
 def page(arguments: Arguments) -> tuple[str, bytes, int]:
-    """Read `[table, {start, limit}]`.  Raises BadRequest: it is something else."""
+    """Read `[table, {start, limit}]`.  Raises BadRequest: another form."""
     table, options = arguments.text("table"), arguments.options("start", "limit")
     limit = options.number("limit", least=1) or MAX_ROWS
     return table, options.blob("start") or b"", min(limit, MAX_ROWS)
 
 
 def _time_key(method: str, options: OptionArguments, kind: str) -> tuple[TimeKey | None, bool]:
-    """Where the time stands in the keys of a table that is to be, and whether that smears: it does, unless told."""
+    """Read the time key of a new table, and its smear flag, which is True by default for a table with a time key."""
     given, smears = options.array("time_key"), options.flag_or_nil("smear")
     if given is None:
         if smears:
@@ -279,7 +279,7 @@ def _newcomer(method: str, node: str, options: OptionArguments) -> NodeArguments
 
 
 def _isolation_group(method: str, options: OptionArguments) -> str | None:
-    """What fails together with a node, as its settings say it: empty for `none`; None: it is not told."""
+    """Read an isolation group: empty for `none`, None if the option is missing."""
     group = options.text("isolation_group")
     try:
         return None if group is None else read_isolation_group(group)
@@ -288,7 +288,7 @@ def _isolation_group(method: str, options: OptionArguments) -> str | None:
 
 
 def _bounds(method: str, options: OptionArguments) -> tuple[bytes, ...]:
-    """Where all partitions but the first begin: each behind the one before, the first of them behind the empty key."""
+    """Read the first keys of all partitions but the first; they must ascend strictly, and not be empty."""
     bounds = options.keys("bounds", MAX_KEY_BYTES) or []
     if len(bounds) > MAX_BOUNDS:
         words = f"a table begins with at most {MAX_BOUNDS:,} bounds, not {len(bounds):,}"

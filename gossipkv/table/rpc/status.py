@@ -1,7 +1,7 @@
-"""What people are told of tables: who holds their partitions, what others lack of what is here, and what is refused.
+"""The status of tables for operators: hosts of partitions, lag of other nodes, and refused writes.
 
-A table may have thousands of partitions, so it is told in sums by node; beside them partitions that are not well are
-named, so many at most.  Who holds which partition `partition_map` tells.
+A table may have thousands of partitions, so the status has sums by node, and names a limited number of unhealthy
+partitions. `partition_map` lists the hosts of each partition.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from gossipkv.table.records.route import PartitionRoute
     from gossipkv.table.records.router import Router
 
-MAX_NAMED: Final = 100  # Partitions that are not well, in one answer.
-FEW: Final = 64  # Partitions that are looked at before others have a turn.
-FEW_ENTRIES: Final = 4096  # Of the log, in which the oldest is looked for that a node lacks.
+MAX_NAMED: Final = 100  # Unhealthy partitions in one answer.
+FEW: Final = 64  # Partitions processed before other tasks run.
+FEW_ENTRIES: Final = 4096  # Log entries searched for the oldest record that a node lacks.
 _JUDGED: Final = (
     "error", "unwell", "unwell_not_named", "moving", "missing", "waits_for", "to_copy", "copied", "transfer", "aside",
     "passed_over", "warning", "smeared", "no_majority",
@@ -46,10 +46,10 @@ _REACHABLE: Final = frozenset(state.name.lower() for state in REACHABLE)
 
 
 class ReplicaLag(NamedTuple):
-    """What a node lacks of copies that are here, as far as it has told."""
+    """The lag of a node behind the replicas here, as far as the node has reported."""
 
     records: int
-    seconds: float  # Since the oldest of it was written; at least, where that is not in memory any more.
+    seconds: float  # Age of the oldest missing record; a lower bound if that record is no longer in memory.
 
 
 _NO_LAG: Final = ReplicaLag(0, 0.0)
@@ -57,10 +57,10 @@ _NO_LAG: Final = ReplicaLag(0, 0.0)
 
 @final
 class _MoveCounts:
-    """What moves of a table, and what that waits for; by the states of partitions, as `steps` goes by them."""
+    """The moves of a table, and the nodes that they wait for, by the conditions of `controllers.move_step`."""
 
     def __init__(self, table: TableMeta, alive: Collection[bytes], nodes: Mapping[bytes, NamedNode]) -> None:
-        """`nodes`: those of tables, as the catalogue names them."""
+        """`nodes`: the nodes of tables in the catalogue."""
         self._slots = table.replication
         self._alive = alive
         self._gone = {uuid for uuid, node in nodes.items() if node.weight is None}
@@ -68,10 +68,10 @@ class _MoveCounts:
         self.states, self.missing = Counter[AssignmentState](), 0
         self.comes, self.leaves = Counter[bytes](), Counter[bytes]()  # Partitions, by node.
         self.waits_for: set[bytes] = set()  # Nodes that are down.
-        self.copied_from: dict[int, tuple[bytes, bytes]] = {}  # By partition: the host that tells its size, the target.
+        self.copied_from: dict[int, tuple[bytes, bytes]] = {}  # By partition: reporting host, target.
 
     def look(self, place: PartitionRoute) -> None:
-        """Take in a partition."""
+        """Count a partition."""
         self.missing += self._slots - len(place.hosts)
         self.waits_for.update(self._waited_for(place))
         for one in place.moving:
@@ -84,10 +84,10 @@ class _MoveCounts:
                     self.copied_from[place.partition] = up[0], one.node
 
     def _waited_for(self, place: PartitionRoute) -> set[bytes]:
-        """Whose coming back a partition needs to move; who is gone for good is not waited for."""
+        """Return the nodes that must return before a partition can move; never nodes that are lost for good."""
         hosts = {*place.hosts}
         away = hosts - self._gone - {*self._alive}
-        waited = away & self._removed  # What it alone has is to be handed over.
+        waited = away & self._removed  # A removed node may have records of its own to hand over.
         if leaving := {one.node for one in place.moving if one.state is AssignmentState.LEAVING}:
             return waited | away | leaving - self._gone - {*self._alive}
         needed = min(slots_needed(MAJORITY, self._slots), len(hosts))
@@ -96,14 +96,14 @@ class _MoveCounts:
 
 @final
 class TableReporter:
-    """Tells of the tables and copies of this node."""
+    """Reports the status of tables and of the replicas on this node."""
 
     def __init__(self, deciding: MetadataParticipant, routing: Router) -> None:
         self._deciding = deciding
         self._routing = routing
 
     def to_map(self) -> dict[str, Detail]:
-        """Return what `info` tells of all copies here, of who lacks what, and of what waits."""
+        """Return the values about local replicas, lag and waiting requests for `info`."""
         replication = self._deciding.replicating()
         copies = replication.replicas.copies.values()
         records: dict[str, dict[str, Detail]] = {name: {} for name in self._routing.names()}
@@ -112,7 +112,7 @@ class TableReporter:
         alive = {member.uuid for member in self._deciding.members() if member.state in REACHABLE}
         for node in replication.replicas.peers:
             for table, lag in _lags(replication, node, alive).items():
-                if (name := names.get(table)) is not None:  # Else it was dropped a moment ago.
+                if (name := names.get(table)) is not None:  # The table may have been dropped a moment ago.
                     records[name][self._deciding.name_of(node)] = lag.records
                     seconds[name][self._deciding.name_of(node)] = lag.seconds
         return {
@@ -129,7 +129,7 @@ class TableReporter:
         }
 
     async def status(self, name: str) -> dict[str, Detail]:
-        """Return what `status` tells of a table.
+        """Return the status of a table.
 
         Raises:
             UnknownDatabase: there is no such table.
@@ -183,7 +183,7 @@ class TableReporter:
         }
 
     async def condition(self, name: str) -> dict[str, Detail]:
-        """Return what is to be said of a table to whoever judges the whole: its kind, and what is not well.
+        """Return the condition of a table for the verdict: its kind, and its problems.
 
         Raises:
             UnknownDatabase: there is no such table.
@@ -195,7 +195,7 @@ class TableReporter:
         lags: dict[str, Detail] = {}
         away: dict[str, Detail] = {}
         for node in (node for node in nodes if isinstance(node, dict)):
-            if node["state"] not in _REACHABLE:  # Its lag is what was written since its clock was heard.
+            if node["state"] not in _REACHABLE:  # Its lag counts all writes since its last report.
                 away |= {str(node["node"]): {"state": node["state"], "partitions": node["partitions"]}}
             elif node["lag_records"]:
                 lags |= {str(node["node"]): {"records": node["lag_records"], "seconds": node["lag_s"]}}
@@ -205,7 +205,7 @@ class TableReporter:
         return {"kind": told["kind"], **{key: value for key, value in more.items() if value}}
 
     def _progress(self, table: TableMeta, moves: _MoveCounts, replication: Replication) -> dict[str, Detail]:
-        """How many bytes targets are to copy of what is here, how many are copied to here, and at most how fast."""
+        """Return the bytes that targets must copy from here, the bytes copied to here, and the limit of the rate."""
         replicas = replication.replicas
         to_copy, copied = Counter[bytes](), 0
         for partition, (told_by, target) in moves.copied_from.items():
@@ -226,25 +226,25 @@ class TableReporter:
 
     @staticmethod
     def _aside(table: TableMeta, replication: Replication) -> dict[str, Detail] | None:
-        """How many copies were set aside here, and their bytes; None: there are none."""
+        """Return the number and bytes of a table's replicas quarantined here; None if there are none."""
         aside = [one for one in replication.replicas.spaces.all_aside() if one.identity.table == table.id]
         size = sum(_size(replication, one.space, one.identity.bounds) for one in aside)
         return {"copies": len(aside), "bytes": size} if aside else None
 
     def _warning(self, table: TableMeta) -> str | None:
-        """That there are fewer isolation groups than replicas."""
+        """Return a warning if there are fewer isolation groups than replicas."""
         _, catalogue = self._deciding.taking_part()
         nodes = placed(catalogue.nodes.named())
         return lacks(nodes, table.replication, [*map(set, table.groups)]) or None if nodes else None
 
     def _no_majority(self, table: TableMeta, alive: Collection[bytes]) -> list[Detail]:
-        """The nodes that decide on the table's map, where too few of them are alive; else none."""
+        """Return the nodes with acceptors of the table's map if no majority of them is alive; else no nodes."""
         metadata, _ = self._deciding.taking_part()
         nodes = {one.node for one in metadata.known[table.id].acceptors.new}
         return [*sorted(map(self._deciding.name_of, nodes))] if len(nodes.intersection(alive)) * 2 <= len(nodes) else []
 
     def _holders_back(self, replication: Replication, table: bytes) -> set[str]:
-        """The nodes for which tombstones of a table are kept."""
+        """Return the nodes for which tombstones of a table are kept."""
         held_back = replication.collecting.held_back.items()
         return {
             self._deciding.name_of(node) for copy, nodes in held_back if copy.identity.table == table for node in nodes
@@ -253,7 +253,7 @@ class TableReporter:
     def _why_unwell(
         self, place: PartitionRoute, replication: Replication, table: TableMeta, alive: Collection[bytes]
     ) -> str | None:
-        """Why a partition is not well, in words; None: it is."""
+        """Return the problem of a partition in words; None if it has none."""
         replicas = replication.replicas
         here = self._deciding.name_of(replicas.me)
         copy, up = replicas.copies.get((table.id, place.partition)), sum(node in alive for node in place.hosts)
@@ -279,16 +279,16 @@ class TableReporter:
 
 
 def _size(replication: Replication, space: int, bounds: KeyBounds) -> int:
-    """About how many bytes of a space are within bounds; 0 where it is not there yet, or damaged."""
+    """Return the approximate bytes of a space within bounds; 0 if the space does not exist yet, or is damaged."""
     with contextlib.suppress(GossipKVError, ValueError):
         return replication.size_bytes(space, bounds)
     return 0
 
 
 def _lags(replication: Replication, node: bytes, alive: Collection[bytes]) -> dict[bytes, ReplicaLag]:
-    """What a node lacks of the copies here, by table; of what moves to it nothing, until it is there.
+    """Return the lag of a node behind the replicas here, by table; targets of moves have none until AVAILABLE.
 
-    A node that lives and is not reached from here may have all of it from others: nothing is said of that.
+    A live node without a connection to this node may get all records from other nodes, so no lag is reported for it.
     """
     if node not in replication.replicas.peers or (node in alive and not replication.replicas.reaches(node)):
         return {}
@@ -300,7 +300,7 @@ def _lags(replication: Replication, node: bytes, alive: Collection[bytes]) -> di
         records[copy.identity.table] += count
         if count:
             lacks[copy] = count
-    oldest = dict[bytes, int]()  # At the latest, until it is found.
+    oldest = dict[bytes, int]()  # Latest possible time, until the record is found.
     for copy in lacks:
         table = copy.identity.table
         oldest[table] = min(copy.time.last, oldest.get(table, copy.time.last))

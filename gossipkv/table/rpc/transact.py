@@ -1,6 +1,6 @@
-"""How a change that people ask for is done: an operation on the catalogue or on a table's map, made by what is newest.
+"""Changes that operators ask for: operations on the catalogue or on a table's map, decided from the newest state.
 
-Where another change comes first it is made anew, by that.  Said again it finds itself done.
+If another change comes first, the operation is decided again from the new state. A repeated request changes nothing.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ if TYPE_CHECKING:
     from gossipkv.table.participant.participant import MetadataParticipant
 
 T = TypeVar("T")
-# The name of an operation, its version and its argument, or None: nothing is left to do; and what is told then.
+# Name, version and argument of an operation, or None if there is nothing to do; and the answer.
 Change = tuple[tuple[str, int, object] | None, dict[str, Value]]
 
-LATELY_S: Final = 0.5  # In which the newest catalogue, or map, is read; else that is told which is known here.
-MET_S: Final = 3.0  # Until who has just come has heard of tables, and all have heard which messages it reads.
+LATELY_S: Final = 0.5  # Timeout of a read of the newest catalogue or map; then the known one is used.
+MET_S: Final = 3.0  # Time until a new node knows the tables, and all nodes know which messages it reads.
 
 
 @final
 class TransactMethods:
-    """What all methods share by which people change the catalogue and maps."""
+    """The common part of all methods that change the catalogue and maps."""
 
     def __init__(self, deciding: MetadataParticipant, random: Random) -> None:
         self._deciding = deciding
         self._random = random
 
     async def informed(self, deadline: Deadline) -> tuple[Metadata, Catalogue]:
-        """What this node decides with.  Raises NotReady, Unavailable."""
+        """Return the metadata server and the catalogue, once known here.  Raises NotReady, Unavailable."""
         with deadline.step("looking for the catalogue"):
             metadata, catalogue = await soon(self._deciding.informed)
             if catalogue.register not in metadata.known:
@@ -57,11 +57,11 @@ class TransactMethods:
         return metadata, catalogue
 
     async def describe(self, node: bytes) -> NamedNode:
-        """What a node says of itself.  Raises Unavailable."""
+        """Return a node's description of itself.  Raises Unavailable."""
         return await soon(partial(self._deciding.describe, node))
 
     async def lately(self) -> tuple[Metadata, Catalogue]:
-        """What this node decides with, and the newest catalogue if it can be read.  Raises NotReady."""
+        """Return the metadata server and the catalogue, the newest one if it can be read.  Raises NotReady."""
         metadata, catalogue = await self._deciding.informed()
         with trio.move_on_after(LATELY_S), contextlib.suppress(GossipKVError):
             await metadata.quorum_read(catalogue.register)
@@ -69,27 +69,28 @@ class TransactMethods:
 
     @staticmethod
     async def read(metadata: Metadata, catalogue: Catalogue, deadline: Deadline) -> int:
-        """Read the catalogue by a quorum; its config id.
+        """Read the catalogue by a quorum; return its config id.
 
-        Some map of each table is known then: what a table is, but for its groups, never changes.
+        Some map of each table, maybe an old one, is known here afterwards; only the groups in a table's description
+        can be out of date.
         """
         with deadline.step("a read of the catalogue"):
             known = await metadata.quorum_read(catalogue.register)
         with deadline.step("a read of the tables' maps"):
             for table in catalogue.tables().values():
-                if table.id not in metadata.known:  # Who has just come has none yet.
-                    with contextlib.suppress(UnknownDatabase):  # It is dropped, and named yet.
+                if table.id not in metadata.known:  # A new node has no maps yet.
+                    with contextlib.suppress(UnknownDatabase):  # The table is dropped, but still named.
                         await metadata.quorum_read(table.id, Acceptors.of(table.acceptors))
         return known.config
 
     async def is_done(
         self, catalogue: Catalogue, register: bytes, asked: tuple[int, str, int, object], deadline: Deadline
     ) -> bool:
-        """Have an operation done; False: another change came first.
+        """Apply an operation; return False if another change came first.
 
         Raises:
-            Conflict: it is refused.
-            Unknown: it may have been done; said again it is done once.
+            Conflict: the operation is refused.
+            Unknown: the operation may have been applied; a repeated request is applied once.
             GossipKVError: as `Catalogue.transact`.
         """
         name = asked[1]
@@ -103,14 +104,14 @@ class TransactMethods:
         return answer.outcome is OperationOutcome.DONE
 
     def named(self, named: Mapping[bytes, NamedNode], name: str, *, but: bytes = b"") -> bytes:
-        """A node that the catalogue names, by its name now or then, or by the digits of its uuid; not `but`.
+        """Return the uuid of a node in the catalogue by its present or former name, or by the uuid's digits; not `but`.
 
         Raises:
-            BadRequest: there is none, or several.
+            BadRequest: no node or several nodes match.
         """
         names = self._deciding.names()
         found = [uuid for uuid in named if name in {names.get(uuid), uuid.hex()} and uuid != but]
-        if not found:  # Who is no member any more.
+        if not found:  # Former members have only the name in the catalogue.
             strangers = [uuid for uuid in named if uuid not in names and uuid != but]
             found = [uuid for uuid in strangers if named[uuid].name == name]
         if len(found) > 1:
@@ -124,30 +125,30 @@ class TransactMethods:
     async def change_map(
         self, table: str, argued: Callable[[MapTree, list[SpreadNode]], Awaitable[Change]], deadline: Deadline
     ) -> dict[str, Value]:
-        """Have an operation done on a table's map: `argued` makes it, by the newest map and the nodes of tables.
+        """Apply an operation to a table's map; `argued` decides on it from the newest map and the nodes of tables.
 
-        It may take its time: where the map is another one by then, it is made anew.  The map is known here afterwards,
-        if it can be.
+        `argued` may be slow: if the map has changed meanwhile, it is called again. The method finally tries to read the
+        new map.
 
         Raises:
             GossipKVError: as `argued`, `informed`, `is_done`.
         """
         metadata, catalogue = await self.informed(deadline)
         while True:
-            await self.read(metadata, catalogue, deadline)  # For the nodes that it names now.
+            await self.read(metadata, catalogue, deadline)  # The catalogue names the nodes.
             register = catalogue.table(table).id
             with deadline.step("a read of the table's map"):
                 known = await metadata.quorum_read(register)
             change, told = await argued(metadata.tree(register), placed(catalogue.nodes.named()))
             if change is None or await self.is_done(catalogue, register, (known.config, *change), deadline):
                 break
-        with deadline.rest(), contextlib.suppress(GossipKVError):  # It is so, whatever is known of it here.
+        with deadline.rest(), contextlib.suppress(GossipKVError):  # The change is done, even if this read fails.
             await metadata.quorum_read(register)
         return told
 
 
 async def soon(ask: Callable[[], Awaitable[T]]) -> T:
-    """What is asked, where need be after the moment that a node takes to meet the others."""
+    """Return the result of `ask`, retried for `MET_S` while a new node is not known everywhere."""
     with trio.move_on_after(MET_S):
         while True:
             try:
