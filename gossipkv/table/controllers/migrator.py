@@ -54,8 +54,8 @@ if TYPE_CHECKING:
     from gossipkv.table.controllers.reconciler import LocalPartition, Reconciler
     from gossipkv.wire.rpc import Value
 
-    Reports = Mapping[bytes, ReplicaReport]  # By node.
-    Place = tuple[bytes, int]  # A partition of a table.
+    Reports = Mapping[bytes, ReplicaReport]  # Reports by node.
+    Place = tuple[bytes, int]  # Table and partition.
 
 STEP_S: Final = 1.0  # Longest time between two rounds while no map changes.
 ASK_S: Final = 2.0

@@ -131,7 +131,7 @@ class RangePlanner:
     async def divide(
         self, table: bytes, partitions: Sequence[Partition], alive: Collection[bytes], ask: RangeHosts
     ) -> None:
-        """Ask hosts to divide the planned partitions, a different host of each partition at each retry."""
+        """Ask hosts to divide the planned partitions; each retry asks the next host of a partition."""
         now, asked = trio.current_time(), self.lately.asked
         there = [one for one in partitions if one.id in self._splits]
         due = [one for one in there if one.id not in asked or now >= asked[one.id][1] + RETRY_S]

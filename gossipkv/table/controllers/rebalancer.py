@@ -175,7 +175,7 @@ class Rebalancer:
         self._seen: dict[bytes, _TableView] = {}
         self._failures: Counter[bytes] = Counter()
         self._failed_at: dict[bytes, float] = {}  # Failures soon afterwards have the same cause.
-        self.passed_over: dict[bytes, float] = {}  # End of the pause, by node.
+        self.passed_over: dict[bytes, float] = {}  # Nodes that are no targets until these times.
         self.pause = Pause(LOOK_S)
         self._log = Log("gossipkv.node")
 

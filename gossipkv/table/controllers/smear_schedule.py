@@ -104,7 +104,7 @@ class SmearSchedule:
     # -- the clock of due times --------------------------------------------------------------------------------------
 
     def begin(self, now: float, wall_ms: int, last: bytes | None) -> None:
-        """Start the clock; `last`: key of the last row, which sets a minimum so that no put waits over two minutes."""
+        """Start the clock late enough that no row waits over two minutes; `last`: the key of the last row."""
         least_ms = 0 if last is None else _due_of(last) - MAX_WAIT_MS
         self._ahead_ms = max(wall_ms, least_ms) - now * 1000
 

@@ -197,15 +197,15 @@ class TableMethods:
 
     @cached_property
     def _clients(self) -> AdminMethods:
-        from gossipkv.table.rpc.admin import AdminMethods  # noqa: PLC0415  # See the module.
+        from gossipkv.table.rpc.admin import AdminMethods  # noqa: PLC0415  # Loaded at the first call.
 
         return AdminMethods(self._deciding, self._random)
 
     @cached_property
     def _people(self) -> Mapping[bytes, Callable[[Arguments], Value | DeferredResult]]:
-        from gossipkv.table.rpc.node_admin import NodeAdminMethods  # noqa: PLC0415  # See the module.
-        from gossipkv.table.rpc.quarantine import QuarantineMethods  # noqa: PLC0415  # See the module.
-        from gossipkv.table.rpc.range_admin import RangeAdminMethods  # noqa: PLC0415  # See the module.
+        from gossipkv.table.rpc.node_admin import NodeAdminMethods  # noqa: PLC0415  # Loaded at the first call.
+        from gossipkv.table.rpc.quarantine import QuarantineMethods  # noqa: PLC0415  # Loaded at the first call.
+        from gossipkv.table.rpc.range_admin import RangeAdminMethods  # noqa: PLC0415  # Loaded at the first call.
 
         placing, ranges = (
             NodeAdminMethods(self._deciding, self._random),
@@ -220,18 +220,18 @@ class TableMethods:
 
     @cached_property
     def _peers(self) -> PeerMethods:
-        from gossipkv.table.rpc.peer_rpc import PeerMethods  # noqa: PLC0415  # See the module.
+        from gossipkv.table.rpc.peer_rpc import PeerMethods  # noqa: PLC0415  # Loaded at the first call.
 
         return PeerMethods(self._deciding)
 
     @cached_property
     def _records(self) -> RecordMethods:
-        from gossipkv.table.records.endpoints import RecordMethods  # noqa: PLC0415  # See the module.
+        from gossipkv.table.records.endpoints import RecordMethods  # noqa: PLC0415  # Loaded at the first call.
 
         return RecordMethods(self._deciding, self._random, self._limits)
 
     @cached_property
     def _telling(self) -> TableReporter:
-        from gossipkv.table.rpc.status import TableReporter  # noqa: PLC0415  # See the module.
+        from gossipkv.table.rpc.status import TableReporter  # noqa: PLC0415  # Loaded at the first call.
 
         return TableReporter(self._deciding, self._records.routing)
