@@ -293,10 +293,10 @@ class AdminMethods:
             raise Unavailable(f"{name} cannot take a place: it has no store to decide with: {error.message}") from error
 
     def _former(self, name: str, comer: AcceptorId, members: Sequence[AcceptorId]) -> bytes:
-        """The node whose place a member takes that had another store, and maybe another uuid, before.
+        """Return the uuid that a member with a new store, and maybe a new uuid, has in the register.
 
         Raises:
-            BadRequest: it may have been one of several.
+            BadRequest: several uuids are possible.
         """
         nodes = {one.node for one in members}
         strangers = sorted(nodes - self._deciding.names().keys())

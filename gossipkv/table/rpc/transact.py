@@ -135,7 +135,7 @@ class TransactMethods:
         """
         metadata, catalogue = await self.informed(deadline)
         while True:
-            await self.read(metadata, catalogue, deadline)  # The catalogue names the nodes.
+            await self.read(metadata, catalogue, deadline)  # To know the present nodes.
             register = catalogue.table(table).id
             with deadline.step("a read of the table's map"):
                 known = await metadata.quorum_read(register)
