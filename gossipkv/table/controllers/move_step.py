@@ -1,9 +1,11 @@
 """The next step of a partition that moves: a pure function of reports by its hosts (`replica_report`, never gossip).
 
-    PROPOSED       advances once AVAILABLE hosts of a majority of slots adopted it: the log or a load has later writes
-    INITIALIZING   advances once whole, covering those hosts and its slot's other host if that answers (hazard 34:
-                   a host that has not adopted the config may have confirmed writes since)
-    LEAVING        is removed once every AVAILABLE host has adopted that, and covers all its records
+    PROPOSED       advances once AVAILABLE hosts of a majority of slots have adopted its config; from then on it gets
+                   all acknowledged writes, by the log or by a load
+    INITIALIZING   advances once it is whole and covers the clocks that such hosts report afterwards, and the clock of
+                   its slot's other host, if that host answers in time (hazard 34: a host that has not adopted the
+                   config may have confirmed writes since)
+    LEAVING        is removed once every AVAILABLE host has adopted that state, and covers all its records
     former         settles once all assigned replicas report the same counter for it
     lost for good  is removed by force; each open end is the highest counter of AVAILABLE hosts of a majority of slots
                    that have adopted the removal, since none of them confirms anything for the assignment afterwards
