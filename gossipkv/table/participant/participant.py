@@ -473,11 +473,7 @@ class MetadataParticipant:
         raise Unavailable(f"there is no catalogue of tables yet: {why}", {**self._founder()})
 
     async def informed(self) -> tuple[Metadata, Catalogue]:
-        """Return as `taking_part`, after a short wait for this node to know the catalogue.
-
-        Raises:
-            NotReady: this node does not take part.
-        """
+        """Return as `taking_part`, after a short wait for the catalogue. Raises NotReady if it does not take part."""
         metadata, catalogue = self.taking_part()
         with trio.move_on_after(PATIENCE_S):
             while self.register not in metadata.known:
@@ -528,11 +524,7 @@ class MetadataParticipant:
         return AcceptorId(node, answer)
 
     async def describe(self, node: bytes) -> NamedNode:
-        """Return the catalogue record of a node, as the node describes itself.
-
-        Raises:
-            Unavailable: the node does not answer.
-        """
+        """Return a node's record for the catalogue, by its own words. Raises Unavailable if it does not answer."""
         from gossipkv.register.metadata.tables import decode_node  # noqa: PLC0415  # As `_begin` does.
 
         if node.hex() == self._identity.record.uuid:
@@ -562,11 +554,7 @@ class MetadataParticipant:
         return metadata.me.store
 
     def uuid_of(self, name: str) -> bytes:
-        """Return the uuid of a node by its name or by the digits of its uuid, the inverse of `name_of`.
-
-        Raises:
-            Unavailable: no such node is known.
-        """
+        """Return the uuid of a node by its name or digits, the inverse of `name_of`. Raises Unavailable if unknown."""
         for uuid, known in self.known_names().items():
             if known == name:
                 return uuid

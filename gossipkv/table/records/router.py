@@ -48,12 +48,7 @@ class Router:
         return self._deciding.replicating(name)
 
     def route(self, name: str) -> TableRoute:
-        """Find a table's map.
-
-        Raises:
-            UnknownDatabase: there is no such table.
-            NotReady: this node does not know the map yet.
-        """
+        """Find a table's map. Raises UnknownDatabase, or NotReady if this node does not know the map yet."""
         metadata, catalogue = self._deciding.taking_part(name)
         named = catalogue.tables().get(name)
         if named is None:
