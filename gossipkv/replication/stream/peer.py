@@ -47,7 +47,7 @@ class Numbered:
         self._ids: list[tuple[int, ...]] = []
 
     def append(self, copy: Replica, ids: tuple[int, ...]) -> int:
-        """Give a copy the next number, and return it."""
+        """Give a replica the next number, and return it."""
         self._copies.append(copy)
         self._ids.append(ids)
         return len(self._copies) - 1

@@ -441,14 +441,14 @@ class LogSender:
         return LogRead(lane, lane.serial, lane.at)
 
     def _is_of(self, lane: CatchUpCursor, entry: LogEntry) -> bool:
-        """Return True if the cursor sends the entry; entries from before the replica's space are obsolete."""
+        """Return True if the entry belongs to the cursor; entries from before the replica's space are obsolete."""
         copy = entry.copy
         if copy not in self.told or entry.position <= copy.made_at:
             return False
         return self._goes_by(lane, copy)
 
     def _needs(self, lane: CatchUpCursor, copy: Replica, before: bytes) -> None:
-        """Handle a target below `before`: begin at the space's start if the cursor began later; else it is below."""
+        """Begin at the space's start if the cursor began later (a target may lose its disk); else mark it below."""
         if lane.begun > copy.made_at:
             if self._joined.get(copy.space) is lane:
                 del self._joined[copy.space]
@@ -479,7 +479,7 @@ class LogSender:
         return True
 
     def _opened(self, lane: CatchUpCursor, entry: LogEntry, now: float) -> OpenEntry | None:
-        """Return the open item of an entry; None: the target covers the entry or the cursor does not send it."""
+        """Return the open item of an entry; None: the target covers the entry or it belongs to another cursor."""
         if not self._is_of(lane, entry) or self._covers(entry.copy, entry.after):
             return None
         item = self._flying.get((entry.position, entry.copy))
