@@ -22,7 +22,7 @@ class RegisterStore(Protocol):
 
     @property
     def lack(self) -> str | None:
-        """What room is missing, while only what gives room back is written; None: there is room."""
+        """The missing room in words, while the store takes only writes that free room; None if there is room."""
         ...
 
     def scan(

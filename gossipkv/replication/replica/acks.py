@@ -22,7 +22,7 @@ from gossipkv.replication.replica import clock
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
-    from gossipkv.replication.replica.replica import Replica, Seat
+    from gossipkv.replication.replica.replica import AssignmentRole, Replica
     from gossipkv.replication.replica.status import ReplicaStatus
 
 ONE: Final = "one"
@@ -84,7 +84,7 @@ class AckTracker:
             slots[seat.slot] = slots.get(seat.slot, True) and there
         return sum(slots.values())
 
-    def _counting(self) -> Iterable[tuple[int, Seat]]:
+    def _counting(self) -> Iterable[tuple[int, AssignmentRole]]:
         """Return the counting hosts: not LEAVING, and in a slot that has an AVAILABLE host."""
         counting = [one for one in self._copy.seated() if one[1].counts]
         slots = {seat.slot for _, seat in counting if seat.available}

@@ -56,7 +56,7 @@ class AssignedReplica(NamedTuple):
     available: bool
 
 
-class Seat(NamedTuple):
+class AssignmentRole(NamedTuple):
     """A host without its assignment id: many replicas share equal values."""
 
     node: bytes
@@ -235,7 +235,7 @@ class Replica:
         self.rules = NO_RULES
         self.ended = b""  # Ended assignments that the clock omits, as a clock; at startup set from the store.
         self.was_available = joining is None  # AVAILABLE by the adopted placement; at startup set from the store.
-        self.seats: tuple[Seat, ...] = ()  # In the order of the hosts' assignments.
+        self.seats: tuple[AssignmentRole, ...] = ()  # In the order of the hosts' assignments.
         self.sharers: tuple[bytes, ...] = ()  # Other nodes that hold the partition.
         self.aside: str | None = None  # The reason why the replica never originates again.
         self.requests = 0  # Client requests since the last count.
@@ -277,10 +277,10 @@ class Replica:
         in_order = sorted(hosts)
         named = _named(in_order, self.rules.former)
         self._named = self._named if named == self._named else named
-        self.seats = shared(tuple(shared(Seat(*host[1:])) for host in in_order))
+        self.seats = shared(tuple(shared(AssignmentRole(*host[1:])) for host in in_order))
         self.sharers = shared(tuple(host.node for host in in_order if host.assignment != self.assignment))
 
-    def seated(self) -> Iterable[tuple[int, Seat]]:
+    def seated(self) -> Iterable[tuple[int, AssignmentRole]]:
         """Yield the hosts without building an object for each."""
         return zip(self.assigned, self.seats, strict=bool(self.seats))  # Seats are missing at first.
 
@@ -291,7 +291,7 @@ class Replica:
         return tuple(one for one in self._named if one not in former) if former else self._named
 
     @property
-    def seat(self) -> Seat | None:
+    def seat(self) -> AssignmentRole | None:
         """The local seat; None: no placement was adopted yet, or it does not name the local assignment."""
         return next((seat for one, seat in self.seated() if one == self.assignment), None)
 

@@ -352,7 +352,7 @@ class Engine:
 
     @property
     def is_scarce(self) -> bool:
-        """Whether only what gives room back is written and merged."""
+        """Return True while the store takes and merges only writes that free room."""
         return policy.is_scarce(self.state(), self._limits)
 
     def pressure(self) -> policy.Pressure:

@@ -52,7 +52,7 @@ class StoreReading:
 
     @property
     def lack(self) -> str | None:
-        """What room is missing, while only what gives room back is written; None: there is room."""
+        """The missing room in words, while the store takes only writes that free room; None if there is room."""
         return self.engine.pressure().refusal if self.engine.is_scarce else None
 
     @property
