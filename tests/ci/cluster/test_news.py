@@ -23,8 +23,8 @@ def unless_dumb(owner, name, instead):
     setattr(owner, name, lambda *given: instead(*given) if os.path.exists({path!r}) else usual(*given))
 unless_dumb(Spreading, "laden", lambda spreading, message: message)
 unless_dumb(Spreading, "tell", lambda spreading, members: None)
-unless_dumb(Exchange, "_sync", lambda *_: None)
-unless_dumb(Exchange, "_request", lambda *_: None)
+unless_dumb(SyncExchange, "_sync", lambda *_: None)
+unless_dumb(SyncExchange, "_request", lambda *_: None)
 """
 
 

@@ -61,7 +61,7 @@ def steps(before: AssignmentState) -> set[tuple[str, str, str]]:
     view = SimpleNamespace(meta=table.encode(), get=lambda _: SimpleNamespace(record=record))
     asked = {
         ("unassign", 1): [(2,)],
-        ("unassign", 2): [(2,)],
+        ("unassign", 2): [(2,), (3,)],
         ("advance", 1): [(assignment, state) for assignment in (2, 3) for state in (2, 3)],
     }
     found = set()
@@ -73,7 +73,7 @@ def steps(before: AssignmentState) -> set[tuple[str, str, str]]:
                 continue
             for changed in edits.puts.values():
                 after = decode_partition(changed).assignment(2)
-                words = name + (" by force" if version > 1 else "") + (" of another" if arguments[0] == 3 else "")
+                words = name + (" of another" if arguments[0] == 3 else " by force" if version > 1 else "")
                 if after is None or after.state != before:
                     found.add((before.name, words, "nobody" if after is None else after.state.name))
     return found

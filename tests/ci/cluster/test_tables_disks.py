@@ -99,5 +99,5 @@ def come_back(nodes):
         nodes.cluster.start(3)
     nodes.all_alive(ALL)
     nodes.all_answer(ALL)
-    nodes.ask(3, "create_table", "after", OPTIONS)
+    until(lambda: nodes.ask(3, "create_table", "after", OPTIONS), bool)  # It looks at its disk every few seconds.
     assert nodes.same(ALL).keys() >= {"meanwhile", "after"}

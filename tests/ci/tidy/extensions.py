@@ -109,9 +109,7 @@ PROOFS: dict[str, Proof] = {
     "gossipkv.loadtest.rpc": Proof("tests/unit/loadtest/test_dialect.py", "tests.oracle.load_answers"),
     "gossipkv.loadtest.schedule": Proof("tests/unit/loadtest/test_schedule.py", "tests.oracle.load_schedule"),
     "gossipkv.replication.entry": Proof("tests/unit/replication/test_entry.py", "tests.oracle.entry"),
-    "gossipkv.replication.replica.record": Proof(
-        "tests/unit/replication/replica/test_record.py", "tests.oracle.record"
-    ),
+    "gossipkv.replication.record": Proof("tests/unit/replication/replica/test_record.py", "tests.oracle.record"),
     "gossipkv.replication.vector_clock": Proof(
         "tests/unit/replication/replica/test_clock.py", "tests.oracle.vector_clock"
     ),

@@ -40,13 +40,13 @@ def upwards(tree: list[Source]) -> list[str]:
 
 
 def strangers(tree: list[Source]) -> list[str]:
-    """Python imports of an extension `_name`, or of anything private, from outside its package."""
+    """Python imports of an extension `_name`, or of anything private, from outside its package and that one's rooms."""
     return [
         f"{source.where}:{found.line}: imports {found.path}"
         for source in tree
         for found in source.imports
         if not found.cimport and (private := re.match(r"(gossipkv(?:\.[a-z]\w*)*)\._(?!_)", found.path))
-        if private[1] != (source.module if source.path.stem == "__init__" else source.module.rpartition(".")[0])
+        if not f"{source.module}.".startswith(f"{private[1]}.")
     ]
 
 

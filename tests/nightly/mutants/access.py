@@ -134,7 +134,7 @@ MUTANTS: tuple[Mutant, ...] = (
     planted(
         "a token that others may read is shown",
         "gossipkv.cli.credentials:_token",
-        "is_private = file.is_file()  # What comes through a pipe (`<(…)`) nobody else reads.",
+        "is_private = file.is_file()  # A pipe (`<(…)`) cannot be read by others.",
         "is_private = False",
         "tests/unit/cli/test_credentials_slow.py::test_what_is_in_files_and_is_not_right",
     ),

@@ -57,7 +57,7 @@ MUTANTS: tuple[Mutant, ...] = (
     planted(
         "each drop of a request gives it new time",
         "gossipkv.http.connection:Connection._converse",
-        "if self.state is not State.ARRIVING:",
+        "if self.state is not ConnectionState.ARRIVING:",
         "if True:",
         "tests/unit/http/test_gateway.py",
     ),

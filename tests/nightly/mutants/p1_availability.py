@@ -30,7 +30,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "a member that has left is not asked although it answers",
         "gossipkv.dataset.cluster.routes:DatasetRoutes._owner",
         "return Owner(member.name, member.uuid, member.address)",
-        "return None if member.state is State.LEFT else Owner(member.name, member.uuid, member.address)",
+        "return None if member.state is MemberStanding.LEFT else Owner(member.name, member.uuid, member.address)",
         "tests/unit/dataset/cluster/test_others.py",
     ),
     planted(

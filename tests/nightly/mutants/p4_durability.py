@@ -279,7 +279,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "two slots of a partition move",
         "gossipkv.placement.moves:_may_move",
         "return not partition.moves and len(partition.former) < MAX_TO_MOVE",
-        "return all(one.state >= State.AVAILABLE for one in partition.assignments)",
+        "return all(one.state >= AssignmentState.AVAILABLE for one in partition.assignments)",
         "tests/unit/placement/test_moves.py",
     ),
     planted(
@@ -292,8 +292,8 @@ MUTANTS: tuple[Mutant, ...] = (
     planted(
         "a deletion begins anew with its bounds forgotten",
         "gossipkv.cli.ranges:RangeDeletion._pass",
-        "pages = Pages(self._table, start, self._end, self._prefix, reverse=False, limit=None)",
-        "pages = Pages(self._table, start, None, self._prefix, reverse=False, limit=None)",
+        "pages = ScanPages(self._table, start, self._end, self._prefix, reverse=False, limit=None)",
+        "pages = ScanPages(self._table, start, None, self._prefix, reverse=False, limit=None)",
         "tests/unit/cli/test_ranges_slow.py",
     ),
     planted(

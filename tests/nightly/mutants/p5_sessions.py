@@ -15,8 +15,8 @@ MUTANTS: tuple[Mutant, ...] = (
     planted(
         "a read adds the dependencies without the dot",
         "gossipkv.table.session.token:seen_in",
-        "own = {table: Seen(config, clock.of(dots.items()))}",
-        'own = {table: Seen(config, b"")}',
+        "own = {table: TableSeen(config, clock.of(dots.items()))}",
+        'own = {table: TableSeen(config, b"")}',
         "tests/unit/table/test_sessions.py",
     ),
     planted(
@@ -92,8 +92,8 @@ MUTANTS: tuple[Mutant, ...] = (
     planted(
         "a token forgets since when anything is left out of it",
         "gossipkv.table.records.token_compaction:TokenCompactor._without_settled",
-        "by[table] = Seen(max(config, had.config), clock.merge(had.clock, clock.named(whole, (LEFT_OUT,))))",
-        "by[table] = Seen(max(config, had.config), b'')",
+        "by[table] = TableSeen(max(config, had.config), clock.merge(had.clock, clock.named(whole, (LEFT_OUT,))))",
+        "by[table] = TableSeen(max(config, had.config), b'')",
         "tests/unit/table/session/test_readiness.py",
     ),
     planted(

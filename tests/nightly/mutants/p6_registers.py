@@ -22,8 +22,8 @@ MUTANTS: tuple[Mutant, ...] = (
             ),
             Edit(
                 "gossipkv.register.acceptor:_judge_accept",
-                "return Verdict.OK, Record(ballot.next() if request.stays else ballot, ballot, value, record.conflict)",
-                "return Verdict.OK, Record(max(ballot, record.promise), ballot, value, record.conflict)",
+                "ballot.next() if request.stays else ballot, ballot, value, record.conflict",
+                "max(ballot, record.promise), ballot, value, record.conflict",
             ),
         ),
         (
@@ -80,8 +80,8 @@ MUTANTS: tuple[Mutant, ...] = (
             ),
             Edit(
                 "gossipkv.register.proposer:Proposer._refuse",
-                "end = End.UNKNOWN if pending.sent else End.REFUSED",
-                "end = End.REFUSED",
+                "end = ChangeEnd.UNKNOWN if pending.sent else ChangeEnd.REFUSED",
+                "end = ChangeEnd.REFUSED",
             ),
         ),
         (
@@ -116,13 +116,13 @@ MUTANTS: tuple[Mutant, ...] = (
         (
             Edit(
                 "gossipkv.register.force:Force._move",
-                "case Kind.PREPARE if self._failed:",
-                "case Kind.PREPARE if False:",
+                "case RequestKind.PREPARE if self._failed:",
+                "case RequestKind.PREPARE if False:",
             ),
             Edit(
                 "gossipkv.register.force:Force._move",
-                "case Kind.PREPARE if is_answered:",
-                "case Kind.PREPARE if 2 * len(self._answered) > len(self._survivors):",
+                "case RequestKind.PREPARE if is_answered:",
+                "case RequestKind.PREPARE if 2 * len(self._answered) > len(self._survivors):",
             ),
         ),
         ("tests/unit/register/test_force.py::test_a_majority_of_survivors_is_not_enough",),

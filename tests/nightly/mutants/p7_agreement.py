@@ -53,8 +53,8 @@ MUTANTS: tuple[Mutant, ...] = (
     planted(
         "the dead are shown",
         "gossipkv.gossip.tree.tree:GossipTree._show",
-        "alive = member.state is State.ALIVE",
-        "alive = member.state is not State.LEFT",
+        "alive = member.state is MemberState.ALIVE",
+        "alive = member.state is not MemberState.LEFT",
         "crashes",
         by="only_the_live_are_shown",
     ),
@@ -92,7 +92,7 @@ MUTANTS: tuple[Mutant, ...] = (
     planted(
         "a wrong checksum is let pass",
         "gossipkv.gossip.packets.envelope:Envelope.unwrap",
-        'raise Dropped("short" if len(packet) < HEADER_BYTES else "checksum")',
+        'raise DroppedPacket("short" if len(packet) < HEADER_BYTES else "checksum")',
         "pass",
         "corrupted",
         by="only_real_states",

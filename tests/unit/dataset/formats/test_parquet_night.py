@@ -39,11 +39,11 @@ class File(CutReader):
 def peak():
     return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM"))
 
-for _ in batches(File(sys.argv[1]), Reading()):
+for _ in batches(File(sys.argv[1]), FileReading()):
     pass
 before = peak()
 rows = size = 0
-for batch in batches(File(sys.argv[2]), Reading()):
+for batch in batches(File(sys.argv[2]), FileReading()):
     rows += len(batch)
 print(rows, (peak() - before) << 10)
 """

@@ -22,9 +22,9 @@ def peak():
     return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM"))
 
 reader = CutReader(open(sys.argv[1], "rb").read(), name=sys.argv[1])
-list(text.chunks(CutReader(b"", name=sys.argv[1]), Reading()))
+list(text.chunks(CutReader(b"", name=sys.argv[1]), FileReading()))
 before = peak()
-made = sum(map(len, text.chunks(reader, Reading())))
+made = sum(map(len, text.chunks(reader, FileReading())))
 print(made, peak() - before)
 """
 
