@@ -87,7 +87,7 @@ def test_a_node_that_has_nothing_tells_of_those_that_have(tmp_path):
     publish(tmp_path / "source", "v1")
     with running(tmp_path, 1, 1) as cluster:
         wait_for(cluster, "v1")
-        late = cluster.add(settings={"time_to_converge": "1h"})
+        late = cluster.add(settings={"time_to_converge": "1h", "expected_members": "3"})
         wait_for(cluster, "v1")
         with connect(late.address) as client:
             (told,) = client.databases()
