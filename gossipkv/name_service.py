@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, final
 if TYPE_CHECKING:
     from gossipkv.address import Address
 
-    # As returned by `socket.getaddrinfo`.
+    # The results of `socket.getaddrinfo`.
     _Where = tuple[str, int] | tuple[str, int, int, int] | tuple[int, bytes]
     Found = tuple[socket.AddressFamily, socket.SocketKind, int, str, _Where]
 
@@ -76,3 +76,8 @@ def addresses(address: Address, deadline: float) -> list[Found]:
     if lookup is new:
         new.ask()
     return lookup.wait(deadline)
+
+
+def local_addresses(address: Address) -> list[Found]:
+    """Return the addresses of a name of this machine, within LISTEN_TIMEOUT_S.  Raises as `addresses`."""
+    return addresses(address, monotonic() + LISTEN_TIMEOUT_S)

@@ -7,7 +7,6 @@ import ipaddress
 import random
 import socket
 import struct
-from time import monotonic
 from typing import TYPE_CHECKING, Final, TypeVar, TypeVarTuple
 
 import trio
@@ -126,8 +125,7 @@ class RealSockets:
         self._looked_up: set[Address] = set()  # Lookups running in threads.
 
     def listen(self, host: str, port: int, backlog: int) -> socket.socket:
-        deadline = monotonic() + name_service.LISTEN_TIMEOUT_S
-        family, kind, protocol, _, address = name_service.addresses(Address(host, port), deadline)[0]
+        family, kind, protocol, _, address = name_service.local_addresses(Address(host, port))[0]
         plain = _unmapped(str(address[0]))
         if plain != address[0]:
             return self.listen(plain, port, backlog)

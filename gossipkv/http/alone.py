@@ -10,7 +10,6 @@ from __future__ import annotations
 import signal
 import socket
 from dataclasses import dataclass, field
-from time import monotonic
 from typing import TYPE_CHECKING, Final, final
 
 import trio
@@ -54,9 +53,7 @@ def listen(address: Address, *, share_port: bool) -> socket.socket:
         LocalError: the address is in use, not this machine's, or not allowed.
     """
     try:
-        family, kind, protocol, _, where = name_service.addresses(address, monotonic() + name_service.LISTEN_TIMEOUT_S)[
-            0
-        ]
+        family, kind, protocol, _, where = name_service.local_addresses(address)[0]
         listener = socket.socket(family, kind, protocol)
         try:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

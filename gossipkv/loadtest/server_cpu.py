@@ -9,7 +9,6 @@ import os
 import socket
 from contextlib import suppress
 from pathlib import Path
-from time import monotonic
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gossipkv import name_service
@@ -75,7 +74,7 @@ def _of_listeners(address: Address) -> Spent | None:
 
 def _is_here(address: Address) -> bool:
     try:
-        found = name_service.addresses(Address(address.host, 0), monotonic() + name_service.LISTEN_TIMEOUT_S)
+        found = name_service.local_addresses(Address(address.host, 0))
     except OSError:
         return False
     for family, kind, protocol, _, where in found:
