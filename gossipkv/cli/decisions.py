@@ -9,7 +9,7 @@ from gossipkv.cli.options import timeout
 from gossipkv.cli.output import note
 from gossipkv.errors import GossipKVError, Unknown
 from gossipkv.status.reading import map_of
-from gossipkv.table.rpc.requests import DECISION_MS
+from gossipkv.table.records.options import DECISION_MS
 
 if TYPE_CHECKING:
     from collections.abc import Callable

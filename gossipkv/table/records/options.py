@@ -1,4 +1,4 @@
-"""The options of a read or a write of records."""
+"""The options of a read or a write of records, and the time limits of all requests about tables."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from gossipkv.wire.arguments import MAX_TIMEOUT_MS
 if TYPE_CHECKING:
     from gossipkv.wire.arguments import Arguments, OptionArguments
 
+DECISION_MS: Final = 10_000  # A decision or a comparison has this time if it names none.
+MAX_DECISION_MS: Final = 60_000
 RECORD_MS: Final = 1000  # Default timeout of a request.
 
 

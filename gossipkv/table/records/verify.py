@@ -17,6 +17,7 @@ from gossipkv.errors import GossipKVError, NotReady, NotServed, Overloaded, Prot
 from gossipkv.replication.maintenance.digests import MAX_DIGEST, DigestPass
 from gossipkv.replication.replica import clock
 from gossipkv.replication.replica.replica import ReplicaDigest
+from gossipkv.table.records.options import DECISION_MS, MAX_DECISION_MS
 from gossipkv.wire.results import DeferredResult
 
 if TYPE_CHECKING:
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
     from gossipkv.wire.arguments import Arguments
     from gossipkv.wire.rpc import Value
 
-VERIFY_MS: Final = 10_000  # Default timeout of a comparison.
-MAX_VERIFY_MS: Final = 60_000
 MAX_PASSES: Final = 4  # Concurrent digests on a node: each reads a whole partition.
 RETRY_S: Final = 0.1
 HOST_PART: Final = 0.8  # A host gets this part of the time left for its answer.
@@ -60,7 +59,7 @@ class Verifier:
         name = arguments.text("table")
         options = arguments.options("start", "timeout_ms")
         start = options.blob("start") or b""
-        timeout_ms = options.number("timeout_ms", 1, MAX_VERIFY_MS) or VERIFY_MS
+        timeout_ms = options.number("timeout_ms", 1, MAX_DECISION_MS) or DECISION_MS
         arguments.end()
 
         async def compare() -> Value:
@@ -87,7 +86,7 @@ class Verifier:
         """`table_digest [uuid, table id, partition, timeout]`: clock, sum and number of live records."""
         arguments.blob("node")
         table, partition = arguments.blob("table"), arguments.whole("partition", MAX_ID)
-        timeout_ms = arguments.whole("timeout", MAX_VERIFY_MS)
+        timeout_ms = arguments.whole("timeout", MAX_DECISION_MS)
         arguments.end()
 
         async def take() -> Value:

@@ -47,6 +47,7 @@ from gossipkv.register.metadata.pages import (
 )
 from gossipkv.register.metadata.tree import ChangedPages
 from gossipkv.replication.replica.keys import KeyBounds
+from gossipkv.table.records.options import MAX_DECISION_MS
 from gossipkv.table.rpc.force_join import kept_here
 from gossipkv.wire.results import DeferredResult
 
@@ -61,7 +62,6 @@ if TYPE_CHECKING:
     Method = Callable[[Arguments], Value | DeferredResult]
 
 MAX_PAGES: Final = 1024  # Pages of one transaction.
-MAX_ADMIN_TIMEOUT_MS: Final = 60_000
 MAX_ID: Final = (1 << 64) - 1
 MAX_STORED: Final = 1 << 17  # Partitions in one `metadata_discover`.
 
@@ -127,7 +127,7 @@ class PeerMethods:
 
     def _transact(self, arguments: Arguments) -> DeferredResult:
         register, sent = _blob(arguments, "register", REGISTER_BYTES), arguments.keys("operations", MAX_PAGE_BYTES)
-        timeout_ms = arguments.whole("timeout_ms", MAX_ADMIN_TIMEOUT_MS)
+        timeout_ms = arguments.whole("timeout_ms", MAX_DECISION_MS)
         arguments.end()
         if not 1 <= len(sent) <= MAX_OPERATIONS:
             raise BadRequest(f"1 to {MAX_OPERATIONS} operations go together, not {len(sent)}")
@@ -156,7 +156,7 @@ class PeerMethods:
         register, options = _blob(arguments, "register", REGISTER_BYTES), arguments.options("config", "wait_ms")
         config, wait_ms = (
             options.number("config", most=MAX_CONFIG),
-            options.number("wait_ms", most=MAX_ADMIN_TIMEOUT_MS),
+            options.number("wait_ms", most=MAX_DECISION_MS),
         )
         if not config or not wait_ms:
             return self._deciding.known_of(register)

@@ -17,6 +17,7 @@ from gossipkv.register.metadata.partitions import HASH, MAX_SHARDS, MURMUR3, PAR
 from gossipkv.settings.databases import NAMES, is_name
 from gossipkv.settings.setting import NAME_FORM, read_isolation_group
 from gossipkv.settings.tables import MAX_WEIGHT
+from gossipkv.table.records.options import DECISION_MS, MAX_DECISION_MS
 
 if TYPE_CHECKING:
     from gossipkv.keyspace.time_key import TimeKey
@@ -28,8 +29,6 @@ KINDS: Final = (HASH, RANGE)
 DEFAULT_PARTITIONS: Final = 64  # A few shards for each processor of a few nodes, and each shard still large.
 MAX_BOUNDS: Final = 10_000  # A request is decoded in one step; ranges are divided further as they grow.
 MAX_SURVIVORS: Final = 16  # No register has so many acceptors.
-DECISION_MS: Final = 10_000  # Default timeout of a request.
-MAX_ADMIN_TIMEOUT_MS: Final = 60_000
 MAX_ROWS: Final = 512  # Partitions in one answer, which is made in one step while other requests wait.
 TABLE_DIGITS: Final = re.compile("[0-9a-f]{32}")
 
@@ -270,7 +269,7 @@ def _operation(method: str, options: OptionArguments) -> bytes | None:
 
 
 def _timeout_ms(options: OptionArguments) -> int:
-    return min(options.number("timeout_ms", least=1) or DECISION_MS, MAX_ADMIN_TIMEOUT_MS)
+    return min(options.number("timeout_ms", least=1) or DECISION_MS, MAX_DECISION_MS)
 
 
 def _newcomer(method: str, node: str, options: OptionArguments) -> NodeArguments:
