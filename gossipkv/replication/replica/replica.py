@@ -428,6 +428,14 @@ class Replica:
         reached = self.appended if merged is None else merged.after
         return clock.covers(reached, after) or clock.covers(reached, clock.named(after, self._named))
 
+    def never_gave_out(self, other: bytes) -> bool:
+        """Return True if a peer's clock has records of this assignment that it has not originated: the peer lies.
+
+        A quarantined replica may lie in an older copy of the store, which has lost such records.
+        """
+        given = clock.counter(self.appended, self.assignment)
+        return self.aside is None and clock.counter(other, self.assignment) > given
+
     def covers_synced(self, other: bytes) -> bool:
         """Return True if all up to a clock is synced, ended assignments aside."""
         return clock.covers(self.synced, clock.named(other, self._named))

@@ -324,7 +324,7 @@ class BulkLoader:
             self._tear(load, "the source has another config")
         elif tuple(origin for origin, _ in clock.entries(load.clock)) != copy.named:
             self._tear(load, "the source has sent another partition")
-        elif copy.aside is None and own > clock.counter(copy.appended, copy.assignment):
+        elif copy.never_gave_out(load.clock):
             self._tear(load, "the source has more of this copy's own records than it gave out")
         elif own < load.own and self._outside.now() < load.began + self._stall_s:
             self._later(load, self._relay_s, partial(self._ask, load))

@@ -51,9 +51,8 @@ def entries_of(
         if begins is None:
             raise ProtocolError("the first entry of a copy in a message has the clock before it")
         ends = last[number] = ends_of(begins, None if after is None else clock_of(row.ids, after), records)
-        given = clock.counter(copy.appended, copy.assignment)
-        # A node restored from an older store gets its own records back; it knows, and writes no more.
-        if clock.counter(ends, copy.assignment) > given and copy.aside is None:
+        if copy.never_gave_out(ends):
+            given = clock.counter(copy.appended, copy.assignment)
             raise ProtocolError(f"an entry has more of this copy's own records than the {given} that it gave out")
         config = peer.newer.get(number, 0)
         yield number, LogEntry(copy, records, begins, ends, is_own=False, source=row.assignment, config=config)

@@ -47,7 +47,7 @@ class Now(NamedTuple):
     next_space: int
     active: SegmentName
     active_bytes: int
-    is_scarce: bool = False  # The flush was into the margin.
+    deletes_wait: bool = False  # The flush was into the margin, for deletes that free space.
 
 
 @final
@@ -246,7 +246,7 @@ class ManifestUpkeep:
         kept = deque([*self.kept, *self.closed])
         left = sum(map(known_bytes, kept)) + now.active_bytes
         wanted = self._options.table_log
-        if now.is_scarce:
+        if now.deletes_wait:
             wanted = min(wanted, sum(map(known_bytes, self.kept)))
         while len(kept) > 1 and left - known_bytes(kept[0]) >= wanted:
             left -= known_bytes(kept.popleft())

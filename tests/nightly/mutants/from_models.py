@@ -107,7 +107,7 @@ ROWS = (
      "replaced = None",
      f"{UNIT}/register/metadata/test_partitions.py"),
     ("others feed a copy records of its own that it never gave out", IN_TAKING,
-     "if clock.counter(ends, copy.assignment) > given and copy.aside is None:", "if False:", REPLICAS),
+     "if copy.never_gave_out(ends):", "if False:", REPLICAS),
     ("who accepts a put goes by its own clock alone", "gossipkv.table.controllers.smear_buffer:SmearBuffer.accept",
      "wall_ms = replication.now_ms() + skew.ahead_ms(hosts)", "wall_ms = replication.now_ms()", ACCEPTING),
     ("a table's ranges are met with those of others", f"{IN_SPACES}:Spaces.has_ranges",

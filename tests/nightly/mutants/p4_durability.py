@@ -320,7 +320,7 @@ MUTANTS: tuple[Mutant, ...] = (
     planted(
         "the log grows into the reserve",
         "gossipkv.storage.engine.upkeep:ManifestUpkeep._log_floor",
-        "if now.is_scarce:",
+        "if now.deletes_wait:",
         "if False:",
         "tests/unit/storage/engine/test_full_disk.py",
     ),
