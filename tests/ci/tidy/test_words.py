@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from tests.ci.tidy.source import ROOT
+from tests.ci.tidy.source import ROOT, sources
 
 # The names that terms of `docs/glossary.md` have replaced.
 REPLACED = frozenset(
@@ -43,19 +43,14 @@ REPLACED = frozenset(
 TWICE = frozenset({"Client", "Dataset", "Table", "AskNode", "OnAnswer"})
 CLASS = re.compile(r"^\s*(?:cdef )?(?:final )?class (\w+)\b", re.MULTILINE)
 OPENING = re.compile(r'"""\s*(?:What|Who|Whoever|Whether|Have|Of|As|That)\b')
-MOST = re.compile(r"\bMOST_\w+")
+OLD_LIMIT = re.compile(r"\bMOST_\w+")
 QUESTIONS = frozenset({"what", "who", "whoever", "whose", "whom"})
 MAX_QUESTIONS = 4.0  # For each 1,000 words of docstrings and comments.
 
 
 def texts() -> dict[str, str]:
     """The text of each module of the package by its path."""
-    paths = [path for folder in ("gossipkv", "src_ext/gossipkv") for path in (ROOT / folder).rglob("*.p*")]
-    return {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8") for path in paths if is_code(path.suffix)}
-
-
-def is_code(suffix: str) -> bool:
-    return suffix in {".py", ".pyx", ".pxd"}
+    return {source.where: source.text for source in sources(ROOT, "gossipkv", "src_ext/gossipkv")}
 
 
 def check_names(modules: dict[str, str]) -> list[str]:
@@ -64,7 +59,7 @@ def check_names(modules: dict[str, str]) -> list[str]:
     counts = Counter(name for name, _ in found)
     wrong = [f"{where}: {name} is a replaced name" for name, where in found if name in REPLACED]
     wrong += [f"{where}: {name} stands twice" for name, where in found if counts[name] > 1 and name not in TWICE]
-    return wrong + [f"{where}: {name}" for where, text in modules.items() for name in MOST.findall(text)]
+    return wrong + [f"{where}: {name}" for where, text in modules.items() for name in OLD_LIMIT.findall(text)]
 
 
 def is_own(where: str) -> bool:
