@@ -8,7 +8,7 @@ The result is the same on every node. Invariants of every wanted map (`fault_of_
 * A node's load is its ideal, rounded down or up. The ideal is by weight as far as a partition allows, filled like
   water: a node holds a partition at most once, an isolation group no more of it than the line above says.
 
-Of these maps, the wanted one has the **fewest moves** from the present map (`_Seating`). So a wanted map that is
+The wanted map among these has the **fewest moves** from the present map (`_Seating`). So a wanted map that is
 taken as the present one needs no move, and each move towards it leaves one fewer.
 """
 

@@ -35,7 +35,7 @@ def mend_standard() -> None:
         if stream is None:  # The lowest free number is its own, since those before are open.
             descriptor = os.open(os.devnull, flags)
             mode = "r" if name == "stdin" else "w"
-            setattr(sys, name, open(descriptor, mode, encoding="utf-8", closefd=False))  # noqa: SIM115  # As long as the process.
+            setattr(sys, name, open(descriptor, mode, encoding="utf-8", closefd=False))  # noqa: SIM115  # It stays open.
         elif name != "stdin" and isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
             stream.reconfigure(errors="replace")
 

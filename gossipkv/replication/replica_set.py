@@ -89,7 +89,7 @@ class ReplicaSet:
         self._unvouched: dict[Replica, float] = {}
         self.tail = LogTail(position)
         self.beginnings = Beginnings(position)
-        self.places: dict[bytes, tuple[int, dict[int, int]]] = {}  # As saved, of nodes not met in this run.
+        self.places: dict[bytes, tuple[int, dict[int, int]]] = {}  # Saved places of nodes not met in this run.
         self.relay_s = relay_s
         self.loading = BulkLoader(me, outside, self, relay_s=relay_s, stall_s=stall_s)
         self.loading.pace.rate = transfer

@@ -144,7 +144,7 @@ class SyncExchange:
         self._next_ms = 0
         self._pause_ms = PAUSE_MS
         self._was_answered = True  # True if the last exchange that this node began was answered.
-        # Whether the next exchange with an address uses TCP, if not decided by the digest's size.
+        # True if the next exchange with an address uses TCP; absent if the digest's size decides.
         self._over_tcp: dict[Address, bool] = {}
         self._asked: set[Address] = set()
         self._more: set[Address] = set()  # Addresses to ask again after the present request.

@@ -234,7 +234,7 @@ class GossipTree:
             return sorted(names)
         return sorted({*names, *(below.partition("/")[0] for below, _ in self._hidden_below(path))})
 
-    def entries(self, path: str, *, now_ms: int, all: bool = False) -> list[TreeEntry]:  # noqa: A002  # As above.
+    def entries(self, path: str, *, now_ms: int, all: bool = False) -> list[TreeEntry]:  # noqa: A002  # See `children`.
         """Return the keys directly below a path with their owners; `all` includes suspect, dead and left owners."""
         found = (self.entry(path, name, owner, now_ms=now_ms) for name, owner in self.keys(path, everything=all))
         return [entry for entry in found if entry is not None]

@@ -332,7 +332,7 @@ class Catalogue:
             await self.put_in(hosts, known.config)
         named = NamedTable(table.id, table.kind, servers.new, FIRST_CONFIG)
         adding = _adding(wanted.name, named, operation, known.config)
-        with contextlib.suppress(_IdUsed):  # Of two simultaneous requests, the id tells which table was created.
+        with contextlib.suppress(_IdUsed):  # The id tells which of two simultaneous requests created it.
             await self._decide(adding, wanted.name, deadline)
         made = None
         with contextlib.suppress(NotReady):

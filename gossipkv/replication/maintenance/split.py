@@ -142,7 +142,8 @@ def keep(replicas: ReplicaSet, append: Append, one: QuarantinedReplica, was: Rep
     rest = [KeyBounds(identity.bounds.first, bounds.first)] if identity.bounds.first < bounds.first else []
     if bounds.end is not None and bounds.end != identity.bounds.end:
         rest.append(KeyBounds(bounds.end, identity.bounds.end))
-    numbers = (heir.identity.partition ^ number for number in (1, 2))  # As random as the partition's id, and unused.
+    # Both are unused, and as random as the partition's id.
+    numbers = (heir.identity.partition ^ number for number in (1, 2))
     aside = [
         one._replace(suffix=suffix_of(number), identity=identity._replace(bounds=each))
         for number, each in zip(numbers, rest, strict=False)

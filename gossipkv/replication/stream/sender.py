@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 MESSAGE_BYTES: Final = 128 << 10
 MESSAGE_ENTRIES: Final = 256
 MAX_UNDER_WAY: Final = 4
-MAX_OF_LANES: Final = 2  # Of the messages under way, those of catch-up cursors.
+MAX_OF_LANES: Final = 2  # Catch-up cursors may have so many of the messages under way.
 MAX_LOOKS: Final = 4  # Cursors for which the log is read at a time.
 MAX_OPEN: Final = 1 << 16  # Entries passed and not covered by the target; further ones wait in the log.
 RELAYED_FOR: Final = 5  # Keep relaying for so many relay times.

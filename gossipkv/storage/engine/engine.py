@@ -488,7 +488,7 @@ class Engine:
         self.trouble = str(error)
         match work:
             case MakeSegment(header, recycled):
-                self._making = None  # That number is not used again, since the state of its file is unknown.
+                self._making = None  # Its number is not used again: the state of its file is unknown.
                 self.upkeep.abandon([header.number, *([] if recycled is None else [recycled])])
             case Switch() if isinstance(error, Corrupt | UnsupportedFormat):
                 self.upkeep.switch_refused()

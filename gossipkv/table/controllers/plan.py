@@ -57,7 +57,7 @@ class RangePlanner:
     def __init__(self) -> None:
         self.lately = Lately()
         self.said = HostMeasures({})
-        self.measures: Mapping[int, RangeMeasure] = {}  # As `said`, with estimates for ranges of the next period.
+        self.measures: Mapping[int, RangeMeasure] = {}  # `said`, with estimates for ranges of the next period.
         self._ahead_of: object = None
         self._cuts: Sequence[tuple[bytes, Sequence[bytes]]] = ()  # First key of a range, first keys of its children.
         self.measured = 0  # Counts the surveys.

@@ -525,7 +525,7 @@ class MetadataParticipant:
 
     async def describe(self, node: bytes) -> NamedNode:
         """Return a node's record for the catalogue, by its own words. Raises Unavailable if it does not answer."""
-        from gossipkv.register.metadata.tables import decode_node  # noqa: PLC0415  # As `_begin` does.
+        from gossipkv.register.metadata.tables import decode_node  # noqa: PLC0415  # See `_begin`.
 
         if node.hex() == self._identity.record.uuid:
             return decode_node(self.described())
@@ -534,7 +534,7 @@ class MetadataParticipant:
 
     def described(self) -> bytes:
         """Return the encoded catalogue record of this node."""
-        from gossipkv.register.metadata.tables import NamedNode  # noqa: PLC0415  # As `_begin` does.
+        from gossipkv.register.metadata.tables import NamedNode  # noqa: PLC0415  # See `_begin`.
 
         return NamedNode(self._identity.record.node, self._settings.isolation_group, self._settings.weight).encode()
 

@@ -179,7 +179,7 @@ class PeerClient:
             return
         params: list[Value] = [request, seen]
         if offer is not None:
-            from gossipkv.register.metadata.ledger import Offer  # noqa: PLC0415  # As `_begin` does.
+            from gossipkv.register.metadata.ledger import Offer  # noqa: PLC0415  # Only nodes with tables load it.
 
             assert isinstance(offer, Offer), offer
             params += offer.values()

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 KIB = 1024
 RATIO = 3  # Of data to memory.
-MIN_BYTES = 16 << 20  # Of memory: what a process takes on the way varies by a few.
+MIN_BYTES = 16 << 20  # A process takes a few more or less on the way.
 CACHE_SHARE = 0.8  # Of memory, for a store that has its own cache: its allocator takes some, too.
 FILTER_BYTES = 3  # A record, of filter and index of a store that keeps them in memory.
 RUNS = 300
