@@ -1,6 +1,6 @@
-"""What the pages for developers say of the code: floors, packages, definitions in files, tests by name.
+"""Statements of the pages for developers about the code: floors, packages, definitions in files, tests by name.
 
-A table of a page names code when a cell of a row is a path and the next one holds definitions, each in backticks.
+A page names code as `file:definition`, in backticks.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import ast
 import re
 import tomllib
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -17,10 +16,8 @@ if TYPE_CHECKING:
 
 FENCE = re.compile(r"^```\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PART = re.compile(r"gossipkv\.(\w+)")
-DRAWN = re.compile(r"\b(\w+)(?:/|\.py\b)")
-ROW = re.compile(r"^\| .* \|$", re.MULTILINE)
-PATH = re.compile(r"^`(\w+/[\w./-]+\.\w+)`$")
-NAME = re.compile(r"`([^`]+)`")
+FLOOR_LINE = re.compile(r"^  (\w+)(?:/|\.py) ", re.MULTILINE)
+DEFINITION = re.compile(r"`([\w/]+\.\w+):([\w.]+)`")
 CITED = re.compile(r"(?<=promise )P\d+|(?<=promises )P\d+|\bseed \d{3}\b")
 TEST = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
 CYTHON_CLASS = re.compile(r"^(?:cdef )?(?:class|struct|enum) (\w+)")
@@ -35,15 +32,9 @@ def section(text: str, title: str) -> str:
 # Floors
 
 
-def floors(drawing: str) -> list[set[str]]:
-    """Parts on each floor of a drawing whose floors are parted by lines of `+---`, from the top."""
-    found: list[set[str]] = [set()]
-    for line in drawing.splitlines():
-        if line.strip().startswith("+--"):
-            found.append(set())
-        else:
-            found[-1] |= set(DRAWN.findall(line))
-    return [floor for floor in found if floor]
+def floors(listing: str) -> list[set[str]]:
+    """Return the parts on each floor of a listing of the tree, from the top; blank lines separate floors."""
+    return [set(FLOOR_LINE.findall(floor)) for floor in listing.split("\n\n")]
 
 
 def contracts(root: Path) -> list[dict[str, list[str]]]:
@@ -54,9 +45,8 @@ def contracts(root: Path) -> list[dict[str, list[str]]]:
 
 
 def built(root: Path) -> list[set[str]]:
-    """Parts on each floor of the first contract, from the top; what starts the command stands on none that is drawn."""
-    found = [{*PART.findall(floor)} for floor in contracts(root)[0]["layers"]]
-    return [floor for floor in found if floor != {"__main__"}]
+    """Return the parts on each floor of the first contract, from the top."""
+    return [{*PART.findall(floor)} for floor in contracts(root)[0]["layers"]]
 
 
 # The tree of the code
@@ -96,25 +86,14 @@ def definitions(path: Path) -> set[str]:
     return set(_python(ast.parse(text)) if path.suffix == ".py" else _cython(text))
 
 
-def rows(page: str) -> Iterator[tuple[str, list[str]]]:
-    """Each row of a page's tables that names a file: its path, and the definitions beside it."""
-    for row in ROW.findall(page):
-        cells = [cell.strip() for cell in row.strip("|").split(" | ")]
-        for place, names in pairwise(cells):
-            if (found := PATH.match(place)) is not None:
-                yield found[1], NAME.findall(names)
-
-
 def check_definitions(page: str, root: Path) -> list[str]:
-    """Rows whose file does not exist, or lacks what it is said to define; or that say nothing."""
+    """Return the `file:definition` of a page that do not exist."""
     wrong = []
-    for place, names in rows(page):
+    for place, name in DEFINITION.findall(page):
         if not (root / place).is_file():
             wrong.append(f"{place}: there is no such file")
-            continue
-        defined = definitions(root / place)
-        wrong += [f"{place}: does not define `{name}`" for name in names if name not in defined]
-        wrong += [] if names else [f"{place}: no definition is named"]
+        elif name not in definitions(root / place):
+            wrong.append(f"{place}: does not define {name}")
     return wrong
 
 
