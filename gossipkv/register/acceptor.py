@@ -63,10 +63,15 @@ def judge(
     if ballot is None:
         return AcceptorVerdict.OK, record
     if are_conflicting(ballot, record.promise):
-        return AcceptorVerdict.CONFLICTING, record._replace(conflict=ballot.generation)
+        record = record._replace(conflict=ballot.generation)
     if record.conflict and ballot.generation <= record.conflict:
         return AcceptorVerdict.CONFLICTING, record
-    return _JUDGES[request.kind](record, ballot, request, holds)
+    if request.kind is RequestKind.PREPARE:
+        return _judge_prepare(record, ballot, request, holds)
+    if request.kind is RequestKind.ACCEPT:
+        return _judge_accept(record, ballot, request, holds)
+    is_mine = record.accepted == ballot and record.value == request.value
+    return (AcceptorVerdict.OK if request.kind is RequestKind.READ or is_mine else AcceptorVerdict.BEHIND), record
 
 
 def _judge_without(
@@ -77,22 +82,13 @@ def _judge_without(
             record, is_right = AcceptorRecord(ballot), ballot.is_plausible_after(ZERO)
         case RegisterRequest(RequestKind.CREATE, ballot=Ballot() as ballot, value=Value(acceptors, payload) as value):
             is_named = request.to in acceptors.old and not acceptors.joint
-            record, is_right = (
-                AcceptorRecord(ballot, ballot, value),
-                is_named and not (ballot.counter or ballot.proposer),
-            )
+            record = AcceptorRecord(ballot, ballot, value)
+            is_right = is_named and not (ballot.counter or ballot.proposer)
         case _:
             return AcceptorVerdict.NO_RECORD, None
     if not is_right:
         return AcceptorVerdict.IMPLAUSIBLE, None
     return (AcceptorVerdict.OK, record) if holds(payload) else (AcceptorVerdict.MISSING, None)
-
-
-def _judge_read(
-    record: AcceptorRecord, ballot: Ballot, request: RegisterRequest, holds: Callable[[bytes], bool]
-) -> tuple[AcceptorVerdict, AcceptorRecord]:
-    del ballot, request, holds
-    return AcceptorVerdict.OK, record
 
 
 def _judge_prepare(
@@ -123,22 +119,6 @@ def _judge_accept(
     return AcceptorVerdict.OK, AcceptorRecord(
         ballot.next() if request.stays else ballot, ballot, value, record.conflict
     )
-
-
-def _judge_create(
-    record: AcceptorRecord, ballot: Ballot, request: RegisterRequest, holds: Callable[[bytes], bool]
-) -> tuple[AcceptorVerdict, AcceptorRecord]:
-    del holds
-    is_mine = record.accepted == ballot and record.value == request.value
-    return (AcceptorVerdict.OK if is_mine else AcceptorVerdict.BEHIND), record
-
-
-_JUDGES = {
-    RequestKind.READ: _judge_read,
-    RequestKind.PREPARE: _judge_prepare,
-    RequestKind.ACCEPT: _judge_accept,
-    RequestKind.CREATE: _judge_create,
-}
 
 
 @final
@@ -175,21 +155,21 @@ class Acceptor:
         register = request.register
         before = self.record(register)
         verdict, after = judge(before, request, lambda payload: self._holds(register, payload))
-        # An acceptor that reports holding data must do so after a sync.
+        # A newcomer reports held data only after a sync of that data, so it appends even an unchanged record.
         is_new = after != before or request.holding is not None
         if after is not None and is_new:
             assert before is None or _goes_on(before, after), (before, after)
             self._serial += 1
             self._appended[register] = self._serial, after
             self._effects.append(Keep(self._serial, register, encode_record(after)))
-        told = after
+        shown = after
         if (
             verdict is AcceptorVerdict.OK
             and request.kind in (RequestKind.ACCEPT, RequestKind.CREATE)
             and after is not None
         ):
-            told = after._replace(value=None)  # The requester has the value.
-        reply = Reply(verdict, register, self.me, request.number, request.ballot, told)
+            shown = after._replace(value=None)  # The requester has the value.
+        reply = Reply(verdict, register, self.me, request.number, request.ballot, shown)
         self._answer(register, AcceptorAnswer(token, encode_reply(reply)))
 
     def record(self, register: bytes) -> AcceptorRecord | None:

@@ -22,7 +22,7 @@ MAX_GENERATION_LEAP: Final = 64
 
 
 class BallotRandom(Protocol):
-    """A `random.BallotRandom`, seeded in tests."""
+    """The methods of `random.Random` that registers use; cores must not import it."""
 
     def random(self) -> float:
         """Return a number from 0 (included) to 1 (excluded)."""
@@ -56,9 +56,9 @@ ZERO: Final = Ballot(0, 0, 0, 0)  # The ballot of a value that was written at cr
 BELOW: Final = Ballot(0, 0, -1, 0)  # Lower than all ballots.
 
 
-def are_conflicting(one: Ballot, other: Ballot) -> bool:
-    """True if these ballots are of two forces of one generation: conflicting recoveries."""
-    return one.generation == other.generation and one.force != other.force
+def are_conflicting(ballot: Ballot, other: Ballot) -> bool:
+    """True if the two ballots belong to different forces of one generation: conflicting recoveries."""
+    return ballot.generation == other.generation and ballot.force != other.force
 
 
 def draw_id(random: BallotRandom) -> int:

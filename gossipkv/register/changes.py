@@ -8,7 +8,8 @@ nothing.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gossipkv.errors import BadRequest
 
@@ -38,25 +39,11 @@ class ChangeRefused(NamedTuple):
     message: str
 
 
-class Function(Protocol):
-    """A change function."""
-
-    def __call__(self, payload: bytes, argument: bytes, generation: int) -> Applied | ChangeRefused:
-        """Apply the change."""
-        ...
-
-
 READ: Final = RegisterChange("read", 1)
 
-
-def read(payload: bytes, argument: bytes, generation: int) -> Applied | ChangeRefused:
-    """Leave the payload as it is."""
-    del argument, generation
-    return Applied(payload)
-
-
+Function = Callable[[bytes, bytes, int], Applied | ChangeRefused]  # Maps a payload, an argument and a generation.
 Functions = dict[tuple[str, int], Function]
-READING: Final[Functions] = {READ[:2]: read}
+READING: Final[Functions] = {READ[:2]: lambda payload, _argument, _generation: Applied(payload)}
 
 
 def function_of(functions: Mapping[tuple[str, int], Function], change: RegisterChange) -> Function:
@@ -67,6 +54,6 @@ def function_of(functions: Mapping[tuple[str, int], Function], change: RegisterC
     """
     function = functions.get((change.name, change.version))
     if function is None:
-        known = ", ".join(f"{name} {version}" for name, version in sorted(functions))
-        raise BadRequest(f"there is no change {change.name!r} of version {change.version} here; there are {known}")
+        names = ", ".join(f"{name} {version}" for name, version in sorted(functions))
+        raise BadRequest(f"there is no change {change.name!r} of version {change.version} here; there are {names}")
     return function

@@ -128,7 +128,7 @@ def members_of(value: object) -> tuple[AcceptorId, ...]:
     """
     if isinstance(value, (list, tuple)) and 1 <= len(value) <= MAX_ACCEPTORS:
         members = tuple(map(acceptor_of, value))
-        if all(one < other for one, other in pairwise(members)):
+        if all(before < after for before, after in pairwise(members)):
             return members
     raise ProtocolError(f"a set of acceptors is a sorted list of 1 to {MAX_ACCEPTORS}", {"got": repr(value)[:80]})
 

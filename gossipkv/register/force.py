@@ -45,16 +45,16 @@ class Force:
         register: bytes,
         ticket: int,
         survivors: Iterable[AcceptorId],
-        known: Acceptors | None,
+        acceptors: Acceptors | None,
         random: BallotRandom,
         *,
         now_ms: int,
     ) -> None:
-        """`known`: the last known acceptors."""
+        """`acceptors`: the last known acceptors."""
         self.register = register
         self._ticket = ticket
         self._survivors = Acceptors.of(survivors).new
-        self.known = known
+        self.acceptors = acceptors
         self._random = random
         self._kind = RequestKind.READ
         self._number = random.getrandbits(40)
@@ -68,7 +68,7 @@ class Force:
         self._effects: list[Effect] = []
         self.is_over = False
         self.wakes_at_ms = now_ms + READ_MS
-        self._ask({*self._survivors, *(known.everyone if known is not None else ())})
+        self._ask({*self._survivors, *(acceptors.everyone if acceptors is not None else ())})
 
     def take(self) -> list[Effect]:
         """Return the effects since the last call."""

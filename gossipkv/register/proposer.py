@@ -126,7 +126,7 @@ class Proposer:
     ) -> None:
         """`acceptors`: the last known ones; the register itself names the present ones."""
         self.register = register
-        self.known = acceptors
+        self.acceptors = acceptors
         self._functions = functions
         self._random = random
         self._id = draw_id(random)
@@ -167,11 +167,11 @@ class Proposer:
         for ballot in (record.promise, record.accepted):
             for mine in (self._top, self._heard):
                 if ballot is not None and are_conflicting(ballot, mine) and ballot.generation > self._conflict:
-                    self._found_conflict(ballot, mine, record)
+                    self._show_conflict(ballot, mine, record)
         if record.promise.counter < MAX_COUNTER:
             self._heard = max(self._heard, record.promise)
         if record.accepted is not None and record.value is not None and record.accepted > self._top:
-            self._top, self.known = record.accepted, record.value.acceptors
+            self._top, self.acceptors = record.accepted, record.value.acceptors
 
     def take(self) -> list[Effect]:
         """Return the effects since the last call."""
@@ -279,7 +279,9 @@ class Proposer:
 
     @property
     def _has_work(self) -> bool:
-        is_between = self.known is not None and self.known.joint != 0 and self._committed == self.known.joint
+        is_between = (
+            self.acceptors is not None and self.acceptors.joint != 0 and self._committed == self.acceptors.joint
+        )
         return bool(self._queue) or (is_between and not self._is_deposed(self._top))
 
     def _is_deposed(self, ballot: Ballot) -> bool:
@@ -294,7 +296,7 @@ class Proposer:
         """Begin a round, if there is work and no round is running."""
         if self._round is not None or now_ms < self._not_before_ms or not self._has_work:
             return
-        if self.known is None:
+        if self.acceptors is None:
             self._refuse_all("no acceptor of this register is known here")
             return
         if self._is_deposed(self._top):
@@ -315,11 +317,11 @@ class Proposer:
             self._refuse(self._queue.popleft(), "UNAVAILABLE", message)
 
     def _start(self, kind: RequestKind, batch: list[PendingChange], now_ms: int, ballot: Ballot | None = None) -> None:
-        assert self.known is not None
+        assert self.acceptors is not None
         self._number += 1
         self._round = Round(kind, self._number, now_ms + PHASE_MS, batch, ballot)
         sides = self._sides if self._is_deposed(self._top) else frozenset()  # Another force may go on with either.
-        self._ask(self._round, self.known.everyone | sides)
+        self._ask(self._round, self.acceptors.everyone | sides)
 
     def _ask(self, phase: Round, acceptors: Iterable[AcceptorId], *, holding: bytes | None = None) -> None:
         for acceptor in sorted(set(acceptors) - phase.asked):
@@ -352,7 +354,7 @@ class Proposer:
             self._invited(phase, now_ms)
             return
         assert phase.ballot is not None
-        acceptors = phase.best[1].acceptors if phase.best is not None else self.known
+        acceptors = phase.best[1].acceptors if phase.best is not None else self.acceptors
         assert acceptors is not None
         has_quorum = acceptors.is_quorum(phase.answered.keys())
         # Survivors of a force that have promised and not accepted could form, with the lost majority, a quorum of the
@@ -435,7 +437,7 @@ class Proposer:
         if not (base.acceptors.is_quorum(may_accept) and value.acceptors.is_quorum(may_accept)):
             self._fail(phase, now_ms)
         elif base.acceptors.is_quorum(accepted) and value.acceptors.is_quorum(accepted):
-            self._top, self.known = max(self._top, ballot), value.acceptors
+            self._top, self.acceptors = max(self._top, ballot), value.acceptors
             if phase.stays:
                 self._cache = Cache(value, ballot.next(), phase.number, set(accepted))
             if value.acceptors.joint:
@@ -447,25 +449,18 @@ class Proposer:
     def _end(self, phase: Round, value: Value, ballot: Ballot) -> None:
         """Report the outcomes of the changes of a committed round."""
         for pending, result in zip(phase.batch, phase.results, strict=True):
+            ticket = pending.ticket
             match result:
-                case Applied():
-                    self._tell(
-                        pending, ProposalOutcome(pending.ticket, ChangeEnd.DONE, result.result, "", "", value, ballot)
-                    )
-                case ChangeRefused() if pending.sent == 1:
-                    refused = ProposalOutcome(
-                        pending.ticket, ChangeEnd.REFUSED, b"", result.code, result.message, value, ballot
-                    )
-                    self._tell(pending, refused)
-                case ChangeRefused():  # An earlier round may have done the change, and later ones may hide it.
-                    self._tell(
-                        pending,
-                        ProposalOutcome(pending.ticket, ChangeEnd.UNKNOWN, b"", "", result.message, value, ballot),
-                    )
+                case Applied(_, returned):
+                    self._tell(pending, ProposalOutcome(ticket, ChangeEnd.DONE, returned, "", "", value, ballot))
+                case ChangeRefused(code, words) if pending.sent == 1:
+                    self._tell(pending, ProposalOutcome(ticket, ChangeEnd.REFUSED, b"", code, words, value, ballot))
+                case ChangeRefused(_, words):  # An earlier round may have done the change, and later ones may hide it.
+                    self._tell(pending, ProposalOutcome(ticket, ChangeEnd.UNKNOWN, b"", "", words, value, ballot))
                 case None:
                     assert isinstance(pending.want, Reconfigure)
                     if not value.acceptors.joint and value.acceptors.new == pending.want.members:
-                        self._tell(pending, ProposalOutcome(pending.ticket, ChangeEnd.DONE, b"", "", "", value, ballot))
+                        self._tell(pending, ProposalOutcome(ticket, ChangeEnd.DONE, b"", "", "", value, ballot))
                     elif not pending.over:
                         self._queue.appendleft(pending)
 
@@ -527,8 +522,8 @@ class Proposer:
 
     def _fail(self, phase: Round, now_ms: int) -> None:
         """Drop a round; its changes wait for the next one, with another ballot."""
-        said = ", ".join(f"{acceptor} {why}" for acceptor, why in sorted(phase.failed.items()))
-        self._why = f"no quorum of the acceptors: {said or 'those who answered know of no value'}"
+        failures = ", ".join(f"{acceptor} {why}" for acceptor, why in sorted(phase.failed.items()))
+        self._why = f"no quorum of the acceptors: {failures or 'those who answered know of no value'}"
         self._round = self._cache = None
         pause_ms = min(MIN_PAUSE_MS << min(self._failures, 16), MAX_PAUSE_MS)
         self._failures += 1
@@ -541,12 +536,8 @@ class Proposer:
 
     def _give_up(self, pending: PendingChange) -> None:
         """Report that a change was not done by its deadline."""
-        if pending.sent:
-            self._tell(
-                pending, ProposalOutcome(pending.ticket, ChangeEnd.UNKNOWN, b"", "", self._why or "no answer in time")
-            )
-        else:
-            self._refuse(pending, "UNAVAILABLE", self._why or "no quorum of the acceptors answered in time")
+        code = "" if pending.sent else "UNAVAILABLE"
+        self._refuse(pending, code, self._why or "no quorum of the acceptors answered in time")
 
     def _refuse(self, pending: PendingChange, code: str, message: str) -> None:
         end = ChangeEnd.UNKNOWN if pending.sent else ChangeEnd.REFUSED
@@ -557,10 +548,10 @@ class Proposer:
             pending.over = True
             self._effects.append(outcome)
 
-    def _found_conflict(self, one: Ballot, other: Ballot, shown: AcceptorRecord) -> None:
+    def _show_conflict(self, ballot: Ballot, mine: Ballot, shown: AcceptorRecord) -> None:
         """Show two forces of one generation to the acceptors of both: each refuses both from then on, for good."""
-        self._conflict, self._evidence = one.generation, (one, other)
-        for side in (self.known, shown.value.acceptors if shown.value is not None else None):
+        self._conflict, self._evidence = ballot.generation, (ballot, mine)
+        for side in (self.acceptors, shown.value.acceptors if shown.value is not None else None):
             self._sides |= side.everyone if side is not None else frozenset()
         self._show(self._sides)
 

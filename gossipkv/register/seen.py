@@ -111,7 +111,7 @@ class SeenPositions:
 
     @property
     def position(self) -> Position:
-        """The position of this store, as synced."""
+        """The synced position of this store."""
         return self._now
 
     def seen_of(self, acceptor: AcceptorId) -> Reached:
@@ -154,20 +154,21 @@ class SeenPositions:
                 is_news |= self._see(acceptor, position)
         return is_news
 
-    def is_counted(self, by: AcceptorId, told: Mapping[Opening, int], data: bytes) -> bool:
-        """Return True if `told` with the request, and `data` in the reply, cover the sender's known past.
+    def is_counted(self, by: AcceptorId, sent: Mapping[Opening, int], data: bytes) -> bool:
+        """Return True if a reply counts: no position of the sender's past that is known here was withheld from it.
 
-        If so, the reply counts, that past is confirmed, and only the sender's newest position is told again.
+        `sent`: the sender's positions that the request told; `data`: the positions in the reply. The sender has not
+        denied these positions, so of a counted reply only the newest is told again.
         """
-        said = {position.opening: position.batches for acceptor, position in positions_in(data) if acceptor == by}
-        if not said:
+        replied = {position.opening: position.batches for acceptor, position in positions_in(data) if acceptor == by}
+        if not replied:
             return False
-        known, now = self._others.get(by, {}), max(said)
-        for opening, batches in known.items():
-            if opening != now and batches > max(told.get(opening, 0), said.get(opening, 0)):
+        seen, now = self._others.get(by, {}), max(replied)
+        for opening, batches in seen.items():
+            if opening != now and batches > max(sent.get(opening, 0), replied.get(opening, 0)):
                 return False
-        for opening in sorted(known)[:-1]:
-            self._right.setdefault(by, {})[opening] = known.pop(opening)
+        for opening in sorted(seen)[:-1]:
+            self._right.setdefault(by, {})[opening] = seen.pop(opening)
             self._changed.add(by)
         return True
 
@@ -177,14 +178,14 @@ class SeenPositions:
             first = next(iter(self._others))
             del self._others[first]
             self._changed.add(first)
-        known, opening = self._others.setdefault(acceptor, {}), position.opening
-        is_too_old = len(known) >= MAX_UNCHECKED and opening < min(known)
-        before = known.get(opening, 0)
+        seen, opening = self._others.setdefault(acceptor, {}), position.opening
+        is_too_old = len(seen) >= MAX_UNCHECKED and opening < min(seen)
+        before = seen.get(opening, 0)
         if before >= position.batches or is_too_old:
             return False
-        known[opening] = position.batches
-        if len(known) > MAX_UNCHECKED:
-            del known[min(known)]
+        seen[opening] = position.batches
+        if len(seen) > MAX_UNCHECKED:
+            del seen[min(seen)]
         self._changed.add(acceptor)
         speaks = self._speaks.get(acceptor, opening)
         return opening != speaks and (not before or opening < speaks)
@@ -233,10 +234,10 @@ def teller_of(data: bytes) -> tuple[bytes, bytes]:
     Raises:
         ProtocolError: the data does not have that form.
     """
-    told = positions_in(data)
+    positions = positions_in(data)
     match _rows(data):
         case [[_, _, _, _, _, bytes(word), *_], *_]:
-            return told[0][0].node, word
+            return positions[0][0].node, word
         case _:
             return b"", b""
 

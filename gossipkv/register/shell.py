@@ -80,9 +80,7 @@ class Registers:
         self._offers: dict[bytes, object] = {}  # Data of running changes, by register.
         self._tokens = 0
         self._has_work = trio.Event()
-        self.word_to: Callable[[bytes], bytes] = lambda _: (
-            b""
-        )  # The word that each node expects (`SeenPositions.tell`).
+        self.word_to: Callable[[bytes], bytes] = lambda _: b""  # Maps a node to the word that it expects in a message.
         space.on_closed(self._close)
         space.take_along(self._seen)
         self._close_behind()
@@ -94,15 +92,15 @@ class Registers:
         proposer = self._proposers.get(register)
         if proposer is None:
             proposer = self._proposers[register] = Proposer(register, self._functions, self._random, None)
-        if proposer.known is None:
+        if proposer.acceptors is None:
             record = self._acceptor.record(register)
             if record is not None:
                 proposer.learn(record)
-        if proposer.known is None:
-            proposer.known = hint
+        if proposer.acceptors is None:
+            proposer.acceptors = hint
         elif hint is not None:
             # The acceptors known before may all be gone.
-            for stranger in sorted(hint.everyone - proposer.known.everyone):
+            for stranger in sorted(hint.everyone - proposer.acceptors.everyone):
                 read = RegisterRequest(RequestKind.READ, register, stranger, 0)
                 self._send(proposer, SendToAcceptor(stranger, 0, encode_request(read)))
         return proposer
@@ -160,16 +158,16 @@ class Registers:
         proposer = self.proposer(register, hint)
 
         def begin(ticket: int) -> Force:
-            return Force(register, ticket, survivors, proposer.known, self._random, now_ms=self._now_ms())
+            return Force(register, ticket, survivors, proposer.acceptors, self._random, now_ms=self._now_ms())
 
         return await self._outcome(begin, FORCE_S)
 
     async def _outcome(self, begin: Callable[[int], Proposer | Force], timeout_s: float) -> ProposalOutcome:
         self._tokens += 1
-        ticket, done, told = self._tokens, trio.Event(), []
+        ticket, done, outcomes = self._tokens, trio.Event(), []
 
         def tell(outcome: ProposalOutcome) -> None:
-            told.append(outcome)
+            outcomes.append(outcome)
             done.set()
 
         self._waiting[ticket] = tell
@@ -179,7 +177,7 @@ class Registers:
                 await done.wait()
         finally:
             del self._waiting[ticket]
-        return told[0] if told else ProposalOutcome(ticket, ChangeEnd.UNKNOWN, message="no answer in time")
+        return outcomes[0] if outcomes else ProposalOutcome(ticket, ChangeEnd.UNKNOWN, message="no answer in time")
 
     def record(self, register: bytes) -> AcceptorRecord | None:
         """Return the record of the local acceptor, synced or not."""
@@ -204,17 +202,17 @@ class Registers:
         """
         if seen is not None:
             self.hear(seen)
-        done, told = trio.Event(), []
+        done, replies = trio.Event(), []
 
         def tell(reply: bytes) -> None:
-            told.append(reply)
+            replies.append(reply)
             done.set()
 
         self._receive(request, tell)
         await done.wait()
-        if not told[0]:
+        if not replies[0]:
             self._space.check_open()
-        return told[0]
+        return replies[0]
 
     @property
     def behind(self) -> str:
@@ -311,7 +309,7 @@ class Registers:
             self._busy.pop(proposer, None)
 
     def _send(self, proposer: Proposer | Force, send: SendToAcceptor) -> None:
-        known, told = proposer.known, self._seen.seen_of(send.to)
+        members, sent = proposer.acceptors, self._seen.seen_of(send.to)
 
         def on_reply(reply: bytes | None, why: str, seen: bytes | None = None) -> None:
             try:
@@ -321,7 +319,7 @@ class Registers:
                     answer = decode_reply(reply)
                     if answer.by != send.to:
                         raise ProtocolError(f"{answer.by} answered in the place of {send.to}")
-                    if seen is not None and not self._seen.is_counted(send.to, told, seen):
+                    if seen is not None and not self._seen.is_counted(send.to, sent, seen):
                         raise ProtocolError("more was seen of its store than it was told")
                     proposer.receive(answer, now_ms=self._now_ms())
             except GossipKVError as error:
@@ -331,7 +329,7 @@ class Registers:
             self._act(proposer)
 
         if send.to != self.me:
-            acceptors = {send.to} if known is None else {send.to, *known.everyone}
+            acceptors = {send.to} if members is None else {send.to, *members.everyone}
             offer = self._offers.get(proposer.register) if send.accepts else None
             seen = self._seen.tell(sorted(acceptors), self.word_to(send.to.node))
             self._ask(send.to, send.request, seen, on_reply, offer=offer)
@@ -345,7 +343,7 @@ class Registers:
         """Pass the result of a force to the local proposer, which then need not ask for it."""
         self.learn(force.register)
         if self._acceptor.record(force.register) is None and outcome.value is not None:
-            self.proposer(force.register).known = outcome.value.acceptors
+            self.proposer(force.register).acceptors = outcome.value.acceptors
 
     async def run(self) -> None:
         """Wake proposers when due, until cancelled."""

@@ -127,9 +127,9 @@ class Space:
             self.append(last, lambda: None)
             self._close(why)
 
-    def on_closed(self, told: Callable[[], object]) -> None:
-        """Call `told` when the space is closed."""
-        self._closing.append(told)
+    def on_closed(self, callback: Callable[[], object]) -> None:
+        """Call `callback` when the space is closed."""
+        self._closing.append(callback)
 
     def check_open(self) -> None:
         """Raise `Unavailable` if the space is closed."""
@@ -213,5 +213,5 @@ class Space:
     def _close(self, why: str) -> None:
         self.closed = self.closed or why
         self._log.error("decisions_closed", reason=why)
-        for told in [*self._closing]:
-            told()
+        for callback in [*self._closing]:
+            callback()

@@ -109,11 +109,11 @@ class Catalogue:
     """The catalogue, at a node that takes part."""
 
     def __init__(
-        self, metadata: Metadata, members: NodeList, others: OtherServers, random: Random, *, most_copies: int
+        self, metadata: Metadata, members: NodeList, servers: OtherServers, random: Random, *, most_copies: int
     ) -> None:
         self._metadata = metadata
         self._members = members
-        self._ask, self._beside = others.ask, others.beside
+        self._ask, self._beside = servers.ask, servers.beside
         self._random = random
         self._most_copies = most_copies
         self.nodes = Nodes(metadata, members, self.tables)
@@ -128,14 +128,14 @@ class Catalogue:
 
     def tables(self) -> Mapping[str, NamedTable]:
         """Return all tables, as known here. Raises `NotReady`."""
-        known = self._metadata.known.get(self.register)
-        if known is None:
+        known_map = self._metadata.known.get(self.register)
+        if known_map is None:
             return {}
         root, tables = self._read
-        if root != known.head.root:  # Each step needs the tables, and decoding a thousand takes 20 ms.
+        if root != known_map.head.root:  # Each step needs the tables, and decoding a thousand takes 20 ms.
             tree = self._metadata.tree(self.register)
             tables = {entry.key.decode(): decode_named(entry.record) for entry in tree.scan(END_OF_NODES)}
-            self._read = known.head.root, tables
+            self._read = known_map.head.root, tables
         return tables
 
     def table(self, name: str) -> NamedTable:
@@ -170,14 +170,14 @@ class Catalogue:
         metadata = self._metadata
         if metadata.registers.record(self.register) is not None:
             raise Conflict("not forced: this node was an acceptor of the catalogue, and is none any more")
-        known = metadata.known.get(self.register)
-        if known is None:
+        known_map = metadata.known.get(self.register)
+        if known_map is None:
             await self._found(Ballot(1, force, 0, 0), MapTree.empty(CATALOGUE.name).edit(config_id(1, 1)).finish())
         else:
             metadata.tree(self.register)
-            ballot = Ballot(known.generation + 1, force, 0, 0)
-            forced = Forced(ballot.generation, force, tuple(sorted(known.acceptors.everyone)))
-            value = Value(Acceptors.of([metadata.me]), known.head.encode(), (forced,))
+            ballot = Ballot(known_map.generation + 1, force, 0, 0)
+            forced = Forced(ballot.generation, force, tuple(sorted(known_map.acceptors.everyone)))
+            value = Value(Acceptors.of([metadata.me]), known_map.head.encode(), (forced,))
             await self._create_at(metadata.me, self.register, ballot, value)
         metadata.registers.learn(self.register)
         await metadata.quorum_read(self.register)
@@ -215,18 +215,18 @@ class Catalogue:
 
     def _missing(self, register: bytes, alive: Sequence[bytes]) -> int:
         """Return the number of acceptors that this node must add to a register."""
-        known = self._metadata.known.get(register)
-        members = () if known is None or known.head.ended else known.acceptors.new
+        known_map = self._metadata.known.get(register)
+        members = () if known_map is None or known_map.head.ended else known_map.acceptors.new
         missing = _STEPS.get(len(members), 0)  # A register of another size was left so by a command.
         if not missing or len(members) + missing > self._most_copies:
             return 0
-        nodes = {one.node for one in members}
+        nodes = {member.node for member in members}
         is_first = self._metadata.me.node == min(nodes.intersection(alive), default=b"")
         return missing if is_first and self._metadata.me in members and missing <= len(set(alive) - nodes) else 0
 
     async def _strangers(self, members: Sequence[AcceptorId], wanted: int, *, but: bytes = b"") -> list[AcceptorId]:
         """Return up to `wanted` nodes that take part, are no acceptors yet, and are not `but`."""
-        nodes = [node for node in self._members.alive() if node not in {but, *(one.node for one in members)}]
+        nodes = [node for node in self._members.alive() if node not in {but, *(member.node for member in members)}]
         self._random.shuffle(nodes)  # Spread the load of all tables.
         found: list[AcceptorId] = []
         for node in nodes:
@@ -246,11 +246,11 @@ class Catalogue:
             Unavailable: too few acceptors answer, or the new one does not; nothing has changed.
             Unknown: it may have been done.
         """
-        known = await self._metadata.quorum_read(register)
-        members = known.acceptors.new
-        if not any(one.node == leaver and one != comer for one in members):
+        known_map = await self._metadata.quorum_read(register)
+        members = known_map.acceptors.new
+        if not any(member.node == leaver and member != comer for member in members):
             return False  # If an earlier change was interrupted, this read of the register continues it.
-        stay = [one for one in members if one.node not in {leaver, comer.node} or one == comer]
+        stay = [member for member in members if member.node not in {leaver, comer.node} or member == comer]
         if comer not in stay:
             stay.append(comer)
         stay += await self._strangers(stay, len(members) - len(stay), but=leaver)
@@ -272,17 +272,17 @@ class Catalogue:
             Unavailable: too few of them answer, or a new one does not; nothing has changed.
             Unknown: it may have been done.
         """
-        metadata, known = self._metadata, await self._metadata.quorum_read(register)
-        head = known.head
+        metadata, known_map = self._metadata, await self._metadata.quorum_read(register)
+        head = known_map.head
         offer = Offer(metadata.me.node, None, ChangedPages(head.root, {}), head.config)
         params: list[WireValue] = [register, *offer.values()]
-        newcomers = set(members) - known.acceptors.everyone - {metadata.me}
+        newcomers = set(members) - known_map.acceptors.everyone - {metadata.me}
         with metadata.keeping(register, head.root):
             for newcomer in sorted(newcomers):
                 held = await self._ask(newcomer.node, "metadata_hold", params, WHOLE_S)
                 if held != [newcomer.store, head.root]:
                     raise Unavailable(f"{newcomer} has another store by now")
-        wanted = Reconfigure(tuple(members), known.acceptors.new if instead is None else tuple(instead))
+        wanted = Reconfigure(tuple(members), known_map.acceptors.new if instead is None else tuple(instead))
         outcome = await metadata.registers.change(register, wanted, timeout_s=WHOLE_S)
         if outcome.end is ChangeEnd.UNKNOWN:
             raise Unknown(f"whether that has changed who decides is not known: {outcome.message}")
@@ -305,7 +305,7 @@ class Catalogue:
         """
         deadline = Deadline(timeout_s)
         with deadline.step("a read of the catalogue"):
-            known = await self._metadata.quorum_read(self.register)
+            known_map = await self._metadata.quorum_read(self.register)
         if (made := self._made(wanted, operation)) is not None:
             return made
         if wanted.name in self.tables():
@@ -329,9 +329,9 @@ class Catalogue:
         with deadline.step("its first map at all of its servers"):
             await self._write_first(table.id, servers, first)
         with deadline.step("putting in the nodes that hold it"):
-            await self.put_in(hosts, known.config)
+            await self.put_in(hosts, known_map.config)
         named = NamedTable(table.id, table.kind, servers.new, FIRST_CONFIG)
-        adding = _adding(wanted.name, named, operation, known.config)
+        adding = _adding(wanted.name, named, operation, known_map.config)
         with contextlib.suppress(_IdUsed):  # The id tells which of two simultaneous requests created it.
             await self._decide(adding, wanted.name, deadline)
         made = None
@@ -405,12 +405,12 @@ class Catalogue:
         """
         deadline = Deadline(timeout_s)
         with deadline.step("a read of the catalogue"):
-            known = await self._metadata.quorum_read(self.register)
+            known_map = await self._metadata.quorum_read(self.register)
         named = self.table(name)
         if table is not None and named.id != table:
             raise UnknownDatabase(f"the table {name} is another one by now", {"database": name})
         before = await self._end(named, operation, deadline.left_s(ASK_S))
-        remove = Operation(operation, known.config, "remove_table", 1, (name.encode(), named.id))
+        remove = Operation(operation, known_map.config, "remove_table", 1, (name.encode(), named.id))
         try:
             await self._decide(remove, name, deadline)
         except GossipKVError as error:  # The register is ended for good; a node that finds the name finishes the drop.
@@ -438,14 +438,18 @@ class Catalogue:
             UnknownDatabase: the table was dropped.
         """
         metadata, deadline = self._metadata, Deadline(timeout_s)
-        known = metadata.known.get(register)
-        if known is not None and metadata.me in known.acceptors.new:
+        known_map = metadata.known.get(register)
+        if known_map is not None and metadata.me in known_map.acceptors.new:
             try:
                 return await metadata.transact(register, operations, timeout_s)
             except NotReady:  # This node has left the servers without knowing it.
                 with deadline.step("a read of who decides"):
-                    known = await metadata.quorum_read(register)
-        servers = [] if known is None else [one.node for one in known.acceptors.new if one.node != metadata.me.node]
+                    known_map = await metadata.quorum_read(register)
+        servers = (
+            []
+            if known_map is None
+            else [acceptor.node for acceptor in known_map.acceptors.new if acceptor.node != metadata.me.node]
+        )
         self._random.shuffle(servers)
         sent: list[WireValue] = [operation.encode() for operation in operations]
         why, is_sent = "nobody is known", False
@@ -533,9 +537,9 @@ class Catalogue:
 
     async def tend(self) -> None:
         """Read the catalogue by a quorum, and forget tables that are gone or were never named; raises GossipKVError."""
-        known = await self._metadata.quorum_read(self.register)
+        known_map = await self._metadata.quorum_read(self.register)
         named = {table.id for table in self.tables().values()}
-        await self._metadata.let_go(named, known.head.config)
+        await self._metadata.let_go(named, known_map.head.config)
 
 
 def _first_map(table: TableMeta, keys: Sequence[bytes], nodes: Sequence[SpreadNode], draw: Random) -> ChangedPages:
@@ -566,7 +570,7 @@ def keys_of(kind: str, partitions: int, bounds: Sequence[bytes]) -> list[bytes]:
         if bounds:
             raise BadRequest("a hash table has no bounds: a key's shard is its hash modulo their number")
         return [shard_key(number) for number in range(partitions)]
-    if any(one >= other for one, other in zip([b"", *bounds], bounds, strict=False)):
+    if any(before >= after for before, after in zip([b"", *bounds], bounds, strict=False)):
         raise BadRequest("bounds ascend, and the first is above the lowest key")
     return [b"", *bounds]
 
@@ -586,7 +590,9 @@ def _adding(name: str, named: NamedTable, operation: bytes, base: int) -> Operat
 
 def _answers_of(value: WireValue, operations: Sequence[Operation]) -> list[OperationAnswer]:
     answers = [_answer_of(row) for row in value] if isinstance(value, list) else []
-    if [None if answer is None else answer.operation for answer in answers] == [one.id for one in operations]:
+    if [None if answer is None else answer.operation for answer in answers] == [
+        operation.id for operation in operations
+    ]:
         return [answer for answer in answers if answer is not None]
     raise Unknown("a server answered what is no answer to those operations")
 

@@ -1,4 +1,4 @@
-"""Discovery: a node's duties for the partitions that it stores, by the map of their table (seed 002).
+"""Discovery: a node's duties for the partitions that it stores, by the map of their table (as in EventQL).
 
 A node asks once for a whole table, and names the partitions that it stores. The answer has SERVE, LOAD or UNLOAD for
 each, with its push targets, and lists partitions that the node should hold and does not store. LOAD means PROPOSED or
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from gossipkv.register.metadata.tree import MapTree
 
 
-# Partitions of the map per stored partition that the map does not assign to the node, on average.
+# Bounds the overlaps of the map with stored partitions that it does not assign to the node: this many for each
+# partition of the map, and for each stored one.
 MAX_OVERLAP: Final = 4
 
 
@@ -75,11 +76,11 @@ def discover(tree: MapTree, node: bytes, stored: Mapping[int, tuple[bytes, bytes
         partition = decode_partition(entry.record)
         keys.append(entry.key)
         partitions.append(partition)
-        mine = next((one for one in partition.assignments if one.node == node), None)
+        mine = next((assignment for assignment in partition.assignments if assignment.node == node), None)
         if mine is not None:
-            others = (one for one in partition.assignments if one is not mine)
+            rest = (assignment for assignment in partition.assignments if assignment is not mine)
             found.append(
-                FoundPartition(partition.id, entry.key, mine.id, DUTIES[mine.state], _targets(partition, others))
+                FoundPartition(partition.id, entry.key, mine.id, DUTIES[mine.state], _targets(partition, rest))
             )
             there.add(partition.id)
     room = MAX_OVERLAP * (len(keys) + len(stored))
@@ -90,13 +91,15 @@ def discover(tree: MapTree, node: bytes, stored: Mapping[int, tuple[bytes, bytes
             room -= high - low
             if room < 0:
                 raise BadRequest("the partitions that are stored overlap too often")
-            now = partitions[low:high]
-            targets = tuple(target for each in now for target in _targets(each, each.assignments))
+            successors = partitions[low:high]
+            targets = tuple(target for successor in successors for target in _targets(successor, successor.assignments))
             found.append(FoundPartition(id_, start, 0, Duty.UNLOAD, targets))
     return found
 
 
 def _targets(partition: Partition, assignments: Iterable[Assignment]) -> tuple[PushTarget, ...]:
     return tuple(
-        PushTarget(one.node, partition.id, one.id) for one in assignments if one.state is not AssignmentState.LEAVING
+        PushTarget(assignment.node, partition.id, assignment.id)
+        for assignment in assignments
+        if assignment.state is not AssignmentState.LEAVING
     )

@@ -4,15 +4,15 @@
     known   its map is also held and synced here: reads use it, also after a restart without a quorum
 
 A shown head is *learned*: a task holds the map and syncs the head. Then unneeded pins end, waiters are woken, and
-`on_known` is called. Of a map that changes again and again, a head is learned if a caller waits for it, else only the
-newest, `PAUSE_S` after the last one. So the cost does not grow with the changes. No shown or known head is ever
-replaced by an older one.
+`on_known` is called. If a map keeps changing, a head is learned at once when a caller waits for it. Otherwise only the
+newest is learned, `PAUSE_S` after the last one, so the cost does not grow with the number of changes. No shown or known
+head is ever replaced by an older one.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, final
+from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 import trio
 
@@ -22,9 +22,11 @@ from gossipkv.register.metadata.head import MapHead, decode_head
 from gossipkv.register.metadata.pages import config_id, pack, sequence_of, unpack
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
     from gossipkv.register.space import Space
+
+    Step = Callable[[bytes, "KnownMap"], Awaitable[None]]  # Called with a register and a head.
 
 KNOWN: Final = b"k"  # Key in the space, before the register, of the known head and its acceptors.
 MAX_KNOWN_BYTES: Final = 8 << 10
@@ -54,22 +56,6 @@ class KnownMap(NamedTuple):
         return pack((self.head.encode(), acceptors.old, acceptors.new, acceptors.joint, self.generation))
 
 
-class Hold(Protocol):
-    """A function that holds the map of a head on this node."""
-
-    async def __call__(self, register: bytes, known: KnownMap) -> None:
-        """Hold the map. Raises MissingPage, ProtocolError, Unavailable."""
-        ...
-
-
-class ReleasePages(Protocol):
-    """A function that ends the pins that a known head makes unnecessary."""
-
-    async def __call__(self, register: bytes, known: KnownMap) -> None:
-        """End these pins. Raises Unavailable: the store is closed."""
-        ...
-
-
 @final
 @dataclass(eq=False, slots=True)
 class _Standing:
@@ -87,13 +73,16 @@ class _Standing:
 class Heads:
     """The heads of all maps of a node."""
 
-    def __init__(self, space: Space, hold: Hold, settle: ReleasePages) -> None:
-        """Raises ProtocolError, Unavailable: the space cannot be read."""
+    def __init__(self, space: Space, hold: Step, settle: Step) -> None:
+        """`hold` makes this node hold the map of a head; `settle` ends the pins that a known head makes unnecessary.
+
+        Both raise GossipKVError. Raises ProtocolError, Unavailable: the space cannot be read.
+        """
         self._space = space
         self._hold = hold
         self._settle = settle
         self._known = {key[len(KNOWN) :]: known_of(value) for key, value in space.scan(KNOWN)}
-        self._standings = {register: _Standing(known) for register, known in self._known.items()}
+        self._standings = {register: _Standing(known_map) for register, known_map in self._known.items()}
         self._nursery: trio.Nursery | None = None
         self.on_known: Callable[[], None] | None = None  # Called when more is known, to tell other nodes.
 
@@ -125,21 +114,21 @@ class Heads:
         if standing is not None:
             standing.written = False
 
-    def show(self, register: bytes, known: KnownMap, *, written: bool = False) -> KnownMap:
+    def show(self, register: bytes, known_map: KnownMap, *, written: bool = False) -> KnownMap:
         """Process a head that a full round has shown or, if `written`, that was written here; return the newest."""
         standing = self._standings.get(register)
         if standing is None:
-            standing = self._standings[register] = _Standing(known)
-        if known.place >= standing.shown.place:
-            standing.written = written or (standing.written and known == standing.shown)
-            standing.shown = known
+            standing = self._standings[register] = _Standing(known_map)
+        if known_map.place >= standing.shown.place:
+            standing.written = written or (standing.written and known_map == standing.shown)
+            standing.shown = known_map
         standing.failed = None
         if not standing.learning and standing.shown != self._known.get(register) and self._nursery is not None:
             standing.learning = True
             self._nursery.start_soon(self._learn, register, standing)
         return standing.shown
 
-    async def learn(self, register: bytes, known: KnownMap) -> KnownMap:
+    async def learn(self, register: bytes, known_map: KnownMap) -> KnownMap:
         """Make the head of a full round, or a newer one, known; return the known head.
 
         Raises:
@@ -147,7 +136,7 @@ class Heads:
             Unavailable: the store is closed.
             UnknownDatabase: the map was forgotten.
         """
-        wanted, standing = self.show(register, known), self._standings[register]
+        wanted, standing = self.show(register, known_map), self._standings[register]
         while self._standings.get(register) is standing:
             found = self._known.get(register)
             if found is not None and (found == wanted or found.place > wanted.place):
@@ -189,7 +178,7 @@ class Heads:
             shown = standing.shown
             standing.wanted = trio.Event()
             try:
-                await self._have_known(register, standing, shown)
+                await self._store(register, standing, shown)
             except GossipKVError as error:
                 if standing.shown == shown:
                     standing.failed = error
@@ -203,7 +192,7 @@ class Heads:
         standing.learning = False
         self._tell(standing)
 
-    async def _have_known(self, register: bytes, standing: _Standing, shown: KnownMap) -> None:
+    async def _store(self, register: bytes, standing: _Standing, shown: KnownMap) -> None:
         if not shown.head.ended:
             await self._hold(register, shown)
         if self._standings.get(register) is not standing:
@@ -233,4 +222,4 @@ def known_of(value: bytes) -> KnownMap:
         case (bytes(payload), tuple(old), tuple(new), int(joint), int(generation)):
             before, after = map(members_of, (old, new))
             return KnownMap(decode_head(payload), Acceptors(before, after if joint else before, joint), generation)
-    raise ProtocolError("what is known of a map is [head, old acceptors, new ones, joint id, generation]")
+    raise ProtocolError("a known head is [head, old acceptors, new ones, joint id, generation]")

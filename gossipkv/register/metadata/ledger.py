@@ -26,11 +26,15 @@ from gossipkv.register.metadata.tree import check_all, check_change, pages_of
 from gossipkv.register.space import MAP, MAX_BATCH_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from gossipkv.register.metadata.tree import ChangedPages, MapKind
     from gossipkv.register.space import Space
     from gossipkv.wire.rpc import Value
+
+    # Asks a node, by its uuid, with a method, parameters and a timeout in seconds. Raises GossipKVError: the node's
+    # error, or `Unavailable` without an answer.
+    AskNode = Callable[[bytes, str, list[Value], float], Awaitable[Value]]
 
 T = TypeVar("T")
 
@@ -44,14 +48,6 @@ MAX_LENT: Final = 8  # Roots that stay while other nodes fetch their pages from 
 MAX_PINS: Final = 256  # Undecided roots: honest servers have a few, one for each swap.
 FEW_PAGES: Final = 8  # Up to this many pages are checked in the loop, more in a thread: a page has some 400 partitions.
 ASK_S: Final = 2.0
-
-
-class AskNode(Protocol):
-    """A function that asks another node."""
-
-    async def __call__(self, node: bytes, method: str, params: list[Value], timeout_s: float, /) -> Value:
-        """Ask the node of that uuid. Raises GossipKVError: the node's error, or `Unavailable` without an answer."""
-        ...
 
 
 class Beside(Protocol):
@@ -225,16 +221,16 @@ class RegisterLedger:
 
     def _pinned(self, root: bytes, config: int, pages: Mapping[bytes, bytes]) -> dict[bytes, bytes | None]:
         """Pin a root; return the records of the pin and of the new pages."""
-        known = self._pins.get(root)
-        if known is None and root not in pages:
+        pinned = self._pins.get(root)
+        if pinned is None and root not in pages:
             raise MissingPage(root)
-        names = pages_of(root, pages[root]) if known is None else known.names
+        names = pages_of(root, pages[root]) if pinned is None else pinned.names
         if not pages.keys() <= set(names) or any(name_of(page) != name for name, page in pages.items()):
             raise ProtocolError(f"pages that root {root.hex()[:16]} does not name, or of another name than their own")
-        if known is None:
+        if pinned is None:
             self._add(root, _Pin(config, names))
-        elif known.config < config:
-            self._pins[root] = known._replace(config=config)
+        elif pinned.config < config:
+            self._pins[root] = pinned._replace(config=config)
         pin = self._pins[root].config.to_bytes(_CONFIG_BYTES, "big")
         return {_PIN + root: pin, **{_PAGE + name: page for name, page in pages.items() if name not in self._here}}
 

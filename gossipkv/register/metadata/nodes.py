@@ -74,14 +74,14 @@ class Nodes:
     def named(self) -> Mapping[bytes, NamedNode]:
         """Return the nodes that the catalogue names, by uuid, in order, including removed ones. Raises `NotReady`."""
         metadata = self._metadata
-        known = metadata.known.get(metadata.catalogue)
-        if known is None:
+        known_map = metadata.known.get(metadata.catalogue)
+        if known_map is None:
             return {}
         root, nodes = self._read
-        if root != known.head.root:
+        if root != known_map.head.root:
             found = metadata.tree(metadata.catalogue).scan(NODE, END_OF_NODES)
             nodes = {entry.key[len(NODE) :]: decode_node(entry.record) for entry in found}
-            self._read = known.head.root, nodes
+            self._read = known_map.head.root, nodes
         return nodes
 
     def names_beside(self, members: Mapping[bytes, str]) -> dict[bytes, str]:
@@ -123,8 +123,10 @@ class Nodes:
             shut = [node for node in sorted(failed) if node in named][: wanted - len(found)]
             found |= {node: PlaceableNode(node, None, named[node], is_named=True) for node in shut}
         if len(found) < wanted:
-            said = "; ".join(failed.values()) or "no others are known"
-            raise Unavailable(f"a table of {wanted} replicas needs so many nodes, and {len(found)} take part: {said}")
+            reasons = "; ".join(failed.values()) or "no others are known"
+            raise Unavailable(
+                f"a table of {wanted} replicas needs so many nodes, and {len(found)} take part: {reasons}"
+            )
         return [found[node] for node in sorted(found)]
 
     async def holders(self) -> set[bytes]:
@@ -132,7 +134,7 @@ class Nodes:
         holders: set[bytes] = set()
         for table in self._tables().values():
             for number, entry in enumerate(self._metadata.tree(table.id).scan()):
-                holders.update(one.node for one in decode_partition(entry.record).assignments)
+                holders.update(assignment.node for assignment in decode_partition(entry.record).assignments)
                 if number % FEW == FEW - 1:
                     await trio.lowlevel.checkpoint()
         return holders

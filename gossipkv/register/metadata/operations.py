@@ -111,7 +111,7 @@ class MapView(Protocol):
 
 
 if TYPE_CHECKING:
-    # Pure, and never changed once it has a name and a version; raises Refusal.
+    # Pure, and never changed once it has a name and a version; raises OperationRefusal.
     Function = Callable[[MapView, object], Edits]
     Functions = Mapping[tuple[str, int], Function]
 
@@ -196,8 +196,8 @@ def _judge(
             answers.append(OperationAnswer(operation.id, OperationOutcome.UNKNOWN))
         elif is_dead(operation.base, config):
             # The operation never happens now; whether it did before is unknown after 4,096 sequences.
-            told = ask(tree, operation.id, operation.base, config - 1)
-            answers.append(OperationAnswer(operation.id, told, EXPIRED, "its base is too old"))
+            outcome = ask(tree, operation.id, operation.base, config - 1)
+            answers.append(OperationAnswer(operation.id, outcome, EXPIRED, "its base is too old"))
         else:
             answers.append(_try(edit, tree.root.config, operation, functions, may_grow=may_grow))
             edit.record(operation.id, answers[-1].outcome, operation.digest)

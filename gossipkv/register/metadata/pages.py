@@ -187,8 +187,8 @@ class _Memo(Generic[_Decoded]):
         self._cell = lru_cache(maxsize=_MAX_MEMO)(make)  # Threads may read at the same time.
 
     def get(self, name: bytes, page: bytes) -> _Decoded | None:
-        for known, decoded in self._cell(name):
-            if known == page:
+        for kept, decoded in self._cell(name):
+            if kept == page:
                 return decoded
         return None
 
@@ -209,9 +209,9 @@ def decode_root(name: bytes, page: bytes) -> Root:
         ProtocolError: the bytes do not have that name, or are no root.
         UnsupportedFormat: the format is newer.
     """
-    known = _ROOTS.get(name, page)
-    if known is not None:
-        return known
+    decoded = _ROOTS.get(name, page)
+    if decoded is not None:
+        return decoded
     kind, config, version, meta, leaves, ids = _fields(ROOT, 6, name, page)
     if not isinstance(kind, str) or len(kind) > MAX_KIND_CHARACTERS or not isinstance(meta, bytes):
         raise ProtocolError("a root begins with the kind of its map", {"got": repr(kind)[:80]})
@@ -225,9 +225,9 @@ def decode_root(name: bytes, page: bytes) -> Root:
 
 def decode_leaf(name: bytes, page: bytes) -> tuple[MapEntry, ...]:
     """Read the entries of a leaf; raises as `decode_root`."""
-    known = _LEAVES.get(name, page)
-    if known is not None:
-        return known
+    decoded = _LEAVES.get(name, page)
+    if decoded is not None:
+        return decoded
     (rows,) = _fields(LEAF, 1, name, page)
     entries = []
     for row in _rows(rows, 3):
@@ -237,16 +237,16 @@ def decode_leaf(name: bytes, page: bytes) -> tuple[MapEntry, ...]:
         if len(key) > MAX_KEY_BYTES or len(record) > MAX_RECORD_BYTES:
             raise ProtocolError(f"an entry with {len(key)} bytes of key, {len(record)} of record")
         entries.append(MapEntry(key, version, record))
-    if not entries or any(one.key >= other.key for one, other in pairwise(entries)):
+    if not entries or any(before.key >= after.key for before, after in pairwise(entries)):
         raise ProtocolError("the keys of a leaf do not ascend")
     return _LEAVES.keep(name, page, tuple(entries))
 
 
 def decode_ids(name: bytes, page: bytes) -> tuple[Judged, ...]:
     """Read a page of ids; raises as `decode_root`."""
-    known = _IDS.get(name, page)
-    if known is not None:
-        return known
+    decoded = _IDS.get(name, page)
+    if decoded is not None:
+        return decoded
     (rows,) = _fields(IDS, 1, name, page)
     judged = []
     for row in _rows(rows, 2):
@@ -254,7 +254,11 @@ def decode_ids(name: bytes, page: bytes) -> tuple[Judged, ...]:
         if not is_whole(config) or not isinstance(outcomes, bytes) or not _is_rows(outcomes):
             raise ProtocolError("a row of ids is [config id, ids, digests and outcomes]", {"got": repr(row)[:80]})
         judged.append(Judged(config, outcomes))
-    if not judged or len(page) > MAX_IDS_BYTES or any(one.config >= other.config for one, other in pairwise(judged)):
+    if (
+        not judged
+        or len(page) > MAX_IDS_BYTES
+        or any(before.config >= after.config for before, after in pairwise(judged))
+    ):
         raise ProtocolError("a page of ids is empty, too large, or not in the order of config ids")
     return _IDS.keep(name, page, tuple(judged))
 
@@ -336,7 +340,7 @@ def _leaves_of(value: object, config: int) -> tuple[LeafReference, ...]:
         if not is_whole(entries) or not is_whole(size_bytes, MAX_PAGE_BYTES) or not is_whole(newest, config):
             raise ProtocolError("a leaf has a number of entries, a size and a newest version")
         leaves.append(LeafReference(first, name, entries, size_bytes, newest))
-    if any(one.first >= other.first for one, other in pairwise(leaves)):
+    if any(before.first >= after.first for before, after in pairwise(leaves)):
         raise ProtocolError("the leaves of a root do not ascend")
     return tuple(leaves)
 
@@ -347,7 +351,7 @@ def _ids_of(value: object, config: int) -> tuple[IdsReference, ...]:
         if not _is_name(name) or not is_whole(last, config) or not is_whole(first, last):
             raise ProtocolError("a page of ids is named by two config ids and 32 bytes")
         pages.append(IdsReference(first, last, name))
-    if any(one.last >= other.first for one, other in pairwise(pages)):
+    if any(before.last >= after.first for before, after in pairwise(pages)):
         raise ProtocolError("the pages of ids of a root do not ascend")
     return tuple(pages)
 
@@ -357,9 +361,9 @@ def _is_rows(rows: bytes) -> bool:
     number, rest = divmod(len(rows), _ID_ROW)
     if rest or not 1 <= number <= MAX_JUDGED:
         return False
-    told = rows[_ID_ROW - 1 :: _ID_ROW]
+    outcomes = rows[_ID_ROW - 1 :: _ID_ROW]
     ids = {rows[at : at + OPERATION_ID_BYTES] for at in range(0, len(rows), _ID_ROW)}
-    return len(ids) == number and min(told) >= OperationOutcome.DONE and max(told) <= OperationOutcome.REFUSED
+    return len(ids) == number and min(outcomes) >= OperationOutcome.DONE and max(outcomes) <= OperationOutcome.REFUSED
 
 
 def is_whole(value: object, most: int = MAX_CONFIG) -> TypeGuard[int]:

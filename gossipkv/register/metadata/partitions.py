@@ -5,8 +5,8 @@ range table, it is the first user's key, `b""` for the lowest, so ranges always 
 shows the meta, `encode_partition` a record, and `OPERATIONS` the operations.
 
 A range table has 0 shards. Partitions and assignments have ids of 64 random bits, which are never used again. With
-groups, shard s lies on nodes of group s modulo the number of groups alone (seed 004's shards). Shards are never re-cut,
-since a key's shard is its hash modulo their number.
+groups, shard s lies only on nodes of group s modulo the number of groups. Shards are never re-cut, since a key's shard
+is its hash modulo their number.
 
 Every record that is made or received keeps the invariants of a partition (`placement/partition.py`).
 """
@@ -158,7 +158,10 @@ def encode_partition(partition: Partition) -> bytes:
      [former assignment's id, ...], [[assignment id, end or nil], ...],
      assignment id of the copy from which it was re-created, or 0]
     """
-    rows = [(one.id, one.node, one.slot, one.state.value) for one in partition.assignments]
+    rows = [
+        (assignment.id, assignment.node, assignment.slot, assignment.state.value)
+        for assignment in partition.assignments
+    ]
     return pack((FORMAT, partition.id, rows, *partition[2:]))
 
 
@@ -273,8 +276,8 @@ def _assign(view: MapView, argument: object) -> Edits:
     found = _partition_at(view, key, partition)
     if not is_whole(assignment) or not is_whole(slot) or len(node) != UUID_BYTES:
         raise OperationRefusal(INVALID, "assign takes an id, a uuid of 16 bytes and a slot")
-    known = found.assignment(assignment)
-    if known is not None and (known.node, known.slot) == (node, slot):
+    current = found.assignment(assignment)
+    if current is not None and (current.node, current.slot) == (node, slot):
         return Edits()
     if assignment in found.former or len(found.former) >= MAX_TO_MOVE:
         raise OperationRefusal(
@@ -287,48 +290,48 @@ def _assign(view: MapView, argument: object) -> Edits:
 
 def _advance(view: MapView, argument: object) -> Edits:
     match argument:
-        case (bytes(key), partition, assignment, int(state)) if (
+        case (bytes(key), partition, assignment_id, int(state)) if (
             AssignmentState.INITIALIZING <= state <= AssignmentState.AVAILABLE
         ):
             pass
         case _:
             raise OperationRefusal(INVALID, "advance takes [key, partition, assignment, 2 or 3]")
-    found, known = _assignment_at(view, key, partition, assignment)
-    if known is None:
-        raise OperationRefusal(NOT_FOUND, f"there is no assignment {assignment} at {key[:40]!r}")
-    if known.state >= state:
+    found, current = _assignment_at(view, key, partition, assignment_id)
+    if current is None:
+        raise OperationRefusal(NOT_FOUND, f"there is no assignment {assignment_id} at {key[:40]!r}")
+    if current.state >= state:
         return Edits()
-    if known.state + 1 != state:
-        raise OperationRefusal(INVALID, f"assignment {assignment} is {known.state.name} still")
+    if current.state + 1 != state:
+        raise OperationRefusal(INVALID, f"assignment {assignment_id} is {current.state.name} still")
     after = []
-    for one in found.assignments:
-        if one is known:
-            after.append(one._replace(state=AssignmentState(state)))
-        elif one.slot == known.slot and state == AssignmentState.AVAILABLE:
-            after.append(one._replace(state=AssignmentState.LEAVING))
+    for assignment in found.assignments:
+        if assignment is current:
+            after.append(assignment._replace(state=AssignmentState(state)))
+        elif assignment.slot == current.slot and state == AssignmentState.AVAILABLE:
+            after.append(assignment._replace(state=AssignmentState.LEAVING))
         else:
-            after.append(one)
+            after.append(assignment)
     return _changed(view, key, found, after)
 
 
 def _unassign(view: MapView, argument: object) -> Edits:
-    key, found, known = _unassigned(view, argument)
-    if known is None:
+    key, found, current = _unassigned(view, argument)
+    if current is None:
         return Edits()
-    if known.state == AssignmentState.AVAILABLE:
-        raise OperationRefusal(INVALID, f"assignment {known.id} is AVAILABLE: another takes its place first")
-    return _without(view, key, found, known)
+    if current.state == AssignmentState.AVAILABLE:
+        raise OperationRefusal(INVALID, f"assignment {current.id} is AVAILABLE: another takes its place first")
+    return _without(view, key, found, current)
 
 
 def _unassign_by_force(view: MapView, argument: object) -> Edits:
-    key, found, known = _unassigned(view, argument)
-    if known is None:
+    key, found, current = _unassigned(view, argument)
+    if current is None:
         return Edits()
-    if known.state not in _ORIGINATED:
-        return _without(view, key, found, known)
-    told = dict(found.ends)
-    ends = (*found.ends, *(ForcedEnd(one, None) for one in (*found.former, known.id) if one not in told))
-    return _without(view, key, found._replace(ends=ends[-MAX_ENDS:]), known)
+    if current.state not in _ORIGINATED:
+        return _without(view, key, found, current)
+    ended = dict(found.ends)
+    ends = (*found.ends, *(ForcedEnd(id_, None) for id_ in (*found.former, current.id) if id_ not in ended))
+    return _without(view, key, found._replace(ends=ends[-MAX_ENDS:]), current)
 
 
 def _unassigned(view: MapView, argument: object) -> tuple[bytes, Partition, Assignment | None]:
@@ -345,27 +348,29 @@ def _without(view: MapView, key: bytes, found: Partition, gone: Assignment) -> E
     # The replica that it replaced still has the records.
     replaced = (gone.slot, AssignmentState.LEAVING) if gone.state is AssignmentState.AVAILABLE else None
     rest = [
-        one._replace(state=AssignmentState.AVAILABLE) if (one.slot, one.state) == replaced else one
-        for one in found.assignments
-        if one is not gone
+        assignment._replace(state=AssignmentState.AVAILABLE)
+        if (assignment.slot, assignment.state) == replaced
+        else assignment
+        for assignment in found.assignments
+        if assignment is not gone
     ]
     return _changed(view, key, found._replace(former=former), rest)
 
 
 def _end(view: MapView, argument: object) -> Edits:
     key, found, counters = _counted(view, "end", argument)
-    ends = tuple(ForcedEnd(one, counters.get(one) if end is None else end) for one, end in found.ends)
+    ends = tuple(ForcedEnd(id_, counters.get(id_) if end is None else end) for id_, end in found.ends)
     return _changed(view, key, found._replace(ends=ends), found.assignments) if ends != found.ends else Edits()
 
 
 def _settle(view: MapView, argument: object) -> Edits:
     key, found, counters = _counted(view, "settle", argument)
-    former = tuple(one for one in found.former if one not in counters)
+    former = tuple(id_ for id_ in found.former if id_ not in counters)
     if former == found.former:
         return Edits()
-    settled = {one: counter for one, counter in counters.items() if one in found.former}
+    settled = {id_: counter for id_, counter in counters.items() if id_ in found.former}
     # Any host with a larger counter was removed by force as well.
-    ends = tuple(ForcedEnd(one, settled.get(one, end)) for one, end in found.ends)
+    ends = tuple(ForcedEnd(id_, settled.get(id_, end)) for id_, end in found.ends)
     return _changed(view, key, found._replace(former=former, ends=ends), found.assignments)
 
 
@@ -404,7 +409,7 @@ def _divide(view: MapView, argument: object) -> Edits:
     for child in children:
         held = zip(found.assignments, child.assignments, strict=True)
         after = Partition(child.partition, (), found.named, found.ends, found.kept)
-        puts |= _changed(view, child.first, after, [one._replace(id=assignment) for one, assignment in held]).puts
+        puts |= _changed(view, child.first, after, [assignment._replace(id=id_) for assignment, id_ in held]).puts
     return Edits(puts)
 
 
@@ -430,7 +435,7 @@ def _refound(view: MapView, argument: object) -> Edits:
     if new == found.id or assignment in counters:
         raise OperationRefusal(INVALID, f"the partition at {key[:40]!r}: an id is there already")
     # If there are too many, drop ends without kept records first.
-    ends = tuple(ForcedEnd(one, counters[one]) for one in sorted(counters, key=lambda one: (counters[one] > 0, one)))
+    ends = tuple(ForcedEnd(id_, counters[id_]) for id_ in sorted(counters, key=lambda id_: (counters[id_] > 0, id_)))
     after = Partition(new, (), (), ends[-MAX_ENDS:], kept)
     return _changed(view, key, after, [Assignment(assignment, node, 0, AssignmentState.AVAILABLE)])
 
@@ -439,10 +444,10 @@ def _fault_of_children(parent: Partition, children: Sequence[ChildRange], key: b
     """Return the reason why a partition, from `key` to before `after`, may not be divided so; empty if it may."""
     firsts = [child.first for child in children]
     partitions = [parent.id, *(child.partition for child in children)]
-    assignments = [one for child in children for one in child.assignments]
-    known = {*parent.named, *(end.assignment for end in parent.ends)}
+    assignments = [id_ for child in children for id_ in child.assignments]
+    used = {*parent.named, *(end.assignment for end in parent.ends)}
     bounds = firsts if after is None else [*firsts, after]
-    tiles = firsts[0] == key and all(one < other for one, other in pairwise(bounds))
+    tiles = firsts[0] == key and all(low < high for low, high in pairwise(bounds))
     count = len(parent.named)
     many = f"its children would have {count} former assignments, at most {MAX_FORMER}: they have to settle first"
     broken = (
@@ -451,7 +456,7 @@ def _fault_of_children(parent: Partition, children: Sequence[ChildRange], key: b
         (not tiles, "the children do not tile it"),
         (max(map(len, firsts)) > MAX_KEY_BYTES, f"a child's first key has {MAX_KEY_BYTES} bytes at most"),
         (len({*partitions}) < len(partitions), "a partition's id is there already"),
-        (len({*assignments} - known) < len(assignments), "an assignment's id is there already"),
+        (len({*assignments} - used) < len(assignments), "an assignment's id is there already"),
         (
             any(len(child.assignments) != len(parent.assignments) for child in children),
             "a child has an assignment for each of its parent's",

@@ -17,7 +17,7 @@ from gossipkv.register.messages import REGISTER_BYTES, decode_request
 from gossipkv.register.metadata import partitions, tables
 from gossipkv.register.metadata.head import FUNCTIONS, decode_head
 from gossipkv.register.metadata.known import KNOWN, Heads, KnownMap, known_of
-from gossipkv.register.metadata.ledger import MAX_PINS, AskNode, Beside, RegisterLedger
+from gossipkv.register.metadata.ledger import MAX_PINS, RegisterLedger
 from gossipkv.register.metadata.operations import ask, is_dead
 from gossipkv.register.metadata.transactions import Transactions
 from gossipkv.register.metadata.tree import LIFE, ChangedPages, MapTree
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from gossipkv.register.configuration import AcceptorId, Acceptors
-    from gossipkv.register.metadata.ledger import Offer
+    from gossipkv.register.metadata.ledger import AskNode, Beside, Offer
     from gossipkv.register.metadata.operations import Functions, Operation, OperationAnswer
     from gossipkv.register.metadata.pages import OperationOutcome
     from gossipkv.register.metadata.tree import MapKind
@@ -69,14 +69,16 @@ class Metadata:
     """A node's part in the catalogue and all tables."""
 
     def __init__(
-        self, store: RegisterStore, me: AcceptorId, others: OtherServers, random: Random, catalogue: bytes
+        self, store: RegisterStore, me: AcceptorId, servers: OtherServers, random: Random, catalogue: bytes
     ) -> None:
         """`catalogue`: its register. Raises ProtocolError, StorageError: the store's records cannot be read."""
         self.me = me
         self.catalogue = catalogue
         self.space = Space(store)
-        self.registers = Registers(self.space, me, FUNCTIONS, holds=self._holds, ask=others.ask_acceptor, random=random)
-        self._others = others
+        self.registers = Registers(
+            self.space, me, FUNCTIONS, holds=self._holds, ask=servers.ask_acceptor, random=random
+        )
+        self._servers = servers
         self._random = random
         self._maps: dict[bytes, _Map] = {}
         self.heads = Heads(self.space, self._hold_map, self._settle)
@@ -100,8 +102,8 @@ class Metadata:
             await nursery.start(self.space.run)
             await nursery.start(self.heads.run)
             nursery.start_soon(self.registers.run)
-            for each in self._maps.values():
-                nursery.start_soon(each.transactions.run)
+            for map_ in self._maps.values():
+                nursery.start_soon(map_.transactions.run)
             task_status.started()
 
     # -- known heads ---------------------------------------------------------------------------------------------------
@@ -118,13 +120,13 @@ class Metadata:
             UnknownDatabase: the table was dropped.
             NotReady: its head is not known yet, or a page is missing here.
         """
-        known = self.known.get(register)
-        if known is None:
+        known_map = self.known.get(register)
+        if known_map is None:
             raise NotReady("what is decided of this table is not known here yet")
-        if known.head.ended:
+        if known_map.head.ended:
             raise UnknownDatabase("the table was dropped")
         ledger = self._map(register).ledger
-        return MapTree.opened(ledger.read, known.head.root, ledger.kind.name)
+        return MapTree.opened(ledger.read, known_map.head.root, ledger.kind.name)
 
     async def quorum_read(self, register: bytes, hint: Acceptors | None = None) -> KnownMap:
         """Read a register by a quorum, store the head durably, and hold the map.
@@ -150,8 +152,8 @@ class Metadata:
 
     def is_behind(self, register: bytes) -> bool:
         """Return True if a full round has shown a newer head than the known one; then placement is not reported."""
-        known, shown = self.known.get(register), self.heads.shown(register)
-        return known is None or shown is None or known.place[:2] < shown.place[:2]
+        known_map, shown = self.known.get(register), self.heads.shown(register)
+        return known_map is None or shown is None or known_map.place[:2] < shown.place[:2]
 
     async def learn(self, register: bytes, shown: KnownMap) -> KnownMap:
         """Store the head of a full round, or a newer one. Raises as `Heads.learn`."""
@@ -170,25 +172,25 @@ class Metadata:
         except (Unavailable, NotReady):
             if not node:
                 raise
-        told = await self._others.ask(node, "metadata_head", [register], FETCH_S)
-        known = known_of(told if isinstance(told, bytes) else b"")
-        await self._part(register).ledger.fetch(known.head.root, known.head.config, [node])
-        return await self.learn(register, known)
+        reply = await self._servers.ask(node, "metadata_head", [register], FETCH_S)
+        known_map = known_of(reply if isinstance(reply, bytes) else b"")
+        await self._part(register).ledger.fetch(known_map.head.root, known_map.head.config, [node])
+        return await self.learn(register, known_map)
 
-    async def _hold_map(self, register: bytes, known: KnownMap) -> None:
-        each, before = self._map(register), self.known.get(register)
-        if each.ledger.pins >= MANY_PINS:  # Make room before holding more: the shown head ends pins, held here or not.
-            roots = known.head.roots | (frozenset() if before is None else before.head.roots)
-            await each.ledger.collect(known.head.config, roots | self._accepted(register))
-        await each.transactions.have(known)
+    async def _hold_map(self, register: bytes, known_map: KnownMap) -> None:
+        map_, before = self._map(register), self.known.get(register)
+        if map_.ledger.pins >= MANY_PINS:  # Make room before holding more: the shown head ends pins, held here or not.
+            roots = known_map.head.roots | (frozenset() if before is None else before.head.roots)
+            await map_.ledger.collect(known_map.head.config, roots | self._accepted(register))
+        await map_.transactions.have(known_map)
 
-    async def _settle(self, register: bytes, known: KnownMap) -> None:
+    async def _settle(self, register: bytes, known_map: KnownMap) -> None:
         """End the pins that no node can need any more, after a head became known."""
         ledger = self._map(register).ledger
-        if known.head.ended:
+        if known_map.head.ended:
             await ledger.discard()
         else:
-            await ledger.collect(known.head.config, known.head.roots | self._accepted(register))
+            await ledger.collect(known_map.head.config, known_map.head.roots | self._accepted(register))
 
     def _accepted(self, register: bytes) -> frozenset[bytes]:
         """Return the roots that this acceptor's own record names."""
@@ -203,14 +205,14 @@ class Metadata:
         only its name was lost, as by a force of the catalogue.
         """
         for register in sorted(self._maps.keys() | self.known.keys()):
-            known = self.known.get(register)
+            known_map = self.known.get(register)
             if register in named or register == self.catalogue:
                 self._unnamed.pop(register, None)
-            elif known is None:
+            elif known_map is None:
                 # Wait twice the lifetime: the creator may have seen more of the catalogue than this node had then.
                 if is_dead(self._unnamed.setdefault(register, config + LIFE), config):
                     await self._forget(register)
-            elif known.head.ended or await self._is_ended(register):
+            elif known_map.head.ended or await self._is_ended(register):
                 await self._forget(register)
 
     async def _is_ended(self, register: bytes) -> bool:
@@ -231,13 +233,13 @@ class Metadata:
         if self.on_forgotten is not None:
             self.on_forgotten(register)
         is_kept = self._is_outdone(register)
-        each = self._maps.pop(register, None)
+        map_ = self._maps.pop(register, None)
         self._unnamed.pop(register, None)
         self.heads.forget(register, but_shown=is_kept)
         self.registers.forget(register)
-        if each is not None:
-            each.transactions.end()
-            await each.ledger.end()
+        if map_ is not None:
+            map_.transactions.end()
+            await map_.ledger.end()
         if not is_kept:
             await self.space.write({KNOWN + register: None})
 
@@ -255,8 +257,8 @@ class Metadata:
 
     async def outcome(self, register: bytes, operation: bytes, base: int) -> OperationOutcome:
         """Return the present outcome of an operation of that base; its "no" is final. Raises as `quorum_read`."""
-        known = await self.quorum_read(register)
-        return ask(self.tree(register), operation, base, known.config)
+        known_map = await self.quorum_read(register)
+        return ask(self.tree(register), operation, base, known_map.config)
 
     async def pin(self, register: bytes, first: ChangedPages, config: int) -> None:
         """Hold the first map of a register, made here. Raises `Unavailable`: the store is closed."""
@@ -289,7 +291,7 @@ class Metadata:
 
     def _look_if_many(self, register: bytes) -> None:
         """Read a register that other nodes change, if its head was not reported for a while."""
-        if (each := self._maps.get(register)) is None or each.ledger.pins < MANY_PINS:
+        if (map_ := self._maps.get(register)) is None or map_.ledger.pins < MANY_PINS:
             return
 
         async def look() -> None:
@@ -306,8 +308,8 @@ class Metadata:
 
     def pages(self, register: bytes, names: Sequence[bytes]) -> list[bytes | None]:
         """Return the pages of a map by their names, None for each that is not here."""
-        each = self._maps.get(register) or (self._map(register) if register in self.known else None)
-        return [None] * len(names) if each is None else each.ledger.pages(names)
+        map_ = self._maps.get(register) or (self._map(register) if register in self.known else None)
+        return [None] * len(names) if map_ is None else map_.ledger.pages(names)
 
     async def answer(self, data: bytes, seen: bytes | None = None) -> bytes:
         """Return the local acceptor's answer, after fetching pages that a value needs, if possible.
@@ -365,12 +367,12 @@ class Metadata:
         """Fetch the pages of a head from the nodes that should have them, if possible."""
         try:
             head, ledger = decode_head(payload), self._map(register).ledger
-            known = acceptors or self.registers.proposer(register).known
-            others = (
-                sorted({acceptor.node for acceptor in known.everyone} - {self.me.node}) if known is not None else []
+            members = acceptors or self.registers.proposer(register).acceptors
+            nodes = (
+                sorted({acceptor.node for acceptor in members.everyone} - {self.me.node}) if members is not None else []
             )
-            self._random.shuffle(others)
-            sources, ledger.sources = [*ledger.sources, *others], []  # A silent source is not the first the next time.
+            self._random.shuffle(nodes)
+            sources, ledger.sources = [*ledger.sources, *nodes], []  # A silent source is not the first the next time.
             await ledger.fetch(head.root, head.config, sources)
         except GossipKVError:
             pass  # The pages are not available, or the payload is no head.
@@ -399,15 +401,15 @@ class Metadata:
         return self._map(register)
 
     def _map(self, register: bytes, records: Iterable[tuple[bytes, bytes]] = ()) -> _Map:
-        each = self._maps.get(register)
-        if each is None:
+        map_ = self._maps.get(register)
+        if map_ is None:
             kind: MapKind = tables.CATALOGUE if register == self.catalogue else partitions.MAP
             functions: Functions = (tables if register == self.catalogue else partitions).OPERATIONS
             ledger = RegisterLedger(
-                register, kind, self.space, self._others.ask, beside=self._others.beside, records=records
+                register, kind, self.space, self._servers.ask, beside=self._servers.beside, records=records
             )
             transactions = Transactions(ledger, functions, self.registers, self.heads, self._random)
-            each = self._maps[register] = _Map(ledger, transactions)
+            map_ = self._maps[register] = _Map(ledger, transactions)
             if self._nursery is not None:
                 self._nursery.start_soon(transactions.run)
-        return each
+        return map_

@@ -201,9 +201,9 @@ def _taken_out(view: MapView, node: bytes, *, is_gone: bool) -> dict[bytes, byte
 
 
 def _check_enough(view: MapView, but: Container[bytes], stay: int) -> None:
-    """Raise Refusal if fewer than `stay` other nodes have a weight.
+    """Raise OperationRefusal if fewer than `stay` nodes outside `but` have a weight.
 
-    All nodes are read: of two changes at once the second is judged again.
+    The operation reads all nodes, so a concurrent change of any node makes it a conflict.
     """
     left, key = 0, view.next_key(b"")
     while key is not None and key.startswith(NODE):

@@ -1,4 +1,4 @@
-"""Transactions of one map, at one of its servers (EventQL's METADATA transactions, seed 002).
+"""Transactions of one map, at one of its servers, after EventQL's METADATA transactions.
 
 Operations that arrive during a transaction go together into the next. A transaction reads the head by a quorum, judges
 the operations on its map, and swaps the head in the register. The changed pages go along with the accept request; an
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from gossipkv.register.metadata.known import Heads
     from gossipkv.register.metadata.ledger import RegisterLedger
     from gossipkv.register.metadata.operations import Functions, Operation, OperationJudgement
+    from gossipkv.register.proposal import ProposalOutcome
     from gossipkv.register.shell import Registers
 
 ROUND_S: Final = 3.0  # Time of one quorum read, or one swap.
@@ -84,14 +85,14 @@ class Transactions:
         self._queue.extend(waiting)
         self._more.set()
         with trio.move_on_after(timeout_s):
-            for one in waiting:
-                await one.done.wait()
-        for one in waiting:
-            one.gone = True
-        errors = [one.error for one in waiting if one.error is not None]
+            for waiter in waiting:
+                await waiter.done.wait()
+        for waiter in waiting:
+            waiter.gone = True
+        errors = [waiter.error for waiter in waiting if waiter.error is not None]
         if errors and len(errors) == len(waiting):
             raise errors[0]
-        return [one.answer or OperationAnswer(one.operation.id, OperationOutcome.UNKNOWN) for one in waiting]
+        return [waiter.answer or OperationAnswer(waiter.operation.id, OperationOutcome.UNKNOWN) for waiter in waiting]
 
     async def run(self) -> None:
         """Run transactions of waiting operations, until cancelled or until `end`."""
@@ -111,30 +112,30 @@ class Transactions:
         batch: list[_Waiting] = []
         seen: set[bytes] = set()
         while self._queue and len(batch) < MAX_JUDGED and self._queue[0].operation.id not in seen:
-            one = self._queue.popleft()
-            if not one.gone:
-                batch.append(one)
-                seen.add(one.operation.id)
+            waiter = self._queue.popleft()
+            if not waiter.gone:
+                batch.append(waiter)
+                seen.add(waiter.operation.id)
         return batch
 
     async def _until_done(self, batch: list[_Waiting]) -> None:
         """Repeat a transaction until it is committed or refused, or no requester waits for it."""
         self._failures, self._may_be_done = 0, False
-        while any(not one.gone for one in batch):
+        while any(not waiter.gone for waiter in batch):
             answers = None
             try:
-                answers = await self._transact([one.operation for one in batch])
+                answers = await self._transact([waiter.operation for waiter in batch])
             except (NoServer, UnknownDatabase) as error:
                 # Another server, or an own swap before the table was dropped, may have done it.
-                answers = [OperationAnswer(one.operation.id, OperationOutcome.UNKNOWN) for one in batch]
-                for one in batch:
-                    one.error = None if self._may_be_done else error
+                answers = [OperationAnswer(waiter.operation.id, OperationOutcome.UNKNOWN) for waiter in batch]
+                for waiter in batch:
+                    waiter.error = None if self._may_be_done else error
             except GossipKVError:
                 pass  # The loop tries again.
             if answers is not None:
-                for one, answer in zip(batch, answers, strict=True):
-                    one.answer = answer
-                    one.done.set()
+                for waiter, answer in zip(batch, answers, strict=True):
+                    waiter.answer = answer
+                    waiter.done.set()
                 return
             self._heads.doubt(self._ledger.register)
             self._failures += 1
@@ -161,10 +162,10 @@ class Transactions:
         change = swap(head.transaction, config, transaction, changed.root)
         offer = Offer(self._registers.me.node, head.root, changed, config)
         outcome = await self._registers.change(register, change, timeout_s=ROUND_S, offer=offer)
-        if outcome.end is not ChangeEnd.DONE or outcome.value is None or outcome.ballot is None:
+        committed = _committed(outcome)
+        if committed is None:
             self._may_be_done |= outcome.end is not ChangeEnd.REFUSED
             return None
-        committed = KnownMap(decode_head(outcome.value.payload), outcome.value.acceptors, outcome.ballot.generation)
         if not committed.head.ended:
             self._heads.show(register, committed, written=committed.head.transaction == transaction)
         return judgement.answers
@@ -176,15 +177,18 @@ class Transactions:
             Unavailable: no quorum answers, or none knows of this register.
         """
         outcome = await self._registers.read(self._ledger.register, timeout_s=ROUND_S, hint=hint)
-        if outcome.end is not ChangeEnd.DONE or outcome.value is None or outcome.ballot is None:
+        chosen = _committed(outcome)
+        if chosen is None:
             raise Unavailable(f"what is decided of this table cannot be read: {outcome.message}")
-        return KnownMap(decode_head(outcome.value.payload), outcome.value.acceptors, outcome.ballot.generation)
+        return chosen
 
     async def have(self, chosen: KnownMap) -> MapTree:
         """Fetch the map of a head if needed, and open it. Raises MissingPage, ProtocolError, Unavailable."""
         head = chosen.head
         if not self._ledger.has(head.root):
-            await self._ledger.fetch(head.root, head.config, self._others(chosen))
+            nodes = sorted({acceptor.node for acceptor in chosen.acceptors.everyone} - {self._registers.me.node})
+            self._random.shuffle(nodes)
+            await self._ledger.fetch(head.root, head.config, nodes)
         return MapTree.opened(self._ledger.read, head.root, self._ledger.kind.name)
 
     async def _judge(self, chosen: KnownMap, operations: list[Operation]) -> OperationJudgement:
@@ -193,10 +197,11 @@ class Transactions:
         tree = await self.have(chosen)
         return judge(tree, operations, _next_config(chosen), self._functions)
 
-    def _others(self, chosen: KnownMap) -> list[bytes]:
-        nodes = sorted({acceptor.node for acceptor in chosen.acceptors.everyone} - {self._registers.me.node})
-        self._random.shuffle(nodes)
-        return nodes
+
+def _committed(outcome: ProposalOutcome) -> KnownMap | None:
+    if outcome.end is not ChangeEnd.DONE or outcome.value is None or outcome.ballot is None:
+        return None
+    return KnownMap(decode_head(outcome.value.payload), outcome.value.acceptors, outcome.ballot.generation)
 
 
 def _next_config(chosen: KnownMap) -> int:

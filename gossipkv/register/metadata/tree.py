@@ -130,9 +130,7 @@ class MapTree:
         at = bisect_right(self._firsts, key) - 1
         if at < 0:
             return None
-        if at not in self._leaves:
-            self._leaves[at] = self.leaf(at)
-        entries = self._leaves[at]
+        entries = self._leaves[at] = self.leaf(at)
         place = bisect_left(entries, key, key=_key)
         return entries[place] if place < len(entries) and entries[place].key == key else None
 
@@ -305,8 +303,8 @@ class Edit:
                 f"a map of {sum(leaf.entries for leaf in leaves)} entries in {len(leaves)} leaves needs {size_bytes} "
                 f"bytes of root, ids of operations included, where {MAX_PAGE_BYTES} are allowed: it cannot grow"
             )
-        for known in before.names:  # A leaf may have joined a neighbour and been cut off again.
-            pages.pop(known, None)
+        for old_name in before.names:  # A leaf may have joined a neighbour and been cut off again.
+            pages.pop(old_name, None)
         name = name_of(page)
         pages[name] = page
         return ChangedPages(name, pages)
@@ -322,7 +320,9 @@ class Edit:
                 leaf: LeafReference | _NewLeaf | None = self._tree.root.leaves[at] if self._tree.root.leaves else None
             else:
                 stands = self._tree.leaf(at) if self._tree.root.leaves else ()
-                leaf = _NewLeaf.of(_overlaid(stands, touched[at]))
+                entries = [entry for entry in stands if entry.key not in touched[at]]
+                entries += [entry for entry in touched[at].values() if entry is not None]
+                leaf = _NewLeaf.of(sorted(entries))
             if leaf is None or (isinstance(leaf, _NewLeaf) and not leaf.entries):
                 continue
             if joined and min(joined[-1].size_bytes, leaf.size_bytes) < _MIN_BYTES:
@@ -439,8 +439,8 @@ def pages_of(name: bytes, root: bytes) -> tuple[bytes, ...]:
 
 def _entries_beside(tree: MapTree, other: MapTree) -> dict[bytes, MapEntry]:
     """Return the entries of leaves that `other` lacks."""
-    known = set(other.root.leaves)
-    places = (at for at, leaf in enumerate(tree.root.leaves) if leaf not in known)
+    unchanged = set(other.root.leaves)
+    places = (at for at, leaf in enumerate(tree.root.leaves) if leaf not in unchanged)
     return {entry.key: entry for at in places for entry in tree.leaf(at)}
 
 
@@ -458,11 +458,6 @@ def _replayed(old: MapTree, new: MapTree, entries: dict[bytes, MapEntry]) -> Edi
         for operation, kept in last_judged(new.page(new.root.ids[-1].name)).kept.items():
             edit.record(operation, *kept)
     return edit
-
-
-def _overlaid(stands: Sequence[MapEntry], touched: dict[bytes, MapEntry | None]) -> list[MapEntry]:
-    others = [entry for entry in stands if entry.key not in touched]
-    return sorted([*others, *(entry for entry in touched.values() if entry is not None)])
 
 
 def _sequence(row: Judged) -> int:

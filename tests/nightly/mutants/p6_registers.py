@@ -50,8 +50,8 @@ MUTANTS: tuple[Mutant, ...] = (
             ),
             Edit(
                 "gossipkv.register.acceptor:Acceptor.receive",
-                "reply = Reply(verdict, register, self.me, request.number, request.ballot, told)",
-                "reply = Reply(verdict, register, request.to, request.number, request.ballot, told)",
+                "reply = Reply(verdict, register, self.me, request.number, request.ballot, shown)",
+                "reply = Reply(verdict, register, request.to, request.number, request.ballot, shown)",
             ),
         ),
         (
@@ -73,11 +73,6 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "an unknown change is said not to be applied",
         (
-            Edit(
-                "gossipkv.register.proposer:Proposer._give_up",
-                "if pending.sent:",
-                "if False:",
-            ),
             Edit(
                 "gossipkv.register.proposer:Proposer._refuse",
                 "end = ChangeEnd.UNKNOWN if pending.sent else ChangeEnd.REFUSED",
@@ -166,8 +161,8 @@ MUTANTS: tuple[Mutant, ...] = (
     planted(
         "a page is unpinned while a swap may name it",
         "gossipkv.register.metadata.server:Metadata._settle",
-        "await ledger.collect(known.head.config, known.head.roots | self._accepted(register))",
-        "await ledger.collect(1 << 64, known.head.roots | self._accepted(register))",
+        "await ledger.collect(known_map.head.config, known_map.head.roots | self._accepted(register))",
+        "await ledger.collect(1 << 64, known_map.head.roots | self._accepted(register))",
         "tests/unit/register/metadata/test_server.py::test_nothing_goes_that_a_swap_may_name",
     ),
     planted(

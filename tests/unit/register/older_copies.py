@@ -35,7 +35,7 @@ class SeeingParty(Party):
             match effect:
                 case SendToAcceptor(to, number, request):
                     self.world.watch.sent(self.core, request)
-                    known = self.core.known
+                    known = self.core.acceptors
                     seen = self.node.seen.tell(sorted({to, *(known.everyone if known is not None else ())}))
                     told = self.node.seen.seen_of(to)
                     self.world.bag.append(Message(self, to, number, request, is_reply=False, seen=seen, told=told))

@@ -239,7 +239,7 @@ class SmallWorld:
         if not accepted:
             return False
         top = max(accepted, key=lambda record: record.accepted)
-        known = set(party.core.known.everyone)
+        known = set(party.core.acceptors.everyone)
         for _ in self.nodes:
             known |= {
                 other for one in known & live.keys() if live[one].value for other in live[one].value.acceptors.everyone
@@ -335,7 +335,7 @@ class SmallWorld:
         node.holds = self.random.random() < 0.7
 
     def _force(self) -> None:
-        known = self.random.choice(self.parties).core.known
+        known = self.random.choice(self.parties).core.acceptors
         members = [node for node in self.nodes if node.id in known.everyone]
         if not members:
             return

@@ -204,18 +204,18 @@ def test_every_survivor_has_to_promise():
     world.lose_all()
     assert world.history.ends[ticket] is ChangeEnd.DONE
     b.is_up = c.is_up = False
-    world.force(a, d, known=party.core.known)
+    world.force(a, d, known=party.core.acceptors)
     world.carry(a, d, e, which=is_a(RequestKind.READ))
     world.wait(5000)
     world.carry(d, which=is_a(RequestKind.PREPARE))
     world.lose_all()
     world.wait(20_000)
     assert end_of(world) is ChangeEnd.REFUSED
-    world.force(a, d, known=party.core.known)
+    world.force(a, d, known=party.core.acceptors)
     world.settle(a, d, e)
     assert end_of(world) is ChangeEnd.REFUSED  # E makes three of five.
     e.is_up = False
-    world.force(a, d, known=party.core.known)
+    world.force(a, d, known=party.core.acceptors)
     world.settle(a, d, ms=4000)
     assert end_of(world) is ChangeEnd.DONE
     assert id_of(ticket) in world.payload(world.tickets)

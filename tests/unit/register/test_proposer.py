@@ -157,7 +157,7 @@ def test_a_wrong_guess_is_corrected():
     read = world.read(party)
     world.settle(a)
     assert ended(world, read) is ChangeEnd.DONE
-    assert party.core.known == Acceptors.of([a.id])
+    assert party.core.acceptors == Acceptors.of([a.id])
 
 
 def test_replies_of_another_ballot_do_not_count():

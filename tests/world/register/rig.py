@@ -200,7 +200,7 @@ class RegisterRig:
             record = self._acceptor.record(register)
             if record is not None:
                 proposer.learn(record)
-            proposer.known = proposer.known or self.cluster.hint(register)
+            proposer.acceptors = proposer.acceptors or self.cluster.hint(register)
         return proposer
 
     def submit(
@@ -217,7 +217,7 @@ class RegisterRig:
 
     def force(self, register: bytes, survivors: Iterable[AcceptorId], told: Callable[[ProposalOutcome], None]) -> None:
         """Have the register go on with these alone."""
-        known, chance = self._proposer(register).known, self.machine.world.streams[f"forces/{self.machine.name}"]
+        known, chance = self._proposer(register).acceptors, self.machine.world.streams[f"forces/{self.machine.name}"]
         force = Force(register, self._ticket(told), survivors, known, chance, now_ms=self.machine.now_ms)
         self._cores.append(force)
         self.machine.after_input()
@@ -328,7 +328,7 @@ class RegisterRig:
         else:
             self._asked.setdefault(machine.address, {})[core, to] = effect.number
             self._told_itself[to, core.register, effect.number] = self._seen.seen_of(to)
-            others = {to, *(core.known.everyone if core.known is not None else ())}
+            others = {to, *(core.acceptors.everyone if core.acceptors is not None else ())}
             message = REQUEST + msgpack.packb([effect.request, self._seen.tell(sorted(others))])
             self._connections.send(self.machine, machine.address, message)
 
