@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 TOKEN_FILE: Final = small_file.Kind("token file", 64 * 1024, ", and make another token if somebody may have read it")
 _KEY: Final = small_file.Kind("key", 64 * 1024, ", and make another pair if somebody may have read it")
 CERTIFICATES: Final = small_file.Kind("list of certificates", 4 << 20, is_private=False)
+_KINDS: Final = {"--ca": CERTIFICATES, "--cert": CERTIFICATES, "--key": _KEY, "--token-file": TOKEN_FILE}
 _FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
 _OPTIONS: Final = {
     "tls": "Speak TLS; without --ca the system says whom to trust.",
@@ -35,7 +36,10 @@ _OPTIONS: Final = {
 
 
 def _keep(context: click.Context, option: click.Parameter, value: Path | bool | None) -> None:  # noqa: FBT001  # click's.
-    context.meta.setdefault(__name__, {})[option.opts[0]] = value
+    name = option.opts[0]
+    if isinstance(value, Path):
+        value = context.with_resource(small_file.rereadable(value, _KINDS[name]))
+    context.meta.setdefault(__name__, {})[name] = value
 
 
 def credential_options(command: FC) -> FC:
@@ -75,8 +79,7 @@ def tls_files() -> tuple[Path | None, ...] | None:
 def _token(file: Path | None) -> tuple[str, str | None]:
     if file is None:
         return TOKEN_VARIABLE, os.environ.get(TOKEN_VARIABLE) or None
-    is_private = file.is_file()  # A pipe (`<(…)`) cannot be read by others.
-    return str(file), small_file.read_text(file, TOKEN_FILE._replace(is_private=is_private)).strip()
+    return str(file), small_file.read_text(file, TOKEN_FILE).strip()
 
 
 def _context(ca: Path | None, cert: Path | None, key: Path | None) -> SSLContext:
@@ -90,8 +93,7 @@ def _context(ca: Path | None, cert: Path | None, key: Path | None) -> SSLContext
     except ssl.SSLError:
         raise ConfigError(f"--ca {ca}: no certificate in PEM form") from None
     if cert is not None:
-        small_file.read_text(key or cert, _KEY)
-        small_file.read(cert, CERTIFICATES)
+        small_file.read(key or cert, _KEY)
         try:
             context.load_cert_chain(cert, key, password=_refuse)
         except ssl.SSLError as error:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Final, final
 
 import click
 
-from gossipkv.settings.config import SETTINGS, Config, load
+from gossipkv.environment import small_file
+from gossipkv.settings.config import SETTINGS, SETTINGS_FILE, Config, load
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -49,6 +50,11 @@ def _help_all(ctx: click.Context, _option: click.Parameter, is_asked: bool) -> N
         ctx.exit()
 
 
+def _rereadable(ctx: click.Context, _option: click.Parameter, file: Path | None) -> Path | None:
+    """Return a path that SIGHUP can read again, also if the file is a pipe."""
+    return None if file is None else ctx.with_resource(small_file.rereadable(file.expanduser(), SETTINGS_FILE))
+
+
 def _option(setting: Setting) -> click.Option:
     names = [setting.flag, setting.name]
     if setting.kind == "bool":
@@ -75,6 +81,7 @@ def setting_options() -> list[click.Parameter]:
         ["--config", "file"],
         type=click.Path(path_type=Path),
         metavar="FILE",
+        callback=_rereadable,
         help="TOML file of settings.  [default: $GOSSIPKV_CONFIG]",
     )
     everything = click.Option(

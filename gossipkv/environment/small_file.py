@@ -1,8 +1,9 @@
 """Small files that people write: settings, certificates, and private ones for their owner only (keys, users).
 
-A read takes at most the maximum size of the file's kind. A private file is refused while anybody but its owner may read
-or write it. A file of root with mode 0440 may belong to a group of this process, since secrets for users other than
-root are mounted so. Files are replaced as a whole: written beside, synced, renamed. Everything here blocks.
+A read takes at most the maximum size of the file's kind. Pipes, such as `<(…)`, can be read only once: commands copy
+their content to memory. A private file is refused while anybody but its owner may read or write it. A file of root with
+mode 0440 may belong to a group of this process, since secrets for users other than root are mounted so. Files are
+replaced as a whole: written beside, synced, renamed. Everything here blocks.
 """
 
 from __future__ import annotations
@@ -11,13 +12,13 @@ import contextlib
 import fcntl
 import os
 import stat
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gossipkv.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
+    from collections.abc import Callable, Iterator
 
 _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 _SECRET: Final = 0o440
@@ -60,6 +61,27 @@ def read(path: Path, kind: Kind) -> bytes:
     if len(data) > kind.most_bytes:
         raise ConfigError(f"{path}: over {kind.most_bytes} bytes: this is no {kind.name}")
     return data
+
+
+@contextlib.contextmanager
+def rereadable(path: Path, kind: Kind) -> Iterator[Path]:
+    """Check a file of this kind, and yield a path to read it from, also several times and by child processes.
+
+    The path is the same unless the file is a pipe or a device: their content is copied to memory. Others cannot read
+    the copy, so a private file may be a pipe here.
+
+    Raises:
+        ConfigError: see `read`.
+    """
+    if path.is_file():
+        read(path, kind)
+        yield path
+        return
+    data = read(path, kind._replace(is_private=False))
+    with os.fdopen(os.memfd_create(kind.name), "wb", buffering=0) as copy:
+        os.fchmod(copy.fileno(), 0o600)
+        copy.write(data)
+        yield Path(f"/proc/{os.getpid()}/fd/{copy.fileno()}")
 
 
 def _check_private(path: Path, kind: Kind, found: os.stat_result) -> None:

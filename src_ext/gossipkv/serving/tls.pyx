@@ -18,6 +18,7 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 from libc.time cimport time_t, tm
 
+from gossipkv.environment import small_file
 from gossipkv.errors import ConfigError, LocalError, ProtocolError, Unauthorized
 
 cdef extern from "<dlfcn.h>":
@@ -155,11 +156,9 @@ cdef str last_reason():
 cdef bytes readable(str setting, object path):
     """Return the path as bytes. Raises: ConfigError if the file cannot be read, or is too large."""
     try:
-        with open(path, "rb") as file:
-            if len(file.read(MAX_PEM_BYTES + 1)) > MAX_PEM_BYTES:
-                raise refused(setting, path, f"over {MAX_PEM_BYTES} bytes: expected keys or certificates in PEM")
-    except OSError as error:
-        raise refused(setting, path, f"cannot be read: {error.strerror or error}") from None
+        small_file.read(path, small_file.Kind("file in PEM", MAX_PEM_BYTES, is_private=False))
+    except ConfigError as error:
+        raise refused(setting, path, error.message) from None
     return str(path).encode()
 
 

@@ -134,9 +134,16 @@ MUTANTS: tuple[Mutant, ...] = (
     planted(
         "a token that others may read is shown",
         "gossipkv.cli.credentials:_token",
-        "is_private = file.is_file()  # A pipe (`<(…)`) cannot be read by others.",
-        "is_private = False",
+        "small_file.read_text(file, TOKEN_FILE)",
+        "file.read_text()",
         "tests/unit/cli/test_credentials_slow.py::test_what_is_in_files_and_is_not_right",
+    ),
+    planted(
+        "others may read what comes through a pipe",
+        "gossipkv.environment.small_file:rereadable",
+        "os.fchmod(copy.fileno(), 0o600)",
+        "pass",
+        "tests/unit/environment/test_small_file.py",
     ),
     planted(
         "the first bytes of a token are enough",

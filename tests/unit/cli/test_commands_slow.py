@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
 import sys
 from functools import partial
@@ -13,6 +14,8 @@ import pytest
 from rich.console import Console
 
 from gossipkv import cli
+from gossipkv.cli.flags import load_settings
+from gossipkv.cli.serve import serve
 from gossipkv.errors import WRITES_ARE
 from gossipkv.settings.config import SETTINGS
 from gossipkv.status.verdict import (
@@ -466,6 +469,17 @@ def test_config(run, tmp_path, monkeypatch):
         assert row["meaning"].split()[0] in text
     assert "90s" in text
     assert "[::1]:1 " in text
+
+
+def test_settings_from_a_pipe():
+    """A node reads them again at SIGHUP, and the pipe is empty then."""
+    out, into = os.pipe()
+    os.write(into, b'[databases.geo]\nhold = "v1"\n')
+    os.close(into)
+    with serve.make_context("serve", ["--config", f"/dev/fd/{out}"]) as context:
+        held = [load_settings(context.params["file"], {}).databases["geo"].hold for _ in range(2)]
+    os.close(out)
+    assert held == ["v1", "v1"]
 
 
 def test_config_of_databases_and_stores(run, tmp_path):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 
 import pytest
 from cryptography.hazmat.primitives import serialization
@@ -43,6 +45,51 @@ def test_certificates(run, authority, tmp_path, divided):
         done = run("ping", "--node", asked.address, "--ca", authority.file)
         assert done.status == 3
         assert "certificate required" in done.err
+
+
+@pytest.mark.parametrize("command", ["ping", "loadtest"])
+def test_files_that_can_be_read_once(run, authority, command):
+    """Pipes, such as `<(…)`: also a command that reads them in several connections and processes."""
+    private, begin, public = authority.pair("ana").read_text().partition("-----BEGIN CERTIFICATE")
+    texts = {"--ca": authority.file.read_text(), "--cert": begin + public, "--key": private, "--token-file": TOKEN}
+    line = [command]
+    if command == "loadtest":
+        line += [
+            "--db",
+            "geo",
+            "--mix",
+            "get",
+            "--duration",
+            "200ms",
+            "--warm-up",
+            "0s",
+            "--processes",
+            "2",
+            "--connections",
+            "2",
+        ]
+    methods = {"get": lambda *_: [b"value", "1"], "info": dict, "members": list, "databases": list}
+    methods["scan"] = lambda *_: [[[b"key", b"value"]], None, "1"]
+    with contextlib.ExitStack() as stack:
+        for option, text in texts.items():
+            line += [option, stack.enter_context(pipe(text))]
+        context = authority.node("127.0.0.1", asks=True)
+        asked = stack.enter_context(AskedNode(context, ping=lambda: "pong", auth=known, **methods))
+        done = run(*line, "--node", asked.address)
+        assert done.status == 0, done.err
+        assert ("auth", [TOKEN]) in asked.asked
+
+
+@contextlib.contextmanager
+def pipe(text):
+    """The path of a pipe with this text."""
+    out, into = os.pipe()
+    os.write(into, text.encode())
+    os.close(into)
+    try:
+        yield f"/dev/fd/{out}"
+    finally:
+        os.close(out)
 
 
 def test_the_authorities_of_the_system(run, authority, monkeypatch):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,7 +14,7 @@ from gossipkv.environment import small_file
 from gossipkv.errors import ConfigError
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Iterator
 
 TEXT = "one\n"
 KIND = small_file.Kind("list", 64 * 1024, ", and write it anew")
@@ -155,6 +157,40 @@ def _refused_as(path: Path, told: list[str]) -> None:
     with pytest.raises(ConfigError) as refused:
         small_file.read_text(path, KIND)
     told.append(str(refused.value))
+
+
+@pytest.mark.parametrize("is_private", [False, True])
+def test_a_pipe_is_read_many_times(is_private: bool) -> None:
+    """While the copy is there; a pipe that is too long is refused."""
+    kind = KIND._replace(is_private=is_private)
+    with pipe(TEXT) as path, small_file.rereadable(path, kind) as copy:
+        assert [small_file.read_text(copy, kind) for _ in range(2)] == [TEXT, TEXT]
+    assert not copy.exists()
+    with pipe(TEXT) as path, pytest.raises(ConfigError, match=f"^{path}: over 3 bytes"):
+        small_file.rereadable(path, kind._replace(most_bytes=3)).__enter__()
+
+
+def test_a_file_is_read_where_it_is(tmp_path: Path) -> None:
+    """It may be replaced and read again; a private one is refused while others may read it."""
+    path = tmp_path / "file"
+    small_file.write_text(path, TEXT)
+    with small_file.rereadable(path, KIND) as copy:
+        assert copy == path
+    path.chmod(0o644)
+    with pytest.raises(ConfigError, match="others"):
+        small_file.rereadable(path, KIND).__enter__()
+
+
+@contextlib.contextmanager
+def pipe(text: str) -> Iterator[Path]:
+    """The path of a pipe with this text."""
+    out, into = os.pipe()
+    os.write(into, text.encode())
+    os.close(into)
+    try:
+        yield Path(f"/dev/fd/{out}")
+    finally:
+        os.close(out)
 
 
 def test_an_edit_makes_the_file_only_if_it_may(tmp_path: Path) -> None:
