@@ -164,6 +164,8 @@ def force_join(
     else:
         begun, lost = plain(told.get("partition")), plain(told.get("may_be_lost"))
         click.echo(f"{name}: partition {begun} on {plain(told.get('node'))}: {lost}")
+        if told.get("changed") is False:
+            note("nothing to do: it was so already")
     return 0
 
 

@@ -13,7 +13,7 @@ import msgpack
 import trio
 
 from gossipkv.errors import BadRequest, Conflict, GossipKVError, ProtocolError
-from gossipkv.placement.partition import HAD, AssignmentState
+from gossipkv.placement.partition import HAD, LEFT_OUT, AssignmentState
 from gossipkv.register.ballot import draw_id
 from gossipkv.register.metadata.pages import is_whole
 from gossipkv.register.metadata.partitions import HASH, decode_table, range_of
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 REFOUND: Final = ("refound", 1)  # Name and version of the operation.
 ANSWER_S: Final = 2.0  # A live host would answer within this time.
 ASK_S: Final = 5.0
+_HOLDS: Final = frozenset({AssignmentState.AVAILABLE, AssignmentState.LEAVING})
 NOTHING: Final = ""  # Replaces a replica's name: the range starts empty.
 
 
@@ -102,7 +103,8 @@ class ForceJoin:
         first, partition = range_of(tree, wanted.key)
         bounds = next(parts_of(tree, KeyBounds(first, None))).bounds
         if _is_done(partition, node):
-            return None, self._told(wanted, partition, None)
+            lost = "nothing more is lost: it has begun anew there already"
+            return None, _told(wanted, partition.id, None, lost, changed=False)
         with deadline.step("asking the range's hosts whether they live"):
             await self._check_gone(wanted, partition)
         with deadline.step(f"asking {wanted.node} what it has set aside"):
@@ -110,16 +112,13 @@ class ForceJoin:
         new = draw_id(self._random)
         config = self._deciding.taking_part()[0].known[table.id].config + 1
         asked = first, partition.id, new, draw_id(self._random), node, *begins(partition, kept, config)
-        return (*REFOUND, asked), self._told(wanted, partition._replace(id=new), kept)
+        held = "with nothing: all that was in it" if kept is None else f"with the copy {kept.name}: what that lacks"
+        return (*REFOUND, asked), _told(wanted, new, kept, f"it begins {held} may be lost", changed=True)
 
     async def _check_gone(self, wanted: RangeArguments, partition: Partition) -> None:
         """Raise Conflict if a host of a range may be alive."""
         deciding = self._deciding
-        hosts = [
-            one.node
-            for one in partition.assignments
-            if one.state in {AssignmentState.AVAILABLE, AssignmentState.LEAVING}
-        ]
+        hosts = [one.node for one in partition.assignments if one.state in _HOLDS]
         living = {host for host in hosts if deciding.asking.is_up(host)}
 
         async def ask(host: bytes) -> None:
@@ -150,22 +149,25 @@ class ForceJoin:
             told = await self._deciding.asking.ask(node, "table_kept", [table, *bounds], ASK_S)
         return read_kept(told)
 
-    def _told(self, wanted: RangeArguments, partition: Partition, kept: KeptReplica | None) -> dict[str, Value]:
-        held = "with nothing: all that was in it" if kept is None else f"with the copy {kept.name}: what that lacks"
-        return {
-            "table": wanted.table,
-            "partition": partition.id,
-            "node": wanted.node,
-            "copy": None if kept is None else kept.name,
-            "bytes": 0 if kept is None else kept.bytes,
-            "may_be_lost": f"it begins {held} may be lost",
-        }
-
 
 def _is_done(partition: Partition, node: bytes) -> bool:
-    """Return True if a range was force-joined at a node, and has not changed since."""
-    (one, *others) = partition.assignments
-    return not others and one.node == node and bool(partition.ends) and not partition.former
+    """Return True if a range was force-joined, and a node holds it, perhaps with others by now."""
+    is_new = any(end.assignment == LEFT_OUT for end in partition.ends)
+    return is_new and any(one.node == node and one.state in _HOLDS for one in partition.assignments)
+
+
+def _told(
+    wanted: RangeArguments, partition: int, kept: KeptReplica | None, lost: str, *, changed: bool
+) -> dict[str, Value]:
+    return {
+        "table": wanted.table,
+        "partition": partition,
+        "node": wanted.node,
+        "copy": None if kept is None else kept.name,
+        "bytes": 0 if kept is None else kept.bytes,
+        "may_be_lost": lost,
+        "changed": changed,
+    }
 
 
 def read_kept(told: Value) -> list[KeptReplica]:

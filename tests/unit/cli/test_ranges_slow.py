@@ -88,6 +88,8 @@ def test_force_join_says_first_what_may_be_lost(ask):
         done, asked = ask("table", "force-join", "t", "k", "n4", *more, "--yes", force_join=lambda *_: told)
         assert (done.status, asked) == (0, [("force_join", ["t", b"k", "n4", options])])
         assert (done.out, done.err) == ("t: partition 9 on n4: all that only n1 had\n", "")
+    done, _ = ask("table", "force-join", "t", "k", "n4", "--yes", force_join=lambda *_: {**told, "changed": False})
+    assert (done.status, done.err) == (0, "nothing to do: it was so already\n")
     done, _ = ask("table", "force-join", "t", "k", "n4", "--yes", "--json", force_join=lambda *_: told)
     assert json.loads(done.out) == told
 
