@@ -7,14 +7,14 @@ bytes per second (`Loads`).
 
 from __future__ import annotations
 
-import random
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
 from gossipkv.dataset import report
-from gossipkv.dataset.build.parent import Build, Loads, build_in_child
+from gossipkv.dataset.build.parent import Loads, build_in_child
 from gossipkv.dataset.cluster.convergence import Convergence
 from gossipkv.dataset.cluster.core import DatasetCluster
 from gossipkv.dataset.cluster.members import alone
@@ -24,13 +24,11 @@ from gossipkv.dataset.coalesced import Coalesced
 from gossipkv.dataset.database import Database
 from gossipkv.dataset.memory.paging import OpenPagedFile, Paging
 from gossipkv.dataset.rewriting import Rewriting
-from gossipkv.dataset.scrub.parent import ReadBack, read_back_in_child
+from gossipkv.dataset.scrub.parent import read_back_in_child
 from gossipkv.dataset.scrub.scrub import Scrub
 from gossipkv.dataset.shared_resources import BuildCounts, SharedResources
 from gossipkv.dataset.source.listing import SourceRoot
 from gossipkv.dataset.source.look_threads import LookThreads
-from gossipkv.environment.memory import RealMemory
-from gossipkv.environment.real_files import RealClock
 from gossipkv.errors import Corrupt, SourceError
 from gossipkv.log import Log, RepeatedWarnings
 from gossipkv.settings.databases import DatabaseSettings, is_name
@@ -38,12 +36,14 @@ from gossipkv.settings.databases import DatabaseSettings, is_name
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from gossipkv.dataset.build.parent import Build
     from gossipkv.dataset.cluster.core import DatabaseCore
     from gossipkv.dataset.database import MakePart
     from gossipkv.dataset.held import Held
     from gossipkv.dataset.local.store import VersionStore
     from gossipkv.dataset.local.version import Version
-    from gossipkv.environment.seam import EnvironmentClock, MemoryProbe, Threads
+    from gossipkv.dataset.scrub.parent import ReadBack
+    from gossipkv.environment.seam import Environment
     from gossipkv.errors import Detail
     from gossipkv.settings.datasets import DatasetSettings
     from gossipkv.settings.masking import Option
@@ -61,6 +61,23 @@ REASSIGN_AFTER_MS = 60_000
 _NO_SETTINGS = DatabaseSettings()
 
 
+class ChildProcesses(NamedTuple):
+    """The functions that work in child processes."""
+
+    build: Build
+    read_back: ReadBack
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LibraryPorts:
+    """The node around its datasets."""
+
+    on_change: Callable[[], None] = lambda: None
+    requests: Callable[[str, str], int] = lambda _database, _version: 0  # (database, version) -> requests so far.
+    is_table: Callable[[str], bool] = lambda _name: False  # A dataset without local versions gives way to a table.
+    reserve: Callable[[], int] = lambda: 0  # Memory in bytes that other parts of the node may still take.
+
+
 class Library:
     """The datasets of a node.  All methods but `run` and `rescan` return at once, on Trio's thread."""
 
@@ -68,33 +85,26 @@ class Library:
         self,
         store: VersionStore,
         settings: DatasetSettings,
+        environment: Environment,
+        ports: LibraryPorts,
         *,
-        threads: Threads,
-        clock: EnvironmentClock | None = None,
-        memory: MemoryProbe | None = None,
-        chance: random.Random | None = None,
-        reserve: Callable[[], int] = lambda: 0,
-        build: Build | None = None,
-        read_back: ReadBack | None = None,
-        on_change: Callable[[], None] = lambda: None,
-        requests: Callable[[str, str], int] = lambda _database, _version: 0,
+        children: ChildProcesses | None = None,
         may_write: bool = True,
-        is_table: Callable[[str], bool] = lambda _name: False,
         cluster: DatasetCluster | None = None,
         make_part: MakePart = PartInCluster,
     ) -> None:
         """Create the library; without `cluster` the node is alone.
 
-        `may_write`: if false, serve built versions and build, switch or remove nothing until `resume`.  `is_table`:
-        True if a table has a name; a dataset without local versions gives way to it.  `reserve`: the memory in bytes
-        that other parts of the node may still take.  `make_part`: a test's way to decide.
+        `may_write`: if false, serve built versions and build, switch or remove nothing until `resume`.  `make_part`: a
+        test's way to decide.
         """
+        children = children or ChildProcesses(build_in_child, read_back_in_child)
         self._may_write = may_write
-        self._clock = clock or RealClock()
+        self._clock = environment.clock
         self._make_part = make_part
         self._settings = settings
         self._files = store.files
-        self._on_change = on_change
+        self._on_change = ports.on_change
         self._source = self._open_source(settings.storage_options)
         self._log = Log("gossipkv.dataset")
         self._store = store
@@ -102,13 +112,13 @@ class Library:
             settings=settings,
             store=store,
             source=self._source_of,
-            look_threads=LookThreads(threads),
+            look_threads=LookThreads(environment.threads),
             loads=Loads(settings.max_parallel_loads, settings.throttle_loads, settings.build_priority),
-            build=build or build_in_child,
-            threads=threads,
-            requests=requests,
+            build=children.build,
+            threads=environment.threads,
+            requests=ports.requests,
             may_write=lambda: self._may_write,
-            is_table=is_table,
+            is_table=ports.is_table,
             on_change=self._changed,
             note_ring=self._note_ring,
             cluster=cluster or _alone(settings),
@@ -116,8 +126,8 @@ class Library:
             log=self._log,
         )
         self._ring = Rewriting(self._write_ring, self._shared.may_write, self._log)
-        self.scrub = self._make_scrub(self._clock, read_back or read_back_in_child)
-        self.paging = self._make_paging(memory or RealMemory(), chance or random.SystemRandom(), reserve)
+        self.scrub = self._make_scrub(children.read_back)
+        self.paging = self._make_paging(environment, ports.reserve)
         self._databases: dict[str, Database] = {}
         self._named = settings.databases
         self._at_source: frozenset[str] = frozenset()
@@ -128,7 +138,7 @@ class Library:
         self._root_thread = trio.CapacityLimiter(1)
         self._nursery: trio.Nursery | None = None
 
-    def _make_scrub(self, clock: EnvironmentClock, read_back: ReadBack) -> Scrub:
+    def _make_scrub(self, read_back: ReadBack) -> Scrub:
         return Scrub(
             self._settings.scrub_period,
             versions=self._open_versions,
@@ -136,18 +146,18 @@ class Library:
             read_back=read_back,
             store=self._store,
             threads=self._shared.threads,
-            clock=clock,
+            clock=self._clock,
             log=self._log,
         )
 
-    def _make_paging(self, memory: MemoryProbe, chance: random.Random, reserve: Callable[[], int]) -> Paging:
+    def _make_paging(self, environment: Environment, reserve: Callable[[], int]) -> Paging:
         return Paging(
             self._settings.residency,
             versions=self._ranked_versions,
-            memory=memory,
+            memory=environment.memory,
             reserve=lambda: reserve() + self._builds_bytes(),
             threads=self._shared.threads,
-            chance=chance,
+            chance=environment.random,
             log=self._log,
         )
 

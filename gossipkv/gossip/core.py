@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, final
 from gossipkv.errors import TooLarge
 from gossipkv.gossip.anti_entropy.exchange import SyncExchange, SyncTransport
 from gossipkv.gossip.effects import MemberChanged
-from gossipkv.gossip.inbox import Inbox
+from gossipkv.gossip.inbox import Inbox, MembershipParts
 from gossipkv.gossip.member import REACHABLE, Member, MemberState, member_id
 from gossipkv.gossip.membership.beliefs import Beliefs
 from gossipkv.gossip.membership.contact import Contact
@@ -122,14 +122,11 @@ class Gossip:
         self._inbox = Inbox(
             state,
             me.cluster,
-            identity=self._identity,
-            beliefs=self._beliefs,
-            contact=self._contact,
-            tree=self.tree,
-            exchange=self._exchange,
-            spreading=self._spreading,
-            detector=self._detector,
-            joining=self._joining,
+            MembershipParts(
+                self._identity, self._beliefs, self._contact, self._spreading, self._detector, self._joining
+            ),
+            self.tree,
+            self._exchange,
         )
 
     # Methods that the shell calls

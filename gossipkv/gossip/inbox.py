@@ -5,7 +5,7 @@ No method for datagrams or requests raises on bytes of a peer: a packet that can
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, NamedTuple, final
 
 from gossipkv.gossip.member import Member
 from gossipkv.gossip.membership.joining import flags_of
@@ -52,6 +52,17 @@ _PING, _ACK, _NACK, _PING_REQUEST, _GOSSIP, _SYNC, _WHO = (
 )
 
 
+class MembershipParts(NamedTuple):
+    """The parts of membership that messages are for."""
+
+    identity: SelfIdentity
+    beliefs: Beliefs
+    contact: Contact
+    spreading: Spreading
+    detector: Detector
+    joining: SeedJoin
+
+
 @final
 class Inbox:
     """Reads each message, and passes it and its parts to the component in charge."""
@@ -60,15 +71,9 @@ class Inbox:
         self,
         state: SharedState,
         cluster: str,
-        *,
-        identity: SelfIdentity,
-        beliefs: Beliefs,
-        contact: Contact,
+        membership: MembershipParts,
         tree: GossipTree,
         exchange: SyncExchange,
-        spreading: Spreading,
-        detector: Detector,
-        joining: SeedJoin,
     ) -> None:
         self._members = state.members
         self._id = state.members.own.id
@@ -76,14 +81,14 @@ class Inbox:
         self._envelope = state.outbox.envelope
         self._counters = state.outbox.counters
         self._cluster = cluster
-        self._identity = identity
-        self._beliefs = beliefs
-        self._contact = contact
+        self._identity = membership.identity
+        self._beliefs = membership.beliefs
+        self._contact = membership.contact
+        self._spreading = membership.spreading
+        self._detector = membership.detector
+        self._joining = membership.joining
         self._tree = tree
         self._exchange = exchange
-        self._spreading = spreading
-        self._detector = detector
-        self._joining = joining
 
     def receive(self, packet: bytes, source: Address, now_ms: int) -> None:
         """Process a datagram."""

@@ -24,13 +24,11 @@ from typing import TYPE_CHECKING, final
 import trio
 
 from gossipkv import __version__
-from gossipkv.dataset.build.parent import build_in_child
 from gossipkv.dataset.cluster.convergence import Convergence
 from gossipkv.dataset.cluster.core import DatasetCluster
 from gossipkv.dataset.cluster.members import LIVE
 from gossipkv.dataset.coalesced import Coalesced
-from gossipkv.dataset.library import Library
-from gossipkv.dataset.scrub.parent import read_back_in_child
+from gossipkv.dataset.library import Library, LibraryPorts
 from gossipkv.environment.cores import cores
 from gossipkv.errors import ConfigError, LocalError, StorageError
 from gossipkv.log import Log
@@ -68,11 +66,10 @@ if TYPE_CHECKING:
 
     from gossipkv.access.users import Users
     from gossipkv.address import Address
-    from gossipkv.dataset.build.parent import Build
     from gossipkv.dataset.cluster.core import DatabaseCore
     from gossipkv.dataset.cluster.effects import Outward
     from gossipkv.dataset.cluster.members import Membership
-    from gossipkv.dataset.scrub.parent import ReadBack
+    from gossipkv.dataset.library import ChildProcesses
     from gossipkv.environment.seam import Environment, SocketListener
     from gossipkv.serving.loop import Tls
     from gossipkv.serving.pump import MakeTransport
@@ -113,8 +110,7 @@ async def run(
     forget_tables: bool = False,
     reload: Callable[[], Mapping[str, DatabaseSettings]] | None = None,
     make_transport: MakeTransport = Sockets,
-    build: Build = build_in_child,
-    read_back: ReadBack = read_back_in_child,
+    children: ChildProcesses | None = None,
     open_store: OpenStores | None = None,
     usage: Callable[[], Mapping[str, float]] = usage,
     supervisor: ProcessSupervisor = NOBODY,
@@ -124,8 +120,8 @@ async def run(
 
     With `forget_tables` it becomes another node, without its tables.  At SIGHUP `reload` runs in a worker thread and
     returns the databases' new settings; `supervisor` is told the node's state.  `make_transport` belongs to the
-    environment's sockets and serves their listeners; `build`, `read_back` and `open_store` (default by the settings)
-    belong to its files, `usage` to its processes.
+    environment's sockets and serves their listeners; `children` and `open_store` (default by the settings) belong to
+    its files, `usage` to its processes.
 
     Raises:
         LocalError: this machine's set-up stands in the way: platform, port, data directory.
@@ -158,8 +154,7 @@ async def run(
             ring=await environment.threads.run(kept_ring, directory),
             tables=TableStore(directory.path / TABLES, directory, environment, open_store or open_tables(config)),
             reload=reload,
-            build=build,
-            read_back=read_back,
+            children=children,
             gateway=_gateway(config, http, bound, directory.record.node, access),
             usage=usage,
             beside=beside,
@@ -213,8 +208,7 @@ class _NodeParts:
         ring: Mapping[str, str],
         tables: TableStore,
         reload: Callable[[], Mapping[str, DatabaseSettings]] | None,
-        build: Build,
-        read_back: ReadBack,
+        children: ChildProcesses | None,
         gateway: GatewayProcess | None,
         usage: Callable[[], Mapping[str, float]],
         beside: tuple[SocketListener | None, SocketListener | None],
@@ -238,7 +232,7 @@ class _NodeParts:
         )
         self._supervisor, self._has_left, self._membership, self._ring = NOBODY, False, membership, ring
         cluster = self._cluster()
-        self._library = self._make_library(build, read_back, cluster)
+        self._library = self._make_library(children, cluster)
         now_ms = int(trio.current_time() * 1000)
         self._readiness = NodeReadiness(self._library, cluster, settle_ms=config.time_to_converge, now_ms=now_ms)
         self._all_peers = self._make_peers()
@@ -272,22 +266,20 @@ class _NodeParts:
         self._verdicts = NodeVerdicts(self._report, self._deciding.asking.ask, environment.threads, environment.clock)
         self._handlers = self._make_handlers(self._measures(elsewhere, usage))
 
-    def _make_library(self, build: Build, read_back: ReadBack, cluster: DatasetCluster) -> Library:
-        environment, config = self._environment, self._config
+    def _make_library(self, children: ChildProcesses | None, cluster: DatasetCluster) -> Library:
+        config = self._config
         return Library(
             self._directory.store,
             config,
-            threads=environment.threads,
-            clock=environment.clock,
-            memory=environment.memory,
-            chance=environment.random,
-            reserve=lambda: memory_bytes(config) if self._tables.state == OPEN else 0,
-            build=build,
-            read_back=read_back,
-            on_change=self._publish,
-            requests=self._pumps.requests_of,
+            self._environment,
+            LibraryPorts(
+                on_change=self._publish,
+                requests=self._pumps.requests_of,
+                is_table=lambda name: name in self._deciding.table_names,
+                reserve=lambda: memory_bytes(config) if self._tables.state == OPEN else 0,
+            ),
+            children=children,
             may_write=False,  # Switched on once it is known which names tables have.
-            is_table=lambda name: name in self._deciding.table_names,
             cluster=cluster,
         )
 

@@ -15,7 +15,7 @@ from functools import partial
 from itertools import islice
 from math import inf
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 import msgpack
 
@@ -60,6 +60,15 @@ CLOCK_S: Final = 20.0  # An otherwise silent peer is asked for its time this oft
 MAX_TOLD: Final = 256  # Per status report, unless the link is new: encoding more would delay other peers.
 
 
+class ReplicationLimits(NamedTuple):
+    """Times and rates of replication."""
+
+    relay_s: float  # Idle entries are relayed after this time.
+    max_waiting_bytes: int = 1 << 20  # Of parked requests.
+    stall_s: float = 60.0  # See `BulkLoader`.
+    transfer: float = inf  # Bytes per second that bulk loads write here, and that those of other nodes read here.
+
+
 @final
 class ReplicaSet:
     """The replicas of a node."""
@@ -70,13 +79,11 @@ class ReplicaSet:
         outside: ReplicationPorts,
         random: Random,
         position: int,
+        limits: ReplicationLimits,
         *,
-        relay_s: float,
-        stall_s: float = 60.0,
-        transfer: float = inf,
         skew: ClockSkew | None = None,
     ) -> None:
-        """Begin with a log synced to `position`; `me`: this node's uuid; `stall_s`, `transfer`: see `BulkLoader`."""
+        """Begin with a log synced to `position`; `me`: this node's uuid."""
         self.me = me
         self.copies: dict[tuple[bytes, int], Replica] = {}
         self.levels: dict[Replica, AckTracker] = {}
@@ -90,9 +97,9 @@ class ReplicaSet:
         self.tail = LogTail(position)
         self.beginnings = Beginnings(position)
         self.places: dict[bytes, tuple[int, dict[int, int]]] = {}  # Saved places of nodes not met in this run.
-        self.relay_s = relay_s
-        self.loading = BulkLoader(me, outside, self, relay_s=relay_s, stall_s=stall_s)
-        self.loading.pace.rate = transfer
+        self.relay_s = limits.relay_s
+        self.loading = BulkLoader(me, outside, self, relay_s=limits.relay_s, stall_s=limits.stall_s)
+        self.loading.pace.rate = limits.transfer
         self.skew = skew or ClockSkew(outside.now, outside.now_ms)
         self._intake = LogReceiver(outside.get, self._append, outside.now)
         self._outside, self._random = outside, random

@@ -1,6 +1,6 @@
 r"""Replication under Trio: connects a node's replicas with its store and with other nodes.
 
-    replication = Replication(store, ask, environment, me, relay_s=0.2)
+    replication = Replication(store, ask, environment, me, ReplicationLimits(relay_s=0.2))
     await nursery.start(replication.run)            # returns once the store's replicas are loaded
     replication.replicas.place(identity, config, hosts)
     replication.connected(node)                     # and `disconnected`
@@ -12,7 +12,6 @@ the node.
 from __future__ import annotations
 
 from functools import partial
-from math import inf
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, final
 
 import msgpack
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
     from gossipkv.replication.replica.hlc import ClockSkew
     from gossipkv.replication.replica.keys import KeyBounds
     from gossipkv.replication.replica.spaces import QuarantinedReplica
+    from gossipkv.replication.replica_set import ReplicationLimits
     from gossipkv.replication.store import FollowedStore
     from gossipkv.replication.stream.cursors import LogRead
     from gossipkv.storage.engine.log_reader import LogCursor
@@ -86,14 +86,11 @@ class Replication:
         ask: AskNode,
         environment: Environment,
         me: bytes,
+        limits: ReplicationLimits,
         *,
-        relay_s: float,
-        most_waiting_bytes: int,
-        stall_s: float = 60.0,
-        transfer: float = inf,
         skew: ClockSkew | None = None,
     ) -> None:
-        """Begin for node `me` (uuid); relay idle entries after `relay_s`; park requests up to `most_waiting_bytes`."""
+        """Begin for node `me` (uuid)."""
         self._store = store
         self._ask_node = ask
         self._clock = environment.clock
@@ -105,20 +102,11 @@ class Replication:
         self.smeared: int | None = None
         self._kept: dict[bytes, bytes] = {}
         self.departed: dict[Replica, None] = {}  # Replicas whose assignment is gone.
-        self.waiting = ParkedRequests(most_waiting_bytes, self.wake)
-        self.gives = RateLimit(transfer)  # Limits what other nodes' loads read here.
+        self.waiting = ParkedRequests(limits.max_waiting_bytes, self.wake)
+        self.gives = RateLimit(limits.transfer)  # Limits what other nodes' loads read here.
         self._cursors: dict[tuple[int, int], LogCursor] = {}  # Cursors of bulk loads by space and position.
-        self.replicas = ReplicaSet(
-            me,
-            self,
-            environment.random,
-            store.synced_position,
-            relay_s=relay_s,
-            stall_s=stall_s,
-            transfer=transfer,
-            skew=skew,
-        )
-        self.clearing = RangeCleanup(self.replicas.spaces, self, RateLimit(transfer))
+        self.replicas = ReplicaSet(me, self, environment.random, store.synced_position, limits, skew=skew)
+        self.clearing = RangeCleanup(self.replicas.spaces, self, RateLimit(limits.transfer))
         self.collecting = TombstoneCollector(self.replicas, self)
         self.comparing = DigestExchange(self.replicas, self)
 

@@ -191,6 +191,7 @@ class MetadataParticipant:
         # A node without tables does not load these modules. `stores` has loaded them beside the loop.
         from gossipkv.register.metadata.catalogue import Catalogue  # noqa: PLC0415  # See above.
         from gossipkv.register.metadata.server import Metadata  # noqa: PLC0415  # See above.
+        from gossipkv.replication.replica_set import ReplicationLimits  # noqa: PLC0415  # See above.
         from gossipkv.replication.shell import Replication  # noqa: PLC0415  # See above.
         from gossipkv.table.controllers.supervisor import Controllers  # noqa: PLC0415  # See above.
 
@@ -209,10 +210,12 @@ class MetadataParticipant:
                 self.asking.ask_soon,
                 self._environment,
                 metadata.me.node,
-                relay_s=self._settings.relay_after / 1000,
-                most_waiting_bytes=self._settings.max_queued_total,
-                stall_s=self._settings.move_stall / 1000,
-                transfer=self._settings.table_transfer,
+                ReplicationLimits(
+                    relay_s=self._settings.relay_after / 1000,
+                    max_waiting_bytes=self._settings.max_queued_total,
+                    stall_s=self._settings.move_stall / 1000,
+                    transfer=self._settings.table_transfer,
+                ),
                 skew=self.skew,
             )
             catalogue = Catalogue(metadata, self, self.asking, self._random, most_copies=self._settings.metadata_copies)

@@ -22,10 +22,11 @@ from gossipkv.dataset.build.steps import BuildResources, perform
 from gossipkv.dataset.build.trouble import BuildError, Trouble
 from gossipkv.dataset.cluster.core import DatabaseCore
 from gossipkv.dataset.cluster.part import PartInCluster
-from gossipkv.dataset.library import Library
+from gossipkv.dataset.library import ChildProcesses, Library, LibraryPorts
 from gossipkv.dataset.lifecycle import copy_states
 from gossipkv.dataset.lifecycle.version_states import VersionWord
-from gossipkv.environment.trio_world import RealThreads
+from gossipkv.dataset.scrub.parent import read_back_in_child
+from gossipkv.environment.trio_world import real
 from gossipkv.errors import GossipKVError, SourceChanged, SourceError
 from gossipkv.node.directory import DataDirectory
 from gossipkv.settings.databases import DatabaseSettings
@@ -337,10 +338,9 @@ class SimulatedNode:
                     self.library = Library(
                         directory.store,
                         settings,
-                        threads=RealThreads(),
-                        build=self._build,
-                        on_change=self._note,
-                        requests=lambda _, name: self.requests[name],
+                        real(),
+                        LibraryPorts(on_change=self._note, requests=lambda _, name: self.requests[name]),
+                        children=ChildProcesses(self._build, read_back_in_child),
                         **({} if self.verdicts is None else {"make_part": partial(ScriptedPart, self)}),
                     )
                     try:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import trio
 
-from gossipkv.dataset.library import Library
+from gossipkv.dataset.library import Library, LibraryPorts
 from gossipkv.environment.real_files import RealFiles
-from gossipkv.environment.trio_world import RealThreads
+from gossipkv.environment.trio_world import real
 from gossipkv.node.directory import DataDirectory
 from gossipkv.settings.datasets import DatasetSettings
 from tests.unit.dataset.sources import BUILD_MEMORY, lines, put_version
@@ -69,11 +69,13 @@ class World:
             library = Library(
                 directory.store,
                 DatasetSettings(**usual | settings),
-                threads=RealThreads(),
-                on_change=lambda: self.changes.append(library.held()),
-                requests=self.count_requests,
+                real(),
+                LibraryPorts(
+                    on_change=lambda: self.changes.append(library.held()),
+                    requests=self.count_requests,
+                    is_table=self.tables.__contains__,
+                ),
                 may_write=directory.silence is None,
-                is_table=self.tables.__contains__,
                 cluster=cluster,
             )
             try:

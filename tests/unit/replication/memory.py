@@ -16,7 +16,7 @@ from gossipkv.replication.maintenance.tombstone_gc import TombstoneCollector
 from gossipkv.replication.replica import clock, record
 from gossipkv.replication.replica.keys import LOADING, RECORD, TOMBSTONE, ReplicaIdentity
 from gossipkv.replication.replica.replica import AssignedReplica, RecordWrite
-from gossipkv.replication.replica_set import ReplicaSet
+from gossipkv.replication.replica_set import ReplicaSet, ReplicationLimits
 from gossipkv.replication.snapshot.transfer import LoadPage, serve
 from gossipkv.storage.engine._engine import operations
 from gossipkv.storage.engine.shell import DELETE, PUT
@@ -49,7 +49,8 @@ class Node:
     def begin(self):
         self.life, self.is_woken = object(), True
         self.unsynced, self.position = [], self.synced()
-        self.replicas = ReplicaSet(self.uuid, self, random.Random(self.number), self.position, relay_s=0.2, stall_s=2.0)
+        limits = ReplicationLimits(relay_s=0.2, stall_s=2.0)
+        self.replicas = ReplicaSet(self.uuid, self, random.Random(self.number), self.position, limits)
         self.replicas.tail._most_bytes = 0  # Feeds read the log, which a test may trim.
         self.collecting = TombstoneCollector(self.replicas, self)
         self.comparing = DigestExchange(self.replicas, self)

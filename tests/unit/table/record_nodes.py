@@ -27,7 +27,7 @@ from gossipkv.register.metadata.partitions import (
 from gossipkv.register.metadata.tree import MapTree
 from gossipkv.replication.deadlines import ParkedRequests
 from gossipkv.replication.replica.keys import ReplicaIdentity
-from gossipkv.replication.replica_set import ReplicaSet
+from gossipkv.replication.replica_set import ReplicaSet, ReplicationLimits
 from gossipkv.replication.shell import Replication
 from gossipkv.replication.snapshot.rate_limit import RateLimit
 from gossipkv.replication.stream.messages import ReplicaState
@@ -85,7 +85,7 @@ class Node:
         self.woken, self.sleeps_until = False, None  # As `Replication.run`.
         self.departed = {}
         self.gives = RateLimit()
-        self.replicas = ReplicaSet(self.uuid, self, random.Random(number), 1, relay_s=0.2)
+        self.replicas = ReplicaSet(self.uuid, self, random.Random(number), 1, ReplicationLimits(relay_s=0.2))
         self.maps = self.replicas.maps
         deciding = SimpleNamespace(
             catalogue=records, taking_part=lambda *_: (records, records), replicating=lambda *_: self,

@@ -12,6 +12,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from gossipkv.replication.replica.keys import RECORD
 from gossipkv.replication.replica.replica import RecordWrite
+from gossipkv.replication.replica_set import ReplicationLimits
 from gossipkv.replication.shell import Replication
 from gossipkv.storage.engine.shell import DELETE, PUT, operations
 from gossipkv.table.controllers.reconciler import Reconciler
@@ -77,7 +78,7 @@ class Node:
     def begin(self):
         environment = SimpleNamespace(clock=SimpleNamespace(wall_ms=lambda: 1), random=random.Random(1))
         self.replication = Replication(
-            self.store, lambda *_: None, environment, node(ME), relay_s=0.2, most_waiting_bytes=1 << 20
+            self.store, lambda *_: None, environment, node(ME), ReplicationLimits(relay_s=0.2)
         )
         self.holding = Reconciler(self.map, self.map, self.replication, WriteStats())
 

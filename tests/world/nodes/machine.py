@@ -15,6 +15,7 @@ import trio
 
 from gossipkv.dataset.build.steps import BuildResources, perform
 from gossipkv.dataset.build.trouble import BuildError, Trouble
+from gossipkv.dataset.library import ChildProcesses
 from gossipkv.dataset.scrub.read_back import ReadBackOutcome, read_back
 from gossipkv.errors import GossipKVError, SourceChanged, SourceError
 from gossipkv.node import wiring as node
@@ -226,8 +227,9 @@ class NodeMachine:
                     self.config,
                     process.environment,
                     make_transport=over_streams(process.environment.clock),
-                    build=BuildHere(process.environment, lambda: self.file_s),
-                    read_back=ReadHere(process.environment),
+                    children=ChildProcesses(
+                        BuildHere(process.environment, lambda: self.file_s), ReadHere(process.environment)
+                    ),
                     open_store=partial(open_store, options=OPTIONS, run_merge=MergeHere(process.environment)),
                     usage=dict,  # It takes nothing of this machine.
                     task_status=started,

@@ -27,6 +27,7 @@ from gossipkv.errors import (
 )
 from gossipkv.placement.measures import MeasureLimits
 from gossipkv.replication.replica.acks import slots_needed
+from gossipkv.replication.replica_set import ReplicationLimits
 from gossipkv.replication.shell import Replication
 from gossipkv.replication.snapshot.transfer import LoadPage, serve
 from gossipkv.replication.stream.log_tail import TAIL_BYTES, LogTail
@@ -112,9 +113,7 @@ class Life:
             self._ask,
             cast("Environment", surroundings),
             self.node,
-            relay_s=RELAY_S,
-            most_waiting_bytes=MAX_WAITING,
-            stall_s=STALL_S,
+            ReplicationLimits(RELAY_S, MAX_WAITING, STALL_S),
         )
         self.serving = Serving(self)
         self._news = trio.Event()

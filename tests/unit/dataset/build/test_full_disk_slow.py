@@ -9,9 +9,9 @@ import trio
 
 from gossipkv.dataset.build.job import BuildJob
 from gossipkv.dataset.build.steps import BuildResources, perform
-from gossipkv.dataset.library import Library
+from gossipkv.dataset.library import Library, LibraryPorts
 from gossipkv.environment.real_files import RealFiles
-from gossipkv.environment.trio_world import RealThreads
+from gossipkv.environment.trio_world import real
 from gossipkv.errors import StorageError
 from gossipkv.node.directory import DataDirectory
 from gossipkv.settings.datasets import DatasetSettings
@@ -44,7 +44,7 @@ def records(count, size):
 async def node(tmp_path, disk, files=None, **settings):
     usual = {"source": str(tmp_path / "source"), "refresh_period": 0, "build_memory": BUILD_MEMORY, "build_lanes": 1}
     with DataDirectory.open(disk / "data", files or RealFiles(), cluster="test", random=random.Random(1)) as directory:
-        library = Library(directory.store, DatasetSettings(**usual | settings), threads=RealThreads())
+        library = Library(directory.store, DatasetSettings(**usual | settings), real(), LibraryPorts())
         try:
             async with trio.open_nursery() as nursery:
                 await nursery.start(library.run)
