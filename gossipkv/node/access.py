@@ -264,7 +264,7 @@ def access_of(config: Config) -> Access:
 
 
 def shown(address: int) -> str:
-    """Return the text of an address number (`_addresses.pxd`); for IPv6 the first address of its /64 network."""
+    """Return the text of an address number (`connection/_addresses.pxd`); for IPv6 the first address of its /64."""
     return str(ipaddress.IPv4Address(address) if address < 1 << 32 else ipaddress.IPv6Address(address << 64))
 
 

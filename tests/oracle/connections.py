@@ -1,9 +1,9 @@
 """All connections of a node in plain Python: what they answer, hold back, hold on to, time out and count.
 
-Written from docs/users/wire.md and the invariants that `connections.pyx` opens with; a connection looks at its input
-anew from the first byte of a message, keeps everything in plain lists, and decides nothing before it must.  The bytes
-of an answer matter, because limits count them: results are packed by msgpack, and `wording` has what an error looks
-like.
+Written from docs/users/wire.md and the invariants that `connection/connections.pyx` opens with; a connection looks at
+its input anew from the first byte of a message, keeps everything in plain lists, and decides nothing before it must.
+The bytes of an answer matter, because limits count them: results are packed by msgpack, and `wording` has what an error
+looks like.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The declarations of transports for other extensions."""
 
-include "transport.pxd"
-include "tls.pxd"
-include "secured.pxd"
-include "tunnels.pxd"
+include "transport/interface.pxd"
+include "tls/openssl.pxd"
+include "tls/connections.pxd"
+include "tls/tunnels.pxd"

@@ -2,7 +2,7 @@
 
 What the loop does in one turn of a connection is here a call each, so that a test may do them in any order; the core's
 C functions are the same.  `take_output` with a limit is a peer that reads slowly, and one that is never called is a
-peer that does not read.  Nodes, simulated ones too, have the loop (`serving.pyx`).
+peer that does not read.  Nodes, simulated ones too, have the loop (`loop/loop.pyx`).
 """
 
 cimport cython
@@ -10,7 +10,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free
 
-from gossipkv.serving._addresses cimport address_number
+from gossipkv.serving.connection._addresses cimport address_number
 from gossipkv.serving._serving cimport (
     BYTES_SENT, CHECKED, CLOSED_BY_PEER, CLOSED_MEMORY, NO_COLUMN, REPLIES_TOO_LARGE, SLICE_WORK, UNANSWERED,
     Connection, Connections, Core, Request, Turn, begin_step, claim_answered, count_answered, deliver, expire_one,

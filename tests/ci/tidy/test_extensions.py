@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from tests.ci.tidy.extensions import PROOFS, Proof, check_names, check_parts, check_proofs, check_stubs
@@ -11,6 +12,7 @@ from tests.ci.tidy.source import ROOT
 if TYPE_CHECKING:
     from pathlib import Path
 
+MAX_MODULES = 10
 WHOLE = {
     "src_ext/gossipkv/wire/_frames.pyx": "",
     "gossipkv/wire/_frames.pyi": "",
@@ -51,6 +53,17 @@ def test_each_part_is_of_one_extension(tmp_path: Path) -> None:
     assert check_parts(tmp_path) == []
     plant(tmp_path, {"src_ext/gossipkv/wire/bare.pxd": ""})
     assert check_parts(tmp_path) == ["src_ext/gossipkv/wire/bare.pxd: included 0 times, a part is once"]
+
+
+def test_the_head_of_serving_lists_its_folders() -> None:
+    """A folder of parts has a line at the head of the extension; each has at most ten modules."""
+    serving = ROOT / "src_ext/gossipkv/serving"
+    modules: dict[str, set[str]] = {}
+    for path in serving.glob("*/*.p[yx][xd]"):
+        modules.setdefault(path.parent.name, set()).add(path.stem)
+    head = (serving / "_serving.pyx").read_text(encoding="utf-8").split('"""')[1]
+    assert sorted(re.findall(r"^    (\w+)/ +\S", head, re.MULTILINE)) == sorted(modules)
+    assert {folder: len(found) for folder, found in modules.items() if len(found) > MAX_MODULES} == {}
 
 
 def test_parts_share_no_constant(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ VAGUE_NAMES = {"utils", "util", "helpers", "helper", "manager", "common", "misc"
 
 # Modules over the cap that hold one idea, and which; the cap counts ideas, and a cut would be worse than the length.
 LONG_MODULES: dict[str, str] = {
-    "src_ext/gossipkv/serving/serving.pyx": "the one order of a round, also where it sleeps in the place of others",
+    "src_ext/gossipkv/serving/loop/loop.pyx": "the one order of a round, also where it sleeps in the place of others",
 }
 
 

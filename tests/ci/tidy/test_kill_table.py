@@ -57,9 +57,12 @@ def test_each_is_a_patch_of_the_code_as_it_is():
         ("gossipkv.gossip.tree.branch:Branch.apply", "no such line"),
         ("gossipkv.gossip.tree.branch:Branch.apply", "return None"),  # More than once.
         ("gossipkv.gossip.tree.branch:Branch.no_such_method", "return None"),
-        ("gossipkv.serving._published:PublishedTable.end_get", "no such line"),
-        ("gossipkv.serving._published:PublishedTable.end_get", "count_refused(version, lookup.by_name)"),  # Twice.
-        ("gossipkv.serving._published:PublishedTable.no_such_method", "return ANSWERED"),
+        ("gossipkv.serving.published._table:PublishedTable.end_get", "no such line"),
+        (
+            "gossipkv.serving.published._table:PublishedTable.end_get",
+            "count_refused(version, lookup.by_name)",
+        ),  # Twice.
+        ("gossipkv.serving.published._table:PublishedTable.no_such_method", "return ANSWERED"),
     ],
 )
 def test_a_place_that_is_not_there_is_seen(place, line):

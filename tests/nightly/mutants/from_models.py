@@ -32,7 +32,7 @@ IN_SIFT = "gossipkv.replication.replica.smeared:sift"
 IN_SPACES = "gossipkv.replication.replica.spaces"
 IN_STEPS = "gossipkv.table.controllers.move_step"
 IN_TAKING = "gossipkv.replication.stream.receiver:entries_of"
-IN_TURN = "gossipkv.serving._turn:Turn"
+IN_TURN = "gossipkv.serving.loop._core_lock:Turn"
 
 STATE_LINE = "batch.put(load.space, STATE, encode_state(max(time, copy.time.last), config, joined, joined))"
 AT_END = "load.own_position, load.start = self._outside.synced(), copy.bounds.records[0]"
@@ -137,15 +137,15 @@ ROWS = (
     ("a smeared put wins over a later one", IN_SIFT,
      'if one.time and order is not None and one.time <= int.from_bytes(order[:TIME_BYTES], "big"):',
      "if False and order is not None:", ACCEPTING),
-    # -- `turn.pyx` and `scans.pyx`: the turns of pumps, and the files of a table that is served no longer --
+    # -- `loop/core_lock.pyx`, `scan/scans.pyx`: the core lock, and the files of a table that is no longer served --
     ("a turn is entered amid a step", f"{IN_TURN}.__enter__", "while self.taken:", "while False:", TURN),
     ("a pump goes on before a thread that waits", f"{IN_TURN}.take",
      "while self.taken or self.wanted > 0:", "while self.taken:", TURN),
     ("a thread that had the turn wakes nobody", f"{IN_TURN}.__exit__",
      "if asleep and self.waker >= 0:", "if False:", f"{TURN}::test_a_sleeping_pump_is_woken"),
-    ("files are let go of while a scan reads them", "gossipkv.serving._scans:release_unread",
+    ("files are let go of while a scan reads them", "gossipkv.serving.scan._scans:release_unread",
      "if table.readers > 0:", "if False:", SWAP),
-    ("the files of a scan that has ended are held", "gossipkv.serving._cold_pages:let_go",
+    ("the files of a scan that has ended are held", "gossipkv.serving.published._cold_pages:let_go",
      "table.readers -= 1", "pass", SWAP),
 )  # fmt: skip
 

@@ -79,12 +79,12 @@ MUTANTS: tuple[Mutant, ...] = (
         "an answer that trickles has no end",
         (
             Edit(
-                "gossipkv.serving._asking:expire_asked",
+                "gossipkv.serving.peer._client:expire_asked",
                 "if now_ns >= relay.limit_ns:",
                 "if False:",
             ),
             Edit(
-                "gossipkv.serving._asking:expire_asked",
+                "gossipkv.serving.peer._client:expire_asked",
                 "set_due(asking.relays, relay, min(heard_ns + asking.stage_ns, relay.limit_ns))",
                 "set_due(asking.relays, relay, heard_ns + asking.stage_ns)",
             ),
@@ -94,14 +94,14 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     planted(
         "answers that wait for earlier ones are not counted",
-        "gossipkv.serving._connections:Connections.say",
+        "gossipkv.serving.connection._connections:Connections.say",
         "note_owed(self, connection, owing_bytes(owing))",
         "pass",
         "tests/unit/serving/test_resp.py",
     ),
     planted(
         "each pump counts its own requests in flight",
-        "gossipkv.serving._connections:Connections.add_in_flight",
+        "gossipkv.serving.connection._connections:Connections.add_in_flight",
         "count_in_flight(self.crew, 1)",
         "pass",
         "tests/unit/serving/test_pumps_slow.py",

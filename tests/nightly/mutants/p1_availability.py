@@ -7,7 +7,7 @@ from tests.nightly.mutants.mutant import Mutant, planted
 MUTANTS: tuple[Mutant, ...] = (
     planted(
         "suspected owners are not asked",
-        "gossipkv.serving._peers:Peers.next_owner",
+        "gossipkv.serving.peer._peers:Peers.next_owner",
         "if not peer.known or rank > least:",
         "if not peer.known or peer.state > 0 or rank > least:",
         "tests/unit/serving/test_forwarding.py",

@@ -117,14 +117,14 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     planted(
         "a cursor does not pin the version of a scan that is answered here",
-        "gossipkv.serving._scan_plan:make_plan",
+        "gossipkv.serving.scan._plan:make_plan",
         "options.has_version = True",
         "options.has_version = False",
         "tests/unit/serving/test_scans.py",
     ),
     planted(
         "an answer of another version is believed",
-        "gossipkv.serving._forwarded_get:is_version_asked",
+        "gossipkv.serving.forward._get:is_version_asked",
         "and memcmp(version.data, asked.data, asked.size) == 0",
         "and True",
         "tests/unit/serving/test_forwarding.py",

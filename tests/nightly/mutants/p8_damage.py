@@ -63,14 +63,14 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     planted(
         "a get does not look whether its file is whole",
-        "gossipkv.serving._published:PublishedTable.end_get",
+        "gossipkv.serving.published._table:PublishedTable.end_get",
         "if not is_whole(<SortedFile>lookup.file):",
         "if False:",
         "tests/unit/serving/test_lost_maps.py",
     ),
     planted(
         "a scan does not look whether its files are whole",
-        "gossipkv.serving._scan_page:page_run",
+        "gossipkv.serving.scan._page:page_run",
         "return result if all_whole(page) else PAGE_DAMAGED",
         "return result",
         "tests/unit/serving/test_lost_maps.py",
@@ -93,7 +93,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     planted(
         "nobody hears of damage for which others answer",
-        "gossipkv.serving._asking:note_damage",
+        "gossipkv.serving.peer._client:note_damage",
         "put_bin(told, version.data, version.size)",
         "told.end = 0",
         "tests/unit/serving/test_damaged_here.py",

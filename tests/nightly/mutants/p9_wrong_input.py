@@ -21,21 +21,21 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     planted(
         "a value of a header may have any byte",
-        "gossipkv.serving._http_requests:read_field",
+        "gossipkv.serving.http._requests:read_field",
         "if has_control(begin, stop):",
         "if False:",
         "tests/unit/serving/test_http_slow.py",
     ),
     planted(
         "a client may select one database more than there are",
-        "gossipkv.serving._resp_commands:take_word_of_connection",
+        "gossipkv.serving.resp._commands:take_word_of_connection",
         "elif not 0 <= number <= core.resp_name_count:",
         "elif not 0 <= number <= core.resp_name_count + 1:",
         "tests/unit/serving/test_resp.py",
     ),
     planted(
         "records of other partitions are believed",
-        "gossipkv.serving._scan_merge:read_records",
+        "gossipkv.serving.scan._merge:read_records",
         "if not is_of(&home, &key):",
         "if False:",
         "tests/unit/serving/test_scan_merge.py",
@@ -84,7 +84,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     planted(
         "an answer is said before its turn",
-        "gossipkv.serving._owed:say_answers",
+        "gossipkv.serving.connection._reply_queue:say_answers",
         "if id == 0 and owed.parts == 1:",
         "if owed.parts == 1:",
         "tests/unit/serving/test_resp_forwarding.py",

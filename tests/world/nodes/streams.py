@@ -1,6 +1,6 @@
 """What a simulation serves its nodes' connections with: streams in the place of the system's sockets.
 
-The loop, and with it the order of a round, is the one of `serving.pyx`; `streams.pyx` is what calls these methods.
+The loop, and with it the order of a round, is the one of `loop/loop.pyx`; `streams.pyx` is what calls these methods.
 Time stands still while a round lasts, so its budgets in time mean nothing here.
 """
 

@@ -1,6 +1,0 @@
-"""Reports on reads that no other node has answered; `forward_report.pyx` explains the design."""
-
-from gossipkv.wire._wire cimport Blob
-
-
-cdef void report_unanswered(Asking asking, Relay* relay, Py_ssize_t partition, const Blob* key) noexcept nogil

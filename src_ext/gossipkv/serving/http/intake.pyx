@@ -1,0 +1,94 @@
+"""Received requests of HTTP/1.1: plain ones are gathered as gets, and a strange one ends the serving here.
+
+A connection with a strange next request (`request/requests.pyx`) is no longer read. Once all earlier requests are
+answered, the loop *detaches* the connection: the descriptor and all bytes from that request on go to the gateway's
+process, which serves the connection to its end. So the code here never sees a body, nor decides where one ends.
+"""
+
+from libc.stdint cimport uint8_t
+
+from gossipkv.wire._buffer cimport Buffer
+from gossipkv.wire._wire cimport TRUE, Blob, Cursor, Envelope, put, put_array, put_bin, put_map, put_text
+
+cdef enum:
+    # Bytes of parameters beside database and key, which are shorter than the request.
+    HTTP_PARAMS_BYTES = 64
+    ELEMENTS = 6
+
+
+cdef Py_ssize_t take_plain(Core core, Connection* connection, const uint8_t* data, Py_ssize_t size) noexcept nogil:
+    """Process plain requests. Return how many bytes they had."""
+    cdef Py_ssize_t at = 0
+    cdef Py_ssize_t length
+    cdef Envelope request
+    cdef Plain plain
+    while at < size:
+        if connection.strange or not may_process(core, connection):
+            connection.held = not connection.broken
+            break
+        length = read_plain(data + at, size - at, &plain)
+        if length > 0 and find_room(core, connection, length + HTTP_PARAMS_BYTES):
+            write_plain_get(core, connection, &plain, &request)
+            if gather(core, data + at, &request) != HAND_OFF:
+                note(core, connection, &plain)
+                at += length
+                if (plain.is_last or core.gathered.count == GATHERED_MOST) and not answer_gathered(
+                    core, connection, data, &at
+                ):
+                    break
+                if plain.is_last:
+                    end_behind(core, connection)
+                continue
+        if core.gathered.count > 0:  # The gathered gets come first, and may leave no room for this request.
+            if not answer_gathered(core, connection, data, &at):
+                break
+            continue
+        if length == NOT_WHOLE or connection.doomed:
+            break
+        if length < 0:
+            connection.strange = connection.held = True
+            break
+        core.turn_work -= REQUEST_WORK
+        core.elements = ELEMENTS
+        note(core, connection, &plain)
+        take_request(core, connection, &request)
+        connection.spoken = True
+        at += length
+        if plain.is_last:
+            end_behind(core, connection)
+    answer_gathered(core, connection, data, &at)
+    return at
+
+
+cdef inline void end_behind(Core core, Connection* connection) noexcept nogil:
+    """Read nothing more: the connection ends after the pending answers."""
+    connection.broken = True
+    core.connections.finish(connection, CLOSED_AS_ASKED)
+
+
+cdef inline void write_plain_get(
+    Core core, Connection* connection, const Plain* plain, Envelope* request
+) noexcept nogil:
+    """Rewrite the request as `get [database, key, {"explain": true}]`."""
+    cdef Buffer* out = &core.words
+    cdef Py_ssize_t begin = out.end
+    put_array(out, 3)
+    put_bin(out, plain.database.data, plain.database.size)
+    put_key(plain, out)
+    put_map(out, 1)
+    put_text(out, b"explain")
+    put(out, TRUE)
+    request.msgid = next_id(connection.owing)
+    request.method = Blob(<const uint8_t*>b"get", 3)
+    request.params = Cursor(out.data + begin, out.data + out.end)
+
+
+cdef inline void note(Core core, Connection* connection, const Plain* plain) noexcept nogil:
+    """Note how to write the answer."""
+    cdef Owed* owed = owe(connection.owing, plain.wanted, 1)
+    if owed == NULL or note_request(connection.owing, owed, &plain.database, &plain.tag) < 0:
+        core.connections.doom(connection, CLOSED_MEMORY)
+        return
+    owed.is_last = plain.is_last
+    owed.first = plain.first
+    owed.last = plain.last

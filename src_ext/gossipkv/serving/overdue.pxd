@@ -1,5 +1,0 @@
-"""Time-outs of connections, and evictions for new ones; `overdue.pyx` explains the design."""
-
-
-cdef void expire_one(Connections connections, Connection* connection) noexcept nogil
-cdef void make_way(Connections connections, const Connection* newcomer) noexcept nogil

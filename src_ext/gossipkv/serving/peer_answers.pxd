@@ -1,6 +1,0 @@
-"""Answers of other nodes; `peer_answers.pyx` explains the design."""
-
-from libc.stdint cimport uint8_t
-
-
-cdef void receive_answers(Asking asking, Connection* peer, const uint8_t* data, Py_ssize_t size) noexcept nogil

@@ -1,0 +1,86 @@
+"""Commands of RESP as requests; `commands.pyx` explains the design."""
+
+from libc.stdint cimport int64_t, uint8_t
+from libc.string cimport memchr
+
+from gossipkv.wire._buffer cimport Buffer
+from gossipkv.wire._wire cimport Blob, Cursor, Envelope, put_array, put_bin
+from gossipkv.wire._text cimport LONGEST_DATABASE
+
+cdef enum Verb:
+    OTHER = 0  # passed to Python, which may not know it either
+    NOTHING = 1
+    ONE_KEY = 2  # a `get`
+    MANY_KEYS = 3  # a `get_many` for each database
+    SET = 4
+    SET_MANY = 5
+    DELETE = 6
+    PING = 7
+    ECHO = 8
+    SELECT = 9
+    HELLO = 10
+    RESET = 11
+    CLIENT = 12
+    QUIT = 13
+    AUTH = 14
+    REFUSED = 15  # `why` has the reason
+
+cdef struct Command:
+    Verb verb
+    Form form
+    Py_ssize_t count  # number of words, including the name
+    Blob name
+    const char* known  # name as known here, if it is
+    Cursor words  # the words behind the name
+    const char* why
+    int64_t first  # first and last byte of a range of a value
+    int64_t last
+    Envelope request  # complete for one key; only the method for many
+
+
+cdef inline bint divide_key(Core core, const Resp* resp, const Blob* word, Blob* database, Blob* key) noexcept nogil:
+    """Split a word into database and key. Return False if it names no database."""
+    cdef const uint8_t* colon
+    if resp.database > 0:
+        database[0] = core.resp_names[resp.database - 1]
+        key[0] = word[0]
+        return True
+    colon = <const uint8_t*>memchr(word.data, 0x3A, min(word.size, <Py_ssize_t>LONGEST_DATABASE + 1))
+    if colon == NULL:
+        return False
+    database[0] = Blob(word.data, colon - word.data)
+    key[0] = Blob(colon + 1, word.data + word.size - colon - 1)
+    return True
+
+
+cdef inline void begin_params(Buffer* out, int count, const Blob* database) noexcept nogil:
+    put_array(out, count)
+    put_bin(out, database.data, database.size)
+
+
+cdef inline Cursor params_from(const Buffer* out, Py_ssize_t begin) noexcept nogil:
+    return Cursor(out.data + begin, out.data + out.end)
+
+
+cdef inline bint write_get(Core core, const Resp* resp, const Blob* word, Envelope* request) noexcept nogil:
+    """Write the request `get [database, key]`. Return False if the word names no database."""
+    cdef Py_ssize_t begin = core.words.end
+    cdef Blob database
+    cdef Blob key
+    if not divide_key(core, resp, word, &database, &key):
+        return False
+    begin_params(&core.words, 2, &database)
+    put_bin(&core.words, key.data, key.size)
+    request.msgid = next_id(&resp.owing)
+    request.method = Blob(<const uint8_t*>b"get", 3)
+    request.params = params_from(&core.words, begin)
+    return True
+
+
+cdef void read_command(
+    Core core, const Connection* connection, const uint8_t* data, Py_ssize_t size, Command* command
+) noexcept nogil
+cdef bint owe_answer(Core core, Connection* connection, const Command* command, int parts) noexcept nogil
+cdef void take_command(Core core, Connection* connection, Command* command) noexcept nogil
+cdef void say_line(Core core, Connection* connection, const char* line) noexcept nogil
+cdef void say_now(Core core, Connection* connection, const uint8_t* data, Py_ssize_t size) noexcept nogil

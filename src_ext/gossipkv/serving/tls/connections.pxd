@@ -1,0 +1,40 @@
+"""The TLS connections of a transport; `connection/connections.pyx` explains the design."""
+
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+
+from gossipkv.wire._buffer cimport Buffer
+
+cdef struct Line:
+    void* tls  # NULL if the connection is plain, or its handshake has not begun
+    uint64_t handle
+    uint32_t interest
+    bint holds  # bytes or an end that epoll does not report
+    bint listed
+    bint judged  # `is_node` and `uuid` are known
+    bint is_node
+    uint8_t uuid[16]
+    void* tunnel  # the tunnel to another server; NULL if the connection is served here
+
+
+cdef class Secured:
+    cdef Tls tls  # for new connections; None without TLS
+    cdef Line* lines  # indexed by descriptor
+    cdef int size
+    cdef Buffer holding  # descriptors of lines that hold input, or did
+
+    cdef int shake(self, int fd, uint64_t handle) noexcept nogil
+    cdef int take_over(self, int fd, TlsEnd end) except -1
+    cdef int grow(self, int size) noexcept nogil
+    cdef void note(self, int fd, bint holds) noexcept nogil
+    cdef bint has_events(self) noexcept nogil
+    cdef int tell(self, Event* events, int most) noexcept nogil
+    cdef object proven(self, int fd)
+    cdef object named(self, int fd)
+    cdef ssize_t receive(self, int fd, uint8_t* data, Py_ssize_t size) noexcept nogil
+    cdef void end(self, int fd) noexcept nogil
+    cdef void forget(self, int fd) noexcept nogil
+
+
+cdef inline Line* line_of(Secured secured, int fd) noexcept nogil:
+    """Return the line of that connection; NULL if it is plain."""
+    return &secured.lines[fd] if fd < secured.size and secured.lines[fd].tls != NULL else NULL
