@@ -1,7 +1,8 @@
 """Membership and tree behind one object: it takes bytes and the time, and leaves effects behind.
 
 `Gossip.receive` takes a datagram, and `reply` answers a request of another node. `answered` and `stored` take the
-results of an Ask or a Store, and `wake` runs due timers. After each of these calls, `take` returns the effects.
+results of `AskOverTcp` and `StoreDurably`, and `wake` runs due timers. After each of these calls, `take` returns the
+effects.
 
 Four rules say how the parts are wired:
 
@@ -164,20 +165,20 @@ class Gossip:
         self._inbox.receive(packet, source, now_ms)
 
     def reply(self, request: bytes, *, now_ms: int) -> bytes | None:
-        """Return the reply to another node's Ask; None if it is refused."""
+        """Return the reply to another node's request over TCP; None if it is refused."""
         return None if self._outbox.silent else self._inbox.reply(request, now_ms)
 
     def news(self) -> bytes | None:
-        """Return an Ask that tells any member the keys published here since the last call; None if there are none."""
+        """Return a request that tells a member the keys published here since the last call; None if there are none."""
         news = None if self._outbox.silent else self._exchange.news()
         return None if news is None else self._outbox.envelope.wrap(news)
 
     def answered(self, token: int, reply: bytes | None, *, now_ms: int) -> None:
-        """Process the result of an Ask; `reply` is None if none came."""
+        """Process the reply to an `AskOverTcp`; None if none came."""
         self._outbox.answered(token, reply, now_ms)
 
     def stored(self, token: int, *, now_ms: int) -> None:
-        """Process that the state of a Store is durable."""
+        """Process that the state of a `StoreDurably` is durable."""
         self._outbox.stored(token, now_ms)
 
     @property
@@ -279,7 +280,7 @@ class Gossip:
         """Process a reply over TCP to a probe.
 
         Raises:
-            Dropped: the packet is not for this node.
+            DroppedPacket: the packet is not for this node.
             Malformed: the packet is no ACK.
         """
         self._inbox.receive_ack(reply, now_ms)

@@ -108,7 +108,7 @@ class Inbox:
             self._counters["dropped_malformed"] += 1
 
     def reply(self, request: bytes, now_ms: int) -> bytes | None:
-        """Return the reply to another node's Ask; None if it is refused."""
+        """Return the reply to another node's request over TCP; None if it is refused."""
         try:
             message = self._envelope.unwrap(request, any_cluster=True)
             answer = self._reply(message, cluster_id_of(request), now_ms)
@@ -129,7 +129,7 @@ class Inbox:
         """Process an ACK that came over TCP.
 
         Raises:
-            Dropped: the packet is not for this node.
+            DroppedPacket: the packet is not for this node.
             Malformed: the packet is no ACK.
         """
         message = self._envelope.unwrap(packet)

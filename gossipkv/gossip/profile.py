@@ -24,11 +24,11 @@ class TimingProfile:
     # Failure detector (SWIM): each interval probes one member.
     probe_interval_ms: int
     probe_timeout_ms: int  # After this time without an answer, other members and TCP are tried.
-    indirect_probes: int
+    indirect_probes: int = 3
 
     # Suspicion (Lifeguard): the time falls from the most to the least as other members confirm.
     suspicion_multiplier: int
-    suspicion_most_multiplier: int
+    suspicion_most_multiplier: int = 6
 
     # Dissemination: each interval tells rumours to `gossip_members` members, besides those that ride on probes.
     gossip_interval_ms: int
@@ -75,9 +75,7 @@ class TimingProfile:
 LAN: Final = TimingProfile(
     probe_interval_ms=1000,
     probe_timeout_ms=500,
-    indirect_probes=3,
     suspicion_multiplier=4,
-    suspicion_most_multiplier=6,
     gossip_interval_ms=200,
     gossip_members=3,
     exchange_interval_ms=30_000,
@@ -87,9 +85,7 @@ LAN: Final = TimingProfile(
 WAN: Final = TimingProfile(
     probe_interval_ms=5000,
     probe_timeout_ms=3000,
-    indirect_probes=3,
     suspicion_multiplier=6,
-    suspicion_most_multiplier=6,
     gossip_interval_ms=500,
     gossip_members=4,
     exchange_interval_ms=60_000,
@@ -99,9 +95,7 @@ WAN: Final = TimingProfile(
 LOCAL: Final = TimingProfile(
     probe_interval_ms=500,
     probe_timeout_ms=200,
-    indirect_probes=3,
     suspicion_multiplier=4,
-    suspicion_most_multiplier=6,
     gossip_interval_ms=100,
     gossip_members=3,
     exchange_interval_ms=15_000,

@@ -1,7 +1,7 @@
 """Interfaces that gossip needs: randomness for its cores; a core, a disk and a shard claim for its shell.
 
-A node uses `random.GossipRandom`, `core.Gossip`, `node.directory.DataDirectory` and `node.gossip.ShardIdTimer`; tests
-use smaller classes.
+A node uses `random.Random`, `core.Gossip`, `node.directory.DataDirectory` and `node.gossip.ShardIdTimer`; tests use
+smaller classes.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 
 class GossipRandom(Protocol):
-    """A `random.GossipRandom`, seeded in tests."""
+    """The part of `random.Random` that cores use; they must not import it."""
 
     def random(self) -> float:
         """Return a number from 0 (included) to 1 (excluded)."""
 
 
 class MembersView(Protocol):
-    """The part of `membership.members.MembersView` that a shell reads."""
+    """The part of `membership.members.MemberTable` that a shell reads."""
 
     own: Member
 

@@ -55,7 +55,7 @@ class Knowledge:
         self._tree = tree
         self._profile = profile
 
-    def known(self, id_: bytes, now_ms: int) -> KnownMember:
+    def known_member(self, id_: bytes, now_ms: int) -> KnownMember:
         """Return the knowledge about one member as far as it matters to others; epoch 0 if it is unknown."""
         member = self._members.get(id_)
         if member is None:
@@ -71,20 +71,20 @@ class Knowledge:
         first, size = FIRST, 0
         taken: list[bytes] = []
         for id_ in self._ids_to_tell(now_ms):
-            known = messages.known(self.known(id_, now_ms))
-            if taken and size + len(known) > most:
+            encoded = messages.known_member(self.known_member(id_, now_ms))
+            if taken and size + len(encoded) > most:
                 before = _before(id_)
                 parts.append(messages.digest(first, before, taken))
                 first, taken, size = id_, [], 0
-            taken.append(known)
-            size += len(known)
+            taken.append(encoded)
+            size += len(encoded)
         parts.append(messages.digest(first, LAST, taken))
         return parts
 
     def ages(self, members: Iterable[Member], now_ms: int) -> Iterator[bytes]:
         """Yield a digest of each of these members alone, which tells the age of the statement about it."""
         for member in members:
-            yield messages.digest(member.id, member.id, (messages.known(self.known(member.id, now_ms)),))
+            yield messages.digest(member.id, member.id, (messages.known_member(self.known_member(member.id, now_ms)),))
 
     def compare(self, digests: Iterable[MemberDigest], now_ms: int) -> Differences:
         """Return the differences to the sender of these digests.
@@ -98,13 +98,13 @@ class Knowledge:
             if not end < digest.first <= digest.last:
                 continue
             end = digest.last
-            theirs = {known.id: known for known in digest.known if digest.first <= known.id <= end}
+            theirs = {entry.id: entry for entry in digest.entries if digest.first <= entry.id <= end}
             for id_ in ids[bisect_left(ids, digest.first) : bisect_right(ids, digest.last)]:
-                known = theirs.pop(id_, None) or KnownMember(id_, MemberState.ALIVE, 0, 0, 0, 0)
-                self._compare(known, found, now_ms)
-            for known in theirs.values():
-                if not (known.state in GONE and self._is_old(known.age_s * 1000)):
-                    self._compare(known, found, now_ms)
+                entry = theirs.pop(id_, None) or KnownMember(id_, MemberState.ALIVE, 0, 0, 0, 0)
+                self._compare(entry, found, now_ms)
+            for entry in theirs.values():
+                if not (entry.state in GONE and self._is_old(entry.age_s * 1000)):
+                    self._compare(entry, found, now_ms)
         return found
 
     def contradicting(self, records: Iterable[Member]) -> Iterable[Member]:
@@ -123,15 +123,15 @@ class Knowledge:
     def newer(self, wanted: Iterable[KnownMember], now_ms: int) -> Differences:
         """Return the state that the sender of these wants lacks; of several wants of one id the last counts."""
         found = Differences([], [], [])
-        for known in {known.id: known for known in wanted}.values():
-            self._compare(known, found, now_ms)
+        for entry in {entry.id: entry for entry in wanted}.values():
+            self._compare(entry, found, now_ms)
         found.wanted.clear()  # The sender has asked for these itself.
         return found
 
     def _compare(self, theirs: KnownMember, found: Differences, now_ms: int) -> None:
         member = self._members.get(theirs.id)
         if member is None:
-            found.wanted.append(self.known(theirs.id, now_ms))
+            found.wanted.append(self.known_member(theirs.id, now_ms))
             return
         mine, other = _rank(member), _rank(theirs)
         if mine > other:
@@ -139,11 +139,11 @@ class Knowledge:
         head = self._tree.head(theirs.id)
         here, there = (head.epoch, head.version), (theirs.epoch, theirs.version)
         # The branch of a dead member goes with its record only: its shard id is not free.
-        told = member.state not in GONE or not theirs.epoch
-        if told and head.version and here > there:
+        may_tell = member.state not in GONE or not theirs.epoch
+        if may_tell and head.version and here > there:
             found.branches.append((theirs.id, theirs.epoch, theirs.version))
         if other > mine or (theirs.state not in GONE and member.state not in GONE and there > here):
-            found.wanted.append(self.known(theirs.id, now_ms))
+            found.wanted.append(self.known_member(theirs.id, now_ms))
 
     def _ids_to_tell(self, now_ms: int) -> list[bytes]:
         return sorted(
@@ -259,16 +259,21 @@ class Replies:
 
 def wants(wanted: Sequence[KnownMember], most_bytes: int) -> list[bytes]:
     """Return these as WANT parts."""
-    each = max(1, (most_bytes - PART_HEAD_BYTES) // MAX_KNOWN_BYTES)
+    per_part = max(1, (most_bytes - PART_HEAD_BYTES) // MAX_KNOWN_BYTES)
     return [
-        messages.want([messages.known(known) for known in wanted[begin : begin + each]])
-        for begin in range(0, len(wanted), each)
+        messages.want([messages.known_member(entry) for entry in wanted[begin : begin + per_part]])
+        for begin in range(0, len(wanted), per_part)
     ]
 
 
-def _rank(said: Member | KnownMember) -> tuple[int, bool, int, bool]:
+def _rank(statement: Member | KnownMember) -> tuple[int, bool, int, bool]:
     """Return the rank without a suspicion, which does not count in an exchange."""
-    return said.epoch, said.state is MemberState.LEFT, said.incarnation, said.state is MemberState.DEAD
+    return (
+        statement.epoch,
+        statement.state is MemberState.LEFT,
+        statement.incarnation,
+        statement.state is MemberState.DEAD,
+    )
 
 
 def _before(id_: bytes) -> bytes:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol, final
+from typing import TYPE_CHECKING, Final, final
 
 from gossipkv.gossip.anti_entropy.differences import DATAGRAMS, FIRST, LAST, Knowledge, Replies, wants
 from gossipkv.gossip.anti_entropy.state_hash import StateHash
@@ -34,7 +34,6 @@ from gossipkv.gossip.packets.messages import (
     SYNC_BYTES,
     BranchHead,
     Delta,
-    KnownMember,
     MemberDigest,
     Want,
 )
@@ -46,6 +45,7 @@ if TYPE_CHECKING:
 
     from gossipkv.address import Address
     from gossipkv.gossip.anti_entropy.differences import Differences
+    from gossipkv.gossip.membership.beliefs import Beliefs
     from gossipkv.gossip.membership.contact import Contact
     from gossipkv.gossip.membership.self_identity import SelfIdentity
     from gossipkv.gossip.membership.shared_state import SharedState
@@ -59,19 +59,6 @@ LONGEST_PAUSE_MS: Final = 8000  # Pause while exchanges change nothing here, as 
 LONGEST_WAIT_MS: Final = 5000  # Longest wait for stillness, on a node that always changes.
 MAX_ASKED: Final = 3  # Requests in flight.
 KNOWN_BYTES: Final = 18  # Typical size of one member in a digest.
-
-
-class Hearer(Protocol):
-    """Membership, which judges the statements of an exchange."""
-
-    def hear_record(self, record: Member, *, now_ms: int) -> None:
-        """Process a statement about a member, which may be this node."""
-
-    def hear_age(self, known: KnownMember, *, first: bool, now_ms: int) -> None:
-        """Process for how long a member was silent, dead or gone; `first`: the member was unknown before."""
-
-    def hear_invention(self, epoch: int) -> None:
-        """Process that a node has a version of this node's branch that never existed."""
 
 
 @final
@@ -125,13 +112,13 @@ class SyncExchange:
     receiver asks for them over TCP. New knowledge spreads on, as news of members and as HEADs of branches.
     """
 
-    def __init__(self, state: SharedState, tree: GossipTree, hearer: Hearer, transport: SyncTransport) -> None:
+    def __init__(self, state: SharedState, tree: GossipTree, beliefs: Beliefs, transport: SyncTransport) -> None:
         self._members = members = state.members
         self._profile = state.profile
         self._random = state.random
         self._timers = state.timers
         self._tree = tree
-        self._hearer = hearer
+        self._beliefs = beliefs
         self._transport = transport
         self._body_bytes = state.message_bytes - SYNC_BYTES
         self._own = members.own.id
@@ -149,7 +136,7 @@ class SyncExchange:
         self._asked: set[Address] = set()
         self._more: set[Address] = set()  # Addresses to ask again after the present request.
         self._wanted_ms: dict[bytes, int] = {}
-        self._told = tree.head(self._own)  # Position of this node's branch at the last `news`.
+        self._news_head = tree.head(self._own)  # Position of this node's branch at the last `news`.
         self.hash.touch(self._own)
 
     def start(self, *, now_ms: int) -> None:
@@ -253,7 +240,7 @@ class SyncExchange:
         The request asks nothing. A receiver that missed an earlier request ignores this one, and learns the changes by
         an exchange.
         """
-        before, self._told = self._told, self._tree.head(self._own)
+        before, self._news_head = self._news_head, self._tree.head(self._own)
         parts = b"".join(self._tree.deltas(self._own, before.epoch, before.version, part_bytes=MAX_PART_BYTES))
         return pack(self._own, self.state_hash, REPLY, parts) if parts else None
 
@@ -271,11 +258,11 @@ class SyncExchange:
         else:
             found = self._knowledge.compare((part for part in parts if isinstance(part, MemberDigest)), now_ms)
             found.records.extend(self._knowledge.contradicting(part for part in parts if isinstance(part, Member)))
-        told, more = self._replies.over_tcp(found, now_ms)
-        told += wants(found.wanted, MAX_PART_BYTES)
-        return pack(self._own, self.state_hash, REPLY | (MORE if more else 0), b"".join(told))
+        reply_parts, more = self._replies.over_tcp(found, now_ms)
+        reply_parts += wants(found.wanted, MAX_PART_BYTES)
+        return pack(self._own, self.state_hash, REPLY | (MORE if more else 0), b"".join(reply_parts))
 
-    def answered(self, source: Address, message: bytes | None, *, now_ms: int) -> None:
+    def answered(self, source: Address, message: bytes | None, now_ms: int) -> None:
         """Process the reply to a request; None if there is none.
 
         Raises:
@@ -294,20 +281,17 @@ class SyncExchange:
         before = self.state_hash
         self._hear(parts, now_ms)
         moved = self.state_hash != before
-        told, _ = self._replies.over_tcp(self._newer(parts, now_ms), now_ms)
+        reply_parts, _ = self._replies.over_tcp(self._newer(parts, now_ms), now_ms)
         # A peer that claims to have more but brings nothing new is not asked again, since that would never end.
         more = bool(flags & MORE) and (moved or not goes_on)
-        if more or (told and goes_on):
+        if more or (reply_parts and goes_on):
             self._more.add(source)
-        if told:
-            self._request(source, pack(self._own, self.state_hash, REPLY, b"".join(told)))
+        if reply_parts:
+            self._request(source, pack(self._own, self.state_hash, REPLY, b"".join(reply_parts)))
         elif more or (goes_on and not flags & MORE):
             self._request(source, self.request(now_ms=now_ms))
 
     # Inside
-
-    def _answered(self, source: Address, message: bytes | None, now_ms: int) -> None:
-        self.answered(source, message, now_ms=now_ms)
 
     def _begin(self, address: Address, now_ms: int) -> None:
         """Compare all knowledge with the node at an address."""
@@ -334,10 +318,10 @@ class SyncExchange:
         first: set[bytes] = set()
         for part in parts:
             if isinstance(part, Member):
-                known = self._members.get(part.id)
-                if known is None or known.epoch < part.epoch:
+                before = self._members.get(part.id)
+                if before is None or before.epoch < part.epoch:
                     first.add(part.id)
-                self._hearer.hear_record(part, now_ms=now_ms)
+                self._beliefs.hear_record(part, now_ms=now_ms)
         for part in parts:
             if isinstance(part, MemberDigest):
                 self._hear_ages(part, first, now_ms)
@@ -345,23 +329,23 @@ class SyncExchange:
             self._tree.apply(delta, fresh=False)
 
     def _hear_ages(self, digest: MemberDigest, first: set[bytes], now_ms: int) -> None:
-        for known in digest.known:
-            if known.id == self._own:
-                self._look_at_own(known.epoch, known.version)
-            elif self._members.get(known.id) is not None:
-                self._hearer.hear_age(known, first=known.id in first, now_ms=now_ms)
+        for entry in digest.entries:
+            if entry.id == self._own:
+                self._look_at_own(entry.epoch, entry.version)
+            elif self._members.get(entry.id) is not None:
+                self._beliefs.hear_age(entry, first=entry.id in first, now_ms=now_ms)
 
     def _look_at_own(self, epoch: int, version: int) -> None:
         """Report a version of this node's own branch that this epoch has not reached: it was invented."""
         head = self._tree.head(self._own)
         if epoch == head.epoch and version > head.version:
-            self._hearer.hear_invention(epoch)
+            self._beliefs.hear_invention(epoch)
 
     def _newer(self, parts: Iterable[Part], now_ms: int) -> Differences:
-        wanted = [known for part in parts if isinstance(part, Want) for known in part.known]
-        for known in wanted:
-            if known.id == self._own:
-                self._look_at_own(known.epoch, known.version)
+        wanted = [entry for part in parts if isinstance(part, Want) for entry in part.entries]
+        for entry in wanted:
+            if entry.id == self._own:
+                self._look_at_own(entry.epoch, entry.version)
         return self._knowledge.newer(wanted, now_ms)
 
     def _want(self, owner: bytes, source: Address, now_ms: int) -> None:
@@ -372,8 +356,8 @@ class SyncExchange:
         if len(self._wanted_ms) > len(self._members):
             self._wanted_ms = {id_: at for id_, at in self._wanted_ms.items() if now_ms - at < pause_ms}
         self._wanted_ms[owner] = now_ms
-        wanted = self._knowledge.known(owner, now_ms)
-        self._sync(source, REPLY, ([messages.want((messages.known(wanted),))],))
+        wanted = self._knowledge.known_member(owner, now_ms)
+        self._sync(source, REPLY, ([messages.want((messages.known_member(wanted),))],))
 
     def _fetch(self, parts: Iterable[Part], source: Address, now_ms: int) -> None:
         """Ask over TCP for the named branches, or for all knowledge."""
@@ -382,7 +366,7 @@ class SyncExchange:
             self._request(source, self.request(now_ms=now_ms))
             return
         owners = dict.fromkeys(head.owner for head in heads if head > self._tree.head(head.owner))
-        wanted = [self._knowledge.known(owner, now_ms) for owner in owners]
+        wanted = [self._knowledge.known_member(owner, now_ms) for owner in owners]
         if wanted:
             self._request(source, pack(self._own, self.state_hash, REPLY, b"".join(wants(wanted, MAX_PART_BYTES))))
 
@@ -390,7 +374,7 @@ class SyncExchange:
         if len(self._asked) < MAX_ASKED and address not in self._asked:
             self._asked.add(address)
             assert len(self._asked) <= MAX_ASKED, self._asked
-            self._transport.ask(address, message, partial(self._answered, address))
+            self._transport.ask(address, message, partial(self.answered, address))
 
     def _sync(self, address: Address, flags: int, bodies: Iterable[Sequence[bytes]]) -> None:
         head = messages.sync(self._own, self.state_hash, flags)

@@ -89,5 +89,5 @@ class StateHash:
             if id_ not in self._fading or fades_ms < self._fading[id_]:
                 self._fading[id_] = fades_ms
                 heapq.heappush(self._fades, (fades_ms, id_))
-        known = _KNOWN.pack(id_, member.uuid, member.epoch, member.incarnation, member.state if gone else 0, version)
-        return int.from_bytes(blake2b(known, digest_size=HASH_BYTES).digest(), "big")
+        packed = _KNOWN.pack(id_, member.uuid, member.epoch, member.incarnation, member.state if gone else 0, version)
+        return int.from_bytes(blake2b(packed, digest_size=HASH_BYTES).digest(), "big")

@@ -83,22 +83,22 @@ class Beliefs:
         elif _beats(record, peer.member):
             self._turn(peer.member, record, _BY_RECORD[record.state], NOBODY, now_ms)
 
-    def hear_verdict(self, said: MemberVerdict, *, now_ms: int) -> None:
+    def hear_verdict(self, verdict: MemberVerdict, *, now_ms: int) -> None:
         """Process a VERDICT."""
-        if said.id == self._members.own.id:
-            self._identity.hear_verdict(said, now_ms)
+        if verdict.id == self._members.own.id:
+            self._identity.hear_verdict(verdict, now_ms)
             return
-        peer = self._members.peers.get(said.id)
-        if peer is None or peer.member.epoch != said.epoch:
+        peer = self._members.peers.get(verdict.id)
+        if peer is None or peer.member.epoch != verdict.epoch:
             self._outbox.counters["verdict_about_unknown"] += 1
             return
-        known = peer.member
-        rank = _rank(said)
-        if rank > known.rank:
-            statement = known._replace(incarnation=said.incarnation, state=said.state)
-            self._turn(known, statement, _BY_VERDICT[said.state], said.accuser, now_ms)
-        elif said.state is SUSPECT and rank == known.rank:
-            self._confirm(known, said.accuser, now_ms)
+        member = peer.member
+        rank = _rank(verdict)
+        if rank > member.rank:
+            statement = member._replace(incarnation=verdict.incarnation, state=verdict.state)
+            self._turn(member, statement, _BY_VERDICT[verdict.state], verdict.accuser, now_ms)
+        elif verdict.state is SUSPECT and rank == member.rank:
+            self._confirm(member, verdict.accuser, now_ms)
 
     def hear_invention(self, epoch: int) -> None:
         """Start a new epoch: other nodes have changes of this node's branch that it never made."""
@@ -110,11 +110,11 @@ class Beliefs:
         peer = self._members.peers.get(id_)
         if peer is None:
             return
-        known, own = peer.member, self._members.own.id
-        if known.state is SUSPECT:
-            self._confirm(known, own, now_ms)
+        member, own = peer.member, self._members.own.id
+        if member.state is SUSPECT:
+            self._confirm(member, own, now_ms)
         else:
-            self._turn(known, known, MemberEvidence.UNANSWERED, own, now_ms)
+            self._turn(member, member, MemberEvidence.UNANSWERED, own, now_ms)
 
     def _learn(self, record: Member, now_ms: int) -> None:
         state = NEXT.get((None, _BY_RECORD[record.state]))
@@ -134,14 +134,14 @@ class Beliefs:
         self._forget(oldest.member, now_ms)
         return True
 
-    def _turn(self, known: Member, statement: Member, said: MemberEvidence, accuser: bytes, now_ms: int) -> None:
-        state = NEXT.get((known.state, said))
+    def _turn(self, before: Member, statement: Member, evidence: MemberEvidence, accuser: bytes, now_ms: int) -> None:
+        state = NEXT.get((before.state, evidence))
         if state is None:
             return
         member = statement._replace(state=state)
-        if said is not MemberEvidence.DEAD_RECORD or member.rank != known.rank:
+        if evidence is not MemberEvidence.DEAD_RECORD or member.rank != before.rank:
             self._become(member, accuser, now_ms)
-        if said is MemberEvidence.DEAD_RECORD and state is SUSPECT:
+        if evidence is MemberEvidence.DEAD_RECORD and state is SUSPECT:
             self._hasten(member.id, now_ms)
 
     def _become(self, member: Member, accuser: bytes, now_ms: int) -> None:
@@ -169,12 +169,12 @@ class Beliefs:
         self._suspicions[member.id] = suspicion
         self._timers.at(suspicion.deadline_ms, partial(self._expire, member.id, suspicion))
 
-    def _confirm(self, known: Member, accuser: bytes, now_ms: int) -> None:
-        suspicion = self._suspicions.get(known.id)
-        assert suspicion is not None, known  # Every suspect member has a suspicion until its deadline.
+    def _confirm(self, member: Member, accuser: bytes, now_ms: int) -> None:
+        suspicion = self._suspicions.get(member.id)
+        assert suspicion is not None, member  # Every suspect member has a suspicion until its deadline.
         if suspicion.confirm(accuser):
-            self._timers.at(max(now_ms, suspicion.deadline_ms), partial(self._expire, known.id, suspicion))
-            self._tell(known, accuser, whole=False)
+            self._timers.at(max(now_ms, suspicion.deadline_ms), partial(self._expire, member.id, suspicion))
+            self._tell(member, accuser, whole=False)
 
     def _hasten(self, id_: bytes, now_ms: int) -> None:
         suspicion = self._suspicions[id_]
@@ -198,9 +198,9 @@ class Beliefs:
         if now_ms < self._grace_until_ms:
             self._timers.at(self._grace_until_ms, partial(self._expire, id_, suspicion))
             return
-        known = self._members.peers[id_].member
-        assert known.state is SUSPECT, known
-        self._turn(known, known, MemberEvidence.EXPIRED, self._members.own.id, now_ms)
+        member = self._members.peers[id_].member
+        assert member.state is SUSPECT, member
+        self._turn(member, member, MemberEvidence.EXPIRED, self._members.own.id, now_ms)
         self._outbox.counters["verdicts"] += 1
         if now_ms - self._members.heard_ms > self._silence_ms:
             # The member may not have heard this node's suspicion. Others learn of the death by exchange, and suspect
@@ -235,38 +235,38 @@ class Beliefs:
         self._rumours.remove(member.id)
         self._listener.on_forgotten(member, now_ms=now_ms)
 
-    def hear_age(self, known: KnownMember, *, first: bool, now_ms: int) -> None:
+    def hear_age(self, entry: KnownMember, *, first: bool, now_ms: int) -> None:
         """Process how long ago a peer was heard, or for how long it has been dead or gone.
 
         For a live peer the latest time that any node heard it counts. For a dead peer the earliest time of death
         counts, so that all nodes forget it together. If the peer is new here (`first`), only the teller's time is
         known: the teller has not heard a dead peer since it found it dead.
         """
-        peer = self._members.peers.get(known.id)
-        if peer is None or peer.member.epoch != known.epoch:
+        peer = self._members.peers.get(entry.id)
+        if peer is None or peer.member.epoch != entry.epoch:
             return
-        then_ms = now_ms - min(known.age_s, MAX_AGE_S) * 1000
+        then_ms = now_ms - min(entry.age_s, MAX_AGE_S) * 1000
         if first:
             peer.heard_ms = then_ms
-        elif known.state not in GONE:
+        elif entry.state not in GONE:
             peer.heard_ms = max(peer.heard_ms, then_ms)
-        if known.state in GONE and peer.member.rank == _rank(known) and then_ms < peer.since_ms:
+        if entry.state in GONE and peer.member.rank == _rank(entry) and then_ms < peer.since_ms:
             peer.since_ms = then_ms
-            self._listener.on_older(known.id, now_ms=now_ms)
+            self._listener.on_older(entry.id, now_ms=now_ms)
             forgets_ms = peer.since_ms + self._profile.dead_retention_ms
             if forgets_ms < self._forgets_ms:
                 self._forgets_ms = forgets_ms
                 self._timers.at(max(now_ms, forgets_ms), self._forget_old)
 
 
-def _rank(said: MemberVerdict | KnownMember) -> Rank:
-    return Rank(said.epoch, said.state is LEFT, said.incarnation, said.state)
+def _rank(statement: MemberVerdict | KnownMember) -> Rank:
+    return Rank(statement.epoch, statement.state is LEFT, statement.incarnation, statement.state)
 
 
-def _beats(record: Member, known: Member) -> bool:
+def _beats(record: Member, current: Member) -> bool:
     """Return True if a record replaces the known one; uuid and address decide between two claims of one rank."""
-    if record == known:
+    if record == current:
         return False
-    if record.rank != known.rank:
-        return record.rank > known.rank
-    return record.state is ALIVE and (record.uuid, record.address) > (known.uuid, known.address)
+    if record.rank != current.rank:
+        return record.rank > current.rank
+    return record.state is ALIVE and (record.uuid, record.address) > (current.uuid, current.address)

@@ -49,7 +49,7 @@ class DetectorListener(Protocol):
         """Process a reply over TCP to a probe.
 
         Raises:
-            Dropped: the packet is not for this node.
+            DroppedPacket: the packet is not for this node.
             Malformed: the packet is no ACK.
         """
 
@@ -57,34 +57,6 @@ class DetectorListener(Protocol):
 @final
 class Detector:
     """Probes one member after the other."""
-
-    __slots__ = (
-        "_ack_head",
-        "_asked",
-        "_awareness",
-        "_beliefs",
-        "_count",
-        "_hints",
-        "_listener",
-        "_members",
-        "_nacks",
-        "_outbox",
-        "_period_ms",
-        "_ping_head",
-        "_place",
-        "_probed",
-        "_profile",
-        "_random",
-        "_relays",
-        "_ring",
-        "_sequence",
-        "_spreading",
-        "_state_hash",
-        "_target",
-        "_timers",
-        "_was_hinted",
-        "due_ms",
-    )
 
     def __init__(
         self,
@@ -266,10 +238,10 @@ class Detector:
         self._target = None
         assert 0 <= self._nacks <= self._asked, (self._nacks, self._asked)
         self._awareness.worse(self._asked - self._nacks if self._asked else 1)
-        before, known = self._probed, target.member
-        if before._replace(state=known.state) == known:
+        before, current = self._probed, target.member
+        if before._replace(state=current.state) == current:
             # A changed record shows that the member has spoken since, perhaps in a new life or at another address.
-            self._beliefs.unanswered(known.id, now_ms=now_ms)
+            self._beliefs.unanswered(current.id, now_ms=now_ms)
 
     def greet(self, peer: MemberPeer) -> None:
         """Send a PING that is no probe: a missing answer has no consequence."""

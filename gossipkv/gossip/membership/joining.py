@@ -6,8 +6,8 @@ for as long as the dead are remembered: so after a restart of all nodes no group
 *lost*, like those of forgotten dead members; some lost addresses are asked for ever, since a partition may last longer.
 
 Asking is an exchange over TCP (`exchange.py`), and between different cluster ids only a *meeting* (`meet`). The cluster
-id keeps clusters of one name apart: it is random, and every packet carries it. The first node draws it and keeps that
-it did, since this node founds everything of which a cluster has one.
+id keeps clusters of one name apart: it is random, and every packet carries it. The node that draws it records durably
+that it did, since only this node may found the catalogue.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Side(NamedTuple):
     lone: bool
     pinned: bool
     # True for an asker that was told to join the other node, and does not merely remember its address.
-    told: bool = False
+    was_told: bool = False
 
     def yields_to(self, other: Side) -> bool:
         """True if this side takes the cluster id of the other."""
@@ -70,20 +70,20 @@ def meet(asker: Side, asked: Side) -> Meeting:
     """Return the outcome of a meeting, the same on both ends.
 
     - If one side has no id, it takes the other's. If neither has one, the asked node draws one.
-    - If the asker was told to join and at least one side is not pinned, one side takes the other's id: the side that is
-      not pinned, else the lone one, else the one with the larger id.
-    - Otherwise both refuse. A remembered address may belong to another cluster by now, and two pinned nodes have a
-      catalogue each.
+    - If the asker was told to join, one side takes the other's id, unless both are pinned. If one side is pinned, the
+      other gives way; otherwise a lone side does; otherwise the side with the larger id.
+    - In all other cases both refuse. A remembered address may belong to another cluster by now, and two pinned nodes
+      have a catalogue each.
 
-    An order to join on one side is enough for both, and other members follow a node that went over by the same rule. So
-    two clusters that were told of each other become one. Between otherwise equal sides ids only go down, so no node
-    goes to and fro.
+    It does not matter which side was told to join. A node that gave way meets its former members under the new id, and
+    the same rule moves them, so two clusters that were told of each other become one. Between otherwise equal sides the
+    smaller id stays, so no node moves to and fro.
     """
     if asker.cluster_id == asked.cluster_id:
         return Meeting.DRAW if asker.cluster_id == NO_CLUSTER else Meeting.SAME
     if NO_CLUSTER in {asker.cluster_id, asked.cluster_id}:
         return Meeting.ASKER_TAKES if asker.cluster_id == NO_CLUSTER else Meeting.ASKED_TAKES
-    if not asker.told or (asker.pinned and asked.pinned):
+    if not asker.was_told or (asker.pinned and asked.pinned):
         return Meeting.REFUSED
     return Meeting.ASKER_TAKES if asker.yields_to(asked) else Meeting.ASKED_TAKES
 
@@ -112,7 +112,7 @@ class JoinExchange(Protocol):
     def request_anonymously(self, flags: int) -> bytes:
         """Return a request that tells nothing."""
 
-    def answered(self, source: Address, message: bytes | None, *, now_ms: int) -> None:
+    def answered(self, source: Address, message: bytes | None, now_ms: int) -> None:
         """Process a reply.
 
         Raises:
@@ -123,27 +123,6 @@ class JoinExchange(Protocol):
 @final
 class SeedJoin:
     """Asks the seeds."""
-
-    __slots__ = (
-        "_cluster",
-        "_complained",
-        "_contact",
-        "_exchange",
-        "_identity",
-        "_lost",
-        "_members",
-        "_outbox",
-        "_pinned",
-        "_pinning",
-        "_profile",
-        "_random",
-        "_refusals",
-        "_seeds",
-        "_started_ms",
-        "_state",
-        "_taking",
-        "_timers",
-    )
 
     def __init__(
         self,
@@ -177,9 +156,9 @@ class SeedJoin:
         """Ask all addresses. `lone`: this node was never told to join any node, so it may form a cluster."""
         self._started_ms = now_ms
         self.join(joins, now_ms)
-        others = [address for address in dict.fromkeys(remembered) if address not in self._seeds]
-        for _ in range(min(MAX_REMEMBERED, len(others))):
-            self._add(others.pop(int(self._random.random() * len(others))), now_ms, remembered=True)
+        candidates = [address for address in dict.fromkeys(remembered) if address not in self._seeds]
+        for _ in range(min(MAX_REMEMBERED, len(candidates))):
+            self._add(candidates.pop(int(self._random.random() * len(candidates))), now_ms, remembered=True)
         if self._seeds:
             return
         if lone and self._outbox.envelope.cluster_id == NO_CLUSTER:
@@ -219,10 +198,10 @@ class SeedJoin:
         self._outbox.store(kept, pinned=True)
 
     def _add(self, address: Address, now_ms: int, *, remembered: bool) -> None:
-        known = self._seeds.get(address)
-        if known is not None:
-            known.remembered = known.remembered and remembered
-        if known is not None or address == self._members.own.address or len(self._seeds) >= MAX_SEEDS:
+        existing = self._seeds.get(address)
+        if existing is not None:
+            existing.remembered = existing.remembered and remembered
+        if existing is not None or address == self._members.own.address or len(self._seeds) >= MAX_SEEDS:
             return
         seed = self._seeds[address] = Seed(remembered=remembered)
         self._ask(address, seed, now_ms)
@@ -352,7 +331,7 @@ class SeedJoin:
         outcome = meet(mine, _side(theirs, flags))
         if outcome is Meeting.SAME:
             self._contact.hear(message[SENDER], now_ms)
-            self._exchange.answered(address, message, now_ms=now_ms)
+            self._exchange.answered(address, message, now_ms)
         elif outcome is Meeting.ASKER_TAKES:
             self._take(theirs, seed, address)
         if outcome is Meeting.REFUSED:
@@ -370,11 +349,16 @@ class SeedJoin:
             before = self._refusals.get(theirs, 0)
             if before or len(self._refusals) < MAX_REFUSED:
                 self._refusals[theirs] = before + 1
-            who, own = "a node that asks this one is", self._members.own
-            self._count_refusal(self.as_asked(), _side(theirs, flags), who, before=before, address=own.address)
+            self._count_refusal(
+                self.as_asked(),
+                _side(theirs, flags),
+                "a node that asks this one is",
+                before=before,
+                address=self._members.own.address,
+            )
         return outcome
 
-    def _count_refusal(self, mine: Side, other: Side, who: str, *, before: int, address: Address) -> None:
+    def _count_refusal(self, mine: Side, other: Side, subject: str, *, before: int, address: Address) -> None:
         """Count that two cluster ids stay apart, and warn the operator after some repetitions."""
         self._outbox.counters["cluster_id_refused"] += 1
         if before == PATIENCE:
@@ -384,7 +368,7 @@ class SeedJoin:
                 why = "neither node was told to join the other. Do so with `--join`, or give one of them another name"
             self._tell(
                 address,
-                f"{who} of another cluster called {self._cluster!r}, of the id {other.cluster_id.hex()} and not "
+                f"{subject} of another cluster called {self._cluster!r}, of the id {other.cluster_id.hex()} and not "
                 f"{mine.cluster_id.hex()} as here: the two do not become one, since {why} (`--cluster`)",
             )
 
@@ -427,12 +411,9 @@ class SeedJoin:
             theirs = messages.read_refusal(message) if message[:1] == bytes((messages.REFUSAL,)) else "?"
         except Malformed:
             theirs = "?"
-        self._complain(address, f"{address} is of the cluster {theirs!r}, this node of {self._cluster!r}: not joined")
-
-    def _complain(self, address: Address, why: str) -> None:
         if address not in self._complained:
             self._complained.add(address)
-            self._tell(address, why)
+            self._tell(address, f"{address} is of the cluster {theirs!r}, this node of {self._cluster!r}: not joined")
 
     def _tell(self, address: Address, why: str) -> None:
         details: dict[str, Detail] = {"address": str(address), "cluster": self._cluster}
@@ -441,7 +422,7 @@ class SeedJoin:
 
 def flags_of(side: Side) -> int:
     """Return the flags of a side in a SYNC."""
-    return messages.LONE * side.lone | messages.PINNED * side.pinned | messages.TOLD * side.told
+    return messages.LONE * side.lone | messages.PINNED * side.pinned | messages.TOLD * side.was_told
 
 
 def _side(cluster_id: bytes, flags: int) -> Side:

@@ -44,9 +44,7 @@ class MemberTable:
         self.most = most
         self.peers: dict[bytes, MemberPeer] = {}
         self.heard_ms = 0  # When a packet of any sender arrived last.
-        self._reachable: list[
-            MemberPeer
-        ] = []  # Alive or suspect peers, in no order, so that drawing one takes one step.
+        self._reachable: list[MemberPeer] = []  # Alive or suspect, in no order, so that drawing one takes one step.
         self._places: dict[bytes, int] = {}
         self._gone: dict[bytes, MemberPeer] = {}
 

@@ -23,7 +23,6 @@ from gossipkv.gossip.packets.messages import KIND, SENDER, Who
 from gossipkv.gossip.packets.prefix import DroppedPacket, is_sealed
 
 if TYPE_CHECKING:
-    from gossipkv.errors import Detail
     from gossipkv.gossip.member import Member
     from gossipkv.gossip.membership.shared_state import SharedState
 
@@ -59,26 +58,6 @@ def must_stop(asked: Who, other: Who, waited_ms: int, *, slack_ms: int, loses: b
 class Namesakes:
     """Looks into claims of this node's name from other places, one at a time."""
 
-    __slots__ = (
-        "_announced_ms",
-        "_asking",
-        "_claim",
-        "_is_me",
-        "_listener",
-        "_members",
-        "_outbox",
-        "_outdone",
-        "_profile",
-        "_random",
-        "_rest_ms",
-        "_rests_until_ms",
-        "_sequence",
-        "_timers",
-        "_twin",
-        "_twin_until_ms",
-        "_waits",
-    )
-
     def __init__(self, state: SharedState, listener: NamesakeListener) -> None:
         self._members = state.members
         self._profile = state.profile
@@ -112,8 +91,8 @@ class Namesakes:
 
     def hear_claim(self, record: Member, now_ms: int) -> None:
         """Look into a RECORD of this name at another place, now or after a rest."""
-        known = self._claim
-        if known is None or (record.epoch, record.address) > (known.epoch, known.address):
+        claim = self._claim
+        if claim is None or (record.epoch, record.address) > (claim.epoch, claim.address):
             self._claim = record
         self._look_soon(now_ms)
 
@@ -220,16 +199,11 @@ class Namesakes:
             self._outbox.effects.append(Complain(self._error(record, why)))
             self._listener.on_claimed_twice(record)
 
-    def _error(self, record: Member, what_now: str) -> LocalError:
+    def _error(self, record: Member, advice: str) -> LocalError:
         own = self._members.own
-        details: dict[str, Detail] = {
-            "node": own.name,
-            "address": str(own.address),
-            "other_address": str(record.address),
-        }
         return LocalError(
-            f"two nodes are called {own.name!r}, this one at {own.address} and another at {record.address}: {what_now}",
-            details,
+            f"two nodes are called {own.name!r}, this one at {own.address} and another at {record.address}: {advice}",
+            {"node": own.name, "address": str(own.address), "other_address": str(record.address)},
         )
 
     def answer_who(self, message: bytes, now_ms: int) -> bytes | None:

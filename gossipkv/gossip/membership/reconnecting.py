@@ -71,11 +71,11 @@ class Reconnecting:
             return
         self._joining.look_for_lost(now_ms)
         dead = [peer for peer in self._members.unreachable() if peer.member.state is MemberState.DEAD]
-        some = min(GREETED, len(dead), -(-3 * len(dead) // self._members.reachable))
-        for _ in range(some):
+        count = min(GREETED, len(dead), -(-3 * len(dead) // self._members.reachable))
+        for _ in range(count):
             place = int(self._random.random() * len(dead))
             self._detector.greet(dead[place])
-            if self._random.random() * self._members.reachable * some < len(dead):
+            if self._random.random() * self._members.reachable * count < len(dead):
                 self._joining.look(dead[place].member.address, now_ms)
             dead[place] = dead[-1]
             dead.pop()

@@ -32,18 +32,18 @@ _PASSED_BY: Final = 8
 class Rumours:
     """Parts of packets, by subject."""
 
-    __slots__ = ("_told", "_waiting", "size")
+    __slots__ = ("_sent", "_waiting", "size")
 
     def __init__(self) -> None:
         self._waiting: list[dict[bytes, bytes]] = []  # Indexed by the number of times sent; the newest is last.
-        self._told: dict[bytes, int] = {}
+        self._sent: dict[bytes, int] = {}
         self.size = 0  # Total size in bytes.
 
     def __len__(self) -> int:
-        return len(self._told)
+        return len(self._sent)
 
     def __contains__(self, subject: bytes) -> bool:
-        return subject in self._told
+        return subject in self._sent
 
     def add(self, subject: bytes, part: bytes) -> None:
         """Start to spread this part, instead of an older part about the same subject."""
@@ -51,46 +51,46 @@ class Rumours:
         if not self._waiting:
             self._waiting.append({})
         self._waiting[0][subject] = part
-        self._told[subject] = 0
+        self._sent[subject] = 0
         self.size += len(part)
 
     def remove(self, subject: bytes) -> None:
         """Stop spreading the part about this subject."""
-        told = self._told.pop(subject, None)
-        if told is not None:
-            self.size -= len(self._waiting[told].pop(subject))
+        times = self._sent.pop(subject, None)
+        if times is not None:
+            self.size -= len(self._waiting[times].pop(subject))
 
     def take(self, room: int, limit: int) -> list[bytes]:
         """Take parts for a packet, of at most `room` bytes together; drop those that were now sent `limit` times."""
         chosen: list[tuple[bytes, bytes, int]] = []
         passed_by = 0
-        for told, rumours in enumerate(self._waiting):
+        for times, rumours in enumerate(self._waiting):
             for subject in reversed(rumours):
                 part = rumours[subject]
                 if len(part) <= room:
                     room -= len(part)
-                    chosen.append((subject, part, told))
+                    chosen.append((subject, part, times))
                 else:
                     passed_by += 1
                     if passed_by > _PASSED_BY:
                         break
             if passed_by > _PASSED_BY:
                 break
-        for subject, part, told in chosen:
-            del self._waiting[told][subject]
-            self._keep(subject, part, told + 1, limit)
+        for subject, part, times in chosen:
+            del self._waiting[times][subject]
+            self._keep(subject, part, times + 1, limit)
         return [part for _, part, _ in chosen]
 
-    def _keep(self, subject: bytes, part: bytes, told: int, limit: int) -> None:
-        if told >= limit:
-            del self._told[subject]
+    def _keep(self, subject: bytes, part: bytes, times: int, limit: int) -> None:
+        if times >= limit:
+            del self._sent[subject]
             self.size -= len(part)
-            assert bool(self.size) is bool(self._told), (self.size, len(self._told))
+            assert bool(self.size) is bool(self._sent), (self.size, len(self._sent))
             return
-        while len(self._waiting) <= told:
+        while len(self._waiting) <= times:
             self._waiting.append({})
-        self._waiting[told][subject] = part
-        self._told[subject] = told
+        self._waiting[times][subject] = part
+        self._sent[subject] = times
 
 
 class Speaker(Protocol):

@@ -43,20 +43,6 @@ class IdentityListener(Protocol):
 class SelfIdentity:
     """This node's own name, epoch and incarnation."""
 
-    __slots__ = (
-        "_awareness",
-        "_born",
-        "_listener",
-        "_members",
-        "_namesakes",
-        "_outbox",
-        "_rumours",
-        "_shown",
-        "_storing",
-        "_waiting",
-        "announced",
-    )
-
     def __init__(
         self,
         state: SharedState,
@@ -157,15 +143,15 @@ class SelfIdentity:
     def _is_from_another_life(self, record: Member) -> bool:
         return not self._shown or record.uuid != self._members.own.uuid or record.state is LEFT
 
-    def hear_verdict(self, said: MemberVerdict, now_ms: int) -> None:
+    def hear_verdict(self, verdict: MemberVerdict, now_ms: int) -> None:
         """Process a VERDICT about this node's name; for another epoch a RECORD follows sooner or later."""
         own = self._members.own
-        if said.epoch != own.epoch or own.state is LEFT or not self._shown:
+        if verdict.epoch != own.epoch or own.state is LEFT or not self._shown:
             return
-        if said.state is LEFT:
-            self._renew(said.epoch)
+        if verdict.state is LEFT:
+            self._renew(verdict.epoch)
         else:
-            self._refute(said.state, said.incarnation, now_ms)
+            self._refute(verdict.state, verdict.incarnation, now_ms)
 
     def outlive(self, epoch: int) -> None:
         """Take a new epoch, since this epoch of the node cannot be saved."""

@@ -90,7 +90,7 @@ class Envelope:
         """Return the message of a packet of this cluster; with `any_cluster`, of any cluster of this name.
 
         Raises:
-            Dropped: the packet is of another cluster, broken, or of a form that is not accepted.
+            DroppedPacket: the packet is of another cluster, broken, or of a form that is not accepted.
         """
         if packet[:PREFIX_BYTES] != self._opens:
             return self._other(packet, any_cluster=any_cluster)

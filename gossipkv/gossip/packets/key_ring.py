@@ -54,10 +54,10 @@ def parse(text: str, name: str) -> tuple[Key, ...]:
         written = key_of_line(line)
         if not written:
             continue
-        one = key(_secret(written, f"{name}: line {number}"))
-        if any(one.id == other.id for other in keys):
-            raise ConfigError(f"{name}: line {number}: key {one.id.hex()} stands there twice")
-        keys.append(one)
+        ring_key = key(_secret(written, f"{name}: line {number}"))
+        if any(ring_key.id == other.id for other in keys):
+            raise ConfigError(f"{name}: line {number}: key {ring_key.id.hex()} stands there twice")
+        keys.append(ring_key)
     if not keys:
         raise ConfigError(f"{name}: there is no key in it; `gossipkv keys new` makes a file with one")
     if len(keys) > MAX_KEYS:
@@ -80,9 +80,9 @@ def _secret(written: str, where: str) -> bytes:
     return secret
 
 
-def line_of(one: Key) -> str:
+def line_of(ring_key: Key) -> str:
     """Return the line of a key in the file, with its id as a comment."""
-    return f"{base64.b64encode(one.secret).decode()}  # {one.id.hex()}\n"
+    return f"{base64.b64encode(ring_key.secret).decode()}  # {ring_key.id.hex()}\n"
 
 
 # Changes of the text keep other lines as they are, since people write comments.
@@ -90,9 +90,9 @@ def line_of(one: Key) -> str:
 
 def installed(text: str, added: Sequence[Key], name: str) -> str:
     """Return the text with more keys at the end; keys that it has already are skipped."""
-    there = {one.id for one in parse(text, name)}
+    there = {ring_key.id for ring_key in parse(text, name)}
     changed = text if text.endswith("\n") else f"{text}\n"
-    changed += "".join(line_of(one) for one in added if one.id not in there)
+    changed += "".join(line_of(ring_key) for ring_key in added if ring_key.id not in there)
     parse(changed, name)  # Checks that there are not too many keys.
     return changed
 
@@ -119,11 +119,11 @@ def removed(text: str, chosen: bytes, name: str) -> str:
 
 def _places(lines: Sequence[str], name: str) -> dict[bytes, int]:
     having = [number for number, line in enumerate(lines) if key_of_line(line)]
-    return {one.id: number for one, number in zip(parse("".join(lines), name), having, strict=True)}
+    return {ring_key.id: number for ring_key, number in zip(parse("".join(lines), name), having, strict=True)}
 
 
 def _place(places: Mapping[bytes, int], chosen: bytes, name: str) -> int:
     if chosen not in places:
-        known = ", ".join(one.hex() for one in places)
-        raise ConfigError(f"{name}: no key {chosen.hex()} in it; there are {known}")
+        ids = ", ".join(id_.hex() for id_ in places)
+        raise ConfigError(f"{name}: no key {chosen.hex()} in it; there are {ids}")
     return places[chosen]

@@ -144,13 +144,13 @@ class MemberDigest(NamedTuple):
 
     first: bytes
     last: bytes
-    known: tuple[KnownMember, ...]
+    entries: tuple[KnownMember, ...]
 
 
 class Want(NamedTuple):
     """State that a node has, and of which it wants a newer one."""
 
-    known: tuple[KnownMember, ...]
+    entries: tuple[KnownMember, ...]
 
 
 Part = Member | MemberVerdict | Delta | BranchHead | MemberDigest | Want
@@ -271,10 +271,10 @@ def record(member: Member) -> bytes:
     )
 
 
-def verdict(said: MemberVerdict) -> bytes:
+def verdict(finding: MemberVerdict) -> bytes:
     """Return the part VERDICT."""
-    head = said.id + bytes((said.state,)) + said.incarnation.to_bytes(4, "big")
-    return part(VERDICT, head + varint(said.epoch) + said.accuser)
+    head = finding.id + bytes((finding.state,)) + finding.incarnation.to_bytes(4, "big")
+    return part(VERDICT, head + varint(finding.epoch) + finding.accuser)
 
 
 def delta(sent: Delta) -> bytes:
@@ -297,19 +297,19 @@ def head(where: BranchHead) -> bytes:
     return part(HEAD, where.owner + varint(where.epoch) + varint(where.version))
 
 
-def known(one: KnownMember) -> bytes:
+def known_member(entry: KnownMember) -> bytes:
     """Return one member as it stands in a DIGEST or a WANT."""
-    fixed = one.id + bytes((one.state,)) + one.incarnation.to_bytes(4, "big")
-    return fixed + varint(one.epoch) + varint(one.version) + varint(one.age_s)
+    fixed = entry.id + bytes((entry.state,)) + entry.incarnation.to_bytes(4, "big")
+    return fixed + varint(entry.epoch) + varint(entry.version) + varint(entry.age_s)
 
 
 def digest(first: bytes, last: bytes, members: Sequence[bytes]) -> bytes:
-    """Return the part DIGEST, with members as `known` encodes them."""
+    """Return the part DIGEST, with members as `known_member` encodes them."""
     return part(DIGEST, first + last + b"".join(members))
 
 
 def want(members: Sequence[bytes]) -> bytes:
-    """Return the part WANT, with members as `known` encodes them."""
+    """Return the part WANT, with members as `known_member` encodes them."""
     return part(WANT, b"".join(members))
 
 

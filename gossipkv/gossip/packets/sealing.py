@@ -110,12 +110,7 @@ class Sealing:
     @property
     def keys(self) -> tuple[Key, ...]:
         """The keys; the first one seals."""
-        return tuple(Key(*one) for one in self._keys.items())
-
-    @property
-    def key_ids(self) -> tuple[bytes, ...]:
-        """The ids of the keys; the first one seals."""
-        return tuple(self._keys)
+        return tuple(Key(*item) for item in self._keys.items())
 
     @property
     def sessions(self) -> int:
@@ -136,7 +131,7 @@ class Sealing:
         """Return the message of a packet whose prefix was checked.
 
         Raises:
-            Dropped: no key fits, the packet changed in transit, or it was opened before.
+            DroppedPacket: no key fits, the packet changed in transit, or it was opened before.
         """
         if len(packet) < self.overhead:
             raise DroppedPacket("short")

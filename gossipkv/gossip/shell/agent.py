@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import errno
 from collections import Counter
-from typing import TYPE_CHECKING, Final, Protocol, final
+from typing import TYPE_CHECKING, Final, final
 
 import trio
 
@@ -27,13 +27,15 @@ from gossipkv.wire.frames import FrameReader
 from gossipkv.wire.rpc import decode_response, request
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Awaitable, Callable, Iterator, Sequence
 
     from gossipkv.address import Address
     from gossipkv.environment.seam import ByteStream, Datagrams, Environment
     from gossipkv.gossip.effects import Effect
     from gossipkv.gossip.member import Member, MemberState
     from gossipkv.gossip.protocols import GossipCore, Keeper, TreePlace
+
+    Dial = Callable[[Address], Awaitable[ByteStream]]  # Connects to a node; raises OSError, GossipKVError.
 
 # Datagrams per batch before Trio's other tasks run: about two milliseconds.
 BATCH: Final = 100
@@ -169,7 +171,7 @@ class Agent:
 
     def _has_joined(self) -> bool:
         members = self._core.members
-        return any(one.address in self._seeds.addresses for one in members.live() if one is not members.own)
+        return any(member.address in self._seeds.addresses for member in members.live() if member is not members.own)
 
     def _stored(self, token: int) -> None:
         with self._forgiving():
@@ -197,13 +199,13 @@ class Agent:
     async def _hear(self) -> None:
         for _ in range(0, MAX_WAITING, BATCH):
             with self._forgiving():
-                if not self._hear_some():
+                if not self._hear_batch():
                     break
             self.act()
             await trio.lowlevel.checkpoint()
         self.act()
 
-    def _hear_some(self) -> bool:
+    def _hear_batch(self) -> bool:
         """Process a batch of datagrams; return False if none is left."""
         receive, hear, now_ms = self._datagrams.receive, self._core.receive, self.now_ms()
         try:
@@ -237,7 +239,7 @@ class Agent:
         self._keeping.put(shard_id)
 
     def perform(self, effect: Effect) -> None:
-        """Perform any effect but Send."""
+        """Perform any effect but `SendDatagram`."""
         match effect:
             case AskOverTcp():
                 assert self._nursery is not None
@@ -245,7 +247,7 @@ class Agent:
             case StoreDurably() | Remember():
                 self._keeping.put(effect)
             case MemberChanged(member, before):
-                self._say(member, before)
+                self._log_change(member, before)
             case Complain(error):
                 self._log.warning("complaint", error=error.message)
             case Stop():
@@ -286,14 +288,14 @@ class Agent:
                     return await ask(self._dial, effect.to, effect.request)
                 except GossipKVError as error:
                     self._counters["asks_refused"] += 1
-                    self._tell(effect.to, error.message)
+                    self._log_refusal(effect.to, error.message)
                 except OSError as error:
                     self._counters[f"asks_failed_{_name(error)}"] += 1
                 return None
         self._counters["asks_timed_out"] += 1
         return None
 
-    def _tell(self, by: Address, message: str) -> None:
+    def _log_refusal(self, by: Address, message: str) -> None:
         """Log a refusal by another node once; an operator must fix it, and every attempt repeats it."""
         if len(message) > MAX_REFUSAL_CHARACTERS:  # A peer's text may be as long as a frame.
             message = f"{message[:MAX_REFUSAL_CHARACTERS]}..."
@@ -301,7 +303,7 @@ class Agent:
             self._refusals.add((by, message))
             self._log.warning("refused", by=f"{by}: {message}")
 
-    def _say(self, member: Member, before: MemberState | None) -> None:
+    def _log_change(self, member: Member, before: MemberState | None) -> None:
         self._log.info(
             "member",
             node=member.name,
@@ -322,14 +324,6 @@ RECEIVE_BYTES: Final = 65_536
 
 # The largest message, which compressing may enlarge by one in 255, its envelope, and MessagePack-RPC around it.
 MAX_REPLY_BYTES: Final = MAX_UNPACKED_BYTES + MAX_UNPACKED_BYTES // 128
-
-
-class Dial(Protocol):
-    """Connects to another node for a request."""
-
-    async def __call__(self, to: Address, /) -> ByteStream:
-        """Connect to an address. Raises OSError, GossipKVError."""
-        ...
 
 
 async def ask(dial: Dial, to: Address, question: bytes) -> bytes:

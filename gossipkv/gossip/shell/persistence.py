@@ -38,7 +38,7 @@ class Keeping:
         self._log = Log("gossipkv.gossip")
         self._put, self._queue = trio.open_memory_channel[StoreDurably | Remember | int](math.inf)
         self._peers: Remember | None = None  # The latest peers; they wait in the queue.
-        self._said = ""  # The last error of the disk.
+        self._last_error = ""  # The last error of the disk.
 
     async def peers(self) -> list[Address]:
         """Return the addresses that the last run kept."""
@@ -48,18 +48,18 @@ class Keeping:
         """Delete all kept state, and keep no more."""
         await self._threads.run(self._keeper.forget)
 
-    def put(self, what: StoreDurably | Remember | int) -> None:
+    def put(self, state: StoreDurably | Remember | int) -> None:
         """Queue state to keep; a number is a shard id. Of waiting peers only the latest are written."""
-        if isinstance(what, Remember):
-            waits, self._peers = self._peers is not None, what
+        if isinstance(state, Remember):
+            waits, self._peers = self._peers is not None, state
             if waits:
                 return
-        self._put.send_nowait(what)
+        self._put.send_nowait(state)
 
     async def run(self, stored: Callable[[int], None]) -> None:
-        """Write the queue; call `stored` with the token of each durable Store."""
-        async for what in self._queue:
-            match what:
+        """Write the queue; call `stored` with the token of each `StoreDurably` once it is durable."""
+        async for state in self._queue:
+            match state:
                 case StoreDurably(epoch, cluster_id, token, pinned, drew):
                     keep = partial(self._keeper.keep, epoch=epoch, cluster_id=cluster_id.hex())
                     await self._store(partial(keep, pinned=pinned or None, drew=drew or None))
@@ -82,7 +82,7 @@ class Keeping:
                 await trio.sleep(pause_s)
                 pause_s = min(2 * pause_s, LAST_PAUSE_S)
             else:
-                self._said = ""
+                self._last_error = ""
                 return
 
     async def _remember(self, peers: Sequence[Address]) -> None:
@@ -92,8 +92,8 @@ class Keeping:
             if self._is_news(error):
                 self._log.warning("cannot_remember", error=error.message)
         else:
-            self._said = ""
+            self._last_error = ""
 
     def _is_news(self, error: StorageError) -> bool:
-        said, self._said = self._said, error.message
-        return said != error.message
+        before, self._last_error = self._last_error, error.message
+        return before != error.message

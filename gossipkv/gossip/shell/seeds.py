@@ -22,7 +22,7 @@ FIRST_PAUSE_S: Final = 1.0
 LAST_PAUSE_S: Final = 30.0
 RESOLVE_TIMEOUT_S: Final = 5.0
 
-# Bounds the addresses of all names together: of a name for a whole cluster a few suffice.
+# Bounds the addresses of all names together: a name may stand for a whole cluster, of which a few addresses suffice.
 MAX_ADDRESSES: Final = 64
 
 
@@ -51,8 +51,8 @@ class Seeds:
         async with trio.open_nursery() as nursery:
             for name, limit in zip(self.names, limits, strict=True):
                 nursery.start_soon(self._resolve, name, limit, limits, found)
-        self._found |= {name: some for name, some in found.items() if some}
-        every = dict.fromkeys(one for name in self.names for one in self._found.get(name, ()))
+        self._found |= {name: addresses for name, addresses in found.items() if addresses}
+        every = dict.fromkeys(address for name in self.names for address in self._found.get(name, ()))
         addresses = tuple(every)[:MAX_ADDRESSES]
         if not addresses or addresses == self.addresses:
             return False
@@ -62,14 +62,11 @@ class Seeds:
     async def watch(self, tell: Callable[[Sequence[Address]], None], is_reached: Callable[[], bool]) -> None:
         """Resolve again and again while no member is reached there."""
         pause_s = FIRST_PAUSE_S
-        while not self._are_fixed():
+        while not all(_is_numeric(name.host) for name in self.names):
             await trio.sleep(pause_s)
             pause_s = min(2 * pause_s, LAST_PAUSE_S)
             if not is_reached() and await self.look_up():
                 tell(self.addresses)
-
-    def _are_fixed(self) -> bool:
-        return all(_is_numeric(name.host) for name in self.names)
 
     async def _resolve(
         self,
@@ -81,13 +78,13 @@ class Seeds:
         reason = "the name service has not answered in time"
         with limit:
             try:
-                known = await self._sockets.resolve(name)
+                addresses = await self._sockets.resolve(name)
             except OSError as error:
                 reason = error.strerror or str(error)
             else:
-                others = ", ".join(one.host for one in known)
-                reason = f"only of the other address family: {others}" if known else "only link-local addresses"
-                found[name] = list(filter(self._reaches, known))
+                hosts = ", ".join(address.host for address in addresses)
+                reason = f"only of the other address family: {hosts}" if addresses else "only link-local addresses"
+                found[name] = list(filter(self._reaches, addresses))
                 for other in limits if found[name] else ():
                     other.deadline = min(other.deadline, trio.current_time() + FIRST_PAUSE_S)
         if found.get(name):

@@ -212,8 +212,8 @@ class Branch:
 
     def _new_in(self, delta: Delta) -> list[BranchChange]:
         """Return the last new change of each path in a delta, without tombstones that are not kept."""
-        known, floor = 0 if delta.reset else self.version, max(self.floor, delta.floor)
-        newest = {change.path: change for change in delta.changes if change.version > known}
+        since, floor = 0 if delta.reset else self.version, max(self.floor, delta.floor)
+        newest = {change.path: change for change in delta.changes if change.version > since}
         return sorted(change for change in newest.values() if change.value is not None or change.version > floor)
 
     def _assert_sound(self) -> None:

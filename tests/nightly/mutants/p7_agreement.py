@@ -70,8 +70,8 @@ MUTANTS: tuple[Mutant, ...] = (
     planted(
         "an older statement is believed",
         "gossipkv.gossip.membership.beliefs:_beats",
-        "return record.rank > known.rank",
-        "return record.epoch >= known.epoch",
+        "return record.rank > current.rank",
+        "return record.epoch >= current.epoch",
         "restarts",
         "corrupted",
         "remembered",
@@ -80,8 +80,8 @@ MUTANTS: tuple[Mutant, ...] = (
     planted(
         "a late verdict is believed",
         "gossipkv.gossip.membership.beliefs:Beliefs.hear_verdict",
-        "if rank > known.rank:",
-        "if said.epoch >= known.epoch and said.state is not known.state:",
+        "if rank > member.rank:",
+        "if verdict.epoch >= member.epoch and verdict.state is not member.state:",
         "partitioned",
         "lossy",
         "3",

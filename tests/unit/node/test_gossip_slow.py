@@ -239,4 +239,4 @@ async def test_a_slow_reading_of_the_key_ring_does_not_undo_a_later_one(
                 await trio.sleep(0.001)
             await gossiping.read_keys(world)
             goes_on.set()
-    assert sealing.key_ids == (new.id,)
+    assert sealing.keys == (new,)

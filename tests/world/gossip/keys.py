@@ -102,7 +102,7 @@ class Keys:
     def _wait(self, ring: Ring, then: Then) -> None:
         ids = tuple(one.id for one in ring)
         up = [machine for machine in self._world.machines if machine.is_up]
-        if all(self._running[machine.name].key_ids == ids for machine in up):
+        if all(tuple(key.id for key in self._running[machine.name].keys) == ids for machine in up):
             then()
         else:
             self._world.scheduler.after(LOOKED_US, partial(self._wait, ring, then))

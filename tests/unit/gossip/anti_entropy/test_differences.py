@@ -34,8 +34,8 @@ def test_a_digest_of_a_thousand_nodes_in_chunks() -> None:
     for one, two in itertools.pairwise(digests):
         assert int.from_bytes(one.last, "big") + 1 == int.from_bytes(two.first, "big")
     for one in digests:
-        assert all(one.first <= known.id <= one.last for known in one.known)
-    assert sorted(known.id for one in digests for known in one.known) == sorted(one.id for one in node.members)
+        assert all(one.first <= known.id <= one.last for known in one.entries)
+    assert sorted(known.id for one in digests for known in one.entries) == sorted(one.id for one in node.members)
 
 
 def test_what_a_lost_chunk_leaves_out_is_not_unknown() -> None:
@@ -84,7 +84,7 @@ def test_what_will_be_forgotten_soon_is_not_told() -> None:
     one.hear_record(member("zoe", state=MemberState.DEAD), now_ms=link.now_ms)
     link.pass_time(LAN.dead_retention_ms - 60_000)
     assert not two.exchange._knowledge.compare(knowledge(one), link.now_ms).wanted
-    old = MemberDigest(FIRST, LAST, (one.exchange._knowledge.known(member("zoe").id, link.now_ms),))
+    old = MemberDigest(FIRST, LAST, (one.exchange._knowledge.known_member(member("zoe").id, link.now_ms),))
     assert not two.exchange._knowledge.compare([old], link.now_ms).wanted
     assert not one.exchange._knowledge.compare(knowledge(two), link.now_ms).records
 
@@ -94,7 +94,7 @@ def test_no_id_is_compared_twice_in_a_message() -> None:
     link, one, two = pair()
     one.hear_record(member("zoe"), now_ms=link.now_ms)
     one.tree.publish("a/b", b"")
-    strange = two.exchange._knowledge.known(member("ann").id, link.now_ms)
+    strange = two.exchange._knowledge.known_member(member("ann").id, link.now_ms)
     middle = b"\x7f" + LAST[1:]
     message = [
         MemberDigest(FIRST, middle, ()),
@@ -113,7 +113,7 @@ def test_no_id_is_compared_twice_in_a_message() -> None:
 def test_a_digest_says_nothing_of_ids_outside_its_range() -> None:
     """Else many small digests could speak of one id again and again."""
     link, one, two = pair()
-    known = two.exchange._knowledge.known(two.id, link.now_ms)._replace(id=b"\x80" * 8, epoch=3)
+    known = two.exchange._knowledge.known_member(two.id, link.now_ms)._replace(id=b"\x80" * 8, epoch=3)
     narrow = [MemberDigest(at, at, (known,)) for at in (bytes([first]) * 8 for first in range(0x70, 0x90))]
     assert [want.id for want in one.exchange._knowledge.compare(narrow, link.now_ms).wanted] == [known.id]
 
@@ -123,7 +123,9 @@ def test_one_want_of_an_id_counts() -> None:
     _, one, two = pair()
     for path in ("a/b", "a/c", "a/d"):
         one.tree.publish(path, b"")
-    wanted = [two.exchange._knowledge.known(one.id, START_MS)._replace(epoch=1, version=at) for at in (0, 1, 2) * 50]
+    wanted = [
+        two.exchange._knowledge.known_member(one.id, START_MS)._replace(epoch=1, version=at) for at in (0, 1, 2) * 50
+    ]
     found = one.exchange._knowledge.newer(wanted, START_MS)
     assert (found.records, found.branches, found.wanted) == ([], [(one.id, 1, 2)], [])
 
@@ -145,7 +147,7 @@ def test_ages_never_rejuvenate_the_living_nor_age_the_dead() -> None:
     for _ in range(1000):
         link.pass_time(317)
         for digest in knowledge(one):
-            for known in digest.known:
+            for known in digest.entries:
                 if known.id != two.id:
                     two.hear_age(known, now_ms=link.now_ms)
         one, two = two, one

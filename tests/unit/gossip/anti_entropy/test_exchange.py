@@ -429,7 +429,7 @@ def test_a_datagram_has_few_branches_looked_at(monkeypatch: pytest.MonkeyPatch) 
     looked_at: list[int] = []
     changes = Branch.changes
     monkeypatch.setattr(Branch, "changes", lambda branch, since: looked_at.append(since) or changes(branch, since))
-    wanted = [messages.known(KnownMember(node.id, MemberState.ALIVE, 0, 1, 1, 0)) for node in large + small]
+    wanted = [messages.known_member(KnownMember(node.id, MemberState.ALIVE, 0, 1, 1, 0)) for node in large + small]
     link.waiting.clear()
     want = messages.sync(two.id, bytes(8), REPLY) + messages.want(wanted * 8)
     one.exchange.receive(want, two.me.address, now_ms=START_MS)
@@ -450,7 +450,7 @@ def test_known_of_one_branch_are_asked_about_once() -> None:
     [(_, _, request)] = link.waiting
     [want] = messages.read_parts(unpack(request[1:]), 0)
     assert isinstance(want, Want)
-    assert [known.id for known in want.known] == [two.id]
+    assert [known.id for known in want.entries] == [two.id]
 
 
 @pytest.mark.parametrize("flags", [0, REPLY, MORE, REPLY | MORE])
@@ -458,7 +458,7 @@ def test_garbage_is_malformed(flags: int) -> None:
     """Cut anywhere: read or refused, and nothing of a message that is not whole is believed."""
     link, one, two = pair()
     parts = messages.record(member("zoe")) + messages.want(
-        [messages.known(messages.KnownMember(two.id, MemberState.ALIVE, 0, 1, 0, 0))]
+        [messages.known_member(messages.KnownMember(two.id, MemberState.ALIVE, 0, 1, 0, 0))]
     )
     for message, hear in (
         (messages.sync(two.id, bytes(8), flags) + parts, one.exchange.receive),

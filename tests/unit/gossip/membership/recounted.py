@@ -35,7 +35,7 @@ def recount(members: MemberTable, beliefs: Beliefs, rumours: Rumours, timers: Ti
     suspected = {id_ for id_, peer in members.peers.items() if peer.member.state is MemberState.SUSPECT}
     assert beliefs._suspicions.keys() == suspected
     waiting = {subject: part for some in rumours._waiting for subject, part in some.items()}
-    assert waiting.keys() == rumours._told.keys() <= members.peers.keys() | {members.own.id}
+    assert waiting.keys() == rumours._sent.keys() <= members.peers.keys() | {members.own.id}
     assert rumours.size == sum(map(len, waiting.values()))
     assert timers.next_ms == min((at_ms for at_ms, *_ in timers._heap), default=timers.next_ms)
     expiring = {call.args[1] for *_, call in timers._heap if getattr(call, "func", None) == beliefs._expire}

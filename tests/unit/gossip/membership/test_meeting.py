@@ -40,7 +40,7 @@ def check_rules(asker, asked):
         assert asker.cluster_id != NO_CLUSTER
     if NO_CLUSTER in {asker.cluster_id, asked.cluster_id}:
         assert outcome is not Meeting.REFUSED
-    elif not asker.told or (asker.pinned and asked.pinned):
+    elif not asker.was_told or (asker.pinned and asked.pinned):
         assert outcome is Meeting.REFUSED
     else:
         assert outcome is not Meeting.REFUSED
@@ -52,11 +52,11 @@ def check_rules(asker, asked):
 def test_two_lone_nodes_agree():
     """Whoever of two lone nodes asks, or both at once: the smaller id is taken."""
     assert (
-        meet(Side(SMALL, lone=True, pinned=False, told=True), Side(LARGE, lone=True, pinned=False))
+        meet(Side(SMALL, lone=True, pinned=False, was_told=True), Side(LARGE, lone=True, pinned=False))
         is Meeting.ASKED_TAKES
     )
     assert (
-        meet(Side(LARGE, lone=True, pinned=False, told=True), Side(SMALL, lone=True, pinned=False))
+        meet(Side(LARGE, lone=True, pinned=False, was_told=True), Side(SMALL, lone=True, pinned=False))
         is Meeting.ASKER_TAKES
     )
 
@@ -76,7 +76,7 @@ def test_clusters_that_meet_become_one(seed):
             continue
         lone = [nodes.count(nodes[one]) == 1 for one in (asker, asked)]
         outcome = meet(
-            Side(nodes[asker], lone[0], pinned=False, told=True),
+            Side(nodes[asker], lone[0], pinned=False, was_told=True),
             Side(nodes[asked], lone[1], pinned=False),
         )
         if outcome is Meeting.DRAW:

@@ -403,5 +403,7 @@ def test_cortex_4326_any_number_of_parts_is_read_as_written(size):
     said = [messages.MemberVerdict(number.to_bytes(8, "big"), SUSPECT, number, 1, bytes(8)) for number in range(size)]
     assert [*messages.read_parts(b"".join(map(messages.verdict, said)), 0)] == said
     known = [messages.KnownMember(one.id, ALIVE, one.incarnation, 1, size, 0) for one in said]
-    (part,) = messages.read_parts(messages.digest(bytes(8), b"\xff" * 8, [messages.known(one) for one in known]), 0)
-    assert part.known == tuple(known)
+    (part,) = messages.read_parts(
+        messages.digest(bytes(8), b"\xff" * 8, [messages.known_member(one) for one in known]), 0
+    )
+    assert part.entries == tuple(known)

@@ -45,9 +45,9 @@ def write_part(part: messages.Part) -> bytes:
         case BranchHead():
             return messages.head(part)
         case MemberDigest():
-            return messages.digest(part.first, part.last, [messages.known(one) for one in part.known])
+            return messages.digest(part.first, part.last, [messages.known_member(one) for one in part.entries])
     assert isinstance(part, Want)
-    return messages.want([messages.known(one) for one in part.known])
+    return messages.want([messages.known_member(one) for one in part.entries])
 
 
 # What the package reads, in the oracle's words -----------------------------------------------------------------------
@@ -111,10 +111,10 @@ def part_form(part: messages.Part) -> oracle.Part:
         case BranchHead():
             return "HEAD", {"owner's id": part.owner, "epoch": part.epoch, "version": part.version}
         case MemberDigest():
-            each = [known_form(one) for one in part.known]
+            each = [known_form(one) for one in part.entries]
             return "DIGEST", {"first id": part.first, "last id": part.last, "each": each}
     assert isinstance(part, Want)
-    return "WANT", {"each": [known_form(one) for one in part.known]}
+    return "WANT", {"each": [known_form(one) for one in part.entries]}
 
 
 def known_form(one: KnownMember) -> dict:

@@ -163,7 +163,7 @@ FROM_STRANGERS = {
     "digest": messages.sync(member_id("liar"), b"\xff" * 8, 0) + WHOLE,
     "digest_of_a_member": messages.sync(member_id("n01"), b"\xff" * 8, 0) + WHOLE,
     "want": messages.sync(member_id("liar"), b"\xff" * 8, messages.REPLY)
-    + messages.want([messages.known(KnownMember(member_id("n01"), MemberState.ALIVE, 0, 0, 0, 0))]),
+    + messages.want([messages.known_member(KnownMember(member_id("n01"), MemberState.ALIVE, 0, 0, 0, 0))]),
     "head": messages.gossip(member_id("liar")) + messages.head(BranchHead(LIED_ABOUT, 1, FAR)),
     "heads": messages.gossip(member_id("liar"))
     + b"".join(messages.head(BranchHead(number.to_bytes(8, "big"), 1, FAR)) for number in range(200)),
@@ -224,7 +224,7 @@ def test_an_age_of_all_time(state: MemberState) -> None:
     """What is told on is a little older each time, and still must fit the packet that tells it."""
     link, nodes = cluster(3)
     told = Member(member_id("x"), "x", bytes(16), Address("10.0.0.9", 9), 1, 0, state)
-    known = messages.known(KnownMember(told.id, MemberState.ALIVE, 0, 1, 0, (1 << 63) - 1))
+    known = messages.known_member(KnownMember(told.id, MemberState.ALIVE, 0, 1, 0, (1 << 63) - 1))
     parts = messages.record(told) + messages.digest(told.id, told.id, [known])
     message = messages.sync(member_id("liar"), bytes(8), messages.REPLY) + parts
     nodes[0].core.receive(nodes[0].envelope.wrap(message), nodes[1].address, now_ms=link.now_ms)

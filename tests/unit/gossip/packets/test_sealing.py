@@ -190,7 +190,7 @@ def test_keys_change_while_nodes_talk(first: int) -> None:
             node.sealing.use(keys)
             talk()
     assert nodes[1].hears(before) == "unknown_key"
-    assert nodes[0].sealing.key_ids == (NEW.id,)
+    assert nodes[0].sealing.keys == (NEW,)
     assert nodes[0].sealing.sessions == 1, "sessions of a key that is gone are forgotten with it"
 
 

@@ -85,12 +85,12 @@ def test_144_a_transport_that_passes_objects_hides_a_broken_codec() -> None:
         KnownMember(bytes(8), MemberState.ALIVE, 0, 0, 0, 0),
     ):
         for part in (
-            messages.digest(bytes(8), b"\xff" * 8, [messages.known(known)]),
-            messages.want([messages.known(known)]),
+            messages.digest(bytes(8), b"\xff" * 8, [messages.known_member(known)]),
+            messages.want([messages.known_member(known)]),
         ):
             (read,) = messages.read_parts(part, 0)
             assert isinstance(read, MemberDigest | Want)
-            assert read.known == (known,)
+            assert read.entries == (known,)
 
 
 def test_132_a_reset_makes_a_dead_node_look_alive() -> None:
