@@ -13,16 +13,37 @@ node.  Data goes to standard output and everything else to standard error.  A co
 
 Read in this order:
 
-    options.py      options that several commands share
-    output.py, screen.py   for programs and for people
-    reads.py, node.py, status.py, gossip.py   requests to a node; databases.py: the version that nodes serve
-    writes.py, table.py   records of tables, and tables; decisions.py: shared by the commands below
-    placement.py, quarantine.py, metadata.py   the nodes of tables, quarantined replicas, and acceptors
-    flags.py, settings.py, serve.py   running a node; http.py: a gateway without a node
-    keys.py, users.py, certificates.py   the key ring, users and rights, a certificate authority
-    build.py, files.py, contents.py, restore.py   without a node
-    loadtest.py, loadtest_view.py   load tests, and their results
-    cluster.py, demo.py   several processes, for trying things out
+    options.py        options that several commands share
+    credentials.py    options for the authentication of nodes and of the command
+    output.py         results for programs
+    screen.py         tables and progress for people
+    reads.py          `get`, `mget`, `scan`
+    writes.py         `put`, `delete`
+    node.py           `ping`, `refresh`, `backup`
+    status.py         `status`
+    gossip.py         `members`, `tree`
+    databases.py      `databases`, `rollback`
+    decisions.py      shared by the commands that decide on tables
+    table.py          `table`
+    ranges.py         `table`: ranges
+    placement.py      `node`; `table plan`, `table reshard`
+    quarantine.py     `table quarantine`
+    metadata.py       `metadata`: the acceptors of tables
+    flags.py          settings from a command line
+    settings.py       `config`
+    serve.py          `serve`
+    http.py           `http`: a gateway without a node
+    keys.py           `keys`: the key ring
+    users.py          `users`
+    certificates.py   `certificates`
+    build.py          `build`
+    contents.py       the contents of files and directories of ours
+    files.py          `inspect`, `verify`
+    restore.py        `restore`
+    loadtest_view.py  the view of a load test
+    loadtest.py       `loadtest`
+    cluster.py        `cluster`
+    demo.py           `demo`
 """
 
 from __future__ import annotations

@@ -2,18 +2,28 @@
 
 Read in this order:
 
-    requests.pyx   one request and its outcome; the deadlines of many
-    session.pyx    requests to bytes, bytes to answers
-    reads.py        the contents of read requests, and the shapes of their answers
-    tables.py       writes, and the further options of table reads
-    parts.py, pages.py   a `get_many` or `put_many` of any size, and a scan, as several requests
-    route.py, backoff.py   the next address to try, and the pause after a failure
-    patience.py     pauses while a node still builds the data of a read
-    credentials.py  token and certificates; tls.py: TLS of one connection, without any I/O
-    blocking.py     the client for plain threads
-    dialler.py      its one connection: link.py, and pipeline.py for many requests at once
-    dispatcher.py   distribution of many tasks' requests over connections, and their outcome
-    trio_client.py  the client under Trio; trio_scan.py, trio_table.py: its reads and writes;
-                    trio_link.py: one of its connections
-    forks.py        lets a client notice that it is in a forked child
+    requests.pyx         one request and its outcome; the deadlines of many
+    session.pyx          requests to bytes, bytes to answers
+    reads.py             the contents of read requests, and the shapes of their answers
+    tables.py            writes, and the further options of table reads
+    parts.py             a `get_many` or `put_many` of any size, in parts that fit into frames
+    pages.py             a scan, page by page
+    sessions.py          the state that a session has seen, so that no node answers with older data
+    route.py             the order in which addresses are tried
+    backoff.py           pauses before an unreachable address is tried again
+    patience.py          pauses while a node still builds the data of a read
+    owners.py            the owner of a table's key, by the table's map
+    credentials.py       token and certificates
+    tls.py               TLS of one connection, without any I/O
+    forks.py             lets a client notice that it is in a forked child
+    link.py              one blocking connection
+    pipeline.py          many requests in flight over one blocking connection
+    dialler.py           the blocking client's connection: kept, or dialled anew
+    blocking.py          the client for plain threads
+    blocking_table.py    its tables
+    dispatcher.py        distribution of many tasks' requests over connections, and their outcome
+    trio_link.py         one connection under Trio
+    trio_client.py       the client under Trio
+    trio_scan.py         its scans
+    trio_table.py        its tables
 """

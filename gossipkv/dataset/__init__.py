@@ -1,13 +1,21 @@
 """Immutable databases: their versions at a source root, and how versions are built, kept and switched to.
 
-    lifecycle/   the states of a version as tables, and the next step as a pure function (read this first)
-    source/      databases, versions and files at the source; formats/: the formats of the files
-    local/       built versions on the node's disk; build/: building them in a process of its own
-    scrub/       repeated checks of served files, in the cache and on the disk; memory/: residency of mapped files
-    cluster/     the versions of other nodes, and the steps that they permit this node
-    database.py  one database: it looks, builds, switches and retires; library.py: all databases
-    report.py    the answers to people and scripts
-    offline/     versions made beside the data, without a node
+    lifecycle/           the states of a version as tables, and the next step as a pure function
+    source/              databases, versions and files at the source
+    formats/             the formats of the files
+    local/               built versions on the node's disk
+    build/               builds of versions, in a process of their own
+    memory/              which of the served files are resident
+    scrub/               repeated checks of served files, in the cache and on the disk
+    cluster/             the versions of other nodes, and the steps that they permit this node
+    held.py              a version that a node holds, as its other parts see it
+    coalesced.py         one run of an action serves all callers who asked before it began
+    rewriting.py         a document that is rewritten after its content changes
+    shared_resources.py  resources that the databases of a node share
+    database.py          one database: it looks, builds, switches and retires
+    library.py           all databases of a node
+    report.py            the answers to people and scripts
+    offline/             versions made beside the data, without a node
 
 Jobs outside a node import the names below, which load on first use: they need no Trio.
 """

@@ -2,7 +2,8 @@
 
     profile.py      the constants, by network
     member.py       one member, and which of two statements about it is newer
-    effects.py      the requests of a core to its shell; protocols.py: the interfaces around both
+    effects.py      the requests of a core to its shell
+    protocols.py    the interfaces around both
     packets/        the messages byte by byte, plain and sealed
     membership/     failure detection: SWIM with Lifeguard
     tree/           the published keys: one branch for each member

@@ -1,14 +1,28 @@
 """HTTP in Sequins' form, in front of nodes: a client of the wire that knows nothing of a node's internals.
 
-    answers.py      requests, answers, and the interface for asking a node (read in this order)
-    exchange.py     one connection: from bytes to requests, from answers to bytes; target.py: request targets
-    reads.py        reads of one key; batches.py and scans.py: of many; read_options.py: their options
-    conditions.py, ranges.py, media.py, json_lines.py    conditional requests, partial values, forms of bodies
-    health.py, metrics.py (with metric_table.py and samples.py)    /healthz and its like, /metrics, /debug/vars
-    site.py         the handler of each path; permissions.py: the user's rights
-    connection.py   one connection under Trio; gateway.py: all connections
-    beside.py       the gateway process of a node (order.py: its orders; detached.py: its connections; gateway_child.py)
-    alone.py        the gateway without a node
-
-`page/` is the status page.
+answers.py        requests, answers, and the interface for asking a node
+target.py         request targets: a path, a database, a key, options
+exchange.py       one connection: from bytes to requests, from answers to bytes
+media.py          the forms of bodies given and wanted
+json_lines.py     keys and values in JSON
+ranges.py         partial values
+conditions.py     conditional requests
+read_options.py   options of reads
+reads.py          reads of one key
+batches.py        reads of many keys
+scans.py          scans
+health.py         /healthz, /livez, /readyz
+metric_table.py   all metrics: name, kind, help, and source in `info`
+samples.py        each metric of one `info`
+metrics.py        /metrics and /debug/vars
+permissions.py    the user's rights
+page/             the status page
+site.py           the handler of each path
+connection.py     one connection under Trio
+gateway.py        all connections
+order.py          the messages of a node to its gateway
+detached.py       connections passed from the node to its gateway
+beside.py         the gateway of a node
+gateway_child.py  the process of that gateway
+alone.py          the gateway without a node
 """

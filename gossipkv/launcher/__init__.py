@@ -13,14 +13,15 @@ the *nodes*. Each ends with the one above it, unless the launcher detaches the c
 
 Read in this order:
 
-    local_cluster.py   the operations of a launcher on a cluster
-    order.py        the request of a launcher to a new supervisor
-    control.py      the connection to the supervisor
-    supervisor.py   the parent process of the nodes
-    fleet.py        the nodes of one cluster
-    plan.py, ports.py   the nodes as stored in the directory, and their ports
-    node_child.py   one start of one node
-    status.py       the status of a node, and datasets that cannot be read yet
+    ports.py          ports of nodes, kept while the cluster runs
+    plan.py           the nodes as stored in the cluster's directory
+    order.py          the request of a launcher to a new supervisor
+    control.py        the connection to the supervisor
+    node_child.py     one start of one node
+    fleet.py          the nodes of one cluster
+    supervisor.py     the parent process of the nodes
+    status.py         the status of a node, and datasets that cannot be read yet
+    local_cluster.py  the operations of a launcher on a cluster
 """
 
 from gossipkv.launcher.control import NotUp

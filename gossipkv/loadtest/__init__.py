@@ -1,12 +1,27 @@
 """Load tests that check every answer: closed loop, open loop at given rates, exact histograms.
 
-    plan.py, plan_text.py   the plan and its text form; result.py: the result (read these first)
-    run.py                  a plan carried out, from the beginning to its result
-    truth.py, late_truth.py    the right values; versions that appear during the run
-    fleet.py, load_child.py, worker.py    the load processes: all, one of them, its start and end
-    gathering.py, watch.py, server_cpu.py    sums of their reports; the cluster meanwhile; its processor time
-    documents.py, measures.py, limits.py, compare.py    reading results; numbers, limits, comparison of two results
-    judgement.py, figures.py, report.py (and its plots)    the verdict in words, formatted numbers, the page
+    plan.py          the plan of a load test
+    plan_text.py     its text form
+    result.py        the result: one document
+    truth.py         the right keys and values
+    late_truth.py    the truth of versions that appear during the run
+    worker.py        a load process: its start and its end
+    load_child.py    the program of a load process
+    fleet.py         all load processes
+    gathering.py     the sum of their reports
+    watch.py         the cluster under load
+    server_cpu.py    processor time of the servers
+    run.py           a plan carried out, from the beginning to its result
+    documents.py     results read back from files
+    measures.py      the numbers of a result, by name
+    limits.py        limits of a run
+    compare.py       comparison of two results
+    judgement.py     the verdict in words
+    figures.py       formatted numbers
+    plot.py          the geometry of plots
+    drawings.py      the plots of a report
+    report_plots.py  the choice of plots for a result
+    report.py        the report: one HTML file
 
 The extension: `generator.pyx` (`link.pxd`: one connection), `schedule.pyx`, `keys.pyx`, `records.pyx`, `ledger.pyx`
 (counts), and `dialect.pyx` with `rpc.pyx`, `http.pyx` and `redis.pyx` (protocols).

@@ -11,4 +11,5 @@ Read in this order:
     usage.py        resources used by this process, and by another one seen from outside
     logs.py         log lines with fields on standard error
     streams.py      standard output and error that never wait for their reader
+    supervisor.py   messages to systemd
 """

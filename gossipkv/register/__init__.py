@@ -2,12 +2,17 @@
 
 Read in this order:
 
-    ballot.py         the order of writes; configuration.py: acceptors and quorums
+    ballot.py         the order of writes
+    configuration.py  acceptors and quorums
     messages.py       requests and replies of proposers and acceptors
-    acceptor.py       promises and accepted values; proposer.py: rounds of prepare and accept
     changes.py        changes of a value, by name
+    acceptor.py       promises and accepted values
+    proposal.py       the vocabulary of the proposer
+    proposer.py       rounds of prepare and accept
     force.py          recovery when a majority is lost for good
-    store.py          the interface of a store; space.py: the space in a store
+    seen.py           positions by which acceptors detect a restored older copy of a store
+    store.py          the interface of a store
+    space.py          the space of decisions in a store
     shell.py          all parts under Trio, over the space and the connections to other nodes
     metadata/         tables' maps, and the catalogue of tables
 

@@ -2,10 +2,17 @@
 
 Read in this order:
 
-    quantity.py     durations, sizes and rates as people write them
-    setting.py      one setting: its description for people, and the parsing of its text
-    databases.py    the settings of one database
-    http.py, access.py, gossip.py, datasets.py, tables.py, serving.py    sections; a part of a node takes its own
-    config.py       settings of the node itself, and the loading of all from a file, the environment and flags
-    masking.py, toml_lines.py    for messages: removal of secrets, and line numbers in the file
+    quantity.py        durations, sizes and rates as people write them
+    setting.py         one setting: its description for people, and the parsing of its text
+    masking.py         removal of secrets from messages
+    toml_lines.py      the line of a name in the file, for messages
+    node_variables.py  environment variables of client commands
+    databases.py       the settings of one database
+    http.py            settings of HTTP
+    access.py          settings of users and certificates
+    gossip.py          settings of a node in the cluster
+    datasets.py        settings of datasets
+    tables.py          settings of tables
+    serving.py         settings of serving
+    config.py          settings of the node itself, and the loading of all from a file, the environment and flags
 """

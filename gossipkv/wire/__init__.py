@@ -2,9 +2,12 @@
 
 Read in this order:
 
-    frames.py       cuts a stream into whole values within every limit
-    rpc.py          the messages in frames: requests, responses, notifications
-    arguments.py    takes a request's parameters in order, each with one clear error
-    json_form.py    values in JSON
-    latency.py      a histogram of durations, of fixed size, that nodes and clients add up
+    frames.py     cuts a stream into whole values within every limit
+    rpc.py        the messages in frames: requests, responses, notifications
+    results.py    results of methods that are not plain values
+    arguments.py  takes a request's parameters in order, each with one clear error
+    json_form.py  values in JSON
+    key_text.py   keys in one form for people to read and type
+    http_date.py  HTTP dates
+    latency.py    a histogram of durations, of fixed size, that nodes and clients add up
 """

@@ -1,10 +1,15 @@
 """File formats of a source: each module turns the bytes of one file into batches of records.
 
-    reading.py      the inputs and the error common to all formats (read in this order); excerpt.py: bytes in errors
-    detect.py       detection of a file's format
-    codecs.py       Hadoop's codecs, bounded
-    text.py         the text of a file, compressed or not; lines.py: from chunks of text to batches
-
-Each other module reads one format: `tab_separated.py`, `json_lines.py`, `sequence_file.py` (Hadoop's), `parquet.py`
-(with `parquet_pages.py` for page sizes) and `sorted_files.py` (our own).
+reading.py        the inputs and the error common to all formats
+excerpt.py        excerpts of a source's bytes in errors
+codecs.py         Hadoop's codecs, bounded
+text.py           the text of a file, compressed or not
+lines.py          from chunks of text to batches of lines
+tab_separated.py  one record a line, split at the first TAB
+json_lines.py     one JSON object a line
+sequence_file.py  Hadoop's SequenceFiles
+parquet_pages.py  the page sizes of a Parquet column chunk, before anything is decoded
+parquet.py        Parquet, through pyarrow
+sorted_files.py   our own sorted files
+detect.py         detection of a file's format
 """

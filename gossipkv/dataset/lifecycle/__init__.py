@@ -4,10 +4,11 @@ A version has a *copy* here, or none: its partitions are wanted, built, whole, o
 *towards clients*.  Neither follows from the other, since other nodes hold partitions as well.  `Verdicts` gives the
 answers that a single node cannot know.
 
-    copy_states.py      states of the copy (read in this order)
-    version_states.py   states towards clients; both state machines together
-    decisions.py        the next step
-    copies.py, version_build.py   opens, builds, repairs and drops copies; one build
-    open_versions.py    closes files after their last read, and reopens files that lost their map
-    switching.py        makes another version active, durably
+    copy_states.py     states of the copy
+    version_states.py  states towards clients; both state machines together
+    decisions.py       the next step
+    version_build.py   one build, from the source's listing to open files
+    copies.py          opens, builds, repairs and drops copies
+    open_versions.py   closes files after their last read, and reopens files that lost their map
+    switching.py       makes another version active, durably
 """

@@ -1,5 +1,7 @@
 """The residency of the served files.
 
-residency.py decides how much of the mapped files fits into memory; paging.py carries that out: files are warmed, left
-to the system, or read page by page.
+Read in this order:
+
+    residency.py  decides how much of the mapped files fits into memory
+    paging.py     carries that out: files are warmed, left to the system, or read page by page
 """

@@ -4,9 +4,14 @@ A page in the system's cache and its place on the disk can be damaged independen
 
 * The check of a page's first read is forgotten, a slice of every file at a time.  The next read checks the page again,
   in the cache from which it is served.
-* A low-priority child process slowly reads every file back from the disk, past the cache (`read_back.py`; `parent.py`
-  is the node's side; `scrub.py` schedules both halves).
+* A low-priority child process slowly reads every file back from the disk, past the cache.
 
 Rejected: touching all mapped pages (it would pull the disk through the cache), a checksum at every read (twice the
 price of a get), and trust in the disk's own checksums (16 bits if any, and not for the way to memory).
+
+Read in this order:
+
+    read_back.py  the program that reads a version back from the disk
+    parent.py     the node's side of that program
+    scrub.py      the schedule of both halves
 """

@@ -1,5 +1,10 @@
 """The judgement of all members' reports about themselves.
 
-judge.py is the judging function; merging.py merges equal statements.  members.py judges members and nodes, datasets.py
-one dataset, tables.py one table and the acceptors of the catalogue.
+Read in this order:
+
+    merging.py   equal statements of several members, each once
+    members.py   reasons about members, and from their reports about themselves
+    datasets.py  reasons about one dataset
+    tables.py    reasons about one table, and about the acceptors of the catalogue
+    judge.py     the one function that judges the overall health
 """
