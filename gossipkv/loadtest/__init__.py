@@ -1,5 +1,7 @@
 """Load tests that check every answer: closed loop, open loop at given rates, exact histograms.
 
+Read in this order:
+
     plan.py          the plan of a load test
     plan_text.py     its text form
     result.py        the result: one document

@@ -1,15 +1,17 @@
 """File formats of a source: each module turns the bytes of one file into batches of records.
 
-reading.py        the inputs and the error common to all formats
-excerpt.py        excerpts of a source's bytes in errors
-codecs.py         Hadoop's codecs, bounded
-text.py           the text of a file, compressed or not
-lines.py          from chunks of text to batches of lines
-tab_separated.py  one record a line, split at the first TAB
-json_lines.py     one JSON object a line
-sequence_file.py  Hadoop's SequenceFiles
-parquet_pages.py  the page sizes of a Parquet column chunk, before anything is decoded
-parquet.py        Parquet, through pyarrow
-sorted_files.py   our own sorted files
-detect.py         detection of a file's format
+Read in this order:
+
+    reading.py        the inputs and the error common to all formats
+    excerpt.py        excerpts of a source's bytes in errors
+    codecs.py         Hadoop's codecs, bounded
+    text.py           the text of a file, compressed or not
+    lines.py          from chunks of text to batches of lines
+    tab_separated.py  one record a line, split at the first TAB
+    json_lines.py     one JSON object a line
+    sequence_file.py  Hadoop's SequenceFiles
+    parquet_pages.py  the page sizes of a Parquet column chunk, before anything is decoded
+    parquet.py        Parquet, through pyarrow
+    sorted_files.py   our own sorted files
+    detect.py         detection of a file's format
 """
