@@ -23,6 +23,7 @@ Read in this order:
     plot.py          the geometry of plots
     drawings.py      the plots of a report
     report_plots.py  the choice of plots for a result
+    templates/       the templates of the report
     report.py        the report: one HTML file
 
 The extension: `generator.pyx` (`link.pxd`: one connection), `schedule.pyx`, `keys.pyx`, `records.pyx`, `ledger.pyx`
