@@ -28,8 +28,8 @@ class Coalesced:
 
     async def run(self) -> None:
         """Return once a run that began after this call has succeeded; raise the errors of this caller's own run."""
-        wanted = self._begun + 1
-        while self._done < wanted:
+        needed_run = self._begun + 1
+        while self._done < needed_run:
             if self.running:
                 await self._waiting.park()
                 continue

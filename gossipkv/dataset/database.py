@@ -145,8 +145,8 @@ class Database:
             where = "is neither here nor at the source"
         else:
             return None
-        goes_on = "nothing is served" if self.served is None else f"{self.switching.active} goes on being served"
-        return f"hold: version {self.hold} {where}; {goes_on}"
+        consequence = "nothing is served" if self.served is None else f"{self.switching.active} goes on being served"
+        return f"hold: version {self.hold} {where}; {consequence}"
 
     @property
     def is_refused(self) -> bool:
@@ -268,9 +268,9 @@ class Database:
         if version is not None and not self._is_known(version):
             await self.look()
             if not self._is_known(version):
-                known = ", ".join(sorted({*self.lives, *self.seen})[-MAX_NAMED:])
+                names = ", ".join(sorted({*self.lives, *self.seen})[-MAX_NAMED:])
                 raise UnknownVersion(
-                    f"version {version} of {self.name} is neither at a node nor at the source; there are: {known}",
+                    f"version {version} of {self.name} is neither at a node nor at the source; there are: {names}",
                     {"database": self.name, "version": version},
                 )
         before = self.hold
@@ -316,15 +316,15 @@ class Database:
         times = {}
         for name in self.lives:
             offered = self.view.offered(name)
-            told_ms = 0 if offered is None else self._source_ms(offered, self.copies.versions.get(name))
-            if told_ms > 0:
-                times[name] = told_ms
+            modified_ms = 0 if offered is None else self._source_ms(offered, self.copies.versions.get(name))
+            if modified_ms > 0:
+                times[name] = modified_ms
         return times
 
     def _source_ms(self, identity: VersionIdentity, version: Version | None) -> int:
         """Return the time reported by the owners, else the local one, which no owner may report any more."""
-        mine_ms = 0 if version is None or version.identity != identity else version.manifest.source_ms
-        return self.view.source_ms(identity) or mine_ms
+        local_ms = 0 if version is None or version.identity != identity else version.manifest.source_ms
+        return self.view.source_ms(identity) or local_ms
 
     def _held(
         self,
@@ -385,8 +385,8 @@ class Database:
 
     async def _look_for(self, version: str) -> None:
         """Look for a version that other nodes announced, after a jitter so that not all nodes look at once."""
-        share = zlib.crc32(f"{self._shared.cluster.membership.own.name}/{self.name}/{version}".encode()) / (1 << 32)
-        await trio.sleep(share * MAX_JITTER_S)
+        fraction = zlib.crc32(f"{self._shared.cluster.membership.own.name}/{self.name}/{version}".encode()) / (1 << 32)
+        await trio.sleep(fraction * MAX_JITTER_S)
         await self.look()
 
     async def _look_again(self) -> None:
@@ -444,7 +444,7 @@ class Database:
         try:
             found = await self._shared.look_threads.run(self._look_thread, partial(source.version, self.name, name))
         except SourceError as error:
-            life, copy = self._see(name)
+            life, copy = self._life_and_copy(name)
             life.source = SourceVersion(self.name, name, (), waiting_for="another source")
             copy.tried = None
             if copy.state in {CopyState.WANTED, CopyState.ERROR}:
@@ -452,7 +452,7 @@ class Database:
                 copy.take(CopyEvent.FAIL)
                 self._warnings.say("cannot_list", error.message)
             return False
-        life, copy = self._see(name)
+        life, copy = self._life_and_copy(name)
         life.source = found
         built = self.copies.versions.get(name)
         copy.differs = built is not None and built.identity.digest != found.digest
@@ -464,7 +464,7 @@ class Database:
             )
         return built is not None or life.is_building or copy.buildable(found, copy.ready_ms)
 
-    def _see(self, name: str) -> tuple[Life, VersionCopy]:
+    def _life_and_copy(self, name: str) -> tuple[Life, VersionCopy]:
         """Return the life and the copy of a version at the source; create them if it is new."""
         life = self.lives.setdefault(name, Life(name))
         if life.copy is None:
@@ -482,7 +482,7 @@ class Database:
             self._note_hold()
             if self.part.step(switching.active, self.hold, now_ms=_now_ms()):
                 self._shared.on_change()
-            self._say_withheld()
+            self._warn_withheld()
             decision = self._decide()
             if self._revise(decision, nursery):
                 continue
@@ -503,7 +503,7 @@ class Database:
                 switching.note_change()
                 return decision
 
-    def _say_withheld(self) -> None:
+    def _warn_withheld(self) -> None:
         for name in self.lives:
             if (why := self.view.withheld(name)) is not None:
                 self._warnings.say("version_withheld", f"{self.name}/{name} does not become active: {why}")

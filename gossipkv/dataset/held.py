@@ -37,7 +37,6 @@ class Held:
 
     @property
     def function(self) -> str:
-        """Return the name of the partition function."""
         return self.identity.function
 
     @property

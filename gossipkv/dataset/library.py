@@ -22,7 +22,7 @@ from gossipkv.dataset.cluster.part import PartInCluster
 from gossipkv.dataset.cluster.terms import Terms
 from gossipkv.dataset.coalesced import Coalesced
 from gossipkv.dataset.database import Database
-from gossipkv.dataset.memory.paging import OpenPagedFile, Paging
+from gossipkv.dataset.memory.paging import OpenVersion, Paging
 from gossipkv.dataset.rewriting import Rewriting
 from gossipkv.dataset.scrub.parent import read_back_in_child
 from gossipkv.dataset.scrub.scrub import Scrub
@@ -108,6 +108,7 @@ class Library:
         self._source = self._open_source(settings.storage_options)
         self._log = Log("gossipkv.dataset")
         self._store = store
+        self._ring = Rewriting(self._write_ring, lambda: self._may_write, self._log)
         self._shared = SharedResources(
             settings=settings,
             store=store,
@@ -120,12 +121,11 @@ class Library:
             may_write=lambda: self._may_write,
             is_table=ports.is_table,
             on_change=self._changed,
-            note_ring=self._note_ring,
+            note_ring=self._ring.note,
             cluster=cluster or _alone(settings),
             builds=BuildCounts(),
             log=self._log,
         )
-        self._ring = Rewriting(self._write_ring, self._shared.may_write, self._log)
         self.scrub = self._make_scrub(children.read_back)
         self.paging = self._make_paging(environment, ports.reserve)
         self._databases: dict[str, Database] = {}
@@ -142,7 +142,7 @@ class Library:
         return Scrub(
             self._settings.scrub_period,
             versions=self._open_versions,
-            on_damage=self._damaged_on_disk,
+            on_damage=lambda version, error: self.damaged(version.database, version.name, error),
             read_back=read_back,
             store=self._store,
             threads=self._shared.threads,
@@ -188,9 +188,6 @@ class Library:
             while True:
                 await self._rest()
                 nursery.start_soon(self._scan_quietly)
-
-    def _note_ring(self) -> None:
-        self._ring.note()
 
     async def _write_ring(self) -> None:
         await self._shared.threads.run(self._store.set_ring, self._shared.cluster.convergence.claims)
@@ -345,9 +342,9 @@ class Library:
     def _open_versions(self) -> list[Version]:
         return [version for found in self._databases.values() for version in found.copies.versions.values()]
 
-    def _ranked_versions(self) -> list[OpenPagedFile]:
+    def _ranked_versions(self) -> list[OpenVersion]:
         return [
-            OpenPagedFile(version, is_active=version is found.serving)
+            OpenVersion(version, is_active=version is found.serving)
             for found in self._databases.values()
             for version in found.copies.versions.values()
         ]
@@ -359,12 +356,10 @@ class Library:
     # Versions of other nodes
 
     def core(self, database: str) -> DatabaseCore | None:
-        """Return the core of a database in the cluster."""
         found = self._databases.get(database)
         return None if found is None else found.part.core
 
     def cores(self) -> list[DatabaseCore]:
-        """Return the cores of all databases."""
         return [found.part.core for found in self._databases.values()]
 
     def leave(self, *, now_ms: int) -> None:
@@ -466,11 +461,9 @@ class Library:
 
     @property
     def known_count(self) -> int:
-        """Return the number of known databases."""
         return len(self._shown())
 
     def unserved(self) -> list[str]:
-        """Return the known databases that serve nothing."""
         return [found.name for found in self._shown() if found.served is None]
 
     @property
@@ -492,9 +485,6 @@ class Library:
         found = self._databases.get(database)
         if found is not None:
             found.copies.damaged(version, error)
-
-    def _damaged_on_disk(self, version: Version, error: Corrupt) -> None:
-        self.damaged(version.database, version.name, error)
 
     def counters(self) -> dict[str, int]:
         """Return all counters of builds and of the scrub, by name."""

@@ -44,14 +44,14 @@ def partition_map(database: Database) -> dict[str, Detail]:
     The values are nil while nothing is served.
     """
     served = database.served
-    told: dict[str, Detail] = {"kind": "dataset", "version": None if served is None else served.name}
+    entry: dict[str, Detail] = {"kind": "dataset", "version": None if served is None else served.name}
     if served is None:
-        return {**told, "partitioner": None, "partitions": None, "owners": []}
+        return {**entry, "partitioner": None, "partitions": None, "owners": []}
     spread = Spread(database.view, bitmaps=True).of_version(served.name)
     identity = database.view.identity(served.name)
     owners = spread.get("owners", [])
     function, partitions = (None, None) if identity is None else (identity.function, identity.partitions)
-    return {**told, "partitioner": function, "partitions": partitions, "owners": owners}
+    return {**entry, "partitioner": function, "partitions": partitions, "owners": owners}
 
 
 def outline(database: Database) -> dict[str, Detail]:
@@ -63,12 +63,12 @@ def outline(database: Database) -> dict[str, Detail]:
     versions: dict[str, Detail] = {**Counter(life.word.value for life in database.lives.values())}
     if served is None:
         return {"version": None, "time": None, "versions": versions}
-    told: dict[str, Detail] = {
+    entry: dict[str, Detail] = {
         "version": served.name,
         "time": database.source_times().get(served.name),
         "versions": versions,
     }
-    return told | gaps(database.view, served.name)
+    return entry | gaps(database.view, served.name)
 
 
 def status(
@@ -83,7 +83,7 @@ def status(
         name: _version(database, life, now_ms, scrub, bitmaps=bitmaps, to_readers=to_readers)
         for name, life in sorted(database.lives.items())
     }
-    told: dict[str, Detail] = {
+    entry: dict[str, Detail] = {
         "kind": "dataset",
         "active": None if database.served is None else database.served.name,
         "hold": database.hold,
@@ -92,24 +92,26 @@ def status(
     }
     if not local:
         spread = Spread(database.view, bitmaps=bitmaps)
-        told |= spread.of_database()
-        versions = {name: _shared(database, name, spread, now_ms) | version for name, version in versions.items()}
-    return {**told, "versions": {**versions}}
+        entry |= spread.of_database()
+        versions = {
+            name: _cluster_entry(database, name, spread, now_ms) | version for name, version in versions.items()
+        }
+    return {**entry, "versions": {**versions}}
 
 
-def _shared(database: Database, name: str, spread: Spread, now_ms: int) -> dict[str, Detail]:
+def _cluster_entry(database: Database, name: str, spread: Spread, now_ms: int) -> dict[str, Detail]:
     """Return the cluster's part of a version's entry in `status`."""
     life, version = database.lives[name], database.copies.versions.get(name)
-    told = spread.of_version(name)
+    entry = spread.of_version(name)
     if life.state is VersionState.RETIRING:
-        told["kept_by"] = spread.kept_by(name, now_ms)
+        entry["kept_by"] = spread.kept_by(name, now_ms)
     if version is not None:
-        told["regrouped"] = version.manifest.identity.regrouped
-        told["refuted"] = list(version.manifest.refuted)
+        entry["regrouped"] = version.manifest.identity.regrouped
+        entry["refuted"] = list(version.manifest.refuted)
     if (withheld := database.view.withheld(name)) is not None:
-        told["withheld"] = withheld
+        entry["withheld"] = withheld
     waits_until = _waits_until(database, life, spread)
-    return told if waits_until is None else {**told, "waits_until": waits_until}
+    return entry if waits_until is None else {**entry, "waits_until": waits_until}
 
 
 def condition(database: Database, now_ms: int, *, to_readers: bool = True) -> dict[str, Detail]:
@@ -118,65 +120,73 @@ def condition(database: Database, now_ms: int, *, to_readers: bool = True) -> di
     `awaits` names the version that should serve and does not; it is empty while that version is unknown.
     """
     served, awaited = database.served, _to_serve(database)
-    told: dict[str, Detail] = {"kind": "dataset", "active": None if served is None else served.name}
-    more: dict[str, Detail] = {"error": database.trouble, "hold": database.hold, "awaits": awaited}
-    more["held_by"] = database.held_by
     versions = {
-        name: _noteworthy(database, life, awaited, now_ms, to_readers=to_readers)
+        name: _deviations(database, life, awaited, now_ms, to_readers=to_readers)
         for name, life in sorted(database.lives.items())
     }
     if awaited is not None and database.hold_trouble is not None:
         versions[awaited] = {"nowhere": True}
-    found: dict[str, Detail] = {name: version for name, version in versions.items() if version}
-    more |= {"versions": found or None}
-    return told | {name: value for name, value in more.items() if value is not None}
+    deviating: dict[str, Detail] = {name: version for name, version in versions.items() if version}
+    details: dict[str, Detail] = {
+        "error": database.trouble,
+        "hold": database.hold,
+        "awaits": awaited,
+        "held_by": database.held_by,
+        "versions": deviating or None,
+    }
+    active = None if served is None else served.name
+    return {
+        "kind": "dataset",
+        "active": active,
+        **{name: value for name, value in details.items() if value is not None},
+    }
 
 
 def _to_serve(database: Database) -> str | None:
     """Return the version that should serve and does not: the held one, else the newest complete at the source."""
-    wanted, served = database.hold, database.served
-    if wanted is None:
+    awaited, served = database.hold, database.served
+    if awaited is None:
         if not database.lives and (not database.looked or Spread(database.view).is_active_elsewhere):
             return ""
-        whole = (name for name, life in database.lives.items() if _is_whole(life) or life is served)
-        wanted = max(whole, default=None if served is not None else max(database.lives, default=None))
-    return None if served is not None and wanted == served.name else wanted
+        complete = (name for name, life in database.lives.items() if _is_complete(life) or life is served)
+        awaited = max(complete, default=None if served is not None else max(database.lives, default=None))
+    return None if served is not None and awaited == served.name else awaited
 
 
-def _is_whole(life: Life) -> bool:
+def _is_complete(life: Life) -> bool:
     is_short = life.copy is not None and life.copy.shortage is not None
     return life.state is not VersionState.RETIRING and (life.waiting_for is None or is_short)
 
 
-def _noteworthy(
+def _deviations(
     database: Database, life: Life, awaited: str | None, now_ms: int, *, to_readers: bool
 ) -> dict[str, Detail]:
     """Return the deviations of a version; empty if there are none."""
-    told: dict[str, Detail] = {}
+    entry: dict[str, Detail] = {}
     copy, view, version = life.copy, database.view, database.copies.versions.get(life.name)
     if life.word is VersionWord.BUILDING:
-        told |= {"state": life.word.value, "progress": progress(database.copies.builder, now_ms)}
+        entry |= {"state": life.word.value, "progress": progress(database.copies.builder, now_ms)}
     elif copy is not None and copy.trouble is not None:
-        again = {} if copy.trouble.lasting else {"again": True}
-        told["error"] = {**copy.trouble.told(to_readers=to_readers), **again}
+        retry = {} if copy.trouble.lasting else {"again": True}
+        entry["error"] = {**copy.trouble.to_map(to_readers=to_readers), **retry}
     if copy is not None and copy.shortage is not None and life.waiting_for is not None:
-        told |= {"needed_bytes": copy.shortage.needed_bytes, "waiting_for": life.waiting_for}
+        entry |= {"needed_bytes": copy.shortage.needed_bytes, "waiting_for": life.waiting_for}
     if life.name == awaited:
         spread = Spread(view)
         until = _waits_until(database, life, spread)
-        told |= {"state": life.word.value, "brought": spread.is_brought_by_others(life.name)}
+        entry |= {"state": life.word.value, "brought": spread.is_brought_by_others(life.name)}
         withheld = view.withheld(life.name)
-        told |= {} if until is None else {"waits_until": until}
-        told |= {} if withheld is None else {"withheld": withheld}
-        told |= {} if life.waiting_for is None else {"waiting_for": life.waiting_for}
+        entry |= {} if until is None else {"waits_until": until}
+        entry |= {} if withheld is None else {"withheld": withheld}
+        entry |= {} if life.waiting_for is None else {"waiting_for": life.waiting_for}
     if version is not None and version.manifest.first_stray is not None:
-        told |= _built(version.manifest, to_readers=to_readers)
-    told |= Spread(view).faults(life.name, is_active=life is database.served)
-    if "missing" in told or "under_replicated" in told:
+        entry |= _built(version.manifest, to_readers=to_readers)
+    entry |= Spread(view).faults(life.name, is_active=life is database.served)
+    if "missing" in entry or "under_replicated" in entry:
         switched_ms = database.switching.switched_ms
-        told["switched_ms"] = None if switched_ms is None else now_ms - switched_ms
-        told["at_source"] = life.source is not None
-    return told
+        entry["switched_ms"] = None if switched_ms is None else now_ms - switched_ms
+        entry["at_source"] = life.source is not None
+    return entry
 
 
 def unready(database: Database) -> str:
@@ -189,10 +199,10 @@ def unready(database: Database) -> str:
         if Spread(database.view).is_active_elsewhere:
             return "others serve it, and what they hold of it is not known here yet"
         return database.source_trouble or "the source shows no version of it"
-    return f"version {life.name} {_fate(database, life)}"
+    return f"version {life.name} {_describe(database, life)}"
 
 
-def _fate(database: Database, life: Life) -> str:
+def _describe(database: Database, life: Life) -> str:
     """Describe the state of a version that is not served yet."""
     if life.word is VersionWord.BUILDING:
         progress = database.copies.builder.progress
@@ -244,16 +254,16 @@ def _awaited(database: Database) -> Life | None:
 
 def progress(builder: VersionBuilder, now_ms: int) -> dict[str, Detail]:
     """Return the progress of the build; the remaining time assumes a constant rate."""
-    known = builder.progress
-    if known is None:
+    progress = builder.progress
+    if progress is None:
         return {"done": 0.0, "read_bytes": 0, "read_records": 0, "written_records": 0, "remaining_s": None}
     elapsed_s = max(0, now_ms - builder.began_ms) / 1000
-    remaining_s = round(elapsed_s * (1 - known.done) / known.done, 1) if known.done > 0 else None
+    remaining_s = round(elapsed_s * (1 - progress.done) / progress.done, 1) if progress.done > 0 else None
     return {
-        "done": round(known.done, 3),
-        "read_bytes": known.read_bytes,
-        "read_records": known.read_records,
-        "written_records": known.written_records,
+        "done": round(progress.done, 3),
+        "read_bytes": progress.read_bytes,
+        "read_records": progress.read_records,
+        "written_records": progress.written_records,
         "remaining_s": remaining_s,
     }
 
@@ -261,29 +271,29 @@ def progress(builder: VersionBuilder, now_ms: int) -> dict[str, Detail]:
 def _version(
     database: Database, life: Life, now_ms: int, scrub: Scrub, *, bitmaps: bool, to_readers: bool
 ) -> dict[str, Detail]:
-    told: dict[str, Detail] = {"state": life.word.value}
+    entry: dict[str, Detail] = {"state": life.word.value}
     copy = life.copy
     if copy is not None and copy.trouble is not None:
-        told["error"] = copy.trouble.told(to_readers=to_readers)
+        entry["error"] = copy.trouble.to_map(to_readers=to_readers)
     if life.source is not None:
-        told["source_files"] = len(life.source.files)
-        told["source_bytes"] = life.source.size_bytes
+        entry["source_files"] = len(life.source.files)
+        entry["source_bytes"] = life.source.size_bytes
     if copy is not None and life.is_waiting:
-        told["waited_s"] = max(0, now_ms - copy.waits_since_ms) // 100 / 10
+        entry["waited_s"] = max(0, now_ms - copy.waits_since_ms) // 100 / 10
     if copy is not None and life.waiting_for is not None:
-        told["waiting_for"] = life.waiting_for
+        entry["waiting_for"] = life.waiting_for
         if copy.shortage is not None:
-            told |= {"needed_bytes": copy.shortage.needed_bytes, "free_bytes": copy.shortage.free_bytes}
+            entry |= {"needed_bytes": copy.shortage.needed_bytes, "free_bytes": copy.shortage.free_bytes}
     if life.word is VersionWord.BUILDING:
-        told["progress"] = progress(database.copies.builder, now_ms)
+        entry["progress"] = progress(database.copies.builder, now_ms)
     version = database.copies.versions.get(life.name)
     if copy is not None and version is not None:
-        told["source_differs"] = copy.differs
-        told |= _built(version.manifest, to_readers=to_readers)
-        told["partitions"] = _partitions_as_bitmap(version.manifest) if bitmaps else _partitions(version.manifest)
-        told["paged"] = any(file.paged for file in version.files if file is not None)
-        told["scrub"] = scrub.report(version)
-    return told
+        entry["source_differs"] = copy.differs
+        entry |= _built(version.manifest, to_readers=to_readers)
+        entry["partitions"] = _partitions_as_bitmap(version.manifest) if bitmaps else _partitions(version.manifest)
+        entry["paged"] = any(file.paged for file in version.files if file is not None)
+        entry["scrub"] = scrub.report(version)
+    return entry
 
 
 def _built(manifest: VersionManifest, *, to_readers: bool) -> dict[str, Detail]:

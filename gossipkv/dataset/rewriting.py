@@ -55,19 +55,19 @@ class Rewriting:
         while True:
             await self._changed.wait()
             self._changed = trio.Event()
-            await self._write_at_last()
+            await self._write_until_done()
             await trio.sleep(PERIOD_S)
 
-    async def _write_at_last(self) -> None:
-        said: str | None = None
+    async def _write_until_done(self) -> None:
+        last_reason: str | None = None
         for pause_s in pauses():
             if self._may_write():
                 try:
                     await self.alone(self._write)
                 except StorageError as error:
-                    if said != error.message:
+                    if last_reason != error.message:
                         self._log.warning("cannot_note", reason=error.message)
-                    said = error.message
+                    last_reason = error.message
                 else:
                     return
             await trio.sleep(pause_s)

@@ -36,13 +36,11 @@ class BuildCounts:
     source_bytes: int = 0  # Size of the source files listed for builds that are done.
 
     def add(self, built: VersionManifest) -> None:
-        """Count a build that is done."""
         self.done += 1
         self.built_bytes += built.size_bytes
         self.source_bytes += built.source_bytes
 
     def to_map(self) -> dict[str, int]:
-        """Return the counts by the names of the counters."""
         return {
             "builds_begun": self.begun,
             "builds_done": self.done,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from pathlib import Path
@@ -41,6 +42,11 @@ class ProgramLines:
         *lines, self._waiting = (self._waiting + part).split(b"\n")
         assert b"\n" not in self._waiting, self._waiting
         return lines
+
+
+def say_json(message: object) -> None:
+    """Write one line of JSON to standard output, as `say` does."""
+    say(json.dumps(message).encode())
 
 
 def say(line: bytes) -> None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import errno
 from dataclasses import dataclass
+from functools import partial
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Final
 
@@ -48,7 +49,7 @@ RANGE_BYTES: Final = 16 << 20
 # `copy_range` fails with these where it is not supported: other file systems, old kernels.
 _CANNOT_COPY: Final = frozenset({errno.ENOSYS, errno.EXDEV, errno.EINVAL, errno.EOPNOTSUPP, errno.EPERM})
 
-_NAMED: Final = 5
+_MAX_NAMED: Final = 5
 
 
 class NotAdoptable(LocalError):
@@ -70,23 +71,12 @@ class AdoptionPlan:
 
     @property
     def partitions(self) -> int:
-        """Return the number of partitions."""
         return len(self.files)
 
     def claim(self, listed: Sequence[SourceFile]) -> recognition.Claim:
         """Return the claim that the labels make, with partitions in the order of `listed`."""
         held = {file.path: partition for partition, (file, _) in enumerate(self.files)}
         return recognition.Claim(self.function, tuple(held[file.path] for file in listed))
-
-
-@dataclass(frozen=True, slots=True)
-class Adopted:
-    """The result of an adoption; `files[i]` is partition i, or None if it was not wanted."""
-
-    function: str
-    partitions: int
-    compression: str
-    files: tuple[PartitionFile | None, ...]
 
 
 def take_over(
@@ -103,21 +93,18 @@ def take_over(
         NotAdoptable: the files must be read in full; after a stray, `claim` is the claim that the key strays from.
         SourceError, SourceChanged, Corrupt, UnsupportedFormat, StorageError, OSError: as `plan_adoption` and `adopt`.
     """
-
-    def opened(file: SourceFile) -> SourceReader:
-        return SourceReader(origin, file, pace=pace)
-
-    plan = plan_adoption(job.files, opened)
+    open_reader = partial(SourceReader, origin, pace=pace)
+    plan = plan_adoption(job.files, open_reader)
     if plan.partitions != job.partitions or job.function not in {None, plan.function}:
-        asked = f"{job.partitions} partitions by {job.function or plan.function!r}"
+        requested = f"{job.partitions} partitions by {job.function or plan.function!r}"
         raise NotAdoptable(
-            f"the files are {plan.partitions} partitions by {plan.function!r}, and {asked} are asked for"
+            f"the files are {plan.partitions} partitions by {plan.function!r}, and {requested} are asked for"
         )
     if plan.function in job.refuted:
         raise NotAdoptable(f"keys stray from {plan.function!r}", claim=plan.claim(job.files))
     try:
         adopted = adopt(
-            plan, opened, files, PurePath(job.directory), wanted=job.wanted, on_progress=on_progress, pace=pace
+            plan, open_reader, files, PurePath(job.directory), wanted=job.wanted, on_progress=on_progress, pace=pace
         )
     except NotAdoptable as refusal:
         refusal.claim = plan.claim(job.files)
@@ -126,8 +113,8 @@ def take_over(
         job.identity(plan.function, regrouped=False),
         len(job.files),
         job.source_bytes,
-        adopted.compression,
-        adopted.files,
+        plan.compression,
+        adopted,
         format="sorted",
         alike=(plan.function,),
         source_ms=job.source_ms,
@@ -161,12 +148,12 @@ def plan_adoption(listed: Sequence[SourceFile], open_reader: Opener) -> Adoption
     if unclaimed is not None:
         raise NotAdoptable(f"{unclaimed}: does not say which partition it is")
     if len(found) > 1:
-        ways = " and ".join(f"{partitions} by {function!r}" for function, partitions in found)
-        raise NotAdoptable(f"{len(listed)} files are of several ways to partition: {ways}")
+        schemes = " and ".join(f"{partitions} by {function!r}" for function, partitions in found)
+        raise NotAdoptable(f"{len(listed)} files are of several ways to partition: {schemes}")
     for (function, _), held in found.items():
         for partition, files in held.items():
             if len(files) > 1:
-                names = " and ".join(label.name for _, label in files[:_NAMED])
+                names = " and ".join(label.name for _, label in files[:_MAX_NAMED])
                 raise NotAdoptable(f"{names} hold the same partition, {partition}")
         ordered = tuple(held[partition][0] for partition in range(len(held)))
         compressions = {label.compression for _, label in ordered}
@@ -178,10 +165,12 @@ def _refuse_missing(function: str, partitions: int, held: dict[int, list[tuple[S
     missing = [partition for partition in range(partitions) if partition not in held]
     if not missing:
         return
-    some = ", ".join(map(str, missing[:_NAMED])) + (f" and {len(missing) - _NAMED:,} more" * (len(missing) > _NAMED))
+    shown = ", ".join(map(str, missing[:_MAX_NAMED])) + (
+        f" and {len(missing) - _MAX_NAMED:,} more" * (len(missing) > _MAX_NAMED)
+    )
     example = next(iter(held.values()))[0][1].name
     reason = (
-        f"is one of {partitions} partitions by {function!r}, of which {some} "
+        f"is one of {partitions} partitions by {function!r}, of which {shown} "
         f"{'are' if len(missing) > 1 else 'is'} missing beside it: did every task of the job end?"
     )
     raise SourceError(f"{example}: {reason}", {"file": example, "reason": reason})
@@ -196,10 +185,11 @@ def adopt(
     wanted: Collection[int] | None = None,
     on_progress: Callable[[int, int, int, int], None] = lambda *_: None,
     pace: Callable[[int], None] = lambda _: None,
-) -> Adopted:
+) -> tuple[PartitionFile | None, ...]:
     """Copy the files of the wanted partitions into a build's directory and check them; return when they are durable.
 
-    If it raises, the directory is as it was before.  The caller writes the manifest.
+    The index of a returned file is its partition; None stands for one that was not wanted.  If the function raises, the
+    directory is as it was before.  The caller writes the manifest.
 
     Args:
         plan: from `plan_adoption`.
@@ -221,11 +211,11 @@ def adopt(
     progress = _CopyProgress(
         on_progress, sum(label.size_bytes for label in labels), sum(label.records for label in labels)
     )
-    taking = _Taking(plan, open_reader, files, directory, progress, pace)
-    taken: list[PartitionFile | None] = [None] * plan.partitions
+    copier = _Copier(plan, open_reader, files, directory, progress, pace)
+    copied: list[PartitionFile | None] = [None] * plan.partitions
     try:
         for partition in chosen:
-            taken[partition] = taking.take(partition)
+            copied[partition] = copier.copy(partition)
         files.sync_directory(directory)
     except BaseException:
         with contextlib.suppress(OSError):
@@ -233,11 +223,11 @@ def adopt(
                 with contextlib.suppress(FileNotFoundError):
                     files.unlink(directory / partition_name(partition))
         raise
-    return Adopted(plan.function, plan.partitions, plan.compression, tuple(taken))
+    return tuple(copied)
 
 
 @dataclass(slots=True)
-class _Taking:
+class _Copier:
     plan: AdoptionPlan
     open_reader: Opener
     files: Files
@@ -245,8 +235,7 @@ class _Taking:
     progress: _CopyProgress
     pace: Callable[[int], None]
 
-    def take(self, partition: int) -> PartitionFile:
-        """Copy, sync and check one file."""
+    def copy(self, partition: int) -> PartitionFile:
         files = self.files
         file, expected = self.plan.files[partition]
         path = self.directory / partition_name(partition)
@@ -305,8 +294,8 @@ class _Taking:
 
 
 class _CopyProgress:
-    def __init__(self, tell: Callable[[int, int, int, int], None], total_bytes: int, records: int) -> None:
-        self._tell = tell
+    def __init__(self, on_progress: Callable[[int, int, int, int], None], total_bytes: int, records: int) -> None:
+        self._on_progress = on_progress
         self._copied_bytes = 0
         self._total_bytes = total_bytes
         self._records = records
@@ -314,14 +303,14 @@ class _CopyProgress:
 
     def copy(self, size_bytes: int) -> None:
         self._copied_bytes += size_bytes
-        self._say()
+        self._report()
 
     def check(self, records: int) -> None:
         self._checked += records
-        self._say()
+        self._report()
 
-    def _say(self) -> None:
-        self._tell(self._copied_bytes, self._total_bytes, self._records, self._checked)
+    def _report(self) -> None:
+        self._on_progress(self._copied_bytes, self._total_bytes, self._records, self._checked)
 
 
 def check_records(

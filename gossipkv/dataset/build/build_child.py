@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import json
 import os
 import sys
 import time
@@ -35,7 +34,7 @@ from gossipkv.errors import GossipKVError
 from gossipkv.processes import leash
 from gossipkv.processes.leash import run_apart
 from gossipkv.processes.pace import RunPace
-from gossipkv.processes.program import ProgramLines, say
+from gossipkv.processes.program import ProgramLines, say, say_json
 from gossipkv.processes.usage import peak_bytes
 
 if TYPE_CHECKING:
@@ -53,7 +52,7 @@ class _Reporter:
         now_ns = time.monotonic_ns()
         if now_ns >= self._next_ns:
             self._next_ns = now_ns + REPORT_EVERY_NS
-            _say({
+            say_json({
                 "progress": [
                     progress.read_bytes, progress.source_bytes, progress.read_records, progress.written_records,
                 ]
@@ -96,21 +95,17 @@ class _Throttle:
     def __init__(self, orders: _ParentLines, bytes_per_second: int) -> None:
         self._orders = orders
         self._pace = RunPace(bytes_per_second)
-        self._taking = Lock()
+        self._lock = Lock()
 
     def wait(self, size_bytes: int) -> None:
         """Wait until any thread may use `size_bytes` more bytes."""
-        with self._taking:
+        with self._lock:
             line = self._orders.last()
             if line is not None:
                 self._pace.bytes_per_second = int(line)
             seconds = self._pace.take(size_bytes, time.monotonic())
         if seconds > 0:
             time.sleep(seconds)
-
-
-def _say(message: object) -> None:
-    say(json.dumps(message).encode())
 
 
 def _connect(job: BuildJob) -> SourceFiles:
@@ -131,19 +126,19 @@ def main() -> int:
         leash.wear(order.leash)
         status = run_apart(partial(build, order, orders))
         say(b"")  # End the line in which the build may have been killed.
-        _say({"ended": status})
+        say_json({"ended": status})
     return 0
 
 
 def build(order: BuildOrder, orders: _ParentLines) -> int:
     """Perform the order in a process of its own; return 0 when done, 1 when an error was reported."""
-    _say({"started": os.getpid()})
+    say_json({"started": os.getpid()})
     try:
         _build(order, orders)
     except GossipKVError as error:
-        _say({"error": [type(error).__name__, error.message, error.details]})
+        say_json({"error": [type(error).__name__, error.message, error.details]})
         return 1
-    _say({"done": peak_bytes()})
+    say_json({"done": peak_bytes()})
     return 0
 
 

@@ -107,16 +107,16 @@ def after_refusal(details: Mapping[str, object], reservation: Reservation, free_
     The freed space is about what the build had taken, and its progress gives the rest.  Other programs use the disk as
     well, so the estimate stays between the first one and `_MAX_GROWTH` times that.
     """
-    number = details.get("errno")
-    if not isinstance(number, int):  # The child looked before it began, and found less than its node had.
+    error_number = details.get("errno")
+    if not isinstance(error_number, int):  # The child looked before it began, and found less than its node had.
         needed = details.get("needed_bytes")
         found = details.get("free_bytes")
         assert isinstance(needed, int)
         assert isinstance(found, int)
         return Shortage(max(needed, reservation.needed_bytes), found, "less than there seemed to be")
-    taught = 2 * free_bytes / max(_MIN_STEPS, _steps(reservation.progress))
-    needed = min(max(int(taught), reservation.needed_bytes), _MAX_GROWTH * reservation.needed_bytes)
-    return Shortage(needed, free_bytes, os.strerror(number))
+    estimated = 2 * free_bytes / max(_MIN_STEPS, _steps(reservation.progress))
+    needed = min(max(int(estimated), reservation.needed_bytes), _MAX_GROWTH * reservation.needed_bytes)
+    return Shortage(needed, free_bytes, os.strerror(error_number))
 
 
 def _steps(progress: BuildProgress | None) -> float:

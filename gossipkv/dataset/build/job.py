@@ -59,7 +59,6 @@ class BuildJob:
 
     @property
     def source_bytes(self) -> int:
-        """Return the bytes to read."""
         return sum(file.size_bytes for file in self.files)
 
     @property
@@ -68,11 +67,9 @@ class BuildJob:
         return newest_ms(self.files)
 
     def identity(self, function: str, *, regrouped: bool) -> VersionIdentity:
-        """Return the identity of the result."""
         return VersionIdentity(self.database, self.version, self.digest, self.partitions, function, regrouped)
 
     def to_build(self) -> list[int]:
-        """Return the partitions to build, in order."""
         return list(range(self.partitions)) if self.wanted is None else sorted(self.wanted)
 
     def wants(self, partition: int | None) -> bool:
@@ -83,8 +80,8 @@ class BuildJob:
         """True if a trusted declaration says that this file holds nothing wanted under the function."""
         if self.presharded != "declared" or self.declared is None or self.declared.function != function:
             return False
-        held = self.declared.of(self.files[place].name)
-        return held is not None and not any(map(self.wants, held))
+        partitions = self.declared.of(self.files[place].name)
+        return partitions is not None and not any(map(self.wants, partitions))
 
     def groups(self) -> list[int]:
         """Return the number of each partition's sorted file among those built, or -1."""
@@ -162,8 +159,8 @@ def space_needed_bytes(job: BuildJob) -> int:
     leave nothing on the disk.  Sorted files are copied.  Without a format, files that all end in our suffix count as
     sorted.
     """
-    told = {job.format} if job.format is not None else {PurePath(file.name).suffix for file in job.files}
-    factor = 1 if told in ({"sorted"}, {SUFFIX}) else SPACE_FACTOR
+    formats = {job.format} if job.format is not None else {PurePath(file.name).suffix for file in job.files}
+    factor = 1 if formats in ({"sorted"}, {SUFFIX}) else SPACE_FACTOR
     built = len(job.to_build())
     return int(job.source_bytes * factor * built / job.partitions) + built * SPACE_PER_PARTITION_BYTES
 
@@ -186,5 +183,5 @@ class BuildOrder:
     @classmethod
     def from_line(cls, line: bytes) -> BuildOrder:
         """Decode the result of `to_line`."""
-        job, *means = json.loads(line)
-        return cls(BuildJob.from_json(job), *means)
+        job, *limits = json.loads(line)
+        return cls(BuildJob.from_json(job), *limits)

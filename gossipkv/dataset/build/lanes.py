@@ -164,7 +164,7 @@ class _Team:
         self._lanes: list[_Lane] = []
         self._on_progress = on_progress
         self._pace = pace
-        self._telling = Lock()
+        self._lock = Lock()
         self._stopped = Event()
         self._stack = ExitStack()
 
@@ -182,7 +182,6 @@ class _Team:
         read: Callable[[range, LaneBuilder, Note, Note], Counted],
         shares: Sequence[range],
     ) -> LaneResult[Counted]:
-        """Perform the steps of all lanes."""
         lanes = self._lanes = [self._stack.enter_context(_Lane(self, at, task, files)) for at in range(self.size)]
         threads = self._stack.enter_context(ThreadPoolExecutor(self.size, "lane"))
         counted = self._run(
@@ -195,7 +194,9 @@ class _Team:
         shared = share_groups([lane.builder.totals() for lane in lanes], len(task.names))
         runs = None
         if shared.exchange:
-            runs = [run for made in self._run(threads, [lane.builder.put_aside for lane in lanes]) for run in made]
+            runs = [
+                run for lane_runs in self._run(threads, [lane.builder.put_aside for lane in lanes]) for run in lane_runs
+            ]
         written = self._run(
             threads,
             [
@@ -216,9 +217,9 @@ class _Team:
     def tell(self) -> None:
         """Report the progress of all lanes; raise if another lane has failed."""
         self._check()
-        with self._telling:
-            told = [astuple(lane.progress) for lane in self._lanes]
-            self._on_progress(LaneProgress(*map(sum, zip(*told, strict=True))))
+        with self._lock:
+            states = [astuple(lane.progress) for lane in self._lanes]
+            self._on_progress(LaneProgress(*map(sum, zip(*states, strict=True))))
 
     def _check(self) -> None:
         if self._stopped.is_set():
@@ -226,13 +227,13 @@ class _Team:
 
     def _run(self, threads: ThreadPoolExecutor, steps: Sequence[Callable[[], Done]]) -> list[Done]:
         """Return the result of each lane's step once all have ended; raise the first lane's error."""
-        futures = [threads.submit(self._stopping, step) for step in steps]
+        futures = [threads.submit(self._run_step, step) for step in steps]
         errors = [error for future in futures if (error := future.exception()) is not None]
         for error in sorted(errors, key=lambda error: isinstance(error, _Stopped)):
             raise error
         return [future.result() for future in futures]
 
-    def _stopping(self, step: Callable[[], Done]) -> Done:
+    def _run_step(self, step: Callable[[], Done]) -> Done:
         """Perform the step; an error stops the other lanes."""
         try:
             return step()

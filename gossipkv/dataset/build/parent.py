@@ -74,26 +74,26 @@ class Loads:
         self.disk_space = Reservations()
         self.reads_begin = trio.Event()  # Set once this node serves something.
         self.children = Children()
-        self._here = 0  # Builds that run or wait.
+        self._pending = 0  # Builds that run or wait.
         self._running = 0
         self._changed = trio.Event()
 
     @contextlib.asynccontextmanager
     async def turn(self) -> AsyncIterator[BuildSlot]:
         """Wait until a build may run, and count it while it does."""
-        turn = BuildSlot(self._limiter)
-        self._here += 1
+        slot = BuildSlot(self._limiter)
+        self._pending += 1
         try:
-            await self._limiter.acquire_on_behalf_of(turn)
+            await self._limiter.acquire_on_behalf_of(slot)
             self._count(1)
             try:
-                yield turn
+                yield slot
             finally:
-                turn.give_up()
+                slot.give_up()
                 self._count(-1)
         finally:
-            self._here -= 1
-            if not self._here:
+            self._pending -= 1
+            if not self._pending:
                 await self.children.end()
 
     @property
@@ -143,13 +143,13 @@ async def build_in_child(
         SourceChanged: the source differs from when it was listed.
         BuildError: the reason, and whether a retry may help.
     """
-    async with loads.children.one() as child_:
-        watch = _Watch(child_.pid, loads, waits_since_s, BuildProgress(0, job.source_bytes, 0, 0), on_progress)
+    async with loads.children.borrow() as builder:
+        watch = _Watch(builder.pid, loads, waits_since_s, BuildProgress(0, job.source_bytes, 0, 0), on_progress)
         async with trio.open_nursery() as nursery:
-            order = BuildOrder(job, memory_bytes, loads.share_bytes_per_second(), child_.leash, most_lanes)
-            nursery.start_soon(_instruct, child_, order, loads)
+            order = BuildOrder(job, memory_bytes, loads.share_bytes_per_second(), builder.leash, most_lanes)
+            nursery.start_soon(_instruct, builder, order, loads)
             nursery.start_soon(watch.run)
-            end = await child_.hear(watch)
+            end = await builder.hear(watch)
             nursery.cancel_scope.cancel()
     match end.outcome:
         case {"done": int(peak_bytes)} if end.status == 0:
@@ -161,7 +161,7 @@ async def build_in_child(
 class _End(NamedTuple):
     outcome: dict[str, object] | None  # Its last message.
     status: int | None  # Exit status of its process, or of the child if that has ended.
-    said: list[bytes]  # Lines on standard error.
+    errors: list[bytes]  # Lines on standard error.
 
 
 @final
@@ -206,7 +206,6 @@ class BuilderProcess:
         return _End(outcome, status, errors)
 
     async def end(self) -> None:
-        """End the child and its build."""
         await self._stack.aclose()
 
     async def _listen(self, watch: _Watch) -> tuple[dict[str, object] | None, int | None]:
@@ -241,7 +240,7 @@ class Children:
         self._idle: list[BuilderProcess] = []
 
     @contextlib.asynccontextmanager
-    async def one(self) -> AsyncIterator[BuilderProcess]:
+    async def borrow(self) -> AsyncIterator[BuilderProcess]:
         """Provide a child for one build.  Raises OSError if none can be started."""
         idle = None
         while self._idle and idle is None:
@@ -249,14 +248,14 @@ class Children:
             if not idle.is_alive:
                 await idle.end()
                 idle = None
-        found = idle or await BuilderProcess.start()
+        process = idle or await BuilderProcess.start()
         try:
-            yield found
+            yield process
         finally:
-            if found.is_idle:
-                self._idle.append(found)
+            if process.is_idle:
+                self._idle.append(process)
             else:
-                await found.end()
+                await process.end()
 
     async def end(self) -> None:
         """End the idle children, when no build runs or waits."""
@@ -270,14 +269,14 @@ class _Watch:
 
     def __init__(
         self,
-        child_: int,
+        builder: int,
         loads: Loads,
         waits_since_s: float,
         progress: BuildProgress,
         on_progress: Callable[[BuildProgress], None],
     ) -> None:
         self.build: int | None = None  # Process of the build, once it has one.
-        self._child = child_
+        self._child = builder
         self._loads = loads
         self._waits_since_s = waits_since_s
         self._progress = progress
@@ -285,7 +284,6 @@ class _Watch:
         self._gives_way = False
 
     def hear(self, progress: BuildProgress) -> None:
-        """Pass on the progress."""
         self._progress = progress
         self._on_progress(progress)
 
@@ -307,15 +305,15 @@ class _Watch:
         return activity.is_held_up
 
 
-async def _instruct(child_: BuilderProcess, order: BuildOrder, loads: Loads) -> None:
+async def _instruct(builder: BuilderProcess, order: BuildOrder, loads: Loads) -> None:
     with contextlib.suppress(trio.BrokenResourceError):  # The child is gone; `BuilderProcess.hear` notices as well.
         share = order.bytes_per_second
-        await child_.tell(order.to_line())
+        await builder.tell(order.to_line())
         while True:
             await loads.share_changed()
             if loads.share_bytes_per_second() != share:
                 share = loads.share_bytes_per_second()
-                await child_.tell(b"%d\n" % share)
+                await builder.tell(b"%d\n" % share)
 
 
 def _failure(end: _End) -> LocalError:
@@ -325,7 +323,9 @@ def _failure(end: _End) -> LocalError:
         case {"error": [str(kind), str(message), dict(details)]}:
             return BuildError(Trouble(message, details, lasting=kind in {"SourceError", "LimitExceeded"}))
     how = how_it_ended(end.status)
-    said = child.last_line(end.said)
+    last_line = child.last_line(end.errors)
     return BuildError(
-        Trouble(f"the process that built it {how}{said}", {"reason": said} if said else {}, lasting=False)
+        Trouble(
+            f"the process that built it {how}{last_line}", {"reason": last_line} if last_line else {}, lasting=False
+        )
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from gossipkv.dataset.build._assigner import Assigner
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from gossipkv.storage.batch import Batch
     from gossipkv.storage.builder import LaneBuilder
 
-# A file is skipped if this many first keys are all of one unwanted partition, as Sequins does (seed 001).
+# A file is skipped if this many first keys are all of one unwanted partition, as Sequins does.
 PROBE_KEYS = 5_000
 
 
@@ -66,14 +67,8 @@ class ReadingResult:
 
     def __add__(self, later: ReadingResult) -> ReadingResult:
         """Add `later`, the result for files after these."""
-        strays = self.strays or later.strays
-        if self.strays and later.strays:
-            strays = tuple(map(sum, zip(self.strays, later.strays, strict=True)))
-        return ReadingResult(
-            self.records + later.records,
-            strays,
-            self.first_stray or later.first_stray,
-        )
+        strays = tuple(map(sum, zip_longest(self.strays, later.strays, fillvalue=0)))
+        return ReadingResult(self.records + later.records, strays, self.first_stray or later.first_stray)
 
 
 def take_in(
@@ -102,7 +97,7 @@ def take_in(
         if not (rule.relies and job.may_skip(place, rule.function)):
             with SourceReader(files, job.files[place], pace=pace) as reader:
                 intake.take(place, reader)
-    return intake.taken()
+    return intake.result()
 
 
 def probes(job: BuildJob, rule: Rule, place: int) -> bool:
@@ -120,7 +115,7 @@ class _Intake:
         self._records = 0
         self._first_stray: Stray | None = None
 
-    def taken(self) -> ReadingResult:
+    def result(self) -> ReadingResult:
         return ReadingResult(self._records, tuple(self._assigner.strays()), self._first_stray)
 
     def take(self, place: int, reader: SourceReader) -> None:

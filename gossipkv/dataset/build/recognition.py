@@ -2,7 +2,7 @@
 
 A function fits if all keys of a file are in one partition, no two files share one, and there are as many files as
 partitions.  Every key read later is verified against each fitting function: `string` and `spark` differ in few keys.
-Functions are tried in the order of `FUNCTIONS` (seed 001; `docs/users/keyspace.md`), and the first that fits is taken.
+Functions are tried in the order of `FUNCTIONS` (`docs/users/keyspace.md`), and the first that fits is taken.
 A later one is preferred if only it puts every file at the place of its partition, as Hadoop jobs do.  `cascading`
 (`sequins` moved on by 31) is never preferred for places, since Sequins reads such files by its own function.  A stray
 refutes a function, and the choice ignores refuted functions.  The node that found the stray and the nodes that were
@@ -83,7 +83,7 @@ def recognise(samples: Sequence[Sequence[bytes]], count: int, *, prefer: str | N
     scored = [_score(function, samples, count) for function in FUNCTIONS]
     fitting = [claim for claim, score in scored if claim is not None and score == 1]
     if not fitting:
-        near, score = max(scored, key=lambda one: one[1])
+        near, score = max(scored, key=lambda scored_claim: scored_claim[1])
         return Recognition((), near if score >= NEARLY else None)
     return Recognition(_best_first(fitting, prefer), prefer=prefer)
 
@@ -100,20 +100,20 @@ def _best_first(fitting: Iterable[Claim], prefer: str | None) -> tuple[Claim, ..
 
 def _score(function: str, samples: Sequence[Sequence[bytes]], count: int) -> tuple[Claim | None, float]:
     """Return each file's partition by majority, and the share of keys that agree; no claim if two files clash."""
-    held: list[int | None] = []
+    winners: list[int | None] = []
     agreeing = 0
     for sample in samples:
         votes = Counter(_partition(function, key, count) for key in sample)
-        most = votes.most_common(1)
-        winner = most[0][0] if most else None
-        held.append(winner)
+        top = votes.most_common(1)
+        winner = top[0][0] if top else None
+        winners.append(winner)
         if winner is not None:
-            agreeing += most[0][1]
-    whole = [one for one in held if one is not None]
+            agreeing += top[0][1]
+    voted = [winner for winner in winners if winner is not None]
     total = sum(map(len, samples))
-    if len(set(whole)) < len(whole) or len(whole) < sum(1 for sample in samples if sample):
+    if len(set(voted)) < len(voted) or len(voted) < sum(1 for sample in samples if sample):
         return None, 0.0
-    return Claim(function, tuple(held)), agreeing / total if total else 1.0
+    return Claim(function, tuple(winners)), agreeing / total if total else 1.0
 
 
 def _partition(function: str, key: bytes, count: int) -> int | None:

@@ -83,7 +83,7 @@ def perform(
     try:
         job = with_format(job, origin)
         job = replace(job, declared=_read_declaration(job, origin))
-        manifest = _taken_over_or_built(job, _Attempt(job, files, origin, resources, job.source_bytes))
+        manifest = _adopt_or_build(job, _Attempt(job, files, origin, resources, job.source_bytes))
         write_manifest(files, Path(job.directory), manifest)
     except OSError as error:
         raise StorageError(
@@ -98,7 +98,7 @@ def with_format(job: BuildJob, origin: SourceFiles) -> BuildJob:
     return job if job.format is not None else replace(job, format=find_format(job, origin))
 
 
-def _taken_over_or_built(job: BuildJob, attempt: _Attempt) -> VersionManifest:
+def _adopt_or_build(job: BuildJob, attempt: _Attempt) -> VersionManifest:
     """Adopt our own sorted files if they fit together; otherwise read everything."""
     recognition, refuted = None, set(job.refuted)
     if job.format == "sorted":
@@ -114,7 +114,7 @@ def _taken_over_or_built(job: BuildJob, attempt: _Attempt) -> VersionManifest:
             if refusal.claim is not None:
                 recognition = Recognition((), nearly=refusal.claim)
                 refuted.add(refusal.claim.function)
-    return _by_the_right_function(job, attempt, recognition or recognise_function(job, attempt.origin), refuted)
+    return _build_by_function(job, attempt, recognition or recognise_function(job, attempt.origin), refuted)
 
 
 def _read_declaration(job: BuildJob, origin: SourceFiles) -> Declared | None:
@@ -126,7 +126,7 @@ def _read_declaration(job: BuildJob, origin: SourceFiles) -> Declared | None:
     return declared if declared.partitions == job.partitions else None
 
 
-def _by_the_right_function(
+def _build_by_function(
     job: BuildJob, attempt: _Attempt, recognition: Recognition, refuted: set[str]
 ) -> VersionManifest:
     """Rely on the recognised function while it holds; otherwise group by the job's function, or by ours."""
@@ -160,10 +160,9 @@ class _Attempt:
 
     def __call__(self, rule: Rule) -> VersionManifest:
         """Build by the rule; all but the manifest is durable.  Raises as `perform`, and Strayed."""
-        job = self.job
-        taken, reports = self._in_lanes(rule) or self._alone(rule)
-        self._tell_written(taken.records, taken.records)
-        return _manifest(job, rule, taken, dict(zip(job.to_build(), reports, strict=True)), self.files)
+        result, reports = self._in_lanes(rule) or self._in_one_lane(rule)
+        self._report_written(result.records, result.records)
+        return _manifest(self.job, rule, result, dict(zip(self.job.to_build(), reports, strict=True)), self.files)
 
     def _in_lanes(self, rule: Rule) -> tuple[ReadingResult, list[BuildReport]] | None:
         """Build in several lanes; None if there is little to do, or a lane's memory is too small."""
@@ -196,7 +195,7 @@ class _Attempt:
             return None
         return reduce(add, result.counted), result.reports
 
-    def _alone(self, rule: Rule) -> tuple[ReadingResult, list[BuildReport]]:
+    def _in_one_lane(self, rule: Rule) -> tuple[ReadingResult, list[BuildReport]]:
         job, resources = self.job, self.resources
         read_bytes = read_records = 0
 
@@ -217,11 +216,11 @@ class _Attempt:
             memory_bytes=resources.memory_bytes,
             compression=job.compression,
             metadata=[label.encode() for label in self._labels(rule)],
-            on_progress=self._tell_written,
+            on_progress=self._report_written,
         ) as builder:
             every = range(len(job.files))
-            taken = take_in(job, every, rule, builder, self.origin, pace=count_bytes, on_records=count_records)
-            return taken, builder.finish()
+            result = take_in(job, every, rule, builder, self.origin, pace=count_bytes, on_records=count_records)
+            return result, builder.finish()
 
     def _names(self) -> list[str]:
         return [partition_name(partition) for partition in self.job.to_build()]
@@ -235,12 +234,12 @@ class _Attempt:
         skipped = job.may_skip(place, rule.function) or probes(job, rule, place)
         return min(size_bytes, SKIPPED_BYTES) if skipped else size_bytes
 
-    def _tell_written(self, done: int, total: int) -> None:
+    def _report_written(self, done: int, total: int) -> None:
         self.resources.on_progress(BuildProgress(self.source_bytes, self.source_bytes, total, done))
 
 
 def _manifest(
-    job: BuildJob, rule: Rule, taken: ReadingResult, reports: Mapping[int, BuildReport], files: Files
+    job: BuildJob, rule: Rule, result: ReadingResult, reports: Mapping[int, BuildReport], files: Files
 ) -> VersionManifest:
     built: list[PartitionFile | None] = [None] * job.partitions
     for partition, report in reports.items():
@@ -249,7 +248,7 @@ def _manifest(
         built[partition] = PartitionFile(name, report.records, report.duplicates, size_bytes, seal)
     alike: tuple[str, ...] = (rule.function,)
     if rule.relies:
-        alike = tuple(claim.function for claim, strays in zip(rule.claims, taken.strays, strict=True) if not strays)
+        alike = tuple(claim.function for claim, strays in zip(rule.claims, result.strays, strict=True) if not strays)
     voided = rule.claims[0].function if rule.claims and not rule.relies else None
     return VersionManifest(
         job.identity(rule.function, regrouped=not rule.relies),
@@ -260,8 +259,8 @@ def _manifest(
         format=job.format or "tsv",
         alike=alike,
         voided=voided,
-        strays=0 if voided is None else taken.strays[0],
-        first_stray=taken.first_stray,
+        strays=0 if voided is None else result.strays[0],
+        first_stray=result.first_stray,
         source_ms=job.source_ms,
     )
 

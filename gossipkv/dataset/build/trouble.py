@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from gossipkv.errors import Detail, GossipKVError
 
 # Details that may contain data of a record, as the message may.
-_OF_DATA: Final = frozenset({"reason", "key", "expected", "got"})
+_DATA_DETAILS: Final = frozenset({"reason", "key", "expected", "got"})
 FOR_READERS: Final = "what is wrong there is told to users who may read the database, and in the node's log"
 
 
@@ -24,12 +24,12 @@ class Trouble:
     details: dict[str, str | int] = field(default_factory=dict)
     lasting: bool = True  # Only another source can help; otherwise the build is retried after a pause.
 
-    def told(self, *, to_readers: bool) -> dict[str, Detail]:
+    def to_map(self, *, to_readers: bool) -> dict[str, Detail]:
         """Return the message and the details, or only the place for an audience that may not read the database.
 
         The text of a format or a library about a file is withheld from that audience, since it may contain data.
         """
-        if to_readers or not (self.lasting or _OF_DATA & self.details.keys()):
+        if to_readers or not (self.lasting or _DATA_DETAILS & self.details.keys()):
             return {"message": self.message, **self.details}
         place: dict[str, Detail] = {
             name: self.details[name] for name in ("file", "line", "offset") if name in self.details

@@ -7,7 +7,7 @@ Read in this order:
     members.py       the members as this node knows them, for all databases
     convergence.py   the ids that form the ring: those that have been stable long enough
     own_copy.py      this node's copy of a version, and the statement that it permits
-    others.py        the statements of the other members
+    statements.py    the statements of the other members
     survey.py        the sum of all statements, made anew in each step
     contents.py      the identity that clients get by a version's name
     fixed_seals.py   the file checksums of that identity

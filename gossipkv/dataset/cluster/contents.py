@@ -28,18 +28,23 @@ class KnownContents(NamedTuple):
     is_active: bool = False  # A member has it active.
 
 
-def choose(known: Collection[KnownContents]) -> VersionIdentity | None:
+def choose(candidates: Collection[KnownContents]) -> VersionIdentity | None:
     """Return the identity that clients get if none has passed its gate yet; None if there is none."""
     first = min(
-        known,
-        key=lambda each: (not each.is_covered, not each.is_here, not each.is_active, each.identity.wire_id),
+        candidates,
+        key=lambda content: (
+            not content.is_covered,
+            not content.is_here,
+            not content.is_active,
+            content.identity.wire_id,
+        ),
         default=None,
     )
     return None if first is None else first.identity
 
 
-def to_follow(known: Collection[KnownContents], digest: str) -> VersionIdentity | None:
+def to_follow(candidates: Collection[KnownContents], digest: str) -> VersionIdentity | None:
     """Return the identity that a build of these files should reach; None: the build recognises it."""
-    of_these = [each for each in known if each.identity.digest == digest]
-    first = min(of_these, key=lambda each: (not each.is_active, each.identity.wire_id), default=None)
+    of_these = [content for content in candidates if content.identity.digest == digest]
+    first = min(of_these, key=lambda content: (not content.is_active, content.identity.wire_id), default=None)
     return None if first is None else first.identity

@@ -1,14 +1,13 @@
-"""The ids that form the ring: those that have been stable for `time_to_converge`.
+"""The ring of one node: the ids among which the partitions of new versions are shared.
 
-Nodes that start together discover each other one by one, and a ring made too early gives every node everything.  The
-first ring is therefore the list of ids that has not changed for `time_to_converge`, with firm claims, while this node
-hears others.  With `expected_members` the wait ends once that many are present with firm claims.  The ring and its
-claims are kept on disk for the next start.  Later an id enters the ring after it was firm for `time_to_converge`, and
-leaves it after the same absence.  (Seed 001 waits for a stable list each time.)
+Nodes that start together discover each other one by one, and a ring made too early would give each of them every
+partition.  A node therefore makes its first ring when the list of ids has not changed for `time_to_converge`, all
+claims to ids are firm, and it hears another node.  With `expected_members` it makes the ring as soon as that many ids
+are live and firm.  A member without an id delays the ring like a change.  The ring and its claims are kept on disk.
 
-A shorter absence is none.  An isolated node makes no list until it was alone for `retire_max`.  A node that knows no
-other waits for none.  A member without an id delays the list like any change; this node waits for its own id.  A
-version's share is computed from the ring once, and kept.
+Later an id enters the ring after it was live and firm for `time_to_converge`, and leaves it after the same time of
+absence.  A node that hears no other makes no ring until it was alone for `retire_max`; one that was told of no other
+does not wait.
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ if TYPE_CHECKING:
     from gossipkv.dataset.cluster.members import DatasetMember, Membership
 
 
-class ListedVersion(NamedTuple):
-    """The list that has to be stable."""
+class _IdList(NamedTuple):
+    """The list that must be stable before the first ring."""
 
     ids: frozenset[str]  # Ids of members that live, or did so less than `time_to_converge` ago.
     without: frozenset[str]  # Names of members without an id.
@@ -52,7 +51,7 @@ class Convergence:
         self._expected = expected
         self._claims = dict(kept or {})
         self._ring: frozenset[str] | None = frozenset(self._claims.values()) or None
-        self._listed = ListedVersion(frozenset(), frozenset())
+        self._listed = _IdList(frozenset(), frozenset())
         self._since_ms = now_ms  # The list is unchanged since then.
         self._lived_ms: dict[str, int] = {}  # When a member was last seen alive, by name.
         self._differs_ms: dict[str, int] = {}  # The time since when each id should enter or leave the ring.
@@ -89,7 +88,7 @@ class Convergence:
     def claims(self) -> dict[str, str]:
         """Return the ring's ids by owner, which are kept over a restart; empty for a node alone."""
         ring = self._ring or frozenset()
-        return {name: each for name, each in sorted(self._claims.items()) if each in ring} if len(ring) > 1 else {}
+        return {name: claim for name, claim in sorted(self._claims.items()) if claim in ring} if len(ring) > 1 else {}
 
     def take_changed(self) -> bool:
         """True once for each change of the claims."""
@@ -114,7 +113,7 @@ class Convergence:
         present = self._present(now_ms)
         owned = {member.name: shard_id for member in present if (shard_id := self._id_of(member)) is not None}
         self._claims |= owned
-        listed = ListedVersion(
+        listed = _IdList(
             frozenset(owned.values()), frozenset(member.name for member in present if member.name not in owned)
         )  # fmt: skip
         firm = {owned[member.name] for member in present if member.name in owned and member.is_firm}
@@ -125,11 +124,11 @@ class Convergence:
         if self._waits:
             self._differs_ms, self._due_ms = {}, []
         elif membership.own.shard_id is not None:  # The share would be empty without this node's own id in the list.
-            there = frozenset(each for name, each in owned.items() if self._lives(name))
+            there = frozenset(shard_id for name, shard_id in owned.items() if self._lives(name))
             is_still = 0 < self._expected <= len(there) or now_ms - self._since_ms >= self._settle_ms
             self._settle(there, firm, now_ms, is_still=self._is_firm and is_still)
         if self.has_settled:  # Before that, the owners of the kept claims are not all known.
-            self._claims = {name: each for name, each in self._claims.items() if membership.get(name) is not None}
+            self._claims = {name: claim for name, claim in self._claims.items() if membership.get(name) is not None}
         if was_used and self.ids is None:
             self.waits_since_ms = now_ms
 
@@ -141,12 +140,12 @@ class Convergence:
         elif self._ring is None:
             self._ring = self._listed.ids if is_still else None
         else:
-            self._differs_ms = {each: self._differs_ms.get(each, now_ms) for each in there ^ self._ring}
+            self._differs_ms = {shard_id: self._differs_ms.get(shard_id, now_ms) for shard_id in there ^ self._ring}
             may = self._ring | firm
-            stood = {each for each, at in self._differs_ms.items() if each in may and now_ms - at >= self._settle_ms}
-            self._ring ^= stood
-            self._differs_ms = {each: at for each, at in self._differs_ms.items() if each not in stood}
-            self._due_ms = [at for each, at in self._differs_ms.items() if each in may]
+            due = {id_ for id_, at in self._differs_ms.items() if id_ in may and now_ms - at >= self._settle_ms}
+            self._ring ^= due
+            self._differs_ms = {shard_id: at for shard_id, at in self._differs_ms.items() if shard_id not in due}
+            self._due_ms = [at for shard_id, at in self._differs_ms.items() if shard_id in may]
 
     def _present(self, now_ms: int) -> list[DatasetMember]:
         """Return the members that live, or did so less than `time_to_converge` ago: a restart is no departure."""

@@ -1,12 +1,12 @@
 """One database in the cluster: its inputs, and the effects that it requests.
 
-    tell_member, isolate        go to the `Membership` that all databases share, followed by `step` of each
     hear                        a member's statements about this database, after each change in the tree
     tell_copy, drop_copy        the local copy of a version; `opened` when all copies on the disk were reported
     activate, hold, remember    the active version (synced), the held version, the owners of the last run
-    answered, lost, look_again  the result of an `Ask`; a lost connection; an owner that has switched
+    answered, lost, look_again  the result of an `AskMember`; a lost connection; an owner that has switched
     answer                      the reply to another member's direct question
-    step                        after each of these, and at `wakes_at_ms`: returns the effects
+    step                        after each of these, after each change of the `Membership` that all databases share, and
+                                at `wakes_at_ms`: returns the effects
 
 The core does no I/O and knows no clock or chance.  A change costs a few bitmap operations per version and member.
 Promises depend on the order: a copy is withdrawn before it is dropped (`is_withdrawn`, `may_retire`), and clients get
@@ -89,11 +89,11 @@ class DatabaseCore(DatabaseView):
     ) -> None:
         """Restore the content of ACTIVE: the version is active without a gate, and these nodes owned it."""
         own = self.membership.own
-        others = [each for each in ownerships if each.owner.name != own.name]
-        self._others.remember(identity, others)
-        self._gates.remember(identity, sealed, others, records)
+        by_others = [ownership for ownership in ownerships if ownership.owner.name != own.name]
+        self._statements.remember(identity, by_others)
+        self._gates.remember(identity, sealed, by_others, records)
         self.activate(identity)
-        self._routes.changed(each.owner.name for each in others)
+        self._routes.changed(ownership.owner.name for ownership in by_others)
 
     def recall_refuted(self, kept: Mapping[str, Iterable[str]]) -> None:
         """Restore the functions refuted in the last run, by digest; they are kept already."""
@@ -129,13 +129,12 @@ class DatabaseCore(DatabaseView):
         self._gates.activate(identity)
 
     def hold(self, version: str | None) -> None:
-        """Note the version that is held here."""
         self._gates.hold = version
 
     def order(self, orders: Orders) -> None:
         """Note the orders that were written down, after one was given here."""
-        known = self.orders.cluster
-        self.orders = orders if known is None else orders.heard(known, wall_ms=known.stamp)
+        cluster_order = self.orders.cluster
+        self.orders = orders if cluster_order is None else orders.heard(cluster_order, wall_ms=cluster_order.stamp)
         if self.orders != orders:
             self._effects.append(KeepOrders())
 
@@ -159,9 +158,9 @@ class DatabaseCore(DatabaseView):
     ) -> None:
         """Note all statements of another member about this database, as the tree shows them in this epoch."""
         assert name != self.membership.own.name
-        if self._others.hear(name, uuid, epoch, versions, database):
+        if self._statements.hear(name, uuid, epoch, versions, database):
             self.lost(name)
-        self._gates.confine(name, uuid, self._others.held_by(name))
+        self._gates.confine(name, uuid, self._statements.held_by(name))
         if database is not None:
             for digest, functions in database.refuted.items():
                 self._learn(digest, functions)
@@ -173,7 +172,7 @@ class DatabaseCore(DatabaseView):
 
     def forget(self, name: str) -> None:
         """Note that a member is no longer known, or that another node has its name now."""
-        self._others.forget(name)
+        self._statements.forget(name)
         self._gates.forget(name)
         self.lost(name)
         self._routes.changed((name,))
@@ -202,7 +201,7 @@ class DatabaseCore(DatabaseView):
             needs = self._survey.needs_of(name)
             if needs.active is None or needs.active < version or needs.hold is not None:
                 self._retiring.note(version, now_ms=now_ms)  # The member may switch to the version by this answer.
-                self._others.note(name, version)  # The member may die before its switch is heard.
+                self._statements.note(name, version)  # The member may die before its switch is heard.
             is_going = self._retiring.is_leaving(version) or self.membership.leaving_since_ms is not None
             ready = self._gates.confined(copy).serves(identity)
             return MemberAnswer(ready, copy.seals, is_going, self._gates.seals(identity), copy.records)
@@ -215,12 +214,12 @@ class DatabaseCore(DatabaseView):
         """Note that the tree has no room for a statement; return the effects that make room."""
         return self._publication.refused(version, self._gates.ranked(self._survey.own), now_ms=now_ms)
 
-    def refused_database(self, said: DatabaseStatement, *, now_ms: int) -> list[Withdraw | PublishDatabase]:
+    def refused_database(self, statement: DatabaseStatement, *, now_ms: int) -> list[Withdraw | PublishDatabase]:
         """Note that the tree has no room for the database's statement; return the effects that make room."""
         made = self._publication.make_room(self._gates.ranked(self._survey.own), now_ms=now_ms)
         if not made:
             self._database_publication.refused(now_ms=now_ms)
-        return [*made, PublishDatabase(said)] if made else []
+        return [*made, PublishDatabase(statement)] if made else []
 
     # A step
 
@@ -261,12 +260,12 @@ class DatabaseCore(DatabaseView):
         own = {}
         for version, copy in self._copies.items():
             expected = self.to_follow(version) if copy.identity is None else None
-            said = self._gates.confined(copy).statement(self.membership.own.uuid, expected)
-            if said is not None and not self._retiring.is_leaving(version):
-                own[version] = said
+            statement = self._gates.confined(copy).statement(self.membership.own.uuid, expected)
+            if statement is not None and not self._retiring.is_leaving(version):
+                own[version] = statement
         least = self.terms.min_replication
-        self._survey = survey = VersionSurvey(self.membership, self._others, self._refutations, own, least)
-        passed = {version: each for version, each in self._gates.passed.items() if self._is_to_be_had(each)}
+        self._survey = survey = VersionSurvey(self.membership, self._statements, self._refutations, own, least)
+        passed = {version: identity for version, identity in self._gates.passed.items() if self._is_to_be_had(identity)}
         self._gates.look(survey, passed)
 
     def _is_to_be_had(self, identity: VersionIdentity) -> bool:
@@ -294,10 +293,12 @@ class DatabaseCore(DatabaseView):
     def _publish(self, now_ms: int) -> None:
         own = self._survey.own
         self._effects += self._publication.step(own, self._gates.ranked(own), now_ms=now_ms)
-        told = self._opened and all(self._publication.shown(version) is not None for version in own)
+        complete = self._opened and all(self._publication.shown(version) is not None for version in own)
         next_, newest, refuted = self._gates.next, max(self._copies, default=None), self._refutations.all()
-        said = DatabaseStatement(self.active, next_, newest, self._gates.hold, refuted, told, self.orders.cluster)
-        self._effects += self._database_publication.step(said, now_ms=now_ms)
+        statement = DatabaseStatement(
+            self.active, next_, newest, self._gates.hold, refuted, complete, self.orders.cluster
+        )
+        self._effects += self._database_publication.step(statement, now_ms=now_ms)
         self._times += [self._publication.wakes_at_ms, self._database_publication.wakes_at_ms]
 
     def _build_anew(self, now_ms: int) -> None:
@@ -314,7 +315,7 @@ class DatabaseCore(DatabaseView):
                     continue
                 self._effects.append(BuildAnew(version, partitions))
                 del self._gates.anew[version]
-        self._withdrawn_ms = {each: at for each, at in self._withdrawn_ms.items() if each in self._gates.anew}
+        self._withdrawn_ms = {version: at for version, at in self._withdrawn_ms.items() if version in self._gates.anew}
 
     def _keep_owners(self, now_ms: int) -> None:
         active = None if self.active is None else self._gates.passed.get(self.active.version)
@@ -343,8 +344,8 @@ class DatabaseCore(DatabaseView):
         in_use |= {identity.digest for published in self._survey.published.values() for identity in published}
         if self._refutations.learn(digest, functions, in_use):
             self._effects.append(KeepRefuted(digest, self._refutations.of(digest)))
-            passed = self._gates.passed.items()
-            self._gates.passed = {version: each for version, each in passed if not self._refutations.refutes(each)}
+            left = [identity for identity in self._gates.passed.values() if not self._refutations.refutes(identity)]
+            self._gates.passed = {identity.version: identity for identity in left}
             self._routes.refuted()
 
     def _all_verdicts(self) -> object:

@@ -86,9 +86,8 @@ class Decide(NamedTuple):
     """Decide again on the versions, since a verdict has changed."""
 
 
-Outward = (
-    Publish | Withdraw | PublishDatabase | AskMember | OpenRoute
-)  # The node carries these out towards the cluster.
+# The node carries these out towards the cluster.
+Outward = Publish | Withdraw | PublishDatabase | AskMember | OpenRoute
 # The database itself carries these out.
 Inward = KeepActive | KeepRefuted | KeepOrders | KeepRing | BuildAnew | ReadContents | Decide
 Effect = Outward | Inward

@@ -50,10 +50,10 @@ class FixedSeals:
     def extend(self, seals: Seals, partitions: PartitionSet) -> None:
         """Fix the checksums of these partitions for kinds of files that have none yet."""
         for kind, of_kind in seals.items():
-            known = self.seals.get(kind, {})
-            new = {at: seal for at, seal in of_kind.items() if at not in known and at in partitions}
+            fixed = self.seals.get(kind, {})
+            new = {at: seal for at, seal in of_kind.items() if at not in fixed and at in partitions}
             if new:
-                self.seals = {**self.seals, kind: {**known, **new}}
+                self.seals = {**self.seals, kind: {**fixed, **new}}
 
     def judge(self, name: str, uuid: bytes, epoch: int, ready: PartitionSet, seals: Seals) -> None:
         """Judge the files that an owner has answered to have, for the partitions that it serves."""

@@ -1,15 +1,15 @@
-"""The gate of one identity: it holds if each partition has enough owners that can be relied on now.
+"""The gate of one identity: it holds while each partition has enough owners that can be relied on now.
 
-An owner counts for a partition if all of these are true:
+An owner counts for a partition if all of these are true; this node's own partitions count without a question:
 
-* It is ALIVE in the epoch in which it has answered, and has not withdrawn the partition since.
-* It answered the direct question (`question.py`) recently, on a connection that lives.
-* Its file has the required checksum, or if none is required, no other owner's file of its kind has a different one.
+* It is ALIVE in the epoch in which it has answered, is not about to drop its copy, and has not withdrawn the partition.
+* It answered the direct question (`question.py`) within the age limit, on a connection that still lives.
+* Its file has the required checksum.  If none is required, no other owner has a different file of the same kind (format
+  and compression).
 
-Checksums are required once fixed (`fixed_seals.py`), by this node or by a member whose clients have the identity.
-Suspects, restarted owners and owners about to drop their copy do not count; own partitions count without a question.
-If nothing is required, two owners with different files do not count for the partition, as either may be wrong.  The one
-with the greater uuid rebuilds it once; with a requirement, the differing owner does.  Later differences need a human.
+A checksum is required once it is fixed (`fixed_seals.py`), here or at a member whose clients get the identity.  An
+owner with a different file rebuilds it once.  If nothing is required, either of two owners may be wrong: neither
+counts, and the one with the greater uuid rebuilds.  Files that differ again are reported: an operator must decide.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ class Dispute(NamedTuple):
     partitions: PartitionSet
 
 
-class _Asked(NamedTuple):
+class _Question(NamedTuple):
     epoch: int  # The member had this epoch in gossip.
     at_ms: int
 
 
-class _GateStatement(NamedTuple):
+class _HeardAnswer(NamedTuple):
     uuid: bytes
     epoch: int
     asked_ms: int  # When the question left: the answer may have become outdated since.
@@ -67,8 +67,8 @@ class Gate:
         self.held_since_ms: int | None = None  # When the gate first held.
         self._own, self._uuid = own, uuid
         self._max_age_ms = max_age_ms
-        self._heard: dict[str, _GateStatement] = {}
-        self._asked: dict[str, _Asked] = {}  # The last question to each member.
+        self._heard: dict[str, _HeardAnswer] = {}
+        self._asked: dict[str, _Question] = {}  # The last question to each member.
         self._pending: set[str] = set()  # Members with an unanswered question are in this set.
         self._hurried: set[str] = set()  # Members to ask again, however fresh their answers are.
         self._disputes: dict[tuple[str, str], Dispute] = {}
@@ -77,7 +77,7 @@ class Gate:
         # The partitions for which each owner's files lack the required checksum.
         self._wrong: dict[str, PartitionSet] = {}
         self.nothing = PartitionSet.empty(identity.partitions)
-        self._anew = self._told = self.nothing
+        self._anew = self._handed_out = self.nothing
 
     # Asking
 
@@ -87,8 +87,7 @@ class Gate:
         return min(self._first_asked_ms.values(), default=None)
 
     def begin(self, member: Alive, *, now_ms: int) -> None:
-        """Note that a member is asked now."""
-        self._asked[member.name] = _Asked(member.epoch, now_ms)
+        self._asked[member.name] = _Question(member.epoch, now_ms)
         self._first_asked_ms.setdefault(member.name, now_ms)
         self._pending.add(member.name)
         self._hurried.discard(member.name)
@@ -127,7 +126,7 @@ class Gate:
         if answer is None:
             self._settle(member)
             return
-        self._heard[member] = _GateStatement(uuid, epoch, self._asked[member].at_ms, answer)
+        self._heard[member] = _HeardAnswer(uuid, epoch, self._asked[member].at_ms, answer)
         if before is None or before.answer.seals != answer.seals:
             self._compare(member, answer.seals, own_seals)
 
@@ -168,7 +167,6 @@ class Gate:
         return [(name, heard.uuid, heard.epoch, heard.answer) for name, heard in latest]
 
     def require(self, seals: Seals, own_seals: Seals) -> None:
-        """Require these fixed checksums."""
         self._required = seals
         self._wrong.clear()
         for member, heard in self._heard.items():
@@ -182,8 +180,8 @@ class Gate:
 
     def take_anew(self) -> PartitionSet:
         """Return, each once, the partitions that this node must rebuild since another owner's files differ."""
-        new = self._anew - self._told
-        self._told |= new
+        new = self._anew - self._handed_out
+        self._handed_out |= new
         return new
 
     def compare_own(self, own_seals: Seals) -> None:
@@ -211,8 +209,8 @@ class Gate:
                 self._compare_pair(other, heard.answer.seals, member, seals)
         self._judge(member, self._heard[member].uuid)
 
-    def _compare_pair(self, one: str, seals: Seals, other: str, other_seals: Seals) -> None:
-        first, second = sorted((one, other))
+    def _compare_pair(self, owner: str, seals: Seals, other: str, other_seals: Seals) -> None:
+        first, second = sorted((owner, other))
         partitions = differing(seals, other_seals, self.identity.partitions)
         if partitions:
             self._disputes[first, second] = Dispute(first, second, partitions)

@@ -1,9 +1,9 @@
 """The gates of one database's versions: their questions, their outcomes, and the version that may become active.
 
-A gate opens for a version if all its partitions have owners, by their statements.  This node must be able to switch to
-the version, or its gate must never have passed.  Clients may have a passed version even if its gate no longer holds,
-and its checksums are fixed.  A later owner must first show that its files match.  A version active at other members is
-offered here as well.
+This node asks the owners of a version once all its partitions have owners, by their statements.  It asks only if it may
+switch to the version, or if the gate has never passed.  Once a gate has passed, clients may have the version even if
+the gate no longer holds, and the checksums of its files are fixed: a later owner must first show that its files match.
+A version active at other members is offered here as well.
 
 A switch waits up to `switch_patience` for `replication` copies, or one per remaining member.  A first switch, a hold
 and a repair do not wait.  A version below `MinimumSettings` is not switched to, unless it is held, or an ALIVE member
@@ -53,9 +53,8 @@ class Gates:
         """Create them; `copies` are the local copies by version, as told to the core."""
         self.active: Named | None = None  # The version that is active here.
         self.hold: str | None = None  # The version that is held here.
-        self.passed: dict[
-            str, VersionIdentity
-        ] = {}  # Versions that clients may have; an entry stays unless it is refuted.
+        # Versions that clients may have; an entry stays unless it is refuted.
+        self.passed: dict[str, VersionIdentity] = {}
         # The owners of the identity that clients get, or will get, of each version.
         self.available: dict[str, Availability] = {}
         self._membership = membership
@@ -64,17 +63,14 @@ class Gates:
         self._retiring = retiring
         self._gates: dict[VersionIdentity, Gate] = {}
         self.minimum = MinimumSettings()
-        self.counted: dict[
-            VersionIdentity, int
-        ] = {}  # Number of records of identities for which all owners have reported.
+        self.counted: dict[VersionIdentity, int] = {}  # The records of identities for which all owners have reported.
         # Versions active at ALIVE members; True if each of them is only held there.
         self._elsewhere: dict[str, bool] = {}
         self._fixed: dict[str, FixedSeals] = {}  # The fixed checksums of each version that clients may have.
         self.anew: dict[str, PartitionSet] = {}  # The partitions of each version to rebuild here.
         self._rerouted: set[str] = set()
-        self._differing: dict[
-            VersionIdentity, dict[str, PartitionSet]
-        ] = {}  # Members report this about their own files.
+        # The partitions, by member, whose files there differ from those that the member's clients get.
+        self._differing: dict[VersionIdentity, dict[str, PartitionSet]] = {}
         # Members that have the identity active while nothing of it is fixed here.
         self._active_at: dict[VersionIdentity, frozenset[str]] = {}
 
@@ -117,24 +113,26 @@ class Gates:
     def look(self, survey: VersionSurvey, passed: dict[str, VersionIdentity]) -> None:
         """Note the published identities and those that clients may have; gates of others are removed."""
         self.passed = passed
-        chosen = {name: passed.get(name) or choose(survey.known(name)) for name in {**survey.published, **passed}}
-        self.available = {name: survey.availability(each) for name, each in chosen.items() if each is not None}
-        identities = {each.identity for each in self.available.values()}
+        chosen = [passed.get(name) or choose(survey.known(name)) for name in {**survey.published, **passed}]
+        self.available = {
+            identity.version: survey.availability(identity) for identity in chosen if identity is not None
+        }
+        identities = {available.identity for available in self.available.values()}
         self._gates = {identity: gate for identity, gate in self._gates.items() if identity in identities}
         self._elsewhere = survey.active_elsewhere
-        known = identities | set(passed.values())
-        self.counted = {identity: records for identity, records in self.counted.items() if identity in known}
-        unknown = sorted(version for version, fixed in self._fixed.items() if fixed.identity not in known)
+        in_use = identities | set(passed.values())
+        self.counted = {identity: records for identity, records in self.counted.items() if identity in in_use}
+        unknown = sorted(version for version, fixed in self._fixed.items() if fixed.identity not in in_use)
         for version in unknown[:-MAX_UNKNOWN]:
             del self._fixed[version]
         self._differing = survey.differing
         before, self._active_at = self._active_at, {}
-        for each in self.available.values():
-            if self._fixed_of(each.identity) is None:
-                there = frozenset(member.name for member in each.alive if member.is_active)
-                self._active_at[each.identity] = there
-                if each.identity in self._gates:  # These members have not yet reported their clients' files.
-                    self._gates[each.identity].hurry(there - before.get(each.identity, frozenset()))
+        for available in self.available.values():
+            if self._fixed_of(available.identity) is None:
+                there = frozenset(member.name for member in available.alive if member.is_active)
+                self._active_at[available.identity] = there
+                if available.identity in self._gates:  # These members have not yet reported their clients' files.
+                    self._gates[available.identity].hurry(there - before.get(available.identity, frozenset()))
 
     def compare_own(self, copy: OwnCopy) -> None:
         """Note that this node's files of a version have changed."""
@@ -183,11 +181,12 @@ class Gates:
     def _count(self, identity: VersionIdentity) -> None:
         """Count the records of an identity anew if all its partitions were reported."""
         copy, gate = self._copies.get(identity.version), self._gates.get(identity)
-        told = {} if gate is None else {at: count for *_, each in gate.answers() for at, count in each.records.items()}
+        answers = [] if gate is None else gate.answers()
+        counts = {at: count for *_, answer in answers for at, count in answer.records.items()}
         if copy is not None and copy.identity == identity:
-            told |= copy.records
-        if len(told) == identity.partitions:
-            self.counted[identity] = sum(told.values())
+            counts |= copy.records
+        if len(counts) == identity.partitions:
+            self.counted[identity] = sum(counts.values())
 
     # Questions and verdicts
 
@@ -210,7 +209,7 @@ class Gates:
     def _before(self, version: str) -> VersionIdentity | None:
         """Return the version to compare with; None: no version is active."""
         active = [*self._elsewhere] if self.active is None else [self.active.version, *self._elsewhere]
-        before = max((each for each in active if each < version), default="")
+        before = max((older for older in active if older < version), default="")
         available = self.available.get(before)
         return self.passed.get(before) or (available.identity if available and available.is_covered else None)
 
@@ -224,10 +223,9 @@ class Gates:
         }
         own = self._membership.own.name
         for version, fixed in self._fixed.items():
-            said = self._differing.get(fixed.identity, {})
-            wrong = dict(fixed.wrong()) | said | {own: self.wrong_here(fixed.identity)}
-            disputes = [Dispute(fixed.keeper(some) or own, name, some) for name, some in sorted(wrong.items()) if some]
-            if disputes:
+            reported = self._differing.get(fixed.identity, {})
+            wrong = sorted((dict(fixed.wrong()) | reported | {own: self.wrong_here(fixed.identity)}).items())
+            if disputes := [Dispute(fixed.keeper(parts) or own, name, parts) for name, parts in wrong if parts]:
                 found[version] = disputes
         return found
 
@@ -237,7 +235,6 @@ class Gates:
 
     @property
     def sealed(self) -> tuple[Sealed, ...]:
-        """Return the fixed checksums, by version."""
         return tuple(Sealed(fixed.identity, fixed.seals) for _, fixed in sorted(self._fixed.items()))
 
     def seals(self, identity: VersionIdentity) -> Seals | None:
@@ -310,7 +307,7 @@ class Gates:
     def awaited(self) -> list[Availability]:
         """Return the versions that are active, held or next; none of their partitions may lack an owner."""
         named = {self.active, self.next}
-        versions = {self.hold, *(each.version for each in named if each is not None)}
+        versions = {self.hold, *(chosen.version for chosen in named if chosen is not None)}
         return [available for version, available in self.available.items() if version in versions]
 
     def ranked(self, versions: Iterable[str]) -> list[str]:

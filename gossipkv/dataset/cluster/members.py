@@ -45,8 +45,8 @@ class DatasetMember(NamedTuple):
     @property
     def standing(self) -> HolderState:
         """Return the trust in the member: a leaving one counts like a suspect, one that has left like the dead."""
-        known = HolderState(min(self.state, MemberStanding.DEAD))
-        return max(known, HolderState.SUSPECT) if self.is_leaving else known
+        state = HolderState(min(self.state, MemberStanding.DEAD))
+        return max(state, HolderState.SUSPECT) if self.is_leaving else state
 
 
 def alone() -> Membership:
@@ -137,12 +137,10 @@ class Membership:
 
     @property
     def own(self) -> DatasetMember:
-        """Return this node's entry."""
         return self._members[self._own]
 
     @property
     def others(self) -> list[DatasetMember]:
-        """Return all members but this node."""
         return [member for name, member in self._members.items() if name != self._own]
 
     @property

@@ -22,9 +22,8 @@ class OwnCopy:
     version: str
     digest: str | None = None  # The digest of the files at the source is None if the source shows none.
     partitions: int | None = None  # The number of partitions, by the source or the manifest.
-    identity: VersionIdentity | None = (
-        None  # Identity of the copy or of its build; None until the function is recognised.
-    )
+    # The identity of the copy or of its build; None until the function is recognised.
+    identity: VersionIdentity | None = None
     source_ms: int = 0
     progress: int = 0
     share: PartitionSet | None = None  # The wanted partitions, by the manifest; None: not computed yet.
@@ -58,6 +57,7 @@ class OwnCopy:
             return PartitionSet.empty(identity.partitions)
         return self._of(self.ready, identity) - self._of(self.going, identity) - self._of(self.differing, identity)
 
-    def _of(self, some: PartitionSet | None, identity: VersionIdentity) -> PartitionSet:
-        is_of_it = some is not None and some.partitions == identity.partitions
-        return some if some is not None and is_of_it else PartitionSet.empty(identity.partitions)
+    def _of(self, partitions: PartitionSet | None, identity: VersionIdentity) -> PartitionSet:
+        if partitions is None or partitions.partitions != identity.partitions:
+            return PartitionSet.empty(identity.partitions)
+        return partitions

@@ -113,7 +113,7 @@ class PartInCluster:
         """Continue from the disk: the version that was active, and its owners."""
         self._now_ms = now_ms
         self._switching = switching
-        self._tell(hold)
+        self._tell_core(hold)
         remembered = switching.remembered
         version = self._copies.versions.get(switching.active or "")
         if remembered is not None and remembered.identity is not None:
@@ -126,7 +126,7 @@ class PartInCluster:
     def step(self, active: str | None, hold: str | None, *, now_ms: int) -> bool:
         """Tell the core about local copies and carry out its effects; True if the offered versions have changed."""
         self._now_ms = now_ms
-        self._tell(hold)
+        self._tell_core(hold)
         outward: list[Outward] = []
         for effect in self.core.step(now_ms=self._now_ms):
             match effect:
@@ -148,18 +148,18 @@ class PartInCluster:
                 case _:
                     outward.append(effect)
         self._shared.cluster.perform(self.core, outward)
-        self._hear(active, hold)
+        self._update_lives(active, hold)
         self._log_disputes()
         offered = {version: found for version in self._lives if (found := self.core.offered(version)) is not None}
         opened = self._copies.versions
-        wrong = {name: some for name, version in opened.items() if (some := self.contradicting(version))}
+        wrong = {name: differing for name, version in opened.items() if (differing := self.contradicting(version))}
         changed = (offered, wrong) != (self._offered, self._wrong)
         self._offered, self._wrong = offered, wrong
         return changed
 
     def _log_disputes(self) -> None:
         """Log the nodes whose files differ, after each change, and when they agree again."""
-        found = {(version, each) for version, disputes in self.core.disputes.items() for each in disputes}
+        found = {(version, dispute) for version, disputes in self.core.disputes.items() for dispute in disputes}
         for version, dispute in sorted(found - self._disputes):
             nodes, partitions = [dispute.first, dispute.second], dispute.partitions.in_words(8)
             self._log.error("contents_differ", version=version, nodes=nodes, partitions=partitions)
@@ -196,12 +196,12 @@ class PartInCluster:
     def let_go(self, version: str) -> None:
         """Tell the core that a version is forgotten here."""
         self.core.let_go(version)
-        for known in (self._listed, self._seals):
-            known.pop(version, None)
+        for cache in (self._listed, self._seals):
+            cache.pop(version, None)
 
     # Inputs of the core
 
-    def _tell(self, hold: str | None) -> None:
+    def _tell_core(self, hold: str | None) -> None:
         self.core.hold(hold)
         for life in self._lives.values():
             if life.copy is None:
@@ -245,10 +245,10 @@ class PartInCluster:
         source = life.source
         if source is None or not source.files:
             return None, 0
-        known = self._listed.get(life.name)
-        if known is None or known[0] is not source:
-            known = self._listed[life.name] = (source, source.digest, source.newest_ms)
-        return known[1], known[2]
+        cached = self._listed.get(life.name)
+        if cached is None or cached[0] is not source:
+            cached = self._listed[life.name] = (source, source.digest, source.newest_ms)
+        return cached[1], cached[2]
 
     def _progress(self, life: Life) -> int:
         progress = self._copies.builder.progress
@@ -269,18 +269,18 @@ class PartInCluster:
 
     def _seals_of(self, version: Version) -> tuple[Seals, dict[int, int]]:
         """Return the checksums of the version's files, and the records of each partition."""
-        known = self._seals.get(version.name)
-        if known is None or known[0] is not version:
+        cached = self._seals.get(version.name)
+        if cached is None or cached[0] is not version:
             manifest = version.manifest
             files = {at: file for at, file in enumerate(manifest.files) if file is not None}
             seals = {f"{FORMAT}/{manifest.compression}": {at: file.seal for at, file in files.items()}}
-            known = (version, seals, {at: file.records for at, file in files.items()})
-            self._seals[version.name] = known
-        return known[1:]
+            cached = (version, seals, {at: file.records for at, file in files.items()})
+            self._seals[version.name] = cached
+        return cached[1:]
 
     # Results of the core
 
-    def _hear(self, active: str | None, hold: str | None) -> None:
+    def _update_lives(self, active: str | None, hold: str | None) -> None:
         """Create a life for each version of other nodes that clients may come to get here."""
         heard = self.core.heard()
         for version in heard.keys() - self._lives.keys():

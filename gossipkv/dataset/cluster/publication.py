@@ -33,7 +33,7 @@ class Publication:
         self._shown: dict[str, Statement] = {}
         # The previous statement, which the tree still shows if the last one is refused.
         self._before: dict[str, Statement | None] = {}
-        self._told_ms: dict[str, int] = {}
+        self._published_ms: dict[str, int] = {}
         self._refused_ms: dict[str, int] = {}
         self._due_ms: int | None = None
 
@@ -71,7 +71,7 @@ class Publication:
                 continue
             self._before[version] = self._shown.get(version)
             self._shown[version] = statement
-            self._told_ms[version] = now_ms
+            self._published_ms[version] = now_ms
             self._refused_ms.pop(version, None)
             effects.append(Publish(version, statement))
         return effects
@@ -81,12 +81,12 @@ class Publication:
         statement, before = self._shown.pop(version), self._before.pop(version, None)
         if before is not None:
             self._shown[version] = before
-        self._told_ms.pop(version, None)
-        shown = [each for each in priority if each in self._shown or each == version]
+        self._published_ms.pop(version, None)
+        shown = [candidate for candidate in priority if candidate in self._shown or candidate == version]
         if shown[-1] != version:
             self._refused_ms[shown[-1]] = now_ms
             withdrawn = self._withdraw(shown[-1])
-            self._before[version], self._shown[version], self._told_ms[version] = before, statement, now_ms
+            self._before[version], self._shown[version], self._published_ms[version] = before, statement, now_ms
             return [withdrawn, Publish(version, statement)]
         self._refused_ms[version] = now_ms
         if before is not None and (before.ready - statement.ready or before.identity != statement.identity):
@@ -95,7 +95,7 @@ class Publication:
 
     def make_room(self, priority: Iterable[str], *, now_ms: int) -> list[Withdraw]:
         """Return the withdrawal of the least important statement, before a retry; none if at most one is shown."""
-        shown = [each for each in priority if each in self._shown]
+        shown = [version for version in priority if version in self._shown]
         if len(shown) <= 1:
             return []
         self._refused_ms[shown[-1]] = now_ms
@@ -103,7 +103,7 @@ class Publication:
 
     def _withdraw(self, version: str) -> Withdraw:
         del self._shown[version]
-        self._told_ms.pop(version, None)
+        self._published_ms.pop(version, None)
         return Withdraw(version)
 
     def _when(self, version: str, statement: Statement, now_ms: int) -> int | None:
@@ -120,7 +120,7 @@ class Publication:
         if shown is None or (shown.building and not statement.building):
             return now_ms
         is_progress = replace(shown, progress=statement.progress) == statement
-        return self._told_ms[version] + (PROGRESS_MS if is_progress else COALESCED_MS)
+        return self._published_ms[version] + (PROGRESS_MS if is_progress else COALESCED_MS)
 
 
 @final
@@ -133,22 +133,22 @@ class DatabasePublication:
         self._not_before_ms = 0  # The end of the pause after a refusal.
         self.wakes_at_ms: int | None = None  # When to call `step`, besides after each change.
 
-    def step(self, said: DatabaseStatement, *, now_ms: int) -> list[PublishDatabase]:
+    def step(self, statement: DatabaseStatement, *, now_ms: int) -> list[PublishDatabase]:
         """Return the statement to publish now, if any."""
         self.wakes_at_ms = None
         shown = self._shown
-        if shown == said:
+        if shown == statement:
             return []
         if now_ms < self._not_before_ms:
             self.wakes_at_ms = self._not_before_ms
             return []
-        if shown is not None and replace(said, next=shown.next, newest=shown.newest) == shown:
+        if shown is not None and replace(statement, next=shown.next, newest=shown.newest) == shown:
             due_ms = self._shown_ms + COALESCED_MS
             if due_ms > now_ms:
                 self.wakes_at_ms = due_ms
                 return []
-        self._shown, self._shown_ms = said, now_ms
-        return [PublishDatabase(said)]
+        self._shown, self._shown_ms = statement, now_ms
+        return [PublishDatabase(statement)]
 
     def refused(self, *, now_ms: int) -> None:
         """Note that the tree has no room for the statement, and shows an older one or none."""

@@ -50,8 +50,8 @@ def encode(answer: MemberAnswer) -> dict[str, Packed]:
     partitions = answer.ready.partitions
     fixed = None if answer.fixed is None else _packed(answer.fixed, partitions)
     seals = _packed(answer.seals, partitions)
-    told = [answer.records[each] for each in answer.ready if each in answer.records]
-    records: list[Packed] = [*told] if len(told) == len(answer.ready) else []
+    counts = [answer.records[partition] for partition in answer.ready if partition in answer.records]
+    records: list[Packed] = [*counts] if len(counts) == len(answer.ready) else []
     ready = answer.ready.to_bytes()
     return {"ready": ready, "dropping": answer.dropping, "seals": seals, "fixed": fixed, "records": records}
 
@@ -82,12 +82,12 @@ def decode(result: Packed, partitions: int) -> MemberAnswer | None:
         return None
 
 
-def _records(told: object, ready: PartitionSet) -> Mapping[int, int]:
+def _records(counts: object, ready: PartitionSet) -> Mapping[int, int]:
     """Return the records of each partition.  Raises ValueError if they are malformed."""
-    if not told:
+    if not counts:
         return {}
-    counts = [each for each in told if type(each) is int and each >= 0] if isinstance(told, list) else []
-    return dict(zip(ready, counts, strict=True))
+    checked = [count for count in counts if type(count) is int and count >= 0] if isinstance(counts, list) else []
+    return dict(zip(ready, checked, strict=True))
 
 
 def _packed(seals: Mapping[str, Mapping[int, int]], partitions: int) -> dict[str, Packed]:

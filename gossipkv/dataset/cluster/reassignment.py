@@ -51,8 +51,8 @@ class Reassignment:
         """Note the partitions that are unowned now."""
         before = self._nothing
         kept = []
-        for since_ms, some in self._generations:
-            if still := some & unowned:
+        for since_ms, partitions in self._generations:
+            if still := partitions & unowned:
                 kept.append(_Generation(since_ms, still))
                 before |= still
         if new := unowned - before:

@@ -40,13 +40,13 @@ class Refutations:
 
     def learn(self, digest: str, functions: Iterable[str], in_use: Collection[str]) -> bool:
         """Note refuted functions; True if they are new, and must be kept.  `in_use`: digests not to forget."""
-        known = self.of(digest)
-        more = tuple(sorted({*known, *functions}))
-        if more == known:
+        before = self.of(digest)
+        more = tuple(sorted({*before, *functions}))
+        if more == before:
             return False
         self._of.pop(digest, None)  # The digest moves to the end.
         self._of[digest] = more
         if len(self._of) > MAX_DIGESTS:
-            oldest = next((each for each in self._of if each not in in_use), next(iter(self._of)))
+            oldest = next((other for other in self._of if other not in in_use), next(iter(self._of)))
             del self._of[oldest]
         return True

@@ -31,7 +31,6 @@ class Needs(NamedTuple):
     newest: str | None = None  # The member may have switched unheard to any version from `active` to this one.
 
     def has(self, version: str) -> bool:
-        """True if the member needs this version."""
         if self.active is None or version in {self.active, self.next, self.hold}:
             return True
         return self.newest is not None and self.active < version <= self.newest
@@ -39,7 +38,7 @@ class Needs(NamedTuple):
 
 def needed_by(version: str, needs: Iterable[Needs]) -> list[str]:
     """Return the members that need this version, or may come to need it, sorted."""
-    return sorted(each.member for each in needs if each.has(version))
+    return sorted(member_needs.member for member_needs in needs if member_needs.has(version))
 
 
 @final
@@ -62,7 +61,6 @@ class Retiring:
         return version in self._leaving
 
     def is_free(self, version: str, *, now_ms: int) -> bool:
-        """True if the version may be removed."""
         since_ms = self._leaving.get(version)
         return since_ms is not None and now_ms >= since_ms + self._grace_ms
 

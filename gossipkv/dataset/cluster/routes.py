@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from gossipkv.dataset.cluster.members import Membership
-    from gossipkv.dataset.cluster.others import MemberStatements
     from gossipkv.dataset.cluster.refutations import Refutations
+    from gossipkv.dataset.cluster.statements import MemberStatements
     from gossipkv.placement.identity import VersionIdentity
 
 
@@ -31,16 +31,16 @@ class DatasetRoutes:
     def __init__(
         self,
         membership: Membership,
-        others: MemberStatements,
+        statements: MemberStatements,
         refutations: Refutations,
         right: Callable[[VersionIdentity, Owner, PartitionSet], PartitionSet],
     ) -> None:
         """Create them; `right` returns the part of an owner's partitions for which it may be asked."""
         self._membership = membership
-        self._others = others
+        self._statements = statements
         self._refutations = refutations
         self._right = right
-        self._told: dict[str, tuple[Owner, dict[VersionIdentity, PartitionSet]]] = {}
+        self._opened: dict[str, tuple[Owner, dict[VersionIdentity, PartitionSet]]] = {}
         self._changed: set[str] = set()
         self._revision = -1
 
@@ -50,14 +50,13 @@ class DatasetRoutes:
 
     def refuted(self) -> None:
         """Note that an identity is refuted."""
-        self._changed.update(self._told)
+        self._changed.update(self._opened)
 
     def step(self) -> list[OpenRoute]:
-        """Return the routes that have changed."""
         if self._revision != self._membership.revision:
             self._revision = self._membership.revision
-            self._changed.update(name for name, (owner, _) in self._told.items() if self._owner(name) != owner)
-            self._changed.update(name for name, _ in self._others if name not in self._told)
+            self._changed.update(name for name, (owner, _) in self._opened.items() if self._owner(name) != owner)
+            self._changed.update(name for name, _ in self._statements if name not in self._opened)
         effects: list[OpenRoute] = []
         for name in sorted(self._changed):
             effects += self._step_of(name)
@@ -66,41 +65,42 @@ class DatasetRoutes:
 
     def of(self, identity: VersionIdentity) -> tuple[Ownership, ...]:
         """Return the owners that may be asked for an identity, by name; they are kept over a restart."""
-        told = (self._told[name] for name in sorted(self._told))
-        return tuple(Ownership(owner, found[identity]) for owner, found in told if identity in found)
+        routes = (self._opened[name] for name in sorted(self._opened))
+        return tuple(Ownership(owner, partitions[identity]) for owner, partitions in routes if identity in partitions)
 
     def has(self, identity: VersionIdentity) -> bool:
         """True if an owner that has not left may be asked for an identity."""
         gone = {member.name for member in self._membership.others if member.state is MemberStanding.LEFT}
-        return any(identity in found for owner, found in self._told.values() if owner.name not in gone)
+        return any(identity in partitions for owner, partitions in self._opened.values() if owner.name not in gone)
 
     def _step_of(self, name: str) -> list[OpenRoute]:
         owner = self._owner(name)
-        found = {} if owner is None else self._others.holds(owner)
+        routes: dict[VersionIdentity, PartitionSet] = {}
         if owner is not None:
-            found = {identity: self._right(identity, owner, some) for identity, some in found.items()}
-        found = {each: some for each, some in found.items() if some and not self._refutations.refutes(each)}
-        before_owner, before = self._told.get(name, (owner, {}))
+            for identity, held in self._statements.holds(owner).items():
+                if not self._refutations.refutes(identity) and (partitions := self._right(identity, owner, held)):
+                    routes[identity] = partitions
+        before_owner, before = self._opened.get(name, (owner, {}))
         effects = []
         if before_owner is not None:
             effects += [
                 OpenRoute(identity, before_owner, PartitionSet.empty(identity.partitions))
                 for identity in before
-                if before_owner != owner or identity not in found
+                if before_owner != owner or identity not in routes
             ]
-        if owner is None or not found:
-            self._told.pop(name, None)
+        if owner is None or not routes:
+            self._opened.pop(name, None)
             return effects
-        self._told[name] = owner, found
+        self._opened[name] = owner, routes
         effects += [
-            OpenRoute(identity, owner, some)
-            for identity, some in found.items()
-            if before_owner != owner or before.get(identity) != some
+            OpenRoute(identity, owner, partitions)
+            for identity, partitions in routes.items()
+            if before_owner != owner or before.get(identity) != partitions
         ]
         return effects
 
     def _owner(self, name: str) -> Owner | None:
         member = self._membership.get(name)
         if member is None:
-            return self._others.remembered(name)
+            return self._statements.remembered(name)
         return Owner(member.name, member.uuid, member.address)

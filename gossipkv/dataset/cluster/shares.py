@@ -62,9 +62,8 @@ class VersionShares:
         return computed
 
     def drop(self, version: str) -> None:
-        """Forget a version."""
         self._reassigned.pop(version, None)
-        self._computed = {key: some for key, some in self._computed.items() if key[0] != version}
+        self._computed = {key: share for key, share in self._computed.items() if key[0] != version}
 
     def step(self, awaited: Iterable[Availability], *, now_ms: int) -> int | None:
         """Update the shares of active and awaited versions; return when time alone adds partitions."""
@@ -85,8 +84,8 @@ class VersionShares:
             mine = reassignment.mine(ring, now_ms=now_ms)
             mine |= self._left_to_this(holders, reassignment, ring)
             if mine:
-                known = self._reassigned.get(identity.version, mine)
-                self._reassigned[identity.version] = mine | known if known.partitions == mine.partitions else mine
+                earlier = self._reassigned.get(identity.version, mine)
+                self._reassigned[identity.version] = mine | earlier if earlier.partitions == mine.partitions else mine
         return min(times, default=None)
 
     def _left_to_this(self, holders: Holders, reassignment: Reassignment, ring: Ring) -> PartitionSet:
@@ -97,7 +96,7 @@ class VersionShares:
         staying = self._membership.staying
         left -= holders.at_least(1, staying) | holders.building_at(staying)
         shard_ids = {member.shard_id for member in self._membership if member.name in staying}
-        return reassignment.falling_to(left, ring._replace(ids=[each for each in ring.ids if each in shard_ids]))
+        return reassignment.falling_to(left, ring._replace(ids=[id_ for id_ in ring.ids if id_ in shard_ids]))
 
     def _ready(self, holders: Holders) -> dict[str, PartitionSet]:
         """Return the partitions that the live members of each shard id have ready."""
@@ -105,6 +104,6 @@ class VersionShares:
         for holder in holders.all:
             member = self._membership.get(holder.name)
             if holder.state in LIVE and member is not None and member.shard_id is not None:
-                known = found.get(member.shard_id, holder.ready)
-                found[member.shard_id] = known | holder.ready
+                ready = found.get(member.shard_id, holder.ready)
+                found[member.shard_id] = ready | holder.ready
         return found

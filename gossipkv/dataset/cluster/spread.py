@@ -37,7 +37,7 @@ class Spread:
 
     def __init__(self, view: DatabaseView, *, bitmaps: bool = False) -> None:
         self._view = view
-        self._told = as_bitmap if bitmaps else _in_runs
+        self._format = as_bitmap if bitmaps else _in_runs
         self._most_nodes = sys.maxsize if bitmaps else MAX_NODES
         self._conflicts = {conflict.version: conflict for conflict in view.conflicts}
         self._disputes = view.disputes
@@ -56,41 +56,41 @@ class Spread:
 
     def of_version(self, version: str) -> dict[str, Detail]:
         """Return the entry of one version; empty if no member has made a statement about it."""
-        told: dict[str, Detail] = {}
+        entry: dict[str, Detail] = {}
         holders = self._view.holders(version)
         if holders is not None:
-            told |= self._owners(holders)
-        return told | self._differences(version)
+            entry |= self._owners(holders)
+        return entry | self._differences(version)
 
     def faults(self, version: str, *, is_active: bool) -> dict[str, Detail]:
         """Return the faults of a version: differing files, and too few owners of the active version."""
-        told = self._differences(version)
+        entry = self._differences(version)
         holders = self._view.holders(version)
         if holders is not None and is_active:
             replication, is_alone = self._view.terms.replication, len(self._view.membership.others) == 0
             few = holders.under_replicated(replication)
             if holders.missing:
-                told["missing"] = self._told(holders.missing)
+                entry["missing"] = self._format(holders.missing)
             if few and not is_alone:
-                told["under_replicated"] = self._told(few)
-                told |= {"replication": replication, "reassign_after_ms": self._view.terms.reassign_after_ms}
-            if "missing" in told or "under_replicated" in told:
-                lost = [each.name for each in holders.all if each.state not in LIVE and each.ready & few]
-                told["away"] = _names(lost)
-        if holders is not None and told:
-            told["partition_count"] = holders.identity.partitions
-        return told
+                entry["under_replicated"] = self._format(few)
+                entry |= {"replication": replication, "reassign_after_ms": self._view.terms.reassign_after_ms}
+            if "missing" in entry or "under_replicated" in entry:
+                lost = [holder.name for holder in holders.all if holder.state not in LIVE and holder.ready & few]
+                entry["away"] = _names(lost)
+        if holders is not None and entry:
+            entry["partition_count"] = holders.identity.partitions
+        return entry
 
     def _differences(self, version: str) -> dict[str, Detail]:
         """Return the differences between files of one version name, and any unpublished statement."""
-        told: dict[str, Detail] = {}
+        entry: dict[str, Detail] = {}
         if version in self._conflicts:
-            told["conflicts"] = _contents(self._conflicts[version])
+            entry["conflicts"] = _contents(self._conflicts[version])
         if version in self._disputes:
-            told["disputes"] = [self._dispute(dispute) for dispute in self._disputes[version]]
+            entry["disputes"] = [self._dispute(dispute) for dispute in self._disputes[version]]
         if version in self._left_out:
-            told["unpublished"] = True
-        return told
+            entry["unpublished"] = True
+        return entry
 
     def kept_by(self, version: str, now_ms: int) -> Detail:
         """Return the nodes that keep an old version from going."""
@@ -105,21 +105,21 @@ class Spread:
             "partition_count": identity.partitions,
             "owners": [self._owner(holder) for holder in holders.all[: self._most_nodes]],
             "owners_not_named": len(holders.all[self._most_nodes :]),
-            "missing": self._told(holders.missing),
-            "single_owner": self._told(holders.under_replicated(2) - holders.missing),
-            "under_replicated": self._told(holders.under_replicated(self._view.terms.replication)),
+            "missing": self._format(holders.missing),
+            "single_owner": self._format(holders.under_replicated(2) - holders.missing),
+            "under_replicated": self._format(holders.under_replicated(self._view.terms.replication)),
         }
 
     def _owner(self, holder: VersionHolder) -> Detail:
         return {
             "node": holder.name,
             "state": holder.state.name.lower(),
-            "ready": self._told(holder.ready),
-            "building": self._told(holder.building),
+            "ready": self._format(holder.ready),
+            "building": self._format(holder.building),
         }
 
     def _dispute(self, dispute: Dispute) -> Detail:
-        return {"nodes": [dispute.first, dispute.second], "partitions": self._told(dispute.partitions)}
+        return {"nodes": [dispute.first, dispute.second], "partitions": self._format(dispute.partitions)}
 
     def _node(self, member: DatasetMember) -> Detail:
         view, is_own = self._view, member.name == self._view.membership.own.name
@@ -136,10 +136,10 @@ class Spread:
         """Return the condition before this node knows its share of a version, in words; None if it holds."""
         if self._view.has_ring:
             return None
-        what = "the list of members has been still for time_to_converge"
+        condition = "the list of members has been still for time_to_converge"
         if self._view.waits_to_be_heard:
-            what = "another node has been heard"
-        return f"{what} (waited for: {self._view.ring_awaited_s} s)"
+            condition = "another node has been heard"
+        return f"{condition} (waited for: {self._view.ring_awaited_s} s)"
 
     def gate_waits_until(self, version: str) -> str | None:
         """Return the condition before a version's gate passes, in words; None if no statement exists."""
@@ -181,13 +181,13 @@ class Spread:
         return PartitionSet.whole(count) - holders.at_least(least, alive)
 
 
-def as_bitmap(some: PartitionSet) -> Detail:
+def as_bitmap(partitions: PartitionSet) -> Detail:
     """Return a set of partitions in full, as a bitmap."""
-    return {"count": len(some), "bitmap": some.to_bytes()}
+    return {"count": len(partitions), "bitmap": partitions.to_bytes()}
 
 
-def _in_runs(some: PartitionSet) -> Detail:
-    return {"count": len(some), "runs": some.in_words(MAX_RUNS)}
+def _in_runs(partitions: PartitionSet) -> Detail:
+    return {"count": len(partitions), "runs": partitions.in_words(MAX_RUNS)}
 
 
 def gaps(view: DatabaseView, version: str) -> dict[str, Detail]:
@@ -199,8 +199,8 @@ def gaps(view: DatabaseView, version: str) -> dict[str, Detail]:
     return {"missing_partitions": len(holders.missing), "under_replicated_partitions": len(few)}
 
 
-def _sentence(some: PartitionSet) -> str:
-    return some.in_words(FEW_RUNS).replace(",", ", ")
+def _sentence(partitions: PartitionSet) -> str:
+    return partitions.in_words(FEW_RUNS).replace(",", ", ")
 
 
 def _contents(conflict: NameConflict) -> Detail:
@@ -213,7 +213,7 @@ def _contents(conflict: NameConflict) -> Detail:
             "regrouped": identity.regrouped,
             "nodes": _names(owners),
         }
-        for identity, owners in sorted(conflict.owners.items(), key=lambda each: each[0].wire_id)
+        for identity, owners in sorted(conflict.owners.items(), key=lambda item: item[0].wire_id)
     ]
 
 

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from gossipkv.dataset.cluster.members import Membership
-    from gossipkv.dataset.cluster.others import MemberStatement, MemberStatements
     from gossipkv.dataset.cluster.refutations import Refutations
+    from gossipkv.dataset.cluster.statements import MemberStatement, MemberStatements
     from gossipkv.placement.identity import VersionIdentity
     from gossipkv.placement.statement import DatabaseStatement, Statement
 
@@ -42,39 +42,39 @@ class VersionSurvey:
     def __init__(
         self,
         membership: Membership,
-        others: MemberStatements,
+        statements: MemberStatements,
         refutations: Refutations,
         own: Mapping[str, Statement],
         least: int,
     ) -> None:
         """Create it; `own`: this node's statements by version; `least`: `min_replication`."""
         self._membership = membership
-        self._others = others
+        self._statements = statements
         self._least = least
         self._states = {
             member.name: member.standing for member in membership.others if member.state is not MemberStanding.LEFT
         } | {membership.own.name: HolderState.ALIVE}  # This holds also while the node leaves.
         # The keys are version, identity and member.
         self.published: dict[str, dict[VersionIdentity, dict[str, Statement]]] = {}
-        said_of = {name: said.versions for name, said in others if self._is_present(name, said)}
-        for name, versions in [*said_of.items(), (membership.own.name, own)]:
-            for version, said in versions.items():
-                if said.identity.version == version and not refutations.refutes(said.identity):
-                    self.published.setdefault(version, {}).setdefault(said.identity, {})[name] = said
-        self._said: list[DatabaseStatement] = []
+        versions_of = {name: member.versions for name, member in statements if self._is_present(name, member)}
+        for name, versions in [*versions_of.items(), (membership.own.name, own)]:
+            for version, statement in versions.items():
+                if statement.identity.version == version and not refutations.refutes(statement.identity):
+                    self.published.setdefault(version, {}).setdefault(statement.identity, {})[name] = statement
+        self._of_database: list[DatabaseStatement] = []
         self._active_at: dict[Named, set[str]] = {}  # The sets have other members only.
-        for name, each in others:
-            if each.database is not None and name in self._states:
-                self._said.append(each.database)
-                if each.database.active is not None:
-                    self._active_at.setdefault(each.database.active, set()).add(name)
+        for name, member in statements:
+            if member.database is not None and name in self._states:
+                self._of_database.append(member.database)
+                if member.database.active is not None:
+                    self._active_at.setdefault(member.database.active, set()).add(name)
         self.active = self._active_at.keys()
         self._known = {version: self._look(published) for version, published in self.published.items()}
 
-    def _is_present(self, name: str, said: MemberStatement) -> bool:
-        member = self._membership.get(name)
-        is_here = member is not None and name in self._states
-        return is_here and member is not None and (member.uuid, member.epoch) == (said.uuid, said.epoch)
+    def _is_present(self, name: str, stated: MemberStatement) -> bool:
+        if (member := self._membership.get(name)) is None or name not in self._states:
+            return False
+        return (member.uuid, member.epoch) == (stated.uuid, stated.epoch)
 
     def _look(self, published: Mapping[VersionIdentity, Mapping[str, Statement]]) -> tuple[KnownContents, ...]:
         own = self._membership.own.name
@@ -87,7 +87,7 @@ class VersionSurvey:
     def _reaches(self, least: int, identity: VersionIdentity) -> bool:
         """True if each partition has at least `least` ALIVE owners, by their statements."""
         statements = self.published[identity.version][identity]
-        ready = [said.ready for name, said in statements.items() if self._states[name] is HolderState.ALIVE]
+        ready = [statement.ready for name, statement in statements.items() if self._states[name] is HolderState.ALIVE]
         return in_at_least(least, identity.partitions, ready) == PartitionSet.whole(identity.partitions)
 
     def has_all(self, identity: VersionIdentity) -> bool:
@@ -100,9 +100,9 @@ class VersionSurvey:
         found: dict[VersionIdentity, dict[str, PartitionSet]] = {}
         for published in self.published.values():
             for identity, statements in published.items():
-                for name, said in statements.items():
-                    if said.differing:
-                        found.setdefault(identity, {})[name] = said.differing
+                for name, statement in statements.items():
+                    if statement.differing:
+                        found.setdefault(identity, {})[name] = statement.differing
         return found
 
     def known(self, version: str) -> tuple[KnownContents, ...]:
@@ -127,30 +127,30 @@ class VersionSurvey:
         nothing = PartitionSet.empty(identity.partitions)
         alive = []
         for member in self._membership.others:
-            said, is_active = statements.get(member.name), member.name in active_at
-            ready = nothing if said is None else said.ready
+            statement, is_active = statements.get(member.name), member.name in active_at
+            ready = nothing if statement is None else statement.ready
             if (ready or is_active) and member.standing is HolderState.ALIVE and member.epoch != SILENT_EPOCH:
                 alive.append(Alive(member.name, member.uuid, member.epoch, ready, is_active))
-        is_covered = any(each.is_covered for each in self.known(identity.version) if each.identity == identity)
+        is_covered = identity in {content.identity for content in self.known(identity.version) if content.is_covered}
         return Availability(identity, Holders(identity, statements, self._states), tuple(alive), is_covered)
 
     def source_ms(self, identity: VersionIdentity) -> int | None:
         """Return the smallest source time that live owners report, which is the same at every node."""
         statements = self.published.get(identity.version, {}).get(identity, {})
-        owners = [said for name, said in statements.items() if said.ready and self._states[name] in LIVE]
-        return min((said.source_ms for said in owners if said.source_ms > 0), default=None)
+        owners = [statement for name, statement in statements.items() if statement.ready and self._states[name] in LIVE]
+        return min((statement.source_ms for statement in owners if statement.source_ms > 0), default=None)
 
     @property
     def newest(self) -> str | None:
         """Return the newest version that another member knows."""
-        others = {
+        versions = {
             version
             for version, published in self.published.items()
             for statements in published.values()
             if statements.keys() - {self._membership.own.name}
         }
-        others.update(said.newest for said in self._said if said.newest is not None)
-        return max(others, default=None)
+        versions.update(statement.newest for statement in self._of_database if statement.newest is not None)
+        return max(versions, default=None)
 
     @property
     def active_elsewhere(self) -> dict[str, bool]:
@@ -164,21 +164,22 @@ class VersionSurvey:
 
     def needs(self, now_ms: int) -> list[Needs]:
         """Return the needs of each awaited member; members that take no part in the database are omitted."""
-        awaited = [(each.name, self._others.of(each.name, each.epoch)) for each in self._membership.awaited]
-        heard = {
-            name: said is not None and (said.database is not None or bool(said.versions)) for name, said in awaited
-        }
-        given_up = self._membership.is_given_up
-        return [self.needs_of(name) for name in heard if not given_up(name, now_ms, is_heard=heard[name])]
+        needs = []
+        for member in self._membership.awaited:
+            stated = self._statements.of(member.name, member.epoch)
+            is_heard = stated is not None and (stated.database is not None or bool(stated.versions))
+            if not self._membership.is_given_up(member.name, now_ms, is_heard=is_heard):
+                needs.append(self.needs_of(member.name))
+        return needs
 
     def needs_of(self, name: str) -> Needs:
         """Return the versions that a member needs, by its present statements."""
         member = self._membership.get(name)
-        said = None if member is None else self._others.of(name, member.epoch)
-        if member is None or said is None or said.database is None:
+        stated = None if member is None else self._statements.of(name, member.epoch)
+        if member is None or stated is None or stated.database is None:
             return Needs(name, None)
-        database = said.database
+        database = stated.database
         active, next_ = (None if named is None else named.version for named in (database.active, database.next))
-        known = (*said.versions, next_, database.newest, said.asked)
-        newest = max((version for version in known if version is not None), default=None)
+        versions = (*stated.versions, next_, database.newest, stated.asked)
+        newest = max((version for version in versions if version is not None), default=None)
         return Needs(name, active, next_, database.hold, None if member.state is MemberStanding.ALIVE else newest)

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gossipkv.dataset.cluster.contents import to_follow
 from gossipkv.dataset.cluster.gates import Gates
-from gossipkv.dataset.cluster.others import MemberStatements
 from gossipkv.dataset.cluster.publication import COALESCED_MS, Publication
 from gossipkv.dataset.cluster.refutations import Refutations
 from gossipkv.dataset.cluster.retiring import Retiring, needed_by
 from gossipkv.dataset.cluster.routes import DatasetRoutes
 from gossipkv.dataset.cluster.shares import VersionShares
+from gossipkv.dataset.cluster.statements import MemberStatements
 from gossipkv.dataset.cluster.survey import VersionSurvey
 from gossipkv.placement.orders import Orders
 
@@ -44,7 +44,7 @@ class NameConflict(NamedTuple):
 
 
 class DatabaseView:
-    """One database in the cluster, read-only; it answers the questions of `lifecycle.decisions` (`Verdicts`)."""
+    """One database in the cluster, read-only; it answers the questions of `lifecycle.decisions.VersionDecisions`."""
 
     def __init__(self, name: str, membership: Membership, convergence: Convergence, terms: Terms) -> None:
         self.name = name
@@ -52,14 +52,14 @@ class DatabaseView:
         self.membership = membership  # All databases of this node share it.
         self._convergence = convergence
         self._copies: dict[str, OwnCopy] = {}
-        self._others = MemberStatements()
+        self._statements = MemberStatements()
         self._refutations = Refutations()
         self._shares = VersionShares(membership, convergence, terms)
         self._publication = Publication()
         self._retiring = Retiring(retire_after_ms=terms.retire_after_ms, grace_ms=terms.grace_ms)
         self._gates = Gates(membership, terms, self._copies, self._retiring)
-        self._routes = DatasetRoutes(membership, self._others, self._refutations, self._gates.right)
-        self._survey = VersionSurvey(membership, self._others, self._refutations, {}, terms.min_replication)
+        self._routes = DatasetRoutes(membership, self._statements, self._refutations, self._gates.right)
+        self._survey = VersionSurvey(membership, self._statements, self._refutations, {}, terms.min_replication)
         self.orders = Orders()  # Orders to hold a version.
         self._now_ms = 0  # The time of the last step.
 
@@ -80,12 +80,12 @@ class DatabaseView:
     def heard(self) -> dict[str, VersionIdentity]:
         """Return the identities that clients get or will get of versions that other members have published."""
         own = self.membership.own.name
-        others = (
+        versions = (
             version
             for version, published in self._survey.published.items()
             if any(statements.keys() - {own} for statements in published.values())
         )
-        return {version: identity for version in others if (identity := self.identity(version)) is not None}
+        return {version: identity for version in versions if (identity := self.identity(version)) is not None}
 
     def offered(self, version: str) -> VersionIdentity | None:
         """Return the identity that clients may have by a name: passed here, or active at a member; None: none."""
@@ -96,12 +96,12 @@ class DatabaseView:
 
         The news that it is active may arrive before the statements of its owners.
         """
-        active = (known.identity for known in self._survey.known(version) if known.is_active)
+        active = (contents.identity for contents in self._survey.known(version) if contents.is_active)
         fixed = (identity for identity in active if self._gates.is_fixed(identity))
         return next((identity for identity in fixed if self._survey.has_all(identity)), None)
 
     def owners(self, identity: VersionIdentity) -> tuple[Ownership, ...]:
-        """Return the owners that may be asked for an identity, from the `Route`s of the core's steps."""
+        """Return the owners that may be asked for an identity, by the routes of the core's last step."""
         return self._routes.of(identity)
 
     def source_ms(self, identity: VersionIdentity) -> int | None:
@@ -168,7 +168,7 @@ class DatabaseView:
         active = {survey.needs_of(name).active for name in staying}
         may_be_news = now_ms < since_ms + COALESCED_MS + PROBE_INTERVALS * self.terms.probe_interval_ms
         for version, published in survey.published.items():
-            is_newer = any(each is None or version > each for each in active)
+            is_newer = any(active_version is None or version > active_version for active_version in active)
             if version not in active and not (may_be_news and is_newer):
                 continue
             for identity in published:
@@ -205,15 +205,14 @@ class DatabaseView:
 
     @property
     def active(self) -> Named | None:
-        """Return the version that is active here."""
         return self._gates.active
 
     @property
     def is_known_elsewhere(self) -> bool:
         """True if another member has made a statement about this database."""
         return any(
-            said.versions or said.former or (said.database is not None and said.database.names_any)
-            for _, said in self._others
+            member.versions or member.former or (member.database is not None and member.database.names_any)
+            for _, member in self._statements
         )
 
     @property

@@ -184,12 +184,12 @@ def _chunks(decompress_into: Callable[[Bytes, Bytes], int], data: Bytes, limit: 
                 if len(chunk) < size:
                     raise _cut(len(view))
                 try:
-                    became = decompress_into(chunk, room[filled:])
+                    written = decompress_into(chunk, room[filled:])
                 except cramjam.DecompressionError as error:
                     raise DamagedError(str(error)) from error
-                if became == 0:
+                if written == 0:
                     raise DamagedError("a chunk of them is empty")
-                filled += became
+                filled += written
     return found
 
 

@@ -73,18 +73,18 @@ def detect_file(reader: Readable, options: FileReading) -> str | None:
         SourceError: the format is not read here, or the file is compressed and its beginning is damaged.
     """
     head = reader.read_at(0, min(HEAD_BYTES, reader.size_bytes))
-    found = _magic(head)
-    if found is not None:
-        return found
+    for magic, format_name in _MAGIC:
+        if magic.match(head):
+            return format_name
     _refuse_foreign(reader, head)
-    whole = len(head) == reader.size_bytes
+    complete = len(head) == reader.size_bytes
     if text.compression(reader.name, head) is not None:
         head = b"".join(itertools.islice(text.chunks(reader, options), 1))[: HEAD_BYTES + 1]
-        head, whole = head[:HEAD_BYTES], len(head) <= HEAD_BYTES
-    return _told(reader.name, head, whole=whole)
+        head, complete = head[:HEAD_BYTES], len(head) <= HEAD_BYTES
+    return _by_name_or_text(reader.name, head, complete=complete)
 
 
-def batches(form: str, reader: Readable, options: FileReading) -> Generator[Batch]:
+def batches(format_name: str, reader: Readable, options: FileReading) -> Generator[Batch]:
     """Yield the records of a file in a format, one of `gossipkv.settings.databases.FORMATS`.
 
     A format's module is imported when its first file is read: pyarrow takes 60 MB.
@@ -92,39 +92,34 @@ def batches(form: str, reader: Readable, options: FileReading) -> Generator[Batc
     Raises:
         SourceError: the file cannot be read in this format.
     """
-    yield from load(form).batches(reader, options)
+    yield from load(format_name).batches(reader, options)
 
 
-def load(form: str) -> Format:
+def load(format_name: str) -> Format:
     """Import and return the module that reads a format."""
-    module: Format = import_module(f"gossipkv.dataset.formats.{_MODULES[form]}")
+    module: Format = import_module(f"gossipkv.dataset.formats.{_MODULES[format_name]}")
     return module
 
 
-def _magic(head: bytes) -> str | None:
-    return next((found for magic, found in _MAGIC if magic.match(head)), None)
-
-
 def _refuse_foreign(reader: Readable, head: bytes) -> None:
-    found = next((what for magic, what in _FOREIGN if magic.match(head)), None)
+    kind = next((kind for magic, kind in _FOREIGN if magic.match(head)), None)
     if _ORC.match(head) and reader.read_at(max(0, reader.size_bytes - 4), min(4, reader.size_bytes))[:3] == b"ORC":
-        found = "an ORC file"
-    if found is not None:
-        raise refusal(
-            reader.name, 0, f"{found}, which is not read here: write SequenceFiles, Parquet, JSON lines or TSV"
-        )
+        kind = "an ORC file"
+    if kind is not None:
+        reason = f"{kind}, which is not read here: write SequenceFiles, Parquet, JSON lines or TSV"
+        raise refusal(reader.name, 0, reason)
 
 
-def _is_text(head: bytes, *, whole: bool) -> bool:
-    """True if it is UTF-8 without NUL; unless `whole`, its last character may be cut."""
+def _is_text(head: bytes, *, complete: bool) -> bool:
+    """True if it is UTF-8 without NUL; unless `complete`, its last character may be cut."""
     try:
-        codecs.getincrementaldecoder("utf-8")().decode(head, final=whole)
+        codecs.getincrementaldecoder("utf-8")().decode(head, final=complete)
     except UnicodeDecodeError:
         return False
     return b"\0" not in head
 
 
-def _told(name: str, head: bytes, *, whole: bool) -> str | None:
+def _by_name_or_text(name: str, head: bytes, *, complete: bool) -> str | None:
     """Return the format if there is evidence; `head` is the text of the file, or its beginning."""
     path = PurePosixPath(name.lower())
     if text.extension(name) is not None:
@@ -133,7 +128,7 @@ def _told(name: str, head: bytes, *, whole: bool) -> str | None:
         return _EXTENSIONS[path.suffix]
     if _JSON.match(head):
         return "json"
-    if not _is_text(head, whole=whole):
+    if not _is_text(head, complete=complete):
         raise refusal(
             name, 0,
             f"of no known format, and not UTF-8 text: it begins {excerpt(head)}; if it is lines of key, TAB, value as "

@@ -66,7 +66,7 @@ def batches(reader: Readable, options: FileReading) -> Iterator[Batch]:
     source = _ParquetFile.open(reader, options)
     names = list(dict.fromkeys((options.key, options.value)))
     columns = [_Column.find(source, name) for name in names]
-    file, numbered = (source.parquet([]), source.parquet(names))
+    file, numbered = source.parquet([]), source.parquet(names)
     with source.refusing(source.end, "the schema cannot be read"):
         types = {field.name: field.type for field in file.schema_arrow}
     for name in names:
@@ -166,13 +166,13 @@ class _ParquetFile:
             data = _Bytes(reader)
             return cls(arrow, reader, data, options, end, parquet.read_metadata(data))
 
-    def parquet(self, by_number: list[str]) -> pq.ParquetFile:
-        """Return a reader of rows; `by_number` names columns read as numbers of values."""
+    def parquet(self, numbered: list[str]) -> pq.ParquetFile:
+        """Return a reader of rows; `numbered` names the columns that are read as indices into their dictionaries."""
         with self.refusing(self.end, "the schema cannot be read"):
             return importlib.import_module("pyarrow.parquet").ParquetFile(
                 self.data,
                 metadata=self.metadata,
-                read_dictionary=by_number,
+                read_dictionary=numbered,
                 pre_buffer=False,
                 buffer_size=BUFFER_BYTES,
                 page_checksum_verification=True,
@@ -182,18 +182,18 @@ class _ParquetFile:
         """Return the error about a place in the file."""
         return refusal(self.reader.name, offset, reason)
 
-    def refusing(self, offset: int, what: str) -> contextlib.AbstractContextManager[None]:
+    def refusing(self, offset: int, problem: str) -> contextlib.AbstractContextManager[None]:
         """Convert all errors of pyarrow into the one error."""
-        return _refusing(self.arrow, self.reader.name, offset, what)
+        return _refusing(self.arrow, self.reader.name, offset, problem)
 
 
 @contextlib.contextmanager
-def _refusing(arrow: ModuleType, name: str, offset: int, what: str) -> Iterator[None]:
+def _refusing(arrow: ModuleType, name: str, offset: int, problem: str) -> Iterator[None]:
     try:
         yield
     except (arrow.ArrowException, LookupError, OSError, RuntimeError, TypeError, ValueError, MemoryError) as error:
         reason = " ".join(str(error).split()) or type(error).__name__
-        raise refusal(name, offset, f"{what}: {reason}") from error
+        raise refusal(name, offset, f"{problem}: {reason}") from error
 
 
 def _footer_start(reader: Readable) -> int:
@@ -290,11 +290,11 @@ def _check_row_group(source: _ParquetFile, number: int, columns: list[_Column]) 
         if chunk.dictionary_page_offset is not None and 0 < chunk.dictionary_page_offset < start:
             start = chunk.dictionary_page_offset
         stop = start + chunk.total_compressed_size
-        what = f"column {column.name!r} of row group {number}"
+        where = f"column {column.name!r} of row group {number}"
         if not len(MAGIC) <= start <= stop <= source.end:
-            raise source.refusal(source.end, f"{what} lies from {start:,} to {stop:,}, outside the data")
+            raise source.refusal(source.end, f"{where} lies from {start:,} to {stop:,}, outside the data")
         if chunk.num_values != group.num_rows:
-            raise source.refusal(start, f"{what} has {chunk.num_values:,} values for {group.num_rows:,} rows")
+            raise source.refusal(start, f"{where} has {chunk.num_values:,} values for {group.num_rows:,} rows")
         starts.append(start)
         densest, has_dictionary = _weigh(source, column, pages(source.reader, start, stop, chunk.num_values))
         row_bytes += densest
@@ -362,11 +362,11 @@ class _Place:
 def _arrow_batches(
     source: _ParquetFile, file: pq.ParquetFile, group: _RowGroup, names: list[str], at_once: int
 ) -> Iterator[pa.RecordBatch]:
-    what = f"row group {group.number} cannot be read"
-    with source.refusing(group.start, what):
+    problem = f"row group {group.number} cannot be read"
+    with source.refusing(group.start, problem):
         found = file.iter_batches(batch_size=at_once, row_groups=[group.number], columns=names, use_threads=False)
     while True:
-        with source.refusing(group.start, what):
+        with source.refusing(group.start, problem):
             rows = next(found, None)
         if rows is None:
             return

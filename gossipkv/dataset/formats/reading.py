@@ -11,8 +11,6 @@ from gossipkv.storage import label
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gossipkv.errors import Detail
-
 # The limits of the sorted file.
 MAX_KEY_BYTES = 65_535
 MAX_VALUE_BYTES = 16 << 20
@@ -49,9 +47,6 @@ def enough_memory(block_bytes: int) -> str:
     return f"in a node, build_memory = {-(-block_bytes * BLOCKS_IN_MEMORY >> 20)}MiB would do"
 
 
-def refusal(name: str, offset: int, reason: str, *, line: int | None = None) -> SourceError:
+def refusal(name: str, offset: int, reason: str) -> SourceError:
     """Return the error for a wrong file: the place and the reason."""
-    details: dict[str, Detail] = {"file": name, "offset": offset, "reason": reason}
-    if line is None:
-        return SourceError(f"{name}: byte {offset:,}: {reason}", details)
-    return SourceError(f"{name}: line {line:,}, byte {offset:,}: {reason}", details | {"line": line})
+    return SourceError(f"{name}: byte {offset:,}: {reason}", {"file": name, "offset": offset, "reason": reason})

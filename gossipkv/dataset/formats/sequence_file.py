@@ -84,7 +84,6 @@ class WindowCursor:
 
     @property
     def offset(self) -> int:
-        """Return the position in the file."""
         return self.start + self.at
 
     @property
@@ -92,7 +91,7 @@ class WindowCursor:
         """Return the number of bytes up to the end of the file."""
         return self.reader.size_bytes - self.offset
 
-    def have(self, size_bytes: int) -> bool:
+    def ensure(self, size_bytes: int) -> bool:
         """Extend the window to `size_bytes` from here, dropping earlier bytes; False if the file ends before."""
         if size_bytes > self.left:
             return False
@@ -104,55 +103,55 @@ class WindowCursor:
             self.window += self.reader.read_at(end, until - end)
         return True
 
-    def take(self, size_bytes: int, what: str) -> memoryview:
+    def take(self, size_bytes: int, part: str) -> memoryview:
         """Return the next bytes.
 
         Raises:
             SourceError: the file ends before.
         """
-        if not self.have(size_bytes):
+        if not self.ensure(size_bytes):
             raise refusal(
                 self.reader.name, self.offset,
-                f"{what}: {size_bytes:,} bytes, and the file ends after {self.left:,}: it is cut, or a length lies",
+                f"{part}: {size_bytes:,} bytes, and the file ends after {self.left:,}: it is cut, or a length lies",
             )  # fmt: skip
         self.at += size_bytes
         return memoryview(self.window)[self.at - size_bytes : self.at]
 
-    def integer(self, what: str) -> int:
+    def integer(self, part: str) -> int:
         """Read a signed number of four bytes."""
-        return int.from_bytes(self.take(INT_BYTES, what), "big", signed=True)
+        return int.from_bytes(self.take(INT_BYTES, part), "big", signed=True)
 
-    def vint(self, what: str) -> int:
+    def vint(self, part: str) -> int:
         """Read a number of WritableUtils that must not be negative."""
         offset = self.offset
-        first = int.from_bytes(self.take(1, what), "big", signed=True)
+        first = int.from_bytes(self.take(1, part), "big", signed=True)
         if first >= -112:  # noqa: PLR2004  # `sequence_file.pyx` draws the numbers.
             number = first
         else:
             negative = first < -120  # noqa: PLR2004  # See above.
             size = -120 - first if negative else -112 - first
             if size >= MAX_VINT_BYTES:
-                raise refusal(self.reader.name, offset, f"{what}: no number of 32 bits")
-            number = int.from_bytes(self.take(size, what), "big")
+                raise refusal(self.reader.name, offset, f"{part}: no number of 32 bits")
+            number = int.from_bytes(self.take(size, part), "big")
             number = ~number if negative else number
         if not 0 <= number < 1 << 31:
-            raise refusal(self.reader.name, offset, f"{what}: {number:,}, which cannot be")
+            raise refusal(self.reader.name, offset, f"{part}: {number:,}, which cannot be")
         return number
 
-    def text(self, what: str) -> str:
+    def text(self, part: str) -> str:
         """Read a Text of the header."""
         offset = self.offset
-        size = self.vint(what)
+        size = self.vint(part)
         if size > MAX_TEXT_BYTES:
-            raise refusal(self.reader.name, offset, f"{what}: {size:,} bytes; the limit is {MAX_TEXT_BYTES:,}")
-        return bytes(self.take(size, what)).decode("utf-8", "backslashreplace")
+            raise refusal(self.reader.name, offset, f"{part}: {size:,} bytes; the limit is {MAX_TEXT_BYTES:,}")
+        return bytes(self.take(size, part)).decode("utf-8", "backslashreplace")
 
-    def boolean(self, what: str) -> bool:
+    def boolean(self, part: str) -> bool:
         """Read one byte that is 0 or 1."""
         offset = self.offset
-        byte = self.take(1, what)[0]
+        byte = self.take(1, part)[0]
         if byte > 1:
-            raise refusal(self.reader.name, offset, f"{what}: neither 0 nor 1, but {byte}")
+            raise refusal(self.reader.name, offset, f"{part}: neither 0 nor 1, but {byte}")
         return byte == 1
 
 
@@ -184,12 +183,12 @@ def read_header(cursor: WindowCursor) -> Header:
     if version not in VERSIONS:
         raise refusal(name, len(MAGIC), f"a SequenceFile of version {version}; versions 5 and 6 are read")
     classes = []
-    for what in ("key", "value"):
+    for role in ("key", "value"):
         offset = cursor.offset
-        class_name = cursor.text(f"the class of the {what}s")
+        class_name = cursor.text(f"the class of the {role}s")
         if class_name not in KINDS:
-            known = ", ".join(each.removeprefix(PACKAGE) for each in KINDS)
-            raise refusal(name, offset, f"{what}s are of class {class_name!r}; of {PACKAGE}* are read {known}")
+            accepted = ", ".join(kind.removeprefix(PACKAGE) for kind in KINDS)
+            raise refusal(name, offset, f"{role}s are of class {class_name!r}; of {PACKAGE}* are read {accepted}")
         classes.append(class_name)
     offset = cursor.offset
     compressed = cursor.boolean("whether values are compressed")
@@ -208,8 +207,8 @@ def _codec(cursor: WindowCursor) -> Decompress:
     codec = cursor.text("the codec")
     decompress = decompressor(codec)
     if decompress is None:
-        known = ", ".join(name.rpartition(".")[2] for name in CODECS)
-        raise refusal(cursor.reader.name, offset, f"compressed with {codec!r}; Hadoop's {known} are read")
+        accepted = ", ".join(name.rpartition(".")[2] for name in CODECS)
+        raise refusal(cursor.reader.name, offset, f"compressed with {codec!r}; Hadoop's {accepted} are read")
     return decompress
 
 
@@ -231,13 +230,13 @@ def _one_by_one(cursor: WindowCursor, header: Header, options: FileReading) -> I
     batch = Batch()
     while cursor.left:
         if cursor.at == len(cursor.window):
-            cursor.have(1)
+            cursor.ensure(1)
         cursor.at = decoder.fill(batch, cursor.window, cursor.at, cursor.start)
         if batch:  # The batch is passed on at the end of a window as well, since it holds the window.
             yield batch
         batch.clear()
         wanted = decoder.wanted
-        if wanted and cursor.left and not cursor.have(wanted):
+        if wanted and cursor.left and not cursor.ensure(wanted):
             raise refusal(
                 name, cursor.offset,
                 f"a record of {wanted:,} bytes or more, and the file ends after {cursor.left:,}: it is cut, or a "
@@ -266,17 +265,17 @@ def _block(cursor: WindowCursor, header: Header, options: FileReading) -> Block:
     _check_block(name, offset, count * header.min_record_bytes, limit, "at least ")
     used = 0
     buffers: list[Bytes] = []
-    for what in ("keys", "values"):
-        most = min(count * MAX_VINT_BYTES, limit - used)
-        lengths = _buffer(cursor, header, offset, f"the lengths of the {what}", most)
+    for role in ("keys", "values"):
+        max_bytes = min(count * MAX_VINT_BYTES, limit - used)
+        lengths = _buffer(cursor, header, offset, f"the lengths of the {role}", max_bytes)
         total = sum_of_lengths(lengths, count, name, offset)
         used += len(lengths) + total
-        _check_block(name, offset, used, limit, "" if what == "values" else "more than ")
-        fields = _buffer(cursor, header, offset, f"the {what}", total)
+        _check_block(name, offset, used, limit, "" if role == "values" else "more than ")
+        fields = _buffer(cursor, header, offset, f"the {role}", total)
         if len(fields) != total:
             raise refusal(
                 name, offset,
-                f"the block that begins here: its {what} have {len(fields):,} bytes, and by their lengths {total:,}",
+                f"the block that begins here: its {role} have {len(fields):,} bytes, and by their lengths {total:,}",
             )  # fmt: skip
         buffers += [lengths, fields]
     return Block(buffers, count, header.key_class, header.value_class, options.max_value_bytes, name, offset)
@@ -291,20 +290,20 @@ def _check_block(name: str, offset: int, size_bytes: int, limit: int, exactness:
         )  # fmt: skip
 
 
-def _buffer(cursor: WindowCursor, header: Header, block_offset: int, what: str, limit: int) -> Bytes:
+def _buffer(cursor: WindowCursor, header: Header, block_offset: int, part: str, limit: int) -> Bytes:
     """Decompress one buffer of a block to at most `limit` bytes."""
     assert header.decompress is not None
     offset = cursor.offset
-    size = cursor.vint(f"the compressed size of {what}")
+    size = cursor.vint(f"the compressed size of {part}")
     # Even incompressible data grow by less than that.
     if size > limit + limit // 8 + 4096:
         raise refusal(
             cursor.reader.name, offset,
-            f"{what} of a block have {size:,} bytes compressed, which is too much for {limit:,} bytes",
+            f"{part} of a block have {size:,} bytes compressed, which is too much for {limit:,} bytes",
         )  # fmt: skip
     try:
-        return header.decompress(cursor.take(size, f"{what} of a block"), limit)
+        return header.decompress(cursor.take(size, f"{part} of a block"), limit)
     except DamagedError as error:
         raise refusal(
-            cursor.reader.name, block_offset, f"the block that begins here: {what}, compressed: {error}"
+            cursor.reader.name, block_offset, f"the block that begins here: {part}, compressed: {error}"
         ) from error

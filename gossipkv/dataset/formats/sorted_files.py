@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Final
 
 from gossipkv.dataset.formats._formats import Placement, decompress_block, fill_records, first_longer, record_span
 from gossipkv.dataset.formats.excerpt import excerpt
-from gossipkv.errors import Corrupt, SourceError
+from gossipkv.dataset.formats.reading import refusal
+from gossipkv.errors import Corrupt
 from gossipkv.storage.batch import Batch
 from gossipkv.storage.label import HEADER_BYTES, PAGE_BYTES, CheckedBody, read_label
 
@@ -57,9 +58,7 @@ def batches(reader: RandomAccess, options: FileReading) -> Iterator[Batch]:
             offset = batch.offsets()[number]
             limit = options.max_value_bytes
             reason = f"the value of key {excerpt(key)} has {len(value):,} bytes; the limit is {limit:,}"
-            raise SourceError(
-                f"{label.name}: byte {offset:,}: {reason}", {"file": label.name, "offset": offset, "reason": reason}
-            )
+            raise refusal(label.name, offset, reason)
         yield batch
 
 

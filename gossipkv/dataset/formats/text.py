@@ -112,8 +112,8 @@ class _Kind:
 
 def _zstd(options: FileReading) -> _Kind:
     # A window takes as much memory as it states; sizes are powers of two.
-    most = {int(zstd.DecompressionParameter.window_log_max): max(10, options.max_block_bytes.bit_length() - 1)}
-    return _Kind("zstd", lambda: zstd.ZstdDecompressor(options=most), (zstd.ZstdError,))
+    limits = {int(zstd.DecompressionParameter.window_log_max): max(10, options.max_block_bytes.bit_length() - 1)}
+    return _Kind("zstd", lambda: zstd.ZstdDecompressor(options=limits), (zstd.ZstdError,))
 
 
 _STREAMS: dict[str, Callable[[FileReading], _Kind]] = {
@@ -142,7 +142,7 @@ def _streams(name: str, stored: Iterable[bytes], kind: _Kind) -> Iterator[bytes]
             place = before + at
             at += len(fed)
             piece = min(2 * piece, LAST_PIECE_BYTES)
-            yield from _made(stream, kind, fed, (name, place))
+            yield from _outputs(stream, kind, fed, (name, place))
             if stream.eof:
                 at -= len(stream.unused_data or b"")
                 stream = None
@@ -151,18 +151,18 @@ def _streams(name: str, stored: Iterable[bytes], kind: _Kind) -> Iterator[bytes]
         raise refusal(name, before, f"the {kind.name} data are cut short: their end is missing")
 
 
-def _made(stream: Decompressor, kind: _Kind, fed: bytes | memoryview, place: tuple[str, int]) -> Iterator[bytes]:
+def _outputs(stream: Decompressor, kind: _Kind, fed: bytes | memoryview, place: tuple[str, int]) -> Iterator[bytes]:
     """Yield a stream's output for a piece, step by step."""
     while not stream.eof:
         try:
-            made = stream.decompress(fed, STEP_BYTES)
+            output = stream.decompress(fed, STEP_BYTES)
         except kind.errors as error:
             is_window = "too much memory" in str(error)  # Only zstd reports this.
             reason = f"{error}; {MORE_MEMORY}" if is_window else f"damaged {kind.name} data: {error}"
             raise refusal(*place, reason) from error
         fed = b""
-        if made:
-            yield made
+        if output:
+            yield output
         if stream.needs_input:
             return
 
@@ -186,7 +186,7 @@ class _Feed:
         self.name = reader.name
         self._left = reader.size_bytes
         self._chunks = stored
-        self._have = bytearray()
+        self._buffer = bytearray()
         self._at = 0
         self.offset = 0
 
@@ -198,15 +198,15 @@ class _Feed:
         if size > self._left:
             reason = f"cut short: {size:,} bytes should be here, and {self._left:,} are"
             raise refusal(self.name, self.offset, reason)
-        while len(self._have) - self._at < size:
-            del self._have[: self._at]
+        while len(self._buffer) - self._at < size:
+            del self._buffer[: self._at]
             self._at = 0
-            self._have += next(self._chunks)
-        taken = bytes(self._have[self._at : self._at + size])
+            self._buffer += next(self._chunks)
+        data = bytes(self._buffer[self._at : self._at + size])
         self._at += size
         self._left -= size
         self.offset += size
-        return taken
+        return data
 
     def word(self) -> int:
         return int.from_bytes(self.take(WORD_BYTES), "big")
@@ -232,10 +232,10 @@ def _blocks(
                 raise refusal(feed.name, place, f"a {name} chunk of {size:,} bytes; the limit is {limit:,}")
             chunk = feed.take(size)
             try:
-                made = decompress_into(chunk, memoryview(room)[:left])
+                written = decompress_into(chunk, memoryview(room)[:left])
             except (cramjam.DecompressionError, ValueError) as error:
                 raise refusal(feed.name, place, f"damaged {name} data: {error}") from error
-            if made == 0:
+            if written == 0:
                 raise refusal(feed.name, place, f"an empty {name} chunk")
-            left -= made
-            yield bytes(memoryview(room)[:made])
+            left -= written
+            yield bytes(memoryview(room)[:written])

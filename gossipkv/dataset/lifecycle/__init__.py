@@ -1,8 +1,8 @@
 """The life cycle of a version on a node: two state tables, one pure decision function, and the shells that obey it.
 
 A version has a *copy* here, or none: its partitions are wanted, built, whole, or damaged.  A version also has a state
-*towards clients*.  Neither follows from the other, since other nodes hold partitions as well.  `Verdicts` gives the
-answers that a single node cannot know.
+*towards clients*.  Neither follows from the other, since other nodes hold partitions as well.  `VersionDecisions` gives
+the answers that a single node cannot know.
 
     copy_states.py     states of the copy
     version_states.py  states towards clients; both state machines together

@@ -61,7 +61,7 @@ class Copies:
         self._shared = shared
         self._wake = wake
         self._log = shared.log.bind(database=database)
-        self._reopening = Reopening(database, lives, self.versions, shared, wake=wake, tell_whole=self._tell_whole)
+        self._reopening = Reopening(database, lives, self.versions, shared, wake=wake, log_complete=self._log_complete)
         self._stopped_for: str | None = None
         self._refused: set[str] = set()  # `begin_work` starts a task for each of these versions of `unopened`.
         self._removals: dict[str, trio.Event] = {}  # Versions that are being closed and deleted.
@@ -137,8 +137,8 @@ class Copies:
         try:
             version = await self._shared.threads.run(open_version, store.files, path, self._database, name)
         except (Corrupt, UnsupportedFormat) as error:
-            aside = await self._shared.threads.run(store.set_aside, self._database, name)
-            self._log.error("damaged", version=name, error=error.message, set_aside=str(aside))
+            quarantined_at = await self._shared.threads.run(store.set_aside, self._database, name)
+            self._log.error("damaged", version=name, error=error.message, set_aside=str(quarantined_at))
             raise
         if self._shared.may_write():
             try:
@@ -175,7 +175,7 @@ class Copies:
             copy.share = version.share
             copy.opened(version.identity, version.here)
             self._log.info("opened", version=life.name)
-            self._tell_whole(life)
+            self._log_complete(life)
             self._shared.on_change()
             self._wake()
             return
@@ -205,7 +205,7 @@ class Copies:
         again_ms = max(0, life.copy.not_before_ms - _now_ms())
         self._log.error("damaged", version=name, error=error.message, again_ms=again_ms)
 
-    def _tell_whole(self, life: Life) -> None:
+    def _log_complete(self, life: Life) -> None:
         """Log that clients get all of the active version again."""
         if life.state is VersionState.ACTIVE and life.is_ready:
             self._log.info("serves_again", version=life.name)
@@ -232,12 +232,12 @@ class Copies:
         copy.begin(listed)
         counts = self._shared.builds
         counts.begun += 1
-        wanted = _wanted(source, settings, listed, copy, refuted=refuted, follow=follow)
+        order = _order(source, settings, listed, copy, refuted=refuted, follow=follow)
         self._log.info("building", version=life.name, files=len(listed.files), size_bytes=listed.size_bytes)
         removals = [self._removals[life.name]] if life.name in self._removals else []
         try:
             was_built = await self.builder.build(
-                wanted,
+                order,
                 removals + self._drops.get(life.name, []),
                 place=lambda built: self._put_in_place(life, copy, built, nursery),
             )
@@ -268,22 +268,22 @@ class Copies:
                 counts.stopped += 1
         return True
 
-    def _put_in_place(self, life: Life, copy: VersionCopy, made: Built, nursery: trio.Nursery) -> None:
+    def _put_in_place(self, life: Life, copy: VersionCopy, built: Built, nursery: trio.Nursery) -> None:
         before = self.versions.get(life.name)
-        if isinstance(made.copy, Version):
-            version = made.copy
+        if isinstance(built.copy, Version):
+            version = built.copy
             copy.finish(version.identity, version.here)
         else:
             assert before is not None, life
-            version = before.with_partitions(made.manifest, made.copy)
-            copy.add(PartitionSet.of(version.partitions, made.copy))
+            version = before.with_partitions(built.manifest, built.copy)
+            copy.add(PartitionSet.of(version.partitions, built.copy))
         self.versions[life.name] = version
-        self._shared.builds.add(made.manifest)
-        self._log.info("built", version=life.name, records=made.manifest.records, size_bytes=made.manifest.size_bytes,
-                       peak_bytes=made.peak_bytes, took_ms=_now_ms() - self.builder.began_ms)  # fmt: skip
-        self._tell_whole(life)
+        self._shared.builds.add(built.manifest)
+        self._log.info("built", version=life.name, records=built.manifest.records, size_bytes=built.manifest.size_bytes,
+                       peak_bytes=built.peak_bytes, took_ms=_now_ms() - self.builder.began_ms)  # fmt: skip
+        self._log_complete(life)
         self._shared.on_change()
-        if before is not None and version is made.copy:
+        if before is not None and version is built.copy:
             nursery.start_soon(self._close, before)
 
     def stop_build(self, hold: str | None) -> None:
@@ -379,7 +379,7 @@ class Copies:
             self._removals.pop(version.name).set()
 
 
-def _wanted(
+def _order(
     source: SourceRoot,
     settings: DatabaseSettings,
     listed: SourceVersion,

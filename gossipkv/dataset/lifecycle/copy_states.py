@@ -188,7 +188,6 @@ class VersionCopy:
         self._opened(CopyEvent.OPEN, identity, here)
 
     def want(self, share: PartitionSet) -> None:
-        """Set the share."""
         self.share = share
         self._want_rest()
 

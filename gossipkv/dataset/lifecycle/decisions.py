@@ -109,7 +109,7 @@ def decide(
     """
     ordered = sorted(lives, key=lambda life: life.name)
     shares = [(life, verdicts.share(life.name)) for life in ordered]
-    want = tuple((life.name, share) for life, told in shares if (share := _grown(life.copy, told)) is not None)
+    want = tuple((life.name, share) for life, decided in shares if (share := _grown(life.copy, decided)) is not None)
     refute = tuple(life.name for life in ordered if _is_refuted(life.copy, verdicts))
     switchable = (life.name for life in reversed(ordered) if life.switchable(active, hold))
     switch = next((name for name in switchable if verdicts.may_switch(name)), None)
@@ -147,14 +147,14 @@ def decide(
     return Decision(want, refute, skip, supersede, remove, switch, build, stop, min(waits, default=None))
 
 
-def _grown(copy: VersionCopy | None, told: PartitionSet | None) -> PartitionSet | None:
+def _grown(copy: VersionCopy | None, decided: PartitionSet | None) -> PartitionSet | None:
     """Return the share of a copy if it changed; a share of another source waits until the copy is built anew."""
-    if copy is None or told is None or copy.state is CopyState.BUILDING:
+    if copy is None or decided is None or copy.state is CopyState.BUILDING:
         return None
-    if copy.here is not None and not copy.damaged and copy.here.partitions != told.partitions:
+    if copy.here is not None and not copy.damaged and copy.here.partitions != decided.partitions:
         return None
-    is_first = copy.share is None or copy.share.partitions != told.partitions
-    share = told if copy.share is None or is_first else copy.share | told
+    is_first = copy.share is None or copy.share.partitions != decided.partitions
+    share = decided if copy.share is None or is_first else copy.share | decided
     return share if share != copy.share else None
 
 
@@ -181,17 +181,17 @@ def check(lives: Iterable[Life], verdicts: VersionDecisions, active: str | None,
     retires, unless a switch is pending because the system refused to write it down.
     """
     lives = tuple(lives)
-    told = [(life.name, life.state, None if life.copy is None else life.copy.state) for life in lives]
+    states = [(life.name, life.state, None if life.copy is None else life.copy.state) for life in lives]
     named = [life.name for life in lives if life.state is VersionState.ACTIVE]
-    assert named == ([] if active is None else [active]), (active, told)
-    assert sum(life.is_building for life in lives) <= 1, told
+    assert named == ([] if active is None else [active]), (active, states)
+    assert sum(life.is_building for life in lives) <= 1, states
     for life in lives:
-        assert life.state is not VersionState.GONE, told
+        assert life.state is not VersionState.GONE, states
         is_left = life.state is VersionState.KNOWN and life.is_ready and verdicts.may_switch(life.name)
-        assert switching or not is_left, told
+        assert switching or not is_left, states
         assert life.open or not life.is_ready, life
         is_had = life.open or life.is_building or verdicts.passed(life.name)
         assert life.state is not VersionState.RETIRING or is_had, life
         copy = life.copy
-        assert copy is None or copy.state is not CopyState.GONE, told
+        assert copy is None or copy.state is not CopyState.GONE, states
         assert copy is None or copy.state is not CopyState.ERROR or copy.trouble is not None, life

@@ -57,22 +57,22 @@ class Reopening:
         shared: SharedResources,
         *,
         wake: Callable[[], None],
-        tell_whole: Callable[[Life], None],
+        log_complete: Callable[[Life], None],
     ) -> None:
-        """Create it; `tell_whole` is called with the life of a version that was damaged and is whole again."""
+        """Create it; `log_complete` is called with the life of a version that was damaged and is whole again."""
         self._database = database
         self._lives = lives
         self._versions = versions
         self._shared = shared
         self._wake = wake
-        self._tell_whole = tell_whole
+        self._log_complete = log_complete
         self._log = shared.log.bind(database=database)
         self._lost: dict[Version, dict[int, int]] = {}  # Each version's lost files still to reopen, as `Version.lost`.
 
     def note(self, version: Version, error: Corrupt) -> None:
         """Note that a read met a lost map; many reads may meet it before the file is open again."""
         if version not in self._lost:
-            self._lost = {known: lost for known, lost in self._lost.items() if self._is_served(known)}
+            self._lost = {noted: lost for noted, lost in self._lost.items() if self._is_served(noted)}
             self._lost[version] = version.lost
             copy = self._copy_of(version)
             if copy.trouble is None:
@@ -127,7 +127,7 @@ class Reopening:
         if found in {file.name for file in opened.values()}:  # Nothing else is wrong with the copy.
             if copy.state is CopyState.ERROR:
                 copy.opened(version.identity, self._versions[version.name].here)
-                self._tell_whole(self._lives[version.name])
+                self._log_complete(self._lives[version.name])
             else:
                 copy.trouble = None
         self._shared.on_change()

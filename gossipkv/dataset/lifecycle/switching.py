@@ -63,17 +63,17 @@ class Switching:
         """
         store = self._shared.store
         try:
-            found = await self._shared.threads.run(store.active, self._database)
+            document = await self._shared.threads.run(store.active, self._database)
         except Corrupt as error:
             # The lost active version was none of those newer than the newest built version.
             self.newest = max(built, default=None)
             self.active = hold if hold in built else self.newest
             self._log.error("active_damaged", error=error.message, taken=self.active)
             return
-        self.remembered = found
-        if found is not None:
-            self.active, self.newest = found.version, found.newest
-            self._owners[found.version] = found.owners
+        self.remembered = document
+        if document is not None:
+            self.active, self.newest = document.version, document.newest
+            self._owners[document.version] = document.owners
 
     def restore(self) -> None:
         """Restore the active version, and retire the versions that a hold had left behind."""
@@ -98,7 +98,7 @@ class Switching:
             self._owners[name] = self._verdicts.owners(identity) or self._owners.get(name, ())
         try:
             async with self._writing:
-                await self._write(self._told(name))
+                await self._write(self._document(name))
         except StorageError as error:
             if self.trouble != error.message:
                 self._log.error("cannot_switch", version=name, error=error.message)
@@ -125,30 +125,30 @@ class Switching:
     def note_change(self) -> None:
         """Rewrite the ACTIVE document if its content has changed."""
         life = self._lives.get(self.active or "")
-        if life is not None and life.identity is not None and self._told(life.name) != self.remembered:
+        if life is not None and life.identity is not None and self._document(life.name) != self.remembered:
             self.rewriting.note()
 
-    def _told(self, name: str) -> ActiveDocument:
+    def _document(self, name: str) -> ActiveDocument:
         """Return the content of the ACTIVE document for this active version."""
         identity = self._lives[name].identity
         owners = tuple(
-            each
-            for each in self._owners.get(name, ())
-            if identity is not None and each.partitions.partitions == identity.partitions
+            ownership
+            for ownership in self._owners.get(name, ())
+            if identity is not None and ownership.partitions.partitions == identity.partitions
         )
         records = None if identity is None else self._verdicts.records(identity)
         return ActiveDocument(name, max(name, self.newest or name), identity, owners, self._verdicts.sealed(), records)
 
-    async def _write(self, told: ActiveDocument) -> None:
-        await self._shared.threads.run(self._shared.store.set_active, self._database, told)
-        self.remembered = told
+    async def _write(self, document: ActiveDocument) -> None:
+        await self._shared.threads.run(self._shared.store.set_active, self._database, document)
+        self.remembered = document
 
     async def _rewrite(self) -> None:
         """Write down the active version at the time of the write: a switch may have come between."""
         async with self._writing:
-            told = self._told(self.active) if self.active is not None and self.active in self._lives else None
-            if told is not None and told != self.remembered:
-                await self._write(told)
+            document = self._document(self.active) if self.active is not None and self.active in self._lives else None
+            if document is not None and document != self.remembered:
+                await self._write(document)
 
     def supersede(self, life: Life) -> None:
         """Retire a version."""

@@ -91,7 +91,7 @@ class VersionBuilder:
         """Stop the build; `build` then returns False."""
         self._scope.cancel()
 
-    async def build(self, wanted: VersionOrder, removals: Sequence[trio.Event], place: Callable[[Built], None]) -> bool:
+    async def build(self, order: VersionOrder, removals: Sequence[trio.Event], place: Callable[[Built], None]) -> bool:
         """Build, and call `place` with the result; False if the build was stopped.
 
         `removals` are the ends of earlier removals under the same name.  `place` is called in the step that published
@@ -110,7 +110,7 @@ class VersionBuilder:
             try:
                 for removal in removals:
                     await removal.wait()
-                await self._reserve_and_build(wanted, place)
+                await self._reserve_and_build(order, place)
             finally:
                 self.progress = None
             return True
@@ -128,9 +128,9 @@ class VersionBuilder:
         except OSError as error:
             raise StorageError(f"{store.path}: {error.strerror}", {"file": str(store.path)}) from error
 
-    async def _reserve_and_build(self, wanted: VersionOrder, place: Callable[[Built], None]) -> None:
-        job = self._job(wanted)
-        needed_bytes = max(wanted.needed_bytes, space_needed_bytes(job))
+    async def _reserve_and_build(self, order: VersionOrder, place: Callable[[Built], None]) -> None:
+        job = self._job(order)
+        needed_bytes = max(order.needed_bytes, space_needed_bytes(job))
         with self._shared.loads.disk_space.reserve(needed_bytes, await self.free_bytes()) as reservation:
 
             def note(progress: BuildProgress) -> None:
@@ -138,34 +138,34 @@ class VersionBuilder:
                 self._is_heard = True
 
             try:
-                await self._build_and_publish(job, wanted, note, place)
+                await self._build_and_publish(job, order, note, place)
             except (BuildError, StorageError) as error:
                 if not is_full(error.details):
                     raise
                 raise NoSpace(after_refusal(error.details, reservation, await self.free_bytes())) from error
 
-    def _job(self, wanted: VersionOrder) -> BuildJob:
-        shared, settings = self._shared, wanted.settings
+    def _job(self, order: VersionOrder) -> BuildJob:
+        shared, settings = self._shared, order.settings
         job = BuildJob.of(
-            wanted.version,
-            str(shared.store.build_path(self._database, wanted.version.name)),
+            order.version,
+            str(shared.store.build_path(self._database, order.version.name)),
             compression=shared.settings.compression,
-            remote=wanted.source.remote,
+            remote=order.source.remote,
         )
         return replace(
             job,
             format=settings.format,
             reading=FileReading(settings.key, settings.value),
             presharded=settings.presharded or shared.settings.presharded,
-            wanted=None if len(wanted.lacks) == wanted.lacks.partitions else tuple(wanted.lacks),
-            refuted=wanted.refuted,
-            follow=wanted.follow,
+            wanted=None if len(order.lacks) == order.lacks.partitions else tuple(order.lacks),
+            refuted=order.refuted,
+            follow=order.follow,
         )
 
     async def _build_and_publish(
-        self, job: BuildJob, wanted: VersionOrder, note: Callable[[BuildProgress], None], place: Callable[[Built], None]
+        self, job: BuildJob, order: VersionOrder, note: Callable[[BuildProgress], None], place: Callable[[Built], None]
     ) -> None:
-        shared, database, name = self._shared, self._database, wanted.version.name
+        shared, database, name = self._shared, self._database, order.version.name
         store = shared.store
         try:
             await shared.threads.run(store.begin_build, database, name)
@@ -175,42 +175,42 @@ class VersionBuilder:
                 most_lanes=shared.settings.build_lanes or max(1, cores() - 1),
                 loads=shared.loads,
                 on_progress=note,
-                waits_since_s=wanted.waits_since_s,
+                waits_since_s=order.waits_since_s,
             )
-            await self._check_source(wanted)
+            await self._check_source(order)
             with trio.CancelScope(shield=True):  # Published files must be opened, too.
                 async with self.changing:
-                    place(await shared.threads.run(self._publish, wanted, peak_bytes))
+                    place(await shared.threads.run(self._publish, order, peak_bytes))
         except BaseException:
             with trio.CancelScope(shield=True):
                 await shared.threads.run(store.discard_build, database, name)
             raise
 
-    def _publish(self, wanted: VersionOrder, peak_bytes: int) -> Built:
-        store, database, name = self._shared.store, self._database, wanted.version.name
-        if wanted.adds:
-            manifest = store.add_partitions(database, name, wanted.share)
+    def _publish(self, order: VersionOrder, peak_bytes: int) -> Built:
+        store, database, name = self._shared.store, self._database, order.version.name
+        if order.adds:
+            manifest = store.add_partitions(database, name, order.share)
             place = store.version_path(database, name)
-            return Built(manifest, open_partitions(store.files, place, manifest, wanted.lacks), peak_bytes)
-        place = store.publish(database, name, wanted.share)
+            return Built(manifest, open_partitions(store.files, place, manifest, order.lacks), peak_bytes)
+        place = store.publish(database, name, order.share)
         version = open_version(store.files, place, database, name)
         return Built(version.manifest, version, peak_bytes)
 
-    async def _check_source(self, wanted: VersionOrder) -> None:
+    async def _check_source(self, order: VersionOrder) -> None:
         """Check that the source still shows the version; a file added during the build is noticed here.
 
         Raises:
             SourceChanged: the source shows another version now.
         """
-        source, built = wanted.source, wanted.version
+        source, built = order.source, order.version
         try:
-            now = await self._shared.look_threads.run(
+            current = await self._shared.look_threads.run(
                 self._look_thread, partial(source.version, self._database, built.name)
             )
         except SourceError:
             return  # The source vanished after it was read whole, which is no reason to discard the build.
-        if now.fingerprint != built.fingerprint:
+        if current.fingerprint != built.fingerprint:
             raise SourceChanged(
                 f"{source.place(self._database, built.name)}: changed while it was read: {len(built.files)} files, "
-                f"{built.size_bytes:,} bytes before, {len(now.files)} files, {now.size_bytes:,} bytes after"
+                f"{built.size_bytes:,} bytes before, {len(current.files)} files, {current.size_bytes:,} bytes after"
             )

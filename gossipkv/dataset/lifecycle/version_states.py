@@ -114,7 +114,6 @@ class Life:
 
     @property
     def is_building(self) -> bool:
-        """True if a copy is being built."""
         return self.copy is not None and self.copy.state is CopyState.BUILDING
 
     @property

@@ -52,8 +52,8 @@ class ActiveDocument:
         assert self.version <= self.newest, self
         assert self.identity is None or self.identity.version == self.version, self
         assert self.identity is not None or not self.owners, self
-        for each in self.owners:
-            assert self.identity is None or each.partitions.partitions == self.identity.partitions, each
+        for ownership in self.owners:
+            assert self.identity is None or ownership.partitions.partitions == self.identity.partitions, ownership
 
 
 def to_body(database: str, active: ActiveDocument) -> Body:
@@ -68,14 +68,14 @@ def to_body(database: str, active: ActiveDocument) -> Body:
         "database": database,
         "version": active.version,
         "newest": active.newest,
-        "identity": None if identity is None else _told(identity),
+        "identity": None if identity is None else _identity_to_json(identity),
         "holders": holders,
-        "sealed": [[each.identity.version, _told(each.identity), _packed(each)] for each in active.sealed],
+        "sealed": [_sealed_to_json(sealed) for sealed in active.sealed],
         "records": active.records,
     }
 
 
-def _told(identity: VersionIdentity) -> Body:
+def _identity_to_json(identity: VersionIdentity) -> Body:
     return {
         "digest": identity.digest,
         "partitions": identity.partitions,
@@ -84,9 +84,10 @@ def _told(identity: VersionIdentity) -> Body:
     }
 
 
-def _packed(sealed: Sealed) -> Body:
+def _sealed_to_json(sealed: Sealed) -> Json:
     packed = packing.pack(sealed.seals, sealed.identity.partitions)
-    return {kind: [bitmap.hex(), seals.hex()] for kind, (bitmap, seals) in packed.items()}
+    seals: Body = {kind: [bitmap.hex(), seals.hex()] for kind, (bitmap, seals) in packed.items()}
+    return [sealed.identity.version, _identity_to_json(sealed.identity), seals]
 
 
 def from_body(database: str, body: Body, name: str) -> ActiveDocument:
@@ -115,8 +116,8 @@ def from_body(database: str, body: Body, name: str) -> ActiveDocument:
 
 def _sealed(database: str, row: Json, name: str) -> Sealed:
     match row:
-        case [str(version), told, dict(seals)] if is_name(version):
-            identity = _identity(database, version, told, name)
+        case [str(version), fields, dict(seals)] if is_name(version):
+            identity = _identity(database, version, fields, name)
             if identity is not None:
                 with contextlib.suppress(ValueError):
                     pairs = ((kind, _pair(pair)) for kind, pair in seals.items())
@@ -124,23 +125,23 @@ def _sealed(database: str, row: Json, name: str) -> Sealed:
     raise Corrupt(name, 0, "'sealed' has one that is no name, identity, and seals by kind")
 
 
-def _pair(told: Json) -> list[bytes] | None:
-    match told:
+def _pair(pair: Json) -> list[bytes] | None:
+    match pair:
         case [str(bitmap), str(seals)]:
             return [bytes.fromhex(bitmap), bytes.fromhex(seals)]
     return None
 
 
-def _identity(database: str, version: str, told: Json | object, name: str) -> VersionIdentity | None:
-    if told is None:
+def _identity(database: str, version: str, fields: Json | object, name: str) -> VersionIdentity | None:
+    if fields is None:
         return None
-    if not isinstance(told, dict) or not isinstance(told.get("regrouped"), bool):
+    if not isinstance(fields, dict) or not isinstance(fields.get("regrouped"), bool):
         raise Corrupt(name, 0, "'identity' should say digest, partitions, function and regrouped, or be null")
-    partitions = whole(told, "partitions", name)
+    partitions = whole(fields, "partitions", name)
     if partitions == 0:
         raise Corrupt(name, 0, "'partitions' should be at least 1")
-    digest, function = text(told, "digest", name), text(told, "function", name)
-    return VersionIdentity(database, version, digest, partitions, function, regrouped=told["regrouped"] is True)
+    digest, function = text(fields, "digest", name), text(fields, "function", name)
+    return VersionIdentity(database, version, digest, partitions, function, regrouped=fields["regrouped"] is True)
 
 
 def _ownership(row: Json, partitions: int, name: str) -> Ownership:

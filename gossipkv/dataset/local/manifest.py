@@ -95,7 +95,6 @@ class VersionManifest:
         return replace(self, files=files, alike=alike, refuted=refuted, share=added.share, source_ms=newest_ms)
 
     def without(self, partitions: PartitionSet) -> VersionManifest:
-        """Return the manifest without these partitions."""
         left = list(self.files)
         for partition in partitions:
             left[partition] = None
@@ -103,12 +102,10 @@ class VersionManifest:
 
     @property
     def files_here(self) -> list[PartitionFile]:
-        """Return the local files."""
         return [file for file in self.files if file is not None]
 
     @property
     def here(self) -> PartitionSet:
-        """Return the local partitions."""
         return PartitionSet.of(len(self.files), (at for at, file in enumerate(self.files) if file is not None))
 
     @property
@@ -123,7 +120,6 @@ class VersionManifest:
 
     @property
     def size_bytes(self) -> int:
-        """Return the size of the sorted files."""
         return sum(file.size_bytes for file in self.files_here)
 
 
@@ -234,7 +230,7 @@ def _functions(body: Body, field: str, name: str) -> tuple[str, ...]:
     names = _present(body, field, name)
     if not isinstance(names, list):
         raise Corrupt(name, 0, f"{field!r} should be a list")
-    found = tuple(one for one in names if isinstance(one, str))
+    found = tuple(function for function in names if isinstance(function, str))
     if len(found) != len(names):
         raise Corrupt(name, 0, f"{field!r} should hold the names of functions")
     return found

@@ -36,18 +36,16 @@ class PartitionClaim:
 def claim_of(label: Label) -> PartitionClaim | None:
     """Return the claim in a sorted file's metadata, or None if another program wrote them."""
     try:
-        told: Json = json.loads(label.metadata)
+        fields: Json = json.loads(label.metadata)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(told, dict):
+    if not isinstance(fields, dict):
         return None
-    function, partitions, partition = (told.get(field) for field in ("function", "partitions", "partition"))
-    regrouped = told.get("regrouped", False)
-    if not isinstance(function, str) or function not in FUNCTIONS:
+    function, partitions, partition = (fields.get(name) for name in ("function", "partitions", "partition"))
+    regrouped = fields.get("regrouped", False)
+    if not isinstance(function, str) or function not in FUNCTIONS or not isinstance(regrouped, bool):
         return None
-    if not _is_below(partitions, MAX_FILES + 1) or not partitions:
-        return None
-    if not _is_below(partition, partitions) or not isinstance(regrouped, bool):
+    if not _is_below(partitions, MAX_FILES + 1) or not _is_below(partition, partitions):
         return None
     return PartitionClaim(function, partitions, partition, regrouped)
 

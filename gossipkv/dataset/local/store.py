@@ -88,7 +88,6 @@ class VersionStore:
         return sorted(entry.name for entry in entries if entry.kind == "directory" and is_name(entry.name))
 
     def version_path(self, database: str, version: str) -> PurePath:
-        """Return the directory of a built version."""
         return self.path / _DATASETS / database / version
 
     def build_path(self, database: str, version: str) -> PurePath:
@@ -140,12 +139,8 @@ class VersionStore:
             StorageError: the system refused.
         """
         path = self.path / _REFUTED / database
-        body, name = self._read(path, _REFUTED_KIND), str(path)
-        if body is None:
-            return {}
-        if text(body, "database", name) != database:
-            raise Corrupt(name, 0, f"the document is not about {database}")
-        return dict(_refuted_row(row, name) for row in _rows(body, "refuted", name))
+        body = self._read(path, _REFUTED_KIND, database)
+        return {} if body is None else dict(_refuted_row(row, str(path)) for row in _rows(body, "refuted", str(path)))
 
     def set_refuted(self, database: str, refuted: Refuted) -> None:
         """Write the refuted functions, durably.  Raises StorageError."""
@@ -163,18 +158,14 @@ class VersionStore:
             StorageError: the system refused.
         """
         path = self.path / _HELD / database
-        body, name = self._read(path, _HELD_KIND), str(path)
-        if body is None:
-            return Orders()
-        if text(body, "database", name) != database:
-            raise Corrupt(name, 0, f"the document is not about {database}")
-        return Orders(*(_order(body.get(field), name) for field in Orders._fields))
+        body = self._read(path, _HELD_KIND, database)
+        return Orders() if body is None else Orders(*(_order(body.get(field), str(path)) for field in Orders._fields))
 
     def set_orders(self, database: str, orders: Orders) -> None:
         """Write the orders, durably.  Raises StorageError."""
         assert is_name(database), database
-        told: Body = {field: None if order is None else [*order] for field, order in orders._asdict().items()}
-        self._write(self.path / _HELD / database, _HELD_KIND, {"database": database, **told})
+        rows: Body = {field: None if order is None else [*order] for field, order in orders._asdict().items()}
+        self._write(self.path / _HELD / database, _HELD_KIND, {"database": database, **rows})
 
     # The ring
 
@@ -241,18 +232,18 @@ class VersionStore:
         """
         source, target = self.build_path(database, version), self.version_path(database, version)
         try:
-            built, known = read_manifest(self.files, source), read_manifest(self.files, target)
-            if built.identity != known.identity:
-                raise AnotherIdentity(f"{target}: what was built is {built.identity}, not {known.identity}")
-            if known.here & built.here:  # An attempt that could not open the partitions left them there.
-                known = known.without(built.here)
-                write_manifest(self.files, target, known)
+            built, existing = read_manifest(self.files, source), read_manifest(self.files, target)
+            if built.identity != existing.identity:
+                raise AnotherIdentity(f"{target}: what was built is {built.identity}, not {existing.identity}")
+            if existing.here & built.here:  # An attempt that could not open the partitions left them there.
+                existing = existing.without(built.here)
+                write_manifest(self.files, target, existing)
             for file in built.files_here:
                 self.files.rename(source / file.name, target / file.name)
             self.files.sync_directory(target)
             self.files.sync_directory(source)
             built = _with_share(built, share)
-            write_manifest(self.files, target, known.joined(built))
+            write_manifest(self.files, target, existing.joined(built))
             remove_tree(self.files, source)
         except OSError as error:
             raise storage_error(error, target, "partitions cannot be added") from error
@@ -318,13 +309,17 @@ class VersionStore:
         except OSError as error:
             raise storage_error(error, target, "cannot be removed") from error
 
-    def _read(self, path: PurePath, kind: str) -> Body | None:
+    def _read(self, path: PurePath, kind: str, database: str | None = None) -> Body | None:
+        """Read a document, which must be about `database` if one is given; None if there is no such file."""
         try:
-            return read_document(self.files, path, kind)
+            body = read_document(self.files, path, kind)
         except FileNotFoundError:
             return None
         except OSError as error:
             raise storage_error(error, path, "cannot be read") from error
+        if database is not None and text(body, "database", str(path)) != database:
+            raise Corrupt(str(path), 0, f"the document is not about {database}")
+        return body
 
     def _write(self, path: PurePath, kind: str, body: Body) -> None:
         try:
@@ -360,15 +355,15 @@ def _rows(body: Body, field: str, name: str) -> list[Json]:
 
 def _refuted_row(row: Json, name: str) -> tuple[str, tuple[str, ...]]:
     match row:
-        case [str(digest), [*told]]:
-            functions = tuple(function for function in told if isinstance(function, str))
-            if len(functions) == len(told):
+        case [str(digest), [*names]]:
+            functions = tuple(function for function in names if isinstance(function, str))
+            if len(functions) == len(names):
                 return digest, functions
     raise Corrupt(name, 0, "'refuted' has one that is no digest with names of functions")
 
 
-def _order(told: Json, name: str) -> RollbackOrder | None:
-    match told:
+def _order(row: Json, name: str) -> RollbackOrder | None:
+    match row:
         case None:
             return None
         case [int(stamp), str() | None as version] if version is None or is_name(version):

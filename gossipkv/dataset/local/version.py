@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from gossipkv.dataset.local.manifest import MANIFEST, PartitionFile, VersionManifest, partition_name, read_manifest
+from gossipkv.dataset.local.manifest import MANIFEST, PartitionFile, VersionManifest, read_manifest
 from gossipkv.dataset.local.scrubbed import read_scrubbed
 from gossipkv.errors import Corrupt, StorageError
 from gossipkv.placement.partition_set import PartitionSet
@@ -48,7 +48,6 @@ class Version:
 
     @property
     def partitions(self) -> int:
-        """Return the number of partitions."""
         return self.manifest.identity.partitions
 
     @property
@@ -58,7 +57,6 @@ class Version:
 
     @property
     def records(self) -> int:
-        """Return the number of records served."""
         return self.manifest.records
 
     @property
@@ -164,25 +162,11 @@ def open_partitions(
     files: Files, directory: PurePath, manifest: VersionManifest, partitions: Iterable[int]
 ) -> dict[int, SortedFile]:
     """Open some partitions of a version.  Raises as `open_version` does."""
-    opened: dict[int, SortedFile] = {}
-    place = directory
-    try:
-        for partition in partitions:
-            expected = manifest.files[partition]
-            assert expected is not None, partition
-            place = directory / expected.name
-            opened[partition] = open_partition(files, directory, expected)
-    except BaseException as error:
-        for file in opened.values():
-            file.close()
-        if isinstance(error, OSError):
-            raise _refused(error, place) from error
-        raise
-    return opened
+    return open_lost(files, directory, manifest, dict.fromkeys(partitions))
 
 
 def open_lost(
-    files: Files, directory: PurePath, manifest: VersionManifest, lost: Mapping[int, int]
+    files: Files, directory: PurePath, manifest: VersionManifest, lost: Mapping[int, int | None]
 ) -> dict[int, SortedFile]:
     """Reopen partitions that lost their map, given the first missing byte of each, if it can be read again.
 
@@ -191,17 +175,21 @@ def open_lost(
         UnsupportedFormat: a file is of a newer program now.
         StorageError: the system refused, as it does while the disk fails.
     """
-    opened = open_partitions(files, directory, manifest, lost)
-    place = directory
+    opened: dict[int, SortedFile] = {}
+    path = directory
     try:
         for partition, offset in lost.items():
-            place = directory / partition_name(partition)
-            _read_page(files, place, offset)
+            expected = manifest.files[partition]
+            assert expected is not None, partition
+            path = directory / expected.name
+            opened[partition] = open_partition(files, directory, expected)
+            if offset is not None:
+                _read_page(files, path, offset)
     except BaseException as error:
         for file in opened.values():
             file.close()
         if isinstance(error, OSError):
-            raise _refused(error, place) from error
+            raise _refused(error, path) from error
         raise
     return opened
 

@@ -37,7 +37,7 @@ PIECE_BYTES: Final = 2 << 20  # One large page, which a slow disk reads in a ten
 MIN_PAUSE_S: Final = 0.002  # At this pause, data already in memory is passed at a gigabyte per second.
 
 
-class OpenPagedFile(NamedTuple):
+class OpenVersion(NamedTuple):
     """An open version; `is_active` if it is the active one of its database."""
 
     version: Version
@@ -45,16 +45,13 @@ class OpenPagedFile(NamedTuple):
 
     @property
     def files(self) -> list[SortedFile]:
-        """Return its local files."""
         return [file for file in self.version.files if file is not None]
 
     @property
     def is_compressed(self) -> bool:
-        """True if it is always paged."""
         return self.version.manifest.compression != "none"
 
     def is_paged(self, level: Level) -> bool:
-        """True if its files should be paged."""
         return self.is_compressed or level < (Level.ACTIVE if self.is_active else Level.ALL)
 
 
@@ -66,28 +63,28 @@ class PagedRange(NamedTuple):
     end: int
 
 
-def measure(versions: Iterable[OpenPagedFile]) -> Mapped:
+def measure(versions: Iterable[OpenVersion]) -> Mapped:
     """Measure the sizes of versions, in bytes."""
-    active = every = compressed = 0
-    for each in versions:
-        size_bytes = sum(file.size_bytes for file in each.files)
-        if each.is_compressed:
+    active = uncompressed = compressed = 0
+    for version in versions:
+        size_bytes = sum(file.size_bytes for file in version.files)
+        if version.is_compressed:
             compressed += size_bytes
         else:
-            every += size_bytes
-            active += size_bytes * each.is_active
-    return Mapped(active, every, compressed)
+            uncompressed += size_bytes
+            active += size_bytes * version.is_active
+    return Mapped(active, uncompressed, compressed)
 
 
-def to_warm(versions: Iterable[OpenPagedFile], level: Level, room_bytes: int | None) -> Iterator[PagedRange]:
+def to_warm(versions: Iterable[OpenVersion], level: Level, room_bytes: int | None) -> Iterator[PagedRange]:
     """Yield the ranges to warm, the most important first, as far as there is room.
 
     Resident files come first, then the indexes of paged ones.
     """
     taken_bytes = 0
-    for each in sorted(versions, key=lambda each: (each.is_paged(level), not each.is_active)):
-        for file in each.files:
-            first, size_bytes = file.index_range if each.is_paged(level) else (0, file.size_bytes)
+    for version in sorted(versions, key=lambda version: (version.is_paged(level), not version.is_active)):
+        for file in version.files:
+            first, size_bytes = file.index_range if version.is_paged(level) else (0, file.size_bytes)
             taken_bytes += size_bytes
             if room_bytes is not None and taken_bytes > room_bytes:
                 return
@@ -102,7 +99,7 @@ class Paging:
         self,
         setting: str,
         *,
-        versions: Callable[[], list[OpenPagedFile]],
+        versions: Callable[[], list[OpenVersion]],
         memory: MemoryProbe,
         reserve: Callable[[], int],
         threads: Threads,
@@ -169,7 +166,7 @@ class Paging:
         if self._residency.decide(self._mapped, room_bytes, now_ms=now_ms):
             self._log.info("residency", **self.to_map())
         level = self._residency.level
-        paged = {file: each.is_paged(level) for each in versions for file in each.files}
+        paged = {file: version.is_paged(level) for version in versions for file in version.files}
         self._to_warm.clear()
         self._warmed = {file: end for file, end in self._warmed.items() if paged.get(file) == file.paged}
         await self._advise({file: is_paged for file, is_paged in paged.items() if file.paged != is_paged})

@@ -43,7 +43,6 @@ class Mapped(NamedTuple):
     compressed: int
 
     def of(self, level: Level) -> int:
-        """Return the resident bytes at a level."""
         return (0, self.active, self.all)[level]
 
 

@@ -262,7 +262,6 @@ class RemoteDestination:
             yield _RemoteFile(self, name, int(self._system.size(self._path(name))))
 
     def read_at(self, name: str, offset: int, size_bytes: int) -> bytes:
-        """Read bytes of a file."""
         data: bytes = self._system.cat_file(self._path(name), start=offset, end=offset + size_bytes)
         if len(data) != size_bytes:
             raise StorageError(f"{self.name}/{name}: it became shorter while it was read", {"file": name})

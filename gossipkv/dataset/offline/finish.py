@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 # Each file costs an object store two round trips.
 _LOOKS_AT_ONCE: Final = 16
-_NAMED: Final = 5
+_MAX_NAMED: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,13 +101,13 @@ def _check_names(place: Destination, names: list[str]) -> None:
     found = {name for name in place.names() if not name.startswith(("_", "."))}
     missing = [name for name in names if name not in found]
     if missing:
-        raise _wrong(place.name, f"has no {_some(missing)}: did every task run, with {len(names)} partitions?")
+        raise _wrong(place.name, f"has no {_first_names(missing)}: did every task run, with {len(names)} partitions?")
     foreign = sorted(found.difference(names))
     if foreign:
         raise _wrong(
             place.name,
-            f"has {_some(foreign)} beside its {len(names)} partitions: a node would take that for data, too; was an "
-            "earlier run written here? Remove it, or write to an empty directory",
+            f"has {_first_names(foreign)} beside its {len(names)} partitions: a node would take that for data, too; "
+            "was an earlier run written here? Remove it, or write to an empty directory",
         )
 
 
@@ -116,9 +116,9 @@ def _label(place: Destination, name: str) -> Label:
         return read_label(file)
 
 
-def _some(names: list[str]) -> str:
-    more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
-    return ", ".join(names[:_NAMED]) + more
+def _first_names(names: list[str]) -> str:
+    more = f" and {len(names) - _MAX_NAMED:,} more" if len(names) > _MAX_NAMED else ""
+    return ", ".join(names[:_MAX_NAMED]) + more
 
 
 def _in_words(claim: PartitionClaim) -> str:

@@ -25,7 +25,7 @@ from gossipkv.environment.real_files import DirectFiles
 from gossipkv.errors import Corrupt, StorageError, UnsupportedFormat
 from gossipkv.processes import leash
 from gossipkv.processes.pace import RunPace
-from gossipkv.processes.program import say
+from gossipkv.processes.program import say_json
 from gossipkv.storage.label import CheckedBody, OpenFile, read_label
 
 if TYPE_CHECKING:
@@ -150,19 +150,15 @@ def main() -> int:
     try:
         counts = read_back(files, job, wait=wait, on_damage=_tell)
     except OSError as error:
-        _say({"error": f"{error.filename or job.directory}: {error.strerror}"})
+        say_json({"error": f"{error.filename or job.directory}: {error.strerror}"})
         return 1
-    _say({"done": astuple(ReadBackOutcome(*counts, files.bypasses_cache))})
+    say_json({"done": astuple(ReadBackOutcome(*counts, files.bypasses_cache))})
     return 0
 
 
 def _tell(damage: Corrupt) -> None:
     expected, got = damage.details.get("expected"), damage.details.get("got")
-    _say({"damaged": [damage.file, damage.offset, damage.reason, expected, got]})
-
-
-def _say(message: object) -> None:
-    say(json.dumps(message).encode())
+    say_json({"damaged": [damage.file, damage.offset, damage.reason, expected, got]})
 
 
 if __name__ == "__main__":

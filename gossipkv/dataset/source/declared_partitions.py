@@ -106,20 +106,20 @@ def _declared(body: dict[str, Json], name: str) -> Declared:
         raise _wrong(name, "files", f"should be an object with the partition of each file, not {_shown(files)}")
     if len(files) > MAX_FILES:
         raise _wrong(name, "files", f"has {len(files):,} entries; at most {MAX_FILES:,} files make a version")
-    held = {file: _held(file, said, partitions, name) for file, said in files.items()}
+    held = {file: _held(file, value, partitions, name) for file, value in files.items()}
     return Declared(function, partitions, held)
 
 
-def _held(file: str, said: Json, partitions: int, name: str) -> tuple[int, ...]:
+def _held(file: str, value: Json, partitions: int, name: str) -> tuple[int, ...]:
     field = f"files[{_shown(file)}]"
     if not file or "/" in file or "\0" in file:
         raise _wrong(name, field, "should be the name of a file beside this one, without a directory")
     found = set()
-    for one in said if isinstance(said, list) else [said]:
-        if not _is_whole(one) or not 0 <= one < partitions:
+    for partition in value if isinstance(value, list) else [value]:
+        if not _is_whole(partition) or not 0 <= partition < partitions:
             expected = f"a partition from 0 to {partitions - 1}, or a list of them"
-            raise _wrong(name, field, f"should be {expected}, not {_shown(said)}")
-        found.add(one)
+            raise _wrong(name, field, f"should be {expected}, not {_shown(value)}")
+        found.add(partition)
     return tuple(sorted(found))
 
 

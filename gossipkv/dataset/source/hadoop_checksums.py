@@ -100,10 +100,10 @@ class HadoopChecksums:
                 self._window_begins += at
                 self._window = self._read(HEADER_BYTES + self._window_begins, WINDOW * CHECKSUM_BYTES)
                 at = 0
-            taken = self._window[at : at + (count - len(parts)) * CHECKSUM_BYTES]
-            if not taken or len(taken) % CHECKSUM_BYTES:
+            data = self._window[at : at + (count - len(parts)) * CHECKSUM_BYTES]
+            if not data or len(data) % CHECKSUM_BYTES:
                 raise self._unusable("it ends early")
-            parts += struct.unpack(f">{len(taken) // CHECKSUM_BYTES}I", taken)
+            parts += struct.unpack(f">{len(data) // CHECKSUM_BYTES}I", data)
         return tuple(parts)
 
     def _unusable(self, why: str) -> SourceError:

@@ -67,7 +67,6 @@ class SourceVersion:
 
     @property
     def digest(self) -> str:
-        """Return the digest of the identity."""
         return digest((file.name, file.size_bytes) for file in self.files)
 
     @property
@@ -146,24 +145,28 @@ class SourceRoot:
     def listed(self, directory: str, database: str, name: str) -> SourceVersion:
         """List the files of a directory as this version.  Raises as `version`."""
         entries = {entry.name: entry for entry in self._list(directory)}
-        names = [each for each in entries if not each.startswith(("_", "."))]
+        names = [file for file in entries if not file.startswith(("_", "."))]
         if len(names) > MAX_FILES:
             raise SourceError(
                 f"{directory}: more than {MAX_FILES:,} data files; each becomes a mapped partition, and a process "
                 "may map about 65,000: write fewer, larger files",
                 {"file": directory, "limit": MAX_FILES},
             )
-        found = [self._data_file(directory, entries[each], entries.get(checksum_name(each))) for each in names]
+        found = [self._data_file(directory, entries[file], entries.get(checksum_name(file))) for file in names]
         waiting_for = None
         if self._require_success_file and SUCCESS_FILE not in entries:
             waiting_for = f"a file {SUCCESS_FILE}"
         if not found:
             waiting_for = "a data file"
-        said = entries.get(DECLARED_FILE)
-        declaration = None if said is None else self._data_file(directory, said, entries.get(checksum_name(said.name)))
+        declared = entries.get(DECLARED_FILE)
+        declaration = (
+            None
+            if declared is None
+            else self._data_file(directory, declared, entries.get(checksum_name(declared.name)))
+        )
         return SourceVersion(database, name, tuple(found), waiting_for, declaration)
 
-    def _directories(self, path: str, what: str) -> Listing:
+    def _directories(self, path: str, noun: str) -> Listing:
         names = []
         ignored: list[str] = []
         for entry in self._list(path):
@@ -172,7 +175,7 @@ class SourceRoot:
             inner = f"{path.rstrip('/')}/{entry.name}"
             place = os.fsencode(inner).decode("utf-8", "backslashreplace")
             if not is_name(entry.name):
-                ignored.append(f"{place}: not the name of {what}: {NAMES}")
+                ignored.append(f"{place}: not the name of {noun}: {NAMES}")
                 continue
             kind = entry.kind
             if kind == "link":
@@ -184,7 +187,7 @@ class SourceRoot:
             if kind == "directory":
                 names.append(entry.name)
             else:
-                ignored.append(f"{place}: not {what}: it is not a directory")
+                ignored.append(f"{place}: not {noun}: it is not a directory")
         return Listing(tuple(sorted(names)), tuple(ignored[:MAX_IGNORED]))
 
     def _list(self, path: str) -> list[FileEntry]:

@@ -27,9 +27,9 @@ MAX_LOOKS: Final = 32
 class LookThreads:
     """The places that all databases of a node share."""
 
-    def __init__(self, threads: Threads, most: int = MAX_LOOKS) -> None:
+    def __init__(self, threads: Threads, max_looks: int = MAX_LOOKS) -> None:
         self._threads = threads
-        self._places = trio.CapacityLimiter(most)
+        self._places = trio.CapacityLimiter(max_looks)
 
     async def run(self, own: trio.CapacityLimiter, look: Callable[[], _Found]) -> _Found:
         """Run `look` in a thread and return its result; `own` has the caller's single place."""

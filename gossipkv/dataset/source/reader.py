@@ -111,10 +111,9 @@ class SourceReader:
         return data
 
     def _read_checksums(self) -> HadoopChecksums | None:
-        found = self._file.checksums
-        if found is None:
+        file = self._file.checksums
+        if file is None:
             return None
-        file = found
 
         def read(offset: int, size_bytes: int) -> bytes:
             with self._refusals(file):

@@ -38,7 +38,7 @@ BLOCK_BYTES: Final = 4 << 20
 REMOTE_BYTES: Final = 4 * BLOCK_BYTES
 
 # A message shows this many characters of a store's own words.
-MAX_SAID: Final = 300
+MAX_MESSAGE_CHARACTERS: Final = 300
 
 # Fields in which stores report a sign of the content, and the time of the last change; the first one present counts.
 _TAGS: Final = ("ETag", "etag", "checksum", "md5Hash", "content_md5", "generation", "version_id")
@@ -193,10 +193,10 @@ class RemoteFiles:
             raise self._refusal(errno.EIO, error, path) from None
 
     def _refusal(self, number: int, error: Exception, path: Path) -> OSError:
-        said = (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__
-        if number == errno.ENOENT and " " not in said:  # Many stores report no more than the path.
-            said = "no such file or directory"
-        line = " ".join(said.split())[:MAX_SAID]
+        message = (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__
+        if number == errno.ENOENT and " " not in message:  # Many stores report no more than the path.
+            message = "no such file or directory"
+        line = " ".join(message.split())[:MAX_MESSAGE_CHARACTERS]
         return OSError(number, scrub(line, self._root.url, self._root.options), str(path))
 
 
@@ -230,10 +230,10 @@ def _first_of(system: _FileSystem, path: str) -> list[Info]:
     if pages is None or not hasattr(system, "split_path"):
         return []
     bucket, key, _ = system.split_path(path)
-    return _taken(system, pages(bucket, delimiter="/", prefix=f"{key}/" if key else "")) if bucket else []
+    return _collect(system, pages(bucket, delimiter="/", prefix=f"{key}/" if key else "")) if bucket else []
 
 
-def _taken(system: _FileSystem, pages: AsyncIterator[Info]) -> list[Info]:
+def _collect(system: _FileSystem, pages: AsyncIterator[Info]) -> list[Info]:
     async def take() -> list[Info]:
         found = []
         async for info in pages:

@@ -22,7 +22,7 @@ from gossipkv.environment.real_files import RealFiles
 from gossipkv.errors import Corrupt, LocalError
 from gossipkv.processes import leash
 from gossipkv.processes.pace import RunPace
-from gossipkv.processes.program import ProgramLines, say
+from gossipkv.processes.program import ProgramLines, say_json
 from gossipkv.storage import sigbus
 from gossipkv.storage.engine.manifest import SortedRun, run_json, run_of
 from gossipkv.storage.engine.merge import LogInput, MergeOrder, MergeOutput, merge
@@ -118,19 +118,19 @@ def main() -> int:
     sigbus.install()
     heard.pace = RunPace(order.merge.bytes_per_second)
     try:
-        output = merge(RealFiles(), order.merge, lambda worked: _say({"progress": worked}), wait=heard.wait)
+        output = merge(RealFiles(), order.merge, lambda worked: say_json({"progress": worked}), wait=heard.wait)
     except Corrupt as damage:
         expected, got = damage.details.get("expected"), damage.details.get("got")
-        _say({"damaged": [damage.file, damage.offset, damage.reason, expected, got]})
+        say_json({"damaged": [damage.file, damage.offset, damage.reason, expected, got]})
         return 1
     except OSError as error:
-        _say({"error": f"{error.filename or order.merge.directory}: {error.strerror}"})
+        say_json({"error": f"{error.filename or order.merge.directory}: {error.strerror}"})
         return 1
     except LocalError as error:
-        _say({"error": error.message})
+        say_json({"error": error.message})
         return 1
     end = None if output.end is None else output.end.hex()
-    _say({"done": [output.replaced, run_json(SortedRun(output.files)), end]})
+    say_json({"done": [output.replaced, run_json(SortedRun(output.files)), end]})
     return 0
 
 
@@ -177,10 +177,6 @@ class ChildInput:
         self._has_ended = not part
         self._waiting += self._lines.feed(part)
         return bool(part)
-
-
-def _say(message: object) -> None:
-    say(json.dumps(message).encode())
 
 
 if __name__ == "__main__":

@@ -119,8 +119,8 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     planted(
         "errors show records to whoever may see",
-        "gossipkv.dataset.build.trouble:Trouble.told",
-        "if to_readers or not (self.lasting or _OF_DATA & self.details.keys()):",
+        "gossipkv.dataset.build.trouble:Trouble.to_map",
+        "if to_readers or not (self.lasting or _DATA_DETAILS & self.details.keys()):",
         "if True:",
         "tests/unit/dataset/build/test_trouble.py::test_others_are_told_where_it_is",
     ),

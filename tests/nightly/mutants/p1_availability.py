@@ -31,7 +31,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "gossipkv.dataset.cluster.routes:DatasetRoutes._owner",
         "return Owner(member.name, member.uuid, member.address)",
         "return None if member.state is MemberStanding.LEFT else Owner(member.name, member.uuid, member.address)",
-        "tests/unit/dataset/cluster/test_others.py",
+        "tests/unit/dataset/cluster/test_statements.py",
     ),
     planted(
         "a leaving node does not wait for others to have its partitions",

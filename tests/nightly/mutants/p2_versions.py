@@ -78,8 +78,8 @@ MUTANTS: tuple[Mutant, ...] = (
     planted(
         "a copy is dropped before it is withdrawn",
         "gossipkv.dataset.cluster.core:DatabaseCore._look_around",
-        "if said is not None and not self._retiring.is_leaving(version):",
-        "if said is not None:",
+        "if statement is not None and not self._retiring.is_leaving(version):",
+        "if statement is not None:",
         "tests/simulation/test_datasets.py::test_no_promise_is_broken[one_empty_node]",
     ),
     planted(

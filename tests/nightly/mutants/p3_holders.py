@@ -45,10 +45,10 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     planted(
         "a newer epoch is taken for a withdrawal",
-        "gossipkv.dataset.cluster.others:MemberStatements.hear",
-        "said.former = said.holds()",
-        "said.former = {}",
-        "tests/unit/dataset/cluster/test_others.py",
+        "gossipkv.dataset.cluster.statements:MemberStatements.hear",
+        "member.former = member.holds()",
+        "member.former = {}",
+        "tests/unit/dataset/cluster/test_statements.py",
     ),
     planted(
         "a scan waits for a silent owner",

@@ -78,7 +78,7 @@ MUTANTS: tuple[Mutant, ...] = (
     planted(
         "partitions of another identity are added",
         "gossipkv.dataset.local.store:VersionStore.add_partitions",
-        "if built.identity != known.identity:",
+        "if built.identity != existing.identity:",
         "if False:",
         "tests/unit/dataset/local/test_partial_versions.py",
         by="assertion of Manifest.joined",

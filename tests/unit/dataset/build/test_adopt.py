@@ -91,10 +91,11 @@ def test_files_that_fit_together_are_taken_over(place, compression, remote):
     place.write(0, 1, 2, compression=compression, records=[*RECORDS, *RECORDS[:9]])
     for old, new in ((0, 7), (1, 0), (7, 1)):
         os.rename(place.path(old), place.path(new))
+    plan = plan_adoption(place.listed, place.opened)
+    assert (plan.function, plan.partitions, plan.compression) == ("sequins", 3, compression)
     adopted = place.adopt()
-    assert (adopted.function, adopted.partitions, adopted.compression) == ("sequins", 3, compression)
     assert place.records() == dict(RECORDS)
-    for partition, file in enumerate(adopted.files):
+    for partition, file in enumerate(adopted):
         taken = place.directory / file.name
         with SortedFile(taken) as opened:
             assert {partition_of(key, 3) for key, _ in opened.scan()} == {partition}
@@ -112,8 +113,8 @@ def test_only_what_is_wanted_is_copied(place):
     damaged[100] ^= 1
     place.path(1).write_bytes(damaged)
     adopted = place.adopt(wanted={0, 2})
-    assert [file is not None for file in adopted.files] == [True, False, True]
-    assert sorted(os.listdir(place.directory)) == sorted(file.name for file in adopted.files if file)
+    assert [file is not None for file in adopted] == [True, False, True]
+    assert sorted(os.listdir(place.directory)) == sorted(file.name for file in adopted if file)
 
 
 @pytest.mark.parametrize("remote", ["", "memory://"])
@@ -312,9 +313,8 @@ def test_what_is_taken_over_answers_as_a_dict_does(tmp_path_factory, records, pa
     """Every key, in the partition that a node asks; and what was never there is not."""
     place = Place(tmp_path_factory.mktemp("version"))
     place.write(*range(partitions), of=partitions, function=function, records=records.items(), compression=compression)
-    adopted = place.adopt()
-    assert adopted.function == function
-    files = [SortedFile(place.directory / file.name) for file in adopted.files]
+    assert plan_adoption(place.listed, place.opened).function == function
+    files = [SortedFile(place.directory / file.name) for file in place.adopt()]
     for key, value in records.items():
         assert files[partition_of(key, partitions, function)].get(key) == value
         missing = key + b"!!!!!!!"

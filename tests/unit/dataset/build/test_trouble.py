@@ -41,8 +41,8 @@ def test_others_are_told_where_it_is(name):
         FAILURES[name]()
     error = failed.value
     trouble = Trouble(error.message, {key: value for key, value in error.details.items() if value is not None})
-    assert SECRET in str(trouble.told(to_readers=True))
-    told = trouble.told(to_readers=False)
+    assert SECRET in str(trouble.to_map(to_readers=True))
+    told = trouble.to_map(to_readers=False)
     assert SECRET not in str(told)
     assert told["message"].startswith("part-0")
     assert told["message"].endswith(FOR_READERS)
@@ -52,6 +52,6 @@ def test_others_are_told_where_it_is(name):
 def test_what_is_no_data_is_told_to_all():
     """The system's words, such as a disk that is full."""
     trouble = trouble_of(OSError(28, "No space left on device", "/data"))
-    assert trouble.told(to_readers=False) == trouble.told(to_readers=True) == {"message": trouble.message}
+    assert trouble.to_map(to_readers=False) == trouble.to_map(to_readers=True) == {"message": trouble.message}
     crashed = BuildError(Trouble(f"it was killed: {SECRET}", {"reason": SECRET}, lasting=False)).trouble
-    assert crashed.told(to_readers=False) == {"message": FOR_READERS}
+    assert crashed.to_map(to_readers=False) == {"message": FOR_READERS}

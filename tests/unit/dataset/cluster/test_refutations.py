@@ -6,7 +6,7 @@ from gossipkv.dataset.cluster.effects import KeepRefuted
 from gossipkv.dataset.cluster.refutations import MAX_DIGESTS, Refutations
 from gossipkv.placement.statement import DatabaseStatement, Named
 from tests.unit.dataset.cluster.scene import DIGEST, TERMS, Node, active, answer, identity, some, statement
-from tests.unit.dataset.cluster.test_others import Loop
+from tests.unit.dataset.cluster.test_statements import Loop
 
 RELIED, REGROUPED = identity(), identity(regrouped=True)
 HEARD = DatabaseStatement(refuted={DIGEST: ("sequins",)})

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 import trio
 
-from gossipkv.dataset.memory.paging import LOOK_S, MIN_PAUSE_S, PIECE_BYTES, OpenPagedFile, Paging, measure, to_warm
+from gossipkv.dataset.memory.paging import LOOK_S, MIN_PAUSE_S, PIECE_BYTES, OpenVersion, Paging, measure, to_warm
 from gossipkv.dataset.memory.residency import Level, Mapped
 from gossipkv.environment.memory import Room
 from gossipkv.log import Log
@@ -93,7 +93,7 @@ class Node:
     def open(self, *sizes_mib, compression="none", is_active=True):
         files = [File(size, self.done, is_compressed=compression == "lz4") for size in sizes_mib]
         version = SimpleNamespace(files=[None, *files], manifest=SimpleNamespace(compression=compression))
-        self.versions.append(OpenPagedFile(version, is_active))
+        self.versions.append(OpenVersion(version, is_active))
         self.paging.versions_changed()
         return files
 
@@ -124,7 +124,7 @@ async def start(node, nursery):
 
 def opened(*versions):
     return [
-        OpenPagedFile(
+        OpenVersion(
             SimpleNamespace(files=[File(size, [])], manifest=SimpleNamespace(compression=compression)), is_active
         )
         for size, compression, is_active in versions
@@ -235,7 +235,7 @@ async def test_a_switch_pages_the_old_version_alone(autojump_clock, nursery):
     await trio.sleep(10)
     (new,) = node.open(20, is_active=False)
     await trio.sleep(0.02)
-    node.versions = [OpenPagedFile(each.version, each.files == [new]) for each in node.versions]
+    node.versions = [OpenVersion(each.version, each.files == [new]) for each in node.versions]
     node.paging.versions_changed()
     await trio.sleep(1)
     assert (old.paged, new.paged, node.resident) == (True, False, "active")
@@ -323,7 +323,7 @@ async def test_mapped_files_answer_all_the_same(compression, autojump_clock, nur
     node = Node(room_mib=0)
     with SortedFile(tmp_path / "0.gkv") as file:
         node.versions = [
-            OpenPagedFile(
+            OpenVersion(
                 SimpleNamespace(files=[file], manifest=SimpleNamespace(compression=compression)), is_active=True
             )
         ]

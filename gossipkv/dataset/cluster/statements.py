@@ -32,14 +32,13 @@ class MemberStatement:
     epoch: int = 0
     versions: dict[str, Statement] = field(default_factory=dict)
     database: DatabaseStatement | None = None
-    former: dict[VersionIdentity, PartitionSet] = field(
-        default_factory=dict
-    )  # Stated by an incarnation that may be over.
+    # Stated by an incarnation that may be over.
+    former: dict[VersionIdentity, PartitionSet] = field(default_factory=dict)
     asked: str | None = None  # The newest version that the member asked about in order to switch to it.
 
     def holds(self) -> dict[VersionIdentity, PartitionSet]:
         """Return the partitions of each identity that the member has not withdrawn itself."""
-        found = {said.identity: said.ready for said in self.versions.values() if said.ready}
+        found = {statement.identity: statement.ready for statement in self.versions.values() if statement.ready}
         for identity, partitions in self.former.items():
             found[identity] = found[identity] | partitions if identity in found else partitions
         return found
@@ -50,15 +49,15 @@ class MemberStatements:
     """The statements of all other members about one database."""
 
     def __init__(self) -> None:
-        self._said: dict[str, MemberStatement] = {}
+        self._members: dict[str, MemberStatement] = {}
         self._remembered: dict[str, Owner] = {}
 
     def remember(self, identity: VersionIdentity, ownerships: Iterable[Ownership]) -> None:
         """Restore the owners of the last run."""
         for owner, partitions in ownerships:
             self._remembered[owner.name] = owner
-            said = self._said.setdefault(owner.name, MemberStatement(owner.uuid))
-            said.former[identity] = partitions
+            member = self._members.setdefault(owner.name, MemberStatement(owner.uuid))
+            member.former[identity] = partitions
 
     def hear(
         self,
@@ -73,50 +72,50 @@ class MemberStatements:
         `uuid` and `epoch` are those under which the tree shows the statements.  Older epochs are ignored; another uuid
         is another node with files of its own.
         """
-        said = self._said.setdefault(name, MemberStatement(uuid))
-        if said.uuid != uuid:
-            said = self._said[name] = MemberStatement(uuid)
-        if epoch < said.epoch:
+        member = self._members.setdefault(name, MemberStatement(uuid))
+        if member.uuid != uuid:
+            member = self._members[name] = MemberStatement(uuid)
+        if epoch < member.epoch:
             return False
         shrunk = False
-        if epoch > said.epoch:
-            said.former = said.holds()
-            said.epoch = epoch
+        if epoch > member.epoch:
+            member.former = member.holds()
+            member.epoch = epoch
         else:
-            shrunk = any(_shrunk(before, versions.get(version)) for version, before in said.versions.items())
-        said.versions, said.database = dict(versions), database
+            shrunk = any(_shrunk(before, versions.get(version)) for version, before in member.versions.items())
+        member.versions, member.database = dict(versions), database
         if database is not None and database.told:
-            said.former = {}
+            member.former = {}
         return shrunk
 
     def note(self, name: str, version: str) -> None:
         """Note that a member asked about a version; this may be the only sign of its interest."""
-        said = self._said.get(name)
-        if said is not None:  # A member without statements counts as needing every version.
-            said.asked = version if said.asked is None else max(said.asked, version)
+        member = self._members.get(name)
+        if member is not None:  # A member without statements counts as needing every version.
+            member.asked = version if member.asked is None else max(member.asked, version)
 
     def forget(self, name: str) -> None:
         """Note that a member is no longer known, or that another node has its name."""
-        self._said.pop(name, None)
+        self._members.pop(name, None)
         self._remembered.pop(name, None)
 
     def __iter__(self) -> Iterator[tuple[str, MemberStatement]]:
-        return iter(self._said.items())
+        return iter(self._members.items())
 
     def of(self, name: str, epoch: int) -> MemberStatement | None:
         """Return the statements of a member in its present epoch; None: none yet."""
-        said = self._said.get(name)
-        return said if said is not None and said.epoch == epoch else None
+        member = self._members.get(name)
+        return member if member is not None and member.epoch == epoch else None
 
     def holds(self, owner: Owner) -> dict[VersionIdentity, PartitionSet]:
         """Return the partitions for which a member may be asked; none if another node had its name."""
-        said = self._said.get(owner.name)
-        return {} if said is None or said.uuid != owner.uuid else said.holds()
+        member = self._members.get(owner.name)
+        return {} if member is None or member.uuid != owner.uuid else member.holds()
 
     def held_by(self, name: str) -> dict[VersionIdentity, PartitionSet]:
         """Return the partitions of the node that has this name now."""
-        said = self._said.get(name)
-        return {} if said is None else said.holds()
+        member = self._members.get(name)
+        return {} if member is None else member.holds()
 
     def remembered(self, name: str) -> Owner | None:
         """Return a node that was remembered over the restart."""
