@@ -63,7 +63,7 @@ class Access:
         self._now = now
         self._throttle = Throttle()
         self._paused = 0
-        self._known: list[User | None] = [None, None]  # Users by number.
+        self._by_number: list[User | None] = [None, None]  # Users by number.
         self._named: dict[str, int] = {}  # Numbers by name.
         self._bitmaps: list[bytes | None] = []
         self._databases: Sequence[str] | None = None  # The names that `_bitmaps` was made for.
@@ -77,15 +77,16 @@ class Access:
         self._users, self._databases = users, None
         new = {(user.name, user.digest): user for user in users.named.values() if user.name != ANONYMOUS_NAME}
         gone = []
-        for number, user in enumerate(self._known[PROVEN + 1 :], PROVEN + 1):
+        for number, user in enumerate(self._by_number[PROVEN + 1 :], PROVEN + 1):
             if user is not None:
-                self._known[number] = new.pop((user.name, user.digest), None)
-                gone += [] if self._known[number] is not None else [number]
-        self._known[ANONYMOUS] = users.anonymous
-        self._known += new.values()
+                self._by_number[number] = new.pop((user.name, user.digest), None)
+                if self._by_number[number] is None:
+                    gone.append(number)
+        self._by_number[ANONYMOUS] = users.anonymous
+        self._by_number += new.values()
         # The dict is replaced whole and last, since serving loops read it at any time.  A number that they found in the
         # old dict is still valid or is in `gone`.
-        self._named = {user.name: number for number, user in enumerate(self._known) if user is not None}
+        self._named = {user.name: number for number, user in enumerate(self._by_number) if user is not None}
         return gone
 
     @property
@@ -110,7 +111,7 @@ class Access:
             self._databases = databases
             self._bitmaps = [
                 None if number == PROVEN else _bits([self.may_read(number, name) for name in databases])
-                for number in range(len(self._known))
+                for number in range(len(self._by_number))
             ]
         return self._bitmaps
 
@@ -126,7 +127,7 @@ class Access:
             return True
         if self._users is None:
             return needed != Right.PEER or not self._proves
-        user = self._known[number]
+        user = self._by_number[number]
         return user is not None and user.may(needed, database)
 
     def judge(self, arguments: Arguments, caller: Caller) -> None:
@@ -165,13 +166,11 @@ class Access:
 
     def refuse(self, caller: Caller, method: str) -> Unauthorized:
         """Return the refusal, and log it."""
-        user = self._known[caller.user]
+        user = self._by_number[caller.user]
         self.note_refused(shown(caller.address), method, "nobody" if user is None else user.name)
-        return (
-            Unauthorized(NOT_ANONYMOUS, {"auth": "missing"})
-            if caller.user == ANONYMOUS
-            else Unauthorized(NOT_THIS_USER)
-        )
+        if caller.user == ANONYMOUS:
+            return Unauthorized(NOT_ANONYMOUS, {"auth": "missing"})
+        return Unauthorized(NOT_THIS_USER)
 
     def note_refused(self, address: str, method: str, user: str = "nobody") -> None:
         """Log a refusal, unless one of the same address was logged just now."""
@@ -196,11 +195,9 @@ class Access:
         if self._users is None:
             return ProvenUser(ANONYMOUS, ANONYMOUS_NAME)
         user = self._users.by_token(token)
-        return (
-            self._refuse_token(shown(caller.address))
-            if user is None
-            else ProvenUser(self._known.index(user), user.name)
-        )
+        if user is None:
+            return self._refuse_token(shown(caller.address))
+        return ProvenUser(self._by_number.index(user), user.name)
 
     def whose(self, arguments: Arguments) -> Value | DeferredResult:
         """Answer `whose [token or nil, address, name]` with the user's name and grants; nil if there are no users.
@@ -215,12 +212,12 @@ class Access:
             raise BadRequest(f"whose: the address is none: {address!r}") from None
         if self._users is None:
             return None
-        user = self._known[self.named(name or ANONYMOUS_NAME)] if token is None else self._users.by_token(token)
+        user = self._by_number[self.named(name or ANONYMOUS_NAME)] if token is None else self._users.by_token(token)
         return self._refuse_token(address) if user is None else [user.name, [str(grant) for grant in user.grants]]
 
     def peer_of(self, caller: Caller) -> GatewayPeer:
         """Return the address and the user's name of a caller, for the process that goes on with its connection."""
-        user = self._known[caller.user]
+        user = self._by_number[caller.user]
         return GatewayPeer(shown(caller.address), ANONYMOUS_NAME if user is None else user.name)
 
     def _refuse_token(self, address: str) -> DeferredResult:

@@ -35,9 +35,7 @@ def bind(environment: Environment, address: Address) -> tuple[SocketListener, Da
     Raises:
         LocalError: the address is in use, not this machine's, not allowed, or link-local.
     """
-    taken: list[
-        SocketListener
-    ] = []  # Listeners stay open until the end, so that the system chooses another port each time.
+    taken: list[SocketListener] = []  # Stay open until the end, so that the system chooses another port each time.
     try:
         while True:
             listener = listen(environment, address)
@@ -116,17 +114,17 @@ async def advertised(
     if wanted is not None:
         try:
             with trio.fail_after(RESOLVE_TIMEOUT_S):
-                known = await sockets.resolve(wanted)
+                addresses = await sockets.resolve(wanted)
         except (OSError, trio.TooSlowError) as error:
             reason = (error.strerror or str(error)) if isinstance(error, OSError) else "the name service is silent"
             raise LocalError(
                 f"the address to advertise, {wanted}, is not known: {reason}; see --advertise",
                 {"address": str(wanted)},
             ) from error
-        host = next((one.host for one in known if _is_heard(bound, one)), None)
+        host = next((address.host for address in addresses if _is_heard(bound, address)), None)
         if host is None:
-            others = ", ".join(one.host for one in known)
-            reason = f"the node, on {bound}, is not heard at {others}" if known else _LINK_LOCAL
+            hosts = ", ".join(address.host for address in addresses)
+            reason = f"the node, on {bound}, is not heard at {hosts}" if addresses else _LINK_LOCAL
             raise LocalError(
                 f"the address to advertise, {wanted}, is of no use: {reason}; see --advertise",
                 {"address": str(wanted)},
@@ -151,16 +149,16 @@ def _is_heard(bound: Address, address: Address) -> bool:
 
 async def _way(sockets: SocketFactory, bound: Address, joins: Sequence[Address]) -> str | None:
     """Return this machine's address towards the first reachable one of `joins`; skip names not resolved in time."""
-    known: dict[Address, Sequence[Address]] = {}
+    resolved: dict[Address, Sequence[Address]] = {}
     looked_up = {name: trio.Event() for name in joins}
 
     async def look_up(name: Address) -> None:
         with contextlib.suppress(OSError):
-            known[name] = await sockets.resolve(name)
+            resolved[name] = await sockets.resolve(name)
         looked_up[name].set()
 
     def towards(name: Address) -> str | None:
-        for address in known.get(name, ()):
+        for address in resolved.get(name, ()):
             if _is_heard(bound, address):
                 with contextlib.suppress(OSError):
                     return sockets.source_towards(address)

@@ -120,7 +120,7 @@ class DetachedConnections:
                 nursery.start_soon(self._report)
                 while True:
                     self._hand_over()
-                    await self._until_there_is_something()
+                    await self._wait_for_work()
         finally:
             self.end()
             self._tell()
@@ -154,7 +154,7 @@ class DetachedConnections:
                     self._sent.append(connection.due)
             self._waiting.popleft()
 
-    async def _until_there_is_something(self) -> None:
+    async def _wait_for_work(self) -> None:
         """Return when a connection can be sent, has waited too long, or comes."""
         with trio.CancelScope(deadline=self._waiting[0].due if self._waiting else inf):
             if self._waiting and self._ends is not None:
@@ -177,8 +177,13 @@ class DetachedConnections:
                 self._waiting.appendleft(_DetachedConnection(descriptor, *GatewayPeer.of(data), due))
 
     def _refuse(self, connection: _DetachedConnection, reason: str) -> None:
+        """Answer 503 and close, without waiting: a client whose socket has no room for the answer gets none."""
         self._count(reason)
-        _say_unavailable(connection)
+        with contextlib.suppress(OSError), socket.socket(fileno=connection.descriptor) as client:
+            client.settimeout(0)
+            client.send(_HEAD if connection.begun.startswith(b"HEAD ") else _HEAD + _LINE)
+            # The kernel sends a reset if input was left unread; this end of stream must come first.
+            client.shutdown(socket.SHUT_WR)
 
     def _count(self, reason: str) -> None:
         self._unserved += 1
@@ -198,12 +203,3 @@ class DetachedConnections:
         troubles, self._troubles = self._troubles, Counter()
         for reason, count in troubles.items():
             self._log.warning("http_trouble", reason=reason, count=count)
-
-
-def _say_unavailable(connection: _DetachedConnection) -> None:
-    """Answer 503 and close, without waiting: a client whose socket has no room for the answer gets none."""
-    with contextlib.suppress(OSError), socket.socket(fileno=connection.descriptor) as client:
-        client.settimeout(0)
-        client.send(_HEAD if connection.begun.startswith(b"HEAD ") else _HEAD + _LINE)
-        # The kernel sends a reset if input was left unread; this end of stream must come first.
-        client.shutdown(socket.SHUT_WR)

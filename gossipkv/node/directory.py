@@ -188,24 +188,24 @@ class DataDirectory:
         with self._writing:
             if self.silence is not None:
                 raise StorageError(self.silence.message, self.silence.details)
-            known = self._record
-            record = known._replace(
-                epoch=known.epoch if epoch is None else epoch,
-                cluster_id=known.cluster_id if cluster_id is None else cluster_id,
-                pinned=known.pinned if pinned is None else pinned,
-                shard_id=known.shard_id if shard_id is None else shard_id,
-                store=known.store if store is None else store,
-                life=known.life if life is None else life,
+            before = self._record
+            record = before._replace(
+                epoch=before.epoch if epoch is None else epoch,
+                cluster_id=before.cluster_id if cluster_id is None else cluster_id,
+                pinned=before.pinned if pinned is None else pinned,
+                shard_id=before.shard_id if shard_id is None else shard_id,
+                store=before.store if store is None else store,
+                life=before.life if life is None else life,
             )
             if drew is not None:
                 record = drawn(record) if drew else erased(record)
-            record = followed(known, record)
-            assert record.epoch >= known.epoch, (record, known)
-            assert record.store != known.store or record.life >= known.life, (record, known)
+            record = followed(before, record)
+            assert record.epoch >= before.epoch, (record, before)
+            assert record.store != before.store or record.life >= before.life, (record, before)
             assert record.store <= MAX_STORE, record
-            if known.pinned:
-                assert record.pinned, (record, known)
-                assert record.cluster_id == known.cluster_id or not known.cluster_id, (record, known)
+            if before.pinned:
+                assert record.pinned, (record, before)
+                assert record.cluster_id == before.cluster_id or not before.cluster_id, (record, before)
             try:
                 write_node(self.files, self.path, record)
             except OSError as error:

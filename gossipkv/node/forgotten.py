@@ -48,8 +48,8 @@ def set_aside(files: Files, path: PurePath) -> PurePath | None:
     """
     if not has_tables(files, path):
         return None
-    known = [_FORGOTTEN.fullmatch(entry.name) for entry in files.list_directory(path)]
-    number = 1 + max((int(match[1]) for match in known if match is not None), default=0)
+    matches = [_FORGOTTEN.fullmatch(entry.name) for entry in files.list_directory(path)]
+    number = 1 + max((int(match[1]) for match in matches if match is not None), default=0)
     aside = path / f"{FORGOTTEN}{number}"
     files.rename(path / TABLES, aside)
     files.sync_directory(path)

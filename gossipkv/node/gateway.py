@@ -58,8 +58,8 @@ def limits_of(config: Config) -> GatewayLimits:
 
 def types_of(usual: str, databases: Mapping[str, DatabaseSettings]) -> Types:
     """Return the content types of values by the settings of the node and of the databases."""
-    said = {name: found.content_type for name, found in databases.items() if found.content_type is not None}
-    return Types(usual, said)
+    by_database = {name: found.content_type for name, found in databases.items() if found.content_type is not None}
+    return Types(usual, by_database)
 
 
 @final
@@ -122,10 +122,10 @@ class GatewayProcess:
         self._types = types_of(self._config.content_type, databases)
         self._wake()
 
-    def look_for_hidden(self, known: Callable[[str], bool]) -> None:
+    def look_for_hidden(self, is_known: Callable[[str], bool]) -> None:
         """Warn once of each database whose name is a path of the gateway itself."""
         for name, path in HIDING.items():
-            if name not in self._hidden and known(name):
+            if name not in self._hidden and is_known(name):
                 self._hidden.add(name)
                 self._log.warning("http_hidden", database=name, path=path)
 
@@ -185,14 +185,14 @@ class GatewayProcess:
 
     async def _instruct(self, process: trio.Process, order: GatewayOrder) -> None:
         assert process.stdin is not None
-        told = GatewayWord(self._types)
+        last = GatewayWord(self._types)
         with contextlib.suppress(trio.BrokenResourceError):  # The child is gone, which `_live` sees as well.
             await process.stdin.send_all(order.to_line())
             while True:
                 changed = self._changed
                 word = GatewayWord(self._types, self._left_ms())
-                if word.types != told.types or (word.drain_ms is not None and told.drain_ms is None):
-                    told = word
+                if word.types != last.types or (word.drain_ms is not None and last.drain_ms is None):
+                    last = word
                     await process.stdin.send_all(word.to_line())
                 await changed.wait()
 
@@ -203,10 +203,10 @@ class GatewayProcess:
         async for part in process.stdout:
             for line in lines.feed(bytes(part)):
                 try:
-                    said = json.loads(line)
+                    entry = json.loads(line)
                 except (ValueError, RecursionError):  # The line is the output of a stray print, not ours.
                     continue
-                match said:
+                match entry:
                     case [str(level), str(event), dict(fields)] if level in LEVELS:
                         getattr(self._log, level)(event, **fields)
 

@@ -214,10 +214,10 @@ class Gossiping:
 
     def spoken(self) -> dict[str, int]:
         """Return the newest message revision that each other live member reads; 1 for one that has not published it."""
-        said = {entry.owner: spoken_by(entry.value) for entry in self.below(NODES)}
+        revisions = {entry.owner: spoken_by(entry.value) for entry in self.below(NODES)}
         own = self._core.members.own.name
         living = [member for member in self.members_known() if member.state in REACHABLE and member.name != own]
-        return {member.name: said.get(member.name, 1) for member in living}
+        return {member.name: revisions.get(member.name, 1) for member in living}
 
     def names(self, path: str) -> list[str]:
         """Return the names directly below a path that any member has published, including suspect and dead ones."""
@@ -434,11 +434,11 @@ def _prover(sealing: Sealing, settings: GossipSettings, environment: Environment
     return Prover(lambda: sealing.keys, secret, is_required=Seal(settings.seal) is Seal.REQUIRE)
 
 
-def membership_of(config: Config, gossiping: Gossiping, known: Sequence[Address]) -> dataset.Membership:
-    """Return the membership for the datasets of a starting node, of which `known` others are remembered."""
+def membership_of(config: Config, gossiping: Gossiping, remembered: Sequence[Address]) -> dataset.Membership:
+    """Return the membership for the datasets of a starting node, of which `remembered` others are remembered."""
     return dataset.Membership(
         gossiping.own_member(),
-        expects_others=bool(config.join or known or config.expected_members > 1),
+        expects_others=bool(config.join or remembered or config.expected_members > 1),
         retire_max_ms=config.retire_max,
         now_ms=int(trio.current_time() * 1000),
     )

@@ -113,20 +113,20 @@ def next_life(
         Corrupt: the document is damaged.
         OSError: the system refused.
     """
-    known = read_node(files, path)
-    is_new = known is None
-    if known is None:
+    record = read_node(files, path)
+    is_new = record is None
+    if record is None:
         uuid = uuid or _new_uuid(random)
-        known = NodeRecord(cluster, uuid, f"node-{uuid[:8]}", epoch=0)
-    elif known.cluster != cluster:
+        record = NodeRecord(cluster, uuid, f"node-{uuid[:8]}", epoch=0)
+    elif record.cluster != cluster:
         raise UnsupportedFormat(
-            f"{path}: belongs to cluster {known.cluster!r}, and this node is to join {cluster!r}; "
+            f"{path}: belongs to cluster {record.cluster!r}, and this node is to join {cluster!r}; "
             "set the same cluster, or give --data another directory",
-            {"file": str(path / NODE), "expected": known.cluster, "got": cluster},
+            {"file": str(path / NODE), "expected": record.cluster, "got": cluster},
         )
-    if node is not None and node != known.node:
-        known = erased(known._replace(node=node))  # The directory may be a copy of another node's.
-    return known._replace(epoch=max(known.epoch + 1, least_epoch)), is_new
+    if node is not None and node != record.node:
+        record = erased(record._replace(node=node))  # The directory may be a copy of another node's.
+    return record._replace(epoch=max(record.epoch + 1, least_epoch)), is_new
 
 
 def another(record: NodeRecord, random: random.Random, uuid: str | None = None) -> NodeRecord:
@@ -145,9 +145,9 @@ def erased(record: NodeRecord) -> NodeRecord:
     return record._replace(drew="", drew_store=0)
 
 
-def followed(known: NodeRecord, record: NodeRecord) -> NodeRecord:
-    """Return the successor of `known`; if this node drew the cluster id, its first store gets the right to found."""
-    if record.drew and not (known.store or known.drew_store):
+def followed(before: NodeRecord, record: NodeRecord) -> NodeRecord:
+    """Return the successor of `before`; if this node drew the cluster id, its first store gets the right to found."""
+    if record.drew and not (before.store or before.drew_store):
         return record._replace(drew_store=record.store)
     return record
 

@@ -119,7 +119,7 @@ class Info:
 
     def _by_database(self) -> dict[str, Value]:
         reads = self._measures.reads()
-        return {name: {**told, **reads.get(name, NO_READS)} for name, told in self._datasets.by_database().items()}
+        return {name: {**status, **reads.get(name, NO_READS)} for name, status in self._datasets.by_database().items()}
 
 
 def latency_map(histogram: LatencyHistogram) -> dict[str, Value]:

@@ -44,18 +44,18 @@ class Names:
 
     def databases(self, of_others: Iterable[dict[str, Value]] = ()) -> list[Value]:
         """Return the answer of the method `databases`: each name once."""
-        known = [*self._tables.tables(), *of_others]
-        tables = [told for told in known if not self._datasets.known(str(told["name"]))]
-        return [*self._datasets.databases(), *tables]
+        tables = [*self._tables.tables(), *of_others]
+        shown = [table for table in tables if not self._datasets.known(str(table["name"]))]
+        return [*self._datasets.databases(), *shown]
 
     def all(self) -> list[str]:
         """Return the names of all datasets and tables."""
-        return [str(told["name"]) for told in self.databases() if isinstance(told, dict)]
+        return [str(entry["name"]) for entry in self.databases() if isinstance(entry, dict)]
 
-    def with_disputes(self, told: Mapping[str, Mapping[str, Detail]]) -> dict[str, dict[str, Detail]]:
+    def with_disputes(self, entries: Mapping[str, Mapping[str, Detail]]) -> dict[str, dict[str, Detail]]:
         """Return the entries of databases; the `error` of a name that both kinds have also says which is refused."""
-        found = {name: {**entry} for name, entry in told.items()}
-        for name, dispute in self._disputes(told).items():
+        found = {name: {**entry} for name, entry in entries.items()}
+        for name, dispute in self._disputes(entries).items():
             error = found[name].get("error")
             found[name]["error"] = f"{error}; {dispute}" if isinstance(error, str) else dispute
         return found
@@ -65,24 +65,24 @@ class Names:
         refused = {*self._datasets.refused()}
         found: dict[str, str] = {}
         for name in names:
-            ways_out = (
-                f"have the dataset published under another name, or drop the table (`gossipkv table drop {name}`)"
-            )
             if name in refused:
-                found[name] = (
-                    f"a dataset has this name too, and is refused: the table {name} was here first; {ways_out}"
-                )
+                other, first = "dataset", "table"
             elif self._datasets.known(name) and self._tables.has(name):
-                found[name] = (
-                    f"a table has this name too, and is refused: the dataset {name} was here first; {ways_out}"
-                )
+                other, first = "table", "dataset"
+            else:
+                continue
+            found[name] = (
+                f"a {other} has this name too, and is refused: the {first} {name} was here first; have the dataset "
+                f"published under another name, or drop the table (`gossipkv table drop {name}`)"
+            )
         return found
 
     def check_free(self, name: str) -> None:
         """Refuse to name a table like a dataset.  Raises Conflict."""
         if self._datasets.known(name):
             where = "this node serves or sees"
-        elif name in self._published() and not self._datasets.met(name):  # A dataset met before is gone.
+        elif name in self._published() and not self._datasets.met(name):
+            # A dataset that this node had and does not know any more is gone, even if a member still publishes it.
             where = "members publish"
         else:
             return

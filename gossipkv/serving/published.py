@@ -29,47 +29,24 @@ LATEST_MS: Final = 253_402_300_799_999  # This is the end of the year 9999, the 
 
 
 class HeldVersion(Protocol):
-    """A built version, as the library holds it."""
+    """A built version, as the library holds it; the fields are those of `PublishedVersion`."""
 
     @property
-    def files(self) -> Sequence[SortedFile | None]:
-        """The sorted files; None for a partition that is not here."""
-        ...
-
+    def files(self) -> Sequence[SortedFile | None]: ...
     @property
-    def database(self) -> str:
-        """The name of the database."""
-        ...
-
+    def database(self) -> str: ...
     @property
-    def name(self) -> str:
-        """The name of the version."""
-        ...
-
+    def name(self) -> str: ...
     @property
-    def function(self) -> str:
-        """The name of the partition function."""
-        ...
-
+    def function(self) -> str: ...
     @property
-    def wire_id(self) -> bytes | None:
-        """The version's name between nodes; None if no other node has the version."""
-        ...
-
+    def wire_id(self) -> bytes | None: ...
     @property
-    def passed(self) -> bool:
-        """True if clients may read the version."""
-        ...
-
+    def passed(self) -> bool: ...
     @property
-    def source_ms(self) -> int:
-        """When the source files were last modified, in ms since 1970; 0 if unknown."""
-        ...
-
+    def source_ms(self) -> int: ...
     @property
-    def active_elsewhere(self) -> bool:
-        """True if it is active on a live member, so clients that ask for one at least as new may read it."""
-        ...
+    def active_elsewhere(self) -> bool: ...
 
 
 @final
@@ -87,7 +64,7 @@ class PublishedVersion:
     wire_id: bytes | None = None
     passed: bool = True
     source_ms: int = 0  # When the source was last modified, in ms since 1970; 0 if unknown.
-    # Clients that ask for one at least as new may read it, even if it has not passed here.
+    # The version is active on a live member: clients that ask for one at least as new may read it, passed here or not.
     active_elsewhere: bool = False
 
     @property

@@ -146,18 +146,18 @@ class Pumps:
 
     def reads(self) -> dict[str, dict[str, int]]:
         """Return the counts since the start: `{database: {name: count}}`."""
-        told: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        totals: defaultdict[str, Counter[str]] = defaultdict(Counter)
         for table in self._in_turns(self._tables):
             for database, counts in table.reads().items():
-                told[database].update(counts)
-        return {database: dict(counts) for database, counts in told.items()}
+                totals[database].update(counts)
+        return {database: dict(counts) for database, counts in totals.items()}
 
     def counters(self) -> dict[str, int]:
         """Return every counter, and the current levels."""
-        told: Counter[str] = Counter()
+        totals: Counter[str] = Counter()
         for counters in self.each():
-            told.update(counters)
-        return dict(told)
+            totals.update(counters)
+        return dict(totals)
 
     def each(self) -> list[dict[str, int]]:
         """Return the counters of each loop."""
@@ -165,11 +165,11 @@ class Pumps:
 
     def latency(self) -> dict[str, LatencyHistogram]:
         """Return histograms of answer times, over all loops."""
-        told: defaultdict[str, LatencyHistogram] = defaultdict(LatencyHistogram)
+        totals: defaultdict[str, LatencyHistogram] = defaultdict(LatencyHistogram)
         for core in self._in_turns(self._cores):
             for name, histogram in core.latency().items():
-                told[name].add(histogram)
-        return dict(told)
+                totals[name].add(histogram)
+        return dict(totals)
 
     # Life of the loops
 
@@ -271,11 +271,11 @@ class Pumps:
                 stack.enter_context(turn)
             yield
 
-    def _in_turns(self, each: Iterable[_Each]) -> Iterator[_Each]:
+    def _in_turns(self, items: Iterable[_Each]) -> Iterator[_Each]:
         """Yield each loop's item while holding the loop's core lock."""
-        for turn, one in zip(self._turns, each, strict=True):
+        for turn, item in zip(self._turns, items, strict=True):
             with turn:
-                yield one
+                yield item
 
 
 @final

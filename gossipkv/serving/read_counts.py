@@ -31,11 +31,7 @@ class DatabaseReadCounts:
 class ReadSample:
     """A request while it is read."""
 
-    has_version: bool = False  # The request is counted with its version.
-
-    def found(self) -> None:
-        """Record that a version answers the request."""
-        self.has_version = True
+    has_version: bool = False  # A version was found, and the request is counted with it.
 
 
 @final

@@ -60,29 +60,12 @@ _HEAD_BYTES = 5
 class Holdings(Protocol):
     """The library's knowledge that reads need beyond the published data."""
 
-    def known(self, database: str) -> bool:
-        """Return True if there is such a database, here or at the source."""
-        ...
-
-    def joining(self) -> bool:
-        """Return True if other nodes may have databases that this node does not know yet."""
-        ...
-
-    def status(self, database: str | None = None) -> dict[str, Detail]:
-        """Return by database: versions, their states and their progress."""
-        ...
-
-    def unready(self, database: str) -> str:
-        """Return in words why a known database serves nothing."""
-        ...
-
-    def coming(self, database: str) -> bool:
-        """Return True if a known database that serves nothing should serve soon."""
-        ...
-
-    def damaged(self, database: str, version: str, error: Corrupt) -> None:
-        """Record that a read met damage."""
-        ...
+    def known(self, database: str) -> bool: ...  # True if there is such a database, here or at the source.
+    def joining(self) -> bool: ...  # True if other nodes may have databases that this node does not know yet.
+    def status(self, database: str | None = None) -> dict[str, Detail]: ...  # Versions by database, with their states.
+    def unready(self, database: str) -> str: ...  # Says why a known database serves nothing.
+    def coming(self, database: str) -> bool: ...  # True if a known database that serves nothing should serve soon.
+    def damaged(self, database: str, version: str, error: Corrupt) -> None: ...  # Records that a read met damage.
 
 
 class Count(Protocol):
@@ -153,11 +136,11 @@ class Reads:
             self.counts.answered(database, *values)
             return [[*values], version.name]
 
-    def _options(self, database: str, arguments: Arguments, known: Sequence[str]) -> OptionArguments:
+    def _options(self, database: str, arguments: Arguments, allowed: Sequence[str]) -> OptionArguments:
         """Parse the options of a read. Raise UnknownDatabase or NotReady first, since a table has other options."""
         if database not in self.published.databases:
             self._database(database)
-        return arguments.options(*known)
+        return arguments.options(*allowed)
 
     def _values(self, version: PublishedVersion, keys: Sequence[bytes], limit: int) -> list[bytes | None]:
         values: list[bytes | None] = []
@@ -199,7 +182,7 @@ class Reads:
     async def _page(self, asks: Elsewhere, plan: _ScanPlan, timeout_ms: int) -> Packed:
         """Gather a page with parts from other nodes."""
         with self.counts.reading(plan.database) as reading:
-            reading.found()
+            reading.has_version = True
             self.counts.asked_elsewhere(plan.database)
             return await asks.page(plan, timeout_ms)
 
@@ -319,7 +302,7 @@ class Reads:
         (database, _), version, partition, rounds, elapsed_ms, asked = msgpack.unpackb(report, raw=True)
         name = database.decode(errors="replace")
         self.counts.failed(name, has_version=True)
-        told = [(member.decode(), outcome.decode()) for member, outcome in asked]
+        outcomes = [(member.decode(), outcome.decode()) for member, outcome in asked]
         details: dict[str, Detail] = {
             "database": name,
             "version": version.decode(),
@@ -327,7 +310,7 @@ class Reads:
             "rounds": rounds,
             "elapsed_ms": elapsed_ms,
         }
-        return unanswered(f"partition {partition} of {name} {version.decode()}", told, details)
+        return unanswered(f"partition {partition} of {name} {version.decode()}", outcomes, details)
 
     def _choose_and_count(self, database: str, options: OptionArguments, reading: ReadSample) -> PublishedVersion:
         by_name = not options.flag("forwarded") and options.text("version") is not None
@@ -346,7 +329,7 @@ class Reads:
         return published.choose(version, min_version)
 
     def _count_choice(self, version: PublishedVersion, reading: ReadSample, *, by_name: bool) -> PublishedVersion:
-        reading.found()
+        reading.has_version = True
         self._count(version.database, version.name, by_name=by_name)
         return version
 

@@ -87,20 +87,14 @@ class RespCaller(NamedTuple):
 class RespPermissions(Protocol):
     """The permissions of users."""
 
-    def may_read(self, user: int, database: str) -> bool:
-        """Return True if that user may read that database."""
-        ...
+    def may_read(self, user: int, database: str) -> bool: ...
 
-    def judge_command(self, command: bytes, caller: Asker, database: str | None = None) -> None:
-        """Permit a command. Raises: Unauthorized."""
-        ...
-
-    def prove(self, token: bytes, caller: Asker) -> ProvenUser | DeferredResult:
-        """Return the user of a token. Raises: Unauthorized."""
-        ...
+    # Both raise Unauthorized.
+    def judge_command(self, command: bytes, caller: Asker, database: str | None = None) -> None: ...
+    def prove(self, token: bytes, caller: Asker) -> ProvenUser | DeferredResult: ...
 
 
-class ListedConnection(NamedTuple):
+class ListedCommand(NamedTuple):
     """A command as described to clients: number of words (negative for a minimum), and positions of its keys."""
 
     words: int
@@ -113,42 +107,42 @@ class ListedConnection(NamedTuple):
 
 _READ, _WRITE, _OWN = ("readonly",), ("write",), ("fast",)
 COMMANDS: Final = {
-    "get": ListedConnection(2, _READ, 1, 1, 1, "The value of a key."),
-    "mget": ListedConnection(-2, _READ, 1, -1, 1, "The values of keys, of a database all from one version."),
-    "exists": ListedConnection(-2, _READ, 1, -1, 1, "How many of the keys there are."),
-    "strlen": ListedConnection(2, _READ, 1, 1, 1, "The length of a value."),
-    "getrange": ListedConnection(4, _READ, 1, 1, 1, "A part of a value."),
-    "substr": ListedConnection(4, _READ, 1, 1, 1, "The same, by its old name."),
-    "type": ListedConnection(2, _READ, 1, 1, 1, "string, or none."),
-    "ttl": ListedConnection(2, _READ, 1, 1, 1, "-1 of what there is: nothing expires; -2 of what there is not."),
-    "pttl": ListedConnection(2, _READ, 1, 1, 1, "The same."),
-    "scan": ListedConnection(-2, _READ, 0, 0, 0, "Pages of keys, in their order: MATCH PREFIX*, COUNT."),
-    "dbsize": ListedConnection(1, _READ, 0, 0, 0, "About how many records the datasets have."),
-    "set": ListedConnection(3, _WRITE, 1, 1, 1, "Put a record into a table."),
-    "mset": ListedConnection(-3, _WRITE, 1, -1, 2, "Put records into tables."),
-    "del": ListedConnection(-2, _WRITE, 1, -1, 1, "Delete records of tables; answers how many were named."),
-    "unlink": ListedConnection(-2, _WRITE, 1, -1, 1, "The same."),
-    "select": ListedConnection(2, _OWN, 0, 0, 0, "0: keys are DATABASE:KEY; n: those of the n-th of resp_databases."),
-    "hello": ListedConnection(-1, _OWN, 0, 0, 0, "The protocol, 2 or 3, and what speaks here."),
-    "ping": ListedConnection(-1, _OWN, 0, 0, 0, "PONG, or what is said."),
-    "echo": ListedConnection(2, _OWN, 0, 0, 0, "What is said."),
-    "client": ListedConnection(-2, _OWN, 0, 0, 0, "SETNAME, GETNAME, ID, SETINFO."),
-    "command": ListedConnection(-1, _OWN, 0, 0, 0, "These commands: COUNT, INFO, DOCS."),
-    "auth": ListedConnection(-2, _OWN, 0, 0, 0, "Whose token that is: the token, or any name and the token."),
-    "info": ListedConnection(-1, _OWN, 0, 0, 0, "What the node says of itself."),
-    "reset": ListedConnection(1, _OWN, 0, 0, 0, "The connection as it was at first."),
-    "quit": ListedConnection(-1, _OWN, 0, 0, 0, "End the connection."),
+    "get": ListedCommand(2, _READ, 1, 1, 1, "The value of a key."),
+    "mget": ListedCommand(-2, _READ, 1, -1, 1, "The values of keys, of a database all from one version."),
+    "exists": ListedCommand(-2, _READ, 1, -1, 1, "How many of the keys there are."),
+    "strlen": ListedCommand(2, _READ, 1, 1, 1, "The length of a value."),
+    "getrange": ListedCommand(4, _READ, 1, 1, 1, "A part of a value."),
+    "substr": ListedCommand(4, _READ, 1, 1, 1, "The same, by its old name."),
+    "type": ListedCommand(2, _READ, 1, 1, 1, "string, or none."),
+    "ttl": ListedCommand(2, _READ, 1, 1, 1, "-1 of what there is: nothing expires; -2 of what there is not."),
+    "pttl": ListedCommand(2, _READ, 1, 1, 1, "The same."),
+    "scan": ListedCommand(-2, _READ, 0, 0, 0, "Pages of keys, in their order: MATCH PREFIX*, COUNT."),
+    "dbsize": ListedCommand(1, _READ, 0, 0, 0, "About how many records the datasets have."),
+    "set": ListedCommand(3, _WRITE, 1, 1, 1, "Put a record into a table."),
+    "mset": ListedCommand(-3, _WRITE, 1, -1, 2, "Put records into tables."),
+    "del": ListedCommand(-2, _WRITE, 1, -1, 1, "Delete records of tables; answers how many were named."),
+    "unlink": ListedCommand(-2, _WRITE, 1, -1, 1, "The same."),
+    "select": ListedCommand(2, _OWN, 0, 0, 0, "0: keys are DATABASE:KEY; n: those of the n-th of resp_databases."),
+    "hello": ListedCommand(-1, _OWN, 0, 0, 0, "The protocol, 2 or 3, and what speaks here."),
+    "ping": ListedCommand(-1, _OWN, 0, 0, 0, "PONG, or what is said."),
+    "echo": ListedCommand(2, _OWN, 0, 0, 0, "What is said."),
+    "client": ListedCommand(-2, _OWN, 0, 0, 0, "SETNAME, GETNAME, ID, SETINFO."),
+    "command": ListedCommand(-1, _OWN, 0, 0, 0, "These commands: COUNT, INFO, DOCS."),
+    "auth": ListedCommand(-2, _OWN, 0, 0, 0, "Whose token that is: the token, or any name and the token."),
+    "info": ListedCommand(-1, _OWN, 0, 0, 0, "What the node says of itself."),
+    "reset": ListedCommand(1, _OWN, 0, 0, 0, "The connection as it was at first."),
+    "quit": ListedCommand(-1, _OWN, 0, 0, 0, "End the connection."),
 }  # fmt: skip
 
 
 def _unknown(name: bytes, words: Sequence[bytes]) -> RespRefusal:
-    told = ""
+    shown_words = ""
     for word in words:
-        if len(told) >= MAX_TOLD:
+        if len(shown_words) >= MAX_TOLD:
             break
-        told += f"'{word[: MAX_TOLD - len(told)].decode(errors='replace')}' "
+        shown_words += f"'{word[: MAX_TOLD - len(shown_words)].decode(errors='replace')}' "
     shown = name[:MAX_TOLD].decode(errors="replace")
-    return RespRefusal(f"ERR unknown command '{shown}', with args beginning with: {told}")
+    return RespRefusal(f"ERR unknown command '{shown}', with args beginning with: {shown_words}")
 
 
 def _check_count(name: str, words: int) -> None:
@@ -223,15 +217,15 @@ class RespCommands:
             self._access.judge_command(name, asker)
         try:
             _check_count(name.lower().decode(), 1 + len(words))
-            told = command(caller, words)
+            reply = command(caller, words)
         except _RefusedError as refused:
-            told = RespRefusal(str(refused))
-        if isinstance(told, ProvenUser | DeferredResult):
-            return told
-        if isinstance(told, MethodCall):
-            made = told.made
-            return _then(told.answer, lambda result: say(made(result), protocol))
-        return say(told, caller.protocol)
+            reply = RespRefusal(str(refused))
+        if isinstance(reply, ProvenUser | DeferredResult):
+            return reply
+        if isinstance(reply, MethodCall):
+            made = reply.made
+            return _then(reply.answer, lambda result: say(made(result), protocol))
+        return say(reply, caller.protocol)
 
     # About data
 
@@ -285,23 +279,23 @@ class RespCommands:
         """Answer `AUTH token` or `AUTH name token`; only the token counts."""
         return self._prove(caller, words[-1], RespLine("OK"))
 
-    def _prove(self, caller: RespCaller, token: bytes, said: Said) -> Said | ProvenUser | DeferredResult:
-        """Prove the token, and answer `said` on success."""
+    def _prove(self, caller: RespCaller, token: bytes, answer: Said) -> Said | ProvenUser | DeferredResult:
+        """Prove the token, and answer `answer` on success."""
 
-        def welcome(known: object) -> ProvenUser:
-            assert isinstance(known, ProvenUser), known
-            return ProvenUser(known.user, say(said, caller.protocol))
+        def welcome(proven: object) -> ProvenUser:
+            assert isinstance(proven, ProvenUser), proven
+            return ProvenUser(proven.user, say(answer, caller.protocol))
 
         try:
-            told = self._access.prove(token, caller.asker)
+            proof = self._access.prove(token, caller.asker)
         except Unauthorized:
             return WRONG
-        if isinstance(told, ProvenUser):
-            return welcome(told)
+        if isinstance(proof, ProvenUser):
+            return welcome(proof)
 
         async def wait() -> Value | ProvenUser:
             try:
-                return welcome(await told.result())
+                return welcome(await proof.result())
             except Unauthorized:
                 return say(WRONG, caller.protocol)
 
@@ -312,12 +306,12 @@ class RespCommands:
         at = 1
         while at < len(words) and words[at].lower() != b"auth":
             at += 2
-        told = self._what_speaks(caller)
+        description = self._what_speaks(caller)
         if at >= len(words):
-            return told
+            return description
         if at + 2 >= len(words):
             raise _RefusedError("ERR syntax error in HELLO option 'auth'")
-        return self._prove(caller, words[at + 2], told)
+        return self._prove(caller, words[at + 2], description)
 
     def _what_speaks(self, caller: RespCaller) -> Said:
         return {
@@ -332,13 +326,13 @@ class RespCommands:
 
     def _info(self, _caller: RespCaller, _words: Sequence[bytes]) -> Said:
         """Return all sections at once, whatever section is named: each figure of `info` that is a single word."""
-        told = self._info_of()
-        assert isinstance(told, dict)
-        counters = told["counters"]
+        figures = self._info_of()
+        assert isinstance(figures, dict)
+        counters = figures["counters"]
         assert isinstance(counters, dict)
-        server = {f"gossipkv_{name}": told[name] for name in ("version", "cluster", "node", "epoch")}
+        server = {f"gossipkv_{name}": figures[name] for name in ("version", "cluster", "node", "epoch")}
         lines = ["# Server", "redis_mode:standalone", "loading:0", *_lines(server)]
-        lines += ["# Stats", f"uptime_in_seconds:{int(str(told['uptime_s']).partition('.')[0])}", *_lines(counters)]
+        lines += ["# Stats", f"uptime_in_seconds:{int(str(figures['uptime_s']).partition('.')[0])}", *_lines(counters)]
         return "".join(f"{line}\r\n" for line in lines).encode()
 
     def _command(self, _caller: RespCaller, words: Sequence[bytes]) -> Said:
@@ -346,7 +340,11 @@ class RespCommands:
             case [b"count"]:
                 return len(COMMANDS)
             case [b"docs", *asked]:
-                return {name.encode(): _docs(known) for name, known in COMMANDS.items() if _asked(name, asked)}
+                return {
+                    name.encode(): {b"summary": listed.summary.encode(), b"group": b"generic"}
+                    for name, listed in COMMANDS.items()
+                    if not asked or name.encode() in asked
+                }
             case [] | [b"info"]:
                 return [_described(name) for name in COMMANDS]
             case [b"info", *asked]:
@@ -374,20 +372,12 @@ def _keys_of(result: Value | Packed) -> tuple[list[bytes], bytes | None]:
     raise AssertionError("a scan answers records and a cursor")
 
 
-def _asked(name: str, asked: Sequence[bytes]) -> bool:
-    return not asked or name.encode() in asked
-
-
-def _docs(known: ListedConnection) -> Said:
-    return {b"summary": known.summary.encode(), b"group": b"generic"}
-
-
 def _described(name: str) -> Said:
-    known = COMMANDS.get(name)
-    if known is None:
+    listed = COMMANDS.get(name)
+    if listed is None:
         return None
-    flags: list[Said] = [RespLine(flag) for flag in known.flags]
-    return [name.encode(), known.words, flags, known.first, known.last, known.step, [], [], [], []]
+    flags: list[Said] = [RespLine(flag) for flag in listed.flags]
+    return [name.encode(), listed.words, flags, listed.first, listed.last, listed.step, [], [], [], []]
 
 
 def _unknown_part(command: str, part: bytes) -> RespRefusal:
@@ -395,8 +385,8 @@ def _unknown_part(command: str, part: bytes) -> RespRefusal:
     return RespRefusal(f"ERR unknown subcommand '{shown}'. Try COMMAND DOCS {command}.")
 
 
-def _lines(told: Mapping[str, Value]) -> list[str]:
-    return [f"{name}:{value}" for name, value in told.items() if isinstance(value, int | float | str)]
+def _lines(figures: Mapping[str, Value]) -> list[str]:
+    return [f"{name}:{value}" for name, value in figures.items() if isinstance(value, int | float | str)]
 
 
 def _then(answer: Answer, made: Callable[[Value | Packed], bytes]) -> bytes | DeferredResult | Later:

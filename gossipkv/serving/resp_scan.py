@@ -83,7 +83,7 @@ class ScanReply(NamedTuple):
 
     database: str
     options: dict[str, Value]
-    shown_before: bytes  # name of the database and a colon, if keys are shown with it
+    shown_before: bytes  # The name of the database and a colon, if keys are shown with it.
 
 
 @final
@@ -143,7 +143,7 @@ class Scans:
     def _forget_one(self) -> None:
         """Forget the least recently used cursor of an address that has most."""
         most = max(self._of_addresses.values())
-        number, kept = next(each for each in self._kept.items() if self._of_addresses[each[1].reader.address] == most)
+        number, kept = next(item for item in self._kept.items() if self._of_addresses[item[1].reader.address] == most)
         del self._kept[number]
         self._of_addresses[kept.reader.address] -= 1
         self._of_addresses += Counter()  # The addition drops counts of 0.
@@ -156,6 +156,6 @@ def _first(names: Sequence[str], database: str | None, pattern: Pattern, behind:
     name, colon, prefix = pattern.prefix.partition(b":")
     if colon:
         return ScanPlace(name.decode(errors="replace"), None, prefix)
-    found = (one for one in sorted(names) if one > behind and one.encode().startswith(name))
+    found = (candidate for candidate in sorted(names) if candidate > behind and candidate.encode().startswith(name))
     first = next(found, None) if not pattern.is_whole else None
     return None if first is None else ScanPlace(first, None, b"")

@@ -38,6 +38,9 @@ if TYPE_CHECKING:
     from gossipkv.wire.results import OnAnswer, Packed
     from gossipkv.wire.rpc import Value
 
+    # Sends a request: the member, the method, its parameters, a timeout in ms, and the callback, which may run at once.
+    Question = Callable[[str, str, list[Value], int, OnAnswer], None]
+
 # Pages that are gathered at the same time: each holds a page of every owner.
 MAX_PAGES: Final = 32
 
@@ -82,14 +85,6 @@ class ScanPlan(Protocol):
         ...
 
 
-class Question(Protocol):
-    """Sends a request to a member; without a connection the callback may run at once."""
-
-    def __call__(
-        self, name: str, method: str, params: list[Value], timeout_ms: int, on_answer: OnAnswer, /
-    ) -> None: ...
-
-
 @final
 class _ScanShare:
     """Some partitions, and the member that is asked for them; None if they wait for a new round."""
@@ -101,12 +96,12 @@ class _ScanShare:
         self.due_s = due_s  # When further members are asked as well.
         self.outcome = ASKED
         self.run: ScanRun | None = None
-        self.others: list[_ScanShare] = []  # The parts that took over its partitions.
+        self.successors: list[_ScanShare] = []  # The parts that took over its partitions.
 
     @property
     def is_answered(self) -> bool:
         """True if all of its records have arrived."""
-        return self.run is not None or (bool(self.others) and all(part.is_answered for part in self.others))
+        return self.run is not None or (bool(self.successors) and all(part.is_answered for part in self.successors))
 
     @property
     def is_pending(self) -> bool:
@@ -118,7 +113,7 @@ class _ScanShare:
         if self.run is not None:
             yield self.run
         else:
-            for part in self.others:
+            for part in self.successors:
                 yield from part.runs()
 
 
@@ -232,12 +227,12 @@ class Elsewhere:
             equals = [*rank]
             while partitions and equals:
                 best = max(equals, key=lambda name: len(sources[name].partitions & partitions))
-                some = sources[best].partitions & partitions
-                if not some:
+                owned = sources[best].partitions & partitions
+                if not owned:
                     break
-                found.append((best, some))
+                found.append((best, owned))
                 equals.remove(best)
-                partitions -= some
+                partitions -= owned
         return found, partitions
 
 
@@ -283,7 +278,7 @@ class _GatheredPage:
     def _go_on(self, now_s: float) -> float:
         """Ask further owners where that is due. Return when to look again."""
         while True:
-            leaves = [part for part in self._parts if not part.others and part.run is None]
+            leaves = [part for part in self._parts if not part.successors and part.run is None]
             stirred = [part for part in leaves if self._is_due(part, now_s)]
             if not stirred:
                 break
@@ -322,16 +317,16 @@ class _GatheredPage:
             self._elsewhere.slow.add(part.name)
             self._elsewhere.count("scan_silences")
         elif part.name is None:  # A new round begins for this part.
-            tried = frozenset(each.name for each in self._parts if each.name is not None and each.is_pending)
+            tried = frozenset(other.name for other in self._parts if other.name is not None and other.is_pending)
         if part.name is not None:
             tried |= {part.name}
-        part.others = self._cover(part.partitions, tried)
+        part.successors = self._cover(part.partitions, tried)
 
     def _cover(self, partitions: PartitionSet, tried: frozenset[str]) -> list[_ScanShare]:
         """Ask for these partitions; those without an owner wait for a new round."""
         now_s = trio.current_time()
         found, left = self._elsewhere.cover(self._wanted, partitions, tried)
-        parts = [_ScanShare(some, name, tried, now_s + self._elsewhere.stage_s) for name, some in found]
+        parts = [_ScanShare(owned, name, tried, now_s + self._elsewhere.stage_s) for name, owned in found]
         self._parts += parts
         for part in parts:
             self._ask(part)
@@ -379,12 +374,12 @@ class _GatheredPage:
             else:
                 slow.discard(part.name)
         elif error is not None:
-            told = _error_of(error)
-            part.outcome = told.code
+            refusal = _error_of(error)
+            part.outcome = refusal.code
             (slow.add if part.outcome == "OVERLOADED" else slow.discard)(part.name)
-            if isinstance(told, TooLarge):
-                self._too_large = told
-            elif isinstance(told, NotServed):
+            if isinstance(refusal, TooLarge):
+                self._too_large = refusal
+            elif isinstance(refusal, NotServed):
                 self._elsewhere.on_not_served()
         elif trio.current_time() < self._limit_s:
             part.outcome = "lost" if is_connected else "not connected"
@@ -392,11 +387,11 @@ class _GatheredPage:
     def _error(self, now_s: float) -> ServiceError:
         """Return the error of a page that was not gathered."""
         version = self._wanted.version
-        unanswered_parts = [part for part in self._parts if not part.others and not part.is_answered]
+        unanswered_parts = [part for part in self._parts if not part.successors and not part.is_answered]
         left = unanswered_parts[0].partitions
         for part in unanswered_parts[1:]:
             left |= part.partitions
-        told = {part.name: part.outcome for part in self._parts if part.name is not None and part.run is None}
+        outcomes = {part.name: part.outcome for part in self._parts if part.name is not None and part.run is None}
         runs = ", ".join(f"{first}-{end - 1}" if end - first > 1 else f"{first}" for first, end in left.runs()[:8])
         details: dict[str, Detail] = {
             "database": version.database,
@@ -405,7 +400,7 @@ class _GatheredPage:
             "rounds": self._rounds,
             "elapsed_ms": round((now_s - self._began_s) * 1000),
         }
-        return unanswered(f"partitions {runs} of {version.database} {version.name}", [*told.items()], details)
+        return unanswered(f"partitions {runs} of {version.database} {version.name}", [*outcomes.items()], details)
 
 
 def _error_of(packed: bytes) -> GossipKVError:

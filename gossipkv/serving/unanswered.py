@@ -16,12 +16,12 @@ ASKED = "asked"
 SILENT = "silent"
 
 
-def unanswered(place: str, told: Sequence[tuple[str, str]], details: dict[str, Detail]) -> ServiceError:
-    """Return the error for data at `place`; `told` has the asked nodes and the outcomes."""
-    who = ", ".join(f"{name} ({outcome})" for name, outcome in told) or "nobody is known to hold it"
+def unanswered(place: str, asked: Sequence[tuple[str, str]], details: dict[str, Detail]) -> ServiceError:
+    """Return the error for data at `place`; `asked` has the asked nodes and the outcomes."""
+    who = ", ".join(f"{name} ({outcome})" for name, outcome in asked) or "nobody is known to hold it"
     text = f"nobody has answered for {place}: {who}"
-    details = {**details, "asked": [[name, outcome] for name, outcome in told]}
-    outcomes = {outcome for _, outcome in told}
+    details = {**details, "asked": [[name, outcome] for name, outcome in asked]}
+    outcomes = {outcome for _, outcome in asked}
     if outcomes & {ASKED, SILENT}:
         return TimedOut(text, details)
     if outcomes and outcomes <= {"OVERLOADED", "queue full"}:

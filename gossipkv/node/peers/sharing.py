@@ -9,7 +9,7 @@ One task looks at changes, at most once in `PAUSE_S`, and then wakes the databas
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, final
+from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 import trio
 
@@ -26,7 +26,7 @@ from gossipkv.placement.statement import MAX_PIECES, decode, decode_database, en
 from gossipkv.serving.scan_elsewhere import ScanSource
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Sequence
 
     from gossipkv.address import Address
     from gossipkv.dataset.cluster.core import DatabaseCore
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from gossipkv.dataset.cluster.members import Membership
     from gossipkv.dataset.library import Library
     from gossipkv.gossip import member as gossip
-    from gossipkv.gossip.tree.tree import TreeEntry
     from gossipkv.gossip.tree.watch import TreeWatch
+    from gossipkv.node.gossip import Gossiping
     from gossipkv.node.peers.connections import NodePeers
     from gossipkv.placement.identity import VersionIdentity
     from gossipkv.placement.ownership import Owner
@@ -71,19 +71,6 @@ def terms_of(config: Config) -> Terms:
     )
 
 
-class ClusterTree(Protocol):
-    """The tree and the members, as gossip has them."""
-
-    def members_known(self) -> Iterable[gossip.Member]: ...
-    def isolated(self) -> bool: ...
-    def names(self, path: str) -> list[str]: ...  # Names of all owners, including hidden ones.
-    def below(self, path: str) -> list[TreeEntry]: ...  # Entries of all owners, including hidden ones.
-    def publish(self, path: str, value: bytes) -> None: ...  # Raises TooLarge.
-    def withdraw(self, path: str) -> bool: ...
-    def watch(self, path: str, wake: Callable[[], None]) -> TreeWatch: ...
-    def news(self) -> bytes | None: ...  # Returns what was published since the last call, for the method `gossip`.
-
-
 class SharedBytes(NamedTuple):
     """The encoded statements that a member has published about one database in an epoch."""
 
@@ -98,7 +85,7 @@ class Sharing:
 
     def __init__(
         self,
-        tree: ClusterTree,
+        tree: Gossiping,
         library: Library,
         membership: Membership,
         peers: NodePeers,
@@ -118,7 +105,7 @@ class Sharing:
         self._watches: dict[str, tuple[TreeWatch, ...]] = {}  # By database.
         self._places = tree.watch(NODES, self.wake)
         self._names = tree.watch(DATABASES, self.wake)
-        self._known: list[gossip.Member] = []  # Members and names of databases at the last look.
+        self._members: list[gossip.Member] = []  # Members and names of databases at the last look.
         self._named: list[str] = []
         self._heard: dict[tuple[str, str], SharedBytes] = {}  # By database and member.
         self._owners: dict[str, Owner] = {}  # Owners of the last run that nobody has heard of in this one.
@@ -144,11 +131,11 @@ class Sharing:
     def look(self) -> None:
         """Tell the databases all changes of members and of their statements."""
         revision = self._membership.revision
-        known = [*self._tree.members_known()]
+        members = [*self._tree.members_known()]
         # A look costs time for each member, and most looks find no change.
-        if self._places.changed or known != self._known:
+        if self._places.changed or members != self._members:
             self._places.look()
-            self._known = known
+            self._members = members
             self._look_at_members()
         self._membership.isolate(isolated=self._tree.isolated(), now_ms=_now_ms())
         if self._names.changed:
@@ -165,15 +152,15 @@ class Sharing:
     def _look_at_members(self) -> None:
         now_ms = _now_ms()
         places = self._claimed()
-        known = {self._membership.own.name}
-        for member in self._known:
+        names = {self._membership.own.name}
+        for member in self._members:
             place = places.get(member.name, ClaimPlace())
-            known.add(member.name)
-            told = DatasetMember(
+            names.add(member.name)
+            known_member = DatasetMember(
                 member.name, member.uuid, member.epoch, member.address, MemberStanding(member.state), *place
             )
-            self._membership.tell(told, now_ms=now_ms)
-        for name in [member.name for member in self._membership.others if member.name not in known]:
+            self._membership.tell(known_member, now_ms=now_ms)
+        for name in [member.name for member in self._membership.others if member.name not in names]:
             self._membership.forget(name)
             for core in self._library.cores():
                 core.forget(name)
@@ -186,7 +173,10 @@ class Sharing:
 
     def _tell_peers(self) -> None:
         members = self._membership.others
-        peers = {each.name: NodePeer(each.name, each.uuid, each.address, each.standing, each.epoch) for each in members}
+        peers = {
+            member.name: NodePeer(member.name, member.uuid, member.address, member.standing, member.epoch)
+            for member in members
+        }
         remembered = {name: NodePeer(*owner, HolderState.DEAD, 0) for name, owner in self._owners.items()}
         self._peers.tell((remembered | peers).values())
 
@@ -243,9 +233,9 @@ class Sharing:
         self._heard[core.name, name] = heard
         versions = {}
         for version, pieces in heard.versions.items():
-            said = decode(pieces)
-            if said is not None and (said.identity.database, said.identity.version) == (core.name, version):
-                versions[version] = said
+            stated = decode(pieces)
+            if stated is not None and (stated.identity.database, stated.identity.version) == (core.name, version):
+                versions[version] = stated
         database = None if heard.database is None else decode_database(heard.database)
         if len(versions) < len(heard.versions) or (database is None and heard.database is not None):
             self._unread.add((name, core.name))

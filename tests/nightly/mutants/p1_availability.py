@@ -106,8 +106,8 @@ MUTANTS: tuple[Mutant, ...] = (
     planted(
         "a node whose tables are closed lists none",
         "gossipkv.node.names:Names.databases",
-        "known = [*self._tables.tables(), *of_others]",
-        "known = self._tables.tables()",
+        "tables = [*self._tables.tables(), *of_others]",
+        "tables = self._tables.tables()",
         "tests/simulation/test_shut_tables.py",
     ),
     planted(

@@ -119,8 +119,8 @@ MUTANTS: tuple[Mutant, ...] = (
     planted(
         "a start does not raise its epoch",
         "gossipkv.node.identity:next_life",
-        "return known._replace(epoch=max(known.epoch + 1, least_epoch)), is_new",
-        "return known._replace(epoch=known.epoch or least_epoch), is_new",
+        "return record._replace(epoch=max(record.epoch + 1, least_epoch)), is_new",
+        "return record._replace(epoch=record.epoch or least_epoch), is_new",
         "restarts",
         by="comes_back_as_itself",
     ),

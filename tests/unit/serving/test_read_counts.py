@@ -182,10 +182,10 @@ def test_errors_that_python_says() -> None:
         for has_version in (False, True):
             with suppress(NotReady), counted.reading(database) as reading:
                 if has_version:
-                    reading.found()
+                    reading.has_version = True
                 raise NotReady("no")
     with counted.reading("db") as reading:
-        reading.found()
+        reading.has_version = True
     counted.answered("db", b"xy", None, b"")
     counted.asked_elsewhere("db")
     here = counts(requests=1, forwarded=1, hits=2, misses=1, value_bytes=2, errors=2)
