@@ -12,7 +12,9 @@ from gossipkv.placement.orders import MAX_AHEAD_MS, MAX_STAMP, Orders, RollbackO
 from tests.unit.dataset.cluster.scene import Node, active
 
 NAMES = ("a", "b", "c")
-GIVEN = st.tuples(st.sampled_from(NAMES), st.sampled_from(["1", "2", None]), st.integers(0, 50), st.integers(0, 5))
+DECADES_MS = 60 * 365 * 86_400_000  # A clock without a battery begins in 1970.
+CLOCKS = st.integers(0, 50) | st.integers(0, DECADES_MS)
+GIVEN = st.tuples(st.sampled_from(NAMES), st.sampled_from(["1", "2", None]), CLOCKS, st.integers(0, 5))
 
 
 @given(st.lists(GIVEN, max_size=8), st.integers())
