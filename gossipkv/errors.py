@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     _Restore = Callable[[type["GossipKVError"], dict[str, object]], "GossipKVError"]
 
-# The answer to every attempt to write to a dataset.
 DOCS: Final = "https://github.com/gossipkv/gossipkv/blob/main/docs"
+# The answer to every attempt to write to a dataset.
 WRITES_ARE: Final = f"datasets are published ({DOCS}/users/publish.md), and tables take puts and deletes"
 
 Detail = str | int | float | bytes | bool | None | list["Detail"] | dict[str, "Detail"]
@@ -208,7 +208,7 @@ class ConfigError(LocalError):
 
 
 class StorageError(LocalError):
-    """The file system refused: no space, no permission, an I/O error.  Names the path."""
+    """The file system refused: no space, no permission, an I/O error. Names the path."""
 
 
 class DirectoryInUse(LocalError):
@@ -250,9 +250,9 @@ def from_wire(code: str, message: str, details: dict[str, Detail]) -> GossipKVEr
     """Return the error that a peer sent; an unknown code becomes a plain `ServiceError` with the same text."""
     if code == "CORRUPT":
         offset = details.get("offset")
-        told = Corrupt(str(details.get("file")), offset if isinstance(offset, int) else 0, str(details.get("reason")))
-        told.message, told.details = message, details  # `details` include the expected and the actual value, if sent.
-        return told
+        error = Corrupt(str(details.get("file")), offset if isinstance(offset, int) else 0, str(details.get("reason")))
+        error.message, error.details = message, details  # `details` include the expected and the actual value, if sent.
+        return error
     kind = _BY_CODE.get(code)
     if kind is None:
         return ServiceError(f"{code}: {message}", details)

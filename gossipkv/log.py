@@ -59,19 +59,19 @@ class Log:
 class Sparing:
     """Suppresses repetitions: the same message is allowed again after `pause_s` at the earliest."""
 
-    __slots__ = ("_pause_s", "_told")
+    __slots__ = ("_logged", "_pause_s")
 
     def __init__(self, pause_s: float = 60.0) -> None:
         self._pause_s = pause_s
-        self._told: dict[tuple[object, ...], float] = {}  # Times of messages, oldest first.
+        self._logged: dict[tuple[object, ...], float] = {}  # Times of messages, oldest first.
 
-    def lets(self, now: float, *what: object) -> bool:
+    def lets(self, now: float, *message: object) -> bool:
         """Return True if that may be logged at `now`, in seconds of one clock; it then counts as logged."""
-        while self._told and now - self._told[oldest := next(iter(self._told))] >= self._pause_s:
-            del self._told[oldest]
-        if what in self._told or len(self._told) >= MAX_SPARED:
+        while self._logged and now - self._logged[oldest := next(iter(self._logged))] >= self._pause_s:
+            del self._logged[oldest]
+        if message in self._logged or len(self._logged) >= MAX_SPARED:
             return False
-        self._told[what] = now
+        self._logged[message] = now
         return True
 
 
@@ -82,12 +82,12 @@ class LineLimits:
     Times are seconds of one clock.
     """
 
-    __slots__ = ("_left_out", "_room", "_told_at", "_tracebacks")
+    __slots__ = ("_left_out", "_reported_at", "_room", "_tracebacks")
 
     def __init__(self) -> None:
         self._room: dict[str, tuple[float, float]] = {}  # Number of allowed lines, and the time of that number.
         self._left_out: Counter[str] = Counter()
-        self._told_at = -inf
+        self._reported_at = -inf
         self._tracebacks = Sparing()
 
     def lets(self, event: str, now: float) -> bool:
@@ -106,9 +106,9 @@ class LineLimits:
 
     def left_out(self, now: float) -> Counter[str]:
         """Return how many lines of each event were suppressed since the last report; empty within a minute of that."""
-        if not self._left_out or now - self._told_at < LIMITED_PERIOD_S:
+        if not self._left_out or now - self._reported_at < LIMITED_PERIOD_S:
             return Counter()
-        self._told_at = now
+        self._reported_at = now
         left_out, self._left_out = self._left_out, Counter()
         return left_out
 
@@ -122,12 +122,12 @@ class RepeatedWarnings:
 
     def __init__(self, log: Log) -> None:
         self._log = log
-        self._said: set[str] = set()
+        self._seen: set[str] = set()
 
     def say(self, event: str, line: str) -> None:
         """Log the line, the first time."""
-        if line not in self._said and len(self._said) < MAX_WARNINGS:
-            self._said.add(line)
+        if line not in self._seen and len(self._seen) < MAX_WARNINGS:
+            self._seen.add(line)
             self._log.warning(event, reason=line)
 
 

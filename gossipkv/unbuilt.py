@@ -59,9 +59,9 @@ def _missing(fullname: str, path: Sequence[str]) -> str:
     if not runs_a_node and not fullname.startswith(CLIENT_PACKAGES):
         return f"{fullname} is not built on {sys.platform} ({machine}). {NEEDS_LINUX}"
     name = fullname.rpartition(".")[2]
-    others = sorted(str(other) for directory in path for other in Path(directory).glob(f"{name}.*.*"))
+    builds = sorted(str(other) for directory in path for other in Path(directory).glob(f"{name}.*.*"))
     here = f"{fullname} is not built for this Python ({sys.implementation.cache_tag})"
-    found = f"; for another there is {', '.join(others)}" if others else ""
+    found = f"; for another there is {', '.join(builds)}" if builds else ""
     return f"{here}{found}. {HOW_TO_BUILD}"
 
 

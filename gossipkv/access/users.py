@@ -50,7 +50,8 @@ TOKEN_BYTES: Final = 32
 # A token has 47 bytes; longer input is refused without hashing it.
 MAX_TOKEN_BYTES: Final = 256
 
-# Users are looked up by a digest prefix, which reveals nothing; the rest is compared in constant time.
+# Users are looked up by a prefix of the digest, whose timing reveals nothing of a token; the whole digest is then
+# compared in constant time.
 _LOOKED_UP_BYTES: Final = 8
 _NO_DIGEST: Final = bytes(sha256().digest_size)
 
@@ -102,10 +103,6 @@ class Users:
         user = self._by_digest.get(digest[:_LOOKED_UP_BYTES])
         expected = _NO_DIGEST if user is None or user.digest is None else user.digest
         return user if hmac.compare_digest(digest, expected) else None
-
-    def by_certificate(self, name: str) -> User | None:
-        """Return the user with the name of a verified certificate; `anonymous` never matches."""
-        return None if name == ANONYMOUS else self.named.get(name)
 
     def unmatched(self, databases: Collection[str]) -> list[str]:
         """Return a sentence for each pattern that matches none of the databases, since it may be misspelt."""
@@ -169,10 +166,10 @@ class _Entry:
         return User(self._name, self._grants(table["may"]), self._digest(table.get("token")))
 
     def _grants(self, value: object) -> tuple[Grant, ...]:
-        if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+        if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
             raise self._wrong('expected an array of texts, such as ["read:geo*", "see"]', "may")
         try:
-            return tuple(parse_grant(one) for one in value)
+            return tuple(parse_grant(text) for text in value)
         except ValueError as error:
             raise self._wrong(str(error), "may") from None
 
@@ -188,9 +185,9 @@ class _Entry:
             )
         return bytes.fromhex(found[1])
 
-    def _wrong(self, what: str, *fields: str) -> ConfigError:
+    def _wrong(self, problem: str, *fields: str) -> ConfigError:
         path = ".".join((self._name, *fields))
-        return ConfigError(f"{self.where(*fields)}: {path}: {what}")
+        return ConfigError(f"{self.where(*fields)}: {path}: {problem}")
 
 
 # Changes keep all other lines, since people write comments.

@@ -73,7 +73,7 @@ class Owners(NamedTuple):
         if self.time_key is None or at < 0 or at + 1 == len(self.firsts):
             return ()
         is_short = self.time_key.is_short(self.firsts[at], self.firsts[at + 1])
-        return [one for one in self.everybody if one not in self.addresses[at]] if is_short else ()
+        return [address for address in self.everybody if address not in self.addresses[at]] if is_short else ()
 
 
 NO_OWNERS: Final = Owners()
@@ -188,12 +188,12 @@ class ByMap:
         options: dict[str, Value] = {}
         while not pages or options:
             request = call_request("partition_map", [self._table, options] if options else [self._table])
-            told = reads.map_of("partition_map", cast("Value", (yield source, request)))
-            if pages and told.get("config") != pages[0].get("config"):
+            page = reads.map_of("partition_map", cast("Value", (yield source, request)))
+            if pages and page.get("config") != pages[0].get("config"):
                 pages, options = [], {}
                 continue
-            pages.append(told)
-            options = {} if told.get("next") is None else {"start": told["next"]}
+            pages.append(page)
+            options = {} if page.get("next") is None else {"start": page["next"]}
         return owners_of(pages)
 
 
@@ -205,14 +205,14 @@ def owners_of(pages: Sequence[dict[str, Value]]) -> Owners:
     """
     first = pages[0]
     match first.get("config"), first.get("addresses"), first.get("partitioner"):
-        case int(config), dict(told), None | str() as partitioner if partitioner in {None, *TABLE_HASHES}:
+        case int(config), dict(named), None | str() as partitioner if partitioner in {None, *TABLE_HASHES}:
             pass
         case None, _, _:
             return NO_OWNERS
         case _:
             raise ProtocolError("partition_map was answered with what is no map")
     addresses: dict[Value, Address] = {}
-    addresses |= {name: parse_address(text) for name, text in told.items() if isinstance(text, str)}
+    addresses |= {name: parse_address(text) for name, text in named.items() if isinstance(text, str)}
     firsts: list[bytes] = []
     owners: list[tuple[Address, ...]] = []
     shared: dict[tuple[Address, ...], tuple[Address, ...]] = {}  # Thousands of partitions have few sets of owners.
@@ -231,15 +231,15 @@ def owners_of(pages: Sequence[dict[str, Value]]) -> Owners:
     return Owners(config, partitioner, firsts, owners, _time_key_of(first), (*addresses.values(),))
 
 
-def _time_key_of(told: dict[str, Value]) -> TimeKey | None:
+def _time_key_of(page: dict[str, Value]) -> TimeKey | None:
     """Return the time key of a table that smears; None if it does not."""
-    return time_key_of(told.get("time_key")) if told.get("smear") is True else None
+    return time_key_of(page.get("time_key")) if page.get("smear") is True else None
 
 
 def _available(assignments: Sequence[Value], addresses: dict[Value, Address]) -> list[Address]:
     found: list[Address] = []
-    for one in assignments:
-        match one:
+    for assignment in assignments:
+        match assignment:
             case {"node": str(node), "state": "AVAILABLE"} if node in addresses:
                 found.append(addresses[node])
     return found

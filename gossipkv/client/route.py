@@ -33,10 +33,10 @@ def addresses_of(given: Iterable[Named | Iterable[Named]]) -> list[Address]:
     """
     found: list[Address] = []
     for item in given:
-        for one in (item,) if isinstance(item, (str, bytes, Address)) else item:
-            if not isinstance(one, (str, Address)):
-                raise TypeError(f"an address is text, such as '127.0.0.1:7070', not {type(one).__name__}")
-            found.append(parse_address(one) if isinstance(one, str) else one)
+        for address in (item,) if isinstance(item, (str, bytes, Address)) else item:
+            if not isinstance(address, (str, Address)):
+                raise TypeError(f"an address is text, such as '127.0.0.1:7070', not {type(address).__name__}")
+            found.append(parse_address(address) if isinstance(address, str) else address)
     if not found:
         raise ValueError("at least one address is needed, for example connect('127.0.0.1:7070')")
     return found

@@ -75,7 +75,7 @@ class Session:
         """Note that a request with the tokens `sent` was answered with `token`, which covers them."""
         if token:
             with self._lock:
-                self._tokens = (*(one for one in self._tokens if one not in sent), token)
+                self._tokens = (*(earlier for earlier in self._tokens if earlier not in sent), token)
 
     def version(self, dataset: str) -> str | None:
         """Return the newest version of the dataset that the session has seen."""
@@ -152,8 +152,12 @@ def _read(text: str) -> tuple[dict[str, str], tuple[bytes, ...]]:
     try:
         match msgpack.unpackb(base64.b64decode(text, altchars=b"-_", validate=True)):
             case [int(format_), dict(versions), list(tokens)] if format_ == FORMAT:
-                named = {name: one for name, one in versions.items() if isinstance(name, str) and isinstance(one, str)}
-                whole = tuple(one for one in tokens if isinstance(one, bytes))
+                named = {
+                    name: version
+                    for name, version in versions.items()
+                    if isinstance(name, str) and isinstance(version, str)
+                }
+                whole = tuple(token for token in tokens if isinstance(token, bytes))
                 if (len(named), len(whole)) == (len(versions), len(tokens)):
                     return named, whole
     except ValueError:  # From base64, MessagePack or UTF-8.

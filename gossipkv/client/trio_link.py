@@ -1,8 +1,9 @@
 """One connection under Trio: a socket, the session on it, a task that reads and a task that sends.
 
 Requesting tasks put their requests into the session and are parked; they never wait on the socket, so their
-cancellation leaves the stream whole.  The first request wakes the sender, which runs after all tasks that could run, so
-their requests leave in one system call.  In the same way one receive wakes many tasks.
+cancellation leaves the stream whole. A single request on a quiet connection is sent at once. Otherwise the first
+request wakes the sender, which Trio runs after all tasks that are ready, so their requests leave in one system call.
+Likewise one receive wakes many tasks.
 
 The socket is the system's own, not Trio's: a ready socket is read and written without a checkpoint for each call.
 """

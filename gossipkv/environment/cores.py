@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import re
 from math import ceil
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from gossipkv.environment.memory import PROC, groups_of, mounts_of, text_of
+from gossipkv.environment.memory import PROC, groups_of, mounts_of, reader_below, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,11 +24,7 @@ def cores(root: Path = Path("/")) -> int:
 
     A quota of one and a half counts as two, since the rest helps in short bursts. `root`: parent of the system's files.
     """
-
-    def read(path: PurePosixPath) -> str:
-        return (root / path.relative_to("/")).read_text(encoding="utf-8", errors="replace")
-
-    return min([len(os.sched_getaffinity(0)), *(max(1, ceil(quota)) for quota in quotas(read))])
+    return min([len(os.sched_getaffinity(0)), *(max(1, ceil(quota)) for quota in quotas(reader_below(root)))])
 
 
 def quotas(read: Read) -> Iterator[float]:

@@ -46,14 +46,16 @@ class RealMemory:
 
     def __init__(self, root: Path = Path("/")) -> None:
         """Read the system's files below `root`."""
-        self._root = root
+        self._read = reader_below(root)
 
     def room(self) -> Room | None:
         """Return the smallest room; None: unknown. Reads a dozen files of the kernel."""
         return min(rooms(self._read), key=lambda room: room.size_bytes, default=None)
 
-    def _read(self, path: PurePosixPath) -> str:
-        return (self._root / path.relative_to("/")).read_text(encoding="utf-8", errors="replace")
+
+def reader_below(root: Path) -> Read:
+    """Return a reader of the system's files, which are below `root`."""
+    return lambda path: (root / path.relative_to("/")).read_text(encoding="utf-8", errors="replace")
 
 
 def rooms(read: Read) -> Iterator[Room]:
@@ -74,14 +76,14 @@ def rooms(read: Read) -> Iterator[Room]:
 
 def _room(read: Read, group: PurePosixPath, mapped_bytes: int) -> Iterator[Room]:
     """Yield the room that one control group leaves, if it has a limit."""
-    told = {name: text_of(read, group / name).strip() for name in ("memory.high", "memory.max", "memory.current")}
-    known = {name: int(text) for name, text in told.items() if _NUMBER.fullmatch(text)}
-    if "memory.current" not in known:
+    texts = {name: text_of(read, group / name).strip() for name in ("memory.high", "memory.max", "memory.current")}
+    values = {name: int(text) for name, text in texts.items() if _NUMBER.fullmatch(text)}
+    if "memory.current" not in values:
         return
-    held_bytes = known.pop("memory.current")
+    held_bytes = values.pop("memory.current")
     of_kind = numbers(text_of(read, group / "memory.stat"))
     held_bytes -= of_kind["active_file"] + of_kind["inactive_file"] + of_kind["slab_reclaimable"]
-    for name, limit_bytes in known.items():
+    for name, limit_bytes in values.items():
         others_bytes = max(0, of_kind["file_mapped"] - mapped_bytes)
         yield Room(f"{name} of {group}", limit_bytes - max(0, held_bytes) - others_bytes)
 
@@ -132,11 +134,7 @@ def mounts_of(controller: str, mountinfo: str) -> Iterator[Mount]:
 
 
 def _path(escaped: str) -> PurePosixPath:
-    return PurePosixPath(_ESCAPED.sub(_unescape, escaped))
-
-
-def _unescape(found: re.Match[str]) -> str:
-    return chr(int(found[1], 8))
+    return PurePosixPath(_ESCAPED.sub(lambda found: chr(int(found[1], 8)), escaped))
 
 
 def groups_of(controller: str, text: str) -> Iterator[tuple[PurePosixPath, bool]]:

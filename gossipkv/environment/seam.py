@@ -76,7 +76,7 @@ class FileEntry:
 
 
 class Files(Protocol):
-    """The file operations that GossipKV performs. Every one raises `OSError` when the system refuses.
+    """The file operations that GossipKV performs. All raise `OSError` when the system refuses.
 
     Descriptors are plain integers, valid for this `Files` only.
     """
@@ -179,8 +179,8 @@ class Files(Protocol):
 # Gossip's datagrams fit an Ethernet frame, so a larger one comes from another program.
 MAX_DATAGRAM_BYTES = 4096
 
-# Time that an outgoing connection waits for the peer's kernel to confirm sent data before it breaks. Linux alone would
-# retry for a quarter of an hour, with pauses of up to two minutes; so a machine that is back would not be tried soon.
+# An outgoing connection breaks if the peer's kernel has not acknowledged sent data for this long. By default Linux
+# retries for a quarter of an hour, with pauses of up to two minutes, and a machine that is back would wait as long.
 UNCONFIRMED_S = 5
 
 

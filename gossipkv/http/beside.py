@@ -47,7 +47,7 @@ READ_BYTES = 1 << 16
 
 def _as_message(record: logging.LogRecord) -> str:
     """Encode a line of the log for the node, which writes it into its own log."""
-    return json.dumps([record.levelname.lower(), record.msg, logs.told(record)], default=repr)
+    return json.dumps([record.levelname.lower(), record.msg, logs.all_fields(record)], default=repr)
 
 
 @final

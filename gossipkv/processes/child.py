@@ -21,11 +21,9 @@ if TYPE_CHECKING:
 # Kept end of a child's standard error, enough for a traceback.
 STDERR_TAIL_BYTES = 4_000
 
-# The threshold is fixed, since glibc raises it after each large buffer that is freed. It then keeps holes as large as
-# the blocks of a SequenceFile or as values, up to two and a half times the memory in use.
-#
-# With the fixed threshold alone, glibc would return the free end of its memory after nearly each buffer, and request it
-# again: those are the pages that a child should keep.
+# Both thresholds of glibc are fixed. Otherwise it raises the first one after each large buffer that is freed, and then
+# keeps holes as large as values or the blocks of a SequenceFile: up to two and a half times the memory in use. With the
+# first one alone, it would return the free end of its memory after nearly each buffer, and request it again.
 MMAP_THRESHOLD_BYTES = 1 << 20
 TRIM_THRESHOLD_BYTES = 4 << 20
 ALLOCATION: Final = {
@@ -68,8 +66,8 @@ async def collect_errors(process: trio.Process, errors: list[bytes]) -> None:
 
 def last_line(errors: list[bytes]) -> str:
     """Return a colon and the last collected line, or an empty string."""
-    said = b"".join(errors).decode("utf-8", "replace").strip().rpartition("\n")[2]
-    return f": {said}" if said else ""
+    line = b"".join(errors).decode("utf-8", "replace").strip().rpartition("\n")[2]
+    return f": {line}" if line else ""
 
 
 async def _end(process: trio.Process) -> None:

@@ -95,7 +95,7 @@ def place_of(error: BaseException) -> str:
     return f"{where}:{type(error).__name__}"
 
 
-def told(record: logging.LogRecord) -> dict[str, object]:
+def all_fields(record: logging.LogRecord) -> dict[str, object]:
     """Return the fields of a record, including its traceback as text."""
     fields = dict(fields_of(record))
     if record.exc_info is not None and record.exc_info[1] is not None:
@@ -105,13 +105,13 @@ def told(record: logging.LogRecord) -> dict[str, object]:
 
 def as_json(record: logging.LogRecord) -> str:
     """Return a line for a collector: a JSON object."""
-    line = {"timestamp": _time(record), "level": record.levelname.lower(), "event": record.msg, **told(record)}
+    line = {"timestamp": _time(record), "level": record.levelname.lower(), "event": record.msg, **all_fields(record)}
     return json.dumps(line, default=repr, ensure_ascii=False)
 
 
 def as_text(record: logging.LogRecord, paint: Callable[[str, str], str] = lambda _, text: text) -> str:
     """Return a line for people, with the traceback below, if there is one."""
-    fields = told(record)
+    fields = all_fields(record)
     below = fields.pop(BELOW, None)
     level = record.levelname.lower()
     head = [
@@ -119,8 +119,8 @@ def as_text(record: logging.LogRecord, paint: Callable[[str, str], str] = lambda
         f"[{paint(LEVEL_COLOURS.get(level, ERROR_COLOUR), f'{level:{LEVEL_WIDTH}}')}]",
         paint(BOLD, str(record.msg)),
     ]
-    said = [f"{paint(CYAN, name)}={paint(MAGENTA, _plain(value))}" for name, value in fields.items()]
-    line = " ".join(head + said)
+    pairs = [f"{paint(CYAN, name)}={paint(MAGENTA, _plain(value))}" for name, value in fields.items()]
+    line = " ".join(head + pairs)
     return line if below is None else f"{line}\n{below}"
 
 

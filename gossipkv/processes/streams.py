@@ -89,10 +89,6 @@ class LineQueue:
         return batch
 
 
-def _say_nothing(_lost: int, _now: float) -> None:
-    pass
-
-
 @final
 class OutputStream(io.TextIOBase):
     """Text for a descriptor, written by a thread of its own.
@@ -105,7 +101,7 @@ class OutputStream(io.TextIOBase):
     encoding = "utf-8"
     errors = "backslashreplace"
 
-    def __init__(self, descriptor: int, on_look: Callable[[int, float], object] = _say_nothing) -> None:
+    def __init__(self, descriptor: int, on_look: Callable[[int, float], object] = lambda _lost, _now: None) -> None:
         self._descriptor = descriptor
         self._on_look = on_look
         self._backlog = LineQueue()

@@ -44,11 +44,11 @@ def _processor() -> dict[str, float]:
 
 def _memory() -> dict[str, float]:
     status = Path("/proc/self/status").read_text(encoding="utf-8", errors="replace")
-    told = dict(line.split(":", 1) for line in status.splitlines() if ":" in line)
+    fields = dict(line.split(":", 1) for line in status.splitlines() if ":" in line)
     return {
-        "resident_bytes": int(told["VmRSS"].split()[0]) * KIB,
-        "peak_bytes": int(told["VmHWM"].split()[0]) * KIB,
-        "threads": int(told["Threads"]),
+        "resident_bytes": int(fields["VmRSS"].split()[0]) * KIB,
+        "peak_bytes": int(fields["VmHWM"].split()[0]) * KIB,
+        "threads": int(fields["Threads"]),
     }
 
 
@@ -80,10 +80,8 @@ def peak_bytes() -> int:
     Raises:
         ConfigError: the system does not tell.
     """
-    with Path("/proc/self/status").open("rb") as status:
-        for line in status:
-            if line.startswith(b"VmHWM:"):
-                return int(line.split()[1]) << 10
+    with contextlib.suppress(OSError, ValueError, LookupError):
+        return int(_memory()["peak_bytes"])
     raise ConfigError("/proc/self/status has no VmHWM: builds need Linux with /proc mounted")
 
 

@@ -187,16 +187,16 @@ def _is_addressed(register: bytes, number: int) -> bool:
     return len(register) == REGISTER_BYTES and 0 <= number <= MAX_NUMBER
 
 
-def _unpack(data: bytes, what: str) -> list[object]:
+def _unpack(data: bytes, form: str) -> list[object]:
     try:
         if len(data) > MAX_BYTES:
-            raise ProtocolError(f"{what} is at most {MAX_BYTES} bytes", {"got": len(data)})
+            raise ProtocolError(f"{form} is at most {MAX_BYTES} bytes", {"got": len(data)})
         value = msgpack.unpackb(data)
     except (ValueError, msgpack.UnpackException) as error:
-        raise ProtocolError(f"{what} should be MessagePack", {"got": repr(data[:40])}) from error
+        raise ProtocolError(f"{form} should be MessagePack", {"got": repr(data[:40])}) from error
     match value:
         case [int(format_number), *rest] if format_number == FORMAT:
             return rest
         case [int(format_number), *_] if format_number > FORMAT:
-            raise UnsupportedFormat(f"{what} is of format {format_number}; this version knows {FORMAT}")
-    raise ProtocolError(f"{what} begins with its format", {"got": repr(data[:40])})
+            raise UnsupportedFormat(f"{form} is of format {format_number}; this version knows {FORMAT}")
+    raise ProtocolError(f"{form} begins with its format", {"got": repr(data[:40])})

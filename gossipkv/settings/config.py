@@ -153,13 +153,13 @@ _BY_NAME: Final = {setting.name: setting for setting in SETTINGS}
 _BY_VARIABLE: Final = {setting.variable: setting for setting in SETTINGS}
 
 
-def _unknown(what: str, where: str, known: Iterable[str]) -> ConfigError:
+def _unknown(setting: str, where: str, names: Iterable[str]) -> ConfigError:
     # The common prefix of all variables would make every name look similar.
-    bare = {name.removeprefix(PREFIX): name for name in known}
-    meant = bare[nearest(what.removeprefix(PREFIX), bare)]
+    bare = {name.removeprefix(PREFIX): name for name in names}
+    meant = bare[nearest(setting.removeprefix(PREFIX), bare)]
     return ConfigError(
-        f"{where}: unknown setting {what}; the nearest known one is {meant} (`gossipkv config` lists all)",
-        {"setting": what, "where": where},
+        f"{where}: unknown setting {setting}; the nearest known one is {meant} (`gossipkv config` lists all)",
+        {"setting": setting, "where": where},
     )
 
 
@@ -230,7 +230,7 @@ def _text_of(setting: Setting, value: object, where: str) -> str:
         fits = setting.kind == "bool"
         text = say(value)
     elif isinstance(value, list):
-        fits = setting.kind == "addresses" and all(isinstance(one, str) for one in value)
+        fits = setting.kind == "addresses" and all(isinstance(item, str) for item in value)
         text = ",".join(map(str, value))
     elif isinstance(value, int | float):  # A missing unit is reported when the text is parsed.
         fits = setting.kind in {"ratio", *UNITS} or (isinstance(value, int) and setting.kind == "count")

@@ -82,14 +82,14 @@ class MinimumSettings:
 
 # The node's settings that a table may override.
 _MINIMUM: Final[Mapping[str, Setting]] = MappingProxyType(
-    {each.name: each.metadata["setting"] for each in fields(MinimumSettings)}
+    {item.name: item.metadata["setting"] for item in fields(MinimumSettings)}
 )
 
 
 def minimum_of(node: MinimumSettings, database: DatabaseSettings) -> MinimumSettings:
     """Return the settings of a database: its table's, else the node's."""
-    said = {name: getattr(node, name) for name in _MINIMUM} | dict(database.minimum)
-    return MinimumSettings(**said)
+    values = {name: getattr(node, name) for name in _MINIMUM} | dict(database.minimum)
+    return MinimumSettings(**values)
 
 
 @final
@@ -143,7 +143,10 @@ DATABASE_SETTINGS: Final = (
     DatabaseSetting(
         "storage_options", "the root's", "a table", "how the store of this database is reached", "one store holds most",
     ),
-    *(DatabaseSetting(name, "the node's", each.allowed, each.meaning, each.why) for name, each in _MINIMUM.items()),
+    *(
+        DatabaseSetting(name, "the node's", setting.allowed, setting.meaning, setting.why)
+        for name, setting in _MINIMUM.items()
+    ),
 )  # fmt: skip
 _NAMES: Final = tuple(setting.name for setting in DATABASE_SETTINGS)
 _ALLOWED: Final = {setting.name: setting.allowed for setting in DATABASE_SETTINGS}
@@ -155,9 +158,9 @@ class Where(Protocol):
     def __call__(self, *names: str) -> str: ...
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
+def nearest(name: str, names: Iterable[str]) -> str:
     """Return the known name that was probably meant."""
-    return difflib.get_close_matches(name, list(known), n=1, cutoff=0)[0]
+    return difflib.get_close_matches(name, list(names), n=1, cutoff=0)[0]
 
 
 def read_databases(table: object, where: Where) -> Mapping[str, DatabaseSettings]:
@@ -171,11 +174,7 @@ def read_databases(table: object, where: Where) -> Mapping[str, DatabaseSettings
     found = {}
     for name, settings in table.items():
         if not is_name(name):
-            raise _wrong(
-                f"databases.{name}",
-                where(name),
-                f"not the name of a database: {NAMES}",
-            )
+            raise _wrong(f"databases.{name}", where(name), f"not the name of a database: {NAMES}")
         if not isinstance(settings, dict):
             raise _wrong(f"databases.{name}", where(name), f"expected a table [databases.{name}]")
         found[name] = _read(name, settings, where)
@@ -261,5 +260,5 @@ def _read_text(key: str, value: object, path: str, place: str) -> str:
     return value
 
 
-def _wrong(path: str, place: str, what: str) -> ConfigError:
-    return ConfigError(f"{place}: {path}: {what}", {"setting": path, "where": place})
+def _wrong(path: str, place: str, problem: str) -> ConfigError:
+    return ConfigError(f"{place}: {path}: {problem}", {"setting": path, "where": place})

@@ -34,7 +34,7 @@ def test_of_strangers_without_end_some_are_told() -> None:
     """Neither memory nor log is filled by them; a pause later others are told."""
     sparing = Sparing(1.0)
     assert sum(sparing.lets(0.5, number) for number in range(2 * MAX_SPARED)) == MAX_SPARED
-    assert len(sparing._told) == MAX_SPARED
+    assert len(sparing._logged) == MAX_SPARED
     assert sum(sparing.lets(1.5, -1 - number) for number in range(2 * MAX_SPARED)) == MAX_SPARED
 
 

@@ -27,7 +27,7 @@ class Deadline:
         return left_s if most_s is None else min(left_s, most_s)
 
     @contextlib.contextmanager
-    def step(self, what: str) -> Iterator[None]:
+    def step(self, work: str) -> Iterator[None]:
         """Run a step that has not changed anything for other nodes yet.
 
         Raises:
@@ -36,7 +36,7 @@ class Deadline:
         with trio.move_on_at(self._at_s) as scope:
             yield
         if scope.cancelled_caught:
-            raise Unavailable(f"nothing was done within {self._timeout_s:g} s, which went by on {what}")
+            raise Unavailable(f"nothing was done within {self._timeout_s:g} s, which went by on {work}")
 
     @contextlib.contextmanager
     def half(self) -> Iterator[None]:

@@ -87,7 +87,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "the manifest is replaced before the partitions are renamed",
         "gossipkv.dataset.local.store:VersionStore.add_partitions",
         "for file in built.files_here:",
-        """write_manifest(self.files, target, known.joined(built))
+        """write_manifest(self.files, target, existing.joined(built))
             for file in built.files_here:""",
         "tests/unit/dataset/local/test_partial_versions.py",
     ),

@@ -44,15 +44,9 @@ def test_the_file_says_who_may_do_what():
     known = parse(FILE, "users")
     ana = known.by_token(TOKEN)
     assert ana.grants == (parse_grant("read:geo*"), parse_grant("write:carts"))
-    assert known.by_certificate("ana") is ana
-    assert known.by_certificate("probe.eu").may(Right.SEE)
+    assert known.named["ana"] is ana
+    assert known.named["probe.eu"].may(Right.SEE)
     assert known.anonymous.may(Right.READ, "public")
-
-
-@pytest.mark.parametrize("name", ["anonymous", "ANA", "an", "ana.", ""])
-def test_whom_no_certificate_names(name):
-    """Nobody becomes `anonymous` by proof, or another by half a name."""
-    assert parse(FILE, "users").by_certificate(name) is None
 
 
 @pytest.mark.parametrize("token", [b"", b"gkv-", TOKEN[:-1], TOKEN + b"\n", TOKEN.upper(), bytes(1 << 20), b"\xff\xfe"])
