@@ -4,12 +4,12 @@
     1           proven: another node, or this node's own gateway; may call every method, and is not looked up
     from 2 on   users of the file; while the node runs, a number belongs to one name with one token and is not reused
 
-The serving loop answers a plain read itself if a bit for number and database allows it (`bitmaps`).  Every other
-request is judged here before it is done (`judge`).  So there is one place that refuses, and a refusal tells neither
+The serving loop answers a plain read itself if a bit for number and database allows it (`bitmaps`). Every other
+request is judged here before it is done (`judge`). So there is one place that refuses, and a refusal tells neither
 which users exist nor which right is lacking.
 
 Without a users file every caller may do everything, with one exception: once nodes can prove themselves
-(`gossipkv.node.peers.proof`), methods between nodes are for proven nodes alone.  `auth` then accepts any token, so that
+(`gossipkv.node.peers.proof`), methods between nodes are for proven nodes alone. `auth` then accepts any token, so that
 clients can have their tokens before nodes have their users.
 """
 
@@ -42,10 +42,10 @@ if TYPE_CHECKING:
 ANONYMOUS: Final = 0
 PROVEN: Final = 1
 
-# Delay before a wrong token is refused, once its address has shown several.  Clients wait longer for any answer, so
+# Delay before a wrong token is refused, once its address has shown several. Clients wait longer for any answer, so
 # they see the refusal.
 PAUSE_S: Final = 0.5
-# Refusals that may wait at a time.  Each takes one of the node's 1,000 tasks, and an address that keeps guessing must
+# Refusals that may wait at a time. Each takes one of the node's 1,000 tasks, and an address that keeps guessing must
 # not take them all.
 MAX_PAUSED: Final = 100
 
@@ -84,7 +84,7 @@ class Access:
                     gone.append(number)
         self._by_number[ANONYMOUS] = users.anonymous
         self._by_number += new.values()
-        # The dict is replaced whole and last, since serving loops read it at any time.  A number that they found in the
+        # The dict is replaced whole and last, since serving loops read it at any time. A number that they found in the
         # old dict is still valid or is in `gone`.
         self._named = {user.name: number for number, user in enumerate(self._by_number) if user is not None}
         return gone
@@ -131,7 +131,7 @@ class Access:
         return user is not None and user.may(needed, database)
 
     def judge(self, arguments: Arguments, caller: Caller) -> None:
-        """Refuse a request that the caller may not make.  A `resp` request is judged by its command (`judge_command`).
+        """Refuse a request that the caller may not make. A `resp` request is judged by its command (`judge_command`).
 
         Raises:
             Unauthorized: the caller lacks the right.
@@ -189,7 +189,7 @@ class Access:
         """Return the user of a token.
 
         Raises:
-            Unauthorized: no user has this token.  After many wrong tokens from its address, the returned
+            Unauthorized: no user has this token. After many wrong tokens from its address, the returned
                 `DeferredResult` raises.
         """
         if self._users is None:
@@ -241,7 +241,7 @@ class Access:
 
 
 def access_of(config: Config) -> Access:
-    """Return the access that the settings ask for.  Blocks.
+    """Return the access that the settings ask for. Blocks.
 
     Raises:
         ConfigError: the users file cannot be read or parsed; or nodes with users would have no way to prove themselves.

@@ -105,7 +105,7 @@ async def advertised(
 ) -> Address:
     """Return the numeric address that others are told: `wanted`, or else the address at which the node listens.
 
-    A node that listens on all addresses tells the one from which it reaches the first of `joins`.  Without `joins` and
+    A node that listens on all addresses tells the one from which it reaches the first of `joins`. Without `joins` and
     `wanted` such a node can only be reached from its own machine.
 
     Raises:

@@ -1,7 +1,7 @@
 """The node's certificate: read at the start, at SIGHUP, and when one of its files has changed.
 
-A reading gives a `Tls`, which new connections use; those that exist go on as they began.  A certificate that cannot be
-used is logged and changes nothing.  If a reading falls between the replacements of certificate and key, the two do not
+A reading gives a `Tls`, which new connections use; those that exist go on as they began. A certificate that cannot be
+used is logged and changes nothing. If a reading falls between the replacements of certificate and key, the two do not
 match; both are read again when the second has changed.
 
 Each `Tls` encrypts its session tickets with keys of its own, so the files are also read again after `TICKETS_PERIOD_S`.
@@ -104,7 +104,7 @@ class Certificate:
 
 
 def read(config: Config) -> Tls | None:
-    """Read the certificate that the settings name; None if they name none.  Blocks.
+    """Read the certificate that the settings name; None if they name none. Blocks.
 
     Raises:
         ConfigError: a file is not valid, others may read the key, or a setting lacks another one.

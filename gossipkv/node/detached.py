@@ -1,6 +1,6 @@
 """Connections of HTTP on their way from the serving loop to the gateway's child.
 
-The loop answers plain reads itself.  A connection that wants more is *detached*: the descriptor and the bytes read from
+The loop answers plain reads itself. A connection that wants more is *detached*: the descriptor and the bytes read from
 it come here, and go over a socket pair (`processes.passing`) to the child, which serves the connection to its end.
 
     taken ──> waits ── a child lives, and its socket has room ──> in the socket ── received ──> the child's
@@ -8,7 +8,7 @@ it come here, and go over a socket pair (`processes.passing`) to the child, whic
                 │  └── the child has ended, or the node is to ──────────┘
                 └── waited too long, too many wait, the node is to end ──> 503, closed
 
-The receiving end is open here as well, so connections that a child has not received go to the next child.  A child that
+The receiving end is open here as well, so connections that a child has not received go to the next child. A child that
 is killed costs only the connections that it had received.
 """
 
@@ -30,7 +30,7 @@ from gossipkv.processes import passing
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# A child that ended by accident is back in less than a second.  A client that would wait longer than this is better
+# A child that ended by accident is back in less than a second. A client that would wait longer than this is better
 # sent to another node.
 PATIENCE_S: Final = 5.0
 MAX_WAITING: Final = 1024  # Each takes a descriptor and the bytes read from it: 72 KiB at most.
@@ -74,7 +74,7 @@ class DetachedConnections:
         self._troubles: Counter[str] = Counter()
 
     def take(self, descriptor: int, begun: bytes, peer: GatewayPeer) -> None:
-        """Pass a connection and the bytes read from it to a child; the descriptor is closed here.  Raises nothing.
+        """Pass a connection and the bytes read from it to a child; the descriptor is closed here. Raises nothing.
 
         Requires: a connected stream socket; `peer` and `begun` have `passing.MAX_BYTES` at most.
         """

@@ -6,11 +6,11 @@
     tables/               the store of its tables (`storage.engine`)
     tables-forgotten-1/   a former store (`forgotten`)
 
-This class is the one owner of the directory.  Each part gets its place in it and lists the names that it uses, so that
-a directory with any other name is recognised as somebody else's.  `docs/operators/data-directory.md` has every byte.
+This class is the one owner of the directory. Each part gets its place in it and lists the names that it uses, so that
+a directory with any other name is recognised as somebody else's. `docs/operators/data-directory.md` has every byte.
 
 The directory of a known node opens even while it cannot be written: its versions are served, but the epoch of this
-start is not kept, so nobody may hear of the node.  `silence` has the reason, until `begin` succeeds.
+start is not kept, so nobody may hear of the node. `silence` has the reason, until `begin` succeeds.
 
 Everything here blocks, and is called from worker threads.
 """
@@ -60,7 +60,7 @@ _LOCK_FLAGS = os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0)
 
 @final
 class DataDirectory:
-    """An opened, locked data directory.  Open it with `DataDirectory.open`."""
+    """An opened, locked data directory. Open it with `DataDirectory.open`."""
 
     def __init__(self, path: PurePath, files: Files, lock: int, record: NodeRecord) -> None:
         self.path = path
@@ -87,10 +87,10 @@ class DataDirectory:
     ) -> Self:
         """Lock the directory, creating it if necessary, and begin a new epoch, if that can be written.
 
-        `node` renames this node; None keeps its name, or derives one from its uuid.  The epoch is at least
-        `least_epoch`. `uuid` is the one in its certificate; with None a new node draws one.  With `forget_tables`
+        `node` renames this node; None keeps its name, or derives one from its uuid. The epoch is at least
+        `least_epoch`. `uuid` is the one in its certificate; with None a new node draws one. With `forget_tables`
         another node lives here from now on, with the same name and datasets, and the old store of tables is set aside
-        (`forgotten`).  The same happens if NODE was lost.
+        (`forgotten`). The same happens if NODE was lost.
 
         Raises:
             ConfigError: there are no tables to be forgotten; or `uuid` is that of another node.
@@ -179,7 +179,7 @@ class DataDirectory:
     ) -> None:
         """Change the given fields of the node's record; on return they are durable and in `record`.
 
-        Neither the epoch nor the life of a store may go down; a pinned node stays pinned in its cluster.  `drew`: True
+        Neither the epoch nor the life of a store may go down; a pinned node stays pinned in its cluster. `drew`: True
         if this node drew the cluster id; False if it may found nothing from now on (`founding`).
 
         Raises:
@@ -225,7 +225,7 @@ class DataDirectory:
         return read_peers(self.files, self.path)
 
     def remember(self, peers: Sequence[Address]) -> None:
-        """Keep the addresses of members for the next start.  Raises `StorageError`."""
+        """Keep the addresses of members for the next start. Raises `StorageError`."""
         try:
             write_peers(self.files, self.path, peers)
         except OSError as error:

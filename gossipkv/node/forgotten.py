@@ -1,10 +1,10 @@
 """Forgotten tables: the store of the node that this node was before, set aside whole.
 
-A store that has lost any of its past must not go on under its old uuid.  Others remember what that node said, and it
-would say other things under the same numbers.  So a node that forgets its tables becomes another node, and the store
-belongs to nobody: `tables` becomes `tables-forgotten-1`, or a higher number, by one rename.  The rename comes before
-NODE has the new uuid.  After a crash between the two the old node is there without its store; it stays closed, and can
-forget its tables again.  In the other order the new node could take the old node's store for its own.
+A store that has lost any of its past must not go on under its old uuid. Others remember what that node said, and it
+would say other things under the same numbers. So a node that forgets its tables becomes another node, and the store
+belongs to nobody: `tables` becomes `tables-forgotten-1`, or a higher number, by one rename. The rename comes before
+NODE has the new uuid. After a crash between the two the old node is there without its store; it stays closed, and can
+forget its tables again. In the other order the new node could take the old node's store for its own.
 
 The store is never removed here: it may hold the only copy of some records.
 """
@@ -32,7 +32,7 @@ def is_forgotten(name: str) -> bool:
 
 
 def has_tables(files: Files, path: PurePath) -> bool:
-    """Return True if the data directory `path` has a store of tables.  Raises OSError."""
+    """Return True if the data directory `path` has a store of tables. Raises OSError."""
     try:
         files.stat(path / TABLES)
     except FileNotFoundError:

@@ -1,8 +1,8 @@
 """The node's gateway: a child process that answers HTTP (`gossipkv.http.gateway_child`), as the node sees it.
 
-Busy Python beside the serving loop would worsen the tail latency of reads.  So HTTP requests that the loop does not
-answer itself go to a process of their own, which asks this node like any other client.  The loop owns the listening
-socket, and each connection until it wants more than a plain read (`detached`).  Connections wait while there is no
+Busy Python beside the serving loop would worsen the tail latency of reads. So HTTP requests that the loop does not
+answer itself go to a process of their own, which asks this node like any other client. The loop owns the listening
+socket, and each connection until it wants more than a plain read (`detached`). Connections wait while there is no
 child.
 
     started ── it ends, however ── a line in the log, a pause ── started again

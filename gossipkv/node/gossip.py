@@ -52,7 +52,7 @@ LEAVE_ROUNDS: Final = 3
 LEAVE_MAX_MS: Final = 1000
 
 # A node that joins others claims no place before it hears of their claims, or before this time is over: blindly it
-# would take places that are taken.  While it hears from nobody, it checks again at this period, since its claim counts
+# would take places that are taken. While it hears from nobody, it checks again at this period, since its claim counts
 # only once others could object.
 LOOK_MS: Final = 1000
 
@@ -130,7 +130,7 @@ class Gossiping:
     async def pin(self) -> bytes:
         """Never let this node take another cluster id, and return the final one.
 
-        The pin is durable on return; while the disk refuses, it is retried.  A caller that was asked by a node of some
+        The pin is durable on return; while the disk refuses, it is retried. A caller that was asked by a node of some
         cluster compares the ids: this node may have gone over to another cluster meanwhile.
 
         Raises:
@@ -197,7 +197,7 @@ class Gossiping:
         return self._tree.watch(path, wake)
 
     def suspect_hint(self, name: str) -> None:
-        """Probe a member soon, since a request to it failed.  Only failing probes make it suspect."""
+        """Probe a member soon, since a request to it failed. Only failing probes make it suspect."""
         self._core.suspect_hint(member_id(name), now_ms=self.agent.now_ms())
         self.agent.act()
 
@@ -477,7 +477,7 @@ def refuse_strangers(config: Config, bound: Address) -> None:
 
 
 def read_key_ring(config: Config, environment: Environment) -> Sealing | None:
-    """Return the sealing by the key ring; None if no key ring is set.  Blocks.
+    """Return the sealing by the key ring; None if no key ring is set. Blocks.
 
     Raises:
         ConfigError: the key ring cannot be read or parsed; or seals were asked for and no key ring is set.

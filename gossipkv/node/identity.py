@@ -1,9 +1,9 @@
 """The identity of the node in a data directory, across its starts: the documents NODE and PEERS.
 
-NODE must neither be lost nor go back.  It has the uuid, the name, the *epoch*, which each start raises before the node
+NODE must neither be lost nor go back. It has the uuid, the name, the *epoch*, which each start raises before the node
 speaks, the cluster id and whether this node drew it (`founding`), the shard id, and the id and *life* of the store of
-tables, by which an older copy of the store is recognised.  NODE is overwritten in place (`storage.slots`), so that a
-node starts on a full disk.  If it is lost with its directory, a new node begins.  Its first epoch is the wall clock in
+tables, by which an older copy of the store is recognised. NODE is overwritten in place (`storage.slots`), so that a
+node starts on a full disk. If it is lost with its directory, a new node begins. Its first epoch is the wall clock in
 milliseconds, so a node that returns under its old name without data is newer than its past, unless the clock went back.
 PEERS only helps a start without `join`: it has the last addresses of members.
 
@@ -88,7 +88,7 @@ def read_node(files: Files, path: PurePath) -> NodeRecord | None:
 
 
 def write_node(files: Files, path: PurePath, record: NodeRecord) -> None:
-    """Write NODE; durable on return.  Raises OSError."""
+    """Write NODE; durable on return. Raises OSError."""
     write_slots(files, path / NODE, NODE, dict(record._asdict()))
 
 
@@ -104,9 +104,9 @@ def next_life(
 ) -> tuple[NodeRecord, bool]:
     """Return the record of this directory's node in a new epoch, and True if the node is new.
 
-    The caller writes the record before the node speaks.  `node` renames the node.  None keeps its name; a new node is
-    named after its uuid, which is `uuid` or drawn.  The epoch is `least_epoch`, the wall clock, if that is more than
-    one above the last.  So no epoch is used twice, even if an older copy of the directory is put back.
+    The caller writes the record before the node speaks. `node` renames the node. None keeps its name; a new node is
+    named after its uuid, which is `uuid` or drawn. The epoch is `least_epoch`, the wall clock, if that is more than
+    one above the last. So no epoch is used twice, even if an older copy of the directory is put back.
 
     Raises:
         UnsupportedFormat: the directory is of another cluster, or its document of a newer format.
@@ -166,6 +166,6 @@ def read_peers(files: Files, path: PurePath) -> list[Address]:
 
 
 def write_peers(files: Files, path: PurePath, peers: Sequence[Address]) -> None:
-    """Keep addresses of members for the next start.  Raises OSError."""
+    """Keep addresses of members for the next start. Raises OSError."""
     body: Body = {"peers": [str(address) for address in peers[:MAX_PEERS]]}
     write_document(files, path / PEERS, PEERS, body)

@@ -207,9 +207,9 @@ class Handlers:
     def _internal_error(self, method: bytes, defect: Exception) -> Refused:
         incident = f"{self._random.getrandbits(64):016x}"
         self._log.error("internal_error", id=incident, method=name_of(method), exc_info=defect)
-        told = Internal(f"a defect in the node; its log has the traceback under {incident}", {"id": incident})
-        self.errors[told.code] += 1
-        return Refused(self._packed(to_wire(told)))
+        internal = Internal(f"a defect in the node; its log has the traceback under {incident}", {"id": incident})
+        self.errors[internal.code] += 1
+        return Refused(self._packed(to_wire(internal)))
 
     def _pack(self, value: Value | Packed | ProvenUser) -> bytes | Welcome:
         return Welcome(value.user, self._packed(value.result)) if isinstance(value, ProvenUser) else self._packed(value)
@@ -239,8 +239,7 @@ class Handlers:
     def _partition_map(self, arguments: Arguments) -> Value | DeferredResult:
         database, _ = arguments.text("database"), arguments.options("start", "limit")
         if self._datasets.known(database):
-            told: dict[str, Value] = {**self._datasets.partition_map(database)}
-            return told
+            return {**self._datasets.partition_map(database)}
         arguments.rewind()
         return self._deciding.partition_map(arguments)
 
@@ -264,11 +263,11 @@ class Handlers:
         self._check_named(database)
         has_none = database and not is_dataset
         how = partial(self._datasets.status, local=local, bitmaps=bitmaps, may_read=may_read)
-        told = {} if has_none else how(database)
+        statuses = {} if has_none else how(database)
         more = {"isolated": self._cluster.isolated(), "silent": self._cluster.silence is not None}
 
         def merged(tables: Mapping[str, Mapping[str, Detail]]) -> Value:
-            found = {**tables, **told}  # A dataset that is not refused takes precedence.
+            found = {**tables, **statuses}  # A dataset that is not refused takes precedence.
             entries = {name: entry for name, entry in found.items() if isinstance(entry, dict)}
             return {name: {**entry, **more} for name, entry in self._names.with_disputes(entries).items()}
 
@@ -304,15 +303,14 @@ class Handlers:
             seen = await self._datasets.rescan(database)
             if database is not None and database not in seen:
                 self._check_known(database)
-            result: dict[str, Value] = {name: list(versions) for name, versions in seen.items()}
-            return result
+            return {name: list(versions) for name, versions in seen.items()}
 
         return DeferredResult(look, shared_by=("refresh", database))
 
-    def _check_writes(self, what: str) -> None:
+    def _check_writes(self, verb: str) -> None:
         silence = self._cluster.silence
         if silence is not None:
-            raise NotReady(f"this node is silent, and {what} nothing until it can write: {silence}")
+            raise NotReady(f"this node is silent, and {verb} nothing until it can write: {silence}")
 
     def _order(self, arguments: Arguments) -> DeferredResult:
         """Answer `hold [database, version, {options}]` or `release [database, {options}]`."""
@@ -327,8 +325,7 @@ class Handlers:
         self._check_writes("holds")
 
         async def order() -> Value:
-            told: dict[str, Value] = {**await self._datasets.order(database, version, here=is_here)}
-            return told
+            return {**await self._datasets.order(database, version, here=is_here)}
 
         return DeferredResult(order)
 
@@ -337,8 +334,7 @@ class Handlers:
         arguments.end()
 
         async def copy() -> Value:
-            told: dict[str, Value] = {**await self._tables.backup(directory)}
-            return told
+            return {**await self._tables.backup(directory)}
 
         return DeferredResult(copy)
 
@@ -358,8 +354,8 @@ class Handlers:
                 raise
             is_proven = is_proven or has_key
         self._words.hear(theirs.uuid, theirs.word)
-        told = mine._replace(seen=self._words.tell_seen(theirs.uuid)).to_map()
-        return ProvenUser(PROVEN, told) if is_proven else told
+        answer = mine._replace(seen=self._words.tell_seen(theirs.uuid)).to_map()
+        return ProvenUser(PROVEN, answer) if is_proven else answer
 
     def _serves(self, arguments: Arguments) -> Value:
         database, wire_id, asker = arguments.text("database"), arguments.blob("identity"), arguments.text("node")

@@ -1,11 +1,11 @@
 """The names that datasets and tables share: which of the two a name stands for at this node.
 
 A name is a dataset's if that dataset was ever active here, or is built (`dataset.database.Database.is_refused`).
-Otherwise it is a table's if a table of that name is known.  Normally no name has both.  No table is created beside a
+Otherwise it is a table's if a table of that name is known. Normally no name has both. No table is created beside a
 dataset that the asked node knows or a member publishes, and no node builds a dataset under the name of a table.
 
-Both can exist if they were created apart from each other.  Then each node keeps its first one across starts, refuses
-the other by name, and says so in `status`.  Replicas of a table that is refused by name are still fed, since other
+Both can exist if they were created apart from each other. Then each node keeps its first one across starts, refuses
+the other by name, and says so in `status`. Replicas of a table that is refused by name are still fed, since other
 nodes answer from them.
 """
 
@@ -78,7 +78,7 @@ class Names:
         return found
 
     def check_free(self, name: str) -> None:
-        """Refuse to name a table like a dataset.  Raises Conflict."""
+        """Refuse to name a table like a dataset. Raises Conflict."""
         if self._datasets.known(name):
             where = "this node serves or sees"
         elif name in self._published() and not self._datasets.met(name):
@@ -92,11 +92,11 @@ class Names:
         )
 
     def check_not_refused(self, name: str) -> None:
-        """Refuse every request for a dataset that gave way to a table.  Raises Conflict."""
+        """Refuse every request for a dataset that gave way to a table. Raises Conflict."""
         if name in self._datasets.refused():
             raise Conflict(self._disputes([name])[name], {"database": name})
 
     def check_takes_puts(self, name: str) -> None:
-        """Refuse to write to a dataset.  Raises BadRequest."""
+        """Refuse to write to a dataset. Raises BadRequest."""
         if self._datasets.known(name):
             raise BadRequest(f"{name} is a dataset: {WRITES_ARE}", {"database": name})

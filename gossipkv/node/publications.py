@@ -1,6 +1,6 @@
 """The keys that this node publishes in the tree, and the refusals of the tree.
 
-The publisher keeps a refused value and tries again when its value changes.  Until then the refusal is logged once, and
+The publisher keeps a refused value and tries again when its value changes. Until then the refusal is logged once, and
 `status` shows it for as long as a key is missing.
 """
 

@@ -1,8 +1,8 @@
 """Readiness: whether a load balancer should send clients to this node.
 
-Other nodes' state does not count: a partition without an owner must not take every node out at once.  A node has
-*joined* once its list of members has been still, so that it knows what the others have.  A node that was told of no
-others does not wait.  A node that restarts where the others are gone, or where there are no databases yet, becomes
+Other nodes' state does not count: a partition without an owner must not take every node out at once. A node has
+*joined* once its list of members has been still, so that it knows what the others have. A node that was told of no
+others does not wait. A node that restarts where the others are gone, or where there are no databases yet, becomes
 ready as well: after twice the time to converge, it needs only to hear another member or to serve a dataset.
 """
 

@@ -69,5 +69,5 @@ class UsersFile:
 
 
 def read(path: Path) -> Users:
-    """Return the users of the file.  Raises ConfigError."""
+    """Return the users of the file. Raises ConfigError."""
     return parse(small_file.read_text(path, USERS_FILE), str(path))

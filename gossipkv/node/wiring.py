@@ -482,12 +482,12 @@ class _NodeParts:
             return "ends: answers on, while others take over what it alone has of what is active"
         if self._directory.silence is not None:
             return f"silent: serves what is built, and others do not hear of it: {self._directory.silence.message}"
-        known, unserved = self._library.known_count, self._library.unserved()
+        count, unserved = self._library.known_count, self._library.unserved()
         waits = f", not yet {', '.join(unserved[:NAMED])}{', ...' if len(unserved) > NAMED else ''}" if unserved else ""
-        others = self._membership.others
-        alive = sum(member.state in LIVE for member in others)
+        members = self._membership.others
+        alive = sum(member.state in LIVE for member in members)
         return (
-            f"serves {known - len(unserved)} of {known} datasets{waits}; hears {alive} of {len(others)} other members"
+            f"serves {count - len(unserved)} of {count} datasets{waits}; hears {alive} of {len(members)} other members"
         )
 
     async def _mend(self) -> None:

@@ -152,12 +152,12 @@ class NodePeers:
 
     def tell(self, peers: Iterable[NodePeer]) -> None:
         """Replace the members by those known now; forget all others."""
-        known = {peer.name: peer for peer in peers}
-        for others in self._beside:
-            others.tell(known.values())  # The same order gives the same columns.
-        for name in self._lines.keys() - known.keys():
+        by_name = {peer.name: peer for peer in peers}
+        for connections in self._beside:
+            connections.tell(by_name.values())  # The same order gives the same columns.
+        for name in self._lines.keys() - by_name.keys():
             self._forget(self._lines.pop(name))
-        for name, peer in known.items():
+        for name, peer in by_name.items():
             line = self._lines.get(name)
             if line is not None and (line.peer.uuid, line.peer.address) != (peer.uuid, peer.address):
                 self._forget(self._lines.pop(name))

@@ -1,6 +1,6 @@
 """Dialling of other nodes: plainly, or with `tls_peers` by TLS with certificates on both sides.
 
-Host names are not checked: a node is known by its uuid, which its certificate proves.  A certificate that is read anew
+Host names are not checked: a node is known by its uuid, which its certificate proves. A certificate that is read anew
 (`node.certificate`) holds for connections dialled from then on.
 """
 
@@ -120,12 +120,12 @@ class SecuredStream:
         return self._end.uuid
 
     async def send_all(self, data: bytes) -> None:
-        """Send all of the data.  Raises as `shake`."""
+        """Send all of the data. Raises as `shake`."""
         self._end.write(data)
         await self._flush()
 
     async def receive_some(self, most_bytes: int) -> bytes:
-        """Return at least one byte, or nothing at the end of the stream.  Raises as `shake`."""
+        """Return at least one byte, or nothing at the end of the stream. Raises as `shake`."""
         while (data := self._end.read(most_bytes)) is None:
             if not await self._receive():
                 return b""

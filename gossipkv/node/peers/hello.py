@@ -1,11 +1,11 @@
 """Hello, the first message of two nodes on a connection: the identity of each, so that no wrong node is asked.
 
-An address may belong to another node by now, or to another cluster; such a connection ends before any question.  Both
-ends check.  Unknown fields of later versions are skipped.  Clients may omit `store` and `life` (then 0) and `seen`,
-`word`, `nonce` and `proof` (`proof.py`; then empty).  The fields are as of the beginning of the connection: a life ends
+An address may belong to another node by now, or to another cluster; such a connection ends before any question. Both
+ends check. Unknown fields of later versions are skipped. Clients may omit `store` and `life` (then 0) and `seen`,
+`word`, `nonce` and `proof` (`proof.py`; then empty). The fields are as of the beginning of the connection: a life ends
 with its connections, but the first store may be created later.
 
-Anybody may send a hello, so a received one changes nothing that lasts.  `seen` is therefore only sent in answers: to
+Anybody may send a hello, so a received one changes nothing that lasts. `seen` is therefore only sent in answers: to
 learn it, a node dials the member that has seen its store, at that member's known address.
 """
 
@@ -46,7 +46,7 @@ class Hello(NamedTuple):
         """Check that these two nodes may speak.
 
         Raises:
-            Unauthorized: another protocol or cluster.  The error tells the other end only what that end has said
+            Unauthorized: another protocol or cluster. The error tells the other end only what that end has said
                 itself.
         """
         if other.protocol != self.protocol:

@@ -1,7 +1,7 @@
 """The databases' part in the cluster: the databases get members' statements, and their effects are carried out.
 
-`dataset.cluster` decides, and knows no gossip; this module translates.  In come the members as gossip knows them, their
-places in the ring, their keys below `partitions/` and `databases/`, and answers to questions.  Out go this node's own
+`dataset.cluster` decides, and knows no gossip; this module translates. In come the members as gossip knows them, their
+places in the ring, their keys below `partitions/` and `databases/`, and answers to questions. Out go this node's own
 statements, direct questions, and routes for the serving loop.
 
 One task looks at changes, at most once in `PAUSE_S`, and then wakes the databases concerned.
