@@ -256,7 +256,8 @@ class LaneBuilder:
 class SortedFileBuilder(LaneBuilder):
     """Builds the sorted files `names` in `directory`, which exists; group `g` of the records becomes `names[g]`.
 
-    Use it as a context manager: leaving before `finish` has returned, or by an exception, removes what was written.
+    It is a context manager.  Entering removes the leftovers of an interrupted build; leaving before `finish` has
+    returned, or by an exception, removes the files written so far.
 
     Args:
         directory: where the files go; scratch files lie there too during the build, up to the size of the records.
@@ -272,27 +273,9 @@ class SortedFileBuilder(LaneBuilder):
         LimitExceeded: a key, a value or a file exceeds the format's limits.
     """
 
-    def __init__(
-        self,
-        directory: str | os.PathLike[str],
-        names: Sequence[str],
-        *,
-        files: Files | None = None,
-        memory_bytes: int = DEFAULT_MEMORY_BYTES,
-        compression: str = "none",
-        metadata: bytes | Sequence[bytes] = b"",
-        on_progress: Callable[[int, int], None] | None = None,
-    ) -> None:
-        super().__init__(
-            directory,
-            names,
-            files=files,
-            memory_bytes=memory_bytes,
-            compression=compression,
-            metadata=metadata,
-            on_progress=on_progress,
-        )
+    def __enter__(self) -> Self:
         remove_leftovers(self._directory, self._files)
+        return self
 
     def finish(self) -> list[BuildReport]:
         """Sort, merge and write every file, sync all, and rename them into place; returns a report for each."""

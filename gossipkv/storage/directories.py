@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from gossipkv.environment.seam import Files
 
 
-def storage_error(error: OSError, path: PurePath, what: str) -> StorageError:
+def storage_error(error: OSError, path: PurePath, problem: str) -> StorageError:
     """Return a `StorageError` for the system's refusal, with the file that the OSError names, else `path`."""
     where = error.filename or str(path)
-    return StorageError(f"{where}: {what}: {error.strerror}", {"file": str(where), "errno": error.errno})
+    return StorageError(f"{where}: {problem}: {error.strerror}", {"file": str(where), "errno": error.errno})
 
 
 def make_directory(files: Files, path: PurePath) -> None:

@@ -77,13 +77,8 @@ def decode(data: bytes, name: str, kind: str, *, newest_format: int = 1) -> Body
     expected = data[CHECKSUM_AT:COVERED_AT]
     got = b"%08x" % zlib.crc32(data[COVERED_AT:])
     if expected != got:
-        raise Corrupt(
-            name,
-            CHECKSUM_AT,
-            "the checksum does not match the content",
-            expected=expected.decode("ascii", "backslashreplace"),
-            got=got.decode(),
-        )
+        shown = expected.decode("ascii", "backslashreplace")
+        raise Corrupt(name, CHECKSUM_AT, "the checksum does not match the content", expected=shown, got=got.decode())
     head = _HEAD.match(data, COVERED_AT)
     if head is None:
         raise Corrupt(name, COVERED_AT, "no kind and format after the checksum")

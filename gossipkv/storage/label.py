@@ -121,13 +121,13 @@ def read_label(source: RandomAccess) -> Label:
     (version,) = struct.unpack_from("<I", footer, 4)
     if version != FORMAT:
         raise _other_format(name, at + 4, version)
-    size_said, body_bytes, records, position_end, records_end = struct.unpack_from("<5Q", footer, 8)
+    stated_bytes, body_bytes, records, position_end, records_end = struct.unpack_from("<5Q", footer, 8)
     blocks_at, blocks, offset, length = struct.unpack_from("<4Q", footer, 96)
     (duplicates,) = struct.unpack_from("<Q", footer, 144)
     compression = _COMPRESSION_NAMES.get(footer[152])
-    if size_said != size_bytes:
+    if stated_bytes != size_bytes:
         reason = "the file has another size than its footer says"
-        raise Corrupt(name, at + 8, reason, expected=size_said, got=size_bytes)
+        raise Corrupt(name, at + 8, reason, expected=stated_bytes, got=size_bytes)
     if (
         compression is None
         or _size_of(body_bytes) != size_bytes

@@ -90,12 +90,12 @@ def share_out(sizes: Sequence[int], count: int) -> list[range]:
     return _shares(ends, count, low)
 
 
-def _shares(ends: Sequence[int], count: int, most: int) -> list[range]:
-    """Return ranges of neighbours, each as long as its sum stays within `most`."""
+def _shares(ends: Sequence[int], count: int, max_sum: int) -> list[range]:
+    """Return ranges of neighbours, each as long as its sum stays within `max_sum`."""
     shares = []
     start = 0
     for _ in range(count):
-        stop = bisect_right(ends, (ends[start - 1] if start else 0) + most)
+        stop = bisect_right(ends, (ends[start - 1] if start else 0) + max_sum)
         shares.append(range(start, stop))
         start = stop
     return shares

@@ -44,13 +44,13 @@ def decode_slots(data: bytes, name: str, kind: str, *, newest_format: int = 1, e
     bodies: list[Body] = []
     troubles: list[Corrupt | UnsupportedFormat] = []
     for slot in range(SLOTS):
-        found = _slot(data, slot, name, kind, newest_format)
-        if isinstance(found, dict):
-            bodies.append(found)
+        body = _slot(data, slot, name, kind, newest_format)
+        if isinstance(body, dict):
+            bodies.append(body)
         else:
-            troubles.append(found)
-            if not bodies and "newest" in found.details:
-                raise found
+            troubles.append(body)
+            if not bodies and "newest" in body.details:
+                raise body
     if troubles and (every or not bodies):
         raise troubles[0]
     return bodies[0]

@@ -153,7 +153,7 @@ class Store(StoreReading):
         self, cursor: LogCursor, *, most_bytes: int = SLICE_BYTES
     ) -> tuple[list[tuple[int, Operations]], int]:
         while (part := self._next_slice(cursor, most_bytes)) is not None:
-            if (taken := self._took(cursor, part.read(self.files))) is not None:
+            if (taken := self._advance(cursor, part.read(self.files))) is not None:
                 return taken
         return [], cursor.position
 

@@ -43,10 +43,10 @@ class MergeCommand:
 
     def to_line(self) -> bytes:
         """Return the order as one line of JSON."""
-        told = self.merge
-        runs = [run_json(SortedRun(files)) for files in told.runs]
-        plain = [getattr(told, field.name) for field in fields(told) if field.name not in {"runs", "start"}]
-        return json.dumps([plain, runs, told.start.hex(), self.leash]).encode() + b"\n"
+        order = self.merge
+        runs = [run_json(SortedRun(files)) for files in order.runs]
+        plain = [getattr(order, field.name) for field in fields(order) if field.name not in {"runs", "start"}]
+        return json.dumps([plain, runs, order.start.hex(), self.leash]).encode() + b"\n"
 
     @classmethod
     def from_line(cls, line: bytes) -> MergeCommand:
@@ -90,10 +90,10 @@ def understand(line: bytes) -> MergeProgress | MergeOutput | Corrupt | MergeRefu
         ValueError, TypeError: the line is invalid.
     """
     try:
-        told = json.loads(line)
+        message = json.loads(line)
     except RecursionError as error:
         raise ValueError("a line of a merge is nested without end") from error
-    match told:
+    match message:
         case {"progress": int(worked)}:
             return MergeProgress(worked)
         case {"done": [list(replaced), files, str() | None as end]}:

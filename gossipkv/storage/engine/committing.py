@@ -36,7 +36,7 @@ class Committing(Protocol):
 
 @final
 class CommitThread:
-    """The thread in C."""
+    """Writes in a thread in C, over real files."""
 
     def __init__(self) -> None:
         self._thread = CThread()
@@ -53,8 +53,8 @@ class CommitThread:
 
 
 @final
-class OverSeam:
-    """Threads of the environment."""
+class ThreadCommitter:
+    """Writes in the worker threads of the environment, over its files."""
 
     def __init__(self, environment: Environment) -> None:
         self._environment = environment
@@ -85,4 +85,4 @@ def write_group(files: Files, group: Group) -> None:
 
 def committing(environment: Environment) -> Committing:
     """Return the writer that suits the environment's files."""
-    return CommitThread() if type(environment.files) is RealFiles else OverSeam(environment)
+    return CommitThread() if type(environment.files) is RealFiles else ThreadCommitter(environment)

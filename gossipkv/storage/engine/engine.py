@@ -29,7 +29,7 @@ from gossipkv.storage.engine._engine import (
 from gossipkv.storage.engine.manifest import MAX_SPACES, SegmentName
 from gossipkv.storage.engine.options import MAX_WAITING_BYTES, EngineCounts
 from gossipkv.storage.engine.segments import SegmentHeader
-from gossipkv.storage.engine.upkeep import ManifestUpkeep, Now
+from gossipkv.storage.engine.upkeep import ManifestUpkeep, SyncedState
 from gossipkv.storage.engine.works import MakeSegment, Remove, Reserve, RunningMerge, Switch
 
 if TYPE_CHECKING:
@@ -372,8 +372,8 @@ class Engine:
         return self._free_bytes
 
     @free_bytes.setter
-    def free_bytes(self, told: int) -> None:
-        self._free_bytes, self._pressure = told, None
+    def free_bytes(self, measured: int) -> None:
+        self._free_bytes, self._pressure = measured, None
 
     def manner(self, *, is_flush: bool) -> policy.Manner:
         """Return how hard a merge should work now."""
@@ -388,9 +388,9 @@ class Engine:
         if self.closed is not None:
             return None
         active = self._writer.active
-        now = Now(self._spaces, self._next_space, active.name, active.offset, self._deletes_wait)
+        synced = SyncedState(self._spaces, self._next_space, active.name, active.offset, self._deletes_wait)
         kinds: tuple[tuple[type[Work], Callable[[], Work | None]], ...] = (
-            (Switch, lambda: self.upkeep.next_switch(now)),
+            (Switch, lambda: self.upkeep.next_switch(synced)),
             (Remove, self.upkeep.next_removal),
             (MakeSegment, self._next_segment),
             (RunningMerge, self._next_merge),
@@ -517,4 +517,4 @@ class Engine:
     @property
     def descriptors(self) -> list[int]:
         """The descriptors of the segments that are open for writing."""
-        return [one.descriptor for one in (self._writer.active, self._writer.prepared) if one is not None]
+        return [active.descriptor for active in (self._writer.active, self._writer.prepared) if active is not None]

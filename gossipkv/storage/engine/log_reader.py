@@ -129,7 +129,7 @@ class LogReader:
         mark = bisect_left(self._marks, LogPlace(position + 1, 0, 0))
         return max(start, self._marks[mark - 1]) if mark else start
 
-    def took(self, cursor: LogCursor, place: LogPlace, floor: int) -> bool:
+    def advance(self, cursor: LogCursor, place: LogPlace, floor: int) -> bool:
         """Move a cursor to the end of a slice; returns True if that lies behind its position.
 
         `floor`: nobody reads the log before that position any more.

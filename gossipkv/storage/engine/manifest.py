@@ -175,7 +175,7 @@ def _can_be(manifest: StoreManifest) -> bool:
 
 def _follow(names: tuple[SegmentName, ...], floor: SegmentName) -> bool:
     """Return True if segments begin with the floor, and their numbers rise."""
-    return names[0] == floor and all(one.number < other.number for one, other in pairwise(names))
+    return names[0] == floor and all(before.number < after.number for before, after in pairwise(names))
 
 
 def write_manifest(files: Files, directory: PurePath, manifest: StoreManifest) -> None:
@@ -205,49 +205,42 @@ def run_json(run: SortedRun) -> Json:
     ]
 
 
-def run_of(told: Json) -> SortedRun:
+def run_of(runs: Json) -> SortedRun:
     """Return the run of a JSON form. Raises ValueError, TypeError: the form is invalid."""
     found: list[RunFile] = []
-    for one in _list(told):
-        name, records, size_bytes, seal, first, last, tombstones = _list(one)
+    for row in _list(runs):
+        name, records, size_bytes, seal, first, last, tombstones = _list(row)
         if not isinstance(name, str) or _RUN_FILE.fullmatch(name) is None:
             raise ValueError(f"{name!r} is no name of a file")
         if not isinstance(first, str) or not isinstance(last, str):
             raise TypeError("the first and the last key should be hexadecimal digits")
-        file = RunFile(
-            name,
-            _whole(records),
-            _whole(size_bytes),
-            _whole(seal),
-            bytes.fromhex(first),
-            bytes.fromhex(last),
-            _whole(tombstones),
-        )
+        least, greatest = bytes.fromhex(first), bytes.fromhex(last)
+        file = RunFile(name, _whole(records), _whole(size_bytes), _whole(seal), least, greatest, _whole(tombstones))
         if file.first > file.last or (found and found[-1].last >= file.first):
             raise ValueError(f"the keys of {name} do not follow those before")
         found.append(file)
     return SortedRun(tuple(found))
 
 
-def _life(told: Json) -> LifeEnd:
-    life, number, offset, position, *continued = map(_whole, _list(told))
+def _life(row: Json) -> LifeEnd:
+    life, number, offset, position, *continued = map(_whole, _list(row))
     return LifeEnd(life, number, offset, position, SegmentName(*continued))
 
 
-def _segment(told: Json) -> SegmentName:
-    return SegmentName(*map(_whole, _list(told)))
+def _segment(row: Json) -> SegmentName:
+    return SegmentName(*map(_whole, _list(row)))
 
 
-def _list(told: Json) -> list[Json]:
-    if not isinstance(told, list):
-        raise TypeError(f"{told!r} should be a list")
-    return told
+def _list(value: Json) -> list[Json]:
+    if not isinstance(value, list):
+        raise TypeError(f"{value!r} should be a list")
+    return value
 
 
-def _whole(told: Json) -> int:
-    if isinstance(told, bool) or not isinstance(told, int) or not 0 <= told < _WORD:
-        raise ValueError(f"{told!r} should be a whole number of 64 bits")
-    return told
+def _whole(value: Json) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < _WORD:
+        raise ValueError(f"{value!r} should be a whole number of 64 bits")
+    return value
 
 
 def describe_store(files: Files, directory: PurePath) -> dict[str, str | int]:

@@ -158,11 +158,7 @@ class _Merging:
     """One merge under way."""
 
     def __init__(
-        self,
-        files: Files,
-        order: MergeOrder,
-        on_progress: Callable[[int], object],
-        wait: Callable[[int], object],
+        self, files: Files, order: MergeOrder, on_progress: Callable[[int], object], wait: Callable[[int], object]
     ) -> None:
         if order.memory_bytes < MIN_MEMORY_BYTES:
             raise ValueError(f"memory_bytes must be at least {MIN_MEMORY_BYTES}, got {order.memory_bytes}")

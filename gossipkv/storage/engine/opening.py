@@ -132,9 +132,11 @@ def check_expected(directory: PurePath, manifest: StoreManifest, expected: tuple
         return
     store, life = expected
     if manifest.store != store or manifest.life not in {life, life + 1}:
-        what = "another store" if manifest.store != store else "an older one" if manifest.life < life else "a newer one"
+        which = (
+            "another store" if manifest.store != store else "an older one" if manifest.life < life else "a newer one"
+        )
         raise UnsupportedFormat(
-            f"{directory / MANIFEST}: {what} than is expected: it is store {manifest.store:016x} in life "
+            f"{directory / MANIFEST}: {which} than is expected: it is store {manifest.store:016x} in life "
             f"{manifest.life}, and expected is {store:016x} in life {life}; put the right one back",
             {"file": str(directory / MANIFEST), "expected": f"{store:016x}", "got": f"{manifest.store:016x}"},
         )
@@ -231,22 +233,22 @@ def _continue(
 ) -> Opened:
     opened = works.open_runs(files, directory, tuple(manifest.run_files))
     replay = _Replay(options, manifest)
-    found = recover(files, directory, manifest, replay.on_batch)
-    if len(found.segments) > 1:
+    recovered = recover(files, directory, manifest, replay.on_batch)
+    if len(recovered.segments) > 1:
         raise Corrupt(
-            str(directory / MANIFEST), 0, f"an older one: {len(found.segments)} whole segments follow where it ends"
+            str(directory / MANIFEST), 0, f"an older one: {len(recovered.segments)} whole segments follow where it ends"
         )
     # Comes first: on a full disk it frees room for the rest.
-    told = remove_strangers(files, directory, found, set(opened))
-    name = SegmentName(found.next_number, random.getrandbits(64))
-    cut = found.cut
+    removed = remove_strangers(files, directory, recovered, set(opened))
+    name = SegmentName(recovered.next_number, random.getrandbits(64))
+    cut = recovered.cut
     header = SegmentHeader(manifest.store, *name, manifest.life + 1, options.segment_bytes)
-    active = _rewrite(files, directory, found, header)
+    active = _rewrite(files, directory, recovered, header)
     recovery_floor = name if manifest.recovery_floor.number >= cut.name.number else manifest.recovery_floor
-    kept = tuple(segment.name for segment in found.kept)
+    kept = tuple(segment.name for segment in recovered.kept)
     log_floor = (*kept, recovery_floor)[0]
-    ends = (*manifest.lives, LifeEnd(manifest.life, cut.name.number, cut.end, found.position, name))
-    then = replace(
+    ends = (*manifest.lives, LifeEnd(manifest.life, cut.name.number, cut.end, recovered.position, name))
+    after = replace(
         manifest,
         life=manifest.life + 1,
         recovery_floor=recovery_floor,
@@ -254,44 +256,44 @@ def _continue(
         lives=tuple(end for end in ends if end.number > log_floor.number),
         kept=kept,
     )
-    write_manifest(files, directory, then)
+    write_manifest(files, directory, after)
     # From here on the new life is durable.
     descriptor = files.open(segment_path(directory, name.number), WRITE)
     log = OpenedLog(
         active=Active(name, descriptor, active.size_bytes, active.end, active.first),
-        kept=found.kept,
-        closed=found.segments,
+        kept=recovered.kept,
+        closed=recovered.segments,
         memtable=replay.table(cut.name),
-        frozen=replay.table(found.segments[0].name) if found.segments else None,
+        frozen=replay.table(recovered.segments[0].name) if recovered.segments else None,
         spaces=frozenset(replay.spaces),
         next_space=replay.next_space,
         next_number=name.number + 1,
-        position=found.last_position,
+        position=recovered.last_position,
         files=opened,
-        damage=found.damage,
+        damage=recovered.damage,
         reserved_bytes=works.reserved_bytes(files, directory),
     )
-    _remove(files, directory, found.outlived)
-    torn = None if found.torn is None else (found.torn.file, found.torn.offset)
-    engine = Engine(directory, options, random, then, log)
+    _remove(files, directory, recovered.outlived)
+    torn = None if recovered.torn is None else (recovered.torn.file, recovered.torn.offset)
+    engine = Engine(directory, options, random, after, log)
     engine.upkeep.dropped_bytes += sum(engine.view.size_bytes(space) for space in manifest.spaces - replay.spaces)
-    return Opened(engine, lock, told, torn)
+    return Opened(engine, lock, removed, torn)
 
 
-def _rewrite(files: Files, directory: PurePath, found: Recovered, header: SegmentHeader) -> Segment:
+def _rewrite(files: Files, directory: PurePath, recovered: Recovered, header: SegmentHeader) -> Segment:
     """Write the cut segment anew; on a full disk, into a segment no longer than it needs."""
     try:
-        return rewrite(files, directory, found, header)
+        return rewrite(files, directory, recovered, header)
     except OSError as error:
         if error.errno != errno.ENOSPC:
             raise
-        return rewrite(files, directory, found, header._replace(size_bytes=0))
+        return rewrite(files, directory, recovered, header._replace(size_bytes=0))
 
 
-def remove_strangers(files: Files, directory: PurePath, found: Recovered, run_files: set[str]) -> tuple[str, ...]:
+def remove_strangers(files: Files, directory: PurePath, recovered: Recovered, run_files: set[str]) -> tuple[str, ...]:
     """Remove files that a crash left unnamed; returns their paths."""
     names = [entry.name for entry in files.list_directory(directory / RUNS) if entry.kind == "file"]
-    strangers = (*found.strangers, *(directory / RUNS / name for name in names if name not in run_files))
+    strangers = (*recovered.strangers, *(directory / RUNS / name for name in names if name not in run_files))
     _remove(files, directory, strangers)
     return tuple(map(str, strangers))
 

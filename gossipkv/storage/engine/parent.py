@@ -46,20 +46,20 @@ async def merge_in_child(order: MergeOrder, manner: Callable[[], Manner]) -> Mer
             assert process.stdin is not None
             await process.stdin.send_all(MergeCommand(order, worn).to_line())
         nursery.start_soon(_drive, process, manner)
-        told = await _listen(process)
-        if told is None:
+        outcome = await _listen(process)
+        if outcome is None:
             with trio.move_on_after(STALL_S) as patience:
                 await process.wait()
             if patience.cancelled_caught:
-                told = "it has closed its output, and does not end"
+                outcome = "it has closed its output, and does not end"
         nursery.cancel_scope.cancel()
-    if isinstance(told, Corrupt):
-        raise told
-    if isinstance(told, MergeOutput):
-        if can_be(order, told):
-            return told
-        told = f"it says that it has written {', '.join(file.name for file in told.files)}, which cannot be"
-    how = told or f"the process {how_it_ended(process.returncode)}{child.last_line(errors)}"
+    if isinstance(outcome, Corrupt):
+        raise outcome
+    if isinstance(outcome, MergeOutput):
+        if can_be(order, outcome):
+            return outcome
+        outcome = f"it says that it has written {', '.join(file.name for file in outcome.files)}, which cannot be"
+    how = outcome or f"the process {how_it_ended(process.returncode)}{child.last_line(errors)}"
     raise MergeError(f"{order.directory}: cannot be merged: {how}", {"file": order.directory})
 
 
@@ -69,11 +69,11 @@ async def _drive(process: trio.Process, manner: Callable[[], Manner]) -> None:
     assert process.stdin is not None
     with contextlib.suppress(trio.BrokenResourceError, trio.ClosedResourceError, ProcessLookupError):
         while True:
-            now = manner()
-            if now.gives_way != priority and (give_way if now.gives_way else take_back)(process.pid):
-                priority = now.gives_way
-            if now.bytes_per_second != rate:
-                rate = now.bytes_per_second
+            effort = manner()
+            if effort.gives_way != priority and (give_way if effort.gives_way else take_back)(process.pid):
+                priority = effort.gives_way
+            if effort.bytes_per_second != rate:
+                rate = effort.bytes_per_second
                 await process.stdin.send_all(b"%d\n" % rate)
             await trio.sleep(MANNER_PERIOD_S)
 
@@ -91,14 +91,14 @@ async def _listen(process: trio.Process) -> MergeOutput | Corrupt | str | None:
             return None
         for line in lines.feed(part):
             try:
-                said = understand(line)
+                result = understand(line)
             except (ValueError, TypeError) as error:
                 return str(error)
-            match said:
+            match result:
                 case MergeRefused(reason):
                     return reason
                 case MergeOutput() | Corrupt():
-                    return said
+                    return result
 
 
 def can_be(order: MergeOrder, output: MergeOutput) -> bool:

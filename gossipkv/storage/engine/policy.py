@@ -2,10 +2,10 @@
 
 One merge runs at a time, stretch by stretch, and a flush goes first between two stretches. Compactions are chosen so:
 
-* Into the oldest run, once the young runs and the bytes they hide are half as large. So the store takes at most half as
-  much again as its live data, and a byte is written two to three times after its flush, whatever the store's size.
-* Otherwise, with eight young runs: the neighbours whose merge costs the fewest bytes per run removed. They have similar
-  sizes, so tiers form without bookkeeping.
+* Into the oldest run, once its *debt* is half its size: the bytes of the young runs, of records that their tombstones
+  hide, and of dropped spaces. So a byte is written two to three times after its flush, whatever the store's size.
+* Otherwise, with eight young runs: the neighbours whose merge writes the fewest bytes per run removed. Such neighbours
+  have similar sizes, so tiers form without bookkeeping.
 * A started compaction continues until it is done; but with twelve young runs, newer runs are merged first.
 
 A margin stays free beside the needs of a merge, most of it in a file, the *reserve*, which keeps other writers away.
@@ -25,7 +25,7 @@ from typing import Final, NamedTuple, final
 # A missed lookup asks each run, so eight runs cost about as much as finding a key in the oldest.
 YOUNG_AIM: Final = 8
 YOUNG_MOST: Final = 16
-# The inputs of a started compaction are among the young runs, and leave at its end; it has priority up to this count.
+# A started compaction has priority below this count, which includes its inputs: they leave only at its end.
 YOUNG_WAITING: Final = 12
 MIN_RUNS: Final = 2  # Fewer runs are not worth a merge.
 MEMTABLES: Final = 2

@@ -178,7 +178,7 @@ class StoreReading:
         self._check_floor(cursor)
         return self._log.next(cursor, self.engine.log(), self.engine.synced_position, most_bytes)
 
-    def _took(self, cursor: LogCursor, read: Read) -> tuple[list[tuple[int, Operations]], int] | None:
+    def _advance(self, cursor: LogCursor, read: Read) -> tuple[list[tuple[int, Operations]], int] | None:
         """Move a cursor behind a slice that was read for it; None: the slice ended before the cursor's position.
 
         Returns the batches, in order, each with its operations in the cursor's spaces, and the position to go on from.
@@ -195,7 +195,7 @@ class StoreReading:
             if isinstance(read.trouble, OSError):
                 raise storage_error(read.trouble, self.engine.directory, "the log cannot be read") from read.trouble
             raise read.trouble
-        is_new = self._log.took(cursor, read.place, self.engine.log_floor)
+        is_new = self._log.advance(cursor, read.place, self.engine.log_floor)
         return (read.batches, cursor.position) if is_new else None
 
     def _check_floor(self, cursor: LogCursor) -> None:

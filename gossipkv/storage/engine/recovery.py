@@ -60,7 +60,7 @@ class Recovered:
     kept: tuple[Segment, ...]  # Lie between the log's floor and the recovery floor; only first frames were read.
     damage: str | None  # Damage for which `kept` lacks the older segments.
     segments: tuple[Segment, ...]  # Follow the recovery floor; the cut segment is not among them.
-    cut: Segment  # To be written anew up to its end; if no segment has a frame, the first one.
+    cut: Segment  # The last segment with a frame, or the first one if none has a frame: to be written anew.
     position: int  # Position of the last frame that counts: the end of the life.
     last_position: int  # The highest position of any frame, valid or not; higher ones were never used.
     synced_position: int  # The highest position known to be synced.
@@ -103,8 +103,8 @@ def rewrite(files: Files, directory: PurePath, recovered: Recovered, header: Seg
         with SegmentReader(files, segment_path(directory, cut.name.number)) as reader:
             reader.expect(cut.name, header.store)
             kept = takewhile(lambda frame: frame.end <= cut.end, reader.frames() if cut.last else ())
-            told = ((frame.kind, frame.position, frame.synced, frame.payload) for frame in kept)
-            end = write_frames(files, descriptor, header.salt, told)
+            frames = ((frame.kind, frame.position, frame.synced, frame.payload) for frame in kept)
+            end = write_frames(files, descriptor, header.salt, frames)
             if end != cut.end:
                 raise Corrupt(reader.name, end, "the segment is not what it was a moment ago")
 
@@ -155,7 +155,7 @@ class _Recovery:
                     self._judge(reader)
                     torn = Torn(reader.name, reader.offset) if reader.is_torn else None
         cut, outlived = _cut(walked)
-        segments = tuple(one.segment for one in walked)
+        segments = tuple(walk.segment for walk in walked)
         position = cut.last or self._before()
         named = {segment.name.number for segment in (*self._kept, *segments, *outlived)} | {*self._lost}
         numbers = [*self._present, *named, self._manifest.log_floor.number, self._manifest.recovery_floor.number]
@@ -199,24 +199,16 @@ class _Recovery:
         if walked.named is None:
             return None
         if walked.named.number <= walked.segment.name.number:
-            raise Corrupt(
-                reader.name,
-                walked.alone.end,
-                "the segment names one that is not newer",
-                got=walked.named.number,
-            )
+            reason = "the segment names one that is not newer"
+            raise Corrupt(reader.name, walked.alone.end, reason, got=walked.named.number)
         return self._resolved(walked.named)
 
     def _resolved(self, name: SegmentName) -> SegmentName:
         """Return the segment in which the log goes on: if a life ended in `name`, its continuation."""
         while (end := self._manifest.ended(name.number)) is not None:
             if end.continued.number <= name.number:
-                raise Corrupt(
-                    str(self._directory / MANIFEST),
-                    0,
-                    "a life goes on in a segment that is not newer",
-                    got=repr(end),
-                )
+                reason = "a life goes on in a segment that is not newer"
+                raise Corrupt(str(self._directory / MANIFEST), 0, reason, got=repr(end))
             name = end.continued
         return name
 
@@ -286,11 +278,8 @@ class _Recovery:
             if number > reader.header.number and claimed < least:
                 claimed = self._claims_of(number, least)
         if claimed >= least:
-            raise Corrupt(
-                reader.name,
-                reader.offset,
-                f"the frame of position {least} does not hold, and all up to position {claimed} were synced",
-            )
+            reason = f"the frame of position {least} does not hold, and all up to position {claimed} were synced"
+            raise Corrupt(reader.name, reader.offset, reason)
 
     def _claims_of(self, number: int, least: int) -> int:
         """Return the highest claim in a segment, whether or not anything names it."""

@@ -231,13 +231,8 @@ class SegmentReader:
         header = decode_header(self._files.pread(self._descriptor, HEADER_BYTES, 0), self.name)
         size_bytes = self._files.size(self._descriptor)
         if size_bytes != header.size_bytes:
-            raise Corrupt(
-                self.name,
-                min(size_bytes, header.size_bytes),
-                "the segment has another size than its header says",
-                expected=header.size_bytes,
-                got=size_bytes,
-            )
+            at, reason = min(size_bytes, header.size_bytes), "the segment has another size than its header says"
+            raise Corrupt(self.name, at, reason, expected=header.size_bytes, got=size_bytes)
         return header
 
     def expect(self, name: SegmentName, store: int) -> None:
@@ -246,13 +241,13 @@ class SegmentReader:
         Raises:
             Corrupt: the file is another segment.
         """
-        for what, at, expected, got in (
+        for field, at, expected, got in (
             ("store", _STORE_AT, store, self.header.store),
             ("number", _NUMBER_AT, name.number, self.header.number),
             ("salt", _SALT_AT, name.salt, self.header.salt),
         ):
             if expected != got:
-                raise Corrupt(self.name, at, f"a segment with another {what}", expected=expected, got=got)
+                raise Corrupt(self.name, at, f"a segment with another {field}", expected=expected, got=got)
 
     def frames(self, on_batch: Callable[[SegmentName, int, bytes], None] | None = None) -> Iterator[Frame]:
         """Yield frames up to the first invalid one; then `offset`, `position` and `is_torn` describe its place.
@@ -321,22 +316,15 @@ class SegmentReader:
 
 
 def read_segment(
-    files: Files,
-    directory: PurePath,
-    name: SegmentName,
-    store: int,
-    *,
-    start: int = HEADER_BYTES,
-    end: int | None = None,
-    position: int = 0,
+    files: Files, directory: PurePath, name: SegmentName, store: int, *, end: int | None = None
 ) -> Iterator[Frame]:
-    """Yield the frames of a segment from `start` to `end`, or to the first invalid one.
+    """Yield the frames of a segment up to `end`, or to the first invalid one.
 
     Raises:
         Corrupt: the header is invalid, or a frame before `end`.
         OSError: the system refused.
     """
-    with SegmentReader(files, segment_path(directory, name.number), start, position) as reader:
+    with SegmentReader(files, segment_path(directory, name.number)) as reader:
         reader.expect(name, store)
         for frame in reader.frames():
             if end is not None and frame.offset >= end:

@@ -87,10 +87,8 @@ async def open_store(
 ) -> AsyncIterator[EngineShell]:
     """Open the store at `path` for the duration of the block; arguments and errors as in `opening.open_store`."""
     with contextlib.closing(committing(environment)) as thread:
-        chosen = options or EngineOptions()
-        opened = await environment.threads.run(
-            partial(_open, path, environment, chosen, expected=expected, create=create)
-        )
+        arguments = environment.files, PurePath(path), options or EngineOptions(), environment.random
+        opened = await environment.threads.run(partial(open_blocking, *arguments, expected=expected, create=create))
         store = EngineShell(environment, opened, thread, run_merge)
         try:
             async with trio.open_nursery() as nursery:
@@ -103,19 +101,6 @@ async def open_store(
                         await store.end()
         finally:
             store.let_go()
-
-
-def _open(
-    path: str | os.PathLike[str],
-    environment: Environment,
-    options: EngineOptions,
-    *,
-    expected: tuple[int, int] | None,
-    create: bool,
-) -> Opened:
-    return open_blocking(
-        environment.files, PurePath(path), options, environment.random, expected=expected, create=create
-    )
 
 
 @final
@@ -221,14 +206,14 @@ class EngineShell(StoreReading):
             self.engine.check_open()
             task = trio.lowlevel.current_task()
 
-            def go_on(error: StorageError | None) -> None:
+            def resume(error: StorageError | None) -> None:
                 trio.lowlevel.reschedule(task, outcome.Value(None) if error is None else outcome.Error(error))
 
             def abort(_raise_cancel: object) -> trio.lowlevel.Abort:
                 waiter.tell = None
                 return trio.lowlevel.Abort.SUCCEEDED
 
-            waiter = SyncWaiter(position, go_on)
+            waiter = SyncWaiter(position, resume)
             self._enqueue(waiter)
             await trio.lowlevel.wait_task_rescheduled(abort)
 
@@ -283,8 +268,8 @@ class EngineShell(StoreReading):
         run = self._environment.threads.run
         while (part := self._next_slice(cursor, most_bytes)) is not None:
             read = part.read(self.files) if part.is_short else await run(part.read, self.files)
-            if (taken := self._took(cursor, read)) is not None:
-                return taken
+            if (batches := self._advance(cursor, read)) is not None:
+                return batches
         return [], cursor.position
 
     # -- its tasks ---------------------------------------------------------------------------------------------------

@@ -40,8 +40,8 @@ class Begun(NamedTuple):
     dropped_bytes: int  # Bytes of dropped spaces when it began.
 
 
-class Now(NamedTuple):
-    """The state of the rest of the store at a switch, as of the last sync."""
+class SyncedState(NamedTuple):
+    """The state of a store at its last sync, as far as the manifest needs it."""
 
     spaces: Collection[int]
     next_space: int
@@ -190,34 +190,31 @@ class ManifestUpkeep:
         """Estimated disk space of the next switch, a manifest; 0: there is none."""
         return 0 if self._output is None else MANIFEST_BYTES + FILE_BYTES * len(self.files)
 
-    def next_switch(self, now: Now) -> Switch | None:
+    def next_switch(self, synced: SyncedState) -> Switch | None:
         """Return the next switch, if there is one and none is under way."""
         if self._switch is not None or self._output is None:
             return None
         assert self.merge is not None, "it has an output"
         before, output, dropped = self.manifest, self._output, self.dropped_bytes
         if self.merge.order.log:
-            floor = self._log_floor(now)
-            then = replace(
+            floor = self._log_floor(synced)
+            after = replace(
                 before,
                 young=(*([SortedRun(output.files)] if output.files else []), *before.young),
-                recovery_floor=now.active,
+                recovery_floor=synced.active,
                 log_floor=floor,
-                kept=tuple(one.name for one in (*self.kept, *self.closed) if one.name.number >= floor.number),
+                kept=tuple(
+                    segment.name for segment in (*self.kept, *self.closed) if segment.name.number >= floor.number
+                ),
                 lives=tuple(end for end in before.lives if end.number > floor.number),
             )
         else:
             *young, oldest = self._compacted(self._begun[-1].chosen, output)
-            then, dropped = replace(before, young=tuple(young), oldest=oldest), self._dropped_after(output)
-        then = replace(
-            then,
-            spaces=frozenset(now.spaces),
-            next_space=now.next_space,
-            next_merge=self._next_merge,
-            dropped_bytes=dropped,
-        )
-        known = {file.name for file in before.run_files}
-        self._switch = Switch(then, tuple(file for file in then.run_files if file.name not in known))
+            after, dropped = replace(before, young=tuple(young), oldest=oldest), self._dropped_after(output)
+        spaces, next_space = frozenset(synced.spaces), synced.next_space
+        after = replace(after, spaces=spaces, next_space=next_space, next_merge=self._next_merge, dropped_bytes=dropped)
+        named = {file.name for file in before.run_files}
+        self._switch = Switch(after, tuple(file for file in after.run_files if file.name not in named))
         return self._switch
 
     def _compacted(self, chosen: Compaction, output: MergeOutput) -> list[SortedRun]:
@@ -237,20 +234,20 @@ class ManifestUpkeep:
         is_done = output.end is None and not begun.chosen.below
         return max(0, self.dropped_bytes - begun.dropped_bytes) if is_done else self.dropped_bytes
 
-    def _log_floor(self, now: Now) -> SegmentName:
+    def _log_floor(self, synced: SyncedState) -> SegmentName:
         """Return the oldest segment to keep once the closed ones are in a run: at least one closed segment is kept.
 
         Its last frame tells an opening which position comes next, as long as no frame lies above the recovery floor.
         Where room is scarce the log grows no longer: each flush would keep a segment of the reserve for its readers.
         """
         kept = deque([*self.kept, *self.closed])
-        left = sum(map(known_bytes, kept)) + now.active_bytes
+        left = sum(map(known_bytes, kept)) + synced.active_bytes
         wanted = self._options.table_log
-        if now.deletes_wait:
+        if synced.deletes_wait:
             wanted = min(wanted, sum(map(known_bytes, self.kept)))
         while len(kept) > 1 and left - known_bytes(kept[0]) >= wanted:
             left -= known_bytes(kept.popleft())
-        return kept[0].name if kept else now.active
+        return kept[0].name if kept else synced.active
 
     def switched(self, work: Switch, opened: Mapping[str, SortedFile]) -> bool:
         """Adopt a durable manifest; returns True if closed segments are now in a run."""

@@ -73,31 +73,26 @@ def _check_run(
     files: Files, directory: PurePath, file: RunFile, on_progress: Callable[[int], object]
 ) -> CheckedStoreFile:
     path = directory / RUNS / file.name
-    told = 0
+    reported = 0
 
-    def tell(share: float) -> None:
-        nonlocal told
-        now = int(share * file.size_bytes)
-        on_progress(now - told)
-        told = now
+    def report(share: float) -> None:
+        nonlocal reported
+        done = int(share * file.size_bytes)
+        on_progress(done - reported)
+        reported = done
 
     try:
         _compare(files, path, file)
         with SortedFile(path, files=files) as found:
-            found.verify(tell)
+            found.verify(report)
             if len(found) != file.records:
-                raise Corrupt(
-                    str(path),
-                    0,
-                    "another number of records than the manifest says",
-                    expected=file.records,
-                    got=len(found),
-                )
+                reason = "another number of records than the manifest says"
+                raise Corrupt(str(path), 0, reason, expected=file.records, got=len(found))
     except FileNotFoundError:
         return CheckedStoreFile(path, 0, Corrupt(str(path), 0, "the file is missing"))
     except (GossipKVError, OSError) as error:
         return CheckedStoreFile(path, _size(files, path), _in_words(error, path))
-    on_progress(file.size_bytes - told)
+    on_progress(file.size_bytes - reported)
     return CheckedStoreFile(path, file.size_bytes, None)
 
 
@@ -105,10 +100,8 @@ def _compare(files: Files, path: PurePath, file: RunFile) -> None:
     """Compare size and seal with the manifest: an undamaged file in the wrong place is damage, too."""
     size_bytes, seal = look_at_seal(files, path)
     if size_bytes != file.size_bytes:
-        raise Corrupt(
-            str(path), min(size_bytes, file.size_bytes), "another size than the manifest says",
-            expected=file.size_bytes, got=size_bytes,
-        )  # fmt: skip
+        at, reason = min(size_bytes, file.size_bytes), "another size than the manifest says"
+        raise Corrupt(str(path), at, reason, expected=file.size_bytes, got=size_bytes)
     if seal != file.seal:
         raise Corrupt(str(path), size_bytes - FOOTER_BYTES, "another footer than the manifest says: not the same file")
 
@@ -129,10 +122,11 @@ def _check_log(
             return [CheckedStoreFile(directory / LOG, 0, _in_words(error, directory / LOG))]
         else:
             checked = [
-                CheckedStoreFile(segment_path(directory, one.name.number), one.end, None) for one in _walked(found)
+                CheckedStoreFile(segment_path(directory, segment.name.number), segment.end, None)
+                for segment in _walked(found)
             ]
-            for one in checked:
-                on_progress(one.size_bytes)
+            for file in checked:
+                on_progress(file.size_bytes)
             return checked
         with contextlib.suppress(GossipKVError, OSError):  # On failure the manifest of before remains.
             manifest = read_manifest(files, directory)
@@ -143,7 +137,7 @@ def _check_log(
 
 def _walked(found: Recovered) -> list[Segment]:
     """Return the segments that were read, each once."""
-    return sorted({found.cut.name: found.cut, **{one.name: one for one in found.segments}}.values())
+    return sorted({found.cut.name: found.cut, **{segment.name: segment for segment in found.segments}}.values())
 
 
 def _read_log(files: Files, directory: PurePath, manifest: StoreManifest) -> Recovered:

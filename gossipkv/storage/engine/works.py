@@ -128,13 +128,10 @@ def open_runs(files: Files, directory: PurePath, named: tuple[RunFile, ...]) -> 
         found = SortedFile(path, files=files)
         size_bytes, seal = look_at_seal(files, path)
         if (size_bytes, seal, len(found)) != (file.size_bytes, file.seal, file.records):
-            raise Corrupt(
-                str(path),
-                max(0, size_bytes - FOOTER_BYTES),
-                "another file than the manifest names",
-                expected=f"{file.size_bytes} bytes, seal {file.seal}, {file.records} records",
-                got=f"{size_bytes} bytes, seal {seal}, {len(found)} records",
-            )
+            expected = f"{file.size_bytes} bytes, seal {file.seal}, {file.records} records"
+            got = f"{size_bytes} bytes, seal {seal}, {len(found)} records"
+            reason = "another file than the manifest names"
+            raise Corrupt(str(path), max(0, size_bytes - FOOTER_BYTES), reason, expected=expected, got=got)
         opened[file.name] = found
     return opened
 

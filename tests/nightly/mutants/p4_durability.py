@@ -79,8 +79,8 @@ MUTANTS: tuple[Mutant, ...] = (
     planted(
         "a dropped space is given out again",
         "gossipkv.storage.engine.upkeep:ManifestUpkeep.next_switch",
-        "next_space=now.next_space,",
-        "next_space=max(now.spaces, default=0) + 1,",
+        "spaces, next_space = frozenset(synced.spaces), synced.next_space",
+        "spaces, next_space = frozenset(synced.spaces), max(synced.spaces, default=0) + 1",
         "tests/unit/storage/engine/test_store.py",
     ),
     planted(
@@ -320,7 +320,7 @@ MUTANTS: tuple[Mutant, ...] = (
     planted(
         "the log grows into the reserve",
         "gossipkv.storage.engine.upkeep:ManifestUpkeep._log_floor",
-        "if now.deletes_wait:",
+        "if synced.deletes_wait:",
         "if False:",
         "tests/unit/storage/engine/test_full_disk.py",
     ),

@@ -266,8 +266,6 @@ def test_a_segment_up_to_its_end():
     starts = [frame.offset for frame in read_segment(log.files, ROOT, log.name, STORE)]
     assert read() == read(end=log.end) == [1, 2, 3, 4]
     assert read(end=starts[2]) == [1, 2]
-    assert read(start=starts[1], end=starts[3], position=1) == [2, 3]
-    assert read(start=starts[1], position=2) == []
     with pytest.raises(Corrupt, match="does not hold") as error:
         read(end=log.end + 8)
     assert (error.value.file, error.value.offset) == (str(segment_path(ROOT, 1)), log.end)
@@ -294,7 +292,7 @@ def read(reader, files, cursor, named, synced, *, most_bytes=SLICE_BYTES):
         told = part.read(files)
         if told.trouble is not None:
             raise told.trouble
-        if reader.took(cursor, told.place, named[0].first - 1):
+        if reader.advance(cursor, told.place, named[0].first - 1):
             return told.batches
     raise AssertionError("it never comes to the cursor's position")
 
@@ -405,7 +403,7 @@ def test_a_new_cursor_begins_at_a_mark():
         assert read(reader, files, LogCursor(frozenset({1}), position), found, log.synced)[0][0] == position + 1
         assert sum(size for _, size in files.read) <= MARK_BYTES + 3 * SLICE_BYTES
     before = len(reader._marks)
-    assert reader.took(LogCursor(frozenset(), 0), LogPlace(log.synced, 2, HEADER_BYTES), log.synced)
+    assert reader.advance(LogCursor(frozenset(), 0), LogPlace(log.synced, 2, HEADER_BYTES), log.synced)
     assert len(reader._marks) == 1 < before, "what was let go of has no marks"
 
 

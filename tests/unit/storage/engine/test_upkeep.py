@@ -14,7 +14,7 @@ from gossipkv.storage.engine.merge import MergeOutput, run_name, run_path
 from gossipkv.storage.engine.options import EngineOptions
 from gossipkv.storage.engine.policy import Compaction
 from gossipkv.storage.engine.segments import Segment
-from gossipkv.storage.engine.upkeep import ManifestUpkeep, Now, with_stretch
+from gossipkv.storage.engine.upkeep import ManifestUpkeep, SyncedState, with_stretch
 from gossipkv.storage.engine.works import Remove
 
 KIB = 1 << 10
@@ -56,7 +56,7 @@ def upkeep_of(known, kept=(2, 3), closed=(4,)):
     )
 
 
-NOW = Now({1, 3}, 9, SegmentName(5, 35), 5 * KIB)
+NOW = SyncedState({1, 3}, 9, SegmentName(5, 35), 5 * KIB)
 
 
 def switch(upkeep, now=NOW):
