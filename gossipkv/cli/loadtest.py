@@ -360,8 +360,8 @@ def _comparison_fields(comparison: Comparison) -> dict[str, Value]:
         "rounds": list(comparison.rounds),
         "measures": {
             each.name: {
-                "a": list(each.one),
-                "b": list(each.other),
+                "a": list(each.first),
+                "b": list(each.second),
                 "change": each.change,
                 "difference": each.difference.value,
             }

@@ -140,11 +140,11 @@ def compared(comparison: Comparison) -> RenderableType:
     """Return two runs side by side: for each measure the median over the rounds, with their range in brackets."""
     table = columns("", "A", "B", "change", "", kept=("A", "B", "change"), right=("A", "B", "change"))
     for each in comparison.measures:
-        if each.measure in COUNTS and not any(each.one + each.other):
+        if each.measure in COUNTS and not any(each.first + each.second):
             continue  # Neither run had any.
         change = "-" if each.change is None else f"{100 * each.change:+.1f} %"
         word = each.difference.value
-        sides = (_spread(values, each.measure) for values in (each.one, each.other))
+        sides = (_spread(values, each.measure) for values in (each.first, each.second))
         add_row(table, each.name, *sides, change, Text(word, DIFFERENCES[word]))
     rounds = " and ".join(figures.count(number) for number in comparison.rounds)
     told: list[RenderableType] = [table, Text(f"\nRounds: {rounds}. {RULE}", "dim")]

@@ -160,11 +160,7 @@ class HttpDialect(Dialect):
 @final
 class RedisDialect(Dialect):
     def __new__(
-        cls,
-        records: Records | Iterable[tuple[bytes, bytes | None]],
-        *,
-        database: int = 0,
-        token: str | None = None,
+        cls, records: Records | Iterable[tuple[bytes, bytes | None]], *, database: int = 0, token: str | None = None
     ) -> Self: ...
 
 @final

@@ -56,15 +56,15 @@ class Compared:
 
     name: str
     measure: str
-    one: tuple[float, ...]
-    other: tuple[float, ...]
+    first: tuple[float, ...]
+    second: tuple[float, ...]
     difference: Difference
 
     @property
     def change(self) -> float | None:
         """Return the change of the median from A to B, as a share of A's; None if A's is 0."""
-        base = median(self.one)
-        return (median(self.other) - base) / base if base else None
+        base = median(self.first)
+        return (median(self.second) - base) / base if base else None
 
 
 @final
@@ -83,39 +83,40 @@ class Comparison:
         return chance(*self.rounds) <= CHANCE
 
 
-def compare(one: Result, other: Result) -> Comparison:
+def compare(first: Result, second: Result) -> Comparison:
     """Compare B with A."""
-    rounds = rounds_of(one), rounds_of(other)
+    rounds = rounds_of(first), rounds_of(second)
     measures = []
-    for name, measure, kind in _measures(one, other):
-        values, others = (_values(measure, of, kind) for of in rounds)
-        if values and others:
+    for name, measure, kind in _measures(first, second):
+        values, other_values = (_values(measure, of, kind) for of in rounds)
+        if values and other_values:
             more = MEASURES[measure].more_is_better
-            measures.append(Compared(name, measure, values, others, judge(values, others, more_is_better=more)))
+            difference = judge(values, other_values, more_is_better=more)
+            measures.append(Compared(name, measure, values, other_values, difference))
     return Comparison(
         measures,
-        unlike(one.plan, other.plan),
-        unlike(*({name: said for name, said in of.machine.items() if name not in PASSING} for of in (one, other))),
+        unlike(first.plan, second.plan),
+        unlike(*({name: fact for name, fact in of.machine.items() if name not in PASSING} for of in (first, second))),
         (len(rounds[0]), len(rounds[1])),
     )
 
 
-def judge(one: Sequence[float], other: Sequence[float], *, more_is_better: bool) -> Difference:
-    """Judge `other`, seen from `one`."""
-    if len({*one, *other}) == 1:
+def judge(first: Sequence[float], second: Sequence[float], *, more_is_better: bool) -> Difference:
+    """Judge the second run, seen from the first."""
+    if len({*first, *second}) == 1:
         return Difference.SAME
-    if chance(len(one), len(other)) > CHANCE:
+    if chance(len(first), len(second)) > CHANCE:
         return Difference.UNKNOWN
-    if max(one) < min(other):
+    if max(first) < min(second):
         return Difference.BETTER if more_is_better else Difference.WORSE
-    if max(other) < min(one):
+    if max(second) < min(first):
         return Difference.WORSE if more_is_better else Difference.BETTER
     return Difference.NOISE
 
 
-def chance(one: int, other: int) -> float:
-    """Return the probability that rounds separate by chance alone, all of one above all of the other."""
-    return min(1.0, 2 / math.comb(one + other, one)) if one and other else 1.0
+def chance(count: int, other_count: int) -> float:
+    """Return the probability that this many rounds separate by chance alone, all of one run above all of the other."""
+    return min(1.0, 2 / math.comb(count + other_count, count)) if count and other_count else 1.0
 
 
 def rounds_of(result: Result) -> Sequence[Result | OfRound]:
@@ -129,9 +130,9 @@ def spread(values: Sequence[float]) -> float | None:
     return (max(values) - min(values)) / middle if middle else None
 
 
-def unlike(one: Mapping[str, Json], other: Mapping[str, Json]) -> list[tuple[str, str, str]]:
+def unlike(first: Mapping[str, Json], second: Mapping[str, Json]) -> list[tuple[str, str, str]]:
     """Return the differences of two maps, by path, as text."""
-    left, right = dict(_leaves(one)), dict(_leaves(other))
+    left, right = dict(_leaves(first)), dict(_leaves(second))
     return [
         (path, left.get(path, MISSING), right.get(path, MISSING))
         for path in dict.fromkeys([*left, *right])
@@ -139,11 +140,11 @@ def unlike(one: Mapping[str, Json], other: Mapping[str, Json]) -> list[tuple[str
     ]
 
 
-def _measures(one: Result, other: Result) -> Iterator[tuple[str, str, str]]:
+def _measures(first: Result, second: Result) -> Iterator[tuple[str, str, str]]:
     """Yield name, measure and kind of each comparison; a mix also has its kinds separately."""
     for name in MEASURES:
         yield name, name, ALL
-    kinds = [kind for kind in KINDS if kind in one.latency and kind in other.latency]
+    kinds = [kind for kind in KINDS if kind in first.latency and kind in second.latency]
     if len(kinds) > 1:
         for kind in kinds:
             yield from ((f"{kind}.{name}", name, kind) for name in LATENCIES)
@@ -151,9 +152,9 @@ def _measures(one: Result, other: Result) -> Iterator[tuple[str, str, str]]:
 
 def _values(name: str, rounds: Sequence[Result | OfRound], kind: str) -> tuple[float, ...]:
     """Return the measure in each round; empty if a round lacks it."""
-    values = [measured(name, each, kind) for each in rounds]
-    known = tuple(value for value in values if value is not None)
-    return known if len(known) == len(values) else ()
+    values = [measured(name, of, kind) for of in rounds]
+    present = tuple(value for value in values if value is not None)
+    return present if len(present) == len(values) else ()
 
 
 def _leaves(value: Json | Mapping[str, Json], path: str = "") -> Iterator[tuple[str, str]]:

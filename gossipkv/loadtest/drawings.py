@@ -120,22 +120,18 @@ class Drawing:
 
     @property
     def left(self) -> int:
-        """Return the left edge of the drawing area."""
         return LEFT_PX
 
     @property
     def right(self) -> int:
-        """Return the right edge of the drawing area."""
         return self.width - RIGHT_PX
 
     @property
     def top(self) -> int:
-        """Return the upper edge of the drawing area."""
         return TOP_PX
 
     @property
     def bottom(self) -> int:
-        """Return the lower edge of the drawing area."""
         return self.height - BOTTOM_PX
 
 
@@ -186,9 +182,9 @@ def mean(values: Sequence[float | None]) -> float | None:
 
 def _by_percentile(title: str, curves: Sequence[Curve], form: str, width: int) -> Drawing:
     height = 340 if form == "wide" else 300
-    rarest = max((one_in for each in curves for one_in, _ in each.points), default=10.0)
+    rarest = max((one_in for curve in curves for one_in, _ in curve.points), default=10.0)
     across = Logarithmic(1.0, max(10.0, rarest), LEFT_PX, width - RIGHT_PX)
-    up = _logarithmic([us for each in curves for _, us in each.points if us >= SHORTEST_US], height)
+    up = _logarithmic([us for curve in curves for _, us in curve.points if us >= SHORTEST_US], height)
     return Drawing(
         form,
         title,
@@ -197,15 +193,15 @@ def _by_percentile(title: str, curves: Sequence[Curve], form: str, width: int) -
         up.ticks(figures.latency),
         _rarities(across, rarest),
         [
-            PlotLine(each.style, path([(across.at(1.0), up.at(each.points[0][1])), *_placed(each, across, up)]))
-            for each in curves
-            if each.points
+            PlotLine(curve.style, path([(across.at(1.0), up.at(curve.points[0][1])), *_placed(curve, across, up)]))
+            for curve in curves
+            if curve.points
         ],
     )
 
 
-def _placed(each: Curve, across: Logarithmic, up: Logarithmic) -> list[tuple[float, float | None]]:
-    return [(across.at(one_in), up.at(us)) for one_in, us in each.points]
+def _placed(curve: Curve, across: Logarithmic, up: Logarithmic) -> list[tuple[float, float | None]]:
+    return [(across.at(one_in), up.at(us)) for one_in, us in curve.points]
 
 
 def _rarities(across: Logarithmic, rarest: float) -> list[AxisTick]:
@@ -244,7 +240,7 @@ def _over_time(title: str, clock: PlotClock, series: Sequence[Series], axis: Axi
     width, height = FORMS[form], 190
     across = Linear(float(max(clock.seconds, 1)), LEFT_PX, width - RIGHT_PX)
     runs = thinned(clock.seconds, (width - LEFT_PX - RIGHT_PX) // POINT_PX)
-    folded = [[axis.fold(each.values[run.start : run.stop]) for run in runs] for each in series]
+    folded = [[axis.fold(line.values[run.start : run.stop]) for run in runs] for line in series]
     up = _upwards([value for values in folded for value in values if value is not None and value > 0], height, axis)
     middles = [across.at((run.start + run.stop) / 2) for run in runs]
     return Drawing(
@@ -254,7 +250,7 @@ def _over_time(title: str, clock: PlotClock, series: Sequence[Series], axis: Axi
         height,
         up.ticks(axis.label) if isinstance(up, Logarithmic) else up.ticks(axis.label, ROWS),
         across.ticks(lambda t_s: figures.seconds(t_s + clock.begin_s), (width - LEFT_PX) // LABEL_PX[form]),
-        [PlotLine(each.style, path(_raised(middles, values, up))) for each, values in zip(series, folded, strict=True)],
+        [PlotLine(line.style, path(_raised(middles, values, up))) for line, values in zip(series, folded, strict=True)],
         _marks(clock, across),
         _hints(clock, series, axis, across) if form == "wide" else [],
     )
@@ -309,8 +305,8 @@ def _mark(group: Sequence[Moment], clock: PlotClock, across: Linear) -> Mark:
 def _hints(clock: PlotClock, series: Sequence[Series], axis: Axis, across: Linear) -> list[PlotHint]:
     hints = []
     for run in thinned(clock.seconds, int((across.end_px - across.begin_px) // HINT_PX)):
-        values = [(each.name, axis.fold(each.values[run.start : run.stop])) for each in series]
-        told = ", ".join(f"{name} {'-' if value is None else axis.label(value)}" for name, value in values)
+        values = [(line.name, axis.fold(line.values[run.start : run.stop])) for line in series]
+        text = ", ".join(f"{name} {'-' if value is None else axis.label(value)}" for name, value in values)
         begin, end = across.at(run.start), across.at(run.stop)
-        hints.append(PlotHint(begin, end - begin, f"{figures.seconds(clock.begin_s + run.start)}: {told}"))
+        hints.append(PlotHint(begin, end - begin, f"{figures.seconds(clock.begin_s + run.start)}: {text}"))
     return hints

@@ -40,7 +40,7 @@ class ProcessLine:
     """A line of one process: `ready`, `news`, `done` with its data, or `died` with the cause."""
 
     process: int
-    what: str
+    kind: str
     value: Json
 
 
@@ -84,7 +84,7 @@ class LoadFleet:
     @property
     def alive(self) -> set[int]:
         """Return the numbers of the processes that have not ended."""
-        return {turn for turn, heard in enumerate(self._workers) if heard.is_alive}
+        return {turn for turn, source in enumerate(self._workers) if source.is_alive}
 
     def begin(self, stages: list[tuple[float, int]], begun_ns: int) -> None:
         """Start a run in all processes."""
@@ -108,16 +108,16 @@ class LoadFleet:
         """Yield messages that have arrived, or arrive within `timeout_s`."""
         for key, _ in self._selector.select(timeout_s):
             turn: int = key.data
-            heard = self._workers[turn]
-            data = os.read(heard.worker.stdout.fileno(), RECEIVE_BYTES)
+            source = self._workers[turn]
+            data = os.read(source.worker.stdout.fileno(), RECEIVE_BYTES)
             if not data:
-                self._selector.unregister(heard.worker.stdout)
-                heard.is_alive = False
-                yield ProcessLine(turn, "died", _end_of(heard.worker))
+                self._selector.unregister(source.worker.stdout)
+                source.is_alive = False
+                yield ProcessLine(turn, "died", _end_of(source.worker))
                 continue
-            for line in heard.lines.feed(data):
-                what, value = json.loads(line)
-                yield ProcessLine(turn, what, value)
+            for line in source.lines.feed(data):
+                kind, value = json.loads(line)
+                yield ProcessLine(turn, kind, value)
 
 
 def error_of(value: Json) -> GossipKVError:
@@ -130,5 +130,5 @@ def error_of(value: Json) -> GossipKVError:
 def _end_of(worker: Worker) -> str:
     """Return how a process ended, with its last line of errors."""
     status = worker.process.wait()
-    said = worker.stderr.read(ERROR_BYTES).decode("utf-8", "replace").strip().rpartition("\n")[2]
-    return how_it_ended(status) + (f": {said}" if said else "")
+    last_line = worker.stderr.read(ERROR_BYTES).decode("utf-8", "replace").strip().rpartition("\n")[2]
+    return how_it_ended(status) + (f": {last_line}" if last_line else "")

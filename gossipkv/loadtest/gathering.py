@@ -38,12 +38,12 @@ class Sums:
         self.numbers: dict[str, int] = defaultdict(int)
         self.by_name: dict[str, dict[str, int]] = {name: defaultdict(int) for name in BY_NAME}
 
-    def add(self, told: dict[str, Json]) -> None:
+    def add(self, counters: dict[str, Json]) -> None:
         """Add the counts of one process for one target in one stage."""
         for name in NUMBERS:
-            self.numbers[name] += _number(told.get(name))
+            self.numbers[name] += _number(counters.get(name))
         for name in BY_NAME:
-            counted = told.get(name)
+            counted = counters.get(name)
             for key, count in counted.items() if isinstance(counted, dict) else ():
                 self.by_name[name][key] += _number(count)
 
@@ -90,7 +90,7 @@ def middle_ns(bucket: int) -> int:
 
 @final
 class LatencyCounts:
-    """Counts of durations by bucket, with the buckets of `wire/_latency.pxd`.
+    """Counts of durations by bucket, with the buckets of `wire/latency.pxd`.
 
     The extension counts; this class holds its counts in Python.  Adding is exact, so percentiles of many processes are
     those of all requests together, up to a bucket's width: a sixteenth of a power of two.
@@ -111,7 +111,6 @@ class LatencyCounts:
             self.buckets[bucket] = self.buckets.get(bucket, 0) + more
 
     def add(self, other: LatencyCounts) -> None:
-        """Add the counts of another object."""
         pairs = [number for pair in other.buckets.items() for number in pair]
         self.take(other.count, other.total_ns, other.maximum_ns, pairs)
 
@@ -152,11 +151,11 @@ class Gathering:
     def __init__(self, plan: LoadPlan, begun_ns: int) -> None:
         self._plan = plan
         self._begun_ns = begun_ns
-        self._latency: dict[tuple[int, int, int], LatencyCounts] = defaultdict(
-            LatencyCounts
-        )  # The key is stage, target and kind.
+        # The key is stage, target and kind.
+        self._latency: dict[tuple[int, int, int], LatencyCounts] = defaultdict(LatencyCounts)
         self._late: dict[int, LatencyCounts] = defaultdict(LatencyCounts)  # The key is the stage.
-        self._told: dict[tuple[int, int, int], dict[str, Json]] = {}  # The latest counters, by process, stage, target.
+        # The latest counters, by process, stage and target.
+        self._counters: dict[tuple[int, int, int], dict[str, Json]] = {}
         self._versions: dict[tuple[int, int], dict[str, Json]] = {}  # The key is process and target.
         self._seconds: dict[int, _SecondCounts] = defaultdict(_SecondCounts)
         self._ended: dict[int, float] = {}  # Seconds to the last answer of each run.
@@ -168,31 +167,31 @@ class Gathering:
         self.unsent = 0
         self.cpu_s = 0.0
 
-    def hear_news(self, process: int, said: dict[str, Json]) -> tuple[int, int] | None:
+    def hear_news(self, process: int, news: dict[str, Json]) -> tuple[int, int] | None:
         """Add the counts of a process since its last news.
 
         Returns: the bounds of a long time without any answer, if an answer in these news ends it.
         """
-        at_ns = _number(said["at_ns"])
+        at_ns = _number(news["at_ns"])
         second = self._seconds[max(0, at_ns - self._begun_ns - HALF_NEWS_NS) // SECOND_NS]
-        tallies, answered = said["tallies"], 0
+        tallies, answered = news["tallies"], 0
         for tally in tallies if isinstance(tallies, list) else ():
             assert isinstance(tally, list)
-            stage, target, timings, late, told = tally
+            stage, target, timings, late, counters = tally
             assert isinstance(stage, int)
             assert isinstance(target, int)
-            assert isinstance(told, dict)
+            assert isinstance(counters, dict)
             for kind, timing in timings.items() if isinstance(timings, dict) else ():
                 for counts in (self._latency[stage, target, int(kind)], second.latency, self.all):
                     _take(counts, timing)
             if late is not None:
                 _take(self._late[stage], late)
-            before = self._told.get((process, stage, target), {})
-            answered += _answered(told) - _answered(before)
-            second.errors += _failed(told) - _failed(before)
-            second.wrong += _number(told["wrong"]) - _number(before.get("wrong"))
-            self._told[process, stage, target] = told
-        versions = said["versions"]
+            before = self._counters.get((process, stage, target), {})
+            answered += _answered(counters) - _answered(before)
+            second.errors += _failed(counters) - _failed(before)
+            second.wrong += _number(counters["wrong"]) - _number(before.get("wrong"))
+            self._counters[process, stage, target] = counters
+        versions = news["versions"]
         for target, counted in enumerate(versions if isinstance(versions, list) else ()):
             assert isinstance(counted, dict)
             self._versions[process, target] = counted
@@ -206,11 +205,11 @@ class Gathering:
         """Return the bounds of a long time without any answer up to `until_ns`, if there was one."""
         return (self._answered_ns, until_ns) if until_ns - self._answered_ns >= self._frozen_ns else None
 
-    def hear_done(self, run: int, said: dict[str, Json]) -> None:
+    def hear_done(self, run: int, report: dict[str, Json]) -> None:
         """Add a process's report at the end of a run."""
-        self.unsent += _number(said["unsent"])
-        self.end(run, _number(said["duration_ns"]) / SECOND_NS)
-        cpu_s = said["cpu_s"]
+        self.unsent += _number(report["unsent"])
+        self.end(run, _number(report["duration_ns"]) / SECOND_NS)
+        cpu_s = report["cpu_s"]
         assert isinstance(cpu_s, int | float)
         self.cpu_s += cpu_s
 
@@ -226,14 +225,13 @@ class Gathering:
     @property
     def first_wrong(self) -> str | None:
         """Return the first wrong value in words, of the first process that met one."""
-        found = (told.get("first_wrong") for _, told in sorted(self._told.items()))
-        return next((told for told in found if isinstance(told, str)), None)
+        found = (counters.get("first_wrong") for _, counters in sorted(self._counters.items()))
+        return next((text for text in found if isinstance(text, str)), None)
 
     def totals(self, duration_s: float | None = None) -> RunTotals:
         """Return the totals; during a run, for a duration of `duration_s`."""
-        return self._sums(self._told.values()).totals(
-            self.duration_s if duration_s is None else duration_s, self.unsent
-        )
+        sums = self._sums(self._counters.values())
+        return sums.totals(self.duration_s if duration_s is None else duration_s, self.unsent)
 
     def latency(self) -> dict[str, LatencyResult]:
         """Return the latencies of all requests, and of each kind."""
@@ -251,23 +249,18 @@ class Gathering:
         return found.latency() if self._plan.is_open else None
 
     def targets(self) -> list[OfTarget]:
-        """Return the results of each target."""
-        return [
-            OfTarget(
-                str(name),
-                self._sums(told for key, told in self._told.items() if key[2] == target).totals(self.duration_s),
-                self._merged(key for key in self._latency if key[1] == target).latency(),
-                self.versions(target),
-            )
-            for target, name in enumerate(self._plan.targets)
-        ]
+        found = []
+        for target, name in enumerate(self._plan.targets):
+            sums = self._sums(counters for key, counters in self._counters.items() if key[2] == target)
+            latency = self._merged(key for key in self._latency if key[1] == target).latency()
+            found.append(OfTarget(str(name), sums.totals(self.duration_s), latency, self.versions(target)))
+        return found
 
     def steps(self) -> list[OfStep]:
-        """Return the results of each step."""
         found = []
         begins_s = 0.0
         for stage, step in enumerate(self._plan.steps):
-            sums = self._sums(told for key, told in self._told.items() if key[1] == stage)
+            sums = self._sums(counters for key, counters in self._counters.items() if key[1] == stage)
             latency = self._merged(key for key in self._latency if key[0] == stage).latency()
             late = self._late[stage].latency() if self._plan.is_open else None
             # If a run was cut short, its last step was, too.
@@ -294,12 +287,10 @@ class Gathering:
         return [self.second(at) for at in range(last + 1)]
 
     def second(self, at: int) -> Second:
-        """Return the counts of one second."""
         found = self._seconds.get(at, _SecondCounts())
         p50, p99, longest = found.latency.quantiles_ns([0.5, 0.99, 1.0])
-        return Second(
-            at, found.latency.count, found.errors, found.wrong, p50 / NS_IN_US, p99 / NS_IN_US, longest / NS_IN_US
-        )
+        latencies_us = (p50 / NS_IN_US, p99 / NS_IN_US, longest / NS_IN_US)
+        return Second(at, found.latency.count, found.errors, found.wrong, *latencies_us)
 
     def _merged(self, keys: Iterable[tuple[int, int, int]]) -> LatencyCounts:
         found = LatencyCounts()
@@ -308,16 +299,16 @@ class Gathering:
         return found
 
     @staticmethod
-    def _sums(told: Iterable[dict[str, Json]]) -> Sums:
+    def _sums(reports: Iterable[dict[str, Json]]) -> Sums:
         found = Sums()
-        for each in told:
-            found.add(each)
+        for counters in reports:
+            found.add(counters)
         return found
 
 
-def unknown_versions(said: dict[str, Json]) -> set[str]:
+def unknown_versions(news: dict[str, Json]) -> set[str]:
     """Return the unknown versions that occur in a process's news."""
-    versions = said["versions"]
+    versions = news["versions"]
     found: set[str] = set()
     for counted in versions if isinstance(versions, list) else ():
         assert isinstance(counted, dict)
@@ -349,8 +340,8 @@ def with_wrong(versions: dict[str, OfVersion], before: dict[str, OfVersion]) -> 
     return dict(sorted(found.items()))
 
 
-def _sum(one: dict[str, int], other: dict[str, int]) -> dict[str, int]:
-    return {name: one.get(name, 0) + other.get(name, 0) for name in one | other}
+def _sum(first: dict[str, int], second: dict[str, int]) -> dict[str, int]:
+    return {name: first.get(name, 0) + second.get(name, 0) for name in first | second}
 
 
 def _take(counts: LatencyCounts, timing: Json) -> None:
@@ -361,15 +352,14 @@ def _take(counts: LatencyCounts, timing: Json) -> None:
     counts.take(_number(count), total_ns, _number(maximum_ns), [_number(number) for number in pairs])
 
 
-def _failed(told: dict[str, Json]) -> int:
-    errors = told.get("errors")
-    return _number(told.get("lost")) + sum(
-        _number(count) for count in (errors.values() if isinstance(errors, dict) else ())
-    )
+def _failed(counters: dict[str, Json]) -> int:
+    errors = counters.get("errors")
+    refused = errors.values() if isinstance(errors, dict) else ()
+    return _number(counters.get("lost")) + sum(map(_number, refused))
 
 
-def _answered(told: dict[str, Json]) -> int:
-    return _number(told.get("requests")) + _failed(told) - _number(told.get("lost"))
+def _answered(counters: dict[str, Json]) -> int:
+    return _number(counters.get("requests")) + _failed(counters) - _number(counters.get("lost"))
 
 
 def _number(value: Json) -> int:

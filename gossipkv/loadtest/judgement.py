@@ -53,7 +53,7 @@ def judge(result: Result, verdicts: Sequence[LimitVerdict] = ()) -> RunJudgement
         state,
         headline,
         summary(result),
-        (*(f"Limit passed: {each}." for each in passed), *_faults(result)),
+        (*(f"Limit passed: {limit}." for limit in passed), *_faults(result)),
         tuple(_caveats(result)),
     )
 
@@ -125,17 +125,17 @@ def _has_truth(result: Result) -> bool:
 
 def _unchecked(result: Result) -> list[str]:
     """Return which values were not compared, and why."""
-    totals, told = result.totals, []
+    totals, sentences = result.totals, []
     left = totals.unchecked
     for version, of in sorted(result.by_version.items()):
         if of.unchecked:
             left -= of.unchecked
             whose = f"of version {version}" if version else "of answers that named no version"
             values = f"{_share_of(of.unchecked, totals)} {whose}"
-            told.append(f"{values} {NOT_COMPARED}: the truth had no such version when they came.")
+            sentences.append(f"{values} {NOT_COMPARED}: the truth had no such version when they came.")
     if left > 0:
-        told.append(f"{_share_of(left, totals)} {NOT_COMPARED}: the truth does not say what their keys have.")
-    return told
+        sentences.append(f"{_share_of(left, totals)} {NOT_COMPARED}: the truth does not say what their keys have.")
+    return sentences
 
 
 def _share_of(values: int, totals: RunTotals) -> str:
@@ -144,30 +144,30 @@ def _share_of(values: int, totals: RunTotals) -> str:
 
 def _faults(result: Result) -> list[str]:
     totals = result.totals
-    told = []
+    faults = []
     if totals.wrong:
         first = f"; the first: {result.first_wrong}" if result.first_wrong else ""
-        told.append(f"{_number(totals.wrong, 'value')} not what the truth says{first}.")
+        faults.append(f"{_number(totals.wrong, 'value')} not what the truth says{first}.")
     if totals.steps_back:
-        told.append(
+        faults.append(
             f"{_number(totals.steps_back, 'answer')} from an older version than the same server had shown before."
         )
     if totals.errors:
         by_code = ", ".join(f"{code} {figures.count(number)}" for code, number in _largest(totals.errors))
         share = figures.share(counted("errors", totals), asked(totals))
-        told.append(f"{_number(counted('errors', totals), 'request')} refused ({share}): {by_code}.")
+        faults.append(f"{_number(counted('errors', totals), 'request')} refused ({share}): {by_code}.")
     if totals.lost:
-        told.append(f"{_number(totals.lost, 'request')} lost with the connection.")
+        faults.append(f"{_number(totals.lost, 'request')} lost with the connection.")
     if totals.unsent:
         unsent = f"{_number(totals.unsent, 'request')} ({figures.share(totals.unsent, asked(totals))})"
-        told.append(f"{unsent} fell due and were never sent: every connection was busy, or gone.")
+        faults.append(f"{unsent} fell due and were never sent: every connection was busy, or gone.")
     if totals.broken:
         by_reason = ", ".join(f"{reason} {figures.count(number)}" for reason, number in _largest(totals.broken))
-        told.append(f"Connections broke: {by_reason}; {figures.count(totals.reconnects)} made again.")
-    told += _frozen(result)
+        faults.append(f"Connections broke: {by_reason}; {figures.count(totals.reconnects)} made again.")
+    faults += _frozen(result)
     if result.ended != "done":
-        told.append(f"The run did not come to its end: {result.ended}.")
-    return told
+        faults.append(f"The run did not come to its end: {result.ended}.")
+    return faults
 
 
 def _frozen(result: Result) -> list[str]:
@@ -178,28 +178,28 @@ def _frozen(result: Result) -> list[str]:
 
 def _caveats(result: Result) -> list[str]:
     totals = result.totals
-    told = []
+    caveats = []
     if totals.keys and not _has_truth(result):
-        told.append("No truth was given, so values were not compared with anything.")
+        caveats.append("No truth was given, so values were not compared with anything.")
     elif totals.unchecked:
-        told += _unchecked(result)
+        caveats += _unchecked(result)
     if result.lateness is not None:
         late, p99 = result.lateness.percentiles.get("99"), measured("p99", result)
         if late is not None and p99 is not None and late > LATE_SHARE * p99:
-            told.append(
+            caveats.append(
                 f"1 % of the requests left {figures.latency(late)} or more after they were due; latencies count from "
                 "then. Either connections were all busy (more of them help), or the generator had no processor "
                 "(more processes help, or another machine)."
             )
     elif totals.requests:
-        told.append(
+        caveats.append(
             "A closed loop asks less while the server is slow, so waiting is counted too little; with --rate it is "
             "counted in full."
         )
     slowest = result.latency.get(ALL)
     if slowest is not None and 0 < slowest.count < 100 * FEW:
-        told.append(f"{_number(slowest.count, 'request')} are few: percentiles of so many change from run to run.")
-    return told
+        caveats.append(f"{_number(slowest.count, 'request')} are few: percentiles of so many change from run to run.")
+    return caveats
 
 
 def _largest(counts: dict[str, int]) -> list[tuple[str, int]]:

@@ -88,10 +88,10 @@ class LateTruth:
         return _TruthReading(version, worker, file)
 
     def _conclude(self, reading: _TruthReading) -> None:
-        said = reading.worker.stdout.readline()
-        if not said:
-            said = json.dumps({"error": f"its reader {how_it_ended(reading.worker.process.returncode)}"}).encode()
-        found = json.loads(said)
+        line = reading.worker.stdout.readline()
+        if not line:
+            line = json.dumps({"error": f"its reader {how_it_ended(reading.worker.process.returncode)}"}).encode()
+        found = json.loads(line)
         if "error" in found:
             self._tell("truth", reading.version, f"cannot be read: {found['error']}")
             return

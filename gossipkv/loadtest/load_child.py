@@ -247,8 +247,8 @@ def wrong_in_words(wrong: Wrong | None) -> str | None:
 
 def first_wrong(tally: Tally) -> str | None:
     """Describe the first wrong value of a tally, with its version."""
-    told = wrong_in_words(tally.first_wrong())
-    return f"{told} (version {tally.wrong_version})" if told and tally.wrong_version else told
+    words = wrong_in_words(tally.first_wrong())
+    return f"{words} (version {tally.wrong_version})" if words and tally.wrong_version else words
 
 
 def _short(value: bytes | EllipsisType | None) -> str:
@@ -259,9 +259,9 @@ def _short(value: bytes | EllipsisType | None) -> str:
     return f"{value[:SHOWN_BYTES]!r} of {len(value)} bytes"
 
 
-def say(what: str, value: Json) -> None:
+def say(kind: str, value: Json) -> None:
     """Send a line to the parent."""
-    sys.stdout.write(json.dumps([what, value], separators=(",", ":")) + "\n")
+    sys.stdout.write(json.dumps([kind, value], separators=(",", ":")) + "\n")
     sys.stdout.flush()
 
 

@@ -112,7 +112,7 @@ def asked(totals: RunTotals) -> int:
 
 def _cpu(servers: Mapping[str, ServerCpu], totals: RunTotals) -> float | None:
     """Return the servers' processor time per answered request, over servers with known times; None if unknown."""
-    known = [(server.cpu_s, server.us_per_request) for server in servers.values() if server.us_per_request]
-    if not known:
+    times = [(server.cpu_s, server.us_per_request) for server in servers.values() if server.us_per_request]
+    if not times:
         return 0.0 if servers and totals.requests else None
-    return sum(cpu_s for cpu_s, _ in known) / sum(cpu_s / us_per_request for cpu_s, us_per_request in known)
+    return sum(cpu_s for cpu_s, _ in times) / sum(cpu_s / us_per_request for cpu_s, us_per_request in times)

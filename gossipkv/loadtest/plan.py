@@ -185,7 +185,6 @@ class LoadPlan:
         return sum(step.duration_s for step in self.steps)
 
     def to_json(self) -> dict[str, Json]:
-        """Return the plan in the form of a result."""
         found: dict[str, Json] = asdict(self)
         found["targets"] = [str(target) for target in self.targets]
         found["truth"] = [asdict(truth) for truth in self.truth]

@@ -125,8 +125,8 @@ class Task:
 
     def line(self) -> bytes:
         """Encode the first line of a child's input."""
-        said = {"plan": self.plan.to_json(), "turn": self.turn, "worn": self.worn, "token": self.token}
-        return json.dumps(said).encode() + b"\n"
+        fields = {"plan": self.plan.to_json(), "turn": self.turn, "worn": self.worn, "token": self.token}
+        return json.dumps(fields).encode() + b"\n"
 
 
 def task_of(line: bytes) -> Task:

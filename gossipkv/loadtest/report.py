@@ -114,19 +114,19 @@ def settings(plan: Mapping[str, Json], path: str = "") -> Iterator[tuple[str, st
         if isinstance(value, dict) and value:
             yield from settings(value, place)
         elif isinstance(value, (list, tuple)) and value and all(isinstance(item, dict) for item in value):
-            yield place, "; ".join(", ".join(f"{key} {said(part)}" for key, part in _parts(item)) for item in value)
+            yield place, "; ".join(", ".join(f"{key} {in_words(part)}" for key, part in _parts(item)) for item in value)
         else:
-            yield place, said(value)
+            yield place, in_words(value)
 
 
-def said(value: Json) -> str:
+def in_words(value: Json) -> str:
     """Return a value of a plan in words."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):
         return f"{value:g}"
     if isinstance(value, (list, tuple, dict)):
-        return ", ".join(said(item) for item in value) or "none"
+        return ", ".join(in_words(item) for item in value) or "none"
     return "none" if value in {None, ""} else str(value)
 
 
@@ -138,7 +138,7 @@ def _printable(value: object) -> object:
     """Escape unprintable characters, including those that change the direction of text."""
     if not isinstance(value, str) or hasattr(value, "__html__") or value.isprintable():
         return value
-    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in value)
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in value)
 
 
 def _pace(result: Result) -> str:
@@ -241,8 +241,8 @@ def _rounds(result: Result) -> list[Row]:
         for number, of in enumerate(result.rounds, 1)
     ]
     values = [[measured(name, of) for of in rounds_of(result)] for name in names]
-    apart = [spread([value for value in each if value is not None] or [0.0]) for each in values]
-    shown = [(figures.share(each, 1) if each is not None else "-", "number") for each in apart]
+    apart = [spread([value for value in numbers if value is not None] or [0.0]) for numbers in values]
+    shown = [(figures.share(share, 1) if share is not None else "-", "number") for share in apart]
     return [*rows, ("spread", shown)]
 
 

@@ -53,11 +53,11 @@ def percentile_plots(result: Result) -> list[Plot]:
     ]
     if result.lateness is not None:
         curves.append(_curve("sent late by", OTHER_STYLE, result.lateness))
-    curves = [each for each in curves if each.points]
+    curves = [curve for curve in curves if curve.points]
     if not curves:
         return []
     title = "Latency by percentile"
-    return [Plot(title, [(each.name, each.style) for each in curves], by_percentile(title, curves))]
+    return [Plot(title, [(curve.name, curve.style) for curve in curves], by_percentile(title, curves))]
 
 
 def rate_plots(result: Result) -> list[Plot]:
@@ -109,7 +109,7 @@ def moments(result: Result) -> list[tuple[int | None, Event]]:
 
 
 def _plot(title: str, clock: PlotClock, series: list[Series], axis: Axis) -> Plot:
-    return Plot(title, [(each.name, each.style) for each in series], over_time(title, clock, series, axis))
+    return Plot(title, [(line.name, line.style) for line in series], over_time(title, clock, series, axis))
 
 
 def _curve(name: str, style: str, latency: LatencyResult) -> Curve:

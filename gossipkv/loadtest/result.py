@@ -1,9 +1,9 @@
 """The result of a load test: one document, the source of the report, the comparison and the limits.
 
-    Result         everything, of all processes and rounds; `to_json` is the document, `documents.parse` reads it
-    Totals         counts: of everything, of a step, of a target, of a round
-    Progress       the report once a second during the run
-    Latency        a histogram for documents: exact counts by bucket, and percentiles made from them
+    Result          everything, of all processes and rounds; `to_json` is the document, `documents.parse` reads it
+    RunTotals       counts: of everything, of a step, of a target, of a round
+    RunProgress     the report once a second during the run
+    LatencyResult   a histogram: exact counts by bucket, and percentiles made from them
 
 Percentiles are never averaged: buckets of processes, seconds and rounds are added, and percentiles taken from the sum.
 Times in `seconds` and `events` are seconds since the first counted request (a warm-up is below zero).  Durations are

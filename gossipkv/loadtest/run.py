@@ -31,7 +31,7 @@ from gossipkv.loadtest.plan import PlanError
 from gossipkv.loadtest.plan_text import parse_target
 from gossipkv.loadtest.result import Event, OfRound, Result, RunProgress, ServerCpu
 from gossipkv.loadtest.server_cpu import between, cpu_of_targets
-from gossipkv.loadtest.watch import RunWatch, live_members, told_by
+from gossipkv.loadtest.watch import RunWatch, info_of, live_members
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -89,11 +89,9 @@ class _Run:
 
     @property
     def planned_ns(self) -> int:
-        """Return the planned duration."""
         return sum(duration_ns for _, duration_ns in self.stages)
 
     def rate_at(self, passed_ns: int) -> float | None:
-        """Return the requested rate at this time after the start."""
         end_ns = 0
         for stage_rate, duration_ns in self.stages:
             end_ns += duration_ns
@@ -121,8 +119,8 @@ class Conductor:
         self._began = datetime.now(UTC).isoformat(timespec="seconds")
         self._zero_ns = monotonic_ns()  # The seconds and events of the result count from this time.
         self._events: list[tuple[int, str, str, str]] = []
-        self._told_events = 0
-        self._told_s = 0  # Seconds of this run that were reported.
+        self._reported_events = 0
+        self._reported_s = 0  # Seconds of this run that were reported.
         self._whole = Gathering(plan, self._zero_ns)
         self._warm_ups = Gathering(plan, self._zero_ns)
         self._rounds: list[OfRound] = []
@@ -140,12 +138,12 @@ class Conductor:
         """
         waiting = self._fleet.alive
         while waiting:
-            for said in self._fleet.hear(HEAR_S):
-                if said.what == "failed":
-                    raise error_of(said.value)
-                if said.what == "died":
-                    raise PlanError(f"a generator process {said.value}")
-                waiting.discard(said.process)
+            for line in self._fleet.hear(HEAR_S):
+                if line.kind == "failed":
+                    raise error_of(line.value)
+                if line.kind == "died":
+                    raise PlanError(f"a generator process {line.value}")
+                waiting.discard(line.process)
 
     def play_round(self, number: int) -> None:
         """Perform one round: the warm-up, and the counted load."""
@@ -163,7 +161,7 @@ class Conductor:
         stages = [(step.rate or 0.0, round(step.duration_s * SECOND_NS)) for step in plan.steps]
         run = _Run("load", number, stages, begun_ns)
         found = self._play(run, self._whole)
-        self._tell_last(run, found)
+        self._report_last(run, found)
         cpu = _server_cpu(found, between(before, cpu_of_targets(plan.targets)))
         self._rounds.append(OfRound(found.totals(), found.latency(), cpu))
 
@@ -172,17 +170,17 @@ class Conductor:
         gathering = Gathering(self._plan, run.begun_ns)
         waiting = self._fleet.alive
         give_up_ns = run.begun_ns + run.planned_ns + round(self._plan.timeout_s * SECOND_NS) + GRACE_NS
-        self._told_s = 0
+        self._reported_s = 0
         self._fleet.begin(run.stages, run.begun_ns)
         while waiting and monotonic_ns() < give_up_ns:
             try:
-                for said in self._fleet.hear(HEAR_S):
-                    self._hear(said, run, (gathering, whole), waiting)
+                for line in self._fleet.hear(HEAR_S):
+                    self._hear(line, run, (gathering, whole), waiting)
                 self.late_truth.step()
                 passed_s = (monotonic_ns() - run.begun_ns - TELL_NS) // SECOND_NS
-                if passed_s > self._told_s:
-                    self._told_s = passed_s
-                    self._tell(run, gathering)
+                if passed_s > self._reported_s:
+                    self._reported_s = passed_s
+                    self._report(run, gathering)
             except KeyboardInterrupt:
                 if self.ended == INTERRUPTED:
                     raise
@@ -193,57 +191,57 @@ class Conductor:
         if waiting:
             self._end(f"{len(waiting)} of {self._plan.processes} generator processes did not end in time")
         if not gathering.duration_s:  # No process is left to report the duration.
-            for each in (gathering, whole):
-                each.end(run.number, min(monotonic_ns() - run.begun_ns, run.planned_ns) / SECOND_NS)
+            for receiver in (gathering, whole):
+                receiver.end(run.number, min(monotonic_ns() - run.begun_ns, run.planned_ns) / SECOND_NS)
         return gathering
 
     def _end(self, why: str) -> None:
         """End the test; the first reason is kept."""
         self.ended = why if self.ended == DONE else self.ended
 
-    def _hear(self, said: ProcessLine, run: _Run, gatherings: tuple[Gathering, ...], waiting: set[int]) -> None:
-        if said.what == "died":
-            waiting.discard(said.process)
-            self.note("generator", f"process {said.process + 1}", str(said.value))
-            self._end(f"generator process {said.process + 1} {said.value}")
+    def _hear(self, line: ProcessLine, run: _Run, gatherings: tuple[Gathering, ...], waiting: set[int]) -> None:
+        if line.kind == "died":
+            waiting.discard(line.process)
+            self.note("generator", f"process {line.process + 1}", str(line.value))
+            self._end(f"generator process {line.process + 1} {line.value}")
             return
-        assert isinstance(said.value, dict)
-        if said.what == "news":
-            for version in unknown_versions(said.value):
+        assert isinstance(line.value, dict)
+        if line.kind == "news":
+            for version in unknown_versions(line.value):
                 self.late_truth.want(version)
         for gathering in gatherings:
-            if said.what == "news":
-                frozen = gathering.hear_news(run.number * self._plan.processes + said.process, said.value)
+            if line.kind == "news":
+                frozen = gathering.hear_news(run.number * self._plan.processes + line.process, line.value)
                 if gathering is gatherings[0]:  # Between rounds nothing is requested, so that is no freeze.
                     self._note_frozen(frozen)
-            elif said.what == "done":
-                gathering.hear_done(run.number, said.value)
-        if said.what == "done":
-            waiting.discard(said.process)
+            elif line.kind == "done":
+                gathering.hear_done(run.number, line.value)
+        if line.kind == "done":
+            waiting.discard(line.process)
 
     def _note_frozen(self, frozen: tuple[int, int] | None) -> None:
         if frozen is not None:
             begin_ns, end_ns = frozen
             self._events.append((begin_ns, "frozen", "", figures.seconds(round((end_ns - begin_ns) / SECOND_NS, 1))))
 
-    def _tell_last(self, run: _Run, gathering: Gathering) -> None:
+    def _report_last(self, run: _Run, gathering: Gathering) -> None:
         """Report the last second, complete or not, if a round ended before that."""
         last_s = -(-run.planned_ns // SECOND_NS)
-        if self.ended != DONE or last_s <= self._told_s:
+        if self.ended != DONE or last_s <= self._reported_s:
             return
         try:
-            self._told_s = last_s
-            self._tell(run, gathering)
+            self._reported_s = last_s
+            self._report(run, gathering)
         except KeyboardInterrupt:
             self.ended = INTERRUPTED
 
-    def _tell(self, run: _Run, gathering: Gathering) -> None:
+    def _report(self, run: _Run, gathering: Gathering) -> None:
         """Report the progress, and the counts of the last second."""
         if self._on_progress is None:
             return
         elapsed_ns = monotonic_ns() - run.begun_ns
-        events = self._events[self._told_events :]
-        self._told_events += len(events)
+        events = self._events[self._reported_events :]
+        self._reported_events += len(events)
         self._on_progress(
             RunProgress(
                 run.phase,
@@ -252,7 +250,7 @@ class Conductor:
                 elapsed_ns / SECOND_NS,
                 run.planned_ns / SECOND_NS,
                 run.rate_at(elapsed_ns),
-                gathering.second(self._told_s - 1),
+                gathering.second(self._reported_s - 1),
                 gathering.totals(elapsed_ns / SECOND_NS),
                 gathering.all.latency(),
                 [self._event(*event) for event in events],
@@ -328,9 +326,9 @@ def _cpu_of_rounds(rounds: Sequence[OfRound], whole: Gathering) -> dict[str, Ser
     """Return sums for the targets that are known in each round."""
     requests = {target.name: target.totals.requests for target in whole.targets()}
     return {
-        name: _cpu(sum(each.server_cpu[name].cpu_s for each in rounds), asked)
+        name: _cpu(sum(round_.server_cpu[name].cpu_s for round_ in rounds), asked)
         for name, asked in requests.items()
-        if rounds and all(name in each.server_cpu for each in rounds)
+        if rounds and all(name in round_.server_cpu for round_ in rounds)
     }
 
 
@@ -338,8 +336,8 @@ def _named(found: OfTarget, target: LoadTarget, credentials: Credentials) -> OfT
     """Return a target with its own report about itself."""
     if target.scheme != "gossipkv":
         return found
-    told = told_by(target.address, credentials)
-    node, version = told.get("node"), told.get("version")
+    info = info_of(target.address, credentials)
+    node, version = info.get("node"), info.get("version")
     return replace(
         found, node=node if isinstance(node, str) else None, version=version if isinstance(version, str) else None
     )
@@ -365,8 +363,8 @@ def _look_first(plan: LoadPlan, credentials: Credentials) -> None:
             reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
             raise Unavailable(f"{target} cannot be asked: {reason}", {"address": str(target.address)}) from error
         if answer.startswith((b"HTTP/1.1 401 ", b"-")):
-            said = answer.split(b"\r\n")[0].decode("utf-8", "replace")
-            raise Unauthorized(f"{target} refuses to be read: {said}")
+            refusal = answer.split(b"\r\n")[0].decode("utf-8", "replace")
+            raise Unauthorized(f"{target} refuses to be read: {refusal}")
 
 
 def _question(target: LoadTarget, plan: LoadPlan, token: str | None) -> bytes:

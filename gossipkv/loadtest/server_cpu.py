@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gossipkv import name_service
 from gossipkv.address import Address
-from gossipkv.loadtest.watch import told_by
+from gossipkv.loadtest.watch import info_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -36,7 +36,7 @@ def cpu_of_targets(targets: Sequence[LoadTarget]) -> dict[str, Spent]:
     """Return the time of each target, by its URL; unknown ones are omitted."""
     found = {}
     for target in targets:
-        spent = _told(target.address) if target.scheme == "gossipkv" else None
+        spent = _of_node(target.address) if target.scheme == "gossipkv" else None
         if spent is None:
             spent = _of_listeners(target.address)
         if spent is not None:
@@ -53,9 +53,9 @@ def between(before: Mapping[str, Spent], after: Mapping[str, Spent]) -> dict[str
     }
 
 
-def _told(address: Address) -> Spent | None:
+def _of_node(address: Address) -> Spent | None:
     """Return the time in a node's report about its own process."""
-    process = told_by(address).get("process")
+    process = info_of(address).get("process")
     if not isinstance(process, dict):
         return None
     seconds, started_ms = process.get("cpu_s"), process.get("started_ms")
@@ -69,7 +69,9 @@ def _of_listeners(address: Address) -> Spent | None:
         return None
     inodes = set(_listening(address.port))
     times = [(process, seconds) for process in _holders(inodes) if (seconds := _processor_s(process)) is not None]
-    return Spent(sum(seconds for _, seconds in times), tuple(sorted(each for each, _ in times))) if times else None
+    return (
+        Spent(sum(seconds for _, seconds in times), tuple(sorted(process for process, _ in times))) if times else None
+    )
 
 
 def _is_here(address: Address) -> bool:

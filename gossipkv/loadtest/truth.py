@@ -90,13 +90,13 @@ def read_truth(plan: LoadPlan) -> Truth:
             numbers.setdefault(key, len(numbers))
     if plan.truth and not numbers:
         raise PlanError(f"{plan.truth[0].path}: no record in it, so there is nothing to ask for")
-    told = len(numbers)
+    truth_count = len(numbers)
     population = None if plan.keys is None else _population(plan.keys, numbers)
     keys = list(numbers)
     # Keys only in the keys' file are absent if the truth is complete, else unknown.
-    beside: list[Expected] = [None if is_whole else ...] * (len(keys) - told)
+    beside: list[Expected] = [None if is_whole else ...] * (len(keys) - truth_count)
     values: dict[str | None, list[Expected]] = {
-        version: [*map(table.get, keys[:told]), *beside] for version, table in tables.items()
+        version: [*map(table.get, keys[:truth_count]), *beside] for version, table in tables.items()
     }
     if not values:
         values = {None: [...] * len(keys)}
@@ -198,11 +198,11 @@ def _absent_keys(keys: list[bytes], seed: int) -> list[bytes]:
 
     Each is a present key followed by a mark and a number, so that it sorts between present keys.
     """
-    known = set(keys)
+    present = set(keys)
     found = []
     for number, at in enumerate(shuffled(range(min(len(keys), ABSENT_KEYS)), seed)):
         key = keys[at] + ABSENT_MARK + b"%x" % number
-        while key in known:
+        while key in present:
             key += b"~"
         found.append(key)
     return found
@@ -227,16 +227,16 @@ def main() -> None:
     order = json.loads(sys.stdin.buffer.readline())
     leash.wear(order["worn"])
     niceness.give_way(os.getpid())  # The load has priority.
-    said: dict[str, str | int]
+    answer: dict[str, str | int]
     try:
         records = read_version(order["place"], order["database"], order["version"])
         with Path(order["file"]).open("xb") as file:
             write_records(records, file)
     except (GossipKVError, OSError) as error:
-        said = {"error": str(error)}
+        answer = {"error": str(error)}
     else:
-        said = {"records": len(records)}
-    sys.stdout.write(json.dumps(said) + "\n")
+        answer = {"records": len(records)}
+    sys.stdout.write(json.dumps(answer) + "\n")
     sys.stdout.flush()
 
 

@@ -49,7 +49,6 @@ class WatchView:
         return self._names.get(number, fallback)
 
     def hear_name(self, number: int, name: str) -> None:
-        """Note a node's name."""
         self._names[number] = name
 
     def hear_members(self, number: int, members: Sequence[Mapping[str, Value]]) -> None:
@@ -57,7 +56,7 @@ class WatchView:
         if number != min((at for at, answers in self._answers.items() if answers), default=number):
             return
         now = {str(member.get("node")): str(member.get("state")) for member in members}
-        self._addresses = {str(each["node"]): str(each["address"]) for each in members if _lives(each)}
+        self._addresses = {str(member["node"]): str(member["address"]) for member in members if _lives(member)}
         for node in sorted(now.keys() | self._members.keys()):
             before, after = self._members.get(node), now.get(node)
             if before != after and self._members:
@@ -71,10 +70,10 @@ class WatchView:
         """
         if len(self._answers.keys() & range(self._targets)) < self._targets:
             return []
-        known = {*self._names.values()}
+        watched_names = {*self._names.values()}
         found = []
         for node, address in self._addresses.items():
-            if node not in known and address not in self._watched:
+            if node not in watched_names and address not in self._watched:
                 found.append((len(self._watched), address))
                 self._names[len(self._watched)] = node
                 self._watched.append(address)
@@ -84,8 +83,8 @@ class WatchView:
         """Note a node's active version."""
         for database in databases:
             if database.get("name") == self._database and database.get("kind", DATASET) == DATASET:
-                told = database.get("version")
-                version = told if isinstance(told, str) else None
+                reported = database.get("version")
+                version = reported if isinstance(reported, str) else None
                 before = self._versions.get(number)
                 if number in self._versions and before != version:
                     who = f"{self.name(number, fallback)} {self._database}"
@@ -101,7 +100,6 @@ class WatchView:
         self._answers[number] = False
 
     def hear_answer(self, number: int, fallback: str) -> None:
-        """Note that a node answers."""
         if not self._answers.get(number, True):
             self._tell("answers", self.name(number, fallback), "again")
         self._answers[number] = True
@@ -182,7 +180,7 @@ def _lives(member: Mapping[str, Value]) -> bool:
     return member.get("state") in {"alive", "silent"}
 
 
-def told_by(address: Address, credentials: Credentials = PLAIN) -> dict[str, Value]:
+def info_of(address: Address, credentials: Credentials = PLAIN) -> dict[str, Value]:
     """Return a node's report about itself; empty if it does not answer."""
     with suppress(GossipKVError), Client([address], timeout_ms=TIMEOUT_MS, credentials=credentials) as client:
         return client.info()

@@ -80,7 +80,7 @@ def test_the_rule(one, other):
 def test_a_measure_that_one_does_not_know_is_left_out():
     """The processor time of servers elsewhere is not compared with that of servers here."""
     assert "cpu" not in by_name(results.eventful(), results.plain())
-    assert by_name(results.eventful(), results.eventful())["cpu"].one == (pytest.approx(61.5),)
+    assert by_name(results.eventful(), results.eventful())["cpu"].first == (pytest.approx(61.5),)
 
 
 def test_kinds_are_compared_where_there_was_a_mix():
