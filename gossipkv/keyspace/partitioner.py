@@ -59,7 +59,7 @@ _CODES: Mapping[str, int] = MappingProxyType({name: number for number, name in e
 
 
 def _sha1_number(key: bytes) -> int:
-    """Return the hash of seed 004: the digest as a number, big-endian."""
+    """Return the SHA-1 digest as a number, big-endian."""
     return int.from_bytes(sha1(key), "big")
 
 

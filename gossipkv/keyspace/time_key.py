@@ -68,11 +68,11 @@ class TimeKey(NamedTuple):
 
     def time_of(self, key: bytes) -> int:
         """Return the time of a key; a key that is too short has the earliest time of its extensions."""
-        told = key[self.offset : self.end]
+        time_bytes = key[self.offset : self.end]
         if self.unit != ISO:
-            return int.from_bytes(told.ljust(self.width, b"\0"), "big")
+            return int.from_bytes(time_bytes.ljust(self.width, b"\0"), "big")
         try:
-            moment = datetime.fromisoformat((told + FIRST[len(told) :]).decode())
+            moment = datetime.fromisoformat((time_bytes + FIRST[len(time_bytes) :]).decode())
         except ValueError:  # A bound set by an operator may have no time.
             return 0
         return int((moment.replace(tzinfo=None) - datetime.fromordinal(1)).total_seconds())
@@ -103,8 +103,7 @@ def time_key_of(value: object) -> TimeKey:
         ):  # fmt: skip
             return TimeKey(offset, width, unit)
     raise ProtocolError(
-        f"a time key is {FORM}; all of it within the {MAX_END} bytes that a key may have",
-        {"got": repr(value)[:80]},
+        f"a time key is {FORM}; all of it within the {MAX_END} bytes that a key may have", {"got": repr(value)[:80]}
     )
 
 

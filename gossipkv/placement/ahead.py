@@ -68,12 +68,13 @@ def ahead(key: SeriesTimeKey, firsts: Sequence[bytes], series: Sequence[SeriesWr
     if len(series) > MAX_SERIES:
         return Ahead((), {})
     # Other nodes report the writes, so ignore values that no key can have.
-    series = [one for one in series if len(one.prefix) == key.offset and 0 <= one.low <= one.high < key.most]
-    begun = [_begun(key, firsts, one) for one in series]
+    series = [written for written in series if 0 <= written.low <= written.high < key.most]
+    series = [written for written in series if len(written.prefix) == key.offset]
+    begun = [_begun(key, firsts, written) for written in series]
     room = MAX_AHEAD - sum(map(len, begun))
     cuts: list[Cut] = []
-    for one, numbers in zip(series, begun, strict=True):
-        cut = _cut(key, firsts, one, numbers, min(-(-one.bytes // max(1, usual.size_bytes)), room))
+    for written, numbers in zip(series, begun, strict=True):
+        cut = _cut(key, firsts, written, numbers, min(-(-written.bytes // max(1, usual.size_bytes)), room))
         if cut is not None:
             cuts.append(cut)
             room -= len(cut.keys)
@@ -104,7 +105,7 @@ def _cut(key: SeriesTimeKey, firsts: Sequence[bytes], written: SeriesWrites, beg
     times = [last + step * number for number in range(bool(begun), count + bool(begun))]
     # Times that differ by less than the unit of keys give one key.
     keys = dict.fromkeys(_key_at(key, written, time) for time in times if time < key.most)
-    inside = tuple(one for one in keys if firsts[at] < one and (end is None or one < end))
+    inside = tuple(boundary for boundary in keys if firsts[at] < boundary and (end is None or boundary < end))
     return Cut(at, inside[: MAX_AHEAD - 1]) if inside else None
 
 

@@ -49,9 +49,9 @@ class Holders:
         self.identity = identity
         self.all = sorted(
             (
-                VersionHolder(name, states[name], said.ready, said.building)
-                for name, said in statements.items()
-                if name in states and said.identity == identity
+                VersionHolder(name, states[name], statement.ready, statement.building)
+                for name, statement in statements.items()
+                if name in states and statement.identity == identity
             ),
             key=lambda holder: (holder.state, holder.name),
         )

@@ -38,18 +38,18 @@ class Lately:
         before, self._seen = self._seen, partitions
         for key, partition in partitions.items() if before is not None else ():
             assert before is not None
-            known = before.get(key)
-            if known is partition:
+            earlier = before.get(key)
+            if earlier is partition:
                 continue
-            if known is not None and known.id == partition.id:
-                self._compare(known, partition, now)
+            if earlier is not None and earlier.id == partition.id:
+                self._compare(earlier, partition, now)
                 continue
             self.divided[partition.id] = now
         self._forget(now)
 
     def measured(self, measures: Mapping[int, RangeMeasure], limits: MeasureLimits, now: float) -> None:
         """Process the measures of partitions."""
-        large = (id_ for id_, one in measures.items() if limits.are_exceeded((one.size_bytes, one.rows)))
+        large = (id_ for id_, measure in measures.items() if limits.are_exceeded((measure.size_bytes, measure.rows)))
         self.large = {id_: self.large.get(id_, now) for id_ in large}
 
     def asks(self, partition: int, now: float) -> None:
@@ -65,12 +65,12 @@ class Lately:
         self.moved, self.passed = {}, {}
 
     def _compare(self, before: Partition, partition: Partition, now: float) -> None:
-        known = {one.id for one in before.assignments}
-        for one in partition.assignments:
-            if one.id not in known:
-                self.moved[partition.id, one.slot] = now
-                if (source := _source(before, one)) is not None:
-                    self.passed[source, one.node] = now
+        ids = {assignment.id for assignment in before.assignments}
+        for assignment in partition.assignments:
+            if assignment.id not in ids:
+                self.moved[partition.id, assignment.slot] = now
+                if (source := _source(before, assignment)) is not None:
+                    self.passed[source, assignment.node] = now
 
     def _forget(self, now: float) -> None:
         since = now - LATELY_S
@@ -78,10 +78,12 @@ class Lately:
         self.passed = {ends: at for ends, at in self.passed.items() if at > since}
         self.divided = {id_: at for id_, at in self.divided.items() if at > since}
         if self.asked:
-            there = {one.id for one in (self._seen or {}).values()}
+            there = {partition.id for partition in (self._seen or {}).values()}
             self.asked = {id_: at for id_, at in self.asked.items() if id_ in there}
 
 
 def _source(before: Partition, target: Assignment) -> bytes | None:
-    held = (one for one in before.assignments if one.slot == target.slot and one.node != target.node)
-    return next((one.node for one in held if one.state is AssignmentState.AVAILABLE), None)
+    for assignment in before.assignments:
+        if assignment.slot == target.slot and assignment.state is AssignmentState.AVAILABLE:
+            return assignment.node if assignment.node != target.node else None
+    return None

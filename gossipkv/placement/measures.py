@@ -24,8 +24,8 @@ class SeriesWrites(NamedTuple):
         """Combine the writes at two hosts; ignore the span of a host with hardly any, since a clock may be wrong."""
         assert self.prefix == other.prefix
         most = max(self.bytes, other.bytes)
-        counted = [one for one in (self, other) if one.bytes * HARDLY >= most]
-        low, high = min(one.low for one in counted), max(one.high for one in counted)
+        counted = [writes for writes in (self, other) if writes.bytes * HARDLY >= most]
+        low, high = min(writes.low for writes in counted), max(writes.high for writes in counted)
         return SeriesWrites(self.prefix, low, high, self.bytes + other.bytes, max(self.seconds, other.seconds))
 
 

@@ -32,12 +32,13 @@ class MoveStep(NamedTuple):
 
 def standing(partition: Partition) -> Slots:
     """Return the nodes of the slots after the running moves: the present map for `spread`."""
-    if all(one.slot == at and one.state is AssignmentState.AVAILABLE for at, one in enumerate(partition.assignments)):
-        return tuple(one.node for one in partition.assignments)  # The partition is at rest, as most are.
-    slots: list[bytes | None] = [None] * (1 + max((one.slot for one in partition.assignments), default=-1))
-    for one in sorted(partition.assignments, key=lambda one: one.state in _COMING):
-        if one.state != AssignmentState.LEAVING:
-            slots[one.slot] = one.node
+    if not partition.moves and all(assignment.slot == at for at, assignment in enumerate(partition.assignments)):
+        return tuple(assignment.node for assignment in partition.assignments)  # The partition is at rest, as most are.
+    count = 1 + max((assignment.slot for assignment in partition.assignments), default=-1)
+    slots: list[bytes | None] = [None] * count
+    for assignment in sorted(partition.assignments, key=lambda assignment: assignment.state in _COMING):
+        if assignment.state != AssignmentState.LEAVING:
+            slots[assignment.slot] = assignment.node
     return tuple(slots)
 
 
@@ -58,11 +59,11 @@ def next_moves(
     moves: Counter[bytes] = Counter()
     steps, resting = [], []
     for number, (partition, slots) in enumerate(zip(now, wanted, strict=True)):
-        for one in partition.assignments:
-            if one.state in _COMING:
-                moves.update(_ends(partition, one.slot, one.node))
-                if slots[one.slot : one.slot + 1] != (one.node,):
-                    steps.append(MoveStep(number, one.slot, one.node, one.id))
+        for assignment in partition.assignments:
+            if assignment.state in _COMING:
+                moves.update(_ends(partition, assignment.slot, assignment.node))
+                if slots[assignment.slot : assignment.slot + 1] != (assignment.node,):
+                    steps.append(MoveStep(number, assignment.slot, assignment.node, assignment.id))
         if _may_move(partition):
             here = standing(partition) + (None,) * len(slots)
             changed = [(here[slot] is not None, slot) for slot in range(len(slots)) if here[slot] != slots[slot]]
@@ -70,7 +71,8 @@ def next_moves(
     for _, number, changed in sorted(resting):
         for _, slot in changed:
             target = wanted[number][slot]
-            if target is None or not able(target) or any(one.node == target for one in now[number].assignments):
+            hosts = [assignment.node for assignment in now[number].assignments]
+            if target is None or not able(target) or target in hosts:
                 continue
             ends = _ends(now[number], slot, target)
             if all(moves[node] < most for node in ends):
@@ -81,5 +83,5 @@ def next_moves(
 
 
 def _ends(partition: Partition, slot: int, target: bytes) -> list[bytes]:
-    sources = [one.node for one in partition.assignments if one.slot == slot and one.state == AssignmentState.AVAILABLE]
-    return [target, *sources]
+    held = (assignment for assignment in partition.assignments if assignment.slot == slot)
+    return [target, *(assignment.node for assignment in held if assignment.state is AssignmentState.AVAILABLE)]

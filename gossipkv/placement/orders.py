@@ -44,7 +44,7 @@ class Orders(NamedTuple):
 
     def given(self, version: str | None, *, here: bool, wall_ms: int) -> Orders:
         """Return the orders after an operator's order here; releasing this node alone makes it follow the cluster."""
-        latest = max((each.stamp for each in self if each is not None), default=0)
+        latest = max((order.stamp for order in self if order is not None), default=0)
         order = RollbackOrder(min(max(wall_ms, latest + 1), MAX_STAMP), version)  # Other nodes reject higher stamps.
         if here:
             return self._replace(here=None if version is None else order)

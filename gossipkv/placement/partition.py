@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 MAX_REPLICATION: Final = 9
-MIN_OF_GROUP: Final = 2  # Nodes; seed 004 wants at least two replicas in each of its shards.
+MIN_OF_GROUP: Final = 2  # Nodes: if one is lost or leaves, another must replace it.
 MAX_FORMER: Final = 64  # Bounds planned moves; forced removals may exceed it by one for each slot.
 MAX_TO_MOVE: Final = MAX_FORMER - MAX_REPLICATION  # With more, nothing moves: each slot may still be forced.
 # Pseudo-assignments in the ends of a re-created range. These counters are config ids, for LEFT_OUT counted backwards
@@ -86,12 +86,12 @@ class Partition(NamedTuple):
 
     def assignment(self, id_: int) -> Assignment | None:
         """Return the assignment of an id, or None."""
-        return next((one for one in self.assignments if one.id == id_), None)
+        return next((assignment for assignment in self.assignments if assignment.id == id_), None)
 
     @property
     def moves(self) -> bool:
         """True if a slot moves: an assignment is not AVAILABLE."""
-        return any(one.state is not AssignmentState.AVAILABLE for one in self.assignments)
+        return any(assignment.state is not AssignmentState.AVAILABLE for assignment in self.assignments)
 
     @property
     def has_too_many_former(self) -> bool:
@@ -101,20 +101,18 @@ class Partition(NamedTuple):
     @property
     def named(self) -> tuple[int, ...]:
         """The assignments that have an entry in clocks: the present and the former ones, in order."""
-        return tuple(sorted((*(one.id for one in self.assignments), *self.former)))
+        return tuple(sorted((*(assignment.id for assignment in self.assignments), *self.former)))
 
 
 def ends_of_move(partition: Partition) -> tuple[bytes | None, bytes | None]:
     """Return the source and the target node of the running move; None for no node, or if nothing moves."""
-    moving = {one.slot for one in partition.assignments if one.state is not AssignmentState.AVAILABLE}
-    ends = [one for one in partition.assignments if one.slot in moving]
-    replaced = (
-        AssignmentState.LEAVING
-        if any(one.state is AssignmentState.LEAVING for one in ends)
-        else AssignmentState.AVAILABLE
-    )
-    source = next((one.node for one in ends if one.state is replaced), None)
-    return source, next((one.node for one in ends if one.state is not replaced), None)
+    assignments = partition.assignments
+    moving = {assignment.slot for assignment in assignments if assignment.state is not AssignmentState.AVAILABLE}
+    ends = [assignment for assignment in assignments if assignment.slot in moving]
+    is_leaving = any(assignment.state is AssignmentState.LEAVING for assignment in ends)
+    replaced = AssignmentState.LEAVING if is_leaving else AssignmentState.AVAILABLE
+    source = next((assignment.node for assignment in ends if assignment.state is replaced), None)
+    return source, next((assignment.node for assignment in ends if assignment.state is not replaced), None)
 
 
 def least_of_group(replication: int) -> int:
@@ -128,25 +126,24 @@ def fault_of(partition: Partition, replication: int) -> str:
     if not (former or ends) and _is_at_rest(assignments, replication):
         return ""
     slots: dict[int, list[AssignmentState]] = {}
-    for one in assignments:
-        slots.setdefault(one.slot, []).append(one.state)
+    for assignment in assignments:
+        slots.setdefault(assignment.slot, []).append(assignment.state)
     states = slots.values()
+    ids, nodes = [assignment.id for assignment in assignments], [assignment.node for assignment in assignments]
+    is_outside = any(not 0 <= slot < replication for slot in slots)
     broken = (
         (list(assignments) != sorted(assignments, key=_place), "its assignments are not in order"),
-        (len({one.id for one in assignments}) < len(assignments), "two assignments have one id"),
-        (len({one.node for one in assignments}) < len(assignments), "a node is assigned twice"),
-        (
-            any(not 0 <= slot < replication for slot in slots),
-            f"a slot is negative, or not below the replication, {replication}",
-        ),
+        (len({*ids}) < len(ids), "two assignments have one id"),
+        (len({*nodes}) < len(nodes), "a node is assigned twice"),
+        (is_outside, f"a slot is negative, or not below the replication, {replication}"),
         (any((*sorted(held),) not in _OF_SLOT for held in states), "a slot has what no move leaves in it"),
         (not any(AssignmentState.AVAILABLE in held for held in states), "nobody is AVAILABLE"),
         (sum(held != [AssignmentState.AVAILABLE] for held in states) > 1, "more than one slot moves"),
         (list(former) != sorted({*former}), "its former assignments are not in order"),
         (len(former) > MAX_FORMER + replication, "it has too many former assignments"),
-        (not {*former}.isdisjoint(one.id for one in assignments), "a former assignment is there still"),
+        (not {*former}.isdisjoint(ids), "a former assignment is there still"),
         (len({*ends}) < len(ends), "an assignment has two ends"),
-        (not {*ends}.isdisjoint(one.id for one in assignments), "an assignment that has an end is there still"),
+        (not {*ends}.isdisjoint(ids), "an assignment that has an end is there still"),
     )
     return next((words for is_broken, words in broken if is_broken), "")
 
@@ -156,9 +153,10 @@ def _is_at_rest(assignments: tuple[Assignment, ...], replication: int) -> bool:
     count = len(assignments)
     return (
         0 < count <= replication
-        and [(one.slot, one.state) for one in assignments]
+        and [(assignment.slot, assignment.state) for assignment in assignments]
         == [(slot, AssignmentState.AVAILABLE) for slot in range(count)]
-        and len({one.node for one in assignments}) == len({one.id for one in assignments}) == count
+        and len({assignment.node for assignment in assignments}) == count
+        and len({assignment.id for assignment in assignments}) == count
     )
 
 

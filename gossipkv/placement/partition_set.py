@@ -41,10 +41,10 @@ class PartitionSet:
         return cls(partitions, (1 << partitions) - 1)
 
     @classmethod
-    def of(cls, partitions: int, some: Iterable[int]) -> PartitionSet:
+    def of(cls, partitions: int, numbers: Iterable[int]) -> PartitionSet:
         """Return the set of these partitions; repeated ones count once."""
         bitmap = bytearray(_bitmap_bytes(partitions))
-        for partition in some:
+        for partition in numbers:
             assert 0 <= partition < partitions, (partition, partitions)
             bitmap[partition >> 3] |= 1 << (partition & 7)
         return cls(partitions, int.from_bytes(bitmap, "little"))
@@ -124,9 +124,9 @@ def in_at_least(count: int, partitions: int, sets: Iterable[PartitionSet]) -> Pa
     """Return the partitions that at least `count` of the sets have."""
     # Entry k has the partitions in at least k sets.
     reached = [PartitionSet.whole(partitions)] + [PartitionSet.empty(partitions)] * count
-    for some in sets:
+    for subset in sets:
         for times in range(count, 0, -1):
-            reached[times] |= reached[times - 1] & some
+            reached[times] |= reached[times - 1] & subset
     return reached[count]
 
 

@@ -126,8 +126,8 @@ def slot_to_take(situation: Situation, partition: int, comer: bytes) -> int:
     return _Planner(situation).slot_to_take(_number_of(situation, partition), comer)
 
 
-def _number_of(situation: Situation, partition: int) -> int:
-    return next(at for at, one in enumerate(situation.partitions) if one.id == partition)
+def _number_of(situation: Situation, id_: int) -> int:
+    return next(at for at, partition in enumerate(situation.partitions) if partition.id == id_)
 
 
 @final
@@ -160,18 +160,19 @@ class _Planner:
 
     def _measured(self) -> tuple[list[float], list[float]]:
         """Return each partition's cost for each of its nodes, by bytes and by requests; costs add up to weights."""
-        found = [self._now.measures.get(one.id) for one in self._now.partitions]
-        known = [one for one in found if one is not None]
-        self.knows_enough = len(known) >= KNOWN * len(found)
-        count, slots = max(1, len(known)), max(1, self._slots)
-        mean = RangeMeasure(sum(one.size_bytes for one in known) // count, 0, sum(one.rate for one in known) / count)
+        found = [self._now.measures.get(partition.id) for partition in self._now.partitions]
+        reported = [measure for measure in found if measure is not None]
+        self.knows_enough = len(reported) >= KNOWN * len(found)
+        count, slots = max(1, len(reported)), max(1, self._slots)
+        mean_bytes = sum(measure.size_bytes for measure in reported) // count
+        mean = RangeMeasure(mean_bytes, 0, sum(measure.rate for measure in reported) / count)
         self._is_small = mean.size_bytes < SMALL_BYTES
         small = max(mean.size_bytes * SMALL, SMALL_BYTES)
-        by_bytes = [(one or mean).size_bytes + small for one in found]
+        by_bytes = [(measure or mean).size_bytes + small for measure in found]
         # Add a rate in proportion to bytes, so an idle table is balanced by bytes alone.
         few = max(mean.rate * SMALL, BUSY * len(self._nodes) / max(1, len(found)))
         part = few * max(1, len(found)) / (sum(by_bytes) or 1.0)
-        by_rate = [(one or mean).rate + part * size for one, size in zip(found, by_bytes, strict=True)]
+        by_rate = [(measure or mean).rate + part * size for measure, size in zip(found, by_bytes, strict=True)]
         weights = sum(node.weight for node in self._nodes) / slots
         scales = [weights / (sum(costs) or 1.0) for costs in (by_bytes, by_rate)]
         return [cost * scales[0] for cost in by_bytes], [cost * scales[1] for cost in by_rate]
@@ -201,10 +202,10 @@ class _Planner:
     def fill(self) -> None:
         """Give each slot that is empty, or of a removed node, to the emptiest of the farthest nodes."""
         for at, slots in enumerate(self._here):
-            if len(slots) == self._slots and None not in slots and all(one in self._number for one in slots):
+            if len(slots) == self._slots and None not in slots and all(node in self._number for node in slots):
                 continue
-            stand = sum(one in self._number for one in slots if one is not None)
-            removed = [slot for slot, one in enumerate(slots) if one is not None and one not in self._number]
+            stand = sum(node in self._number for node in slots if node is not None)
+            removed = [slot for slot, node in enumerate(slots) if node is not None and node not in self._number]
             empty = [slot for slot in range(self._slots) if slot >= len(slots) or slots[slot] is None]
             for slot in [*removed, *empty][: max(0, self._slots - stand)]:
                 target = self._back(at, slot)
@@ -216,16 +217,17 @@ class _Planner:
 
     def _back(self, partition: int, slot: int) -> int | None:
         """Return the node whose slot was moving to a removed node: it keeps the slot."""
-        for one in self._now.partitions[partition].assignments:
-            if one.slot == slot and one.state is AssignmentState.AVAILABLE and one.node not in self._here[partition]:
-                return self._number.get(one.node)
+        for assignment in self._now.partitions[partition].assignments:
+            if assignment.slot == slot and assignment.state is AssignmentState.AVAILABLE:
+                return None if assignment.node in self._here[partition] else self._number.get(assignment.node)
         return None
 
     def farthest(self, partition: int, slot: int) -> int | None:
         """Return the emptiest of the nodes that are farthest from a partition's other slots."""
         here = self._here[partition]
-        there = {one.node for one in self._now.partitions[partition].assignments}  # Leaving nodes count, too.
-        alike = Counter(self._groups.get(one) for at, one in enumerate(here) if one is not None and at != slot)
+        # Leaving nodes count, too.
+        there = {assignment.node for assignment in self._now.partitions[partition].assignments}
+        alike = Counter(self._groups.get(node) for at, node in enumerate(here) if node is not None and at != slot)
         best, target = (inf, inf), None
         for at in self._able:
             node = self._nodes[at]
@@ -241,7 +243,7 @@ class _Planner:
         host's records are awaited, and then the fullest; a node that the catalogue does not name counts as full.
         """
         here, target = self._here[partition], self._number[comer]
-        hosts = [slot for slot, one in enumerate(here) if one is not None]
+        hosts = [slot for slot, node in enumerate(here) if node is not None]
         if len(hosts) < self._now.replication:
             return next(slot for slot in range(self._now.replication) if slot not in hosts)
 
@@ -303,9 +305,9 @@ class _Planner:
         """Return the reason to divide a partition with more requests than a node's even share; empty if none."""
         if measure.rows < MIN_ROWS or measure.rate < BUSY * self._slots or not self._living:
             return ""
-        even = sum(self._nodes[one].weight for one in self._living) / len(self._living)
+        even = sum(self._nodes[number].weight for number in self._living) / len(self._living)
         here = self._here[at]
-        has_room = any(self._loads[1][one] < 1.0 and self._nodes[one].id not in here for one in self._able)
+        has_room = any(self._loads[1][number] < 1.0 and self._nodes[number].id not in here for number in self._able)
         if self._costs[1][at] <= even or not has_room:
             return ""
         return f"{measure.rate:,.0f} requests a second, more than a node's even share"
@@ -314,12 +316,12 @@ class _Planner:
         """Move partitions whose replicas could be farther apart."""
         groups = {self._groups[self._nodes[at].id] for at in self._able}
         for at, slots in enumerate(self._here):
-            held = [self._groups.get(one) for one in slots if one is not None]
+            held = [self._groups.get(node) for node in slots if node is not None]
             if len(set(held)) == len(held) or at in self._busy or len(self.moves) >= MAX_MOVES:
                 continue
             alike = Counter(held)
             free = min((alike[group] for group in groups), default=self._slots)
-            crowded = [slot for slot, one in enumerate(slots) if alike[self._groups.get(one)] > free + 1]
+            crowded = [slot for slot, node in enumerate(slots) if alike[self._groups.get(node)] > free + 1]
             for slot in crowded:
                 source, target = self._number.get(slots[slot]), self.farthest(at, slot)
                 if source not in self._living or target is None or (at, slot) in self._fixed:
@@ -401,9 +403,9 @@ class _Planner:
 
     def _nearer(self, slots: Slots, slot: int, target: int) -> int:
         """Return the number of additional pairs in one isolation group when a target takes a slot."""
-        groups = self._groups
-        others = [groups.get(one, one) for at, one in enumerate(slots) if at != slot]
-        return others.count(groups[self._nodes[target].id]) - others.count(groups.get(slots[slot], slots[slot]))
+        groups = [self._groups.get(node, node) for node in slots]
+        before = groups.pop(slot)
+        return groups.count(self._groups[self._nodes[target].id]) - groups.count(before)
 
     def _words(self, source: int) -> str:
         loads = [first[source] for first in self._first]
@@ -445,6 +447,6 @@ class _Giving:
         found = self._ordered.get((node, kind))
         if found is None:
             of = self._costs[kind]
-            held = sorted(self._held[node], key=lambda one: (of[one[0]], one))
+            held = sorted(self._held[node], key=lambda place: (of[place[0]], place))
             found = self._ordered[node, kind] = [of[at] for at, _ in held], held
         return found

@@ -1,8 +1,8 @@
 """The ring: the partitions of each shard id, from the ids alone.
 
-Every partition is listed R times in a row: `[0, 0, 1, 1, 2, 2, …]`. The n distinct ids are sorted as strings, and index
-i of the list belongs to id i mod n (seed 000). So nodes that know the same ids agree without communication, partitions
-are spread evenly, and two nodes with one id hold the same partitions.
+Every partition is listed R times in a row: `[0, 0, 1, 1, 2, 2, …]`. The n distinct ids are sorted as strings; index i
+of the list belongs to id i mod n. So nodes that know the same ids agree without communication, partitions are spread
+evenly, and two nodes with one id hold the same partitions.
 
 The ring only says which nodes *build*; a node itself reports its ready partitions (`statement`). If views of the
 members differed, two nodes may have used different rings, and `order` says which id is next.

@@ -37,14 +37,14 @@ def pack(seals: Seals, partitions: int) -> dict[str, tuple[bytes, bytes]]:
     for kind, of_kind in seals.items():
         which = sorted(of_kind)
         bitmap = PartitionSet.of(partitions, which).to_bytes()
-        packed[kind] = bitmap, struct.pack(f"<{len(which)}I", *(of_kind[each] for each in which))
+        packed[kind] = bitmap, struct.pack(f"<{len(which)}I", *(of_kind[partition] for partition in which))
     return packed
 
 
-def unpack(told: Iterable[tuple[object, object]], partitions: int) -> Seals:
+def unpack(pairs: Iterable[tuple[object, object]], partitions: int) -> Seals:
     """Return the checksums from kinds and their pairs. Raises `ValueError`: the data is malformed."""
     seals: dict[str, dict[int, int]] = {}
-    for kind, pair in told:
+    for kind, pair in pairs:
         match kind, pair:
             case str(name), [bytes(bitmap), bytes(packed)] if len(seals) < MAX_KINDS:
                 which = PartitionSet.from_bytes(partitions, bitmap)
@@ -56,13 +56,13 @@ def unpack(told: Iterable[tuple[object, object]], partitions: int) -> Seals:
     return seals
 
 
-def differing(seals: Seals, others: Seals, partitions: int) -> PartitionSet:
+def differing(seals: Seals, other_seals: Seals, partitions: int) -> PartitionSet:
     """Return the partitions of which both have a file of one kind, with different checksums."""
     found = [
         partition
-        for kind in seals.keys() & others.keys()
-        if seals[kind] != others[kind]
-        for partition in seals[kind].keys() & others[kind].keys()
-        if seals[kind][partition] != others[kind][partition]
+        for kind in seals.keys() & other_seals.keys()
+        if seals[kind] != other_seals[kind]
+        for partition in seals[kind].keys() & other_seals[kind].keys()
+        if seals[kind][partition] != other_seals[kind][partition]
     ]
     return PartitionSet.of(partitions, found)

@@ -162,24 +162,24 @@ class ShardClaim:
                 self._take(self._wished)
                 return self.shard_id
             return None
-        others = self._others()
+        claims = self._other_claims()
         self._lost = False
         if self.shard_id is None:
             wished = self._wished
-            if wished is None or any(other.rank < self._mine.rank for other in others.get(wished, [])):
-                wished, self._count = _free(set(others)), 1  # A remembered id has count 0, and wins over these.
+            if wished is None or any(other.rank < self._mine.rank for other in claims.get(wished, [])):
+                wished, self._count = _free(set(claims)), 1  # A remembered id has count 0, and wins over these.
             self._pick(wished, now_ms)
         else:
-            self._lost = any(other < self._mine for other in others.get(self.shard_id, []))
+            self._lost = any(other < self._mine for other in claims.get(self.shard_id, []))
             if self._lost and now_ms >= self._picks_at_ms:
                 self._picks_at_ms = now_ms + self._settle_ms // PICKS_IN_SETTLING
-                shard_id = _share(others, self.shard_id, self._mine)
+                shard_id = _share(claims, self.shard_id, self._mine)
                 self._count += 1
                 self._pick(shard_id, now_ms)
         if isolated or self._isolated:
             self._since_ms = now_ms  # The claim has not stood before nodes that might object.
         self._isolated = isolated
-        stands = now_ms - self._since_ms >= self._settle_ms or self._is_beyond_dispute(others)
+        stands = now_ms - self._since_ms >= self._settle_ms or self._is_beyond_dispute(claims)
         if self.firmness is Firmness.PROVISIONAL and not isolated and stands:
             assert self.shard_id is not None
             self._publish(self.shard_id, Firmness.CONFIRMED)
@@ -187,10 +187,10 @@ class ShardClaim:
             return self.shard_id
         return None
 
-    def _is_beyond_dispute(self, others: dict[str, list[Claimant]]) -> bool:
+    def _is_beyond_dispute(self, claims: dict[str, list[Claimant]]) -> bool:
         """Return True if all expected members claim, each an id of its own."""
-        claims = [*(len(claimants) for claimants in others.values()), 1]
-        return 0 < self._expected <= sum(claims) and max(claims) == 1 and not others.get(self.shard_id or "")
+        counts = [*(len(claimants) for claimants in claims.values()), 1]
+        return 0 < self._expected <= sum(counts) and max(counts) == 1 and not claims.get(self.shard_id or "")
 
     @property
     def _mine(self) -> Claimant:
@@ -231,7 +231,7 @@ class ShardClaim:
     def _path(self, shard_id: str) -> str:
         return f"{NODES}/{shard_id}@{self._address}"
 
-    def _others(self) -> dict[str, list[Claimant]]:
+    def _other_claims(self) -> dict[str, list[Claimant]]:
         """Return the claims by shard id; claims of dead or gone nodes only block their id, until they are forgotten."""
         found: dict[str, list[Claimant]] = {}
         for entry in self._claims.of_others():
@@ -266,13 +266,13 @@ def _free(taken: set[str]) -> str:
     return next(str(number) for number in count(1) if str(number) not in taken)
 
 
-def _share(others: dict[str, list[Claimant]], mine: str, me: Claimant) -> str:
+def _share(claims: dict[str, list[Claimant]], mine: str, me: Claimant) -> str:
     """Return this loser's id if all losers take the smallest free numbers, the firmer and earlier first."""
     losers = [me]
-    for shard_id, claimants in others.items():
+    for shard_id, claimants in claims.items():
         best = min([*claimants, me] if shard_id == mine else claimants, default=None)
         losers += [loser for loser in claimants if loser != best and loser.rank]
-    taken = set(others)
+    taken = set(claims)
     for loser in sorted(losers):
         shard_id = _free(taken)
         if loser == me:

@@ -116,7 +116,7 @@ def regroup(
     isolation = {node.id: _isolation(node) for node in sorted(nodes)}
     if len(now) != count:
         sizes = Counter(isolation.values())
-        dealt = sorted(isolation, key=lambda one: (-sizes[isolation[one]], repr(isolation[one]), one))
+        dealt = sorted(isolation, key=lambda node: (-sizes[isolation[node]], repr(isolation[node]), node))
         return tuple(tuple(sorted(dealt[at::count])) for at in range(count))
     kept = [[node for node in group if node in isolation] for group in now]
     lost = [len(group) - len(here) for group, here in zip(now, kept, strict=True)]
@@ -180,7 +180,7 @@ def _shape(nodes: list[SpreadNode], replication: int) -> _Shape:
     weights: list[list[int]] = [[] for _ in numbers]
     for node, number in zip(nodes, isolation, strict=True):
         weights[number].append(node.weight)
-    sizes = [len(some) for some in weights]
+    sizes = [len(group) for group in weights]
     level = max(level for level in range(slots + 1) if sum(min(size, level) for size in sizes) <= slots)
     low = [min(size, level) for size in sizes]
     spare = slots - sum(low)
@@ -190,13 +190,14 @@ def _shape(nodes: list[SpreadNode], replication: int) -> _Shape:
     def of_all(water: Fraction) -> Fraction:
         return sum(map(of_one, weights, of_group, [water] * len(weights)), Fraction())
 
-    def of_one(some: list[int], bounds: tuple[int, int], water: Fraction) -> Fraction:
-        return min(max(_share(some, water), Fraction(bounds[0])), Fraction(bounds[1]))
+    def of_one(group: list[int], bounds: tuple[int, int], water: Fraction) -> Fraction:
+        return min(max(_share(group, water), Fraction(bounds[0])), Fraction(bounds[1]))
 
-    kinks = {_water(some, Fraction(bound)) for some, bounds in zip(weights, of_group, strict=True) for bound in bounds}
-    kinks |= {Fraction(1, node.weight) for node in nodes}
+    kinks = {Fraction(1, node.weight) for node in nodes}
+    for group, bounds in zip(weights, of_group, strict=True):
+        kinks |= {_water(group, Fraction(bound)) for bound in bounds}
     water = _level(of_all, kinks, Fraction(slots))
-    waters = [_water(some, of_one(some, bounds, water)) for some, bounds in zip(weights, of_group, strict=True)]
+    waters = [_water(group, of_one(group, bounds, water)) for group, bounds in zip(weights, of_group, strict=True)]
     ideal = [min(Fraction(1), node.weight * waters[at]) for node, at in zip(nodes, isolation, strict=True)]
     return _Shape([node.id for node in nodes], isolation, slots, of_group, ideal)
 
@@ -270,10 +271,10 @@ class _Seating:
 
     def _bits(self, seats: list[list[int]]) -> list[int]:
         digits = [bytearray(b"0" * len(seats)) for _ in self._numbers]
-        for partition, some in enumerate(seats, start=1):
-            for node in some:
+        for partition, seated in enumerate(seats, start=1):
+            for node in seated:
                 digits[node][-partition] = ord("1")
-        return [int(some or b"0", 2) for some in digits]
+        return [int(row or b"0", 2) for row in digits]
 
     def _load(self, node: int) -> int:
         return self._held[node].bit_count()
@@ -460,9 +461,9 @@ def _some(bits: int, count: int, start: int) -> int:
     return bits ^ rest[0] ^ rest[1]
 
 
-def _mixed(one: int, other: int) -> int:
+def _mixed(first: int, second: int) -> int:
     """Return a number below `_MIXED` that looks random, the same for the same arguments (SplitMix64's constants)."""
-    mixed = (one * 0x9E3779B97F4A7C15 + other * 0xBF58476D1CE4E5B9) % 2**64
+    mixed = (first * 0x9E3779B97F4A7C15 + second * 0xBF58476D1CE4E5B9) % 2**64
     return (mixed ^ mixed >> 30) * 0x94D049BB133111EB % 2**64 >> 32
 
 

@@ -80,8 +80,8 @@ class Statement:
         """Assert that all sets are about the partitions of the version."""
         partitions = self.identity.partitions
         assert 0 < partitions <= MAX_PARTITIONS, self.identity
-        for some in (self.ready, self.building, self.differing or self.ready):
-            assert some.partitions == partitions, some
+        for subset in (self.ready, self.building, self.differing or self.ready):
+            assert subset.partitions == partitions, subset
         assert len(self.uuid) == UUID_BYTES, self.uuid
 
 
@@ -103,13 +103,13 @@ class DatabaseStatement:
     # By the digest of a version's source, the functions that a stray record has refuted; the latest last.
     refuted: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     # The node has reported all its copies since its start, so reports of an earlier run are obsolete.
-    told: bool = False
+    is_complete: bool = False
     order: RollbackOrder | None = None  # The latest order that the node knows.
 
     @property
     def names_any(self) -> bool:
         """True if it names a version; otherwise the node has nothing of the database any more."""
-        return any(each is not None for each in (self.active, self.next, self.newest, self.hold))
+        return any(version is not None for version in (self.active, self.next, self.newest, self.hold))
 
 
 def encode(statement: Statement) -> list[bytes]:
@@ -125,24 +125,24 @@ def decode(pieces: Sequence[bytes]) -> Statement | None:
     if not 0 < len(pieces) <= MAX_PIECES:
         return None
     try:
-        read = sorted((_piece(_said(piece)) for piece in pieces), key=lambda piece: piece.first)
+        read = sorted((_piece(_fields(piece)) for piece in pieces), key=lambda piece: piece.first)
     except _Malformed:
         return None
-    first = read[0].said
-    if any((piece.said.identity, piece.said.uuid) != (first.identity, first.uuid) for piece in read):
+    first = read[0].statement
+    if any((piece.statement.identity, piece.statement.uuid) != (first.identity, first.uuid) for piece in read):
         return None
     if len({piece.first for piece in read}) < len(read):
         return None
     ready, building, differing = first.ready, first.building, first.differing
     for piece in read[1:]:
-        ready |= piece.said.ready
-        building |= piece.said.building
-        differing = _both(differing, piece.said.differing)
+        ready |= piece.statement.ready
+        building |= piece.statement.building
+        differing = _both(differing, piece.statement.differing)
     return Statement(first.identity, first.source_ms, first.progress, ready, building, first.uuid, differing)
 
 
-def _both(some: PartitionSet | None, others: PartitionSet | None) -> PartitionSet | None:
-    return some | others if some and others else some or others
+def _both(first: PartitionSet | None, second: PartitionSet | None) -> PartitionSet | None:
+    return first | second if first and second else first or second
 
 
 def encode_database(statement: DatabaseStatement) -> bytes:
@@ -156,7 +156,7 @@ def encode_database(statement: DatabaseStatement) -> bytes:
         "newest": statement.newest,
         "hold": statement.hold,
         "refuted": [[bytes.fromhex(digest), *functions] for digest, functions in refuted],
-        "told": statement.told,
+        "told": statement.is_complete,
         **order,
     })  # fmt: skip
 
@@ -164,7 +164,7 @@ def encode_database(statement: DatabaseStatement) -> bytes:
 def decode_database(entry: bytes) -> DatabaseStatement | None:
     """Return the statement of this entry; None if it is unreadable."""
     try:
-        return _database(_said(entry))
+        return _database(_fields(entry))
     except _Malformed:
         return None
 
@@ -175,7 +175,7 @@ class _Malformed(Exception):
 
 class _StatementPiece(NamedTuple):
     first: int
-    said: Statement
+    statement: Statement
 
 
 def _encode_piece(statement: Statement, first: int) -> bytes:
@@ -183,7 +183,7 @@ def _encode_piece(statement: Statement, first: int) -> bytes:
     differing: dict[str, Packed] = {}
     if statement.differing is not None and (named := _first_runs(_of_piece(statement.differing, first))):
         differing = {"differing": _shorter(named, 0)}
-    said: dict[str, Packed] = {
+    fields: dict[str, Packed] = {
         "format": FORMAT,
         "database": identity.database,
         "version": identity.version,
@@ -198,55 +198,55 @@ def _encode_piece(statement: Statement, first: int) -> bytes:
         "ready": _shorter(statement.ready, first),
         "building": _shorter(statement.building, first),
     }  # fmt: skip
-    return _pack(said | differing)
+    return _pack(fields | differing)
 
 
-def _piece(said: Mapping[str, Packed]) -> _StatementPiece:
-    partitions, first = _whole(said, "partitions", MAX_PARTITIONS), _whole(said, "first", MAX_PARTITIONS)
+def _piece(fields: Mapping[str, Packed]) -> _StatementPiece:
+    partitions, first = _whole(fields, "partitions", MAX_PARTITIONS), _whole(fields, "first", MAX_PARTITIONS)
     if not first < partitions or first % PIECE_PARTITIONS:
         raise _Malformed
     identity = VersionIdentity(
-        _text(said, "database", _NAME),
-        _text(said, "version", _NAME),
-        _bytes(said, "digest", DIGEST_BYTES).hex(),
+        _text(fields, "database", _NAME),
+        _text(fields, "version", _NAME),
+        _bytes(fields, "digest", DIGEST_BYTES).hex(),
         partitions,
-        _text(said, "function", _FUNCTION),
-        _flag(said, "regrouped"),
+        _text(fields, "function", _FUNCTION),
+        _flag(fields, "regrouped"),
     )
     statement = Statement(
         identity,
-        _whole(said, "source_ms", 1 << 63),
-        _whole(said, "progress", 100),
-        _partitions(said.get("ready"), first, partitions),
-        _partitions(said.get("building"), first, partitions),
-        _bytes(said, "uuid", UUID_BYTES),
-        _partitions(said.get("differing", []), first, partitions) or None,
+        _whole(fields, "source_ms", 1 << 63),
+        _whole(fields, "progress", 100),
+        _partitions(fields.get("ready"), first, partitions),
+        _partitions(fields.get("building"), first, partitions),
+        _bytes(fields, "uuid", UUID_BYTES),
+        _partitions(fields.get("differing", []), first, partitions) or None,
     )
     return _StatementPiece(first, statement)
 
 
-def _database(said: Mapping[str, Packed]) -> DatabaseStatement:
-    refuted = said.get("refuted")
+def _database(fields: Mapping[str, Packed]) -> DatabaseStatement:
+    refuted = fields.get("refuted")
     if not isinstance(refuted, list) or len(refuted) > MAX_REFUTED:
         raise _Malformed
-    newest, hold = (None if said.get(name) is None else _text(said, name, _NAME) for name in ("newest", "hold"))
+    newest, hold = (None if fields.get(name) is None else _text(fields, name, _NAME) for name in ("newest", "hold"))
     return DatabaseStatement(
-        _named(said.get("active")),
-        _named(said.get("next")),
+        _named(fields.get("active")),
+        _named(fields.get("next")),
         newest,
         hold,
         dict(map(_refutation, refuted)),
-        _flag(said, "told"),
-        _order(said.get("order")),
+        _flag(fields, "told"),
+        _order(fields.get("order")),
     )
 
 
 # Partitions
 
 
-def _shorter(some: PartitionSet, first: int) -> Packed:
+def _shorter(partitions: PartitionSet, first: int) -> Packed:
     """Return the partitions of one piece, counted from its first, as a bitmap or as runs."""
-    piece = _of_piece(some, first)
+    piece = _of_piece(partitions, first)
     bitmap = piece.to_bytes().rstrip(b"\0")
     if 2 * (piece.bits & ~(piece.bits << 1)).bit_count() > len(bitmap) + 1:  # A run takes at least two bytes.
         return bitmap
@@ -263,21 +263,21 @@ def _first_runs(piece: PartitionSet) -> PartitionSet:
     return PartitionSet.of(piece.partitions, (at for start, end in runs for at in range(start, end)))
 
 
-def _of_piece(some: PartitionSet, first: int) -> PartitionSet:
-    size = min(PIECE_PARTITIONS, some.partitions - first)
-    return PartitionSet(size, some.bits >> first & (1 << size) - 1)
+def _of_piece(partitions: PartitionSet, first: int) -> PartitionSet:
+    size = min(PIECE_PARTITIONS, partitions.partitions - first)
+    return PartitionSet(size, partitions.bits >> first & (1 << size) - 1)
 
 
-def _partitions(told: Packed, first: int, partitions: int) -> PartitionSet:
+def _partitions(value: Packed, first: int, partitions: int) -> PartitionSet:
     size = min(PIECE_PARTITIONS, partitions - first)
-    if isinstance(told, bytes):
+    if isinstance(value, bytes):
         try:
-            bits = PartitionSet.from_bytes(size, told).bits
+            bits = PartitionSet.from_bytes(size, value).bits
         except ValueError:
             raise _Malformed from None
     # A longer list is never the shorter encoding.
-    elif isinstance(told, list) and len(told) <= size // 8 + 2 and len(told) % 2 == 0:
-        bits = _bits_of_runs(told, size)
+    elif isinstance(value, list) and len(value) <= size // 8 + 2 and len(value) % 2 == 0:
+        bits = _bits_of_runs(value, size)
     else:
         raise _Malformed
     return PartitionSet(partitions, bits << first)
@@ -297,40 +297,40 @@ def _bits_of_runs(runs: list[Packed], size: int) -> int:
 # Fields
 
 
-def _pack(said: Packed) -> bytes:
-    packed: bytes = msgpack.packb(said)
+def _pack(value: Packed) -> bytes:
+    packed: bytes = msgpack.packb(value)
     return packed
 
 
-def _said(packed: bytes) -> Mapping[str, Packed]:
+def _fields(packed: bytes) -> Mapping[str, Packed]:
     """Return the decoded map, if it is of this format. Raises _Malformed."""
     if len(packed) > MAX_PIECE_BYTES:
         raise _Malformed
     try:
-        said = msgpack.unpackb(packed)
+        fields = msgpack.unpackb(packed)
     except (ValueError, msgpack.UnpackException):
         raise _Malformed from None
-    if not isinstance(said, dict) or type(said.get("format")) is not int or said["format"] != FORMAT:
+    if not isinstance(fields, dict) or type(fields.get("format")) is not int or fields["format"] != FORMAT:
         raise _Malformed
-    return said
+    return fields
 
 
-def _whole(said: Mapping[str, Packed], name: str, most: int) -> int:
-    number = said.get(name)
+def _whole(fields: Mapping[str, Packed], name: str, most: int) -> int:
+    number = fields.get(name)
     if isinstance(number, int) and not isinstance(number, bool) and 0 <= number <= most:
         return number
     raise _Malformed
 
 
-def _flag(said: Mapping[str, Packed], name: str) -> bool:
-    flag = said.get(name)
+def _flag(fields: Mapping[str, Packed], name: str) -> bool:
+    flag = fields.get(name)
     if isinstance(flag, bool):
         return flag
     raise _Malformed
 
 
-def _text(said: Mapping[str, Packed], name: str, form: Callable[[str], re.Match[str] | None]) -> str:
-    return _of_form(said.get(name), form)
+def _text(fields: Mapping[str, Packed], name: str, form: Callable[[str], re.Match[str] | None]) -> str:
+    return _of_form(fields.get(name), form)
 
 
 def _of_form(text: Packed, form: Callable[[str], re.Match[str] | None]) -> str:
@@ -339,15 +339,15 @@ def _of_form(text: Packed, form: Callable[[str], re.Match[str] | None]) -> str:
     raise _Malformed
 
 
-def _bytes(said: Mapping[str, Packed], name: str, size_bytes: int) -> bytes:
-    found = said.get(name)
+def _bytes(fields: Mapping[str, Packed], name: str, size_bytes: int) -> bytes:
+    found = fields.get(name)
     if isinstance(found, bytes) and len(found) == size_bytes:
         return found
     raise _Malformed
 
 
-def _named(told: Packed) -> Named | None:
-    match told:
+def _named(value: Packed) -> Named | None:
+    match value:
         case None:
             return None
         case [version, bytes(wire_id)] if len(wire_id) == WIRE_ID_BYTES:
@@ -355,8 +355,8 @@ def _named(told: Packed) -> Named | None:
     raise _Malformed
 
 
-def _order(told: Packed) -> RollbackOrder | None:
-    match told:
+def _order(value: Packed) -> RollbackOrder | None:
+    match value:
         case None:
             return None
         case [int(stamp), str() | None as version] if not isinstance(stamp, bool) and 0 <= stamp <= MAX_STAMP:
@@ -364,8 +364,8 @@ def _order(told: Packed) -> RollbackOrder | None:
     raise _Malformed
 
 
-def _refutation(told: Packed) -> tuple[str, tuple[str, ...]]:
-    match told:
+def _refutation(value: Packed) -> tuple[str, tuple[str, ...]]:
+    match value:
         case [bytes(digest), *functions] if len(digest) == DIGEST_BYTES and len(functions) <= _MAX_FUNCTIONS:
             return digest.hex(), tuple(_of_form(function, _FUNCTION) for function in functions)
     raise _Malformed

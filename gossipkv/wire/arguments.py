@@ -46,9 +46,9 @@ def _text(value: Raw, where: str, limit: int = MAX_NAME_BYTES) -> str:
     if not isinstance(value, bytes):
         raise BadRequest(f"{where} must be a string, not {kind_of(value)}")
     if len(value) > limit:
-        what = "name" if limit == MAX_NAME_BYTES else "path"
+        noun = "name" if limit == MAX_NAME_BYTES else "path"
         raise BadRequest(
-            f"{where} has {len(value)} bytes, more than the {limit} that a {what} may have",
+            f"{where} has {len(value)} bytes, more than the {limit} that a {noun} may have",
             {"limit": limit, "size": len(value)},
         )
     try:
@@ -115,111 +115,111 @@ class Arguments:
         """Start again, after a look at the parameters to find the method's owner."""
         self._at = 0
 
-    def text(self, what: str) -> str:
+    def text(self, name: str) -> str:
         """Take a name."""
-        return _text(self._next(what), f"{self.method}: the {what}")
+        return _text(self._next(name), f"{self.method}: the {name}")
 
-    def text_or_nil(self, what: str) -> str | None:
+    def text_or_nil(self, name: str) -> str | None:
         """Take a name, nil, or nothing at all."""
         if self._at == len(self._values):
             return None
-        value = self._next(what)
-        return None if value is None else _text(value, f"{self.method}: the {what}")
+        value = self._next(name)
+        return None if value is None else _text(value, f"{self.method}: the {name}")
 
-    def path(self, what: str) -> str:
+    def path(self, name: str) -> str:
         """Take a path in the tree."""
-        return _text(self._next(what), f"{self.method}: the {what}", MAX_PATH_BYTES)
+        return _text(self._next(name), f"{self.method}: the {name}", MAX_PATH_BYTES)
 
-    def directory(self, what: str) -> str:
+    def directory(self, name: str) -> str:
         """Take a path on the node's machine."""
-        found = _text(self._next(what), f"{self.method}: the {what}", MAX_FILE_PATH_BYTES)
+        found = _text(self._next(name), f"{self.method}: the {name}", MAX_FILE_PATH_BYTES)
         if "\0" in found:
-            raise BadRequest(f"{self.method}: the {what} has a NUL byte, which no path has")
+            raise BadRequest(f"{self.method}: the {name} has a NUL byte, which no path has")
         return found
 
-    def blob(self, what: str) -> bytes:
+    def blob(self, name: str) -> bytes:
         """Take bytes."""
-        value = self._next(what)
+        value = self._next(name)
         if not isinstance(value, bytes):
-            raise BadRequest(f"{self.method}: the {what} must be bytes, not {kind_of(value)}")
+            raise BadRequest(f"{self.method}: the {name} must be bytes, not {kind_of(value)}")
         return value
 
-    def blob_or_nil(self, what: str, *, optional: bool = False) -> bytes | None:
+    def blob_or_nil(self, name: str, *, optional: bool = False) -> bytes | None:
         """Take bytes, or nil; or nothing at all, if `optional`."""
         if optional and self.is_over:
             return None
-        value = self._next(what)
+        value = self._next(name)
         if value is not None and not isinstance(value, bytes):
-            raise BadRequest(f"{self.method}: the {what} must be bytes or nil, not {kind_of(value)}")
+            raise BadRequest(f"{self.method}: the {name} must be bytes or nil, not {kind_of(value)}")
         return value
 
-    def whole(self, what: str, most: int) -> int:
+    def whole(self, name: str, most: int) -> int:
         """Take a number from 0 to `most`."""
-        value = self._next(what)
+        value = self._next(name)
         if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= most:
-            raise BadRequest(f"{self.method}: the {what} must be a number from 0 to {most}")
+            raise BadRequest(f"{self.method}: the {name} must be a number from 0 to {most}")
         return value
 
-    def packed_rows(self, what: str, most: int) -> list[Raw]:
+    def packed_rows(self, name: str, most: int) -> list[Raw]:
         """Take a packed array of at most `most` items; in bytes of its own, it may exceed a request's element limit."""
         try:
-            values: Raw = msgpack.unpackb(self.blob(what), raw=True, strict_map_key=True)
+            values: Raw = msgpack.unpackb(self.blob(name), raw=True, strict_map_key=True)
         except ValueError as error:
-            raise BadRequest(f"{self.method}: the {what} cannot be decoded: {error}") from error
+            raise BadRequest(f"{self.method}: the {name} cannot be decoded: {error}") from error
         if not isinstance(values, list) or len(values) > most:
-            raise BadRequest(f"{self.method}: the {what} must be an array of at most {most}, packed")
+            raise BadRequest(f"{self.method}: the {name} must be an array of at most {most}, packed")
         return values
 
-    def rows(self, what: str, most: int) -> list[Raw]:
+    def rows(self, name: str, most: int) -> list[Raw]:
         """Take an array of at most `most` items."""
-        values = self._next(what)
+        values = self._next(name)
         if not isinstance(values, list) or len(values) > most:
-            raise BadRequest(f"{self.method}: the {what} must be an array of at most {most}")
+            raise BadRequest(f"{self.method}: the {name} must be an array of at most {most}")
         return values
 
-    def key(self, what: str, limit: int) -> bytes:
+    def key(self, name: str, limit: int) -> bytes:
         """Take a key of at most `limit` bytes."""
-        return self._key(self._next(what), f"the {what}", limit)
+        return self._key(self._next(name), f"the {name}", limit)
 
-    def keys(self, what: str, limit: int) -> list[bytes]:
+    def keys(self, name: str, limit: int) -> list[bytes]:
         """Take an array of keys."""
-        values = self._next(what)
+        values = self._next(name)
         if not isinstance(values, list):
-            raise BadRequest(f"{self.method}: the {what} must be an array, not {kind_of(values)}")
+            raise BadRequest(f"{self.method}: the {name} must be an array, not {kind_of(values)}")
         if all(isinstance(value, bytes) and len(value) <= limit for value in values):
             return [value for value in values if isinstance(value, bytes)]
-        return [self._key(value, f"{what}[{index}]", limit) for index, value in enumerate(values)]
+        return [self._key(value, f"{name}[{index}]", limit) for index, value in enumerate(values)]
 
-    def texts(self, what: str) -> list[str]:
+    def texts(self, name: str) -> list[str]:
         """Take an array of names."""
-        values = self._next(what)
+        values = self._next(name)
         if not isinstance(values, list):
-            raise BadRequest(f"{self.method}: the {what} must be an array, not {kind_of(values)}")
-        return [_text(value, f"{self.method}: {what}[{index}]") for index, value in enumerate(values)]
+            raise BadRequest(f"{self.method}: the {name} must be an array, not {kind_of(values)}")
+        return [_text(value, f"{self.method}: {name}[{index}]") for index, value in enumerate(values)]
 
-    def options(self, *known: str) -> OptionArguments:
-        """Take the last parameter: a map of options, or nothing; refuses names that are not `known`."""
+    def options(self, *allowed: str) -> OptionArguments:
+        """Take the last parameter: a map of options, or nothing; refuses names that are not `allowed`."""
         if self._at == len(self._values):
             return OptionArguments(self.method, {})
         value = self._next("options")
         if not isinstance(value, dict):
             raise BadRequest(f"{self.method}: the options must be a map, not {kind_of(value)}")
         self.end()
-        names = _by_bytes(known)
+        names = _by_bytes(allowed)
         try:
             return OptionArguments(self.method, {names[name]: option for name, option in value.items()})
         except KeyError:
             pass
-        name = next(_text(one, f"{self.method}: an option's name") for one in value if one not in names)
-        near = difflib.get_close_matches(name, known, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}" if known else "it has none"
+        name = next(_text(given, f"{self.method}: an option's name") for given in value if given not in names)
+        near = difflib.get_close_matches(name, allowed, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(allowed)}" if allowed else "it has none"
         raise BadRequest(f"{self.method}: unknown option {name}; {hint}", {"option": name})
 
-    def map(self, what: str) -> OptionArguments:
+    def map(self, name: str) -> OptionArguments:
         """Take a map, of which unknown fields are ignored, since a later version may send more."""
-        value = self._next(what)
+        value = self._next(name)
         if not isinstance(value, dict):
-            raise BadRequest(f"{self.method}: the {what} must be a map, not {kind_of(value)}")
+            raise BadRequest(f"{self.method}: the {name} must be a map, not {kind_of(value)}")
         return OptionArguments(self.method, {name.decode(errors="replace"): field for name, field in value.items()})
 
     def end(self) -> None:
@@ -227,9 +227,9 @@ class Arguments:
         if self._at < len(self._values):
             raise BadRequest(f"{self.method} takes {_parameters(self._at)}, not {len(self._values)}")
 
-    def _next(self, what: str) -> Raw:
+    def _next(self, name: str) -> Raw:
         if self._at == len(self._values):
-            raise BadRequest(f"{self.method}: the {what} is missing; {_parameters(self._at)} given")
+            raise BadRequest(f"{self.method}: the {name} is missing; {_parameters(self._at)} given")
         self._at += 1
         return self._values[self._at - 1]
 

@@ -60,12 +60,7 @@ class MemberStatements:
             member.former[identity] = partitions
 
     def hear(
-        self,
-        name: str,
-        uuid: bytes,
-        epoch: int,
-        versions: Mapping[str, Statement],
-        database: DatabaseStatement | None,
+        self, name: str, uuid: bytes, epoch: int, versions: Mapping[str, Statement], database: DatabaseStatement | None
     ) -> bool:
         """Note a member's present statements about the database; True if it has withdrawn something.
 
@@ -84,7 +79,7 @@ class MemberStatements:
         else:
             shrunk = any(_shrunk(before, versions.get(version)) for version, before in member.versions.items())
         member.versions, member.database = dict(versions), database
-        if database is not None and database.told:
+        if database is not None and database.is_complete:
             member.former = {}
         return shrunk
 

@@ -41,10 +41,7 @@ async def read_back_in_child(job: Job, on_damage: Callable[[Corrupt], None]) -> 
         ReadBackError: the child was killed, or the system refused.
         OSError: no child can be started.
     """
-    async with (
-        child.running("gossipkv.dataset.scrub.read_back") as (process, worn),
-        trio.open_nursery() as nursery,
-    ):
+    async with child.running("gossipkv.dataset.scrub.read_back") as (process, worn), trio.open_nursery() as nursery:
         errors: list[bytes] = []
         nursery.start_soon(child.collect_errors, process, errors)
         nursery.start_soon(_give_way, process)

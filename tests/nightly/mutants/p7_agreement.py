@@ -116,7 +116,7 @@ MUTANTS: tuple[Mutant, ...] = (
     planted(
         "a claim that was lost is kept",
         "gossipkv.placement.shard_claim:ShardClaim._step",
-        "self._lost = any(other < self._mine for other in others.get(self.shard_id, []))",
+        "self._lost = any(other < self._mine for other in claims.get(self.shard_id, []))",
         "self._lost = False",
         "crashes",
         "at_rest",

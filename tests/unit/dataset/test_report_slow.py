@@ -44,7 +44,7 @@ def say(library, ready, identity, source_ms=0):
     """Node `b` says that it has these partitions, and this version active."""
     some, none = PartitionSet.of(N, ready), PartitionSet.empty(N)
     said = Statement(identity, source_ms, 100, some, none, b"b" * 16)
-    database = DatabaseStatement(Named(identity.version, identity.wire_id), told=True)
+    database = DatabaseStatement(Named(identity.version, identity.wire_id), is_complete=True)
     library.core("db").hear("b", b"b" * 16, 1, {identity.version: said}, database, wall_ms=0)
     library.wake("db")
 
@@ -139,7 +139,7 @@ async def test_what_others_serve_is_coming_before_it_is_known_what_they_hold(wor
     async with world.node(among(member("b", "2")), source=None) as library:
         library.hear_of(["db"])
         await until(lambda: library.core("db") is not None)
-        said = DatabaseStatement(Named("v1", identity.wire_id), told=False)
+        said = DatabaseStatement(Named("v1", identity.wire_id), is_complete=False)
         library.core("db").hear("b", b"b" * 16, 1, {}, said, wall_ms=0)
         library.wake("db")
         await until(lambda: library.known("db") and library.coming("db"))

@@ -106,7 +106,7 @@ def test_the_bytes_of_format_1_never_change() -> None:
     said = statement(20, runs, scattered)
     assert (encode(said), decode([GOLDEN_PIECE])) == ([GOLDEN_PIECE], said)
     active = Named("2026-01", bytes(range(16)))
-    told = DatabaseStatement(active, None, "2026-02", "2026-01", {"0d" * 32: ("sequins", "string")}, told=True)
+    told = DatabaseStatement(active, None, "2026-02", "2026-01", {"0d" * 32: ("sequins", "string")}, is_complete=True)
     assert (encode_database(told), decode_database(GOLDEN_ENTRY)) == (GOLDEN_ENTRY, told)
 
 
@@ -196,7 +196,7 @@ def test_what_a_later_version_adds_is_passed_over() -> None:
     said = statement(9, PartitionSet.of(9, [2, 3, 5]))
     (piece,) = encode(said)
     assert decode([changed(piece, seals=[{"a": 1.5}, None], more=b"x" * 20_000)]) == said
-    told = DatabaseStatement(newest="7", told=True)
+    told = DatabaseStatement(newest="7", is_complete=True)
     assert decode_database(changed(encode_database(told), later={"x": [1]})) == told
 
 
@@ -256,7 +256,7 @@ def test_the_latest_refutations_are_told() -> None:
     """However many there are, and with the longest names: an entry has room for them."""
     refuted = {f"{number:064x}": FUNCTIONS for number in range(MAX_REFUTED + 5)}
     longest = Named("n" * MAX_NAME_CHARACTERS, bytes(16))
-    said = DatabaseStatement(longest, longest, longest.version, longest.version, refuted, told=True)
+    said = DatabaseStatement(longest, longest, longest.version, longest.version, refuted, is_complete=True)
     said = replace(said, order=RollbackOrder(MAX_STAMP, longest.version))
     entry = encode_database(said)
     found = decode_database(entry)
@@ -289,7 +289,9 @@ def test_mutations_are_a_statement_or_none() -> None:
     sources = [
         *encode(statement(100, PartitionSet.of(100, range(0, 100, 7)), PartitionSet.of(100, range(40)))),
         *encode(statement(3, PartitionSet.whole(3))),
-        encode_database(DatabaseStatement(Named("1", bytes(16)), None, "2", None, {"ab" * 32: ("text",)}, told=True)),
+        encode_database(
+            DatabaseStatement(Named("1", bytes(16)), None, "2", None, {"ab" * 32: ("text",)}, is_complete=True)
+        ),
         encode_database(DatabaseStatement(order=RollbackOrder(1_700_000_000_000, "2"))),
     ]
     read = 0

@@ -55,7 +55,7 @@ def statement(name, ready=(), building=(), of=None):
 def active(of=None, **more):
     """What a member says of the database that has a version active."""
     of = of or identity()
-    return DatabaseStatement(Named(of.version, of.wire_id), told=True, **more)
+    return DatabaseStatement(Named(of.version, of.wire_id), is_complete=True, **more)
 
 
 def answer(*ready, dropping=False, seals=None, records=None):

@@ -136,12 +136,12 @@ def test_told_means_all_of_it():
     """After all copies of the disk were told, and each is published."""
     node = Node()
     node.step()
-    assert not node.database.told
+    assert not node.database.is_complete
     node.has(0)
-    assert not node.database.told
+    assert not node.database.is_complete
     node.core.opened()
     node.step()
-    assert node.database.told
+    assert node.database.is_complete
 
 
 def test_the_database_says_what_matters_at_once():

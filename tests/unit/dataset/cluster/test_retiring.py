@@ -62,7 +62,7 @@ def test_a_laggard_keeps_it():
         active(OLD),
         active(NEW, hold="1"),
         active(NEW, next=Named("1", OLD.wire_id)),
-        DatabaseStatement(told=True),
+        DatabaseStatement(is_complete=True),
         None,
     ):
         node = retiring("b", "c")
@@ -129,7 +129,7 @@ def test_what_the_dead_have_asked_for_is_kept_until_they_say_more():
 
 def test_who_says_nothing_of_the_database_is_waited_for_for_an_hour():
     """It takes no part in it then; who starts anew has as long again, and who has said something is waited for."""
-    for said, waited in ((None, False), (DatabaseStatement(told=True), True)):
+    for said, waited in ((None, False), (DatabaseStatement(is_complete=True), True)):
         node = retiring("b", "c")
         node.step(TERMS.retire_after_ms)
         node.state("c", MemberStanding.ALIVE, epoch=2)

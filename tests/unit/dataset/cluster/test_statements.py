@@ -33,7 +33,7 @@ class Loop:
 
 def told(name, *said, epoch=1):
     """A node that has told all its copies."""
-    return {"name": name, "said": said, "database": DatabaseStatement(told=True), "epoch": epoch}
+    return {"name": name, "said": said, "database": DatabaseStatement(is_complete=True), "epoch": epoch}
 
 
 def test_who_says_so_may_be_asked():
@@ -87,7 +87,7 @@ def test_a_newer_epoch_is_no_withdrawal():
     node.hear("b", statement("b", (2,)), epoch=2, database=DatabaseStatement())
     assert routes() == {"b": {0, 1, 2}}
     assert routes(TWO) == {"b": {0}}
-    node.hear("b", statement("b", (2,)), epoch=2, database=DatabaseStatement(told=True))
+    node.hear("b", statement("b", (2,)), epoch=2, database=DatabaseStatement(is_complete=True))
     assert routes() == {"b": {2}}
     assert routes(TWO) == {}
 
@@ -96,7 +96,7 @@ def test_an_older_life_is_passed_over():
     """What comes late says nothing."""
     node = Node("b")
     node.state("b", MemberStanding.ALIVE, epoch=2)
-    node.hear("b", statement("b", (1,)), epoch=2, database=DatabaseStatement(told=True))
+    node.hear("b", statement("b", (1,)), epoch=2, database=DatabaseStatement(is_complete=True))
     node.hear("b", statement("b", (0,)), epoch=1)
     assert Loop(node)() == {"b": {1}}
 

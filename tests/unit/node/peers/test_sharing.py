@@ -80,7 +80,7 @@ async def test_room_is_made_for_what_is_said_of_a_database():
     tree, library = Tree(), Library()
     peers = Peers()
     sharing = Sharing(tree, library, peers, peers, None, address=Address("h", 1), ask_timeout_ms=1)
-    said = DatabaseStatement(told=True)
+    said = DatabaseStatement(is_complete=True)
     sharing.perform(Core(), [PublishDatabase(said)])
     assert tree.paths == {"databases/db/h:1": encode_database(said)}
     assert library.woken == ["db"]
@@ -162,7 +162,7 @@ def test_who_says_what_cannot_be_read_is_named_until_it_can():
     for heard in (SharedBytes(1, {}, later), SharedBytes(1, {"v1": [b"\x80"]}, None)):
         assert sharing._take(Core(), "n2", heard)
         assert sharing.unreadable == ["n2"]
-        assert sharing._take(Core(), "n2", SharedBytes(1, {}, encode_database(DatabaseStatement(told=True))))
+        assert sharing._take(Core(), "n2", SharedBytes(1, {}, encode_database(DatabaseStatement(is_complete=True))))
         assert sharing.unreadable == []
     sharing._take(Core(), "n2", SharedBytes(1, {}, later))
     sharing._take(Core(), "n2", None)
