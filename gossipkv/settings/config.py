@@ -38,7 +38,7 @@ from gossipkv.settings.masking import Option, is_url, mask_url
 from gossipkv.settings.node_variables import NODE_VARIABLE, TOKEN_VARIABLE, asked_nodes
 from gossipkv.settings.quantity import DURATION, show
 from gossipkv.settings.serving import RespSettings, ServingSettings
-from gossipkv.settings.setting import PREFIX, UNITS, Setting, choice, plain, read_advertised, read_path, say
+from gossipkv.settings.setting import PREFIX, UNITS, Setting, choice, described, plain, read_advertised, read_path, say
 from gossipkv.settings.tables import TableSettings
 from gossipkv.settings.toml_lines import line_of
 
@@ -73,27 +73,21 @@ class NodeSettings:
 
     data: Path = field(
         default_factory=_default_data,
-        metadata=plain(
+        metadata=described(
             "path", "a platform data directory", "a directory that this node alone uses", read_path,
             meaning="where this node keeps its files; locked",
             why="the place where the system expects a program's own data",
         ),
     )  # fmt: skip
-    listen: Address = field(
-        default=Address("127.0.0.1", 7070),
-        metadata=plain(
-            "address", "127.0.0.1:7070", "HOST:PORT, port 0 for any free one", parse_address,
-            meaning="where the node answers MessagePack-RPC, and gossip on the same number over UDP",
-            why="only this machine, as long as there is no authentication",
-        ),
+    listen: Address = plain(
+        Address("127.0.0.1", 7070), "address", "127.0.0.1:7070", "HOST:PORT, port 0 for any free one", parse_address,
+        meaning="where the node answers MessagePack-RPC, and gossip on the same number over UDP",
+        why="only this machine, as long as there is no authentication",
     )  # fmt: skip
-    advertise: Address | None = field(
-        default=None,
-        metadata=plain(
-            "address", "as listen", "HOST:PORT, port 0 for that of listen", read_advertised,
-            meaning="where other nodes reach this one",
-            why="as listen; where that is every interface, the address that leads to the first of join",
-        ),
+    advertise: Address | None = plain(
+        None, "address", "as listen", "HOST:PORT, port 0 for that of listen", read_advertised,
+        meaning="where other nodes reach this one",
+        why="as listen; where that is every interface, the address that leads to the first of join",
     )  # fmt: skip
 
 

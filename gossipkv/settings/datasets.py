@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from gossipkv.settings.databases import PRESHARDED, MinimumSettings
-from gossipkv.settings.setting import choice, count, duration, plain, rate, read_source, size, switch
+from gossipkv.settings.setting import choice, count, described, duration, rate, read_source, size, switch
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,7 +25,7 @@ class SourceSettings:
     source: str | None = field(
         default=None,
         repr=False,  # The URL may hold a password.
-        metadata=plain(
+        metadata=described(
             "path", "none", "a directory or an fsspec URL", read_source,
             meaning="source root; below it DATABASE/VERSION/FILES",
             why="without one a node serves what it has already built",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gossipkv.settings.setting import (
@@ -29,29 +29,20 @@ if TYPE_CHECKING:
 class GossipSettings:
     """The identity of a node in its cluster; durations in ms, sizes in bytes."""
 
-    cluster: str = field(
-        default="gossipkv",
-        metadata=plain(
-            "text", "gossipkv", NAME_FORM, read_name,
-            meaning="name of the cluster; a data directory belongs to one cluster",
-            why="one cluster is what most machines run",
-        ),
+    cluster: str = plain(
+        "gossipkv", "text", "gossipkv", NAME_FORM, read_name,
+        meaning="name of the cluster; a data directory belongs to one cluster",
+        why="one cluster is what most machines run",
     )  # fmt: skip
-    node: str | None = field(
-        default=None,
-        metadata=plain(
-            "text", "kept in data", NAME_FORM, read_node_name,
-            meaning="this node's name",
-            why="drawn at the first start, so that two nodes never share one by accident",
-        ),
+    node: str | None = plain(
+        None, "text", "kept in data", NAME_FORM, read_node_name,
+        meaning="this node's name",
+        why="drawn at the first start, so that two nodes never share one by accident",
     )  # fmt: skip
-    join: tuple[Address, ...] = field(
-        default=(),
-        metadata=plain(
-            "addresses", "none", "HOST:PORT, several with commas between", read_addresses,
-            meaning="addresses or names of some members of the cluster",
-            why="without any a node begins a cluster of its own, or goes back to the one it knows",
-        ),
+    join: tuple[Address, ...] = plain(
+        (), "addresses", "none", "HOST:PORT, several with commas between", read_addresses,
+        meaning="addresses or names of some members of the cluster",
+        why="without any a node begins a cluster of its own, or goes back to the one it knows",
     )  # fmt: skip
     profile: str = choice(
         "lan", ("lan", "wan", "local"),
@@ -73,13 +64,10 @@ class GossipSettings:
         meaning="how many nodes a new cluster has: when so many are there, nothing waits for `time_to_converge`",
         why="only whoever starts them knows; too few, and those that come later are waited for as any newcomer is",
     )  # fmt: skip
-    key_ring: Path | None = field(
-        default=None,
-        metadata=plain(
-            "path", "none", "a file of keys that this user alone can read", read_path,
-            meaning="keys that seal gossip; needs the extra `secure`",
-            why="without one gossip is as open as everything else a node says",
-        ),
+    key_ring: Path | None = plain(
+        None, "path", "none", "a file of keys that this user alone can read", read_path,
+        meaning="keys that seal gossip; needs the extra `secure`",
+        why="without one gossip is as open as everything else a node says",
     )  # fmt: skip
     seal: str = choice(
         "require", ("accept", "send", "require"),

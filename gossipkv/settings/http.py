@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from gossipkv.settings.setting import count, plain, read_listen
@@ -41,21 +41,15 @@ class HttpSettings:
     `drain_timeout`; and so is `max_queued_total`, for the data that the gateway holds for all its connections.
     """
 
-    http_listen: Address | None = field(
-        default=None,
-        metadata=plain(
-            "address", "off", "HOST:PORT, port 0 for any free one, or off", read_listen,
-            meaning="where the node answers HTTP and shows its page; all but plain reads by a child process",
-            why="a second port is opened by whoever wants it; `gossipkv cluster` does",
-        ),
+    http_listen: Address | None = plain(
+        None, "address", "off", "HOST:PORT, port 0 for any free one, or off", read_listen,
+        meaning="where the node answers HTTP and shows its page; all but plain reads by a child process",
+        why="a second port is opened by whoever wants it; `gossipkv cluster` does",
     )  # fmt: skip
-    content_type: str = field(
-        default=USUAL_MEDIA_TYPE,
-        metadata=plain(
-            "text", USUAL_MEDIA_TYPE, MEDIA_TYPE_FORM, read_media_type,
-            meaning="what values are by HTTP, unless a database says it of its own",
-            why="bytes that nobody has said anything about",
-        ),
+    content_type: str = plain(
+        USUAL_MEDIA_TYPE, "text", USUAL_MEDIA_TYPE, MEDIA_TYPE_FORM, read_media_type,
+        meaning="what values are by HTTP, unless a database says it of its own",
+        why="bytes that nobody has said anything about",
     )  # fmt: skip
     http_max_connections: int = count(
         4096, 1, 1_000_000,

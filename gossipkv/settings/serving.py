@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from gossipkv.settings.setting import choice, count, duration, plain, read_listen, size
@@ -142,19 +142,13 @@ def read_databases(text: str) -> tuple[str, ...]:
 class RespSettings:
     """The answers of a node to Redis clients; limits are those of serving."""
 
-    resp_listen: Address | None = field(
-        default=None,
-        metadata=plain(
-            "address", "off", "HOST:PORT, port 0 for any free one, or off", read_listen,
-            meaning="where the node answers RESP, protocol 2 and 3, for clients of Redis",
-            why="a further port is opened by whoever wants it",
-        ),
+    resp_listen: Address | None = plain(
+        None, "address", "off", "HOST:PORT, port 0 for any free one, or off", read_listen,
+        meaning="where the node answers RESP, protocol 2 and 3, for clients of Redis",
+        why="a further port is opened by whoever wants it",
     )  # fmt: skip
-    resp_databases: tuple[str, ...] = field(
-        default=(),
-        metadata=plain(
-            "text", "none", _FORM, read_databases,
-            meaning="what SELECT 1, 2 and so on mean; with SELECT 0 the first colon of a key divides database and key",
-            why="clients of Redis number databases, and only who runs them knows the order",
-        ),
+    resp_databases: tuple[str, ...] = plain(
+        (), "text", "none", _FORM, read_databases,
+        meaning="what SELECT 1, 2 and so on mean; with SELECT 0 the first colon of a key divides database and key",
+        why="clients of Redis number databases, and only who runs them knows the order",
     )  # fmt: skip

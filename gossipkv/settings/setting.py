@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final, TypeVar, final
 
 from gossipkv.address import Address, parse_address
 from gossipkv.settings.masking import is_url, mask_url
@@ -19,6 +19,8 @@ from gossipkv.settings.quantity import DURATION, RATE, SIZE, parse, show
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+_T = TypeVar("_T")
 
 Value = bool | int | str | Path | Address | tuple[Address, ...] | tuple[str, ...] | None
 
@@ -84,11 +86,18 @@ def say(value: Value) -> str:
     return "" if value is None else str(value)
 
 
-def plain(
+def described(
     kind: str, default: str, allowed: str, read: Callable[[str], Value], *, meaning: str, why: str
 ) -> dict[str, Setting]:
     """Return the metadata of a field whose values are text with a rule."""
     return {"setting": Setting("", kind, default, allowed, meaning, why, read, lambda value: mask_url(say(value)))}
+
+
+def plain(
+    value: _T, kind: str, default: str, allowed: str, read: Callable[[str], Value], *, meaning: str, why: str
+) -> _T:
+    """Make a setting whose values are text with a rule; `default` is the text of the default `value`."""
+    return field(default=value, metadata=described(kind, default, allowed, read, meaning=meaning, why=why))
 
 
 def _quantity(kind: str, default: str, low: str, high: str, *, meaning: str, why: str, zero: str = "") -> int:
@@ -177,8 +186,7 @@ def copies(default: int, allowed: tuple[int, ...], *, meaning: str, why: str) ->
             raise ValueError("not one of the numbers")
         return words[text.strip()]
 
-    metadata = plain("count", str(default), " or ".join(words), read, meaning=meaning, why=why)
-    return field(default=default, metadata=metadata)
+    return plain(default, "count", str(default), " or ".join(words), read, meaning=meaning, why=why)
 
 
 def switch(*, default: bool, meaning: str, why: str) -> bool:
@@ -190,7 +198,7 @@ def switch(*, default: bool, meaning: str, why: str) -> bool:
             raise ValueError("expected true or false")
         return word in _TRUE
 
-    return field(default=default, metadata=plain("bool", say(default), "true or false", read, meaning=meaning, why=why))
+    return plain(default, "bool", say(default), "true or false", read, meaning=meaning, why=why)
 
 
 def choice(default: str, options: tuple[str, ...], *, meaning: str, why: str) -> str:
@@ -201,9 +209,7 @@ def choice(default: str, options: tuple[str, ...], *, meaning: str, why: str) ->
             raise ValueError("not one of the words")
         return text.strip()
 
-    return field(
-        default=default, metadata=plain("choice", default, " or ".join(options), read, meaning=meaning, why=why)
-    )
+    return plain(default, "choice", default, " or ".join(options), read, meaning=meaning, why=why)
 
 
 def read_name(text: str) -> str:

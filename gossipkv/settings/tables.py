@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from gossipkv.settings.setting import choice, copies, count, duration, plain, rate, read_isolation_group, size
@@ -81,13 +81,10 @@ class TableSettings:
         meaning="longest token of a session over tables; with a longer one a request is refused as TOO_LARGE",
         why="grows only while replicas are away: 4,000 entries, each of which every write of the session keeps",
     )  # fmt: skip
-    isolation_group: str = field(
-        default="",
-        metadata=plain(
-            "name", "none", "a name, or none", read_isolation_group,
-            meaning="what fails together with this node: a rack, a zone; no two replicas are in one where that can be",
-            why="none: the node is one of its own",
-        ),
+    isolation_group: str = plain(
+        "", "name", "none", "a name, or none", read_isolation_group,
+        meaning="what fails together with this node: a rack, a zone; no two replicas are in one where that can be",
+        why="none: the node is one of its own",
     )  # fmt: skip
     weight: int = count(
         1, 1, MAX_WEIGHT,
