@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from gossipkv.environment.seam import Files
     from gossipkv.storage.engine.manifest import StoreManifest
-    from gossipkv.table.stores import Restore
+    from gossipkv.table.ports import Restore
 
 FIRST_LIFE: Final = 1
 

@@ -58,8 +58,7 @@ from gossipkv.serving.scan_elsewhere import Elsewhere
 from gossipkv.storage import sigbus
 from gossipkv.table.participant.participant import MetadataParticipant
 from gossipkv.table.rpc.dispatch import TableMethods
-from gossipkv.table.store import OPEN, TableStore
-from gossipkv.table.stores import memory_bytes, open_tables
+from gossipkv.table.store import OPEN, TableStore, memory_bytes, open_tables
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -75,7 +74,7 @@ if TYPE_CHECKING:
     from gossipkv.serving.pump import MakeTransport
     from gossipkv.settings.config import Config
     from gossipkv.settings.databases import DatabaseSettings
-    from gossipkv.table.stores import OpenStores
+    from gossipkv.table.ports import OpenStores
 
 MACHINES = ("x86_64", "aarch64")
 
@@ -258,12 +257,12 @@ class _NodeParts:
             max_frame=config.max_frame,
         )
         self._reads = Reads(self._library, self._pumps.count, config, elsewhere, node=directory.record.node)
-        self._deciding = self._make_deciding()
-        self._table_methods = TableMethods(self._deciding, environment.random, config)
+        self._participant = self._make_participant()
+        self._table_methods = TableMethods(self._participant, environment.random, config)
         self._names = Names(self._library, self._table_methods, lambda: gossiping.names(DATABASES))
         self._users_file = UsersFile(config.users, environment, self._know_users, self._names.all)
         self._report = self._make_report()
-        self._verdicts = NodeVerdicts(self._report, self._deciding.asking.ask, environment.threads, environment.clock)
+        self._verdicts = NodeVerdicts(self._report, self._participant.peers.ask, environment.threads, environment.clock)
         self._handlers = self._make_handlers(self._measures(elsewhere, usage))
 
     def _make_library(self, children: ChildProcesses | None, cluster: DatasetCluster) -> Library:
@@ -275,7 +274,7 @@ class _NodeParts:
             LibraryPorts(
                 on_change=self._publish,
                 requests=self._pumps.requests_of,
-                is_table=lambda name: name in self._deciding.table_names,
+                is_table=lambda name: name in self._participant.table_names,
                 reserve=lambda: memory_bytes(config) if self._tables.state == OPEN else 0,
             ),
             children=children,
@@ -283,7 +282,7 @@ class _NodeParts:
             cluster=cluster,
         )
 
-    def _make_deciding(self) -> MetadataParticipant:
+    def _make_participant(self) -> MetadataParticipant:
         return MetadataParticipant(
             self._config,
             self._directory,
@@ -342,7 +341,7 @@ class _NodeParts:
             self._access,
             info=Info(self._library, self._tables, who, self._gossiping, measures).to_map,
             deciding=self._table_methods,
-            words=self._deciding.words,
+            words=self._participant.words,
             names=self._names,
             serves=self._sharing.answer,
             report=self._report.make,
@@ -375,7 +374,7 @@ class _NodeParts:
                 ways.adopt,
                 mine=lambda: self._gossiping.hello,
                 prover=self._gossiping.prover,
-                words=lambda: self._deciding.words,
+                words=lambda: self._participant.words,
                 wake=ways.wake,
                 on_unreached=self._gossiping.suspect_hint,
                 on_not_served=self._look_around,
@@ -411,7 +410,7 @@ class _NodeParts:
         await nursery.start(self._gossiping.agent.run)
         await nursery.start(self._peers.run)
         await nursery.start(self._sharing.run)
-        await nursery.start(self._deciding.run)
+        await nursery.start(self._participant.run)
         nursery.start_soon(self._verdicts.run)
         if self._directory.silence is None:
             self._library.resume()
@@ -425,7 +424,7 @@ class _NodeParts:
         )
         if self._gateway is not None:
             await self._gateway.ended()
-        await self._deciding.end()
+        await self._participant.end()
         await self._tables.end()
         nursery.cancel_scope.cancel()
 
@@ -434,7 +433,7 @@ class _NodeParts:
         for name in self._library.unserved():
             self.log.info("not_served_yet", database=name, reason=self._library.unready(name))
         with trio.move_on_after(TABLES_S):
-            while not (self._deciding.can_answer or self._readiness.draining):  # noqa: ASYNC110  # Nothing signals it.
+            while not (self._participant.service.can_answer or self._readiness.draining):  # noqa: ASYNC110  # Nothing signals it.
                 await trio.sleep(TABLES_LOOK_S)
         self._readiness.tables_opened = True
 
@@ -557,7 +556,7 @@ class _NodeParts:
         self._gossiping.say_leaving()
         with trio.move_on_after(timeout_s) as limit:
             while True:
-                smeared = 0 if (accepting := self._deciding.accepting) is None else accepting.drain()
+                smeared = 0 if (buffer := self._participant.service.smear_buffer) is None else buffer.drain()
                 if not self._library.is_missed(now_ms=int(trio.current_time() * 1000)) and not smeared:
                     return
                 await trio.sleep(HAND_OVER_LOOK_S)

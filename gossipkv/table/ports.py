@@ -1,16 +1,25 @@
-"""Protocols of the node around the tables: its record, the members, the tree, and the links to other nodes."""
+"""Protocols around the tables: the node with its record, its members and its links, and the store underneath."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from gossipkv.register.store import RegisterStore
+from gossipkv.replication.store import FollowedStore
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from contextlib import AbstractAsyncContextManager
+    from pathlib import PurePath
+    from random import Random
 
+    from gossipkv.environment.seam import Environment, Files
     from gossipkv.errors import StorageError
     from gossipkv.gossip.member import Member
     from gossipkv.gossip.tree.tree import TreeEntry
     from gossipkv.gossip.tree.watch import TreeWatch
+    from gossipkv.storage.engine.backup import BackedUp
+    from gossipkv.storage.engine.manifest import StoreManifest
     from gossipkv.wire.results import OnAnswer
     from gossipkv.wire.rpc import Value
 
@@ -179,4 +188,60 @@ class PeerLinks(Protocol):
 
     def ask_unread(self, name: str, method: str, params: list[Value], timeout_ms: int, on_answer: OnAnswer) -> None:
         """Ask a member; `on_answer` is called once, maybe at once."""
+        ...
+
+
+class OpenStore(FollowedStore, RegisterStore, Protocol):
+    """An open store."""
+
+    @property
+    def manifest(self) -> StoreManifest:
+        """The synced manifest: id, life, files and spaces of the store."""
+        ...
+
+    @property
+    def closed(self) -> str | None:
+        """The reason why the store has closed itself; None: it is open."""
+        ...
+
+    @property
+    def log_damage(self) -> str | None:
+        """The damage because of which the log begins late; None: no damage."""
+        ...
+
+    async def failed(self) -> None:
+        """Wait until the store has closed itself; synced data can still be read."""
+        ...
+
+    def describe(self) -> Mapping[str, int | float]:
+        """Return counters and gauges, by the names in `http.metric_table`."""
+        ...
+
+    async def backup(self, path: PurePath) -> BackedUp:
+        """Copy the store to a new directory; return a summary. Raises GossipKVError, OSError."""
+        ...
+
+
+class OpenStores(Protocol):
+    """Opens stores."""
+
+    def __call__(
+        self, path: PurePath, environment: Environment, *, expected: tuple[int, int] | None, create: bool
+    ) -> AbstractAsyncContextManager[OpenStore]:
+        """Open the store at `path` for the block.
+
+        `expected`: its id and its last life; None: any, and with `create` a missing store is made.
+        """
+        ...
+
+
+class Restore(Protocol):
+    """Restores backups."""
+
+    def __call__(self, files: Files, backup: PurePath, directory: PurePath, random: Random) -> StoreManifest:
+        """Make a store in `directory` with the data of a backup, a new id and life 1.
+
+        Raises:
+            GossipKVError, OSError: the backup cannot be restored; nothing was made that opens as a store.
+        """
         ...

@@ -27,8 +27,10 @@ from disk, in another life, after a second; after further failures the delay dou
 from __future__ import annotations
 
 import math
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING, Final, final
 
 import trio
@@ -39,12 +41,24 @@ from gossipkv.storage.directories import storage_error
 from gossipkv.storage.engine.manifest import read_manifest
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
     from pathlib import PurePath
 
     from gossipkv.environment.seam import Environment
     from gossipkv.errors import Detail
-    from gossipkv.table.ports import NodeIdentity
-    from gossipkv.table.stores import OpenStore, OpenStores
+    from gossipkv.settings.tables import TableSettings
+    from gossipkv.table.ports import NodeIdentity, OpenStore, OpenStores
+
+# Every node with tables needs these modules at once. Loading them in the serving thread stopped it for 50 ms.
+LOADED: Final = (
+    "gossipkv.register.metadata.catalogue",
+    "gossipkv.register.metadata.server",
+    "gossipkv.replication.shell",
+    "gossipkv.table.rpc.admin",
+    "gossipkv.table.rpc.peer_rpc",
+    "gossipkv.table.records.endpoints",
+    "gossipkv.table.controllers.supervisor",
+)
 
 FORGET: Final = (
     "put back what was there; only if that is lost, start the node as another one, without its tables "
@@ -341,6 +355,41 @@ class TableStore:
         if store is None:
             return told
         return {**told, "log_damage": store.log_damage, "counters": {**store.describe()}}
+
+
+def memory_bytes(settings: TableSettings) -> int:
+    """Return the most memory of a store and its merge process; a segment is in memory up to three times."""
+    return 3 * settings.table_segment + settings.table_merge_memory
+
+
+def open_tables(settings: TableSettings) -> OpenStores:
+    """Return a function that opens the store of a node's tables by its settings."""
+
+    @asynccontextmanager
+    async def open_store(
+        path: PurePath, environment: Environment, *, expected: tuple[int, int] | None, create: bool
+    ) -> AsyncIterator[OpenStore]:
+        how = await environment.threads.run(_loaded, settings)
+        async with how(path, environment, expected=expected, create=create) as store:
+            yield store
+
+    return open_store
+
+
+def _loaded(settings: TableSettings) -> OpenStores:
+    """Load the modules for tables in a worker thread: nodes without tables skip them, and serving goes on."""
+    for name in LOADED:
+        import_module(name)
+    from gossipkv.storage.engine.options import EngineOptions  # noqa: PLC0415  # See above.
+    from gossipkv.storage.engine.shell import open_store  # noqa: PLC0415  # See above.
+
+    options = EngineOptions(
+        table_log=settings.table_log,
+        segment_bytes=settings.table_segment,
+        file_bytes=settings.table_segment,
+        merge_memory=settings.table_merge_memory,
+    )
+    return partial(open_store, options=options)
 
 
 def _may_pass(error: GossipKVError | OSError) -> bool:

@@ -98,7 +98,7 @@ class Controllers:
         )
 
         smearing = SmearSchedule(random, is_on=settings.smear == "on")
-        self.accepting = SmearBuffer(replication, smearing, forward, store=metadata.me.store)
+        self.smear_buffer = SmearBuffer(replication, smearing, forward, store=metadata.me.store)
 
     def wake(self) -> None:
         """Start the next round of the controllers soon, since a newer map is known."""
@@ -130,7 +130,7 @@ class Controllers:
                 async with trio.open_nursery() as nursery:
                     await nursery.start(self._metadata.run)
                     await nursery.start(self._replication.run)
-                    works = self.holding, self._stepping, self.moving, self.splitting, self.measuring, self.accepting
+                    works = self.holding, self._stepping, self.moving, self.splitting, self.measuring, self.smear_buffer
                     for one in works:
                         nursery.start_soon(one.run)
                     has_begun = True

@@ -124,6 +124,10 @@ class HintBoard:
                     heard.setdefault(bytes.fromhex(entry.name), {})[entry.owner] = entry.value
         return heard
 
+    def has_map(self, register: bytes) -> bool:
+        """Return True if another node hints at a map of the register."""
+        return any(map(is_hint, self.heard().get(register, {}).values()))
+
     def news(self, register: bytes, said: Mapping[str, bytes], known: KnownMap | None) -> Sequence[MapHint]:
         """Return the hints about a register that are newer than `known` and were not returned before."""
         found = []

@@ -196,6 +196,11 @@ class PeerClient:
         """Return True if there is a connection to a member."""
         return self._peers.store(name) is not None
 
+    def connected(self) -> list[bytes]:
+        """Return the uuids of the members to which there is a connection."""
+        names = {member.uuid: member.name for member in self._cluster.members_known()}
+        return [uuid for uuid, name in names.items() if self.is_connected(name)]
+
     def check_speaks(self, form: int, what: str) -> None:
         """Check that all live members read messages of that revision; `what` names the feature that needs it.
 

@@ -52,14 +52,14 @@ assert MAX_VALUE == VALUE_LIMIT - (64 << 10) - 64, "a record has a head and depe
 class RecordMethods:
     """All methods about records, by name."""
 
-    def __init__(self, deciding: MetadataParticipant, random: Random, limits: Config) -> None:
-        self.routing = Router(deciding, random)
-        self._deciding = deciding
-        replication, names = deciding.replicating, deciding.name_of
+    def __init__(self, participant: MetadataParticipant, random: Random, limits: Config) -> None:
+        self.routing = Router(participant, random)
+        self._service = participant.service
+        replication, names = participant.service.replicating, participant.directory.name_of
         most_key = min(limits.max_key, MAX_KEY)
         forwarding = Forwarder(self.routing, replication, names, limits.stage_timeout / 1000)
-        self._settling = TokenCompactor(self.routing, forwarding, deciding, limits.max_token)
-        sessions = Sessions(ReplicaReadiness(replication, deciding.look_at), self._settling)
+        self._settling = TokenCompactor(self.routing, forwarding, participant, limits.max_token)
+        sessions = Sessions(ReplicaReadiness(replication, participant.watcher.look_at), self._settling)
         reads = TableReads(self.routing, forwarding, replication, names, sessions, most_key=most_key)
         scans = TableScans(
             self.routing, forwarding, replication, sessions, most_key=most_key, scan_limit=limits.scan_limit
@@ -70,8 +70,8 @@ class RecordMethods:
             forwarding,
             replication,
             sessions,
-            accepting=lambda: deciding.accepting,
-            note=deciding.note,
+            accepting=lambda: participant.service.smear_buffer,
+            note=participant.service.note,
             most_key=most_key,
             most_value=most_value,
         )
@@ -81,7 +81,7 @@ class RecordMethods:
             "get_many": reads.get_many,
             "scan": scans.scan,
         }
-        verifying = Verifier(deciding, self.routing)
+        verifying = Verifier(participant, self.routing)
         self.methods: dict[bytes, Callable[[Arguments], Value | Later | DeferredResult]] = {
             b"put": writes.put,
             b"delete": writes.delete,
@@ -104,13 +104,13 @@ class RecordMethods:
         node, link = _peer(arguments)
         whole, rows = arguments.whole("whole", 1), arguments.packed_rows("rows", MAX_ROWS)
         arguments.end()
-        return self._deciding.replicating().replicas.told(node, link, rows, whole=bool(whole))
+        return self._service.replicating().replicas.told(node, link, rows, whole=bool(whole))
 
     def _feed(self, arguments: Arguments) -> Later:
         node, link = _peer(arguments)
         entries = arguments.packed_rows("entries", MAX_ROWS)
         arguments.end()
-        replicas = self._deciding.replicating().replicas
+        replicas = self._service.replicating().replicas
 
         def begin(on_result: OnResult) -> None:
             replicas.fed(node, link, entries, on_result)
@@ -150,7 +150,7 @@ class RecordMethods:
         arguments.blob("node")
         table, partitions = arguments.blob("table"), arguments.packed_rows("partitions", MAX_ROWS)
         arguments.end()
-        copies = self._deciding.replicating().replicas.copies
+        copies = self._service.replicating().replicas.copies
         held = [copies[table, one] for one in partitions if isinstance(one, int) and (table, one) in copies]
         packed: bytes = msgpack.packb([[copy.partition[1], *report_of(copy)] for copy in held])
         return packed
@@ -165,7 +165,7 @@ class RecordMethods:
     def _copy(self, arguments: Arguments) -> tuple[Replication, Replica]:
         arguments.blob("node")
         table, partition = arguments.blob("table"), arguments.whole("partition", MAX_LINK)
-        replication = self._deciding.replicating()
+        replication = self._service.replicating()
         copy = replication.replicas.copies.get((table, partition))
         if copy is None:
             raise NotServed("it does not hold the partition", {"partition": partition})

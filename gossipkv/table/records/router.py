@@ -28,32 +28,35 @@ _SEEN: Final = {MemberState.ALIVE: HolderState.ALIVE, MemberState.SUSPECT: Holde
 class Router:
     """Finds the maps of tables, and the hosts to ask."""
 
-    def __init__(self, deciding: MetadataParticipant, random: Random) -> None:
-        self._deciding = deciding
+    def __init__(self, participant: MetadataParticipant, random: Random) -> None:
+        self._service = participant.service
+        self._directory = participant.directory
+        self._watcher = participant.watcher
+        self._poll = participant.poll
         self._random = random
         self._routes: dict[str, tuple[bytes, TableRoute]] = {}  # By name: the root of the map, and its route.
 
     def has(self, name: str) -> bool:
         """Return True if the local catalogue has a table of that name."""
-        catalogue = self._deciding.catalogue
+        catalogue = self._service.catalogue
         return catalogue is not None and name in catalogue.tables()
 
     def names(self) -> Mapping[str, bytes]:
         """Return the ids of all tables in the local catalogue, by name."""
-        catalogue = self._deciding.catalogue
+        catalogue = self._service.catalogue
         return {} if catalogue is None else {name: named.id for name, named in catalogue.tables().items()}
 
     def replicating(self, name: str) -> Replication:
         """Return the replicas of this node; `name` is for errors. Raises as `route`."""
-        return self._deciding.replicating(name)
+        return self._service.replicating(name)
 
     def route(self, name: str) -> TableRoute:
         """Find a table's map. Raises UnknownDatabase, or NotReady if this node does not know the map yet."""
-        metadata, catalogue = self._deciding.taking_part(name)
+        metadata, catalogue = self._service.taking_part(name)
         named = catalogue.tables().get(name)
         if named is None:
             self._routes.pop(name, None)
-            self._deciding.check_knows()
+            self._service.check_knows()
             named = catalogue.table(name)
         known = metadata.known.get(named.id)
         if known is None:
@@ -76,7 +79,7 @@ class Router:
         for name, id_ in self.names().items():
             if id_ == table:
                 return self.route(name)
-        if self._deciding.has_ended(table):
+        if self._poll.has_ended(table):
             raise UnknownDatabase("the table was dropped", {"table": table.hex()})
         raise NotReady("the table is not known here", {"table": table.hex()})
 
@@ -88,7 +91,7 @@ class Router:
         Raises:
             GossipKVError: raised by `route` or `do`. After this call has returned, errors go to `on_result`.
         """
-        route, replication = self.route(name), self._deciding.replicating()
+        route, replication = self.route(name), self._service.replicating()
         now = replication.now()
         if config <= route.config or now >= until:
             do(route)
@@ -100,12 +103,12 @@ class Router:
             except GossipKVError as error:
                 on_result(error)
 
-        self._deciding.look_at(route.table.id)
+        self._watcher.look_at(route.table.id)
         replication.waiting.begin(min(until, now + KNOWN_S), WAITS_BYTES, again)
 
     def routes(self, tables: Container[bytes]) -> Iterator[tuple[bytes, TableRoute]]:
         """Yield the id and the route of each given table whose map this node knows."""
-        _, catalogue = self._deciding.taking_part()
+        _, catalogue = self._service.taking_part()
         for name, named in catalogue.tables().items():
             if named.id in tables:
                 with contextlib.suppress(NotReady):
@@ -113,11 +116,11 @@ class Router:
 
     def down(self, nodes: Iterable[bytes]) -> list[str]:
         """Return the names of the given nodes that gossip calls neither alive nor suspect, sorted."""
-        alive = {member.uuid for member in self._deciding.members() if member.state in _SEEN}
-        return sorted(self._deciding.name_of(node) for node in nodes if node not in alive)
+        alive = {member.uuid for member in self._directory.members() if member.state in _SEEN}
+        return sorted(self._directory.name_of(node) for node in nodes if node not in alive)
 
     def hosts(self, nodes: Iterable[bytes]) -> list[bytes]:
         """Return the nodes in the order to ask them: by their state in gossip, else shuffled."""
-        seen = {member.uuid: _SEEN.get(member.state, HolderState.DEAD) for member in self._deciding.members()}
+        seen = {member.uuid: _SEEN.get(member.state, HolderState.DEAD) for member in self._directory.members()}
         holders = {node.hex(): seen.get(node, HolderState.DEAD) for node in nodes}
         return [bytes.fromhex(node) for node in candidates(holders, (), self._random)]

@@ -67,12 +67,12 @@ class TokenCompactor:
         self,
         routing: Router,
         forwarding: Forwarder,
-        deciding: MetadataParticipant,
+        participant: MetadataParticipant,
         max_token: int,
     ) -> None:
         self._routing = routing
         self._forwarding = forwarding
-        self._deciding = deciding
+        self._service, self._poll = participant.service, participant.poll
         self._max_token = max_token
         self._told: Token = NOTHING  # The settled clocks that other nodes reported.
         self._asked_at: dict[bytes, float] = {}  # The time of the last survey, by table.
@@ -80,11 +80,11 @@ class TokenCompactor:
 
     def read(self, data: bytes) -> Token:
         """Decode the token of a request. Raises BadRequest if it is malformed."""
-        return decode(data, self._deciding.register) if data else NOTHING
+        return decode(data, self._service.register) if data else NOTHING
 
     def write(self, *tokens: Token) -> bytes:
         """Encode the token of an answer, without settled entries."""
-        return encode(self._without_settled(merged(*tokens)), self._deciding.register)
+        return encode(self._without_settled(merged(*tokens)), self._service.register)
 
     def told(self, token: Token) -> bytes:
         """Encode a token's body for another node, without settled entries."""
@@ -96,9 +96,9 @@ class TokenCompactor:
         return encode_body(left)
 
     def _without_settled(self, token: Token) -> Token:
-        replication = self._deciding.replicating()
+        replication = self._service.replicating()
         replicas = replication.replicas
-        for table in [one for one in token if one not in replication.maps and self._deciding.has_ended(one)]:
+        for table in [one for one in token if one not in replication.maps and self._poll.has_ended(one)]:
             token = {other: seen for other, seen in token.items() if other != table}
             self._told = {other: seen for other, seen in self._told.items() if other != table}
             self._asked_at.pop(table, None)
@@ -152,7 +152,7 @@ class TokenCompactor:
 
     def _to_ask(self, token: Token) -> list[tuple[bytes, Sequence[PartitionRoute]]]:
         """Return the groups of partitions with most entries, each with its table."""
-        now = self._deciding.replicating().now()
+        now = self._service.replicating().now()
         groups: list[tuple[int, bytes, Sequence[PartitionRoute]]] = []
         for table, route in self._routing.routes(token):
             if now < self._asked_at.get(table, -RETRY_S) + RETRY_S:
@@ -169,7 +169,7 @@ class TokenCompactor:
     ) -> None:
         del node
         if error is None and isinstance(result, bytes):
-            now = self._deciding.replicating().now()
+            now = self._service.replicating().now()
             if now >= self._told_since.setdefault(table, now) + TOLD_S:
                 self._told_since[table] = now
                 self._told = {other: seen for other, seen in self._told.items() if other != table}
@@ -210,7 +210,7 @@ class TokenCompactor:
         on_answer(self._settled(table, partitions), None)
 
     def _settled(self, table: bytes, partitions: Sequence[int]) -> bytes:
-        replicas = self._deciding.replicating().replicas
+        replicas = self._service.replicating().replicas
         copies = [held(replicas, table, partition) for partition in partitions]
         return encode_body(merged(*({table: _settled(replicas, copy)} for copy in copies)))
 

@@ -49,8 +49,8 @@ class PartitionVerdict(NamedTuple):
 class Verifier:
     """Compares replicas, and answers other nodes with digests of the local ones."""
 
-    def __init__(self, deciding: MetadataParticipant, routing: Router) -> None:
-        self._deciding = deciding
+    def __init__(self, participant: MetadataParticipant, routing: Router) -> None:
+        self._service, self._directory, self._peers = participant.service, participant.directory, participant.peers
         self._routing = routing
         self._passes = 0
 
@@ -102,7 +102,7 @@ class Verifier:
             NotReady: writes interrupted every digest until the timeout.
             Overloaded: MAX_PASSES digests are under way.
         """
-        replication = self._deciding.replicating()
+        replication = self._service.replicating()
         if self._passes >= MAX_PASSES:
             raise Overloaded(f"{MAX_PASSES} partitions are verified here already: ask again later")
         self._passes += 1
@@ -139,18 +139,18 @@ class Verifier:
     async def _ask(
         self, node: bytes, table: bytes, partition: int, until: float, found: dict[str, ReplicaDigest | GossipKVError]
     ) -> None:
-        name = self._deciding.name_of(node)
+        name = self._directory.name_of(node)
         left_s = max(RETRY_S, until - trio.current_time())
         host_s = left_s * HOST_PART
         try:
-            me = self._deciding.replicating().replicas.me
+            me = self._service.replicating().replicas.me
             if node == me:
                 found[name] = await self._take(table, partition, trio.current_time() + host_s)
-            elif not self._deciding.asking.is_up(node):
+            elif not self._peers.is_up(node):
                 raise Unavailable(f"{name} is down")
             else:
                 params: list[Value] = [me, table, partition, int(host_s * 1000)]
-                found[name] = _read(await self._deciding.asking.ask(node, "table_digest", params, left_s), name)
+                found[name] = _read(await self._peers.ask(node, "table_digest", params, left_s), name)
         except GossipKVError as error:
             found[name] = error
 

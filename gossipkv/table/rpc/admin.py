@@ -68,8 +68,11 @@ START_OR_FORCE: Final = (
 class AdminMethods:
     """The methods about tables and acceptors."""
 
-    def __init__(self, deciding: MetadataParticipant, random: Random) -> None:
-        self._deciding = deciding
+    def __init__(self, participant: MetadataParticipant, random: Random) -> None:
+        self._participant = participant
+        self._service = participant.service
+        self._directory = participant.directory
+        self._peers = participant.peers
         self._random = random
         self.methods: dict[bytes, Method] = {
             b"create_table": self._create_table,
@@ -83,7 +86,7 @@ class AdminMethods:
 
     def tables(self) -> list[dict[str, Value]]:
         """Return the tables for `databases`; none while the catalogue cannot be read, since datasets still answer."""
-        catalogue = self._deciding.catalogue
+        catalogue = self._service.catalogue
         if catalogue is None:
             return []
         with contextlib.suppress(GossipKVError):
@@ -93,7 +96,7 @@ class AdminMethods:
 
     def _timed(self, table: bytes) -> dict[str, Value]:
         """Return the time key and the smear flag of a table, if it has a time key and its map is here."""
-        metadata = self._deciding.metadata
+        metadata = self._service.metadata
         known = None if metadata is None else metadata.known.get(table)
         if metadata is None or known is None or known.head.ended:
             return {}
@@ -108,10 +111,10 @@ class AdminMethods:
             UnknownDatabase: there is no such table.
             NotReady: its map is not here yet.
         """
-        metadata, catalogue = self._deciding.taking_part(name)
+        metadata, catalogue = self._service.taking_part(name)
         table = catalogue.table(name)
         tree = metadata.tree(table.id)
-        names = self._deciding.known_names()
+        names = self._directory.known_names()
         partitions: list[Value] = []
         after: bytes | None = None
         for entry in tree.scan(start or b""):
@@ -142,7 +145,7 @@ class AdminMethods:
             **timed(described),
             "table": table.id.hex(),
             "config": tree.root.config,
-            "addresses": {one.name: str(one.address) for one in self._deciding.members() if one.state in REACHABLE},
+            "addresses": {one.name: str(one.address) for one in self._directory.members() if one.state in REACHABLE},
             "partitions": partitions,
             "next": after,
         }
@@ -155,18 +158,18 @@ class AdminMethods:
             deadline = Deadline(wanted.timeout_ms / 1000)
             try:
                 with deadline.step("looking for the catalogue"):
-                    await self._deciding.found(deadline.left_s() * FOUNDING_PART)
+                    await self._participant.found(deadline.left_s() * FOUNDING_PART)
             except Unavailable as elsewhere:
                 founder = elsewhere.details.get("founder")
                 if not isinstance(founder, str):
                     raise
                 sent: Value = {**wanted.options(), "operation": operation}
-                node = self._deciding.uuid_of(founder)
-                made = await self._deciding.asking.ask(node, "create_table", [wanted.name, sent], deadline.left_s())
+                node = self._directory.uuid_of(founder)
+                made = await self._peers.ask(node, "create_table", [wanted.name, sent], deadline.left_s())
                 with deadline.rest(), contextlib.suppress(GossipKVError):  # The client may use the table here next.
-                    await self._deciding.found()
+                    await self._participant.found()
                 return made
-            metadata, catalogue = self._deciding.taking_part()
+            metadata, catalogue = self._service.taking_part()
             keys = keys_of(wanted.kind, wanted.partitions, wanted.bounds)
             made_of = WantedTable(wanted.name, wanted.kind, wanted.replication, keys, *wanted[-3:])
             table = await catalogue.create(made_of, operation, deadline.left_s())
@@ -180,15 +183,15 @@ class AdminMethods:
     async def _spread(self, table: bytes, config: int) -> None:
         """Wait until all live nodes know a table, at most `SPREAD_S`, since its creator may use any of them next."""
         with trio.move_on_after(SPREAD_S):
-            metadata, _ = self._deciding.taking_part()
-            for node in self._deciding.alive():
+            metadata, _ = self._service.taking_part()
+            for node in self._directory.alive():
                 while node != metadata.me.node and not await self._knows(node, table, config):  # noqa: ASYNC110  # Remote state has no event.
                     await trio.sleep(SPREAD_S / 50)
 
     async def _knows(self, node: bytes, table: bytes, config: int) -> bool:
         """Return True if a node knows a table, or cannot learn of it in time; the node delays its answer until then."""
         try:
-            return await self._deciding.asking.known(node, table, SPREAD_S, config=config) is not None
+            return await self._peers.known(node, table, SPREAD_S, config=config) is not None
         except NotReady:  # The node does not take part yet.
             return False
         except GossipKVError:
@@ -201,7 +204,7 @@ class AdminMethods:
         async def drop() -> Value:
             deadline = Deadline(wanted.timeout_ms / 1000)
             with deadline.step("looking for the catalogue"):
-                metadata, catalogue = await self._deciding.informed()
+                metadata, catalogue = await self._participant.informed()
             dropped = await catalogue.drop(wanted.name, operation, deadline.left_s(), table=wanted.table)
             config = metadata.known[catalogue.register].head.config
             return {"table": dropped.table.id.hex(), "config": config, "before": dropped.before}
@@ -213,12 +216,12 @@ class AdminMethods:
         timeout_ms = arguments.options("timeout_ms").number("timeout_ms", least=1) or STATUS_MS
 
         async def tell() -> Value:
-            if self._deciding.catalogue is None:
+            if self._service.catalogue is None:
                 return []
             deadline = Deadline(timeout_ms / 1000 * STATUS_PART)
             with deadline.half():
-                await self._deciding.informed()
-            metadata, catalogue = self._deciding.taking_part()
+                await self._participant.informed()
+            metadata, catalogue = self._service.taking_part()
             if table is not None:
                 return [await self._tell(metadata, catalogue, table, deadline)]
             silent: dict[bytes, str] = {}
@@ -234,14 +237,14 @@ class AdminMethods:
         table, name = table_requests.membership(arguments)
 
         async def change() -> Value:
-            metadata, catalogue = await self._deciding.informed()
+            metadata, catalogue = await self._participant.informed()
             register = await _register_of(metadata, catalogue, table)
             known = await metadata.quorum_read(register)
-            node = self._deciding.uuid_of(name)
+            node = self._directory.uuid_of(name)
             before = known.acceptors.new
             members = {one for one in before if one.node != node}
             if joins:
-                members.add(await self._deciding.invite(node))
+                members.add(await self._directory.invite(node))
             if not members:
                 raise BadRequest(f"{name} is the last that decides, and cannot leave")
             await catalogue.reconfigure(register, sorted(members), before)
@@ -253,9 +256,9 @@ class AdminMethods:
         table, old, new = table_requests.replacement(arguments)
 
         async def replace() -> Value:
-            metadata, catalogue = await self._deciding.informed()
+            metadata, catalogue = await self._participant.informed()
             try:
-                leaver = self._deciding.uuid_of(old)
+                leaver = self._directory.uuid_of(old)
             except Unavailable as error:
                 raise Unavailable(f"{error.message}: `gossipkv metadata status` names those that decide") from error
             comer = await self._invite(new)
@@ -273,7 +276,7 @@ class AdminMethods:
                 is_new = await catalogue.replace(register, leaver, comer)
             except (Conflict, NotReady, Unavailable, Unknown) as error:
                 raise type(error)(f"{name}: {error.message}", details) from error
-            nodes: list[Value] = [self._deciding.name_of(one.node) for one in metadata.known[register].acceptors.new]
+            nodes: list[Value] = [self._directory.name_of(one.node) for one in metadata.known[register].acceptors.new]
             return {"table": table, "replaced": is_new, "nodes": nodes}
 
         return DeferredResult(replace)
@@ -284,11 +287,11 @@ class AdminMethods:
         Raises:
             Unavailable: the node is no live member, or has no store to decide with.
         """
-        node = self._deciding.uuid_of(name)
-        if node not in self._deciding.alive():
+        node = self._directory.uuid_of(name)
+        if node not in self._directory.alive():
             raise Unavailable(f"{name} cannot take a place: it is no member of this cluster that is alive")
         try:
-            return await self._deciding.invite(node)
+            return await self._directory.invite(node)
         except GossipKVError as error:
             raise Unavailable(f"{name} cannot take a place: it has no store to decide with: {error.message}") from error
 
@@ -299,7 +302,7 @@ class AdminMethods:
             BadRequest: several uuids are possible.
         """
         nodes = {one.node for one in members}
-        strangers = sorted(nodes - self._deciding.names().keys())
+        strangers = sorted(nodes - self._directory.names().keys())
         if comer.node in nodes or not strangers:
             return comer.node
         if len(strangers) > 1:
@@ -311,10 +314,10 @@ class AdminMethods:
         table, survivors = table_requests.force(arguments)
 
         async def force() -> Value:
-            nodes = [self._deciding.uuid_of(name) for name in survivors]
-            if table is None and not self._deciding.known_of(self._deciding.register):
+            nodes = [self._directory.uuid_of(name) for name in survivors]
+            if table is None and not self._service.known_of(self._service.register):
                 return await self._found_anew(survivors, nodes)
-            metadata, catalogue = self._deciding.taking_part()
+            metadata, catalogue = self._service.taking_part()
             register = await _register_of(metadata, catalogue, table)
             known = metadata.known.get(register)
             if table is None and known is not None:
@@ -324,7 +327,7 @@ class AdminMethods:
                     if None in answers:
                         raise Conflict("not forced: an acceptor of the catalogue answers, and is no survivor")
                     return await self._found_anew(survivors, nodes)
-            accepting = [await self._deciding.invite(node) for node in nodes]  # Their present stores count.
+            accepting = [await self._directory.invite(node) for node in nodes]  # Their present stores count.
             outcome = await metadata.registers.force(register, accepting, None if known is None else known.acceptors)
             if outcome.end is ChangeEnd.REFUSED:
                 raise Conflict(f"not forced: {outcome.message}")
@@ -333,7 +336,7 @@ class AdminMethods:
             await metadata.quorum_read(register)
             told = await self._tell(metadata, catalogue, table)
             left_out = outcome.value.forces[-1].left_out
-            names = ", ".join(self._deciding.name_of(one.node) for one in left_out)
+            names = ", ".join(self._directory.name_of(one.node) for one in left_out)
             lost = f"what {names} alone had accepted is lost" if names else "nothing is lost: all acceptors survived"
             return {**told, "lost": lost}
 
@@ -341,18 +344,17 @@ class AdminMethods:
 
     async def _found_anew(self, names: Sequence[str], nodes: Sequence[bytes]) -> dict[str, Value]:
         """Found the catalogue at the only survivor, since its founders are gone."""
-        deciding = self._deciding
         if len(nodes) != 1:
             raise BadRequest("no survivor is an acceptor of the catalogue: it is founded anew at one node, and grows")
-        is_known = bool(deciding.known_of(deciding.register))
-        if not is_known and await deciding.others_know():
+        is_known = bool(self._service.known_of(self._service.register))
+        if not is_known and await self._participant.others_know():
             raise Conflict("others have a catalogue, of which this node had not heard: there is nothing to found")
         (node,) = nodes
-        own = await deciding.invite(node)
-        if deciding.metadata is None or own != deciding.metadata.me:
-            answer = await deciding.asking.ask(node, "metadata_force", [None, [*names]], FORWARD_S)
+        own = await self._directory.invite(node)
+        if self._service.metadata is None or own != self._service.metadata.me:
+            answer = await self._peers.ask(node, "metadata_force", [None, [*names]], FORWARD_S)
             return dict(answer) if isinstance(answer, dict) else {}
-        metadata, catalogue = deciding.taking_part()
+        metadata, catalogue = self._service.taking_part()
         await catalogue.found_anew(draw_id(self._random))
         told = await self._tell(metadata, catalogue, None)
         lost = "was decided, and this node has not heard of," if is_known else "another founder may have founded"
@@ -400,7 +402,7 @@ class AdminMethods:
         def side(members: Sequence[AcceptorId]) -> list[Value]:
             return [
                 {
-                    "node": self._deciding.name_of(one.node),
+                    "node": self._directory.name_of(one.node),
                     "store": f"{one.store:016x}",
                     "answers": answers[one] is None,
                     "why": answers[one],
@@ -428,7 +430,7 @@ class AdminMethods:
             if acceptor == metadata.me:
                 answer: Value = await metadata.registers.answer(request)
             else:
-                answer = await self._deciding.asking.ask(acceptor.node, "register", [request], min(LOOK_S, timeout_s))
+                answer = await self._peers.ask(acceptor.node, "register", [request], min(LOOK_S, timeout_s))
             reply = decode_reply(answer if isinstance(answer, bytes) else b"")
         except (Unavailable, Unknown) as error:
             return silent.setdefault(acceptor.node, error.message)

@@ -53,11 +53,14 @@ MAX_DEADLINE: Final = (1 << 64) - 1
 class TableMethods:
     """The methods about tables: for operators and clients, for other nodes, and about records."""
 
-    def __init__(self, deciding: MetadataParticipant, random: Random, limits: Config) -> None:
-        self._deciding = deciding
+    def __init__(self, participant: MetadataParticipant, random: Random, limits: Config) -> None:
+        self._participant = participant
+        self._service = participant.service
+        self._directory = participant.directory
+        self._watcher = participant.watcher
         self._random = random
         self._limits = limits
-        deciding.forward = self._forward
+        participant.service.forward = self._forward
         self.methods: dict[bytes, Callable[[Arguments], Value | DeferredResult | Later]] = {
             **{name: partial(self._answer_people, name) for name in FOR_PEOPLE},
             **{name: partial(self._answer_peer, name) for name in FOR_PEERS},
@@ -67,7 +70,7 @@ class TableMethods:
 
     def tables(self) -> list[dict[str, Value]]:
         """Return the tables for `databases`."""
-        return [] if self._deciding.catalogue is None else self._clients.tables()
+        return [] if self._service.catalogue is None else self._clients.tables()
 
     async def tables_of_others(self) -> list[dict[str, Value]]:
         """Return the tables from another node; none while no node answers, since datasets still answer."""
@@ -77,27 +80,27 @@ class TableMethods:
         return []
 
     @property
-    def shut(self) -> bool:
-        """True if the tables of this node are closed, and other nodes answer for them."""
-        return self._deciding.shut is not None
+    def shut(self) -> str | None:
+        """The reason why the tables of this node are closed since the start, if other nodes answer for them."""
+        return self._service.store.closed if self._service.metadata is None and self._watcher.participants() else None
 
     def partition_map(self, arguments: Arguments) -> Value | DeferredResult:
         """Answer `partition_map` of a table.  Raises UnknownDatabase, NotReady."""
-        if self._deciding.shut is not None:
+        if self.shut is not None:
             return self._passed_on(arguments)
         name, options = arguments.text("database"), arguments.options("start", "limit")
         start, limit = options.blob("start"), options.number("limit", least=1)
-        self._deciding.taking_part(name)
+        self._service.taking_part(name)
         return self._clients.partition_map(name, start, limit)
 
     def has(self, name: str) -> bool:
         """True if a table of that name exists, or may exist while the tables are not known here."""
-        is_known = self._deciding.catalogue is not None and self._records.routing.has(name)
-        return is_known or self._deciding.has_just_come or self._deciding.shut is not None
+        is_known = self._service.catalogue is not None and self._records.routing.has(name)
+        return is_known or self._service.has_just_come or self.shut is not None
 
     def read(self, arguments: Arguments) -> Value | Later | DeferredResult:
         """Answer `get`, `get_many` or `scan` of a table."""
-        if self._deciding.shut is not None:
+        if self.shut is not None:
             return self._passed_on(arguments)
         return self._records.reads[arguments.method](arguments)
 
@@ -106,7 +109,7 @@ class TableMethods:
 
     async def status(self, name: str | None) -> dict[str, dict[str, Detail]]:
         """Return the status of a table or of all tables; empty for an unknown table."""
-        catalogue = self._deciding.catalogue
+        catalogue = self._service.catalogue
         if catalogue is None:
             return {}
         tables = catalogue.tables()
@@ -120,7 +123,7 @@ class TableMethods:
 
     async def conditions(self) -> dict[str, dict[str, Detail]]:
         """Return the condition of each table, for the verdict."""
-        catalogue = self._deciding.catalogue
+        catalogue = self._service.catalogue
         told: dict[str, dict[str, Detail]] = {}
         for name, table in ({} if catalogue is None else catalogue.tables()).items():
             try:
@@ -133,13 +136,13 @@ class TableMethods:
 
     def acceptors(self) -> list[str]:
         """Return the names of the catalogue's acceptors, as known here."""
-        metadata = self._deciding.metadata
-        known = None if metadata is None else metadata.known.get(self._deciding.register)
-        return [] if known is None else sorted(self._deciding.name_of(one.node) for one in known.acceptors.new)
+        metadata = self._service.metadata
+        known = None if metadata is None else metadata.known.get(self._service.register)
+        return [] if known is None else sorted(self._directory.name_of(one.node) for one in known.acceptors.new)
 
     def to_map(self) -> dict[str, Detail]:
         """Return the values about replicas and records for `info`; empty if there are no replicas."""
-        return {} if self._deciding.replication is None else self._telling.to_map()
+        return {} if self._service.replication is None else self._telling.to_map()
 
     # -- dispatch ------------------------------------------------------------------------------------------------------
 
@@ -156,8 +159,8 @@ class TableMethods:
         is_read = name_of(name) in READS
         if name_of(name) not in CHANGES and not is_read:
             raise BadRequest(f"within: {name_of(name)} has no deadline")
-        check_left(self._deciding.skew.left_s(deadline))
-        if (why := self._deciding.shut) is not None:
+        check_left(self._service.skew.left_s(deadline))
+        if (why := self.shut) is not None:
             raise NotReady(f"the tables of this node are closed: {why}")
         if not is_read:
             return self.methods[name](inner)
@@ -174,16 +177,16 @@ class TableMethods:
         return DeferredResult(partial(self._pass_on, arguments.method, params, timeout_s))
 
     async def _pass_on(self, method: str, params: list[Value], timeout_s: float) -> Value:
-        nodes = self._deciding.participants()
+        nodes = self._watcher.participants()
         self._random.shuffle(nodes)
         try:
-            return await self._deciding.asking.ask_any(nodes, method, params, timeout_s)
+            return await self._participant.peers.ask_any(nodes, method, params, timeout_s)
         except Unavailable as error:
-            why = f"the tables of this node are closed ({self._deciding.shut}), and of others: {error.message}"
+            why = f"the tables of this node are closed ({self.shut}), and of others: {error.message}"
             raise Unavailable(why) from error
 
     def _answer_people(self, name: bytes, arguments: Arguments) -> Value | DeferredResult:
-        if name in FOR_CLIENTS and self._deciding.shut is not None:
+        if name in FOR_CLIENTS and self.shut is not None:
             return self._passed_on(arguments)
         return self._people[name](arguments)
 
@@ -191,7 +194,7 @@ class TableMethods:
         return self._peers.methods[name](arguments)
 
     def _answer_records(self, name: bytes, arguments: Arguments) -> Value | Later | DeferredResult:
-        if name in FOR_CLIENTS and self._deciding.shut is not None:
+        if name in FOR_CLIENTS and self.shut is not None:
             return self._passed_on(arguments)
         return self._records.methods[name](arguments)
 
@@ -199,7 +202,7 @@ class TableMethods:
     def _clients(self) -> AdminMethods:
         from gossipkv.table.rpc.admin import AdminMethods  # noqa: PLC0415  # Loaded at the first call.
 
-        return AdminMethods(self._deciding, self._random)
+        return AdminMethods(self._participant, self._random)
 
     @cached_property
     def _people(self) -> Mapping[bytes, Callable[[Arguments], Value | DeferredResult]]:
@@ -208,30 +211,30 @@ class TableMethods:
         from gossipkv.table.rpc.range_admin import RangeAdminMethods  # noqa: PLC0415  # Loaded at the first call.
 
         placing, ranges = (
-            NodeAdminMethods(self._deciding, self._random),
-            RangeAdminMethods(self._deciding, self._random),
+            NodeAdminMethods(self._participant, self._random),
+            RangeAdminMethods(self._participant, self._random),
         )
         return {
             **self._clients.methods,
             **placing.methods,
             **ranges.methods,
-            **QuarantineMethods(self._deciding).methods,
+            **QuarantineMethods(self._participant).methods,
         }
 
     @cached_property
     def _peers(self) -> PeerMethods:
         from gossipkv.table.rpc.peer_rpc import PeerMethods  # noqa: PLC0415  # Loaded at the first call.
 
-        return PeerMethods(self._deciding)
+        return PeerMethods(self._participant)
 
     @cached_property
     def _records(self) -> RecordMethods:
         from gossipkv.table.records.endpoints import RecordMethods  # noqa: PLC0415  # Loaded at the first call.
 
-        return RecordMethods(self._deciding, self._random, self._limits)
+        return RecordMethods(self._participant, self._random, self._limits)
 
     @cached_property
     def _telling(self) -> TableReporter:
         from gossipkv.table.rpc.status import TableReporter  # noqa: PLC0415  # Loaded at the first call.
 
-        return TableReporter(self._deciding, self._records.routing)
+        return TableReporter(self._participant, self._records.routing)

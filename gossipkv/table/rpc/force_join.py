@@ -79,8 +79,8 @@ def kept_here(replication: Replication, table: bytes, bounds: KeyBounds) -> byte
 class ForceJoin:
     """The method `force_join`."""
 
-    def __init__(self, deciding: MetadataParticipant, changing: TransactMethods, random: Random) -> None:
-        self._deciding = deciding
+    def __init__(self, participant: MetadataParticipant, changing: TransactMethods, random: Random) -> None:
+        self._service, self._directory, self._peers = participant.service, participant.directory, participant.peers
         self._changing = changing
         self._random = random
 
@@ -97,8 +97,8 @@ class ForceJoin:
         table = decode_table(tree.root.meta)
         if table.kind == HASH:
             raise BadRequest(f"{wanted.table} has shards: `force_join` is of ranges")
-        node = self._changing.named(self._deciding.taking_part()[1].nodes.named(), wanted.node)
-        if node not in {one.id for one in nodes} or node not in self._deciding.alive():
+        node = self._changing.named(self._service.taking_part()[1].nodes.named(), wanted.node)
+        if node not in {one.id for one in nodes} or node not in self._directory.alive():
             raise BadRequest(f"{wanted.node} is not alive, or was taken out: choose a node that holds partitions")
         first, partition = range_of(tree, wanted.key)
         bounds = next(parts_of(tree, KeyBounds(first, None))).bounds
@@ -110,20 +110,19 @@ class ForceJoin:
         with deadline.step(f"asking {wanted.node} what it has set aside"):
             kept = chosen(wanted, bounds, await self._kept(node, table.id, bounds))
         new = draw_id(self._random)
-        config = self._deciding.taking_part()[0].known[table.id].config + 1
+        config = self._service.taking_part()[0].known[table.id].config + 1
         asked = first, partition.id, new, draw_id(self._random), node, *begins(partition, kept, config)
         held = "with nothing: all that was in it" if kept is None else f"with the copy {kept.name}: what that lacks"
         return (*REFOUND, asked), _told(wanted, new, kept, f"it begins {held} may be lost", changed=True)
 
     async def _check_gone(self, wanted: RangeArguments, partition: Partition) -> None:
         """Raise Conflict if a host of a range may be alive."""
-        deciding = self._deciding
         hosts = [one.node for one in partition.assignments if one.state in _HOLDS]
-        living = {host for host in hosts if deciding.asking.is_up(host)}
+        living = {host for host in hosts if self._peers.is_up(host)}
 
         async def ask(host: bytes) -> None:
             try:
-                await deciding.asking.ask(host, "metadata_describe", [], ANSWER_S)
+                await self._peers.ask(host, "metadata_describe", [], ANSWER_S)
             except GossipKVError:
                 return
             living.add(host)  # The host answers, even if gossip thinks it is dead.
@@ -133,7 +132,7 @@ class ForceJoin:
                 if host not in living:
                     nursery.start_soon(ask, host)
         if living:
-            names: list[Detail] = [*sorted(map(deciding.name_of, living))]
+            names: list[Detail] = [*sorted(map(self._directory.name_of, living))]
             have = "has" if len(names) == 1 else "have"
             words = f"{', '.join(map(str, names))} may be alive, and {have} the range that {shown(wanted.key)} is in"
             raise Conflict(
@@ -143,10 +142,10 @@ class ForceJoin:
 
     async def _kept(self, node: bytes, table: bytes, bounds: KeyBounds) -> list[KeptReplica]:
         """Return the replicas of a range quarantined at a node.  Raises GossipKVError."""
-        if node == self._deciding.taking_part()[0].me.node:
-            told: Value = kept_here(self._deciding.replicating(), table, bounds)
+        if node == self._service.taking_part()[0].me.node:
+            told: Value = kept_here(self._service.replicating(), table, bounds)
         else:
-            told = await self._deciding.asking.ask(node, "table_kept", [table, *bounds], ASK_S)
+            told = await self._peers.ask(node, "table_kept", [table, *bounds], ASK_S)
         return read_kept(told)
 
 

@@ -51,9 +51,9 @@ MAX_TOLD: Final = 4096  # Moves of one table in one answer.
 class NodeAdminMethods:
     """The methods about nodes of tables."""
 
-    def __init__(self, deciding: MetadataParticipant, random: Random) -> None:
-        self._deciding = deciding
-        self._changing = TransactMethods(deciding, random)
+    def __init__(self, participant: MetadataParticipant, random: Random) -> None:
+        self._service, self._directory, self._peers = participant.service, participant.directory, participant.peers
+        self._changing = TransactMethods(participant, random)
         decisions: dict[bytes, tuple[Callable[[Arguments], _Wanted], _Decide]] = {
             b"add_node": (table_requests.add_node, self._add),
             b"remove_node": (table_requests.remove_node, self._remove),
@@ -124,13 +124,13 @@ class NodeAdminMethods:
                 await metadata.quorum_read(catalogue.register)
             after, node = catalogue.nodes.named(), argument[0]
             assert isinstance(node, bytes)
-            return {"node": self._deciding.name_of(node), "changed": before != after, **await self._told(after)}
+            return {"node": self._directory.name_of(node), "changed": before != after, **await self._told(after)}
 
         return DeferredResult(change)
 
     async def _told(self, named: Named) -> dict[str, Value]:
         """Return all nodes of tables, and the removed ones that are down and still hold partitions."""
-        alive, names = self._deciding.alive(), self._deciding.names()
+        alive, names = self._directory.alive(), self._directory.names()
         down = [uuid for uuid, one in named.items() if one.weight == 0 and uuid not in alive]
         held = await self._held() if down else set()
         return {
@@ -150,7 +150,7 @@ class NodeAdminMethods:
 
     async def _held(self) -> set[bytes] | None:
         """Return the nodes that hold a partition of any table; None if a map is not known here."""
-        _, catalogue = self._deciding.taking_part()
+        _, catalogue = self._service.taking_part()
         try:
             return await catalogue.nodes.holders()
         except NotReady:
@@ -158,18 +158,18 @@ class NodeAdminMethods:
 
     async def _newcomer(self, wanted: _Wanted, deadline: Deadline) -> tuple[bytes, NamedNode]:
         """Invite a member; return its uuid, and its description of itself.  Raises NotReady, Unavailable."""
-        node = self._deciding.uuid_of(wanted.node)
-        if node not in self._deciding.alive():
+        node = self._directory.uuid_of(wanted.node)
+        if node not in self._directory.alive():
             raise Unavailable(f"{wanted.node} cannot hold partitions: it is no member of this cluster that is alive")
         with deadline.step(f"asking {wanted.node} to take part"):
-            await self._deciding.invite(node)
+            await self._directory.invite(node)
             return node, await self._changing.describe(node)
 
     def _check_gone(self, node: bytes, *, is_gone: bool) -> None:
         """Raise Conflict if a live node is declared lost for good."""
-        if is_gone and node in self._deciding.alive():
+        if is_gone and node in self._directory.alive():
             raise Conflict(
-                f"{self._deciding.name_of(node)} is alive, and --force is for nodes that are gone for good: what it "
+                f"{self._directory.name_of(node)} is alive, and --force is for nodes that are gone for good: what it "
                 "alone has would be lost. Stop it first, or leave --force out"
             )
 
@@ -182,7 +182,7 @@ class NodeAdminMethods:
             if any(node in group and len(group) <= least for group in grouped(table, placed(named))):
                 raise Conflict(
                     f"the table {table.name} needs {least} nodes in each group, and in that of "
-                    f"{self._deciding.name_of(node)} are no more: replace it, or reshard to fewer groups first"
+                    f"{self._directory.name_of(node)} are no more: replace it, or reshard to fewer groups first"
                 )
 
     def _most_replicas(self) -> int:
@@ -191,7 +191,7 @@ class NodeAdminMethods:
 
     def _tables(self) -> Iterator[TableMeta]:
         """Yield the tables that are not dropped, with their groups as known here.  Raises NotReady."""
-        metadata, catalogue = self._deciding.taking_part()
+        metadata, catalogue = self._service.taking_part()
         for table in catalogue.tables().values():
             with contextlib.suppress(UnknownDatabase):  # The table is dropped, but the catalogue still names it.
                 yield decode_table(metadata.tree(table.id).root.meta)
@@ -209,7 +209,7 @@ class NodeAdminMethods:
                 groups = regroup(nodes, wanted.groups, table.replication, table.groups) if wanted.groups else ()
             except ValueError as error:
                 raise BadRequest(f"{wanted.table} cannot have {wanted.groups} groups: {error}") from error
-            names: list[Value] = [[self._deciding.name_of(node) for node in group] for group in groups]
+            names: list[Value] = [[self._directory.name_of(node) for node in group] for group in groups]
             told: dict[str, Value] = {"table": wanted.table, "changed": groups != table.groups, "groups": names}
             return ("set_groups", 1, tuple(b"".join(group) for group in groups)), told
 
@@ -227,7 +227,7 @@ class NodeAdminMethods:
             told: list[Value] = []
             for each in [*catalogue.tables()] if name is None else [name]:
                 table = catalogue.table(each)
-                mover = b"" if is_local or table.kind == HASH else self._deciding.works().moving.mover_of(table.id)
+                mover = b"" if is_local or table.kind == HASH else self._service.controllers().moving.mover_of(table.id)
                 of_mover = await self._asked_of(mover, each) if mover not in {b"", metadata.me.node} else None
                 with trio.move_on_after(LATELY_S), contextlib.suppress(GossipKVError):  # To see running moves.
                     await metadata.quorum_read(table.id, Acceptors.of(table.acceptors))  # A new node has no map yet.
@@ -239,16 +239,16 @@ class NodeAdminMethods:
     async def _asked_of(self, mover: bytes, name: str) -> Value:
         """Return the plan of a range table's mover, which knows recent moves; None if it does not answer."""
         with contextlib.suppress(GossipKVError):
-            match await self._deciding.asking.ask(mover, "plan", [name, {"local": True}], PLAN_S):
+            match await self._peers.ask(mover, "plan", [name, {"local": True}], PLAN_S):
                 case [dict(told)]:
                     return told
         return None
 
     async def _planned(self, name: str, tree: MapTree, nodes: Sequence[SpreadNode]) -> Value:
-        table, works = decode_table(tree.root.meta), self._deciding.works()
-        measures = (await works.measuring.of(table.id, self._deciding.alive())).measures
+        table, works = decode_table(tree.root.meta), self._service.controllers()
+        measures = (await works.measuring.of(table.id, self._directory.alive())).measures
         known = works.moving.known(table.id, nodes, measures)
-        made = await self._deciding.asking.beside(partial(planned, tree, nodes, known))
+        made = await self._peers.beside(partial(planned, tree, nodes, known))
         sizes = {id_: one.size_bytes for id_, one in measures.items()}
         resting = known.lately.resting(known.now) if table.kind == RANGE else []
         rows: list[Value] = [dict(zip(("partition", "slot", "for_s"), one, strict=True)) for one in resting[:MAX_TOLD]]
@@ -257,7 +257,7 @@ class NodeAdminMethods:
     def _tell(
         self, name: str, plan: TablePlan, nodes: Sequence[SpreadNode], sizes: Mapping[int, int]
     ) -> dict[str, Value]:
-        name_of, moves = self._deciding.name_of, plan.moves()
+        name_of, moves = self._directory.name_of, plan.moves()
         why = {(plan.partitions[one.partition].id, one.slot): one.why for one in plan.ranges.moves}
         rows: list[Value] = []
         for partition, slot, source, target in moves[:MAX_TOLD]:

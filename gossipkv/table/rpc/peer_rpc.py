@@ -70,8 +70,11 @@ MAX_STORED: Final = 1 << 17  # Partitions in one `metadata_discover`.
 class PeerMethods:
     """The methods for other nodes."""
 
-    def __init__(self, deciding: MetadataParticipant) -> None:
-        self._deciding = deciding
+    def __init__(self, participant: MetadataParticipant) -> None:
+        self._participant = participant
+        self._service = participant.service
+        self._directory = participant.directory
+        self._words = participant.words
         self.methods: dict[bytes, Method] = {
             b"register": self._register,
             b"metadata_hold": self._hold,
@@ -92,11 +95,11 @@ class PeerMethods:
         request, seen = arguments.blob("request"), arguments.blob_or_nil("what was seen", optional=True)
         offer = None if arguments.is_over else _offer(arguments)
         arguments.end()
-        metadata, _ = self._deciding.taking_part()
+        metadata, _ = self._service.taking_part()
         with _formats_told():
             register = decode_request(request).register
         believed = seen
-        if seen is not None and not self._deciding.words.counts(seen):
+        if seen is not None and not self._words.counts(seen):
             metadata.registers.check_been(seen)
             believed = None
         if offer is not None:
@@ -112,7 +115,7 @@ class PeerMethods:
     def _hold(self, arguments: Arguments) -> DeferredResult:
         register, offer = _blob(arguments, "register", REGISTER_BYTES), _offer(arguments)
         arguments.end()
-        metadata, _ = self._deciding.taking_part()
+        metadata, _ = self._service.taking_part()
 
         async def hold() -> Value:
             return [*await metadata.hold(register, offer)]
@@ -122,7 +125,7 @@ class PeerMethods:
     def _pages(self, arguments: Arguments) -> Value:
         register, names = _blob(arguments, "register", REGISTER_BYTES), arguments.keys("names", NAME_BYTES)
         arguments.end()
-        metadata, _ = self._deciding.taking_part()
+        metadata, _ = self._service.taking_part()
         return [*metadata.pages(register, names)]
 
     def _transact(self, arguments: Arguments) -> DeferredResult:
@@ -132,7 +135,7 @@ class PeerMethods:
         if not 1 <= len(sent) <= MAX_OPERATIONS:
             raise BadRequest(f"1 to {MAX_OPERATIONS} operations go together, not {len(sent)}")
         operations = [decode_operation(one) for one in sent]
-        metadata, _ = self._deciding.taking_part()
+        metadata, _ = self._service.taking_part()
 
         async def transact() -> Value:
             answers = await metadata.transact(register, operations, timeout_ms / 1000)
@@ -145,7 +148,7 @@ class PeerMethods:
         operation = _blob(arguments, "operation", OPERATION_ID_BYTES)
         base = arguments.whole("base", MAX_CONFIG)
         arguments.end()
-        metadata, _ = self._deciding.taking_part()
+        metadata, _ = self._service.taking_part()
 
         async def ask() -> Value:
             return int(await metadata.outcome(register, operation, base))
@@ -159,20 +162,20 @@ class PeerMethods:
             options.number("wait_ms", most=MAX_DECISION_MS),
         )
         if not config or not wait_ms:
-            return self._deciding.known_of(register)
-        metadata, _ = self._deciding.taking_part()
+            return self._service.known_of(register)
+        metadata, _ = self._service.taking_part()
 
         async def wait() -> Value:
             with trio.move_on_after(wait_ms / 1000), contextlib.suppress(UnknownDatabase):
                 await metadata.heads.reached(register, config)
-            return self._deciding.known_of(register)
+            return self._service.known_of(register)
 
         return DeferredResult(wait)
 
     def _head(self, arguments: Arguments) -> Value:
         register = _blob(arguments, "register", REGISTER_BYTES)
         arguments.end()
-        metadata, _ = self._deciding.taking_part()
+        metadata, _ = self._service.taking_part()
         known = metadata.known.get(register)
         return b"" if known is None or known.head.ended else known.encode()
 
@@ -181,18 +184,18 @@ class PeerMethods:
         arguments.end()
 
         async def invite() -> Value:
-            return await self._deciding.invited(cluster_id)
+            return await self._participant.invited(cluster_id)
 
         return DeferredResult(invite)
 
     def _describe(self, arguments: Arguments) -> Value:
         arguments.end()
-        return self._deciding.described()
+        return self._directory.described()
 
     def _sizes(self, arguments: Arguments) -> DeferredResult:
         table = _blob(arguments, "table", REGISTER_BYTES)
         arguments.end()
-        measuring = self._deciding.works().measuring
+        measuring = self._service.controllers().measuring
 
         async def measure() -> Value:
             packed: bytes = msgpack.packb(await measuring.rows(table))
@@ -203,7 +206,7 @@ class PeerMethods:
     def _divide(self, arguments: Arguments) -> DeferredResult:
         table, partition = _blob(arguments, "table", REGISTER_BYTES), arguments.whole("partition", MAX_ID)
         arguments.end()
-        splitting = self._deciding.works().splitting
+        splitting = self._service.controllers().splitting
 
         async def divide() -> Value:
             return await splitting.divide(table, partition)
@@ -214,7 +217,7 @@ class PeerMethods:
         table = _blob(arguments, "table", REGISTER_BYTES)
         bounds = KeyBounds(arguments.blob("first key"), arguments.blob_or_nil("end"))
         arguments.end()
-        return kept_here(self._deciding.replicating(), table, bounds)
+        return kept_here(self._service.replicating(), table, bounds)
 
     def _discover(self, arguments: Arguments) -> DeferredResult:
         node, table = _blob(arguments, "node", UUID_BYTES), _blob(arguments, "table", REGISTER_BYTES)
@@ -227,7 +230,7 @@ class PeerMethods:
                     stored[partition] = start, end
                 case _:
                     raise BadRequest("metadata_discover: a partition is [id, first key, end or nil]")
-        metadata, _ = self._deciding.taking_part()
+        metadata, _ = self._service.taking_part()
 
         async def tell() -> Value:
             known: KnownMap | None = metadata.known.get(table)

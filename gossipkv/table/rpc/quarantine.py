@@ -30,8 +30,8 @@ ASK_S: Final = 5.0
 class QuarantineMethods:
     """The methods about quarantined replicas."""
 
-    def __init__(self, deciding: MetadataParticipant) -> None:
-        self._deciding = deciding
+    def __init__(self, participant: MetadataParticipant) -> None:
+        self._service, self._directory, self._peers = participant.service, participant.directory, participant.peers
         self.methods: dict[bytes, Callable[[Arguments], DeferredResult]] = {
             b"quarantine_list": self._list,
             b"quarantine_drop": self._drop,
@@ -45,7 +45,7 @@ class QuarantineMethods:
             told: list[Value] = []
 
             async def ask(other: bytes) -> None:
-                name = self._deciding.name_of(other)
+                name = self._directory.name_of(other)
                 try:
                     rows: Value = [*self._rows()] if other == me else await self._ask(other, "list", {"node": name})
                 except GossipKVError as error:
@@ -56,10 +56,10 @@ class QuarantineMethods:
                     told.extend(rows if isinstance(rows, list) else [])
 
             if node is not None:
-                await ask(self._deciding.uuid_of(node))
+                await ask(self._directory.uuid_of(node))
                 return told
             async with trio.open_nursery() as nursery:
-                for other in self._deciding.alive():
+                for other in self._directory.alive():
                     nursery.start_soon(ask, other)
             return told
 
@@ -71,10 +71,10 @@ class QuarantineMethods:
 
         async def drop() -> Value:
             me, _ = self._me()
-            uuid = self._deciding.uuid_of(node)
+            uuid = self._directory.uuid_of(node)
             if uuid != me:
                 return await self._ask(uuid, "drop", node, copy)
-            replication = self._deciding.replicating()
+            replication = self._service.replicating()
             aside = next((one for one in replication.replicas.spaces.all_aside() if one.name == copy), None)
             if aside is None:
                 raise BadRequest(f"{node} has no copy {copy[:40]} that is set aside: `quarantine_list` names them")
@@ -84,19 +84,19 @@ class QuarantineMethods:
         return DeferredResult(drop)
 
     async def _ask(self, node: bytes, what: str, *params: Value) -> Value:
-        return await self._deciding.asking.ask(node, f"quarantine_{what}", [*params], ASK_S)
+        return await self._peers.ask(node, f"quarantine_{what}", [*params], ASK_S)
 
     def _me(self) -> tuple[bytes, str]:
-        metadata, _ = self._deciding.taking_part()
-        return metadata.me.node, self._deciding.name_of(metadata.me.node)
+        metadata, _ = self._service.taking_part()
+        return metadata.me.node, self._directory.name_of(metadata.me.node)
 
     def _rows(self) -> list[dict[str, Value]]:
         _, name = self._me()
         try:
-            replication = self._deciding.replicating()
+            replication = self._service.replicating()
         except NotReady:
             return []
-        _, catalogue = self._deciding.taking_part()
+        _, catalogue = self._service.taking_part()
         names = {table.id: name for name, table in catalogue.tables().items()}
         return [
             {

@@ -58,9 +58,9 @@ COMING: Final = frozenset({AssignmentState.PROPOSED, AssignmentState.INITIALIZIN
 class RangeAdminMethods:
     """The methods about ranges."""
 
-    def __init__(self, deciding: MetadataParticipant, random: Random) -> None:
-        self._deciding = deciding
-        self._changing = TransactMethods(deciding, random)
+    def __init__(self, participant: MetadataParticipant, random: Random) -> None:
+        self._service, self._directory, self._peers = participant.service, participant.directory, participant.peers
+        self._changing = TransactMethods(participant, random)
         self._random = random
         decisions: dict[bytes, tuple[Callable[[Arguments], RangeArguments], _Decide]] = {
             b"split": (table_requests.split, self._split),
@@ -68,7 +68,7 @@ class RangeAdminMethods:
             b"leave": (table_requests.hosting, self._leave),
             b"force_join": (
                 partial(table_requests.hosting, known=("copy",)),
-                ForceJoin(deciding, self._changing, random).force_join,
+                ForceJoin(participant, self._changing, random).force_join,
             ),
         }
         self.methods: dict[bytes, Callable[[Arguments], DeferredResult]] = {
@@ -99,7 +99,7 @@ class RangeAdminMethods:
 
     def _divisible(self, tree: MapTree, wanted: RangeArguments) -> tuple[bytes, Partition]:
         """Return the first key and the range to divide at a key.  Raises BadRequest, Conflict."""
-        key, name_of, alive = wanted.key, self._deciding.name_of, self._deciding.alive()
+        key, name_of, alive = wanted.key, self._directory.name_of, self._directory.alive()
         first, partition = _range_of(tree, key, f"{wanted.table} has shards, which are never cut: ranges are divided")
         if first == key:
             before = TableRoute(tree).before(key)
@@ -118,7 +118,7 @@ class RangeAdminMethods:
         """Raise Conflict if a range moves; the message names both nodes."""
         ends = ends_of_move(partition)
         if any(ends):
-            names = [None if node is None else self._deciding.name_of(node) for node in ends]
+            names = [None if node is None else self._directory.name_of(node) for node in ends]
             told = [f"{way} {name}" for way, name in zip(("from", "to"), names, strict=True) if name is not None]
             raise Conflict(f"the range that {shown(key)} is in moves {' '.join(told)}: {what} afterwards")
 
@@ -137,7 +137,7 @@ class RangeAdminMethods:
         if node not in {one.id for one in nodes}:
             words = f"{wanted.node} was taken out, and no table is laid on it: `gossipkv node add` puts it in"
             raise BadRequest(words)
-        if node not in self._deciding.alive():
+        if node not in self._directory.alive():
             raise Unavailable(f"{wanted.node} cannot hold a range: it is no member of this cluster that is alive")
         slot = await self._planned(tree, nodes, lambda known: slot_to_take(known, partition.id, node))
         source = next((one.node for one in partition.assignments if one.slot == slot), None)
@@ -172,8 +172,8 @@ class RangeAdminMethods:
 
     async def _planned(self, tree: MapTree, nodes: Sequence[SpreadNode], pick: Callable[[Situation], T]) -> T:
         """Return the choice of `pick` from the planner's situation, in a worker thread since the map may be large."""
-        known = self._deciding.works().moving.known(decode_table(tree.root.meta).id, nodes, {})
-        return await self._deciding.asking.beside(lambda: pick(laid_out(tree, known)))
+        known = self._service.controllers().moving.known(decode_table(tree.root.meta).id, nodes, {})
+        return await self._peers.beside(lambda: pick(laid_out(tree, known)))
 
     def _moved(
         self,
@@ -185,13 +185,13 @@ class RangeAdminMethods:
         changed: bool = False,
     ) -> dict[str, Detail]:
         """Return the answer about a slot that moves between these nodes."""
-        source, target = (None if node is None else self._deciding.name_of(node) for node in ends)
+        source, target = (None if node is None else self._directory.name_of(node) for node in ends)
         told: dict[str, Detail] = {"table": wanted.table, "partition": partition.id, "slot": slot}
         return {**told, "from": source, "to": target, "changed": changed}
 
     def _node(self, name: str) -> bytes:
         """Return the uuid of a node in the catalogue.  Raises BadRequest."""
-        _, catalogue = self._deciding.taking_part()
+        _, catalogue = self._service.taking_part()
         try:
             return self._changing.named(catalogue.nodes.named(), name)
         except BadRequest as error:
@@ -203,13 +203,13 @@ class RangeAdminMethods:
         name, start, limit = table_requests.page(arguments)
 
         async def tell() -> Value:
-            metadata, catalogue = self._deciding.taking_part(name)
+            metadata, catalogue = self._service.taking_part(name)
             table = catalogue.table(name).id
             tree = metadata.tree(table)
             is_hash = decode_table(tree.root.meta).kind == HASH
             entries = [*islice(tree.scan(start), limit + 1)]
             partitions = [decode_partition(entry.record) for entry in entries[:limit]]
-            found = await self._deciding.works().measuring.lately(table, self._deciding.alive())
+            found = await self._service.controllers().measuring.lately(table, self._directory.alive())
             firsts = [*(entry.key for entry in entries), None]
             rows: list[Value] = [
                 self._row(partition, first, None if is_hash else end, found.get(partition.id))
@@ -224,7 +224,7 @@ class RangeAdminMethods:
         self, partition: Partition, first: bytes | None, end: bytes | None, has: RangeMeasure | None
     ) -> dict[str, Value]:
         hosts: list[Value] = [
-            {"node": self._deciding.name_of(one.node), "slot": one.slot, "state": one.state.name}
+            {"node": self._directory.name_of(one.node), "slot": one.slot, "state": one.state.name}
             for one in partition.assignments
         ]
         told: dict[str, Value] = {"id": partition.id, "start": first, "end": end, "hosts": hosts}

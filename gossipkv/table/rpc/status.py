@@ -98,23 +98,23 @@ class _MoveCounts:
 class TableReporter:
     """Reports the status of tables and of the replicas on this node."""
 
-    def __init__(self, deciding: MetadataParticipant, routing: Router) -> None:
-        self._deciding = deciding
+    def __init__(self, participant: MetadataParticipant, routing: Router) -> None:
+        self._service, self._directory = participant.service, participant.directory
         self._routing = routing
 
     def to_map(self) -> dict[str, Detail]:
         """Return the values about local replicas, lag and waiting requests for `info`."""
-        replication = self._deciding.replicating()
+        replication = self._service.replicating()
         copies = replication.replicas.copies.values()
         records: dict[str, dict[str, Detail]] = {name: {} for name in self._routing.names()}
         seconds: dict[str, dict[str, Detail]] = {name: {} for name in records}
         names = {table: name for name, table in self._routing.names().items()}
-        alive = {member.uuid for member in self._deciding.members() if member.state in REACHABLE}
+        alive = {member.uuid for member in self._directory.members() if member.state in REACHABLE}
         for node in replication.replicas.peers:
             for table, lag in _lags(replication, node, alive).items():
                 if (name := names.get(table)) is not None:  # The table may have been dropped a moment ago.
-                    records[name][self._deciding.name_of(node)] = lag.records
-                    seconds[name][self._deciding.name_of(node)] = lag.seconds
+                    records[name][self._directory.name_of(node)] = lag.records
+                    seconds[name][self._directory.name_of(node)] = lag.seconds
         return {
             "copies": len(copies),
             "copies_aside": sum(copy.aside is not None for copy in copies)
@@ -125,7 +125,7 @@ class TableReporter:
             "waiting": replication.waiting.waiting,
             "waiting_bytes": replication.waiting.bytes,
             "waiting_limit": replication.waiting.most_bytes,
-            **({} if self._deciding.accepting is None else self._deciding.accepting.to_map()),
+            **({} if self._service.smear_buffer is None else self._service.smear_buffer.to_map()),
         }
 
     async def status(self, name: str) -> dict[str, Detail]:
@@ -135,12 +135,12 @@ class TableReporter:
             UnknownDatabase: there is no such table.
             NotReady: its map is not known here yet.
         """
-        route, replication = self._routing.route(name), self._deciding.replicating()
+        route, replication = self._routing.route(name), self._service.replicating()
         replicas = replication.replicas
-        states = {member.uuid: member.state for member in self._deciding.members()}
+        states = {member.uuid: member.state for member in self._directory.members()}
         alive = {node for node, state in states.items() if state in REACHABLE}
         held, partitions, not_named = Counter[bytes](), 0, 0
-        moves = _MoveCounts(route.table, alive, self._deciding.taking_part()[1].nodes.named())
+        moves = _MoveCounts(route.table, alive, self._service.taking_part()[1].nodes.named())
         unwell: list[Detail] = []
         for partitions, place in enumerate(route.places(), 1):
             held.update(place.hosts)
@@ -153,14 +153,14 @@ class TableReporter:
             if partitions % FEW == 0:
                 await trio.lowlevel.checkpoint()
         nodes: list[Detail] = []
-        for node in sorted({*held, *moves.comes, *moves.leaves}, key=self._deciding.name_of):
+        for node in sorted({*held, *moves.comes, *moves.leaves}, key=self._directory.name_of):
             lag = _lags(replication, node, alive).get(route.table.id, _NO_LAG)
             state = states[node].name.lower() if node in states else "gone"
-            told: dict[str, Detail] = {"node": self._deciding.name_of(node), "state": state, "partitions": held[node]}
+            told: dict[str, Detail] = {"node": self._directory.name_of(node), "state": state, "partitions": held[node]}
             told |= {"coming": moves.comes[node], "leaving": moves.leaves[node]}
             nodes.append({**told, "lag_records": lag.records, "lag_s": lag.seconds})
         refusal = f"this node takes no writes: {replication.refusal}"
-        shunned_s = self._deciding.works().moving.shunned_s()
+        shunned_s = self._service.controllers().moving.shunned_s()
         return {
             **({"error": refusal} if replication.refusal is not None and replicas.me in held else {}),
             "kind": route.table.kind,
@@ -169,13 +169,13 @@ class TableReporter:
             "nodes": nodes,
             "moving": {state.name: count for state, count in sorted(moves.states.items())},
             "missing": moves.missing,
-            "waits_for": [*sorted(map(self._deciding.name_of, moves.waits_for))],
+            "waits_for": [*sorted(map(self._directory.name_of, moves.waits_for))],
             **self._progress(route.table, moves, replication),
-            "passed_over": {self._deciding.name_of(node): int(s) for node, s in shunned_s.items()},
+            "passed_over": {self._directory.name_of(node): int(s) for node, s in shunned_s.items()},
             "aside": self._aside(route.table, replication),
             "warning": self._warning(route.table),
             "no_majority": self._no_majority(route.table, alive),
-            "smeared": None if self._deciding.accepting is None else self._deciding.accepting.told(route.table.id),
+            "smeared": None if self._service.smear_buffer is None else self._service.smear_buffer.told(route.table.id),
             "loading": sum(copy.identity.table == route.table.id for copy in replicas.loading.loads),
             "tombstones_held_by": [*sorted(self._holders_back(replication, route.table.id))],
             "unwell": unwell,
@@ -219,7 +219,7 @@ class TableReporter:
                 copied += 0 if space is None else _size(replication, space, copy.bounds)
         rate = replicas.loading.pace.rate
         return {
-            "to_copy": {self._deciding.name_of(node): count for node, count in to_copy.items()},
+            "to_copy": {self._directory.name_of(node): count for node, count in to_copy.items()},
             "copied": copied,
             "transfer": int(rate) if moves.comes[replicas.me] and isfinite(rate) else None,
         }
@@ -233,21 +233,22 @@ class TableReporter:
 
     def _warning(self, table: TableMeta) -> str | None:
         """Return a warning if there are fewer isolation groups than replicas."""
-        _, catalogue = self._deciding.taking_part()
+        _, catalogue = self._service.taking_part()
         nodes = placed(catalogue.nodes.named())
         return lacks(nodes, table.replication, [*map(set, table.groups)]) or None if nodes else None
 
     def _no_majority(self, table: TableMeta, alive: Collection[bytes]) -> list[Detail]:
         """Return the nodes with acceptors of the table's map if no majority of them is alive; else no nodes."""
-        metadata, _ = self._deciding.taking_part()
+        metadata, _ = self._service.taking_part()
         nodes = {one.node for one in metadata.known[table.id].acceptors.new}
-        return [*sorted(map(self._deciding.name_of, nodes))] if len(nodes.intersection(alive)) * 2 <= len(nodes) else []
+        is_down = len(nodes.intersection(alive)) * 2 <= len(nodes)
+        return [*sorted(map(self._directory.name_of, nodes))] if is_down else []
 
     def _holders_back(self, replication: Replication, table: bytes) -> set[str]:
         """Return the nodes for which tombstones of a table are kept."""
         held_back = replication.collecting.held_back.items()
         return {
-            self._deciding.name_of(node) for copy, nodes in held_back if copy.identity.table == table for node in nodes
+            self._directory.name_of(node) for copy, nodes in held_back if copy.identity.table == table for node in nodes
         }
 
     def _why_unwell(
@@ -255,13 +256,13 @@ class TableReporter:
     ) -> str | None:
         """Return the problem of a partition in words; None if it has none."""
         replicas = replication.replicas
-        here = self._deciding.name_of(replicas.me)
+        here = self._directory.name_of(replicas.me)
         copy, up = replicas.copies.get((table.id, place.partition)), sum(node in alive for node in place.hosts)
         if copy is not None:
             if (why := replicas.refusal(copy)) is not None:
                 return f"its copy at {here} takes no writes: {why}"
             if others := replication.comparing.differ.get(copy):
-                names = ", ".join(sorted(map(self._deciding.name_of, others)))
+                names = ", ".join(sorted(map(self._directory.name_of, others)))
                 return f"its copy at {here} has other records than {names}, with all that was written in both"
             if copy in replicas.loading.log_too_small:
                 return (

@@ -42,14 +42,14 @@ MET_S: Final = 3.0  # Time until a new node knows the tables, and all nodes know
 class TransactMethods:
     """The common part of all methods that change the catalogue and maps."""
 
-    def __init__(self, deciding: MetadataParticipant, random: Random) -> None:
-        self._deciding = deciding
+    def __init__(self, participant: MetadataParticipant, random: Random) -> None:
+        self._participant, self._directory = participant, participant.directory
         self._random = random
 
     async def informed(self, deadline: Deadline) -> tuple[Metadata, Catalogue]:
         """Return the metadata server and the catalogue, once known here.  Raises NotReady, Unavailable."""
         with deadline.step("looking for the catalogue"):
-            metadata, catalogue = await soon(self._deciding.informed)
+            metadata, catalogue = await soon(self._participant.informed)
             if catalogue.register not in metadata.known:
                 raise NotReady(
                     "no catalogue of tables is known here: whom the first table is laid on is put in by that"
@@ -58,11 +58,11 @@ class TransactMethods:
 
     async def describe(self, node: bytes) -> NamedNode:
         """Return a node's description of itself.  Raises Unavailable."""
-        return await soon(partial(self._deciding.describe, node))
+        return await soon(partial(self._directory.describe, node))
 
     async def lately(self) -> tuple[Metadata, Catalogue]:
         """Return the metadata server and the catalogue, the newest one if it can be read.  Raises NotReady."""
-        metadata, catalogue = await self._deciding.informed()
+        metadata, catalogue = await self._participant.informed()
         with trio.move_on_after(LATELY_S), contextlib.suppress(GossipKVError):
             await metadata.quorum_read(catalogue.register)
         return metadata, catalogue
@@ -109,7 +109,7 @@ class TransactMethods:
         Raises:
             BadRequest: no node or several nodes match.
         """
-        names = self._deciding.names()
+        names = self._directory.names()
         found = [uuid for uuid in named if name in {names.get(uuid), uuid.hex()} and uuid != but]
         if not found:  # Former members have only the name in the catalogue.
             strangers = [uuid for uuid in named if uuid not in names and uuid != but]

@@ -16,7 +16,7 @@ from gossipkv import cli
 from gossipkv.dataset.build.job import SPACE_FACTOR, SPACE_PER_PARTITION_BYTES
 from gossipkv.settings.config import Config
 from gossipkv.storage.engine.options import EngineOptions
-from gossipkv.table.stores import memory_bytes
+from gossipkv.table.store import memory_bytes
 from tests.ci.cluster.node_process import PATIENCE_S, NodeProcess, connect, wait_for
 from tests.ci.cluster.pages import blocks_of, checked
 from tests.conftest import ROOT

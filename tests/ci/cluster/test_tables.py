@@ -17,7 +17,7 @@ from gossipkv.launcher import Cluster
 from gossipkv.register.metadata.ledger import MAX_PINS
 from gossipkv.register.metadata.operations import Operation
 from gossipkv.register.metadata.pages import OperationOutcome
-from gossipkv.table.participant.participant import POLL_S
+from gossipkv.table.participant.register_poll import POLL_S
 from tests.ci.cluster.node_process import NodeProcess, connect
 from tests.ci.cluster.table_nodes import OPTIONS, Loop, Nodes, judge, until
 from tests.ci.cluster.test_cli import gossipkv

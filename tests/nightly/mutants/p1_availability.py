@@ -91,8 +91,8 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     planted(
         "who decides goes on with a store that has failed",
-        "gossipkv.table.participant.participant:MetadataParticipant._has_ended",
-        "return self._store is not self._tables.opened() or (",
+        "gossipkv.table.service:TableService.has_ended",
+        "return self._opened is not self.store.opened() or (",
         "return (",
         "tests/simulation/test_failing_disks.py",
     ),

@@ -36,7 +36,7 @@ MUTANTS: tuple[Mutant, ...] = (
     planted(
         "what comes within a deadline is done behind it",
         "gossipkv.table.rpc.dispatch:TableMethods._within",
-        "check_left(self._deciding.skew.left_s(deadline))",
+        "check_left(self._service.skew.left_s(deadline))",
         "pass",
         "tests/unit/table/rpc/test_dispatch.py",
     ),

@@ -26,7 +26,9 @@ def found(scenario: str, members: int, seeds: int) -> list[str]:
 
 def test_a_catalogue_that_anybody_founds_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """All say that they may, or somebody does it although it was not its to found."""
-    monkeypatch.setattr(MetadataParticipant, "may_not_found", lambda self: None if self.register else "no cluster yet")
+    monkeypatch.setattr(
+        MetadataParticipant, "may_not_found", lambda self: None if self.service.register else "no cluster yet"
+    )
     assert found("founder_lost", 3, 1)
 
 

@@ -41,6 +41,7 @@ from gossipkv.table.records.endpoints import RecordMethods
 from gossipkv.table.session.token import decode
 from gossipkv.wire.arguments import Arguments
 from gossipkv.wire.results import Later
+from tests.unit.table.made_up_participant import participant
 
 CONFIG = 1 << 48 | 1
 MAX_BYTES = 32 << 20  # Of what waits on a node.
@@ -87,11 +88,11 @@ class Node:
         self.gives = RateLimit()
         self.replicas = ReplicaSet(self.uuid, self, random.Random(number), 1, ReplicationLimits(relay_s=0.2))
         self.maps = self.replicas.maps
-        deciding = SimpleNamespace(
+        deciding = participant(
             catalogue=records, taking_part=lambda *_: (records, records), replicating=lambda *_: self,
             members=lambda: records.nodes, name_of=lambda uuid: records.node(uuid).name,
             register=CLUSTER, look_at=self.looked.append, has_ended=lambda table: table in records.ended,
-            check_knows=lambda: None, accepting=None, note=lambda *_: None,
+            check_knows=lambda: None, smear_buffer=None, note=lambda *_: None,
         )  # fmt: skip
         self.methods = RecordMethods(deciding, random.Random(number), LIMITS)
         self.smeared = None  # The space of what was accepted.
@@ -101,7 +102,9 @@ class Node:
     def accepts(self, **limits):
         """Begin a life, as far as puts that wait go."""
         smearing = SmearSchedule(random.Random(self.number), **limits)
-        self.accepting = self.deciding.accepting = SmearBuffer(self, smearing, self.methods.forward, store=self.store)
+        self.accepting = self.deciding.smear_buffer = SmearBuffer(
+            self, smearing, self.methods.forward, store=self.store
+        )
         while not smearing.is_counted:
             self.accepting.count()
 

@@ -22,7 +22,7 @@ from gossipkv.register.metadata.pages import name_of
 from gossipkv.register.metadata.server import Metadata
 from gossipkv.register.metadata.tables import NamedNode
 from gossipkv.register.metadata.tree import ChangedPages
-from gossipkv.table.participant.participant import RETRY_S
+from gossipkv.table.participant.hint_watcher import RETRY_S
 from tests.world.metadata.chance import happens
 from tests.world.metadata.network import Question
 from tests.world.metadata.store import Mood, SimulatedStore

@@ -84,9 +84,12 @@ class Serving:
     def __init__(self, life: Life) -> None:
         self._life = life
         replication = life.replication
-        deciding = SimpleNamespace(register=CATALOGUE, replicating=lambda: replication, has_ended=lambda _: False)
+        participant = SimpleNamespace(
+            service=SimpleNamespace(register=CATALOGUE, replicating=lambda: replication),
+            poll=SimpleNamespace(has_ended=lambda _: False),
+        )
         nobody = cast("Router", None), cast("Forwarder", None)
-        self._settling = TokenCompactor(*nobody, cast("MetadataParticipant", deciding), MAX_TOKEN)
+        self._settling = TokenCompactor(*nobody, cast("MetadataParticipant", participant), MAX_TOKEN)
         self._ready = ReplicaReadiness(lambda: replication, life.look_at)
 
     def _begin(self, asked: Asked, answer: Answer, do: Callable[[Replica, Token], object]) -> None:

@@ -11,7 +11,7 @@ import trio
 from gossipkv.errors import Corrupt, StorageError
 from gossipkv.table.controllers.supervisor import Controllers
 
-TASKS = ("holding", "_stepping", "moving", "splitting", "measuring", "accepting")
+TASKS = ("holding", "_stepping", "moving", "splitting", "measuring", "smear_buffer")
 ERRORS = (StorageError("the store is closed"), Corrupt("/a", 0, "a page"), OSError(errno.EIO, "Input/output error"))
 
 

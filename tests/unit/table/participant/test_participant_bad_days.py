@@ -35,6 +35,7 @@ from gossipkv.table.rpc.peer_rpc import PeerMethods
 from gossipkv.table.rpc.quarantine import QuarantineMethods
 from gossipkv.table.rpc.range_admin import RangeAdminMethods
 from gossipkv.wire.arguments import Arguments
+from tests.unit.table.made_up_participant import participant
 
 UUID = b"u" * 16
 CLUSTER_ID = b"cluster!"
@@ -151,7 +152,7 @@ async def test_a_record_of_a_newer_program_is_told_to_who_asks():
     async def answer(request, seen):
         raise UnsupportedFormat("a record of format 9")
 
-    deciding = SimpleNamespace(taking_part=lambda *_: (SimpleNamespace(answer=answer), None))
+    deciding = participant(taking_part=lambda *_: (SimpleNamespace(answer=answer), None))
     request = encode_request(RegisterRequest(RequestKind.READ, UUID, AcceptorId(UUID, 1), 1))
     waiting = PeerMethods(deciding).methods[b"register"](Arguments(b"register", msgpack.packb([request])))
     with pytest.raises(BadRequest, match="format 9"):
@@ -212,37 +213,31 @@ async def test_a_node_whose_store_is_closed_takes_no_part():
     part = deciding(Members())
     space = Space(SimpleNamespace(first_space=None))
     space._close("the disk is gone")
-    part.metadata, part.catalogue = SimpleNamespace(space=space), object()
+    part.service.metadata, part.service.catalogue = SimpleNamespace(space=space), object()
     with pytest.raises(Unavailable):
         await part.take_part()
 
 
 async def test_a_node_that_is_long_gone_is_named_by_its_digits():
     """Gossip has forgotten its name, and it still has to leave."""
-    part = deciding(Members())
-    assert part.uuid_of("n") == UUID
+    directory = deciding(Members()).directory
+    assert directory.uuid_of("n") == UUID
     gone = b"g" * 16
-    assert part.uuid_of(part.name_of(gone)) == gone
+    assert directory.uuid_of(directory.name_of(gone)) == gone
     with pytest.raises(Unavailable):
-        part.uuid_of("nobody")
+        directory.uuid_of("nobody")
 
 
 async def test_nothing_is_founded_anew_beside_a_catalogue():
     """A node that has just begun has not heard of it yet."""
 
-    class Knowing:
-        register = b"r" * 16
+    async def others_know() -> bool:
+        return True
 
-        def known_of(self, register) -> bytes:
-            return b""
-
-        def uuid_of(self, name: str) -> bytes:
-            return UUID
-
-        async def others_know(self) -> bool:
-            return True
-
-    methods = TableMethods(Knowing(), None, None)
+    knowing = participant(
+        register=b"r" * 16, known_of=lambda register: b"", uuid_of=lambda name: UUID, others_know=others_know
+    )
+    methods = TableMethods(knowing, None, None)
     waiting = methods.methods[b"metadata_force"](Arguments(b"metadata_force", msgpack.packb([None, ["n"]])))
     with pytest.raises(Conflict):
         await waiting.result()
@@ -251,7 +246,7 @@ async def test_nothing_is_founded_anew_beside_a_catalogue():
 def test_methods_that_are_loaded_late_are_the_same():
     """By name, each answered by its own; a node that takes no part tells of no tables, and of no map."""
     part = deciding(Members())
-    part._tables = SimpleNamespace(closed=None)
+    part.service.store = SimpleNamespace(closed=None)
     late = TableMethods(part, None, None)
     limits = SimpleNamespace(max_key=1, max_value=1, scan_limit=1, stage_timeout=1, max_token=1)
     whole = (
@@ -280,8 +275,8 @@ async def test_what_is_done_now_and_then_ends_nothing(autojump_clock):
     async def fails_later() -> None:
         fails()
 
-    part.catalogue = SimpleNamespace(grow=fails_later, tend=fails_later, tables=fails)
-    part.known_of = lambda register: b"something"
+    part.service.catalogue = SimpleNamespace(grow=fails_later, tend=fails_later, tables=fails)
+    part.service.known_of = lambda register: b"something"
     with trio.move_on_after(10):
-        await part._tend()
+        await part.poll.run()
     assert len(tried) > 20

@@ -1,4 +1,4 @@
-"""Tests that cost seconds; `test_deciding.py` has the others."""
+"""Tests that cost seconds; `test_participant.py` has the others."""
 
 from __future__ import annotations
 

@@ -39,9 +39,9 @@ class Asked:
 
     def deciding(self, node):
         return SimpleNamespace(
-            replicating=lambda: node,
-            name_of=lambda uuid: f"n{uuid[0]}",
-            asking=self,
+            service=SimpleNamespace(replicating=lambda: node),
+            directory=SimpleNamespace(name_of=lambda uuid: f"n{uuid[0]}"),
+            peers=self,
         )
 
     def is_up(self, node):

@@ -290,7 +290,7 @@ def test_a_node_without_tables():
     """Says so."""
     records = Records(1)
     (node,) = records.nodes
-    node.methods.routing._deciding.replicating = refuse
+    node.methods.routing._service.replicating = refuse
     with pytest.raises(UnknownDatabase, match="there is no table t: `gossipkv table create t --kind hash` makes one"):
         node.call("put", "t", b"k", b"v")
 

@@ -16,6 +16,7 @@ from gossipkv.register.metadata.tree import MapTree
 from gossipkv.table.rpc.force_join import ForceJoin, begins
 from gossipkv.table.rpc.requests import RangeArguments
 from tests.unit.replication.memory import TABLE
+from tests.unit.table.made_up_participant import participant
 
 if TYPE_CHECKING:
     from gossipkv.table.participant.participant import MetadataParticipant
@@ -36,10 +37,10 @@ async def told(partition: Partition) -> tuple[object, dict[str, object]]:
     edit.put(b"", encode_partition(partition))
     changed = edit.finish()
     tree = MapTree.opened(changed.pages.__getitem__, changed.root, MAP.name)
-    deciding = SimpleNamespace(
+    deciding = participant(
         taking_part=lambda: (None, SimpleNamespace(nodes=SimpleNamespace(named=dict))),
         alive=lambda: {ONE, TWO, THREE},
-        asking=SimpleNamespace(is_up=lambda _: True),
+        peers=SimpleNamespace(is_up=lambda _: True),
         name_of=lambda _: "n2",
     )
     changing = SimpleNamespace(named=lambda *_: ONE)

@@ -25,6 +25,7 @@ from gossipkv.table.rpc import status as telling
 from gossipkv.table.rpc.quarantine import QuarantineMethods
 from gossipkv.table.rpc.status import TableReporter
 from gossipkv.wire.arguments import Arguments
+from tests.unit.table.made_up_participant import participant
 from tests.unit.table.record_nodes import Records
 
 PARTITIONS = 4
@@ -65,10 +66,11 @@ def of(records, by=0):
     catalogue = SimpleNamespace(
         tables=records.tables, table=records.table, nodes=SimpleNamespace(named=lambda: records.placed)
     )
-    deciding = SimpleNamespace(
+    deciding = participant(
         replicating=lambda *_: records.nodes[by], members=lambda: records.nodes, catalogue=catalogue,
         name_of=lambda uuid: records.node(uuid).name, taking_part=lambda *_: (records, catalogue),
-        works=lambda: SimpleNamespace(moving=SimpleNamespace(shunned_s=lambda: records.passed_over)), accepting=None,
+        controllers=lambda: SimpleNamespace(moving=SimpleNamespace(shunned_s=lambda: records.passed_over)),
+        smear_buffer=None,
     )  # fmt: skip
     return TableReporter(deciding, Router(deciding, None))
 
@@ -359,10 +361,10 @@ def quarantine(records, answers, method, *params):
 
     catalogue = SimpleNamespace(tables=lambda: {"t": SimpleNamespace(id=bytes(16))})
     metadata = SimpleNamespace(me=SimpleNamespace(node=records.nodes[0].uuid))
-    deciding = SimpleNamespace(
+    deciding = participant(
         taking_part=lambda *_: (metadata, catalogue), replicating=lambda *_: records.nodes[0],
         alive=lambda: [node.uuid for node in records.nodes if node.state is MemberState.ALIVE],
-        name_of=lambda uuid: records.node(uuid).name, asking=SimpleNamespace(ask=ask),
+        name_of=lambda uuid: records.node(uuid).name, peers=SimpleNamespace(ask=ask),
         uuid_of=lambda name: next(node.uuid for node in records.nodes if node.name == name),
     )  # fmt: skip
     arguments = Arguments(method, msgpack.packb([*params]))

@@ -1,0 +1,102 @@
+"""The node directory: the nodes of the cluster by uuid and by name, as tables need them."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from typing import TYPE_CHECKING, Final, final
+
+from gossipkv.errors import NotReady, Unavailable
+from gossipkv.gossip.member import MemberState
+from gossipkv.register.configuration import AcceptorId
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from gossipkv.register.metadata.catalogue import Catalogue
+    from gossipkv.register.metadata.server import Metadata
+    from gossipkv.register.metadata.tables import NamedNode
+    from gossipkv.settings.config import Config
+    from gossipkv.table.peers.peer_client import PeerClient
+    from gossipkv.table.ports import ClusterView, NodeIdentity
+    from gossipkv.table.service import TableService
+
+UUID_DIGITS: Final = re.compile("[0-9a-f]{32}")
+INVITE_S: Final = 10.0  # Time for a node to be pinned and to make a store.
+
+
+@final
+class NodeDirectory:
+    """The nodes of the cluster: this one, the members, and former members with tables."""
+
+    def __init__(
+        self,
+        settings: Config,
+        identity: NodeIdentity,
+        cluster: ClusterView,
+        *,
+        peers: PeerClient,
+        service: TableService,
+        take_part: Callable[[], Awaitable[tuple[Metadata, Catalogue]]],
+    ) -> None:
+        """`take_part`: makes this node take part in METADATA transactions."""
+        self._settings = settings
+        self._identity = identity
+        self._peers = peers
+        self._service = service
+        self._take_part = take_part
+        self.members = cluster.members_known  # Returns the members that gossip knows.
+
+    def alive(self) -> Sequence[bytes]:
+        """Return uuids of nodes that seem to be alive, in their order, this one among them."""
+        return sorted(member.uuid for member in self.members() if member.state is MemberState.ALIVE)
+
+    def names(self) -> dict[bytes, str]:
+        """Return the names of all known members, by uuid."""
+        return {member.uuid: member.name for member in self.members()}
+
+    def known_names(self) -> dict[bytes, str]:
+        """Return the names of all members, and of former members with tables, unless another node has the name."""
+        names, catalogue = self.names(), self._service.catalogue
+        with contextlib.suppress(NotReady):  # A page of the catalogue is yet to come.
+            return names if catalogue is None else catalogue.nodes.names_beside(names) | names
+        return names
+
+    def name_of(self, uuid: bytes) -> str:
+        """Return the name of a node, or the digits of its uuid if the name is unknown."""
+        return self.known_names().get(uuid) or uuid.hex()
+
+    def uuid_of(self, name: str) -> bytes:
+        """Return the uuid of a node by its name or digits, the inverse of `name_of`. Raises Unavailable if unknown."""
+        for uuid, known_name in self.known_names().items():
+            if known_name == name:
+                return uuid
+        if UUID_DIGITS.fullmatch(name):
+            return bytes.fromhex(name)
+        raise Unavailable(f"no member {name} is known", {"node": name})
+
+    async def invite(self, node: bytes) -> AcceptorId:
+        """Make a node take part, and return its acceptor id. Raises GossipKVError."""
+        if node.hex() == self._identity.record.uuid:
+            metadata, _ = await self._take_part()
+            return metadata.me
+        cluster_id = self._identity.record.cluster_id
+        answer = await self._peers.ask(node, "metadata_invite", [bytes.fromhex(cluster_id)], INVITE_S)
+        if not isinstance(answer, int) or not answer:
+            raise Unavailable(f"{self.name_of(node)} does not say under which store it takes part")
+        return AcceptorId(node, answer)
+
+    async def describe(self, node: bytes) -> NamedNode:
+        """Return a node's record for the catalogue, by its own words. Raises Unavailable if it does not answer."""
+        from gossipkv.register.metadata.tables import decode_node  # noqa: PLC0415  # Only nodes with tables load it.
+
+        if node.hex() == self._identity.record.uuid:
+            return decode_node(self.described())
+        answer = await self._peers.ask(node, "metadata_describe", [], INVITE_S)
+        return decode_node(answer if isinstance(answer, bytes) else b"")
+
+    def described(self) -> bytes:
+        """Return the encoded catalogue record of this node."""
+        from gossipkv.register.metadata.tables import NamedNode  # noqa: PLC0415  # Only nodes with tables load it.
+
+        return NamedNode(self._identity.record.node, self._settings.isolation_group, self._settings.weight).encode()

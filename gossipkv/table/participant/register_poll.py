@@ -1,0 +1,79 @@
+"""The poll of all registers, which covers missed hints, and the growth of the catalogue with its cluster."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from typing import TYPE_CHECKING, Final, final
+
+import trio
+
+from gossipkv.errors import GossipKVError
+from gossipkv.table.session.token import EndedTables
+
+if TYPE_CHECKING:
+    from gossipkv.register.metadata.catalogue import Catalogue
+    from gossipkv.table.participant.hint_watcher import HintWatcher
+    from gossipkv.table.service import TableService
+
+STEP_S: Final = 1.0
+POLL_S: Final = 30.0  # Interval between reads of a register without new hints.
+MAX_LOOKS: Final = 16  # Registers per step: a thousand tables are all read within about a minute.
+
+
+@final
+class RegisterPoll:
+    """Reads each register at intervals, whatever the hints."""
+
+    def __init__(self, service: TableService, watcher: HintWatcher) -> None:
+        self._service = service
+        self._watcher = watcher
+        self._is_running = False
+        self._poll_at = -math.inf  # The time of the next read of the catalogue.
+        self._looked_at: dict[str, float] = {}  # By table name: the time of the last poll of its register.
+        self._ended_tables = EndedTables()
+
+    def begin(self, nursery: trio.Nursery) -> None:
+        """Poll from now on, also when the store is reopened; do nothing if that was begun."""
+        if not self._is_running:
+            self._is_running = True
+            nursery.start_soon(self.run)
+
+    def soon(self) -> None:
+        """Read the catalogue in the next step."""
+        self._poll_at = trio.current_time()
+
+    def has_ended(self, table: bytes) -> bool:
+        """Return True if a table is known to be dropped."""
+        catalogue = self._service.catalogue
+        if catalogue is None or any(named.id == table for named in catalogue.tables().values()):
+            return False
+        return self._ended_tables.has(table)
+
+    async def run(self) -> None:
+        """Grow the catalogue, and poll all registers; a task of its own, so that hints do not wait for it."""
+        while True:
+            assert self._service.catalogue is not None  # The attribute changes when the store is reopened.
+            if self._service.known_of(self._service.register):
+                with contextlib.suppress(GossipKVError):  # The next step tries again.
+                    await self._service.catalogue.grow()
+                if trio.current_time() >= self._poll_at:
+                    self._poll_at = trio.current_time() + POLL_S
+                    self._watcher.forget()
+                    self._ended_tables.begin_read()
+                    with contextlib.suppress(GossipKVError):
+                        await self._service.catalogue.tend()
+                        self._ended_tables.end_read()
+                with contextlib.suppress(GossipKVError):
+                    await self._poll_tables(self._service.catalogue)
+            await trio.sleep(STEP_S)
+
+    async def _poll_tables(self, catalogue: Catalogue) -> None:
+        """Read the registers of the tables that were read longest ago."""
+        now, tables = trio.current_time(), catalogue.tables()
+        self._looked_at = {name: self._looked_at.get(name, now) for name in tables}
+        due = sorted((at, name) for name, at in self._looked_at.items() if at + POLL_S <= now)
+        for _, name in due[:MAX_LOOKS]:
+            self._looked_at[name] = now
+            with contextlib.suppress(GossipKVError):
+                await catalogue.tend_table(name)

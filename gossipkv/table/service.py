@@ -1,0 +1,236 @@
+"""The objects of this node's tables that live as long as one opening of the store.
+
+They are made once there is a catalogue, and anew from the disk when the store was reopened after a failure. Reads of
+an old opening have got its error by then.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol, final
+
+import trio
+
+from gossipkv.errors import NotReady, no_table
+from gossipkv.register.configuration import AcceptorId
+from gossipkv.table.peers.hints import encode_hint
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from gossipkv.environment.seam import Environment
+    from gossipkv.register.metadata.catalogue import Catalogue
+    from gossipkv.register.metadata.nodes import NodeList
+    from gossipkv.register.metadata.server import Metadata
+    from gossipkv.replication.replica.hlc import ClockSkew
+    from gossipkv.replication.replica.replica import RecordWrite
+    from gossipkv.replication.shell import Replication
+    from gossipkv.settings.config import Config
+    from gossipkv.table.controllers.smear_buffer import Forward, OnForwarded, SmearBuffer
+    from gossipkv.table.controllers.smear_schedule import SmearedPut
+    from gossipkv.table.controllers.supervisor import Controllers
+    from gossipkv.table.peers.hints import HintBoard
+    from gossipkv.table.peers.peer_client import PeerClient
+    from gossipkv.table.peers.words import Words
+    from gossipkv.table.ports import NodeIdentity, OpenStore
+    from gossipkv.table.store import TableStore
+
+
+class LookAt(Protocol):
+    """Requests a read of a register of which a newer map was seen; `node` knows the newer map."""
+
+    def __call__(self, register: bytes, node: bytes = b"") -> object: ...
+
+
+@final
+class TableService:
+    """The maps, replicas and controllers of the open store."""
+
+    def __init__(
+        self,
+        settings: Config,
+        identity: NodeIdentity,
+        store: TableStore,
+        environment: Environment,
+        *,
+        peers: PeerClient,
+        words: Words,
+        hints: HintBoard,
+        skew: ClockSkew,
+    ) -> None:
+        self._settings = settings
+        self._identity = identity
+        self.store = store
+        self._environment = environment
+        self._peers = peers
+        self._words = words
+        self._hints = hints
+        self.skew = skew
+        self.forward: Forward = _not_yet  # Forwards smeared puts; set by the owner of the methods.
+        self._beginning = trio.Lock()
+        self._scope = trio.CancelScope()  # The scope of the controllers of the present store.
+        self._opened: OpenStore | None = None  # The store of the following objects.
+        self.metadata: Metadata | None = None
+        self.catalogue: Catalogue | None = None
+        self.replication: Replication | None = None
+        self._controllers: Controllers | None = None
+
+    async def begin(
+        self, nursery: trio.Nursery, members: NodeList, *, look_at: LookAt, on_known: Callable[[], object]
+    ) -> bool:
+        """Make the objects of the open store, unless they are there; return True if they are new.
+
+        `look_at` is called to read a register with a newer map; `on_known` when a newer map is known.
+
+        Raises:
+            Unavailable: the store is closed, or there is none.
+        """
+        # A node without tables does not load these modules. `store` has loaded them beside the loop.
+        from gossipkv.register.metadata.catalogue import Catalogue  # noqa: PLC0415  # See above.
+        from gossipkv.register.metadata.server import Metadata  # noqa: PLC0415  # See above.
+        from gossipkv.replication.replica_set import ReplicationLimits  # noqa: PLC0415  # See above.
+        from gossipkv.replication.shell import Replication  # noqa: PLC0415  # See above.
+        from gossipkv.table.controllers.supervisor import Controllers  # noqa: PLC0415  # See above.
+
+        async with self._beginning:
+            if self.metadata is not None and not self.has_ended():
+                return False
+            assert self._identity.record.pinned, self._identity.record
+            store, settings, random = self.store.opened(), self._settings, self._environment.random
+            me = AcceptorId(bytes.fromhex(self._identity.record.uuid), store.manifest.store)
+            metadata = Metadata(store, me, self._peers, random, self.register)
+            self._words.use(metadata.registers)
+            limits = ReplicationLimits(
+                relay_s=settings.relay_after / 1000,
+                max_waiting_bytes=settings.max_queued_total,
+                stall_s=settings.move_stall / 1000,
+                transfer=settings.table_transfer,
+            )
+            replication = Replication(store, self._peers.ask_soon, self._environment, me.node, limits, skew=self.skew)
+            catalogue = Catalogue(metadata, members, self._peers, random, most_copies=settings.metadata_copies)
+            replication.replicas.on_newer, replication.replicas.is_up = look_at, self._peers.is_up
+            controllers = Controllers(
+                metadata,
+                catalogue,
+                replication,
+                self._peers,
+                alive=members.alive,
+                look_at=look_at,
+                settings=settings,
+                random=random,
+                forward=self.forward,
+            )
+
+            def knows() -> None:
+                controllers.wake()
+                on_known()
+
+            metadata.heads.on_known = knows
+            ended, self._scope = self._scope, trio.CancelScope()
+            await nursery.start(controllers.run, self._scope)
+            ended.cancel()  # The former store has failed; its waiters have got the error.
+            self.metadata, self.catalogue, self.replication = metadata, catalogue, replication
+            self._controllers, self._opened = controllers, store
+            for node in self._peers.connected():
+                replication.connected(node)
+            metadata.space.on_closed(self._check_behind)
+            self._check_behind()
+            return True
+
+    def has_ended(self) -> bool:
+        """Return True if the objects belong to a store that has failed or was reopened. Raises Unavailable."""
+        return self._opened is not self.store.opened() or (
+            self.metadata is not None and self.metadata.space.closed is not None
+        )
+
+    def _check_behind(self) -> None:
+        if self.metadata is not None and self.metadata.registers.behind:
+            self.store.refuse(self.metadata.registers.behind)
+
+    def met(self, name: str, uuid: bytes) -> None:
+        """Replicate to a member to which a connection has begun."""
+        if self.replication is not None and self._peers.is_connected(name):
+            self.replication.connected(uuid)
+
+    def lost(self, _name: str, uuid: bytes) -> None:
+        """Stop replicating to a member whose connection has ended."""
+        if self.replication is not None:
+            self.replication.disconnected(uuid)
+
+    # -- requests for the objects --------------------------------------------------------------------------------------
+
+    def taking_part(self, table: str | None = None) -> tuple[Metadata, Catalogue]:
+        """Return the objects with which this node takes part; `table`: the requested table.
+
+        Raises:
+            NotReady: this node does not take part.
+            UnknownDatabase: a table was requested, and no table was ever made here.
+        """
+        if self.metadata is None or self.catalogue is None:
+            if not self.store.closed:
+                self.check_knows()
+                if table is not None:
+                    raise no_table(table)
+            why = self.store.closed or "no table was ever made here"
+            raise NotReady(f"this node takes no part in deciding on tables: {why}")
+        return self.metadata, self.catalogue
+
+    def replicating(self, table: str | None = None) -> Replication:
+        """Return the replicas of this node. Raises as `taking_part`."""
+        if self.replication is None:
+            self.taking_part(table)
+            raise NotReady("this node is about to open its tables")
+        return self.replication
+
+    def controllers(self) -> Controllers:
+        """Return the controllers of this node. Raises as `taking_part`."""
+        if self._controllers is None:
+            self.taking_part()
+            raise NotReady("this node is about to open its tables")
+        return self._controllers
+
+    @property
+    def smear_buffer(self) -> SmearBuffer | None:
+        """The smear buffer of this node; None: the store was not opened yet."""
+        return None if self._controllers is None else self._controllers.smear_buffer
+
+    def note(self, table: bytes, writes: Iterable[RecordWrite]) -> None:
+        """Count writes that this node originated in its statistics of the last hour."""
+        if self._controllers is not None:
+            self._controllers.last_hour.note(table, writes, trio.current_time())
+
+    @property
+    def can_answer(self) -> bool:
+        """True if the local replicas can be read and written, or if there are none."""
+        return self.replication is None or self.replication.replicas.can_answer
+
+    # -- the catalogue -------------------------------------------------------------------------------------------------
+
+    @property
+    def register(self) -> bytes:
+        """The register of the catalogue of this node's cluster; empty: the node is of no cluster yet."""
+        return 2 * bytes.fromhex(self._identity.record.cluster_id)
+
+    @property
+    def is_founded(self) -> bool:
+        """True if other nodes hint at a catalogue."""
+        return self._hints.has_map(self.register)
+
+    @property
+    def has_just_come(self) -> bool:
+        """True if other nodes hint at a catalogue that this node does not know yet."""
+        is_known = self.metadata is not None and self.register in self.metadata.known
+        return not is_known and self.is_founded
+
+    def check_knows(self) -> None:
+        """Raise `NotReady` if this node has just come and does not know the catalogue yet."""
+        if self.has_just_come:
+            raise NotReady("this node has just come, and does not know yet which tables there are", {"coming": True})
+
+    def known_of(self, register: bytes) -> bytes:
+        """Return this node's hint about a register; empty: it knows none, or the table was dropped."""
+        known = None if self.metadata is None else self.metadata.known.get(register)
+        return b"" if known is None or known.head.ended else encode_hint(known)
+
+
+def _not_yet(_table: bytes, puts: Sequence[SmearedPut], on_forwarded: OnForwarded) -> None:
+    on_forwarded(puts, NotReady("this node is about to begin"))
