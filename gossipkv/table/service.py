@@ -89,6 +89,7 @@ class TableService:
         from gossipkv.register.metadata.server import Metadata  # noqa: PLC0415  # See above.
         from gossipkv.replication.replica_set import ReplicationLimits  # noqa: PLC0415  # See above.
         from gossipkv.replication.shell import Replication  # noqa: PLC0415  # See above.
+        from gossipkv.table.controllers.local_tables import LocalTables  # noqa: PLC0415  # See above.
         from gossipkv.table.controllers.supervisor import Controllers  # noqa: PLC0415  # See above.
 
         async with self._beginning:
@@ -108,17 +109,9 @@ class TableService:
             replication = Replication(store, self._peers.ask_soon, self._environment, me.node, limits, skew=self.skew)
             catalogue = Catalogue(metadata, members, self._peers, random, most_copies=settings.metadata_copies)
             replication.replicas.on_newer, replication.replicas.is_up = look_at, self._peers.is_up
-            controllers = Controllers(
-                metadata,
-                catalogue,
-                replication,
-                self._peers,
-                alive=members.alive,
-                look_at=look_at,
-                settings=settings,
-                random=random,
-                forward=self.forward,
-            )
+            ask, beside, alive = self._peers.ask, self._peers.beside, members.alive
+            tables = LocalTables(metadata, catalogue, replication, settings, random, ask, beside, alive, look_at)
+            controllers = Controllers(tables, self.forward)
 
             def knows() -> None:
                 controllers.wake()

@@ -2,6 +2,7 @@
 
 Read in this order:
 
+    local_tables.py    what the controllers share
     supervisor.py      all controllers of one incarnation of the store, each a task
     reconciler.py      makes the local replicas match the maps
     move_step.py       the next step of a partition that moves, as a pure function

@@ -20,9 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
     from typing import TypeAlias
 
-    from gossipkv.register.metadata.ledger import AskNode
     from gossipkv.replication.replica.replica import Replica
-    from gossipkv.replication.shell import Replication
+    from gossipkv.table.controllers.local_tables import LocalTables
     from gossipkv.table.controllers.write_stats import WriteStats
     from gossipkv.wire.rpc import Value
 
@@ -42,9 +41,8 @@ FRESH_S: Final = 10.0  # Reports are reused for this time while an operator page
 class LoadStats:
     """Sizes and request rates of the replicas on this node."""
 
-    def __init__(self, replication: Replication, ask: AskNode, last_hour: WriteStats) -> None:
-        self._replication = replication
-        self._ask = ask
+    def __init__(self, tables: LocalTables, last_hour: WriteStats) -> None:
+        self._replication, self._ask = tables.replication, tables.ask
         self._last_hour = last_hour
         self._rates: dict[Replica, float] = {}  # Requests a second; idle replicas are absent.
         self._turn = trio.Lock()

@@ -40,16 +40,12 @@ from gossipkv.table.controllers.pause import Pause
 from gossipkv.table.controllers.reconciler import FEW, parts_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-    from random import Random
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from gossipkv.placement.partition import Partition
-    from gossipkv.register.metadata.catalogue import Catalogue
-    from gossipkv.register.metadata.ledger import AskNode
-    from gossipkv.register.metadata.server import Metadata
     from gossipkv.register.metadata.tree import MapTree
     from gossipkv.replication.replica.replica import Replica
-    from gossipkv.replication.shell import Replication
+    from gossipkv.table.controllers.local_tables import LocalTables
     from gossipkv.table.controllers.move_step import Step
     from gossipkv.table.controllers.reconciler import LocalPartition, Reconciler
     from gossipkv.wire.rpc import Value
@@ -67,27 +63,11 @@ MAX_ASKED: Final = 1024  # Partitions in one `replica_report`.
 class Migrator:
     """The move driver of one node."""
 
-    def __init__(
-        self,
-        metadata: Metadata,
-        catalogue: Catalogue,
-        replication: Replication,
-        holding: Reconciler,
-        *,
-        ask: AskNode,
-        random: Random,
-        stall_s: float,
-        look_at: Callable[[bytes], object],
-    ) -> None:
-        """`stall_s`: the setting `move_stall`; `look_at`: requests a read of a table's register."""
-        self._metadata = metadata
-        self._catalogue = catalogue
-        self._replication = replication
-        self._holding = holding
-        self._ask = ask
-        self._random = random
-        self._stall_s = stall_s
-        self._look_at = look_at
+    def __init__(self, tables: LocalTables, reconciler: Reconciler) -> None:
+        self._metadata, self._catalogue, self._replication = tables.metadata, tables.catalogue, tables.replication
+        self._ask, self._look_at, self._random = tables.ask, tables.look_at, tables.random
+        self._stall_s = tables.stall_s
+        self._reconciler = reconciler
         self._sent: dict[Replica, tuple[int, float]] = {}  # Config id and time of the last step requested.
         self._since: dict[tuple[Replica, object], float] = {}  # Start of each silence or stall.
         self._gone: tuple[object, list[Replica]] = None, []  # Cache of `_with`: its key, and the replicas.
@@ -265,7 +245,7 @@ class Migrator:
             is_known = all(has_adopted(part, node) for part in parts for node in hosts[part.partition.id])
             # The replica may have been quarantined during the requests.
             if parts and is_absent and is_known and copy in self._replication.departed:
-                self._holding.drop(copy)
+                self._reconciler.drop(copy)
 
 
 def _children_of(tree: MapTree, copy: Replica) -> list[LocalPartition]:

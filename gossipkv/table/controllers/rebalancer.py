@@ -37,19 +37,16 @@ from gossipkv.table.controllers.pause import Pause
 from gossipkv.table.controllers.plan import ASK_S, RangePlanner
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-    from random import Random
+    from collections.abc import Iterable, Mapping, Sequence
 
     from gossipkv.placement.measures import RangeMeasure
     from gossipkv.placement.moves import MoveStep
     from gossipkv.placement.partition import Partition
     from gossipkv.placement.spread import Slots, SpreadNode
-    from gossipkv.register.metadata.catalogue import Catalogue
-    from gossipkv.register.metadata.ledger import Beside
     from gossipkv.register.metadata.pages import LeafReference, MapEntry
     from gossipkv.register.metadata.partitions import TableMeta
-    from gossipkv.register.metadata.server import Metadata
     from gossipkv.register.metadata.tree import MapTree
+    from gossipkv.table.controllers.local_tables import LocalTables
     from gossipkv.table.controllers.plan import RangeHosts
 
 LOOK_S: Final = 1.0  # Longest time between two rounds while no map changes.
@@ -151,26 +148,11 @@ class _TableView:
 class Rebalancer:
     """The rebalancer of a node."""
 
-    def __init__(
-        self,
-        metadata: Metadata,
-        catalogue: Catalogue,
-        *,
-        alive: Callable[[], Sequence[bytes]],
-        beside: Beside,
-        random: Random,
-        most: int,
-        stall_s: float,
-        hosts: RangeHosts,
-    ) -> None:
-        """`alive`: nodes that seem alive; `most`: concurrent moves per table and node; `stall_s`: `move_stall`."""
-        self._metadata = metadata
-        self._catalogue = catalogue
-        self._alive = alive
-        self._beside = beside
-        self._random = random
-        self._most = most
-        self._stall_s = stall_s
+    def __init__(self, tables: LocalTables, hosts: RangeHosts) -> None:
+        self._metadata, self._catalogue = tables.metadata, tables.catalogue
+        self._alive, self._beside, self._random = tables.alive, tables.beside, tables.random
+        self._max_moves = tables.settings.max_moves  # Concurrent moves per table and node.
+        self._stall_s = tables.stall_s
         self._hosts = hosts
         self._seen: dict[bytes, _TableView] = {}
         self._failures: Counter[bytes] = Counter()
@@ -251,7 +233,7 @@ class Rebalancer:
             seen.wanted_of = wanted_of
         partitions = [*seen.partitions.values()]
         able = {*self._alive()} - self.shunned_s().keys()
-        asked = self._asked(seen, next_moves(partitions, seen.wanted, self._most, able=able.__contains__))
+        asked = self._asked(seen, next_moves(partitions, seen.wanted, self._max_moves, able=able.__contains__))
         is_left = bool(asked or seen.moving)
         # A target may be dead or passed over for a while: then no step is possible, but moves are left.
         seen.is_quiet = not (is_left or TablePlan(described, partitions, seen.wanted, groups).moves())
@@ -267,7 +249,7 @@ class Rebalancer:
             return
         partitions = [*seen.partitions.values()]
         situation = replace(around, partitions=partitions, replication=table.replication)
-        steps = await planning.steps(situation, of, self._most, self._beside)
+        steps = await planning.steps(situation, of, self._max_moves, self._beside)
         await self._have_done(table.id, base, self._asked(seen, steps))
         if around.is_on and (cuts := planning.cuts(seen.partitions, self._random)):
             await self._have_done(table.id, base, cuts)

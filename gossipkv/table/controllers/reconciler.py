@@ -28,13 +28,11 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
     from gossipkv.placement.partition import Assignment, Partition
-    from gossipkv.register.metadata.catalogue import Catalogue
     from gossipkv.register.metadata.pages import LeafReference
     from gossipkv.register.metadata.partitions import TableMeta
-    from gossipkv.register.metadata.server import Metadata
     from gossipkv.register.metadata.tree import MapTree
     from gossipkv.replication.replica.replica import Replica
-    from gossipkv.replication.shell import Replication
+    from gossipkv.table.controllers.local_tables import LocalTables
     from gossipkv.table.controllers.write_stats import WriteStats
 
 FEW: Final = 64  # Partitions processed before other tasks run.
@@ -123,18 +121,14 @@ def _is_named(tree: MapTree, copy: Replica) -> bool:
 class Reconciler:
     """The reconciler of one node."""
 
-    def __init__(
-        self, metadata: Metadata, catalogue: Catalogue, replication: Replication, last_hour: WriteStats
-    ) -> None:
-        self._metadata = metadata
-        self._catalogue = catalogue
-        self._replication = replication
+    def __init__(self, tables: LocalTables, last_hour: WriteStats) -> None:
+        self._metadata, self._catalogue, self._replication = tables.metadata, tables.catalogue, tables.replication
         self._last_hour = last_hour
         self._taken_up: dict[bytes, _Reconciled] = {}  # By table.
         self._news = trio.Event()
         self._log = Log("gossipkv.node")
         self._may_be_left = True  # True if dropped tables may have replicas here, as after a restart.
-        metadata.on_forgotten = self._forget
+        self._metadata.on_forgotten = self._forget
 
     async def run(self) -> None:
         """Reconcile with each new map until cancelled."""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from gossipkv.errors import Detail
-    from gossipkv.replication.shell import Replication
+    from gossipkv.table.controllers.local_tables import LocalTables
     from gossipkv.table.controllers.smear_schedule import SmearedPut, SmearSchedule
     from gossipkv.wire.results import OnResult
 
@@ -43,12 +43,11 @@ ACCEPTED: Final = "accepted"
 class SmearBuffer:
     """The smear buffer of one incarnation of a store."""
 
-    def __init__(self, replication: Replication, smearing: SmearSchedule, forward: Forward, *, store: int) -> None:
-        """`store`: the id of the store."""
-        self._replication = replication
+    def __init__(self, tables: LocalTables, smearing: SmearSchedule, forward: Forward) -> None:
+        self._replication = tables.replication
         self._smearing = smearing
         self._forward = forward
-        self._store = store.to_bytes(8, "big")
+        self._store = tables.metadata.me.store.to_bytes(8, "big")
         self._start = FIRST  # The next row to be counted.
         self._is_made = False  # True if the space exists, and can be read.
         self._done: list[SmearedPut] = []  # Puts to be deleted.

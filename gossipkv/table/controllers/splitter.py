@@ -24,15 +24,12 @@ from gossipkv.register.metadata.partitions import NOT_FOUND, RANGE, ChildRange, 
 from gossipkv.table.controllers.pause import Pause
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
     from random import Random
 
-    from gossipkv.placement.measures import MeasureLimits
     from gossipkv.placement.partition import Partition
-    from gossipkv.register.metadata.catalogue import Catalogue
-    from gossipkv.register.metadata.server import Metadata
     from gossipkv.replication.replica.replica import Replica
-    from gossipkv.replication.shell import Replication
+    from gossipkv.table.controllers.local_tables import LocalTables
 
 DIVIDE: Final = "divide"  # Name of the operation.
 
@@ -74,25 +71,10 @@ def turn_of(copy: Replica, alive: Collection[bytes]) -> int | None:
 class Splitter:
     """The splitter of a node."""
 
-    def __init__(
-        self,
-        metadata: Metadata,
-        catalogue: Catalogue,
-        replication: Replication,
-        *,
-        limits: MeasureLimits,
-        alive: Callable[[], Collection[bytes]],
-        look_at: Callable[[bytes], object],
-        random: Random,
-    ) -> None:
-        """`alive`: nodes that seem alive; `look_at`: requests a read of a table's register."""
-        self._metadata = metadata
-        self._catalogue = catalogue
-        self._replication = replication
-        self._limits = limits
-        self._alive = alive
-        self._look_at = look_at
-        self._random = random
+    def __init__(self, tables: LocalTables) -> None:
+        self._metadata, self._catalogue, self._replication = tables.metadata, tables.catalogue, tables.replication
+        self._alive, self._look_at, self._random = tables.alive, tables.look_at, tables.random
+        self._limits = tables.split_limits
         self._round: list[Replica] = []  # Replicas to be measured, from the end.
         self._large: dict[Replica, float] = {}  # Time of the next attempt for each large replica.
         self._said: dict[Replica, str] = {}  # Last logged reason why a replica is not divided.

@@ -227,7 +227,8 @@ class NodeAdminMethods:
             told: list[Value] = []
             for each in [*catalogue.tables()] if name is None else [name]:
                 table = catalogue.table(each)
-                mover = b"" if is_local or table.kind == HASH else self._service.controllers().moving.mover_of(table.id)
+                has_mover = table.kind != HASH and not is_local
+                mover = self._service.controllers().rebalancer.mover_of(table.id) if has_mover else b""
                 of_mover = await self._asked_of(mover, each) if mover not in {b"", metadata.me.node} else None
                 with trio.move_on_after(LATELY_S), contextlib.suppress(GossipKVError):  # To see running moves.
                     await metadata.quorum_read(table.id, Acceptors.of(table.acceptors))  # A new node has no map yet.
@@ -245,9 +246,9 @@ class NodeAdminMethods:
         return None
 
     async def _planned(self, name: str, tree: MapTree, nodes: Sequence[SpreadNode]) -> Value:
-        table, works = decode_table(tree.root.meta), self._service.controllers()
-        measures = (await works.measuring.of(table.id, self._directory.alive())).measures
-        known = works.moving.known(table.id, nodes, measures)
+        table, controllers = decode_table(tree.root.meta), self._service.controllers()
+        measures = (await controllers.load_stats.of(table.id, self._directory.alive())).measures
+        known = controllers.rebalancer.known(table.id, nodes, measures)
         made = await self._peers.beside(partial(planned, tree, nodes, known))
         sizes = {id_: one.size_bytes for id_, one in measures.items()}
         resting = known.lately.resting(known.now) if table.kind == RANGE else []

@@ -195,10 +195,10 @@ class PeerMethods:
     def _sizes(self, arguments: Arguments) -> DeferredResult:
         table = _blob(arguments, "table", REGISTER_BYTES)
         arguments.end()
-        measuring = self._service.controllers().measuring
+        load_stats = self._service.controllers().load_stats
 
         async def measure() -> Value:
-            packed: bytes = msgpack.packb(await measuring.rows(table))
+            packed: bytes = msgpack.packb(await load_stats.rows(table))
             return packed
 
         return DeferredResult(measure)
@@ -206,10 +206,10 @@ class PeerMethods:
     def _divide(self, arguments: Arguments) -> DeferredResult:
         table, partition = _blob(arguments, "table", REGISTER_BYTES), arguments.whole("partition", MAX_ID)
         arguments.end()
-        splitting = self._service.controllers().splitting
+        splitter = self._service.controllers().splitter
 
         async def divide() -> Value:
-            return await splitting.divide(table, partition)
+            return await splitter.divide(table, partition)
 
         return DeferredResult(divide)
 

@@ -172,7 +172,7 @@ class RangeAdminMethods:
 
     async def _planned(self, tree: MapTree, nodes: Sequence[SpreadNode], pick: Callable[[Situation], T]) -> T:
         """Return the choice of `pick` from the planner's situation, in a worker thread since the map may be large."""
-        known = self._service.controllers().moving.known(decode_table(tree.root.meta).id, nodes, {})
+        known = self._service.controllers().rebalancer.known(decode_table(tree.root.meta).id, nodes, {})
         return await self._peers.beside(lambda: pick(laid_out(tree, known)))
 
     def _moved(
@@ -209,7 +209,7 @@ class RangeAdminMethods:
             is_hash = decode_table(tree.root.meta).kind == HASH
             entries = [*islice(tree.scan(start), limit + 1)]
             partitions = [decode_partition(entry.record) for entry in entries[:limit]]
-            found = await self._service.controllers().measuring.lately(table, self._directory.alive())
+            found = await self._service.controllers().load_stats.lately(table, self._directory.alive())
             firsts = [*(entry.key for entry in entries), None]
             rows: list[Value] = [
                 self._row(partition, first, None if is_hash else end, found.get(partition.id))

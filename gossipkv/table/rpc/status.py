@@ -160,7 +160,7 @@ class TableReporter:
             told |= {"coming": moves.comes[node], "leaving": moves.leaves[node]}
             nodes.append({**told, "lag_records": lag.records, "lag_s": lag.seconds})
         refusal = f"this node takes no writes: {replication.refusal}"
-        shunned_s = self._service.controllers().moving.shunned_s()
+        shunned_s = self._service.controllers().rebalancer.shunned_s()
         return {
             **({"error": refusal} if replication.refusal is not None and replicas.me in held else {}),
             "kind": route.table.kind,

@@ -41,6 +41,7 @@ from gossipkv.table.records.endpoints import RecordMethods
 from gossipkv.table.session.token import decode
 from gossipkv.wire.arguments import Arguments
 from gossipkv.wire.results import Later
+from tests.unit.table.local_tables import local_tables
 from tests.unit.table.made_up_participant import participant
 
 CONFIG = 1 << 48 | 1
@@ -103,7 +104,7 @@ class Node:
         """Begin a life, as far as puts that wait go."""
         smearing = SmearSchedule(random.Random(self.number), **limits)
         self.accepting = self.deciding.smear_buffer = SmearBuffer(
-            self, smearing, self.methods.forward, store=self.store
+            local_tables(replication=self, metadata=SimpleNamespace(me=self)), smearing, self.methods.forward
         )
         while not smearing.is_counted:
             self.accepting.count()
@@ -111,7 +112,8 @@ class Node:
     def holding(self):
         """What has it hold what the maps say, which it has `look`."""
         self.records.me = SimpleNamespace(node=self.uuid)
-        return Reconciler(self.records, self.records, self, WriteStats())
+        tables = local_tables(metadata=self.records, catalogue=self.records, replication=self)
+        return Reconciler(tables, WriteStats())
 
     # What `ReplicaSet` and the methods know of replication and its store.
 

@@ -17,6 +17,7 @@ from gossipkv.replication.shell import Replication
 from gossipkv.storage.engine.shell import DELETE, PUT, operations
 from gossipkv.table.controllers.reconciler import Reconciler
 from gossipkv.table.controllers.write_stats import WriteStats
+from tests.unit.table.local_tables import local_tables
 from tests.unit.table.moved_map import FORCED, TABLE, MovedMap, node
 
 ME = 3  # The node, and its first assignment; `OTHER` comes in its place.
@@ -80,7 +81,9 @@ class Node:
         self.replication = Replication(
             self.store, lambda *_: None, environment, node(ME), ReplicationLimits(relay_s=0.2)
         )
-        self.holding = Reconciler(self.map, self.map, self.replication, WriteStats())
+        self.holding = Reconciler(
+            local_tables(metadata=self.map, catalogue=self.map, replication=self.replication), WriteStats()
+        )
 
     async def look(self, *steps):
         """It holds what the map says after these."""

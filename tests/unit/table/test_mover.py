@@ -7,8 +7,10 @@ from trio.testing import MockClock
 
 from gossipkv.errors import NotReady
 from gossipkv.placement.measures import MeasureLimits
+from gossipkv.settings.tables import TableSettings
 from gossipkv.table.controllers.plan import RangeHosts
 from gossipkv.table.controllers.rebalancer import FAILURES, PASSED_OVER_S, Rebalancer
+from tests.unit.table.local_tables import local_tables
 from tests.unit.table.moved_map import FIRST, TABLE, MovedMap, node
 
 STALL_S = 60.0
@@ -21,16 +23,12 @@ class Mover:
         self.world = world
         self.alive = alive
         self.planned = 0  # How often what is wanted was computed.
-        self.moving = Rebalancer(
-            world,
-            world,
-            alive=lambda: [*map(node, self.alive)],
-            beside=self._beside,
-            random=world.random,
-            most=most,
-            stall_s=STALL_S,
-            hosts=RangeHosts(None, None, MeasureLimits(0, 0), is_on=True),  # Those of ranges.
-        )
+        tables = local_tables(
+            metadata=world, catalogue=world, alive=lambda: [*map(node, self.alive)], beside=self._beside,
+            random=world.random, settings=TableSettings(max_moves=most, move_stall=int(STALL_S * 1000)),
+        )  # fmt: skip
+        hosts = RangeHosts(None, None, MeasureLimits(0, 0), is_on=True)  # Those of ranges.
+        self.moving = Rebalancer(tables, hosts)
 
     async def _beside(self, do):
         self.planned += 1

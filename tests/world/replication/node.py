@@ -31,8 +31,10 @@ from gossipkv.replication.replica_set import ReplicationLimits
 from gossipkv.replication.shell import Replication
 from gossipkv.replication.snapshot.transfer import LoadPage, serve
 from gossipkv.replication.stream.log_tail import TAIL_BYTES, LogTail
+from gossipkv.settings.tables import TableSettings
 from gossipkv.storage.engine.shell import Batch
 from gossipkv.table.controllers.load_stats import LoadStats
+from gossipkv.table.controllers.local_tables import LocalTables
 from gossipkv.table.controllers.migrator import Migrator
 from gossipkv.table.controllers.move_step import report_of
 from gossipkv.table.controllers.plan import RangeHosts
@@ -120,32 +122,24 @@ class Life:
         self._asked_at: dict[bytes, float] = {}
         self.maps = Maps(node.register, self.node, self._random, node.known)
         self.maps.on_known = self._has_news
-        metadata = cast("Metadata", self.maps)
-        tables = cast("catalogue.Catalogue", Catalogue(self.maps, cast("NodeList", None)))
         last_hour = WriteStats()
-        self.holding = Reconciler(metadata, tables, self.replication, last_hour)
-        self.replication.replicas.on_newer = self.look_at
-        self._stepping = Migrator(
-            metadata,
-            tables,
+        local = LocalTables(
+            cast("Metadata", self.maps),
+            cast("catalogue.Catalogue", Catalogue(self.maps, cast("NodeList", None))),
             self.replication,
-            self.holding,
-            ask=self._ask_soon,
-            random=self._random,
-            stall_s=STALL_S,
-            look_at=self.look_at,
+            TableSettings(max_moves=MAX_MOVES, move_stall=int(STALL_S * 1000)),
+            self._random,
+            self._ask_soon,
+            _beside,
+            node.alive,
+            self.look_at,
         )
-        self.measuring = LoadStats(self.replication, self._ask_sizes, last_hour)
-        self._moving = Rebalancer(
-            metadata,
-            tables,
-            alive=node.alive,
-            beside=_beside,
-            random=self._random,
-            most=MAX_MOVES,
-            stall_s=STALL_S,
-            hosts=RangeHosts(self.measuring.of, _divides_nothing, MeasureLimits(0, 0), is_on=True),
-        )
+        self.holding = Reconciler(local, last_hour)
+        self.replication.replicas.on_newer = self.look_at
+        self._stepping = Migrator(local, self.holding)
+        self.measuring = LoadStats(local._replace(ask=self._ask_sizes), last_hour)
+        hosts = RangeHosts(self.measuring.of, _divides_nothing, MeasureLimits(0, 0), is_on=True)
+        self._moving = Rebalancer(local, hosts)
         self.replication.replicas.tail = LogTail(self.store.synced_position, most_bytes=node.tail_bytes)
 
     async def _ask_sizes(self, node: bytes, method: str, params: list[Value], _timeout_s: float) -> Value:

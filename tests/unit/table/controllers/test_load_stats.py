@@ -14,6 +14,7 @@ from gossipkv.placement.measures import RangeMeasure
 from gossipkv.replication.replica.replica import Lineage, Replica, ReplicaIdentity, encode_state
 from gossipkv.table.controllers.load_stats import COUNT_S, FEW_MEASURED, FRESH_S, SMOOTHED_S, LoadStats, take
 from gossipkv.table.controllers.write_stats import WriteStats
+from tests.unit.table.local_tables import local_tables
 from tests.unit.table.record_nodes import Records
 
 TABLE = bytes(16)
@@ -31,7 +32,7 @@ class Host:
         self.copies = {(TABLE, one): copy_of(one) for one in partitions}
         self.answers = answers or {}
         self.measured = []
-        self.replicas, self.measuring = self, LoadStats(self, self._ask, WriteStats())
+        self.replicas, self.measuring = self, LoadStats(local_tables(replication=self, ask=self._ask), WriteStats())
 
     def measure(self, copy):
         self.measured.append(copy.partition[1])

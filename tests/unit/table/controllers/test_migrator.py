@@ -14,9 +14,11 @@ from gossipkv.errors import NotReady
 from gossipkv.replication.replica import clock
 from gossipkv.replication.replica.bootstrap import Bootstrap
 from gossipkv.replication.replica_set import ASK_OWN_S
+from gossipkv.settings.tables import TableSettings
 from gossipkv.table.controllers.migrator import RETRY_S, Migrator
 from tests.unit.replication.memory import Cluster
 from tests.unit.replication.moved import AVAILABLE, LOADING, PROPOSED, adopt
+from tests.unit.table.local_tables import local_tables
 from tests.unit.table.moved_map import FORCED, PARTITION, TABLE, MovedMap, node
 
 STALL_S = 60
@@ -39,16 +41,11 @@ class Scene:
         )
         self.dropped = []
         self.look()
-        self.stepping = Migrator(
-            self,
-            self.register,
-            self.replication,
-            SimpleNamespace(drop=self.dropped.append),
-            ask=self._ask,
-            random=random.Random(1),
-            stall_s=STALL_S,
-            look_at=lambda _: None,
-        )
+        tables = local_tables(
+            metadata=self, catalogue=self.register, replication=self.replication, ask=self._ask,
+            random=random.Random(1), settings=TableSettings(move_stall=int(STALL_S * 1000)),
+        )  # fmt: skip
+        self.stepping = Migrator(tables, SimpleNamespace(drop=self.dropped.append))
 
     # As `Metadata`
 

@@ -21,9 +21,11 @@ from gossipkv.placement.spread import SpreadNode
 from gossipkv.register.metadata.operations import judge
 from gossipkv.register.metadata.pages import OperationOutcome
 from gossipkv.register.metadata.partitions import OPERATIONS, RANGE, TableMeta, first_body
+from gossipkv.settings.tables import TableSettings
 from gossipkv.table.controllers import plan as planning
 from gossipkv.table.controllers.plan import ASK_S, PAUSE, RETRY_S, RangeHosts
 from gossipkv.table.controllers.rebalancer import Rebalancer
+from tests.unit.table.local_tables import local_tables
 from tests.unit.table.moved_map import FIRST, TABLE, MovedMap, node
 
 MIB = 1 << 20
@@ -84,16 +86,11 @@ class Planner:
         self.series = []
         self.world, self.alive = world, alive
         self.me, self.tree = SimpleNamespace(node=node(number)), world.tree
-        self.moving = Rebalancer(
-            self,
-            world,
-            alive=lambda: [*map(node, self.alive)],
-            beside=self._beside,
-            random=world.random,
-            most=2,
-            stall_s=60.0,
-            hosts=RangeHosts(self._measures, self._divide, LIMITS, is_on),
-        )
+        tables = local_tables(
+            metadata=self, catalogue=world, alive=lambda: [*map(node, self.alive)], beside=self._beside,
+            random=world.random, settings=TableSettings(max_moves=2),
+        )  # fmt: skip
+        self.moving = Rebalancer(tables, RangeHosts(self._measures, self._divide, LIMITS, is_on))
 
     @property
     def known(self):

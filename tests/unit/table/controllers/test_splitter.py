@@ -14,8 +14,10 @@ from gossipkv.placement.partition import MAX_FORMER, Assignment, AssignmentState
 from gossipkv.register.metadata.operations import Operation, judge
 from gossipkv.register.metadata.partitions import HASH, OPERATIONS, RANGE, TableMeta, first_body
 from gossipkv.replication.replica.replica import Replica, ReplicaIdentity, encode_state
+from gossipkv.settings.tables import TableSettings
 from gossipkv.table.controllers.reconciler import hosts_of, rules_of
 from gossipkv.table.controllers.splitter import LOOK_S, MAX_MEASURED, RETRY_S, TURN_S, Splitter
+from tests.unit.table.local_tables import local_tables
 from tests.unit.table.moved_map import FIRST, TABLE, MovedMap, node
 from tests.world.logs import capture_logs
 
@@ -90,15 +92,12 @@ class SplitterOfOneNode:
         self.sizes.replicas = self.replicas = SimpleNamespace(copies={})
         self.adopt()
         self.looked_at = []
-        self.splitting = Splitter(
-            metadata or world,
-            world,
-            self.sizes,
-            limits=limits,
-            alive=lambda: [*map(node, self.alive)],
-            look_at=self.looked_at.append,
-            random=world.random,
-        )
+        tables = local_tables(
+            metadata=metadata or world, catalogue=world, replication=self.sizes, random=world.random,
+            alive=lambda: [*map(node, self.alive)], look_at=self.looked_at.append,
+            settings=TableSettings(split_bytes=limits.size_bytes, split_rows=limits.rows),
+        )  # fmt: skip
+        self.splitting = Splitter(tables)
 
     def adopt(self):
         copies = {}

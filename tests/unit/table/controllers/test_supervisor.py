@@ -11,7 +11,7 @@ import trio
 from gossipkv.errors import Corrupt, StorageError
 from gossipkv.table.controllers.supervisor import Controllers
 
-TASKS = ("holding", "_stepping", "moving", "splitting", "measuring", "smear_buffer")
+TASKS = ("reconciler", "migrator", "rebalancer", "splitter", "load_stats", "smear_buffer")
 ERRORS = (StorageError("the store is closed"), Corrupt("/a", 0, "a page"), OSError(errno.EIO, "Input/output error"))
 
 
@@ -34,14 +34,15 @@ def works(failing, error, *, begins=True):
         return SimpleNamespace(run=its)
 
     made, told = Controllers.__new__(Controllers), []
-    for name in (*TASKS, "_metadata", "_replication"):
+    for name in TASKS:
         setattr(made, name, task(name))
-    made._replication.fail = told.append
+    made._tables = SimpleNamespace(metadata=task("metadata"), replication=task("replication"))
+    made._tables.replication.fail = told.append
     return made, told
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
-@pytest.mark.parametrize("failing", [*TASKS, "_metadata", "_replication"])
+@pytest.mark.parametrize("failing", [*TASKS, "metadata", "replication"])
 async def test_an_error_of_the_disk_ends_the_store_alone(failing, error, autojump_clock):
     made, told = works(failing, error)
     async with trio.open_nursery() as nursery:
@@ -49,7 +50,7 @@ async def test_an_error_of_the_disk_ends_the_store_alone(failing, error, autojum
     assert told == [error]
 
 
-@pytest.mark.parametrize("failing", ["_metadata", "_replication"])
+@pytest.mark.parametrize("failing", ["metadata", "replication"])
 async def test_works_that_cannot_begin(failing, autojump_clock):
     """Who begins them hears so, by an error of its own and no group."""
     made, told = works(failing, ERRORS[0], begins=False)
@@ -60,7 +61,7 @@ async def test_works_that_cannot_begin(failing, autojump_clock):
 
 
 async def test_a_defect_is_no_error_of_the_disk(autojump_clock):
-    made, told = works("moving", AssertionError("a defect"))
+    made, told = works("rebalancer", AssertionError("a defect"))
     with pytest.RaisesGroup(AssertionError, flatten_subgroups=True):
         async with trio.open_nursery() as nursery:
             await nursery.start(made.run, trio.CancelScope())
