@@ -19,6 +19,7 @@ from gossipkv.cli.screen import add_row, columns, description, draw, progress
 from gossipkv.cli.writes import LEVEL
 from gossipkv.client import tables
 from gossipkv.client.pages import ScanPages
+from gossipkv.client.reads import span_options
 from gossipkv.errors import BadRequest, Conflict, GossipKVError, NotReady, Overloaded, TimedOut, Unavailable, Unknown
 from gossipkv.register.metadata.partitions import HASH
 from gossipkv.status.reading import list_of, map_of
@@ -307,7 +308,8 @@ class RangeDeletion:
 
     def _pass(self) -> Iterator[int]:
         start = self._start if self.last is None else self.last
-        pages = ScanPages(self._table, start, self._end, self._prefix, reverse=False, limit=None)
+        span = span_options(start, self._end, self._prefix, reverse=False)
+        pages = ScanPages(self._table, span, limit=None)
         while (page := pages.next_request()) is not None:
             keys = [key for key, _ in pages.take(self._client.ask(page, self._client.deadline(None)))]
             requests = (tables.delete(self._table, key, self._options) for key in keys)

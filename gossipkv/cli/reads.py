@@ -19,7 +19,7 @@ from gossipkv.cli.options import HEX, JSON, NODE, OUT, TIMEOUT, VERSION, connect
 from gossipkv.cli.output import CommandOutput, json_line, note
 from gossipkv.client import parts
 from gossipkv.client.pages import ScanPages
-from gossipkv.client.reads import name_bytes, read_options, value_of
+from gossipkv.client.reads import name_bytes, read_options, span_options, value_of
 from gossipkv.errors import BadRequest, TooLarge
 from gossipkv.wire.key_text import shown
 
@@ -164,7 +164,8 @@ def scan(
         connect(nodes, timeout_ms) as client,
         CommandOutput(out, hexadecimal=hexadecimal) as output,
     ):
-        pages = ScanPages(database, start, end, prefix, reverse=reverse, limit=limit, version=version)
+        span = span_options(start, end, prefix, reverse=reverse)
+        pages = ScanPages(database, span, limit=limit, version=version)
         for key, value in client.records(pages):
             if as_json:
                 output.write(json_line(output.record(key, value)))

@@ -420,7 +420,7 @@ class Dataset(reads.ReadOnly):
         are raised where a page begins.
         """
         pages = ScanPages(
-            self.name, start, end, prefix, reverse=reverse, limit=limit, version=version,
+            self.name, reads.span_options(start, end, prefix, reverse=reverse), limit=limit, version=version,
             check=lambda answer: sessions.saw_version(session, self.name, answer),
             least=None if session is None else session.version(self.name),
         )  # fmt: skip

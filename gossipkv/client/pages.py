@@ -15,47 +15,37 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gossipkv.client._client import Request
-    from gossipkv.client.reads import Key, Record, Stamp
+    from gossipkv.client.reads import Record, Stamp
     from gossipkv.wire.rpc import Value
 
 
 @final
 class ScanPages:
-    """The records with `start <= key < end` and `prefix`, at most `limit` of them.
+    """At most `limit` records; `options`, with the bounds, are sent with each request.
 
-    `check` raises if an answer is of the wrong kind of database; `options` are sent with each request.
+    `check` raises if an answer is of the wrong kind of database.
 
     Raises:
-        BadRequest: a negative limit, or a bound that is no key.
+        BadRequest: a negative limit.
     """
 
-    __slots__ = ("_bounds", "_check", "_cursor", "_database", "_is_complete", "_least", "_left", "_version")
+    __slots__ = ("_check", "_cursor", "_database", "_is_complete", "_least", "_left", "_options", "_version")
 
     def __init__(
         self,
         database: str,
-        start: Key | None,
-        end: Key | None,
-        prefix: Key | None,
+        options: dict[str, Value],
         *,
-        reverse: bool,
         limit: int | None,
         version: str | None = None,
         least: str | None = None,
         check: Callable[[tuple[Value, Stamp]], object] = lambda _: None,
-        options: dict[str, Value] | None = None,
     ) -> None:
         if limit is not None and limit < 0:
             raise BadRequest(f"limit must not be negative, got {limit}")
         self._database = database
         self._check = check
-        self._bounds: dict[str, Value] = (options or {}) | {
-            name: reads.key_bytes(key)
-            for name, key in (("start", start), ("end", end), ("prefix", prefix))
-            if key is not None
-        }
-        if reverse:
-            self._bounds["reverse"] = True
+        self._options = options
         self._left = limit
         self._version = version
         self._least = least  # Least version of the first page.
@@ -68,7 +58,7 @@ class ScanPages:
             return None
         least = self._least if self._version is None else None
         given = {"limit": self._left, "cursor": self._cursor, "version": self._version, "min_version": least}
-        options: dict[str, Value] = self._bounds | {name: value for name, value in given.items() if value is not None}
+        options: dict[str, Value] = self._options | {name: value for name, value in given.items() if value is not None}
         return call_request("scan", [self._database, options] if options else [self._database])
 
     def take(self, result: Value) -> list[Record]:

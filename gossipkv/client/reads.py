@@ -63,6 +63,13 @@ def key_bytes(key: Key) -> bytes:
     raise TypeError(f"a key is bytes or str, not {type(key).__name__}")
 
 
+def span_options(start: Key | None, end: Key | None, prefix: Key | None, *, reverse: bool) -> dict[str, Value]:
+    """Return the options of a scan for the records with `start <= key < end` and `prefix`. Raises as `key_bytes`."""
+    bounds = ("start", start), ("end", end), ("prefix", prefix)
+    options: dict[str, Value] = {name: key_bytes(key) for name, key in bounds if key is not None}
+    return options | {"reverse": True} if reverse else options
+
+
 def name_bytes(name: str) -> bytes:
     """Return the name of a database as it is sent.
 

@@ -103,9 +103,8 @@ class Table:
         """
         turn = SessionTurn(session)
         options = tables.read_options(turn.token, wait_ms, self._client.allowed_ms(timeout_ms))
-        pages = ScanPages(
-            self.name, start, end, prefix, reverse=reverse, limit=limit, check=turn.saw_page, options=options
-        )
+        options |= reads.span_options(start, end, prefix, reverse=reverse)
+        pages = ScanPages(self.name, options, limit=limit, check=turn.saw_page)
         return Scan(self._client, pages, timeout_ms)
 
     async def put(

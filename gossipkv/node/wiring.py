@@ -42,8 +42,9 @@ from gossipkv.node.gossip import Gossiping, check_room, membership_of, read_key_
 from gossipkv.node.info import Info, Measures, NodeInfo
 from gossipkv.node.methods import Handlers
 from gossipkv.node.names import Names
-from gossipkv.node.peers.connections import NodePeers
+from gossipkv.node.peers.connections import NodePeers, PeerEvents
 from gossipkv.node.peers.dialling import Proofs
+from gossipkv.node.peers.greeting import Greeter
 from gossipkv.node.peers.sharing import DATABASES, Sharing, terms_of
 from gossipkv.node.readiness import TABLES_LOOK_S, TABLES_S, NodeReadiness
 from gossipkv.node.users_file import UsersFile
@@ -364,24 +365,18 @@ class _NodeParts:
 
     def _make_peers(self) -> list[NodePeers]:
         """Make the connections of each serving loop; the first is told of members, and tells the others."""
-        peers: list[NodePeers] = []
+        gossiping, random, peers = self._gossiping, self._environment.random, list[NodePeers]()
+        greeter = Greeter(
+            gossiping.dialling,
+            random,
+            mine=lambda: gossiping.hello,
+            prover=gossiping.prover,
+            words=lambda: self._participant.words,
+        )
+        events = PeerEvents(gossiping.suspect_hint, self._look_around, self._look_at)
         for number in reversed(range(len(self._pumps))):
-            ways = self._pumps.ways(number)
-            made = NodePeers(
-                self._gossiping.dialling,
-                self._environment.random,
-                ways,
-                ways.adopt,
-                mine=lambda: self._gossiping.hello,
-                prover=self._gossiping.prover,
-                words=lambda: self._participant.words,
-                wake=ways.wake,
-                on_unreached=self._gossiping.suspect_hint,
-                on_not_served=self._look_around,
-                on_damaged=self._look_at,
-                beside=() if number else peers,
-            )
-            peers = [made, *peers]
+            beside = () if number else peers
+            peers = [NodePeers(greeter, random, self._pumps.ways(number), events, beside), *peers]
         return peers
 
     async def serve(

@@ -1,6 +1,6 @@
 """Connections to the other nodes: which members are dialled, when again, and the questions that this node asks on them.
 
-A connection is dialled here, and begins with `hello`; then the serving loop owns it, and forwards reads on it without
+A connection begins with `hello` (`greeting`); then the serving loop owns it, and forwards reads on it without
 Python.  Each member has a *column*, a small number by which the loop knows the member.  Live members are dialled as
 soon as they are known, so that the first forwarded read finds a connection; dead ones only when a read wants them.
 
@@ -9,31 +9,22 @@ Questions (`ask`) use the same connections, so an answer proves that reads get t
 
 from __future__ import annotations
 
-import errno
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 import msgpack
 import trio
 
-from gossipkv.errors import GossipKVError, Unauthorized
+from gossipkv.errors import GossipKVError
 from gossipkv.log import Log, Sparing
-from gossipkv.node.peers import hello
-from gossipkv.node.peers.proof import NONCE_BYTES
-from gossipkv.wire.frames import FrameReader
-from gossipkv.wire.rpc import decode_response, request
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from gossipkv.address import Address
-    from gossipkv.environment.seam import ByteStream
-    from gossipkv.node.peers.dialling import Dialling
-    from gossipkv.node.peers.hello import Hello
-    from gossipkv.node.peers.proof import Prover
+    from gossipkv.node.peers.greeting import Greeter
     from gossipkv.serving.pump import PeerEvent, PeerReply
     from gossipkv.serving.pumps import Ways
-    from gossipkv.table.peers.words import Words
     from gossipkv.wire.results import OnAnswer
     from gossipkv.wire.rpc import Value
 
@@ -49,8 +40,6 @@ LAST_PAUSE_S: Final = 5.0
 
 LOST: Final = 2  # Members from this state on are dead or gone.
 
-MAX_HELLO_BYTES: Final = 4096  # No hello is longer.
-
 
 class NodePeer(NamedTuple):
     """A member that may be asked."""
@@ -60,6 +49,14 @@ class NodePeer(NamedTuple):
     address: Address
     state: int  # 0: alive, 1: suspect, 2: dead or gone; decides which is asked first.
     epoch: int  # The newest known epoch of the member; 0: none is known.
+
+
+class PeerEvents(NamedTuple):
+    """Callbacks for events of the connections to members."""
+
+    unreached: Callable[[str], None]  # A member's connection broke, or cannot be made.
+    not_served: Callable[[], None]  # A member no longer serves a partition that it was asked for.
+    damaged: Callable[[bytes], None]  # Other members should be asked for this `[database, key, version]`, MessagePack.
 
 
 @final
@@ -98,37 +95,17 @@ class NodePeers:
 
     def __init__(
         self,
-        dialling: Dialling,
+        greeter: Greeter,
         random: random.Random,
-        table: Ways,
-        adopt: Callable[[int, ByteStream], None],
-        *,
-        mine: Callable[[], Hello],
-        prover: Prover | None,
-        words: Callable[[], Words],
-        on_unreached: Callable[[str], None],
-        on_not_served: Callable[[], None],
-        on_damaged: Callable[[bytes], None],
-        wake: Callable[[], None],
+        ways: Ways,
+        events: PeerEvents,
         beside: Sequence[NodePeers] = (),
     ) -> None:
-        """Begin without members; `beside`: connections of further serving loops to the same members, managed from here.
-
-        `on_unreached`: a member's connection broke, or cannot be made.  `on_not_served`: a member no longer serves a
-        partition that it was asked for.  `on_damaged`: other members should be asked for an unreadable `[database, key,
-        version]`, given as MessagePack.  `wake` makes the serving loop send its questions.
-        """
-        self._dialling = dialling
+        """Begin without members; `beside`: connections of further serving loops to the same members, managed here."""
+        self._greeter = greeter
         self._random = random
-        self._table = table
-        self._adopt = adopt
-        self._mine = mine
-        self._prover = prover
-        self._words = words
-        self._on_unreached = on_unreached
-        self._on_not_served = on_not_served
-        self._on_damaged = on_damaged
-        self._wake = wake
+        self._ways = ways
+        self._events = events
         self._beside = beside
         self._lines: dict[str, _Line] = {}
         self._columns: list[_Line | None] = []
@@ -169,7 +146,7 @@ class NodePeers:
             else:
                 line.peer = peer
                 line.move()  # A dead member may live now.
-            self._table.set_peer(line.column, name, peer.state)
+            self._ways.set_peer(line.column, name, peer.state)
 
     def watch(self, *, begun: OnConnection | None = None, ended: OnConnection | None = None) -> None:
         """Call these functions at each change of a connection, in order for each member.
@@ -221,12 +198,12 @@ class NodePeers:
         line = self._lines.get(name)
         token = 0
         if line is not None and line.epoch is not None:
-            token = self._table.ask(line.column, method.encode(), msgpack.packb(params), timeout_ms)
+            token = self._ways.ask(line.column, method.encode(), msgpack.packb(params), timeout_ms)
         if line is None or line.epoch is None or token == 0:
             on_answer(None, None, None)
             return
         self._questions[token] = (line, line.epoch, on_answer)
-        self._wake()
+        self._ways.wake()
 
     # Events of the serving loop
 
@@ -242,9 +219,9 @@ class NodePeers:
                 self._wanted(column)
             elif event == "damaged":
                 assert isinstance(detail, bytes), detail
-                self._on_damaged(detail)
+                self._events.damaged(detail)
             else:
-                self._on_not_served()
+                self._events.not_served()
 
     def _lost(self, column: int, why: str) -> None:
         line = self._columns[column]
@@ -252,7 +229,7 @@ class NodePeers:
             line.failure = f"the connection ended ({why.removeprefix('closed_')})"
             line.move()
             self._end(line)
-            self._on_unreached(line.peer.name)
+            self._events.unreached(line.peer.name)
 
     def _wanted(self, column: int) -> None:
         """Dial: a read would ask a member without a connection."""
@@ -273,7 +250,7 @@ class NodePeers:
     def _forget(self, line: _Line) -> None:
         line.scope.cancel()
         self._columns[line.column] = None
-        self._table.forget_peer(line.column)
+        self._ways.forget_peer(line.column)
         self._end(line)
 
     def _end(self, line: _Line) -> None:
@@ -309,47 +286,18 @@ class NodePeers:
         newest = line.peer.epoch
         try:
             with trio.fail_after(DIAL_TIMEOUT_S):
-                stream = await self._dialling.connect(line.peer.address, line.peer.uuid)
-                try:
-                    theirs = await self._greet(stream, line.peer)
-                except BaseException:
-                    with trio.CancelScope(shield=True):
-                        await stream.aclose()
-                    raise
+                stream, theirs = await self._greeter.connect(line.peer.name, line.peer.address, line.peer.uuid)
         except (OSError, trio.TooSlowError, GossipKVError) as error:
             self._say(line, _reason(error))
-            self._on_unreached(line.peer.name)
+            self._events.unreached(line.peer.name)
             return False
         self._end(line)
         line.epoch, line.dialled_for, line.failure = theirs.epoch, newest, None
         line.store = theirs.store, theirs.life
-        self._adopt(line.column, stream)
+        self._ways.adopt(line.column, stream)
         for tell in self._on_begun:
             tell(line.peer.name, line.peer.uuid)
         return True
-
-    async def _greet(self, stream: ByteStream, peer: NodePeer) -> Hello:
-        """Exchange hellos; return the member's.
-
-        Raises:
-            OSError: no node answers.
-            Unauthorized, ProtocolError: the answering node is not that member.
-        """
-        mine = self._mine()._replace(word=self._words().made_for(peer.uuid))
-        is_proven = self._dialling.proves
-        if self._prover is not None:
-            mine = mine._replace(nonce=self._random.randbytes(NONCE_BYTES))
-        theirs = await _exchange(stream, mine)
-        mine.check(theirs)
-        if theirs.uuid != peer.uuid:
-            raise Unauthorized(
-                f"{peer.address} is the node {theirs.uuid.hex()} now, not {peer.name}",
-                {"uuid": peer.uuid.hex(), "other": theirs.uuid.hex()},
-            )
-        if self._prover is not None and (again := self._prover.ask(mine, theirs)) is not None:
-            theirs, is_proven = await _exchange(stream, again), True
-        self._words().hear_seen(theirs.seen, is_proven=is_proven)
-        return theirs
 
     def _say(self, line: _Line, failure: str) -> None:
         """Note why there is no connection; log a new reason, at most once a minute for each."""
@@ -357,27 +305,6 @@ class NodePeers:
         if is_new and self._sparing.lets(trio.current_time(), line.peer.name, failure):
             self._log.info("peer_unreached", node=line.peer.name, address=str(line.peer.address), reason=failure)
         line.failure = failure
-
-
-async def _exchange(stream: ByteStream, mine: Hello) -> Hello:
-    """Send a hello; return the answer.
-
-    Raises:
-        OSError: no node answers.
-        GossipKVError: the other end refuses, or sends no hello.
-    """
-    await stream.send_all(request(0, "hello", [mine.to_map()]))
-    reader = FrameReader(MAX_HELLO_BYTES)
-    while True:
-        received = await stream.receive_some(MAX_HELLO_BYTES)
-        if not received:
-            raise ConnectionResetError(errno.ECONNRESET, "closed without a hello")
-        reader.feed(received)
-        for frame in reader:
-            response = decode_response(frame)
-            if response.error is not None:
-                raise response.error
-            return hello.of_answer(response.result)
 
 
 def _reason(error: OSError | trio.TooSlowError | GossipKVError) -> str:

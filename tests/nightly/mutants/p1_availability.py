@@ -85,7 +85,7 @@ MUTANTS: tuple[Mutant, ...] = (
     planted(
         "a store that does not let its works go on stays open",
         "gossipkv.table.controllers.supervisor:Controllers.run",
-        "self._replication.fail(met)",
+        "self._tables.replication.fail(failure)",
         "pass",
         "tests/unit/table/controllers/test_supervisor.py",
     ),

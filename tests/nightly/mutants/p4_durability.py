@@ -292,8 +292,8 @@ MUTANTS: tuple[Mutant, ...] = (
     planted(
         "a deletion begins anew with its bounds forgotten",
         "gossipkv.cli.ranges:RangeDeletion._pass",
-        "pages = ScanPages(self._table, start, self._end, self._prefix, reverse=False, limit=None)",
-        "pages = ScanPages(self._table, start, None, self._prefix, reverse=False, limit=None)",
+        "span = span_options(start, self._end, self._prefix, reverse=False)",
+        "span = span_options(start, None, self._prefix, reverse=False)",
         "tests/unit/cli/test_ranges_slow.py",
     ),
     planted(

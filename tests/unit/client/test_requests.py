@@ -94,7 +94,7 @@ def test_keys_of_every_kind_are_bytes_on_the_wire(key):
         plain.send(request)
     assert session.take_output() == plain.take_output()
     bounds = [
-        ScanPages("geo", start=bound, end=bound, prefix=bound, reverse=False, limit=None, version=None)
+        ScanPages("geo", reads.span_options(bound, bound, bound, reverse=False), limit=None)
         for bound in (key, as_bytes)
     ]
     for pages, asking in zip(bounds, (session, plain), strict=True):

@@ -14,7 +14,8 @@ import trio
 from gossipkv.address import Address
 from gossipkv.errors import ProtocolError, Unauthorized
 from gossipkv.node.peers import hello
-from gossipkv.node.peers.connections import DIAL_TIMEOUT_S, LAST_PAUSE_S, NodePeer, NodePeers
+from gossipkv.node.peers.connections import DIAL_TIMEOUT_S, LAST_PAUSE_S, NodePeer, NodePeers, PeerEvents
+from gossipkv.node.peers.greeting import Greeter
 from gossipkv.node.peers.hello import PROTOCOL, Hello
 from gossipkv.wire import rpc
 from tests.unit.wire.answers import error_response
@@ -119,19 +120,15 @@ class World:
         self.lost: list[str] = []
         self.unreached: list[str] = []
         self.woken: list[None] = []
-        self.peers = NodePeers(
-            self.network,
-            random.Random(1),
-            self.table,
-            lambda column, stream: self.adopted.append((column, stream)),
-            mine=lambda: MINE,
-            prover=None,
-            words=lambda: self,
-            wake=lambda: self.woken.append(None),
-            on_unreached=self.unreached.append,
-            on_not_served=lambda: self.lost.append("not served"),
-            on_damaged=lambda record: self.lost.append(record.decode()),
+        self.table.adopt = lambda column, stream: self.adopted.append((column, stream))
+        self.table.wake = lambda: self.woken.append(None)
+        greeter = Greeter(self.network, random.Random(1), mine=lambda: MINE, prover=None, words=lambda: self)
+        events = PeerEvents(
+            self.unreached.append,
+            lambda: self.lost.append("not served"),
+            lambda record: self.lost.append(record.decode()),
         )
+        self.peers = NodePeers(greeter, random.Random(1), self.table, events)
         self.turns: list[tuple[str, bytes, bool]] = []  # Connections that began, and ended.
         self.peers.watch(
             begun=lambda name, uuid: self.turns.append((name, uuid, self.peers.store(name) is not None)),
