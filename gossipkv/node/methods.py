@@ -1,4 +1,4 @@
-"""The methods of a node, as a table, and the answers to their errors.
+"""The answers of a node to requests: its methods, as a table, and the answers to their errors.
 
 A method takes its arguments and returns its result, or raises one of our errors.  It runs to its end within the serving
 task, so it must not block.  A method that has to wait returns a `DeferredResult`, which the node runs as a task, or a
@@ -10,50 +10,31 @@ Every other exception is a defect: the client gets INTERNAL with an id, and the 
 from __future__ import annotations
 
 from collections import Counter
-from functools import partial
-from pathlib import PurePath
 from typing import TYPE_CHECKING, final
 
 import msgpack
 
 from gossipkv.errors import (
     WRITES_ARE,
-    BadRequest,
     GossipKVError,
     Internal,
     LocalError,
-    NotReady,
     StorageError,
     Unauthorized,
     Unavailable,
-    UnknownDatabase,
     UnknownMethod,
     to_wire,
 )
 from gossipkv.log import Log
-from gossipkv.node.access import PROVEN, shown
-from gossipkv.node.peers import hello
-from gossipkv.node.verdicts import LAST_S
 from gossipkv.serving.loop import Caller, Refused, Welcome
-from gossipkv.serving.resp import RespCommands
-from gossipkv.settings.databases import NAMES, is_name
 from gossipkv.wire.arguments import Arguments, name_of
 from gossipkv.wire.results import DeferredResult, Later, Packed, ProvenUser
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
-    from gossipkv.dataset.library import Library
-    from gossipkv.errors import Detail
     from gossipkv.node.access import Access
-    from gossipkv.node.gossip import Gossiping
-    from gossipkv.node.names import Names
-    from gossipkv.node.verdicts import NodeVerdicts
-    from gossipkv.serving.reads import Reads
-    from gossipkv.table.peers.words import Words
-    from gossipkv.table.rpc.dispatch import TableMethods
-    from gossipkv.table.store import TableStore
     from gossipkv.wire.rpc import Value
 
     Method = Callable[[Arguments], Value | Packed | DeferredResult | Later]
@@ -62,10 +43,6 @@ if TYPE_CHECKING:
 # A packer keeps its buffer, which saves most of the cost of packing a small result; larger buffers are dropped.
 LARGE_BYTES = 1024 * 1024
 
-WRITES = (b"put", b"delete", b"put_many")
-
-FEW_ENTRIES = 250  # Entries of the tree that are listed in one turn of the task; longer lists take several turns.
-
 
 @final
 class Handlers:
@@ -73,74 +50,18 @@ class Handlers:
 
     def __init__(
         self,
-        datasets: Library,
-        reads: Reads,
-        cluster: Gossiping,
-        tables: TableStore,
+        methods: Mapping[bytes, Method],
+        of_callers: Mapping[bytes, OfCaller],
         access: Access,
-        *,
-        deciding: TableMethods,
-        words: Words,
-        names: Names,
-        info: Callable[[], Value],
-        serves: Callable[[str, bytes, str], Value],
-        report: Callable[[], Awaitable[Value]],
-        verdicts: NodeVerdicts,
+        unanswered: Callable[[bytes], Exception],
         random: random.Random,
-        resp_databases: Sequence[str] = (),
-        prove: Callable[[bytes | None], bool] = lambda _: False,
     ) -> None:
-        """Begin; `serves` answers a member's direct question, given database, identity and asker; `report` makes one.
-
-        `prove` raises Unauthorized unless the current caller is the node of that uuid, or for None any node.
-        """
+        """`of_callers`: methods that depend on the caller; `unanswered`: the error of a read that no node answered."""
         self.errors: Counter[str] = Counter()  # Counts by code.
-        self._datasets, self._cluster, self._names = datasets, cluster, names
-        self._tables, self._access, self._prove = tables, access, prove
-        self._tell_info, self._serves_what, self._make_report = info, serves, report
-        self._verdicts, self._random = verdicts, random
-        self._unanswered = reads.unanswered
+        self._methods, self._of_callers = methods, of_callers
+        self._access, self._unanswered, self._random = access, unanswered, random
         self._packer = _make_packer()
         self._log = Log("gossipkv.node")
-        self._methods: dict[bytes, Method] = {
-            b"ping": self._ping,
-            b"info": self._info,
-            b"databases": self._databases,
-            b"get": partial(self._read, reads.get),
-            b"get_many": partial(self._read, reads.get_many),
-            b"scan": partial(self._read, reads.scan),
-            b"report": self._report,
-            b"verdict": self._verdict,
-            b"refresh": self._refresh,
-            **dict.fromkeys((b"hold", b"release"), self._order),
-            b"backup": self._backup,
-            b"serves": self._serves,
-            b"whose": access.whose,
-            b"gossip": self._gossip,
-            b"members": self._members,
-            b"children": self._children,
-            b"entries": self._entries,
-            b"partition_map": self._partition_map,
-            **deciding.methods,
-            b"create_table": partial(self._named, self._names.check_free),
-            **dict.fromkeys(WRITES, partial(self._named, self._names.check_takes_puts)),
-        }
-        self._deciding, self._words = deciding, words
-        resp = RespCommands(
-            resp_databases,
-            names=names.all,
-            records=reads.records,
-            scan=self._methods[b"scan"],
-            info=info,
-            random=random,
-            access=access,
-        )
-        self._of_callers: dict[bytes, OfCaller] = {
-            b"auth": access.auth,
-            b"hello": self._hello,
-            b"status": self._status,
-            b"resp": resp.answer,
-        }
 
     def answer(
         self, method: bytes | None, params: bytes, caller: Caller
@@ -221,182 +142,6 @@ class Handlers:
         if len(packed) > LARGE_BYTES:
             self._packer = _make_packer()
         return packed
-
-    # The methods
-
-    def _ping(self, arguments: Arguments) -> Value:
-        arguments.end()
-        return "pong"
-
-    def _info(self, arguments: Arguments) -> Value:
-        arguments.end()
-        return self._tell_info()
-
-    def _databases(self, arguments: Arguments) -> Value | DeferredResult:
-        arguments.end()
-        return DeferredResult(self._names.databases_with_others) if self._deciding.shut else self._names.databases()
-
-    def _partition_map(self, arguments: Arguments) -> Value | DeferredResult:
-        database, _ = arguments.text("database"), arguments.options("start", "limit")
-        if self._datasets.known(database):
-            return {**self._datasets.partition_map(database)}
-        arguments.rewind()
-        return self._deciding.partition_map(arguments)
-
-    def _read(self, read: Method, arguments: Arguments) -> Value | Packed | DeferredResult | Later:
-        database = arguments.text("database")
-        arguments.rewind()
-        return self._deciding.read(arguments) if self._names.is_table(database) else read(arguments)
-
-    def _named(self, check: Callable[[str], None], arguments: Arguments) -> Value | Packed | DeferredResult | Later:
-        """Call a method of a table, if `check` accepts its name."""
-        check(arguments.text("table"))
-        arguments.rewind()
-        return self._deciding.methods[arguments.method.encode()](arguments)
-
-    def _status(self, arguments: Arguments, caller: Caller) -> Value | DeferredResult:
-        may_read = partial(self._access.is_reader, caller.user)
-        options = arguments.options("local", "database", "bitmaps")
-        local, bitmaps = options.flag("local"), options.flag("bitmaps")
-        database = options.text("database")
-        is_dataset = database is not None and self._datasets.known(database)
-        self._check_named(database)
-        has_none = database and not is_dataset
-        how = partial(self._datasets.status, local=local, bitmaps=bitmaps, may_read=may_read)
-        statuses = {} if has_none else how(database)
-        more = {"isolated": self._cluster.isolated(), "silent": self._cluster.silence is not None}
-
-        def merged(tables: Mapping[str, Mapping[str, Detail]]) -> Value:
-            found = {**tables, **statuses}  # A dataset that is not refused takes precedence.
-            entries = {name: entry for name, entry in found.items() if isinstance(entry, dict)}
-            return {name: {**entry, **more} for name, entry in self._names.with_disputes(entries).items()}
-
-        async def tell() -> Value:
-            return merged(await self._deciding.status(database))
-
-        return merged({}) if is_dataset or not self._deciding.tables() else DeferredResult(tell)
-
-    def _report(self, arguments: Arguments) -> DeferredResult:
-        """Answer `report`, which a member asks that makes a verdict."""
-        arguments.end()
-        return DeferredResult(self._make_report, shared_by=("report",))
-
-    def _verdict(self, arguments: Arguments) -> DeferredResult:
-        options = arguments.options("database", "last")
-        database, is_last = options.text("database"), options.flag("last")
-        self._check_named(database)
-
-        async def tell() -> Value:
-            made = await (self._verdicts.make(fresh_s=LAST_S) if is_last else self._verdicts.make())
-            if database is not None:
-                made = made.about(database, is_table=self._names.is_table(database))
-            return made.to_map()
-
-        return DeferredResult(tell, shared_by=("verdict", database, is_last))
-
-    def _refresh(self, arguments: Arguments) -> DeferredResult:
-        database = arguments.text_or_nil("database")
-        arguments.end()
-        self._check_writes("builds")
-
-        async def look() -> Value:
-            seen = await self._datasets.rescan(database)
-            if database is not None and database not in seen:
-                self._check_known(database)
-            return {name: list(versions) for name, versions in seen.items()}
-
-        return DeferredResult(look, shared_by=("refresh", database))
-
-    def _check_writes(self, verb: str) -> None:
-        silence = self._cluster.silence
-        if silence is not None:
-            raise NotReady(f"this node is silent, and {verb} nothing until it can write: {silence}")
-
-    def _order(self, arguments: Arguments) -> DeferredResult:
-        """Answer `hold [database, version, {options}]` or `release [database, {options}]`."""
-        database = arguments.text("database")
-        version = arguments.text("version") if arguments.method == "hold" else None
-        is_here = arguments.options("local").flag("local")
-        if version is not None and not is_name(version):
-            raise BadRequest(f"{version[:80]!r} is no name of a version: {NAMES}")
-        if self._names.is_table(database):
-            raise BadRequest(f"{database} is a table, which has no versions", {"database": database})
-        self._check_known(database)
-        self._check_writes("holds")
-
-        async def order() -> Value:
-            return {**await self._datasets.order(database, version, here=is_here)}
-
-        return DeferredResult(order)
-
-    def _backup(self, arguments: Arguments) -> DeferredResult:
-        directory = PurePath(arguments.directory("directory"))
-        arguments.end()
-
-        async def copy() -> Value:
-            return {**await self._tables.backup(directory)}
-
-        return DeferredResult(copy)
-
-    # Methods of the cluster
-
-    def _hello(self, arguments: Arguments, caller: Caller) -> Value | ProvenUser:
-        fields = arguments.map("hello")
-        arguments.end()
-        mine, theirs, prover = self._cluster.hello, hello.of_fields(fields), self._cluster.prover
-        is_proven = self._prove(theirs.uuid)
-        mine.check(theirs)
-        if prover is not None:
-            try:
-                mine, has_key = prover.answer(mine, theirs, b"%d %d" % (caller.pump, caller.handle))
-            except Unauthorized:
-                self._access.note_refused(shown(caller.address), "hello")
-                raise
-            is_proven = is_proven or has_key
-        self._words.hear(theirs.uuid, theirs.word)
-        answer = mine._replace(seen=self._words.tell_seen(theirs.uuid)).to_map()
-        return ProvenUser(PROVEN, answer) if is_proven else answer
-
-    def _serves(self, arguments: Arguments) -> Value:
-        database, wire_id, asker = arguments.text("database"), arguments.blob("identity"), arguments.text("node")
-        arguments.end()
-        return self._serves_what(database, wire_id, asker)
-
-    def _gossip(self, arguments: Arguments) -> Value:
-        request = arguments.blob("request")
-        arguments.end()
-        self._prove(None)
-        return self._cluster.reply(request)
-
-    def _members(self, arguments: Arguments) -> Value:
-        arguments.end()
-        return [*self._cluster.members()]
-
-    def _children(self, arguments: Arguments) -> Value:
-        path = arguments.path("path")
-        return [*self._cluster.children(path, everything=arguments.options("all").flag("all"))]
-
-    def _entries(self, arguments: Arguments) -> Value | DeferredResult:
-        path = arguments.path("path")
-        everything = arguments.options("all").flag("all")
-        keys = self._cluster.keys(path, everything=everything)
-        if len(keys) <= FEW_ENTRIES:
-            return [*self._cluster.entries(path, keys, everything=everything)]
-
-        async def list_them() -> Value:
-            return [*await self._cluster.many_entries(path, keys, everything=everything)]
-
-        return DeferredResult(list_them, shared_by=("entries", path, everything))
-
-    def _check_named(self, database: str | None) -> None:
-        """Refuse a name of neither a dataset nor a table; None is accepted."""
-        if database is not None and not self._deciding.has(database):
-            self._check_known(database)
-
-    def _check_known(self, database: str) -> None:
-        if not self._datasets.known(database):
-            self._names.check_not_refused(database)
-            raise UnknownDatabase(f"no database {database} here or at the source", {"database": database})
 
 
 def _unknown(arguments: Arguments) -> Value:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, final
 
-from gossipkv.errors import WRITES_ARE, BadRequest, Conflict
+from gossipkv.errors import WRITES_ARE, BadRequest, Conflict, UnknownDatabase
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -95,6 +95,17 @@ class Names:
         """Refuse every request for a dataset that gave way to a table. Raises Conflict."""
         if name in self._datasets.refused():
             raise Conflict(self._disputes([name])[name], {"database": name})
+
+    def check_named(self, name: str | None) -> None:
+        """Refuse a name of neither a dataset nor a table; None is accepted.  Raises UnknownDatabase, Conflict."""
+        if name is not None and not self._tables.has(name):
+            self.check_known(name)
+
+    def check_known(self, name: str) -> None:
+        """Refuse a name of no dataset.  Raises UnknownDatabase, Conflict."""
+        if not self._datasets.known(name):
+            self.check_not_refused(name)
+            raise UnknownDatabase(f"no database {name} here or at the source", {"database": name})
 
     def check_takes_puts(self, name: str) -> None:
         """Refuse to write to a dataset. Raises BadRequest."""

@@ -35,6 +35,8 @@ from gossipkv.log import Log
 from gossipkv.node import certificate
 from gossipkv.node.access import Access, access_of
 from gossipkv.node.binding import advertised, bind, bound_to, listening_beside
+from gossipkv.node.cluster_methods import ClusterMethods
+from gossipkv.node.data_methods import DataMethods
 from gossipkv.node.directory import DataDirectory, kept_ring
 from gossipkv.node.forgotten import TABLES
 from gossipkv.node.gateway import GatewayProcess, types_of
@@ -47,6 +49,7 @@ from gossipkv.node.peers.dialling import Proofs
 from gossipkv.node.peers.greeting import Greeter
 from gossipkv.node.peers.sharing import DATABASES, Sharing, terms_of
 from gossipkv.node.readiness import TABLES_LOOK_S, TABLES_S, NodeReadiness
+from gossipkv.node.report_methods import ReportMethods
 from gossipkv.node.users_file import UsersFile
 from gossipkv.node.verdicts import NodeVerdicts, VerdictReport
 from gossipkv.processes.supervisor import NOBODY, ProcessSupervisor
@@ -55,6 +58,7 @@ from gossipkv.serving.loop import Sockets
 from gossipkv.serving.published import publish
 from gossipkv.serving.pumps import Pumps, polls
 from gossipkv.serving.reads import Reads
+from gossipkv.serving.resp import RespCommands
 from gossipkv.serving.scan_elsewhere import Elsewhere
 from gossipkv.storage import sigbus
 from gossipkv.table.participant.participant import MetadataParticipant
@@ -334,23 +338,42 @@ class _NodeParts:
         resp, node = self._beside[0], self._directory.record.node
         at = None if resp is None else str(bound_to(resp))
         who = NodeInfo(version=__version__, cluster=self._config.cluster, node=node, resp=at)
-        return Handlers(
+        gossiping, access, random = self._gossiping, self._access, self._environment.random
+        info = Info(self._library, self._tables, who, gossiping, measures).to_map
+        reports = ReportMethods(
             self._library,
-            self._reads,
-            self._gossiping,
-            self._tables,
-            self._access,
-            info=Info(self._library, self._tables, who, self._gossiping, measures).to_map,
-            deciding=self._table_methods,
-            words=self._participant.words,
-            names=self._names,
-            serves=self._sharing.answer,
+            self._table_methods,
+            self._names,
+            gossiping,
+            access,
+            info=info,
             report=self._report.make,
             verdicts=self._verdicts,
-            random=self._environment.random,
-            resp_databases=self._config.resp_databases,
-            prove=Proofs(self._pumps.proven if self._config.tls_peers else None).check,
         )
+        data = DataMethods(
+            self._library, self._reads, self._table_methods, self._names, cluster=gossiping, store=self._tables
+        )
+        proofs = Proofs(self._pumps.proven if self._config.tls_peers else None)
+        cluster = ClusterMethods(
+            gossiping, self._participant.words, access, serves=self._sharing.answer, prove=proofs.check
+        )
+        commands = RespCommands(
+            self._config.resp_databases,
+            names=self._names.all,
+            records=self._reads.records,
+            scan=data.methods[b"scan"],
+            info=info,
+            random=random,
+            access=access,
+        )
+        methods = {**reports.methods, **data.methods, **cluster.methods}
+        of_callers = {
+            b"auth": access.auth,
+            b"hello": cluster.hello,
+            b"status": reports.status,
+            b"resp": commands.answer,
+        }
+        return Handlers(methods, of_callers, access, self._reads.unanswered, random)
 
     def _cluster(self) -> DatasetCluster:
         settle_ms, now_ms = self._config.time_to_converge, int(trio.current_time() * 1000)

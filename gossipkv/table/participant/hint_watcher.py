@@ -47,10 +47,6 @@ class HintWatcher:
         """Read registers in tasks of this nursery from now on; None: read no more."""
         self._nursery = nursery
 
-    def forget(self) -> None:
-        """Treat all hints as new: a register that could not be read may be readable by now."""
-        self._board.forget()
-
     def publish(self, hints: Hints, founds: bytes | None) -> bool:
         """Publish hints, and that this node may found the catalogue `founds`; return True if a hint is new."""
         metadata = self._service.metadata

@@ -81,7 +81,7 @@ class MetadataParticipant:
             settings, identity, cluster, peers=self.peers, service=self.service, take_part=self.take_part
         )
         self.watcher = HintWatcher(self._board, self.service, self.directory, self._wake)
-        self.poll = RegisterPoll(self.service, self.watcher)
+        self.poll = RegisterPoll(self.service, self._board)
         self.table_names: frozenset[str] = frozenset()  # By the local catalogue.
         self._nursery: trio.Nursery | None = None
         self._founding = trio.Lock()
@@ -172,7 +172,8 @@ class MetadataParticipant:
                 if error.message != why:  # Log a reason once: the state may last for days.
                     self._log.info("decisions_wait", reason=error.message)
                 why = error.message
-            if not is_late and self.watcher.publish(hints, self._may_found()):
+            founds = self.service.register if self.may_not_found() is None else None
+            if not is_late and self.watcher.publish(hints, founds):
                 say_at = trio.current_time() + TELL_S
             breath_at = trio.current_time() + BREATH_S
             with trio.move_on_at(say_at if is_late else trio.current_time() + STEP_S):
@@ -187,10 +188,6 @@ class MetadataParticipant:
         if not record.cluster_id:
             return "this node is of no cluster yet"
         return may_not_found(record, record.cluster_id)
-
-    def _may_found(self) -> bytes | None:
-        """Return the register of the catalogue if this node may found it."""
-        return self.service.register if self.service.register and self.may_not_found() is None else None
 
     async def found(self, patience_s: float = PATIENCE_S) -> None:
         """Take part in the catalogue; found it if no node has, and if this node may.
@@ -229,7 +226,7 @@ class MetadataParticipant:
         metadata, catalogue = self.service.taking_part()
         with trio.move_on_after(PATIENCE_S):
             while self.service.register not in metadata.known:
-                self.watcher.forget()  # An earlier hint may be readable by now.
+                self._board.forget()  # An earlier hint may be readable by now.
                 self.watcher.follow(self._board.heard())
                 await trio.sleep(STEP_S / 10)
         return metadata, catalogue

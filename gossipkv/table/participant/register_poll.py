@@ -13,7 +13,7 @@ from gossipkv.table.session.token import EndedTables
 
 if TYPE_CHECKING:
     from gossipkv.register.metadata.catalogue import Catalogue
-    from gossipkv.table.participant.hint_watcher import HintWatcher
+    from gossipkv.table.peers.hints import HintBoard
     from gossipkv.table.service import TableService
 
 STEP_S: Final = 1.0
@@ -25,9 +25,9 @@ MAX_LOOKS: Final = 16  # Registers per step: a thousand tables are all read with
 class RegisterPoll:
     """Reads each register at intervals, whatever the hints."""
 
-    def __init__(self, service: TableService, watcher: HintWatcher) -> None:
+    def __init__(self, service: TableService, board: HintBoard) -> None:
         self._service = service
-        self._watcher = watcher
+        self._board = board
         self._is_running = False
         self._poll_at = -math.inf  # The time of the next read of the catalogue.
         self._looked_at: dict[str, float] = {}  # By table name: the time of the last poll of its register.
@@ -59,7 +59,7 @@ class RegisterPoll:
                     await self._service.catalogue.grow()
                 if trio.current_time() >= self._poll_at:
                     self._poll_at = trio.current_time() + POLL_S
-                    self._watcher.forget()
+                    self._board.forget()
                     self._ended_tables.begin_read()
                     with contextlib.suppress(GossipKVError):
                         await self._service.catalogue.tend()

@@ -11,7 +11,9 @@ import pytest
 
 from gossipkv.access.rights import COMMANDS, METHODS, Grant, Right, of_method, of_path, parse_grant
 from gossipkv.http.site import site_of
-from gossipkv.node.methods import Handlers
+from gossipkv.node.cluster_methods import ClusterMethods
+from gossipkv.node.data_methods import DataMethods
+from gossipkv.node.report_methods import ReportMethods
 from gossipkv.serving import resp
 from gossipkv.settings.config import Config
 from gossipkv.table.rpc.dispatch import FOR_PEERS, FOR_PEOPLE, OF_RECORDS, TableMethods
@@ -64,19 +66,14 @@ def test_a_right_holds_for_the_databases_of_its_pattern():
 
 def test_every_method_has_a_right():
     """Those of a node and of its tables, and no others."""
-    tables = TableMethods(MagicMock(), Random(1), Config())
-    handlers = Handlers(
-        *[MagicMock()] * 5,
-        deciding=tables,
-        names=MagicMock(),
-        info=MagicMock(),
-        serves=MagicMock(),
-        report=MagicMock(),
-        verdicts=MagicMock(),
-        words=MagicMock(),
-        random=Random(1),
+    tables, part = TableMethods(MagicMock(), Random(1), Config()), MagicMock()
+    parts = (
+        ReportMethods(part, tables, part, part, part, info=part, report=part, verdicts=part),
+        DataMethods(part, part, tables, part, cluster=part, store=part),
+        ClusterMethods(part, part, part, serves=part),
     )
-    assert METHODS.keys() == handlers._methods.keys() | handlers._of_callers.keys()
+    methods = {method for part in parts for method in part.methods}
+    assert METHODS.keys() == methods | {b"auth", b"hello", b"status", b"resp"}
 
 
 def test_every_command_of_resp_has_a_right():

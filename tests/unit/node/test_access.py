@@ -18,8 +18,7 @@ from gossipkv.http.order import GatewayPeer
 from gossipkv.node.access import ANONYMOUS, MAX_PAUSED, PAUSE_S, PROVEN, Access, access_of, shown
 from gossipkv.node.methods import Handlers
 from gossipkv.serving.loop import Caller, Refused
-from gossipkv.settings.config import Config, load
-from gossipkv.table.rpc.dispatch import TableMethods
+from gossipkv.settings.config import load
 from gossipkv.wire.arguments import Arguments
 from gossipkv.wire.results import DeferredResult, ProvenUser
 from tests.unit.access.callers import LOCALHOST, STRANGER
@@ -60,15 +59,9 @@ def number_of(of: Access, name: str) -> int:
 
 def handlers(of: Access) -> Handlers:
     """Every method of a node, which does nothing."""
-    parts = [MagicMock() for _ in range(4)]
-    made = Handlers(
-        *parts, of, deciding=TableMethods(MagicMock(), Random(1), Config()),
-        **{name: MagicMock() for name in ("names", "info", "serves", "report", "verdicts", "words")}, random=Random(1),
-    )  # fmt: skip
-    for name in made._methods:
-        made._methods[name] = lambda _arguments: "done"
-    made._of_callers[b"status"] = lambda _arguments, _caller: "done"
-    return made
+    methods = dict.fromkeys(METHODS, lambda _arguments: "done")
+    of_callers = {b"auth": of.auth, b"status": lambda _arguments, _caller: "done"}
+    return Handlers(methods, of_callers, of, MagicMock(), Random(1))
 
 
 def is_refused(answer: object) -> bool:

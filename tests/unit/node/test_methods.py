@@ -11,10 +11,13 @@ import pytest
 import trio
 
 from gossipkv.errors import Corrupt, SourceError, Unavailable
+from gossipkv.node.cluster_methods import FEW_ENTRIES, ClusterMethods
+from gossipkv.node.data_methods import DataMethods
 from gossipkv.node.info import OF_EACH_PUMP, Info, Measures, NodeInfo
-from gossipkv.node.methods import FEW_ENTRIES, Handlers
+from gossipkv.node.methods import Handlers
 from gossipkv.node.names import Names
 from gossipkv.node.peers.hello import PROTOCOL, Hello
+from gossipkv.node.report_methods import ReportMethods
 from gossipkv.serving._serving import Refused
 from gossipkv.serving.published import publish
 from gossipkv.serving.reads import Reads
@@ -181,27 +184,28 @@ class Node:
             node="n",
         )
         self.reads.published = publish(held)
-        self.handlers = Handlers(
+        tables, access = MadeUpTables(), open_access()
+        names = Names(self.library, tables, lambda: {"x", "y", "gone"})
+        reports = ReportMethods(
             self.library,
-            self.reads,
+            tables,
+            names,
             self.cluster,
-            NoTables(),
-            open_access(),
-            info=Info(
-                self.library,
-                NoTables(),
-                NodeInfo(version="1.2.3", cluster="c", node="n", resp=None),
-                self.cluster,
-                self.measures(),
-            ).to_map,
-            deciding=(tables := MadeUpTables()),
-            words=tables,
-            names=Names(self.library, tables, lambda: {"x", "y", "gone"}),
-            serves=lambda database, wire_id, asker: {"ready": wire_id + f"{database} {asker}".encode()},
+            access,
+            info=Info(self.library, NoTables(), self.who, self.cluster, self.measures()).to_map,
             report=NoVerdicts().report,
             verdicts=NoVerdicts(),
-            random=random.Random(1),
         )
+        data = DataMethods(self.library, self.reads, tables, names, cluster=self.cluster, store=NoTables())
+        cluster = ClusterMethods(
+            self.cluster,
+            tables,
+            access,
+            serves=lambda database, wire_id, asker: {"ready": wire_id + f"{database} {asker}".encode()},
+        )
+        methods = {**reports.methods, **data.methods, **cluster.methods}
+        of_callers = {b"auth": access.auth, b"hello": cluster.hello, b"status": reports.status}
+        self.handlers = Handlers(methods, of_callers, access, self.reads.unanswered, random.Random(1))
 
     def measures(self) -> Measures:
         latency = LatencyHistogram()

@@ -1,0 +1,111 @@
+"""Methods that read records, and that change datasets and tables."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Final, final
+
+from gossipkv.errors import BadRequest, NotReady
+from gossipkv.settings.databases import NAMES, is_name
+from gossipkv.wire.results import DeferredResult
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gossipkv.dataset.library import Library
+    from gossipkv.node.gossip import Gossiping
+    from gossipkv.node.methods import Method
+    from gossipkv.node.names import Names
+    from gossipkv.serving.reads import Reads
+    from gossipkv.table.rpc.dispatch import TableMethods
+    from gossipkv.table.store import TableStore
+    from gossipkv.wire.arguments import Arguments
+    from gossipkv.wire.results import Later, Packed
+    from gossipkv.wire.rpc import Value
+
+WRITES: Final = (b"put", b"delete", b"put_many")
+
+
+@final
+class DataMethods:
+    """The methods about a dataset or a table, by name."""
+
+    def __init__(
+        self,
+        datasets: Library,
+        reads: Reads,
+        tables: TableMethods,
+        names: Names,
+        *,
+        cluster: Gossiping,
+        store: TableStore,
+    ) -> None:
+        self._datasets, self._tables, self._names = datasets, tables, names
+        self._cluster, self._store = cluster, store
+        self.methods: dict[bytes, Method] = {
+            b"get": partial(self._read, reads.get),
+            b"get_many": partial(self._read, reads.get_many),
+            b"scan": partial(self._read, reads.scan),
+            b"refresh": self._refresh,
+            **dict.fromkeys((b"hold", b"release"), self._order),
+            b"backup": self._backup,
+            **tables.methods,
+            b"create_table": partial(self._named, names.check_free),
+            **dict.fromkeys(WRITES, partial(self._named, names.check_takes_puts)),
+        }
+
+    def _read(self, read: Method, arguments: Arguments) -> Value | Packed | DeferredResult | Later:
+        database = arguments.text("database")
+        arguments.rewind()
+        return self._tables.read(arguments) if self._names.is_table(database) else read(arguments)
+
+    def _named(self, check: Callable[[str], None], arguments: Arguments) -> Value | Packed | DeferredResult | Later:
+        """Call a method of a table, if `check` accepts its name."""
+        check(arguments.text("table"))
+        arguments.rewind()
+        return self._tables.methods[arguments.method.encode()](arguments)
+
+    def _refresh(self, arguments: Arguments) -> DeferredResult:
+        database = arguments.text_or_nil("database")
+        arguments.end()
+        self._check_writes("builds")
+
+        async def look() -> Value:
+            seen = await self._datasets.rescan(database)
+            if database is not None and database not in seen:
+                self._names.check_known(database)
+            return {name: list(versions) for name, versions in seen.items()}
+
+        return DeferredResult(look, shared_by=("refresh", database))
+
+    def _check_writes(self, verb: str) -> None:
+        silence = self._cluster.silence
+        if silence is not None:
+            raise NotReady(f"this node is silent, and {verb} nothing until it can write: {silence}")
+
+    def _order(self, arguments: Arguments) -> DeferredResult:
+        """Answer `hold [database, version, {options}]` or `release [database, {options}]`."""
+        database = arguments.text("database")
+        version = arguments.text("version") if arguments.method == "hold" else None
+        is_here = arguments.options("local").flag("local")
+        if version is not None and not is_name(version):
+            raise BadRequest(f"{version[:80]!r} is no name of a version: {NAMES}")
+        if self._names.is_table(database):
+            raise BadRequest(f"{database} is a table, which has no versions", {"database": database})
+        self._names.check_known(database)
+        self._check_writes("holds")
+
+        async def order() -> Value:
+            return {**await self._datasets.order(database, version, here=is_here)}
+
+        return DeferredResult(order)
+
+    def _backup(self, arguments: Arguments) -> DeferredResult:
+        directory = PurePath(arguments.directory("directory"))
+        arguments.end()
+
+        async def copy() -> Value:
+            return {**await self._store.backup(directory)}
+
+        return DeferredResult(copy)
