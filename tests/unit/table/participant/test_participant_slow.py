@@ -11,7 +11,7 @@ import trio
 from gossipkv.errors import GossipKVError, NotReady, Unknown
 from gossipkv.register.metadata.catalogue import Catalogue
 from gossipkv.register.metadata.server import Metadata
-from gossipkv.table.participant.participant import POLL_S
+from gossipkv.table.participant.register_poll import POLL_S
 from tests.unit.table.participant.test_participant import ONE_COPY, founder_of, place_of_the_catalogue
 from tests.world.nodes.machine import speaker
 from tests.world.nodes.phases import begin
