@@ -1,7 +1,7 @@
 """The data directory of a node: locked while the node runs, and divided among the parts that store files in it.
 
     LOCK                  the process number of its locker, if that could be written
-    NODE, PEERS           documents: the node's identity (`identity`, `founding`)
+    NODE, PEERS           documents: the node's identity (`identity`)
     active/, datasets/, building/, removing/, damaged/    the built versions (`dataset.local.store`)
     tables/               the store of its tables (`storage.engine`)
     tables-forgotten-1/   a former store (`forgotten`)
@@ -32,12 +32,12 @@ from gossipkv.node.identity import (
     MAX_STORE,
     NODE,
     PEERS,
-    another,
-    drawn,
-    erased,
-    followed,
+    keep_founding,
+    new_node,
     next_life,
     read_peers,
+    with_founding,
+    without_founding,
     write_node,
     write_peers,
 )
@@ -113,7 +113,7 @@ class DataDirectory:
             _refuse_uuid(place, record, uuid, forget_tables=forget_tables)
             if forget_tables:
                 _refuse_forgetting_nothing(files, place, record)
-                record = another(record, random, uuid)
+                record = new_node(record, random, uuid)
             found = cls(place, files, lock, record)
             if is_new or forget_tables:
                 found.forgotten = set_aside(files, place)
@@ -180,7 +180,7 @@ class DataDirectory:
         """Change the given fields of the node's record; on return they are durable and in `record`.
 
         Neither the epoch nor the life of a store may go down; a pinned node stays pinned in its cluster. `drew`: True
-        if this node drew the cluster id; False if it may found nothing from now on (`founding`).
+        if this node drew the cluster id; False if it may found nothing from now on (`table.ports.may_not_found`).
 
         Raises:
             StorageError: the system refused, or still refuses an earlier write (`silence`).
@@ -198,8 +198,8 @@ class DataDirectory:
                 life=before.life if life is None else life,
             )
             if drew is not None:
-                record = drawn(record) if drew else erased(record)
-            record = followed(before, record)
+                record = with_founding(record) if drew else without_founding(record)
+            record = keep_founding(before, record)
             assert record.epoch >= before.epoch, (record, before)
             assert record.store != before.store or record.life >= before.life, (record, before)
             assert record.store <= MAX_STORE, record

@@ -1,11 +1,13 @@
 """The identity of the node in a data directory, across its starts: the documents NODE and PEERS.
 
 NODE must neither be lost nor go back. It has the uuid, the name, the *epoch*, which each start raises before the node
-speaks, the cluster id and whether this node drew it (`founding`), the shard id, and the id and *life* of the store of
-tables, by which an older copy of the store is recognised. NODE is overwritten in place (`storage.slots`), so that a
-node starts on a full disk. If it is lost with its directory, a new node begins. Its first epoch is the wall clock in
-milliseconds, so a node that returns under its old name without data is newer than its past, unless the clock went back.
-PEERS only helps a start without `join`: it has the last addresses of members.
+speaks, the cluster id and whether this node drew it, the shard id, and the id and *life* of the store of tables, by
+which an older copy of the store is recognised. Only the node that drew the id may found the catalogue
+(`table.ports.may_not_found`). NODE is overwritten in place (`storage.slots`), so that a node starts on a full disk.
+
+If NODE is lost with its directory, a new node begins. Its first epoch is the wall clock in milliseconds, so a node that
+returns under its old name without data is newer than its past, unless the clock went back. PEERS only helps a start
+without `join`: it has the last addresses of members.
 
 Everything here blocks, and is called from worker threads, one at a time.
 """
@@ -125,27 +127,27 @@ def next_life(
             {"file": str(path / NODE), "expected": record.cluster, "got": cluster},
         )
     if node is not None and node != record.node:
-        record = erased(record._replace(node=node))  # The directory may be a copy of another node's.
+        record = without_founding(record._replace(node=node))  # The directory may be a copy of another node's.
     return record._replace(epoch=max(record.epoch + 1, least_epoch)), is_new
 
 
-def another(record: NodeRecord, random: random.Random, uuid: str | None = None) -> NodeRecord:
+def new_node(record: NodeRecord, random: random.Random, uuid: str | None = None) -> NodeRecord:
     """Return the record of a new node in place of this one: same name, cluster and shard, unpinned, without a store."""
-    return erased(record._replace(uuid=uuid or _new_uuid(random), pinned=False, store=0, life=0))
+    return without_founding(record._replace(uuid=uuid or _new_uuid(random), pinned=False, store=0, life=0))
 
 
-def drawn(record: NodeRecord) -> NodeRecord:
+def with_founding(record: NodeRecord) -> NodeRecord:
     """Return the record of a node that has drawn the cluster id in `record`."""
     assert record.cluster_id, record
     return record._replace(drew=record.cluster_id, drew_store=record.store)
 
 
-def erased(record: NodeRecord) -> NodeRecord:
+def without_founding(record: NodeRecord) -> NodeRecord:
     """Return the record of a node that may found nothing from now on."""
     return record._replace(drew="", drew_store=0)
 
 
-def followed(before: NodeRecord, record: NodeRecord) -> NodeRecord:
+def keep_founding(before: NodeRecord, record: NodeRecord) -> NodeRecord:
     """Return the successor of `before`; if this node drew the cluster id, its first store gets the right to found."""
     if record.drew and not (before.store or before.drew_store):
         return record._replace(drew_store=record.store)

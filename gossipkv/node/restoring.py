@@ -2,9 +2,10 @@
 
 The new store has an id of its own: a node that continued the old one would use its numbers twice. The store is built
 beside its place and enters it by one rename; then NODE names it. After a crash between the two, the next start adopts
-the store, since it is in its first life (`table.store`). The next attempt removes what an earlier crash left. The
-backup may hold the cluster's catalogue, so this node founds none from then on (`founding`). NODE says so before the
-store enters its place, so that the store is not adopted as one that this node created.
+the store, since it is in its first life (`table.store`). The next attempt removes what an earlier crash left.
+
+The backup may hold the cluster's catalogue, so this node founds none from then on (`table.ports.may_not_found`). NODE
+says so before the store enters its place, so that the store is not adopted as one that this node created.
 
 A node that has or had tables becomes another node first (`forgotten`): the backup does not have all that the node told
 others under its uuid.

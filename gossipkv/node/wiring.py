@@ -325,7 +325,7 @@ class _NodeParts:
             reads=lambda: self._reads.counts.with_those_of(self._pumps.reads()),
             errors=lambda: self._handlers.errors,
             latency=self._pumps.latency,
-            pumps=self._pumps.each,
+            pumps=self._pumps.counters_by_loop,
             usage=usage,
             ready=lambda: self._readiness.to_map(int(trio.current_time() * 1000)),
             uptime_s=lambda: (clock.monotonic_ns() - began_ns) / 1e9,

@@ -126,7 +126,7 @@ class Force:
             case RequestKind.READ if is_answered:
                 self._prepare(now_ms)
             case RequestKind.PREPARE if self._failed:
-                self._refuse(f"a survivor has not promised: {self._said()}; some have: repeat the force")
+                self._refuse(f"a survivor has not promised: {self._failure_text()}; some have: repeat the force")
             case RequestKind.PREPARE if is_answered:
                 self._accept(now_ms)
             case RequestKind.ACCEPT:
@@ -135,7 +135,7 @@ class Force:
     def _prepare(self, now_ms: int) -> None:
         strangers = [survivor for survivor in self._survivors if survivor not in self._answered]
         if strangers:
-            self._refuse(f"a survivor does not answer, or has no record of this register: {self._said()}")
+            self._refuse(f"a survivor does not answer, or has no record of this register: {self._failure_text()}")
             return
         theirs = _highest([self._answered[survivor] for survivor in self._survivors])
         if theirs is None or self._top is None:
@@ -192,11 +192,11 @@ class Force:
         elif is_answered:
             self._end(
                 ProposalOutcome(
-                    self._ticket, ChangeEnd.UNKNOWN, b"", "", f"survivors have not accepted: {self._said()}"
+                    self._ticket, ChangeEnd.UNKNOWN, b"", "", f"survivors have not accepted: {self._failure_text()}"
                 )
             )
 
-    def _said(self) -> str:
+    def _failure_text(self) -> str:
         return ", ".join(f"{acceptor} {why}" for acceptor, why in sorted(self._failed.items()))
 
     def _refuse(self, message: str) -> None:

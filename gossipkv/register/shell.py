@@ -299,7 +299,7 @@ class Registers:
                     if tell is not None:
                         tell(effect)
                     if isinstance(proposer, Force) and effect.end is ChangeEnd.DONE:
-                        self._took(proposer, effect)
+                        self._adopt(proposer, effect)
                 case SendToAcceptor():
                     self._send(proposer, effect)
         if proposer.wakes_at_ms < NEVER_MS:
@@ -339,7 +339,7 @@ class Registers:
         except GossipKVError as error:
             on_reply(None, error.message)
 
-    def _took(self, force: Force, outcome: ProposalOutcome) -> None:
+    def _adopt(self, force: Force, outcome: ProposalOutcome) -> None:
         """Pass the result of a force to the local proposer, which then need not ask for it."""
         self.learn(force.register)
         if self._acceptor.record(force.register) is None and outcome.value is not None:

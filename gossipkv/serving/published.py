@@ -2,7 +2,7 @@
 
 One `Published` is one moment: made from the library at each change, and immutable. The loop reads the same data from
 its `PublishedTable`, so a request is judged alike on both sides. The rule that chooses a version stands here with its
-errors, and without them in `published.pxd`; a test holds both together.
+errors, and without them in `published/table.pxd`; a test holds both together.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class PublishedVersion:
 
     @property
     def standing(self) -> int:
-        """The version's audience, in the serving loop's numbers."""
+        """The version's readers, as the serving loop numbers them: 0 none, 1 all, 2 those that ask for one as new."""
         return 1 if self.passed else 2 if self.active_elsewhere else 0
 
     @property

@@ -1,6 +1,6 @@
 """All serving loops of a node: they publish the same data, learn the same peers, and are counted together.
 
-The first loop lives on Trio's thread; each other loop has a thread of its own (`turn.pyx`). The first loop accepts.
+The first loop accepts, and lives on Trio's thread; each other loop has a thread of its own (`loop/core_lock.pyx`).
 Data changes for all loops at one moment: a *generation* is published while no loop is in a step. So a client that has
 seen a new version on one connection never meets an older one on another.
 """
@@ -155,11 +155,11 @@ class Pumps:
     def counters(self) -> dict[str, int]:
         """Return every counter, and the current levels."""
         totals: Counter[str] = Counter()
-        for counters in self.each():
+        for counters in self.counters_by_loop():
             totals.update(counters)
         return dict(totals)
 
-    def each(self) -> list[dict[str, int]]:
+    def counters_by_loop(self) -> list[dict[str, int]]:
         """Return the counters of each loop."""
         return [core.counters() for core in self._in_turns(self._cores)]
 

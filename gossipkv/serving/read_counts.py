@@ -1,4 +1,4 @@
-"""Counts of reads in Python, by database; the serving loop counts the reads that it answers (`published.pyx`).
+"""Counts of reads in Python, by database; the serving loop counts the reads that it answers (`published/table.pyx`).
 
 Only known databases are counted, so names from clients cost no memory.
 """

@@ -298,7 +298,7 @@ class Reads:
                     pass  # The record has gone since, or was built again.
 
     def unanswered(self, report: bytes) -> ServiceError:
-        """Return the error of a read that no other node has answered; `forward_report.pyx` defines the report."""
+        """Return the error of a read that no other node has answered; `forward/report.pyx` defines the report."""
         (database, _), version, partition, rounds, elapsed_ms, asked = msgpack.unpackb(report, raw=True)
         name = database.decode(errors="replace")
         self.counts.failed(name, has_version=True)

@@ -1,6 +1,6 @@
 """Commands of RESP that the serving loop hands off: scans, and commands about the node and the client.
 
-`resp_commands.pyx` has reads, writes and changes of a connection. Answers leave here as RESP in the connection's
+`resp/commands.pyx` has reads, writes and changes of a connection. Answers leave here as RESP in the connection's
 protocol version. The loop writes errors of GossipKV, with the code first.
 """
 
@@ -306,15 +306,7 @@ class RespCommands:
         at = 1
         while at < len(words) and words[at].lower() != b"auth":
             at += 2
-        description = self._what_speaks(caller)
-        if at >= len(words):
-            return description
-        if at + 2 >= len(words):
-            raise _RefusedError("ERR syntax error in HELLO option 'auth'")
-        return self._prove(caller, words[at + 2], description)
-
-    def _what_speaks(self, caller: RespCaller) -> Said:
-        return {
+        description: Said = {
             b"server": b"gossipkv",
             b"version": __version__.encode(),
             b"proto": caller.protocol,
@@ -323,6 +315,11 @@ class RespCommands:
             b"role": b"master",
             b"modules": [],
         }
+        if at >= len(words):
+            return description
+        if at + 2 >= len(words):
+            raise _RefusedError("ERR syntax error in HELLO option 'auth'")
+        return self._prove(caller, words[at + 2], description)
 
     def _info(self, _caller: RespCaller, _words: Sequence[bytes]) -> Said:
         """Return all sections at once, whatever section is named: each figure of `info` that is a single word."""

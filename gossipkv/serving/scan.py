@@ -1,8 +1,8 @@
 """Scans in Python: bounds, cursors, and a whole page at once for requests that the loop hands off.
 
-The serving loop answers plain scans (`scans.pyx`) in slices, through the same merge. The cursor, `[version, last key]`
-as MessagePack behind a checksum, says where the next page begins. It pins the version, so a scan never mixes two; if
-the version is retired meanwhile, the scan fails rather than jumps. The checksum detects damaged cursors; it is no
+The serving loop answers plain scans (`scan/scans.pyx`) in slices, through the same merge. The cursor, `[version, last
+key]` as MessagePack behind a checksum, says where the next page begins. It pins the version, so a scan never mixes two;
+if the version is retired meanwhile, the scan fails rather than jumps. The checksum detects damaged cursors; it is no
 protection against forgery. The client repeats the other options.
 """
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from gossipkv.placement.partition_set import PartitionSet
     from gossipkv.serving.published import PublishedVersion
 
-# Keys and values of one answer, as in `scans.pyx`. A page of this size in 100-byte values takes 0.3 ms from one
+# Keys and values of one answer, as in `scan/scans.pyx`. A page of this size in 100-byte values takes 0.3 ms from one
 # partition and 1.3 ms from 1,000: 0.6 µs for each searched partition, in every page, and 30 to 50 ns for a record.
 # Scans kept open between pages would save the searches, but let clients pin memory.
 PAGE_BYTES = 1024 * 1024
@@ -151,7 +151,7 @@ class ScanRun(NamedTuple):
 
     Each answer has the first records of its partitions, and says if there are more behind its last one. Records behind
     the last key of an unfinished answer cannot be merged yet, so the page ends there, and the next page asks for them
-    again. Records stay in MessagePack as received (`scan_merge.pyx`).
+    again. Records stay in MessagePack as received (`scan/merge.pyx`).
     """
 
     packed: bytes

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from gossipkv.errors import Detail, ServiceError
 
-# `forward_report.pyx` has these outcomes, too; any other is a code, or the reason why no request was sent.
+# `forward/report.pyx` has these outcomes, too; any other is a code, or the reason why no request was sent.
 ASKED = "asked"
 SILENT = "silent"
 

@@ -299,7 +299,8 @@ class SyncExchange:
         was_answered, self._was_answered = self._was_answered, False
         if was_answered:  # The last exchange changed nothing. An unanswered one is repeated as soon, and over TCP.
             self._pause_ms = min(LONGEST_PAUSE_MS, 2 * self._pause_ms)
-        if self._over_tcp.get(address, self._is_large() or not was_answered):
+        is_large = len(self._members) * KNOWN_BYTES > DATAGRAMS * self._body_bytes
+        if self._over_tcp.get(address, is_large or not was_answered):
             self._request(address, self.request(now_ms=now_ms))
             return
         if len(self._over_tcp) >= len(self._members):
@@ -381,10 +382,6 @@ class SyncExchange:
         for body in bodies:
             assert sum(map(len, body)) <= self._body_bytes, (flags, *map(len, body))
             self._transport.send(address, head + b"".join(body))
-
-    def _is_large(self) -> bool:
-        """Return True if a digest takes more than a few datagrams."""
-        return len(self._members) * KNOWN_BYTES > DATAGRAMS * self._body_bytes
 
     def _spread_ms(self) -> float:
         return (math.log2(self._members.reachable) / 2 + 2) * self._profile.gossip_interval_ms

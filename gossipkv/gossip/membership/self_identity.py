@@ -60,7 +60,7 @@ class SelfIdentity:
         self._born = self._members.own.epoch if is_first else 0  # First epoch of this node; 0 if it has lived before.
         self._storing = 0  # The epoch that is being made durable.
         self._namesakes = Namesakes(state, self)
-        self._waiting = False  # True if `announce` was asked for while a claim or an epoch was pending.
+        self._waiting = False  # True if `introduce` was called while a claim or an epoch was pending.
         self.announced = False
         self._shown = False  # True if some node may know the present epoch, so that statements about it may be echoes.
 

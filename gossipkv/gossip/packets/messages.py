@@ -400,11 +400,6 @@ def _read_digest(body: bytes) -> MemberDigest:
     return MemberDigest(first, last, tuple(_read_known(reader)))
 
 
-def _read_want(body: bytes) -> Want:
-    reader = FieldReader(body)
-    return Want(tuple(_read_known(reader)))
-
-
 def _read_known(reader: FieldReader) -> Iterator[KnownMember]:
     while reader.left:
         id_, state, incarnation = reader.take(ID_BYTES), _read_state(reader), reader.number(4)
@@ -438,5 +433,5 @@ _READ: Final[Mapping[int, Callable[[bytes], Part]]] = {
     DELTA: _read_delta,
     HEAD: _read_head,
     DIGEST: _read_digest,
-    WANT: _read_want,
+    WANT: lambda body: Want(tuple(_read_known(FieldReader(body)))),
 }

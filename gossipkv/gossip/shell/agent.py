@@ -31,9 +31,10 @@ if TYPE_CHECKING:
 
     from gossipkv.address import Address
     from gossipkv.environment.seam import ByteStream, Datagrams, Environment
+    from gossipkv.gossip.core import Gossip
     from gossipkv.gossip.effects import Effect
     from gossipkv.gossip.member import Member, MemberState
-    from gossipkv.gossip.protocols import GossipCore, Keeper, TreePlace
+    from gossipkv.gossip.protocols import Keeper, TreePlace
 
     Dial = Callable[[Address], Awaitable[ByteStream]]  # Connects to a node; raises OSError, GossipKVError.
 
@@ -67,7 +68,7 @@ class Agent:
 
     def __init__(
         self,
-        core: GossipCore,
+        core: Gossip,
         datagrams: Datagrams,
         environment: Environment,
         keeper: Keeper,

@@ -49,7 +49,7 @@ class Keeping:
         await self._threads.run(self._keeper.forget)
 
     def put(self, state: StoreDurably | Remember | int) -> None:
-        """Queue state to keep; a number is a shard id. Of waiting peers only the latest are written."""
+        """Queue state to keep; a number is a shard id. Peers replace those that still wait."""
         if isinstance(state, Remember):
             waits, self._peers = self._peers is not None, state
             if waits:

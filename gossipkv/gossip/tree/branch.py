@@ -75,11 +75,6 @@ class Branch:
         """Cost of all keys and tombstones."""
         return self.live_bytes + self.gone_bytes
 
-    @property
-    def wire_bytes(self) -> int:
-        """Bytes of all paths and values on the wire."""
-        return self.size_bytes - ITEM_OVERHEAD_BYTES * (len(self.live) + len(self.gone))
-
     # Methods of the owner
 
     def put(self, path: str, value: bytes) -> None:
@@ -271,7 +266,9 @@ def joined(deltas: Iterable[Delta]) -> Iterator[Delta]:
 
 def least_bytes(branch: Branch, since: int) -> int:
     """Return a lower bound of the bytes on the wire, without looking at each change; 0 if there is none."""
-    return branch.wire_bytes if since < max(1, branch.floor) else 0
+    if since >= max(1, branch.floor):
+        return 0
+    return branch.size_bytes - ITEM_OVERHEAD_BYTES * (len(branch.live) + len(branch.gone))
 
 
 def _goes_on(piece: Delta, delta: Delta) -> bool:

@@ -148,7 +148,7 @@ class Catalogue:
     # -- founding and growth -------------------------------------------------------------------------------------------
 
     async def found(self) -> None:
-        """Found the catalogue, with this node as its only acceptor; idempotent. Requires: no other node may.
+        """Found the catalogue, with this node as its only acceptor; idempotent. Requires: no other node founds it.
 
         Raises:
             Unavailable: the store is closed.

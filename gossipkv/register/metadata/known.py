@@ -1,4 +1,4 @@
-"""Known heads of maps: the one notion that transactions build on, reads use, and other nodes are told.
+"""Known heads of maps: the one state on which transactions build, which reads use, and which other nodes hear of.
 
     shown   a full round has shown it, or it was written here: from then on no older placement is reported
     known   its map is also held and synced here: reads use it, also after a restart without a quorum
@@ -143,7 +143,7 @@ class Heads:
                 return found
             if standing.failed is not None:
                 raise standing.failed
-            await self._move(standing)
+            await self._wait_for_change(standing)
         raise UnknownDatabase("the table was dropped")
 
     async def reached(self, register: bytes, config: int) -> KnownMap:
@@ -156,7 +156,7 @@ class Heads:
             found = self._known.get(register)
             if found is not None and found.config >= config:
                 return found
-            await self._move(standing)
+            await self._wait_for_change(standing)
         raise UnknownDatabase("there is no such table, as far as this node knows")
 
     def forget(self, register: bytes, *, but_shown: bool) -> None:
@@ -168,7 +168,7 @@ class Heads:
                 self._standings[register] = _Standing(standing.shown)
             standing.moved.set()
 
-    async def _move(self, standing: _Standing) -> None:
+    async def _wait_for_change(self, standing: _Standing) -> None:
         standing.wanted.set()
         await standing.moved.wait()
 
@@ -184,13 +184,13 @@ class Heads:
                     standing.failed = error
                     break
                 continue
-            self._tell(standing)
+            self._wake_waiters(standing)
             if self.on_known is not None:
                 self.on_known()
             with trio.move_on_after(PAUSE_S):
                 await standing.wanted.wait()
         standing.learning = False
-        self._tell(standing)
+        self._wake_waiters(standing)
 
     async def _store(self, register: bytes, standing: _Standing, shown: KnownMap) -> None:
         if not shown.head.ended:
@@ -207,7 +207,7 @@ class Heads:
             await self._settle(register, shown)
 
     @staticmethod
-    def _tell(standing: _Standing) -> None:
+    def _wake_waiters(standing: _Standing) -> None:
         moved, standing.moved = standing.moved, trio.Event()
         moved.set()
 

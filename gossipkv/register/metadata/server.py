@@ -47,14 +47,10 @@ class OtherServers(Protocol):
 
     @property
     def beside(self) -> Beside: ...
-
     @property
     def ask(self) -> AskNode: ...
-
     @property
-    def ask_acceptor(self) -> AskAcceptor:
-        """Ask an acceptor."""
-        ...
+    def ask_acceptor(self) -> AskAcceptor: ...
 
 
 class _Map(NamedTuple):
@@ -182,7 +178,7 @@ class Metadata:
         if map_.ledger.pins >= MANY_PINS:  # Make room before holding more: the shown head ends pins, held here or not.
             roots = known_map.head.roots | (frozenset() if before is None else before.head.roots)
             await map_.ledger.collect(known_map.head.config, roots | self._accepted(register))
-        await map_.transactions.have(known_map)
+        await map_.transactions.hold(known_map)
 
     async def _settle(self, register: bytes, known_map: KnownMap) -> None:
         """End the pins that no node can need any more, after a head became known."""

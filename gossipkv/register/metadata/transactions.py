@@ -102,7 +102,7 @@ class Transactions:
                     self._more = trio.Event()
                     await self._more.wait()
                 if batch := self._next():
-                    await self._until_done(batch)
+                    await self._run_batch(batch)
 
     def end(self) -> None:
         """Stop: the table is gone."""
@@ -118,7 +118,7 @@ class Transactions:
                 seen.add(waiter.operation.id)
         return batch
 
-    async def _until_done(self, batch: list[_Waiting]) -> None:
+    async def _run_batch(self, batch: list[_Waiting]) -> None:
         """Repeat a transaction until it is committed or refused, or no requester waits for it."""
         self._failures, self._may_be_done = 0, False
         while any(not waiter.gone for waiter in batch):
@@ -182,8 +182,8 @@ class Transactions:
             raise Unavailable(f"what is decided of this table cannot be read: {outcome.message}")
         return chosen
 
-    async def have(self, chosen: KnownMap) -> MapTree:
-        """Fetch the map of a head if needed, and open it. Raises MissingPage, ProtocolError, Unavailable."""
+    async def hold(self, chosen: KnownMap) -> MapTree:
+        """Open the map of a head, which is fetched if needed. Raises MissingPage, ProtocolError, Unavailable."""
         head = chosen.head
         if not self._ledger.has(head.root):
             nodes = sorted({acceptor.node for acceptor in chosen.acceptors.everyone} - {self._registers.me.node})
@@ -194,7 +194,7 @@ class Transactions:
     async def _judge(self, chosen: KnownMap, operations: list[Operation]) -> OperationJudgement:
         if self._registers.me not in chosen.acceptors.everyone:
             raise NoServer("this node is no metadata server of the table")
-        tree = await self.have(chosen)
+        tree = await self.hold(chosen)
         return judge(tree, operations, _next_config(chosen), self._functions)
 
 

@@ -389,13 +389,8 @@ def check_change(read: Read, kind: MapKind, before: bytes | None, changed: Chang
         MissingPage: one of them is not here.
         ProtocolError, UnsupportedFormat: it is no such edit.
     """
-
-    def read_either(name: bytes) -> bytes:
-        page = changed.pages.get(name)
-        return read(name) if page is None else page
-
     old = MapTree.empty(kind.name) if before is None else MapTree.opened(read, before, kind.name)
-    new = MapTree.opened(read_either, changed.root, kind.name)
+    new = MapTree.opened(lambda name: changed.pages.get(name) or read(name), changed.root, kind.name)
     if new.root.config != config or sequence_of(config) <= sequence_of(old.root.config):
         raise ProtocolError(
             f"a root of config id {new.root.config}, where {config} above {old.root.config} was expected"

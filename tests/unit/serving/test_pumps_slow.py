@@ -132,7 +132,7 @@ class Running:
             await trio.sleep(0.001)
 
     def each(self, name: str) -> list[int]:
-        return [counters[name] for counters in self.pumps.each()]
+        return [counters[name] for counters in self.pumps.counters_by_loop()]
 
 
 @asynccontextmanager

@@ -13,7 +13,7 @@ import trio
 from gossipkv.environment.real_files import RealFiles
 from gossipkv.environment.trio_world import real
 from gossipkv.node.directory import DataDirectory
-from gossipkv.node.identity import NodeRecord, drawn, erased, followed, read_node
+from gossipkv.node.identity import NodeRecord, keep_founding, read_node, with_founding, without_founding
 from gossipkv.table.ports import may_not_found
 from gossipkv.table.store import TableStore
 from tests.unit.table.fake_store import FakeStores, put_store
@@ -61,7 +61,7 @@ def test_who_may_found(cluster_id, store, drew, drew_store, why):
 def test_what_holds_of_it_after_a_change(known, changes, drew, drew_store):
     """The right goes to the first store, and stays with that one."""
     before = RECORD._replace(cluster_id=ID, **known)
-    after = followed(before, before._replace(**changes))
+    after = keep_founding(before, before._replace(**changes))
     assert (after.drew, after.drew_store) == (drew, drew_store)
     assert after == before._replace(**changes, drew=drew, drew_store=drew_store), "nothing else is touched"
 
@@ -69,8 +69,8 @@ def test_what_holds_of_it_after_a_change(known, changes, drew, drew_store):
 def test_it_is_drawn_and_erased():
     """Under the store that is there; nothing else is touched."""
     record = RECORD._replace(cluster_id=ID, store=7, life=2)
-    assert drawn(record) == record._replace(drew=ID, drew_store=7)
-    assert erased(drawn(record)) == record
+    assert with_founding(record) == record._replace(drew=ID, drew_store=7)
+    assert without_founding(with_founding(record)) == record
 
 
 def opened(path, files=FILES, **options):
