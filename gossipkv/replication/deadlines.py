@@ -1,6 +1,6 @@
-"""Parked requests that wait for an event or their deadline: one heap of deadlines, no task for each.
+"""Parked requests, each of which waits for an event or its deadline: one heap of deadlines instead of a task for each.
 
-The size of the parked requests is bounded: `begin` raises `Overloaded` before anything is done.
+The memory of all parked requests is bounded: beyond the bound, `begin` raises `Overloaded`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class ParkedRequests:
     """The parked requests of a node."""
 
     def __init__(self, most_bytes: int, on_sooner: Callable[[], object]) -> None:
-        """Call `on_sooner` if the next deadline gets sooner: a sleeper until then must look again."""
+        """Call `on_sooner` if a new request has the next deadline: a task that sleeps until then must wake earlier."""
         self._on_sooner = on_sooner
         self._heap: list[tuple[float, int, ParkedRequest]] = []
         self._count = 0

@@ -68,18 +68,18 @@ class ReplicationPorts(Protocol):
         """Return the time of day in milliseconds."""
         ...
 
-    def set_aside(self, copy: Replica) -> None:
+    def barred(self, replica: Replica) -> None:
         """Report that a replica originates nothing any more."""
         ...
 
-    def loads(self, copy: Replica, source: bytes, what: str) -> None:
+    def loads(self, replica: Replica, source: bytes, what: str) -> None:
         """Report that a bulk load began, is done, or was aborted."""
         ...
 
-    def differs(self, copy: Replica, node: bytes) -> None:
+    def differs(self, replica: Replica, node: bytes) -> None:
         """Report that a node's replica has other live records at the same clock."""
         ...
 
-    def log_too_small(self, copy: Replica) -> None:
+    def log_too_small(self, replica: Replica) -> None:
         """Report that logs keep less than is written during a load of the replica."""
         ...

@@ -30,8 +30,8 @@ from gossipkv.replication.replica.spaces import Spaces
 from gossipkv.replication.replica.status import ReplicaStatus, SpanEnds, is_served
 from gossipkv.replication.snapshot.transfer import BulkLoader
 from gossipkv.replication.stream.cursors import OutgoingEntries
-from gossipkv.replication.stream.log_tail import Beginnings, LogTail, by_heirs
-from gossipkv.replication.stream.messages import ReplicaState, clock_of, ends_of_span, said_of, stand_of, unpacked
+from gossipkv.replication.stream.log_tail import Beginnings, LogTail, by_children
+from gossipkv.replication.stream.messages import ReplicaState, clock_of, ends_of_span, state_of, status_row_of, unpacked
 from gossipkv.replication.stream.peer import (
     EarlyEntries,
     Numbered,
@@ -57,7 +57,8 @@ if TYPE_CHECKING:
 ASK_OWN_S: Final = 1.0  # A restarted node lets others report which of its records they have.
 ANSWER_S: Final = 10.0  # A link without an answer for so long is restarted.
 CLOCK_S: Final = 20.0  # An otherwise silent peer is asked for its time this often.
-MAX_TOLD: Final = 256  # Per status report, unless the link is new: encoding more would delay other peers.
+MAX_REPORTED: Final = 256  # Per status report, unless the link is new: encoding more would delay other peers.
+BARRED: Final = "another node has more of its records than it gave out: it lies in an older copy of the store"
 
 
 class ReplicationLimits(NamedTuple):
@@ -85,10 +86,10 @@ class ReplicaSet:
     ) -> None:
         """Begin with a log synced to `position`; `me`: this node's uuid."""
         self.me = me
-        self.copies: dict[tuple[bytes, int], Replica] = {}
-        self.levels: dict[Replica, AckTracker] = {}
+        self.by_partition: dict[tuple[bytes, int], Replica] = {}
+        self.acks: dict[Replica, AckTracker] = {}
         self.spaces = Spaces()
-        self.upkeep = DirtyReplicas()
+        self.dirty = DirtyReplicas()
         self.peers: dict[bytes, ReplicaPeer] = {}
         self.making: dict[tuple[bytes, int], Replica] = {}  # The first batch of these replicas is not synced yet.
         self.maps: dict[bytes, int] = {}  # By table: the config id of the placement that its local replicas follow.
@@ -98,8 +99,8 @@ class ReplicaSet:
         self.beginnings = Beginnings(position)
         self.places: dict[bytes, tuple[int, dict[int, int]]] = {}  # Saved places of nodes not met in this run.
         self.relay_s = limits.relay_s
-        self.loading = BulkLoader(me, outside, self, relay_s=limits.relay_s, stall_s=limits.stall_s)
-        self.loading.pace.rate = limits.transfer
+        self.loader = BulkLoader(me, outside, self, relay_s=limits.relay_s, stall_s=limits.stall_s)
+        self.loader.pace.rate = limits.transfer
         self.skew = skew or ClockSkew(outside.now, outside.now_ms)
         self._intake = LogReceiver(outside.get, self._append, outside.now)
         self._outside, self._random = outside, random
@@ -110,15 +111,15 @@ class ReplicaSet:
         self.on_newer: OnNewer = lambda _table, _node: None  # Called when a node follows a newer placement.
         self._began = outside.now()
 
-    # -- copies ------------------------------------------------------------------------------------------------------
+    # -- replicas ----------------------------------------------------------------------------------------------------
 
-    def found(self, copy: Replica) -> None:
+    def found(self, replica: Replica) -> None:
         """Add a replica that the store had at startup."""
-        self.copies[copy.partition] = copy
-        self.spaces.add(copy)
-        self.levels[copy] = AckTracker(copy)
-        if copy.joining is not None:
-            self.loading.joining[copy] = None
+        self.by_partition[replica.partition] = replica
+        self.spaces.add(replica)
+        self.acks[replica] = AckTracker(replica)
+        if replica.joining is not None:
+            self.loader.joining[replica] = None
 
     def place(
         self, identity: ReplicaIdentity, config: int, hosts: Sequence[AssignedReplica], rules: PartitionRules = NO_RULES
@@ -127,36 +128,36 @@ class ReplicaSet:
 
         An existing replica under another assignment stays until it is dropped.
         """
-        copy = self.copies.get(identity[:2]) or self.making.get(identity[:2])
-        if copy is None:
+        replica = self.by_partition.get(identity[:2]) or self.making.get(identity[:2])
+        if replica is None:
             space = self._outside.reserve_space()
             batch, state, joining = first_batch(space, identity, config, hosts, rules)
-            copy = Replica(space, identity, state, self.tail.end, joining)
-            copy.adopts(config, hosts, rules)
-            self.upkeep.placed(copy)
-            self._outside.append(batch, partial(self._made, copy))
-            self.making[identity[:2]] = copy
+            replica = Replica(space, identity, state, self.tail.end, joining)
+            replica.adopts(config, hosts, rules)
+            self.dirty.placed(replica)
+            self._outside.append(batch, partial(self._made, replica))
+            self.making[identity[:2]] = replica
             return
-        if copy.assignment != identity.assignment:
+        if replica.assignment != identity.assignment:
             return
-        assert copy.bounds == identity.bounds, (copy.identity, identity)
-        if (config, tuple(sorted(hosts)), rules) == (copy.config, copy.hosts, copy.rules):
+        assert replica.bounds == identity.bounds, (replica.identity, identity)
+        if (config, tuple(sorted(hosts)), rules) == (replica.config, replica.hosts, replica.rules):
             return
-        if copy.stands_still:
-            self.loading.unplaced[copy] = identity, config, hosts, rules
+        if replica.is_frozen:
+            self.loader.unplaced[replica] = identity, config, hosts, rules
             return
-        batch_or_none = copy.adopting(config, hosts, rules)
+        batch_or_none = replica.adopting(config, hosts, rules)
         if batch_or_none is not None:
-            position = self._outside.append(batch_or_none, partial(self.has_adopted, copy, config))
-            self.upkeep.moved(copy)
-            self.beginnings.note(copy, copy.assigned, hosts, position)
-        copy.adopts(config, hosts, rules)
-        self.upkeep.placed(copy)
-        if copy in self.levels:
-            self.levels[copy].look()
+            position = self._outside.append(batch_or_none, partial(self.has_adopted, replica, config))
+            self.dirty.moved(replica)
+            self.beginnings.note(replica, replica.assigned, hosts, position)
+        replica.adopts(config, hosts, rules)
+        self.dirty.placed(replica)
+        if replica in self.acks:
+            self.acks[replica].look()
             for peer in self.peers.values():
-                peer.feed.adopted(copy, self._outside.now())
-            self._connect_sharers(copy)
+                peer.sender.adopted(replica, self._outside.now())
+            self._connect_sharers(replica)
 
     @property
     def of_origin(self) -> Mapping[int, Replica]:
@@ -165,161 +166,163 @@ class ReplicaSet:
         Former assignments are left out: after a split several replicas share them, and each settles by itself.
         """
         if self._of_origin is None:
-            self._of_origin = {origin: copy for copy in self.copies.values() for origin in copy.assigned}
+            self._of_origin = {origin: replica for replica in self.by_partition.values() for origin in replica.assigned}
         return self._of_origin
 
-    def _made(self, copy: Replica) -> None:
-        del self.making[copy.partition]
+    def _made(self, replica: Replica) -> None:
+        del self.making[replica.partition]
         self.making = self.making or {}  # Replacing or clearing an emptied dict frees its memory.
-        self.found(copy)
-        self._connect_sharers(copy)
+        self.found(replica)
+        self._connect_sharers(replica)
 
-    def has_adopted(self, copy: Replica, config: int) -> None:
+    def has_adopted(self, replica: Replica, config: int) -> None:
         """Confirm that the batch by which a replica adopts a placement is synced."""
-        copy.has_adopted(config)
-        if copy in self.levels:
-            self._connect_sharers(copy)
-            if any(peer.kept.entries for peer in self.peers.values()):
+        replica.has_adopted(config)
+        if replica in self.acks:
+            self._connect_sharers(replica)
+            if any(peer.early.entries for peer in self.peers.values()):
                 self._intake.retry(self.peers.values())  # Peers that adopted earlier have sent entries.
 
-    def take_over(self, parent: Replica, heirs: Sequence[Replica]) -> None:
+    def take_over(self, parent: Replica, children: Sequence[Replica]) -> None:
         """Replace a parent by its children in all local state; the store has them already."""
-        # Nodes that reported the parent in this run had no children then. For other nodes this store may be an older
-        # copy.
-        is_vouched = {*parent.assigned} <= {parent.assignment, *self.levels[parent].heard}
-        parent.line = parent.line._replace(heirs=tuple(heirs))
-        for heir in heirs:
-            self.copies[heir.partition] = heir
-            self.levels[heir] = AckTracker(heir)
-            self.upkeep.placed(heir)
-            self.upkeep.moved(heir)
+        # A node that reported the parent in this run had no children then. A node that did not may have children with
+        # more records, if this store is an older copy.
+        is_vouched = {*parent.assigned} <= {parent.assignment, *self.acks[parent].heard}
+        parent.lineage = parent.lineage._replace(children=tuple(children))
+        for child in children:
+            self.by_partition[child.partition] = child
+            self.acks[child] = AckTracker(child)
+            self.dirty.placed(child)
+            self.dirty.moved(child)
             if not (is_vouched or parent.is_new):
-                self._unvouched[heir] = self._outside.now()
+                self._unvouched[child] = self._outside.now()
         for peer in self.peers.values():
-            peer.feed.divided(parent, heirs)
+            peer.sender.divided(parent, children)
         self.tail.forget()
         self.forget(parent, Batch())
 
-    def _connect_sharers(self, copy: Replica) -> None:
+    def _connect_sharers(self, replica: Replica) -> None:
         if self._of_origin is not None:
-            self._of_origin |= dict.fromkeys(copy.assigned, copy)
-        for node in copy.sharers:
+            self._of_origin |= dict.fromkeys(replica.assigned, replica)
+        for node in replica.sharers:
             peer = self._peer(node)
-            peer.untold[copy] = None
-            peer.tell_at = self._outside.now()
+            peer.unreported[replica] = None
+            peer.report_at = self._outside.now()
         self._outside.wake()
 
-    def drop(self, copy: Replica, batch: Batch) -> None:
+    def drop(self, replica: Replica, batch: Batch) -> None:
         """Drop a replica; the batch removes it from the store."""
-        if self.forget(copy, batch):
-            self.spaces.leaves(copy, batch)
-        self.spaces.remove(copy, copy.space, copy.suffix)
+        if self.forget(replica, batch):
+            self.spaces.leaves(replica, batch)
+        self.spaces.remove(replica, replica.space, replica.suffix)
 
-    def forget(self, copy: Replica, batch: Batch) -> bool:
+    def forget(self, replica: Replica, batch: Batch) -> bool:
         """Forget a replica; return False if a finishing load is about to take its place in the store."""
-        is_there = self.loading.let_go(copy, batch)
-        del self.copies[copy.partition], self.levels[copy]
+        is_there = self.loader.let_go(replica, batch)
+        del self.by_partition[replica.partition], self.acks[replica]
         self._of_origin = None
-        self._unvouched.pop(copy, None)
-        self.beginnings.let_go(copy)
-        self.upkeep.let_go(copy)
+        self._unvouched.pop(replica, None)
+        self.beginnings.let_go(replica)
+        self.dirty.let_go(replica)
         for peer in self.peers.values():
-            peer.let_go(copy)
-        self.on_moved(copy)  # Requests parked on this replica are released.
+            peer.let_go(replica)
+        self.on_moved(replica)  # Requests parked on this replica are released.
         return is_there
 
-    def may_originate(self, copy: Replica) -> bool:
+    def may_originate(self, replica: Replica) -> bool:
         """Return True if the replica may assign counters: a store restored from a backup must not reuse any."""
-        if copy.stands_still or copy.joining is not None or not copy.originates or self.refusal(copy) is not None:
+        if replica.is_frozen or replica.joining is not None or not replica.originates or self.refusal(replica):
             return False
-        heard = self.levels[copy].heard
-        if all(one in heard for one in copy.assigned if one != copy.assignment):
-            self._unvouched.pop(copy, None)
+        heard = self.acks[replica].heard
+        if all(assignment in heard for assignment in replica.assigned if assignment != replica.assignment):
+            self._unvouched.pop(replica, None)
             return True
-        since = self._unvouched.get(copy)
-        if since is None and copy.is_new:
+        since = self._unvouched.get(replica)
+        if since is None and replica.is_new:
             return True
         return self._outside.now() - (self._began if since is None else since) >= ASK_OWN_S
 
-    def refusal(self, copy: Replica) -> str | None:
+    def refusal(self, replica: Replica) -> str | None:
         """The reason why a replica originates nothing until an operator acts; None: it may."""
-        if copy.time.last > MAX_TIME:
+        if replica.time.last > MAX_TIME:
             return "it has taken a record whose time is near the end of times, and can give none after it"
-        return copy.aside or self.skew.refusal()
+        return replica.barred or self.skew.refusal()
 
     def originate(self, writes: Mapping[Replica, Sequence[RecordWrite]]) -> Mapping[int, int]:
         """Write to local replicas in one batch; return counters by assignment. Raises Overloaded, StorageError."""
         assert all(map(self.may_originate, writes))
         batch, now_ms, ahead_ms = Batch(), self._outside.now_ms(), self.skew.ahead_ms
-        each = [(copy, write) for copy, some in writes.items() for write in some]
-        batch.may_fill = all(write.value is None for _, write in each)
+        pairs = [(replica, write) for replica, group in writes.items() for write in group]
+        batch.may_fill = all(write.value is None for _, write in pairs)
         # A tombstone without an older record frees nothing; such deletes must not use up the reserve.
         read = self._outside.get
-        batch.relieves = batch.may_fill and all(copy.order_of(write.key, read) for copy, write in each)
-        entries = [copy.originate(batch, some, now_ms + ahead_ms(copy.sharers)) for copy, some in writes.items()]
+        batch.relieves = batch.may_fill and all(replica.order_of(write.key, read) for replica, write in pairs)
+        entries = [
+            replica.originate(batch, group, now_ms + ahead_ms(replica.sharers)) for replica, group in writes.items()
+        ]
         self._append(batch, entries)
-        return {entry.copy.assignment: clock.counter(entry.after, entry.copy.assignment) for entry in entries}
+        return {entry.replica.assignment: clock.counter(entry.after, entry.replica.assignment) for entry in entries}
 
     def _append(self, batch: Batch, entries: Sequence[LogEntry], on_synced: Callable[[], object] | None = None) -> None:
         position = self._outside.append(batch, partial(self._synced, entries, on_synced))
         for entry in entries:
             entry.position = position
-            entry.copy.appends(entry)
+            entry.replica.appends(entry)
 
     def _synced(self, entries: Sequence[LogEntry], on_synced: Callable[[], object] | None) -> None:
-        entries = by_heirs(entries)
+        entries = by_children(entries)
         for entry in entries:
-            entry.copy.has_synced(entry)
-        here = [entry for entry in entries if entry.copy in self.levels]  # Others were dropped meanwhile.
-        for entry in (one for one in here if one.joining is not None and one.joining.is_over):
+            entry.replica.has_synced(entry)
+        here = [entry for entry in entries if entry.replica in self.acks]  # Others were dropped meanwhile.
+        for entry in (own for own in here if own.joining is not None and own.joining.is_over):
             # Its log begins here: a replica that lacks older records needs a bulk load.
-            entry.copy.made_at = entry.position
+            entry.replica.made_at = entry.position
             for peer in self.peers.values():
-                peer.feed.has_moved(entry.copy)
+                peer.sender.has_moved(entry.replica)
         if fed := [entry for entry in here if entry.joining is None]:
             self.tail.append(fed)
         tell_at = self._outside.now() + self.relay_s / 2
         for entry in here:
-            copy = entry.copy
-            self.upkeep.synced(entry)
-            for node in copy.sharers:
+            replica = entry.replica
+            self.dirty.synced(entry)
+            for node in replica.sharers:
                 peer = self._peer(node)
-                peer.untold[copy] = None
-                if peer.tell_at is None:
-                    peer.tell_at = tell_at
-            self.levels[copy].look()
-            self.loading.synced(copy)
-            self.on_moved(copy)
+                peer.unreported[replica] = None
+                if peer.report_at is None:
+                    peer.report_at = tell_at
+            self.acks[replica].look()
+            self.loader.synced(replica)
+            self.on_moved(replica)
         if on_synced is not None:
             on_synced()
         self._outside.wake()
 
     # -- as `LoadPorts` ----------------------------------------------------------------------------------------------
 
-    def hosts_told(self, copy: Replica) -> Iterable[tuple[bytes, ReplicaStatus]]:
+    def host_statuses(self, replica: Replica) -> Iterable[tuple[bytes, ReplicaStatus]]:
         """Yield the last status of each connected host's replica."""
-        for node in copy.sharers:
-            if self.reaches(node) and (told := self.peers[node].feed.told.get(copy)) is not None:
-                yield node, told
+        for node in replica.sharers:
+            if self.reaches(node) and (status := self.peers[node].sender.statuses.get(replica)) is not None:
+                yield node, status
 
-    def changes(self, copy: Replica) -> None:
+    def changes(self, replica: Replica) -> None:
         """Report a replica's changed status to its hosts soon."""
-        self._connect_sharers(copy)
-        self.on_moved(copy)
+        self._connect_sharers(replica)
+        self.on_moved(replica)
 
-    def leaves(self, copy: Replica, batch: Batch) -> None:
+    def leaves(self, replica: Replica, batch: Batch) -> None:
         """Add the removal of a replica from its space to the batch."""
-        self.spaces.leaves(copy, batch)
+        self.spaces.leaves(replica, batch)
 
-    def has_moved(self, copy: Replica, old_space: int, old_suffix: bytes) -> None:
+    def has_moved(self, replica: Replica, old_space: int, old_suffix: bytes) -> None:
         """Update all state after a bulk load put a replica into another space."""
-        self.spaces.remove(copy, old_space, old_suffix)
-        self.spaces.add(copy)
+        self.spaces.remove(replica, old_space, old_suffix)
+        self.spaces.add(replica)
         for peer in self.peers.values():
-            peer.feed.has_moved(copy)
-        self.upkeep.moved(copy)
-        self.changes(copy)
-        self.levels[copy].look()
+            peer.sender.has_moved(replica)
+        self.dirty.moved(replica)
+        self.changes(replica)
+        self.acks[replica].look()
         self._intake.retry(self.peers.values())
 
     # -- links -------------------------------------------------------------------------------------------------------
@@ -327,12 +330,12 @@ class ReplicaSet:
     def _peer(self, node: bytes) -> ReplicaPeer:
         peer = self.peers.get(node)
         if peer is None:
-            place, lanes = self.places.pop(node, (0, {}))
-            feed = LogSender(
+            place, cursors = self.places.pop(node, (0, {}))
+            sender = LogSender(
                 self.tail, place, relay_s=self.relay_s, is_broken=self._is_broken, beginnings=self.beginnings
             )
-            feed.kept_lanes = lanes
-            peer = self.peers[node] = ReplicaPeer(node, feed)
+            sender.kept_positions = cursors
+            peer = self.peers[node] = ReplicaPeer(node, sender)
         return peer
 
     def connected(self, node: bytes) -> None:
@@ -344,8 +347,8 @@ class ReplicaSet:
     def disconnected(self, node: bytes) -> None:
         """End the link to a node."""
         peer = self._peer(node)
-        peer.link, peer.greeted, peer.again_at = 0, False, None
-        peer.feed.disconnected()
+        peer.link, peer.greeted, peer.restart_at = 0, False, None
+        peer.sender.disconnected()
         self._outside.wake()  # Senders no longer wait for this node to send its own records.
 
     def reaches(self, node: bytes) -> bool:
@@ -361,19 +364,19 @@ class ReplicaSet:
     def can_answer(self) -> bool:
         """True if each replica follows a placement and enough of its other hosts reported to allow writes."""
         has_waited = self._outside.now() - self._began >= ASK_OWN_S  # A majority is enough by then (`may_originate`).
-        groups = {copy.sharers for copy in self.copies.values()}
+        groups = {replica.sharers for replica in self.by_partition.values()}
         lacking = ((sum(not self.reaches(node) for node in nodes), len(nodes)) for nodes in groups)
         are_heard = all(2 * lacks < 1 + count if has_waited else not lacks for lacks, count in lacking)
-        return are_heard and all(table in self.maps for table, _ in self.copies)
+        return are_heard and all(table in self.maps for table, _ in self.by_partition)
 
-    def _is_broken(self, copy: Replica, origin: int) -> bool:
-        node = next((seat.node for assignment, seat in copy.seated() if assignment == origin), self.me)
+    def _is_broken(self, replica: Replica, origin: int) -> bool:
+        node = next((role.node for assignment, role in replica.assigned_roles() if assignment == origin), self.me)
         return node != self.me and not self.reaches(node)
 
     def _greet(self, peer: ReplicaPeer) -> None:
         link = peer.link = self._random.getrandbits(63) | 1
-        peer.numbers, peer.numbered, peer.stands = {}, Numbered(), {}
-        shared = [copy for copy in self.copies.values() if peer.node in copy.sharers]
+        peer.numbers, peer.numbered, peer.states = {}, Numbered(), {}
+        shared = [replica for replica in self.by_partition.values() if peer.node in replica.sharers]
         rows = rows_of(peer, shared)
         self._ask(peer, "replica_tell", [1, msgpack.packb(rows)], partial(self._greeted, peer, link))
 
@@ -390,8 +393,8 @@ class ReplicaSet:
                 on_reply(unpacked(result))
             except GossipKVError:  # A lost connection ends here, too.
                 peer.link, peer.greeted = 0, False
-                peer.feed.disconnected()
-                peer.again_at = self._outside.now() + self.relay_s
+                peer.sender.disconnected()
+                peer.restart_at = self._outside.now() + self.relay_s
             self._outside.wake()
 
         self._outside.ask(peer.node, method, [self.me, link, *params], replied)
@@ -399,9 +402,9 @@ class ReplicaSet:
     def _greeted(self, peer: ReplicaPeer, link: int, result: Value) -> None:
         assert peer.link == link
         peer.greeted, peer.clock_at = True, self._outside.now() + CLOCK_S
-        told = dict(self._hear_answer(peer, result))
-        lower = {node for copy in told for node in copy.sharers if node < self.me and self.reaches(node)}
-        peer.feed.connected(told, self._outside.now(), goes_back=not lower - {peer.node})
+        statuses = dict(self._hear_answer(peer, result))
+        lower = {node for replica in statuses for node in replica.sharers if node < self.me and self.reaches(node)}
+        peer.sender.connected(statuses, self._outside.now(), goes_back=not lower - {peer.node})
 
     def _hear_answer(
         self, peer: ReplicaPeer, rows: Value, *, is_fed: bool = False
@@ -412,15 +415,15 @@ class ReplicaSet:
                 case [int(number), [], 0, int(config), False] if 0 <= number < len(peer.numbered):
                     self._hear_none(peer, peer.numbered[number][0], config)
                 case [int(number), list(counters), *rest] if 0 <= number < len(peer.numbered):
-                    copy, ids = peer.numbered[number]  # The ids as numbered; the replica may have a newer number.
-                    theirs, stand = clock_of(ids, counters), stand_of(rest) or peer.stands.get(number)
-                    if stand is None:
+                    replica, ids = peer.numbered[number]  # The ids as numbered; the replica may have a newer number.
+                    theirs, state = clock_of(ids, counters), state_of(rest) or peer.states.get(number)
+                    if state is None:
                         raise ProtocolError("a row of an answer has only its counters, and none before had more")
-                    if copy in self.levels:  # Dropped replicas are skipped.
-                        heard.append((copy, self._hear(peer, copy, theirs, stand, ends_of_span(ids, rest[3:]))))
+                    if replica in self.acks:  # Dropped replicas are skipped.
+                        heard.append((replica, self._hear(peer, replica, theirs, state, ends_of_span(ids, rest[3:]))))
                     if is_fed:
-                        peer.stands[number] = stand._replace(
-                            assignment=copy.id_here(stand.assignment), config=shared(stand.config)
+                        peer.states[number] = state._replace(
+                            assignment=replica.id_here(state.assignment), config=shared(state.config)
                         )
                 case int(time_ms) if 0 <= time_ms < MAX_MS:
                     self.skew.hears(peer.node, time_ms, peer.asked)
@@ -428,33 +431,34 @@ class ReplicaSet:
                     raise ProtocolError("a row of an answer is a time of day, or [number, counters, stand, ...]")
         return heard
 
-    def _hear_none(self, peer: ReplicaPeer, copy: Replica, config: int) -> None:
+    def _hear_none(self, peer: ReplicaPeer, replica: Replica, config: int) -> None:
         """Handle a node's statement that it holds nothing of a partition, under a possibly newer config."""
-        if config > copy.config and copy in self.levels:
-            peer.feed.divided(copy, (copy,))
-        if config > self.maps.get(copy.partition[0], 0):
-            self.on_newer(copy.partition[0], peer.node)
+        if config > replica.config and replica in self.acks:
+            peer.sender.divided(replica, (replica,))
+        if config > self.maps.get(replica.partition[0], 0):
+            self.on_newer(replica.partition[0], peer.node)
 
     def _hear(
-        self, peer: ReplicaPeer, copy: Replica, theirs: bytes, stand: ReplicaState, span: SpanEnds | None = None
+        self, peer: ReplicaPeer, replica: Replica, theirs: bytes, state: ReplicaState, span: SpanEnds | None = None
     ) -> ReplicaStatus:
         """Apply a node's status of its replica; `span`: what an incomplete replica has merged of this log."""
-        assignment, config, can = stand
-        if theirs == copy.synced:
-            theirs = copy.synced  # Share one clock among all nodes of a replica at rest.
-        if clock.counter(theirs, copy.assignment) > clock.counter(copy.appended, copy.assignment) and not copy.aside:
-            copy.aside = "another node has more of its records than it gave out: it lies in an older copy of the store"
-            self._outside.set_aside(copy)
-        told = ReplicaStatus(copy.id_here(assignment), theirs, shared(config), can, is_served(assignment, copy), span)
-        if config > copy.config:
-            self.on_newer(copy.partition[0], peer.node)
-        peer.feed.hears(copy, told, self._outside.now())
-        self.levels[copy].confirms(told)
-        return told
+        assignment, config, can = state
+        if theirs == replica.synced:
+            theirs = replica.synced  # Share one clock among all nodes of a replica at rest.
+        if replica.never_gave_out(theirs):
+            replica.barred = BARRED
+            self._outside.barred(replica)
+        host, is_available = replica.id_here(assignment), is_served(assignment, replica)
+        status = ReplicaStatus(host, theirs, shared(config), can, is_available, span)
+        if config > replica.config:
+            self.on_newer(replica.partition[0], peer.node)
+        peer.sender.hears(replica, status, self._outside.now())
+        self.acks[replica].confirms(status)
+        return status
 
     # -- requests of peers -------------------------------------------------------------------------------------------
 
-    def told(self, node: bytes, link: int, rows: Sequence[Raw], *, whole: bool) -> bytes:
+    def take_report(self, node: bytes, link: int, rows: Sequence[Raw], *, whole: bool) -> bytes:
         """Apply a node's status report and return the packed answer.
 
         Raises:
@@ -466,22 +470,23 @@ class ReplicaSet:
             peer.their_link = link
             peer.rows.clear()
             peer.newer.clear()
-            peer.kept = EarlyEntries()
+            peer.early = EarlyEntries()
         self._check_link(peer, link)
         answer: list[Value] = [self._outside.now_ms()]
         for row in rows:
-            said = said_of(row)
-            told = peer.row_of(said, self.copies)
-            copy = None if told is None else self.copies.get(told.partition)
-            if told is not None and copy is not None:
-                stand = ReplicaState(told.assignment, said.config, said.can_take)
-                self._hear(peer, copy, clock_of(told.ids, said.counters), stand, ends_of_span(told.ids, said.span))
-                self.loading.hears(node, copy, below=said.is_below)
-                if told.is_new or copy in peer.untold:  # Otherwise the peer has this status already.
-                    told.is_new = False
-                    answer.append(answer_row(peer, said.number, told, copy))
-            elif told is not None:
-                answer += self._none_here(peer, said.number, said.config)
+            report = status_row_of(row)
+            reported = peer.row_of(report, self.by_partition)
+            replica = None if reported is None else self.by_partition.get(reported.partition)
+            if reported is not None and replica is not None:
+                state = ReplicaState(reported.assignment, report.config, report.can_take)
+                theirs, span = clock_of(reported.ids, report.counters), ends_of_span(reported.ids, report.span)
+                self._hear(peer, replica, theirs, state, span)
+                self.loader.hears(node, replica, below=report.is_below)
+                if reported.is_new or replica in peer.unreported:  # Otherwise the peer has this status already.
+                    reported.is_new = False
+                    answer.append(answer_row(peer, report.number, reported, replica))
+            elif reported is not None:
+                answer += self._none_here(peer, report.number, report.config)
         self._outside.wake()
         return msgpack.packb(answer)
 
@@ -494,7 +499,7 @@ class ReplicaSet:
         return [[number, [], 0, ours, False]] if is_divided else []
 
     def _asking(self, node: bytes) -> ReplicaPeer:
-        if node not in self.peers and all(node not in copy.sharers for copy in self.copies.values()):
+        if node not in self.peers and all(node not in replica.sharers for replica in self.by_partition.values()):
             raise NotReady("that node is not connected from here, and shares no partition")
         return self._peer(node)
 
@@ -503,29 +508,29 @@ class ReplicaSet:
         if link != peer.their_link:
             raise NotReady("this link was not begun here, or was begun anew")
 
-    def fed(self, node: bytes, link: int, entries: Sequence[Raw], on_taken: Callable[[bytes], object]) -> None:
-        """Take log entries; once synced, call `on_taken` with the packed answer. Raises as `told`."""
+    def take_entries(self, node: bytes, link: int, entries: Sequence[Raw], on_taken: Callable[[bytes], object]) -> None:
+        """Take log entries; once synced, call `on_taken` with the packed answer. Raises as `take_report`."""
         peer = self._asking(node)
         self._check_link(peer, link)
-        copies: dict[int, tuple[Replica, PeerReplica]] = {}  # The link may restart before all is synced.
+        replicas: dict[int, tuple[Replica, PeerReplica]] = {}  # The link may restart before all is synced.
         news: list[Value] = []
-        read = [*entries_of(peer, self.copies, entries)]  # A malformed message is refused whole.
+        read = [*entries_of(peer, self.by_partition, entries)]  # A malformed message is refused whole.
         for number, entry in read:
             row = peer.rows[number]
-            copies[number] = entry.copy, row
-            if not entry.copy.has(entry):
+            replicas[number] = entry.replica, row
+            if not entry.replica.has(entry):
                 news += [[number, origin] for origin in entry.origins if origin != row.assignment]
-        numbers = {one[0]: None for one in entries if isinstance(one, list) and isinstance(one[0], int)}
-        lacking = [at for at in numbers if at in peer.rows and peer.rows[at].partition not in self.copies]
-        none = [one for at in lacking for one in self._none_here(peer, at, peer.newer.get(at, 0))]
+        numbers = {row[0]: None for row in entries if isinstance(row, list) and isinstance(row[0], int)}
+        lacking = [at for at in numbers if at in peer.rows and peer.rows[at].partition not in self.by_partition]
+        none = [row for at in lacking for row in self._none_here(peer, at, peer.newer.get(at, 0))]
         waits = 1
 
         def synced() -> None:
             nonlocal waits
             waits -= 1
             if not waits:
-                rows = [answer_row(peer, at, row, copy, is_fed=True) for at, (copy, row) in copies.items()] + none
-                on_taken(msgpack.packb([rows, news]))
+                rows = [answer_row(peer, at, row, replica, is_fed=True) for at, (replica, row) in replicas.items()]
+                on_taken(msgpack.packb([rows + none, news]))
 
         waits += self._intake.take(peer, (entry for _, entry in read), synced)
         self._intake.retry(self.peers.values())
@@ -537,30 +542,30 @@ class ReplicaSet:
     def pump(self) -> None:
         """Do all work that is due now."""
         now = self._outside.now()
-        self.loading.look(now)
+        self.loader.look(now)
         for peer in [*self.peers.values()]:
-            if peer.is_littered or (peer.again_at is not None and peer.again_at <= now):
-                peer.again_at = None
+            if peer.is_littered or (peer.restart_at is not None and peer.restart_at <= now):
+                peer.restart_at = None
                 self._greet(peer)
-            peer.kept.forget(now, self.relay_s)
-            while (do := peer.feed.next(now)) is not None:
+            peer.early.forget(now, self.relay_s)
+            while (do := peer.sender.next(now)) is not None:
                 if isinstance(do, OutgoingEntries):
                     self._ship(peer, do)
                     self._outside.wake()  # Other tasks run before the next message.
                     break
                 self._outside.look(peer.node, do)
-            if peer.feed.turned:
-                turned = sorted(peer.feed.turned & self.levels.keys(), key=attrgetter("space"))
-                peer.untold.update(dict.fromkeys(turned))
-                peer.feed.turned.clear()
-                peer.tell_at = now
-            if peer.greeted and peer.tells_at <= now:
-                rows = rows_of(peer, [*islice(peer.untold, MAX_TOLD)])
+            if peer.sender.turned:
+                turned = sorted(peer.sender.turned & self.acks.keys(), key=attrgetter("space"))
+                peer.unreported.update(dict.fromkeys(turned))
+                peer.sender.turned.clear()
+                peer.report_at = now
+            if peer.greeted and peer.next_report_at <= now:
+                rows = rows_of(peer, [*islice(peer.unreported, MAX_REPORTED)])
                 self._ask(peer, "replica_tell", [0, msgpack.packb(rows)], partial(self._hear_answer, peer))
-                peer.tell_at, peer.clock_at = now, now + CLOCK_S
-            if not peer.untold:
-                peer.tell_at = None
-                peer.untold.clear()  # Replacing or clearing an emptied dict frees its memory.
+                peer.report_at, peer.clock_at = now, now + CLOCK_S
+            if not peer.unreported:
+                peer.report_at = None
+                peer.unreported.clear()  # Replacing or clearing an emptied dict frees its memory.
 
     @property
     def due(self) -> float | None:
@@ -570,32 +575,32 @@ class ReplicaSet:
             time
             for peer in self.peers.values()
             for time in (
-                peer.again_at,
-                peer.tells_at if peer.greeted else None,
-                peer.feed.due(now),
-                peer.kept.entries[0][0] + self.relay_s if peer.kept.entries else None,
+                peer.restart_at,
+                peer.next_report_at if peer.greeted else None,
+                peer.sender.due(now),
+                peer.early.entries[0][0] + self.relay_s if peer.early.entries else None,
             )
             if time is not None
         ]
-        times += [] if (due := self.loading.due) is None else [due]
+        times += [] if (due := self.loader.due) is None else [due]
         return min(times, default=None)
 
     def _ship(self, peer: ReplicaPeer, ship: OutgoingEntries) -> None:
-        copies = dict.fromkeys(entry.copy for entry in ship.entries)
-        if unnamed := [copy for copy in copies if not peer.is_named(copy)]:
-            told = rows_of(peer, unnamed)
-            self._ask(peer, "replica_tell", [0, msgpack.packb(told)], partial(self._hear_answer, peer))
+        replicas = dict.fromkeys(entry.replica for entry in ship.entries)
+        if unnamed := [replica for replica in replicas if not peer.is_named(replica)]:
+            rows = rows_of(peer, unnamed)
+            self._ask(peer, "replica_tell", [0, msgpack.packb(rows)], partial(self._hear_answer, peer))
 
         def on_reply(result: Value) -> None:
             match result:
                 case [list(heard), list(news)]:
                     self._hear_answer(peer, heard, is_fed=True)
                     pairs: list[tuple[Replica, int]] = []
-                    for one in news:
-                        match one:
+                    for row in news:
+                        match row:
                             case [int(number), int(origin)] if 0 <= number < len(peer.numbered):
                                 pairs.append((peer.numbered[number][0], origin))
-                    peer.feed.answered(ship.number, pairs, self._outside.now())
+                    peer.sender.answered(ship.number, pairs, self._outside.now())
                 case _:
                     raise ProtocolError("the answer to a feed is [rows, news]")
 
@@ -603,4 +608,4 @@ class ReplicaSet:
 
     def kept_places(self) -> Mapping[bytes, tuple[int, dict[int, int]]]:
         """The resume position and cursors of each log sender, to be saved."""
-        return {node: (peer.feed.place, peer.feed.lanes) for node, peer in self.peers.items()}
+        return {node: (peer.sender.place, peer.sender.positions) for node, peer in self.peers.items()}

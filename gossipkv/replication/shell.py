@@ -23,7 +23,7 @@ from gossipkv.replication.deadlines import ParkedRequests
 from gossipkv.replication.maintenance.digests import DigestExchange
 from gossipkv.replication.maintenance.range_cleanup import RangeCleanup
 from gossipkv.replication.maintenance.tombstone_gc import TombstoneCollector
-from gossipkv.replication.replica.keys import ASIDE, ENDED, IDENTITY, JOINING, KIND_BYTES, LOADING, RECORD, STATE
+from gossipkv.replication.replica.keys import ENDED, IDENTITY, JOINING, KIND_BYTES, LOADING, QUARANTINED, RECORD, STATE
 from gossipkv.replication.replica.replica import Replica
 from gossipkv.replication.replica_set import ANSWER_S, ReplicaSet
 from gossipkv.replication.snapshot.rate_limit import RateLimit
@@ -106,20 +106,20 @@ class Replication:
         self.gives = RateLimit(limits.transfer)  # Limits what other nodes' loads read here.
         self._cursors: dict[tuple[int, int], LogCursor] = {}  # Cursors of bulk loads by space and position.
         self.replicas = ReplicaSet(me, self, environment.random, store.synced_position, limits, skew=skew)
-        self.clearing = RangeCleanup(self.replicas.spaces, self, RateLimit(limits.transfer))
-        self.collecting = TombstoneCollector(self.replicas, self)
-        self.comparing = DigestExchange(self.replicas, self)
+        self.cleanup = RangeCleanup(self.replicas.spaces, self, RateLimit(limits.transfer))
+        self.collector = TombstoneCollector(self.replicas, self)
+        self.digests = DigestExchange(self.replicas, self)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Load the replicas from the store and replicate until cancelled."""
         await self._find()
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
-            comparing, left = self.comparing, self.replicas.spaces
+            comparing, left = self.digests, self.replicas.spaces
             nursery.start_soon(self._repeat, self._keep_places, lambda: KEEP_S)
-            nursery.start_soon(self._repeat, self.collecting.look, lambda: COLLECT_S)
+            nursery.start_soon(self._repeat, self.collector.look, lambda: COLLECT_S)
             nursery.start_soon(self._repeat, comparing.look, lambda: COLLECT_S if comparing.is_amid else COMPARE_S)
-            nursery.start_soon(self._repeat, self._clear, lambda: CLEAR_S if left.left else CLEAR_S * 20)
+            nursery.start_soon(self._repeat, self._clear, lambda: CLEAR_S if left.abandoned else CLEAR_S * 20)
             task_status.started()
             while True:
                 self._news = trio.Event()
@@ -154,76 +154,77 @@ class Replication:
         except ValueError:  # A bulk load has just begun.
             return 0
 
-    def measure(self, copy: Replica) -> Measured:
+    def measure(self, replica: Replica) -> Measured:
         """Return a replica's approximate size, replaced and deleted records included. Raises as `size_bytes`."""
-        return Measured(self.size_bytes(copy.space, copy.bounds), self._store.rows(copy.space, *copy.bounds.records))
+        space, bounds = replica.space, replica.bounds
+        return Measured(self.size_bytes(space, bounds), self._store.rows(space, *bounds.records))
 
-    def middle_of(self, copy: Replica) -> bytes | None:
+    def middle_of(self, replica: Replica) -> bytes | None:
         """Return a user's key in the middle of a replica; None: it has one key. Raises StorageError, Corrupt."""
-        key = self._store.middle_key(copy.space, *copy.bounds.records)
+        key = self._store.middle_key(replica.space, *replica.bounds.records)
         return None if key is None else key[len(RECORD) :]
 
-    def departs(self, copy: Replica) -> None:
+    def departs(self, replica: Replica) -> None:
         """Stop feeding from a replica whose assignment is gone; it is dropped later, once that is safe."""
-        self.departed[copy] = None
-        copy.departs()
-        self.replicas.spaces.hides(copy)
+        self.departed[replica] = None
+        replica.departs()
+        self.replicas.spaces.hides(replica)
         for peer in self.replicas.peers.values():
-            peer.feed.adopted(copy, self.now())
+            peer.sender.adopted(replica, self.now())
         self.wake()
 
-    def let_go(self, copy: Replica, *, why: str = "") -> None:
+    def let_go(self, replica: Replica, *, why: str = "") -> None:
         """Drop a replica; with a reason `why`, quarantine it for operators instead.
 
         Raises:
             NotReady, Overloaded, StorageError: the replica stays and may be dropped later.
         """
-        self.replicas.loading.tear(copy)
+        self.replicas.loader.abort(replica)
         batch = Batch()
         batch.relieves = True
         spaces = self.replicas.spaces
         if why:
-            copy.put(batch, ASIDE, why.encode())
+            replica.put(batch, QUARANTINED, why.encode())
         else:
-            spaces.leaves(copy, batch)
+            spaces.leaves(replica, batch)
         self.append(batch, lambda: None)
         if why:
-            spaces.set_aside(copy, why)
+            spaces.quarantine(replica, why)
         else:
-            spaces.remove(copy, copy.space, copy.suffix)
-        self.departed.pop(copy, None)
-        self.replicas.forget(copy, Batch())  # The load was aborted above.
+            spaces.remove(replica, replica.space, replica.suffix)
+        self.departed.pop(replica, None)
+        self.replicas.forget(replica, Batch())  # The load was aborted above.
 
-    def kept(self, one: QuarantinedReplica) -> Replica | None:
+    def kept(self, part: QuarantinedReplica) -> Replica | None:
         """Return a quarantined replica as a `Replica`; None: it was incomplete.
 
         Raises:
             NotReady: the quarantine is not synced yet.
         """
-        if self._store.get(one.space, IDENTITY + one.suffix) is None:
+        if self._store.get(part.space, IDENTITY + part.suffix) is None:
             raise NotReady("a copy is about to be set aside")
-        state = self._store.get(one.space, STATE + one.suffix)
-        if state is None or self._store.get(one.space, JOINING + one.suffix) is not None:
+        state = self._store.get(part.space, STATE + part.suffix)
+        if state is None or self._store.get(part.space, JOINING + part.suffix) is not None:
             return None
-        copy = Replica(one.space, one.identity, state, suffix=one.suffix)
-        copy.ended = self._store.get(one.space, ENDED + one.suffix) or b""
-        return copy
+        replica = Replica(part.space, part.identity, state, suffix=part.suffix)
+        replica.ended = self._store.get(part.space, ENDED + part.suffix) or b""
+        return replica
 
-    async def drop_aside(self, one: QuarantinedReplica) -> None:
+    async def drop_quarantined(self, part: QuarantinedReplica) -> None:
         """Drop a quarantined replica; return once that is synced. Raises Overloaded, StorageError."""
         synced, batch, spaces = trio.Event(), Batch(), self.replicas.spaces
         batch.relieves = True
-        spaces.leaves(one, batch)
+        spaces.leaves(part, batch)
         self.append(batch, synced.set)
-        spaces.dropped_aside(one)
+        spaces.drop_quarantined(part)
         await synced.wait()
 
     def goes_by(self, table: bytes, config: int) -> None:
         """Take note that all replicas of a table follow its placement of that config id."""
         self.replicas.maps[table] = config
-        for copy in self.replicas.copies.values():
-            if copy.partition[0] == table:
-                self.replicas.on_moved(copy)
+        for replica in self.replicas.by_partition.values():
+            if replica.partition[0] == table:
+                self.replicas.on_moved(replica)
 
     @property
     def maps(self) -> dict[bytes, int]:
@@ -235,11 +236,11 @@ class Replication:
             if number % FEW_SPACES == 0:
                 await trio.lowlevel.checkpoint()
             kept = self._kept_in(space)
-            for copy in self.replicas.spaces.found(space, kept, self._store.synced_position):
-                self.replicas.found(copy)
+            for replica in self.replicas.spaces.found(space, kept, self._store.synced_position):
+                self.replicas.found(replica)
             kinds = {key[:KIND_BYTES] for key, _ in kept}
             if LOADING in kinds:
-                self.replicas.loading.litter.append(space)
+                self.replicas.loader.litter.append(space)
             elif PLACE in kinds:
                 self._places = space
                 self._read_places(space)
@@ -263,8 +264,8 @@ class Replication:
             for key, value in records:
                 node = key[len(PLACE) :]
                 if node:
-                    place, lanes = msgpack.unpackb(value, strict_map_key=False)
-                    self.replicas.places[node] = place, lanes
+                    place, cursors = msgpack.unpackb(value, strict_map_key=False)
+                    self.replicas.places[node] = place, cursors
                     self._kept[node] = value
 
     async def _repeat(self, look: Callable[[], object], pause_s: Callable[[], float]) -> None:
@@ -285,7 +286,7 @@ class Replication:
 
     def _keep_places(self) -> None:
         """Save changed resume positions. Raises Overloaded, StorageError."""
-        places = {node: msgpack.packb(one) for node, one in self.replicas.kept_places().items()}
+        places = {node: msgpack.packb(place) for node, place in self.replicas.kept_places().items()}
         changed = {node: value for node, value in places.items() if self._kept.get(node) != value}
         if not changed or self._store.first_space is None:  # The first space belongs to the registers.
             return
@@ -300,9 +301,9 @@ class Replication:
         self._places = space
 
     def _clear(self) -> None:
-        self.clearing.look()
+        self.cleanup.look()
         if self.replicas.spaces.divided:
-            self.clearing.forget_divided(self._store.log_floor)
+            self.cleanup.forget_divided(self._store.log_floor)
 
     def fail(self, error: GossipKVError | OSError) -> None:
         """Fail the store as if its log had failed; it is reopened later."""
@@ -367,23 +368,23 @@ class Replication:
         """Send a request to a node; `on_answer` also gets the error."""
         self._ask_node(node, method, params, timeout_s, on_answer)
 
-    def look(self, node: bytes, look: LogRead) -> None:
+    def look(self, node: bytes, request: LogRead) -> None:
         """Read the log for a node's log sender."""
         assert self._nursery is not None
-        self._nursery.start_soon(self._look, node, look)
+        self._nursery.start_soon(self._read_for_sender, node, request)
 
-    async def _look(self, node: bytes, look: LogRead) -> None:
+    async def _read_for_sender(self, node: bytes, request: LogRead) -> None:
         replicas = self.replicas
-        feed = replicas.peers[node].feed
-        copies = look.lane.copies or feed.told
-        spaces, is_cut = frozenset(copy.space for copy in copies), False
+        sender = replicas.peers[node].sender
+        fed = request.cursor.replicas or sender.statuses
+        spaces, is_cut = frozenset(replica.space for replica in fed), False
         # Another read for this catch-up cursor may start meanwhile; two reads on one store cursor would each get a
         # part.
-        cursor, look.lane.cursor = look.lane.cursor, None
-        if cursor is None or (cursor.spaces, cursor.position) != (spaces, look.position):
-            cursor = self._store.follow(spaces, look.position)
+        log_cursor, request.cursor.log_cursor = request.cursor.log_cursor, None
+        if log_cursor is None or (log_cursor.spaces, log_cursor.position) != (spaces, request.position):
+            log_cursor = self._store.follow(spaces, request.position)
         try:
-            batches, position = await self._store.read_log(cursor)
+            batches, position = await self._store.read_log(log_cursor)
         except BelowFloor as error:
             floor = error.details["floor"]
             assert isinstance(floor, int), floor
@@ -391,12 +392,12 @@ class Replication:
         except GossipKVError as error:
             self._log.error("log_not_read", reason=error.message)
             await trio.sleep(KEEP_S)
-            batches, position = [], look.position
+            batches, position = [], request.position
         else:
-            if not look.is_stale:
-                look.lane.cursor = cursor
-        entries = [entry for entry in replicas.spaces.read(batches, feed.lacks) if entry.copy.space in spaces]
-        feed.read(look, entries, position, is_cut=is_cut)
+            if not request.is_stale:
+                request.cursor.log_cursor = log_cursor
+        entries = [entry for entry in replicas.spaces.read(batches, sender.lacks) if entry.replica.space in spaces]
+        sender.read(request, entries, position, is_cut=is_cut)
         self.wake()
 
     def wake(self) -> None:
@@ -411,18 +412,18 @@ class Replication:
         """Return the time of day in milliseconds."""
         return self._clock.wall_ms()
 
-    def set_aside(self, copy: Replica) -> None:
+    def barred(self, replica: Replica) -> None:
         """Log a quarantined replica."""
-        self._log.error("copy_set_aside", partition=copy.identity.partition, reason=copy.aside)
+        self._log.error("copy_set_aside", partition=replica.identity.partition, reason=replica.barred)
 
-    def loads(self, copy: Replica, source: bytes, what: str) -> None:
+    def loads(self, replica: Replica, source: bytes, what: str) -> None:
         """Log the progress of a bulk load."""
-        self._log.info("copy_loads", partition=copy.identity.partition, source=source.hex(), what=what)
+        self._log.info("copy_loads", partition=replica.identity.partition, source=source.hex(), what=what)
 
-    def differs(self, copy: Replica, node: bytes) -> None:
+    def differs(self, replica: Replica, node: bytes) -> None:
         """Log replicas that differ."""
-        self._log.error("copies_differ", partition=copy.identity.partition, node=node.hex())
+        self._log.error("copies_differ", partition=replica.identity.partition, node=node.hex())
 
-    def log_too_small(self, copy: Replica) -> None:
+    def log_too_small(self, replica: Replica) -> None:
         """Log a replica's too small log."""
-        self._log.error("table_log_too_small", partition=copy.identity.partition)
+        self._log.error("table_log_too_small", partition=replica.identity.partition)

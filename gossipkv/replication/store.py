@@ -1,4 +1,4 @@
-"""The store as a Protocol, so that modules which only name a store need not import one."""
+"""The part of a store that replication uses: of the engine's store, or of a simulated one in tests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class FollowedStore(Protocol):
-    """The part of the store that replication uses; see `storage.engine.shell.Store`."""
+    """The methods are those of `storage.engine.shell.Store`."""
 
     @property
     def synced_position(self) -> int: ...

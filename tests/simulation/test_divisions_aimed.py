@@ -39,7 +39,7 @@ async def adopted(cluster, *numbers):
 
     def is_so(replicas):
         due = {id_ for id_, one in cluster.partitions.items() if replicas.me in {host.node for host in one.assignments}}
-        return due == {copy.partition[1] for copy in replicas.copies.values()}
+        return due == {copy.partition[1] for copy in replicas.by_partition.values()}
 
     lives = [cluster.nodes[number].life for number in numbers]
     await cluster.until(lambda: all(is_so(life.replication.replicas) for life in lives))
@@ -69,8 +69,8 @@ def test_origins_that_have_not_heard_of_splits_of_splits():
                 for key in (LOW, HIGH, b"%d1" % number):
                     put(cluster, at, key, b"%d by %d" % (number, at), LEVELS[number % 2])
             await trio.sleep(0.2)
-        assert len(cluster.nodes[0].life.replication.replicas.copies) == 1
-        assert len(cluster.nodes[2].life.replication.replicas.copies) == len(cluster.partitions)
+        assert len(cluster.nodes[0].life.replication.replicas.by_partition) == 1
+        assert len(cluster.nodes[2].life.replication.replicas.by_partition) == len(cluster.partitions)
 
     witness = staged(play, ranges=1)
     assert {one.by_one for one in witness.acknowledged} == {False, True}
@@ -143,7 +143,7 @@ def test_a_copy_leaves_a_shared_space_while_its_sibling_is_written():
 
     async def play(cluster):
         await below(cluster)
-        assert copy_at(cluster, 2, LOW) in cluster.nodes[2].life.replication.replicas.loading.loads
+        assert copy_at(cluster, 2, LOW) in cluster.nodes[2].life.replication.replicas.loader.loads
         space = copy_at(cluster, 2, HIGH).space
         for number in range(40):
             put(cluster, 2, b"8%d" % (number % 3), b"%d" % number)
@@ -160,12 +160,12 @@ def test_a_load_while_its_partition_is_divided():
 
     async def play(cluster):
         await below(cluster)
-        loading = cluster.nodes[2].life.replication.replicas.loading
+        loading = cluster.nodes[2].life.replication.replicas.loader
         (before,) = loading.loads
         await divide(cluster, 0, b"1")
         await adopted(cluster, 0, 1, 2)
         await cluster.until(lambda: cluster.is_level, 20.0)
-        assert before.heirs
+        assert before.children
 
     witness = staged(play, ranges=1, tail_bytes=SHORT_BYTES)
     assert witness.counts["loads beside a sibling"] == 2
@@ -189,7 +189,7 @@ def test_a_range_is_divided_that_a_copy_has_just_left():
         await trio.sleep(2.0)
         assert [copy.partition[1] for copy in source.life.replication.departed] == [WHOLE]
         cluster.register.deaf -= late
-        await cluster.until(lambda: not source.life.replication.replicas.copies, 10.0)
+        await cluster.until(lambda: not source.life.replication.replicas.by_partition, 10.0)
 
     assert not staged(play, ranges=1, spare=1).counts["set aside"]
 

@@ -145,7 +145,7 @@ def test_a_tombstone_is_collected_just_before_adoption():
         await left(cluster)
         for host in cluster.map[FIRST].hosts:
             node = next(node for node in cluster.nodes if node.uuid == host.node)
-            copy = node.life.replication.replicas.copies[cluster.table, FIRST]
+            copy = node.life.replication.replicas.by_partition[cluster.table, FIRST]
             assert node.life.store.get(copy.space, RECORD + KEY) is None
 
     staged(play, spare=1)
@@ -207,7 +207,7 @@ def test_who_replaced_another_is_lost_before_that_has_gone():
         assert await cluster.operator.replace(cluster.nodes[3], source, is_gone=True)
         await cluster.until(lambda: states(cluster, 0) == [AssignmentState.AVAILABLE], 20.0)
         cluster.register.withholds = lambda _: False
-        await cluster.until(lambda: source.life.replication.replicas.copies[cluster.table, FIRST].originates)
+        await cluster.until(lambda: source.life.replication.replicas.by_partition[cluster.table, FIRST].originates)
         await answered(cluster, put(cluster, 0, b"after", ALL))
 
     assert staged(play, slots=3, spare=1).moves.forced

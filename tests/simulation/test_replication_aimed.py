@@ -81,7 +81,7 @@ def test_an_older_copy_of_a_disk():
             await cluster.until(lambda: node.life is not None and node.uuid in cluster.network.lives)
             assert cluster.have(node, FIRST, [RecordWrite(KEY, b"other")], ONE, 1.0) is None
             await trio.sleep(2.0)
-        copies = node.life.replication.replicas.copies.values()
+        copies = node.life.replication.replicas.by_partition.values()
         assert [copy.identity.partition for copy in copies if copy.aside] == [FIRST]
         assert "copy_set_aside" in str(logs)
         assert cluster.have(node, FIRST, [RecordWrite(KEY, b"other")], ONE, 1.0) is None

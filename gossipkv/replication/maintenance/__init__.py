@@ -1,4 +1,4 @@
-"""Maintenance of replicas.
+"""Background work on replicas that are complete and at rest.
 
 Read in this order:
 

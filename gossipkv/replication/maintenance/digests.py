@@ -34,7 +34,7 @@ MAX_DIGEST: Final = 1 << 8 * HASH_BYTES
 class DigestPass:
     """A pass through a replica's live records at one clock."""
 
-    copy: Replica
+    replica: Replica
     clock: bytes
     space: int
     start: bytes | None  # Start of the next page; None: the pass is at the end.
@@ -42,19 +42,19 @@ class DigestPass:
     records: int = 0
 
     @classmethod
-    def of(cls, copy: Replica) -> DigestPass:
+    def of(cls, replica: Replica) -> DigestPass:
         """Begin a pass."""
-        return cls(copy, copy.synced, copy.space, copy.bounds.records[0])
+        return cls(replica, replica.synced, replica.space, replica.bounds.records[0])
 
-    def is_right(self, replicas: ReplicaSet) -> bool:
+    def is_unchanged(self, replicas: ReplicaSet) -> bool:
         """Return True if the replica is unchanged since the pass began; otherwise the sum belongs to no clock."""
-        copy = self.copy
-        return copy in replicas.levels and (copy.synced, copy.space) == (self.clock, self.space)
+        replica = self.replica
+        return replica in replicas.acks and (replica.synced, replica.space) == (self.clock, self.space)
 
     def read(self, outside: ReplicationPorts) -> ReplicaDigest | None:
         """Add a page of the unchanged replica; return the digest at the end, None before."""
-        assert self.start is not None, self.copy.identity
-        end = self.copy.bounds.records[1]
+        assert self.start is not None, self.replica.identity
+        end = self.replica.bounds.records[1]
         found, self.start = outside.scan(self.space, self.start, end, reverse=False, limit=MAX_RECORDS)
         for key, data in found:
             if record.value(data) is not None:
@@ -88,43 +88,43 @@ class DigestExchange:
         if begun is None:
             return
         self._begun = None
-        if not begun.is_right(self._replicas):
+        if not begun.is_unchanged(self._replicas):
             return
         digest = begun.read(self._outside)
         if digest is None:
             self._begun = begun
             return
-        copy = begun.copy
-        copy.digest = digest
-        table, partition = copy.partition
+        replica = begun.replica
+        replica.digest = digest
+        table, partition = replica.partition
         params: list[Value] = [self._replicas.me, table, partition, begun.clock]
-        for node, _ in self._replicas.hosts_told(copy):
-            self._outside.ask(node, "replica_digest", params, partial(self._answered, copy, begun.clock, node))
+        for node, _ in self._replicas.host_statuses(replica):
+            self._outside.ask(node, "replica_digest", params, partial(self._answered, replica, begun.clock, node))
 
     def _next(self) -> DigestPass | None:
-        undigested = self._replicas.upkeep.undigested
+        undigested = self._replicas.dirty.undigested
         if not self._round:
-            self._round = [*(undigested if self._knows_all else self._replicas.copies.values())]
+            self._round = [*(undigested if self._knows_all else self._replicas.by_partition.values())]
             self._knows_all = True
         while self._round:
-            copy = self._round.pop()
-            undigested.pop(copy, None)  # A later change is noted anew.
-            is_taken = copy.digest is not None and copy.digest.clock == copy.synced
-            if not is_taken and copy.joining is None:  # An incomplete replica has records ahead of its clock.
-                return DigestPass.of(copy)
+            replica = self._round.pop()
+            undigested.pop(replica, None)  # A later change is noted anew.
+            is_taken = replica.digest is not None and replica.digest.clock == replica.synced
+            if not is_taken and replica.joining is None:  # An incomplete replica has records ahead of its clock.
+                return DigestPass.of(replica)
         return None
 
-    def digest(self, copy: Replica, at: bytes) -> Value:
+    def digest(self, replica: Replica, at: bytes) -> Value:
         """Return the kept sum of a replica at a clock; None: there is none."""
-        kept = copy.digest
+        kept = replica.digest
         return kept.sum if kept is not None and clock.compare(kept.clock, at) == clock.EQUAL else None
 
-    def _answered(self, copy: Replica, at: bytes, node: bytes, theirs: Value) -> None:
-        ours = self.digest(copy, at)
-        if not isinstance(theirs, int) or ours is None or copy not in self._replicas.levels:
+    def _answered(self, replica: Replica, at: bytes, node: bytes, theirs: Value) -> None:
+        ours = self.digest(replica, at)
+        if not isinstance(theirs, int) or ours is None or replica not in self._replicas.acks:
             return
         if theirs != ours:
-            self.differ.setdefault(copy, set()).add(node)
-            self._outside.differs(copy, node)
-        elif copy in self.differ:
-            self.differ[copy].discard(node)  # The difference is gone.
+            self.differ.setdefault(replica, set()).add(node)
+            self._outside.differs(replica, node)
+        elif replica in self.differ:
+            self.differ[replica].discard(node)  # The difference is gone.

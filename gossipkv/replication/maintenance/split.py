@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gossipkv.replication.replica import clock
 from gossipkv.replication.replica.keys import (
-    ASIDE,
     DIVIDED,
     ENDED,
     IDENTITY,
     MOVES,
-    OF_COPY,
+    OWN_ROWS,
+    QUARANTINED,
     STATE,
     KeyBounds,
     encode_state,
@@ -63,7 +63,7 @@ def divide(
     replicas: ReplicaSet,
     append: Append,
     parent: Replica,
-    heirs: Sequence[ChildReplica],
+    children: Sequence[ChildReplica],
     orphans: Mapping[ReplicaIdentity, str],
 ) -> None:
     """Replace a replica by children; `orphans`: parts without a child here, with reasons.
@@ -74,84 +74,86 @@ def divide(
         NotReady: the replica is about to change its space; retry later.
         Overloaded, StorageError: nothing was done.
     """
-    assert heirs
-    assert parent.joining is None, "who is not whole was not AVAILABLE when its range was divided"
-    assert all(parent.assignment in heir.rules.former for heir in heirs), parent.identity
-    replicas.loading.tear(parent)
+    assert children
+    assert parent.joining is None, "an incomplete replica was not AVAILABLE when its range was divided"
+    assert all(parent.assignment in child.rules.former for child in children), parent.identity
+    replicas.loader.abort(parent)
     batch = Batch()
     batch.relieves = True  # The children cannot move away or be dropped before the split.
-    for key in OF_COPY:
+    for key in OWN_ROWS:
         parent.remove(batch, key)
     parent.put(batch, DIVIDED, parent.identity.encode())
-    copies = [_put(batch, parent, heir) for heir in heirs]
-    aside = [QuarantinedReplica(parent.space, suffix_of(one.partition), one, why) for one, why in orphans.items()]
-    _put_aside(batch, parent, aside)
-    levels = replicas.levels[parent]
-    position = append(batch, partial(_adopted, replicas, copies, heirs))
-    for copy, heir in zip(copies, heirs, strict=True):
-        copy.adopts(heir.config, heir.hosts, heir.rules)
-        copy.inherits(parent)
-        replicas.beginnings.note(copy, (), heir.hosts, position)
-    replicas.take_over(parent, copies)
-    replicas.spaces.divide(parent, position, copies, aside)
+    new_replicas = [_put(batch, parent, child) for child in children]
+    parts = [QuarantinedReplica(parent.space, suffix_of(part.partition), part, why) for part, why in orphans.items()]
+    _put_quarantined(batch, parent, parts)
+    levels = replicas.acks[parent]
+    position = append(batch, partial(_adopted, replicas, new_replicas, children))
+    for replica, child in zip(new_replicas, children, strict=True):
+        replica.adopts(child.config, child.hosts, child.rules)
+        replica.inherits(parent)
+        replicas.beginnings.note(replica, (), child.hosts, position)
+    replicas.take_over(parent, new_replicas)
+    replicas.spaces.divide(parent, position, new_replicas, parts)
     if not orphans:  # Otherwise waiting writes may have keys that no child confirms.
-        levels.divided([replicas.levels[copy] for copy in copies])
+        levels.divided([replicas.acks[replica] for replica in new_replicas])
 
 
-def _put(batch: Batch, parent: Replica, heir: ChildReplica) -> Replica:
-    suffix, begins = suffix_of(heir.identity.partition), clock.named(parent.appended, heir.named)
-    state = encode_state(parent.time.last, heir.config, begins, begins)
-    copy = Replica(parent.space, heir.identity, state, parent.made_at, suffix=suffix)
-    copy.put(batch, IDENTITY, heir.identity.encode())
-    copy.put(batch, STATE, state)
-    if ended := heir.rules.ended(heir.named):
-        copy.put(batch, ENDED, ended)
-    if not any(host.counts for host in heir.hosts if host.assignment == copy.assignment):  # The assignment is LEAVING.
-        copy.put(batch, MOVES, b"")
-    return copy
+def _put(batch: Batch, parent: Replica, child: ChildReplica) -> Replica:
+    suffix, begins = suffix_of(child.identity.partition), clock.named(parent.appended, child.named)
+    state = encode_state(parent.time.last, child.config, begins, begins)
+    replica = Replica(parent.space, child.identity, state, parent.made_at, suffix=suffix)
+    replica.put(batch, IDENTITY, child.identity.encode())
+    replica.put(batch, STATE, state)
+    if ended := child.rules.ended(child.named):
+        replica.put(batch, ENDED, ended)
+    own = next((host for host in child.hosts if host.assignment == replica.assignment), None)
+    if own is None or not own.counts:  # The assignment is LEAVING.
+        replica.put(batch, MOVES, b"")
+    return replica
 
 
-def _put_aside(batch: Batch, whole: Replica, parts: Sequence[QuarantinedReplica]) -> None:
+def _put_quarantined(batch: Batch, whole: Replica, parts: Sequence[QuarantinedReplica]) -> None:
     """Quarantine parts of a replica with its state: operators may revive a range from a part."""
     state = encode_state(whole.time.last, whole.config, whole.appended, whole.appended)
-    ended = ((ENDED, whole.ended),) if whole.ended else ()
     for part in parts:
-        for key, value in ((IDENTITY, part.identity.encode()), (STATE, state), *ended, (ASIDE, part.why.encode())):
+        rows = {IDENTITY: part.identity.encode(), STATE: state, QUARANTINED: part.why.encode()}
+        rows |= {ENDED: whole.ended} if whole.ended else {}
+        for key, value in rows.items():
             batch.put(part.space, key + part.suffix, value)
 
 
-def _adopted(replicas: ReplicaSet, copies: Sequence[Replica], heirs: Sequence[ChildReplica]) -> None:
-    for copy, heir in zip(copies, heirs, strict=True):
-        replicas.has_adopted(copy, heir.config)
+def _adopted(replicas: ReplicaSet, new_replicas: Sequence[Replica], children: Sequence[ChildReplica]) -> None:
+    for replica, child in zip(new_replicas, children, strict=True):
+        replicas.has_adopted(replica, child.config)
 
 
-def keep(replicas: ReplicaSet, append: Append, one: QuarantinedReplica, was: Replica, heir: ChildReplica) -> None:
+def keep(replicas: ReplicaSet, append: Append, part: QuarantinedReplica, was: Replica, child: ChildReplica) -> None:
     """Revive a range from a quarantined part; `was`: the part as a replica; its rest stays quarantined.
 
     Raises:
         Overloaded, StorageError: nothing was done.
     """
-    bounds, identity = heir.identity.bounds, one.identity
+    bounds, identity = child.identity.bounds, part.identity
     assert identity.bounds.covers(bounds), (identity, bounds)
     batch = Batch()
-    for key in (*OF_COPY, ASIDE):
-        batch.delete(one.space, key + one.suffix)
+    for key in (*OWN_ROWS, QUARANTINED):
+        batch.delete(part.space, key + part.suffix)
     was.made_at = replicas.tail.end  # No reader needs the old log entries any more.
-    copy = _put(batch, was, heir)
-    copy.synced_config = was.config
+    replica = _put(batch, was, child)
+    replica.synced_config = was.config
     rest = [KeyBounds(identity.bounds.first, bounds.first)] if identity.bounds.first < bounds.first else []
     if bounds.end is not None and bounds.end != identity.bounds.end:
         rest.append(KeyBounds(bounds.end, identity.bounds.end))
-    # Both are unused, and as random as the partition's id.
-    numbers = (heir.identity.partition ^ number for number in (1, 2))
-    aside = [
-        one._replace(suffix=suffix_of(number), identity=identity._replace(bounds=each))
-        for number, each in zip(numbers, rest, strict=False)
+    # Unused suffixes, as random as the partition's id.
+    numbers = (child.identity.partition ^ number for number in (1, 2))
+    left = [
+        part._replace(suffix=suffix_of(number), identity=identity._replace(bounds=remaining))
+        for number, remaining in zip(numbers, rest, strict=False)
     ]
-    _put_aside(batch, was, aside)
-    append(batch, partial(_adopted, replicas, [copy], [heir]))
-    copy.adopts(heir.config, heir.hosts, heir.rules)
-    replicas.spaces.keep(one, aside)
-    replicas.found(copy)
-    replicas.upkeep.placed(copy)
-    replicas.upkeep.moved(copy)
+    _put_quarantined(batch, was, left)
+    append(batch, partial(_adopted, replicas, [replica], [child]))
+    replica.adopts(child.config, child.hosts, child.rules)
+    replicas.spaces.keep(part, left)
+    replicas.found(replica)
+    replicas.dirty.placed(replica)
+    replicas.dirty.moved(replica)

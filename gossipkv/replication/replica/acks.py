@@ -4,11 +4,11 @@
     majority    more than half of the slots have confirmed
     all         every slot has confirmed
 
-A slot confirms when its AVAILABLE host and its INITIALIZING target, if any, have confirmed under the origin's config
-(rule M3: a moving slot counts once both ends have the write). A slot with only a target confirms nothing: a majority of
-the target and one host would be lost with that host. A PROPOSED target is not awaited, for it loads earlier records.
-Each majority that it asks before it is AVAILABLE has what a majority confirmed. Hosts confirm by their clocks;
-incomplete hosts (`replica.bootstrap`) confirm by spans only records that came since their feed began.
+A slot confirms when its AVAILABLE host and its INITIALIZING target, if any, have confirmed under the origin's config:
+a moving slot counts once both ends have the write. A slot with only a target confirms nothing: a majority of the target
+and one host would be lost with that host. A PROPOSED target is not awaited: it loads these records later, and becomes
+AVAILABLE only when it covers the clocks of a majority. Hosts confirm by their clocks. Incomplete hosts confirm by their
+spans (`replica.bootstrap`), and only records that came since their feed began.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ class _PendingWrite(NamedTuple):
     on_reached: Callable[[], object]
 
 
-def _is_older(told: ReplicaStatus, other: ReplicaStatus) -> bool:
+def _is_older(status: ReplicaStatus, other: ReplicaStatus) -> bool:
     """Return True if a status is older than another: neither config nor clock of a host goes back."""
-    if told.config != other.config:
-        return told.config < other.config
-    return told.clock != other.clock and clock.covers(other.clock, told.clock)
+    if status.config != other.config:
+        return status.config < other.config
+    return status.clock != other.clock and clock.covers(other.clock, status.clock)
 
 
 @final
@@ -66,39 +66,39 @@ class _SplitWrite:
 
 @final
 class AckTracker:
-    """The waiting writes of one replica; hardly any of thousands of replicas has some."""
+    """The waiting writes of one replica; few of a node's thousands of replicas have any."""
 
-    __slots__ = ("_copy", "_pending", "_told")
+    __slots__ = ("_pending", "_replica", "_statuses")
 
-    def __init__(self, copy: Replica) -> None:
-        self._copy = copy
-        self._told: tuple[ReplicaStatus, ...] = ()  # Last status of each other host.
+    def __init__(self, replica: Replica) -> None:
+        self._replica = replica
+        self._statuses: tuple[ReplicaStatus, ...] = ()  # Last status of each other host.
         # By level and the assignment of the write: the replica's, or a parent's from before a split.
         self._pending: dict[tuple[str, int], deque[_PendingWrite]] | None = None  # None: no write waits.
 
     def confirming(self, confirms: Callable[[bytes], bool]) -> int:
         """Return how many slots can confirm now: those whose counting hosts are local or pass `confirms`."""
         slots: dict[int, bool] = {}
-        for assignment, seat in self._counting():
-            there = assignment == self._copy.assignment or confirms(seat.node)
-            slots[seat.slot] = slots.get(seat.slot, True) and there
+        for assignment, role in self._counting():
+            there = assignment == self._replica.assignment or confirms(role.node)
+            slots[role.slot] = slots.get(role.slot, True) and there
         return sum(slots.values())
 
     def _counting(self) -> Iterable[tuple[int, AssignmentRole]]:
         """Return the counting hosts: not LEAVING, and in a slot that has an AVAILABLE host."""
-        counting = [one for one in self._copy.seated() if one[1].counts]
-        slots = {seat.slot for _, seat in counting if seat.available}
-        return (one for one in counting if one[1].slot in slots)
+        counting = [host for host in self._replica.assigned_roles() if host[1].counts]
+        slots = {role.slot for _, role in counting if role.available}
+        return (host for host in counting if host[1].slot in slots)
 
     @property
     def slots(self) -> int:
         """The replication factor of the partition."""
-        return self._copy.rules.slots or len({seat.slot for seat in self._copy.seats})
+        return self._replica.rules.slots or len({role.slot for role in self._replica.roles})
 
     @property
     def heard(self) -> Collection[int]:
         """The assignments whose hosts reported a clock in this run."""
-        return [one.assignment for one in self._told]
+        return [status.assignment for status in self._statuses]
 
     def wait(self, level: str, counter: int, on_reached: Callable[[], object], *, origin: int | None = None) -> None:
         """Call `on_reached` once the record of a counter and all earlier ones have reached the level.
@@ -106,25 +106,25 @@ class AckTracker:
         `origin`: the assignment of the local write; None: the replica's.
         """
         self._pending = self._pending or {}
-        by = level, self._copy.assignment if origin is None else origin
+        by = level, self._replica.assignment if origin is None else origin
         pending = self._pending.setdefault(by, deque())
         assert not pending or pending[-1].counter <= counter
         pending.append(_PendingWrite(counter, on_reached))
 
-    def divided(self, heirs: Sequence[AckTracker]) -> None:
+    def divided(self, children: Sequence[AckTracker]) -> None:
         """Hand waiting writes to the children after a split: all must confirm anew."""
         pending, self._pending = self._pending or {}, None
-        for (level, origin), all_ in pending.items():
-            for one in all_:
-                everywhere = _SplitWrite(len(heirs), one.on_reached)
-                for heir in heirs:
-                    heir.wait(level, one.counter, everywhere.one, origin=origin)
+        for (level, origin), writes in pending.items():
+            for write in writes:
+                everywhere = _SplitWrite(len(children), write.on_reached)
+                for child in children:
+                    child.wait(level, write.counter, everywhere.one, origin=origin)
 
-    def confirms(self, told: ReplicaStatus) -> None:
+    def confirms(self, status: ReplicaStatus) -> None:
         """Take a host's status; an older one from its other link is ignored."""
-        before = next((one for one in self._told if one.assignment == told.assignment), None)
-        if before is None or not _is_older(told, before):
-            self._told = (*(one for one in self._told if one is not before), told)
+        before = next((other for other in self._statuses if other.assignment == status.assignment), None)
+        if before is None or not _is_older(status, before):
+            self._statuses = (*(other for other in self._statuses if other is not before), status)
         self.look()
 
     def look(self) -> None:
@@ -141,41 +141,41 @@ class AckTracker:
 
     def _begins(self, origin: int) -> int:
         """Return the counter behind which all incomplete hosts' spans begin; 0: all hosts are complete."""
-        spans = (told.span for told in self._told if told.span is not None)
+        spans = (status.span for status in self._statuses if status.span is not None)
         return max((clock.counter(span.before, origin) for span in spans), default=0)
 
     def _look_behind(self, level: str, origin: int, pending: deque[_PendingWrite], begins: int) -> None:
         """Complete writes from within all spans; earlier ones wait until the targets are complete."""
         reached = self.reached(level, begins, origin=origin)
-        done = [one for one in pending if begins < one.counter <= reached]
-        for one in done:
-            pending.remove(one)
-            one.on_reached()
+        done = [write for write in pending if begins < write.counter <= reached]
+        for write in done:
+            pending.remove(write)
+            write.on_reached()
 
     def reached(self, level: str, behind: int = 0, *, origin: int | None = None) -> int:
         """Return the last counter of local writes that reached a level; with `behind`, count only records behind that.
 
         `origin`: as in `wait`.
         """
-        origin = self._copy.assignment if origin is None else origin
-        if origin not in self._copy.named:  # The origin is settled: all replicas have its records.
+        origin = self._replica.assignment if origin is None else origin
+        if origin not in self._replica.named:  # The origin is settled: all replicas have its records.
             return ENDED
-        here = clock.counter(self._copy.synced, origin)
+        here = clock.counter(self._replica.synced, origin)
         if level == ONE:
             return here
         slots: dict[int, int] = {}
-        for assignment, seat in self._counting():
-            counter = here if assignment == self._copy.assignment else self._confirmed(assignment, origin, behind)
-            slots[seat.slot] = min(slots.get(seat.slot, counter), counter)
+        for assignment, role in self._counting():
+            counter = here if assignment == self._replica.assignment else self._confirmed(assignment, origin, behind)
+            slots[role.slot] = min(slots.get(role.slot, counter), counter)
         needed = slots_needed(level, self.slots)
         return sorted(slots.values(), reverse=True)[needed - 1] if len(slots) >= needed else 0
 
     def _confirmed(self, assignment: int, origin: int, behind: int) -> int:
         """Return the last counter of an origin that a host confirmed, or confirmed behind a counter."""
-        for told in self._told:
-            if told.assignment == assignment and told.config == self._copy.config:
-                counter = clock.counter(told.clock, origin)
-                if told.span is not None and clock.counter(told.span.before, origin) <= behind:
-                    counter = max(counter, clock.counter(told.span.after, origin))
+        for status in self._statuses:
+            if status.assignment == assignment and status.config == self._replica.config:
+                counter = clock.counter(status.clock, origin)
+                if status.span is not None and clock.counter(status.span.before, origin) <= behind:
+                    counter = max(counter, clock.counter(status.span.after, origin))
                 return counter
         return 0

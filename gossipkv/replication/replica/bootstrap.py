@@ -1,8 +1,8 @@
 """Bootstrap state of an incomplete replica: the target of a move until it has loaded.
 
-From the adoption of its config on all hosts feed the replica. It merges their entries in order, although its clock does
-not cover the earlier ones. For each source it keeps a *span*: the source's clock before the first merged entry and
-after the last. An entry that does not continue the span restarts it.
+Once the other hosts have adopted its config, they feed the replica. It merges their entries in order, although its
+clock does not cover the earlier ones. For each source it keeps a *span*: the source's clock before the first merged
+entry and after the last. An entry that does not continue the span restarts it.
 
 A bulk load gives the replica a clock. If the clock reaches the start of a span, it advances to the span's end, since
 all before is here. When all spans are reached, the replica is complete. Until then it reports no clock, as open spans
@@ -47,12 +47,12 @@ class Bootstrap(NamedTuple):
 
     def taken(self, source: int, before: bytes, after: bytes) -> Bootstrap:
         """Extend a source's span by a merged entry."""
-        span, others = self.span(source), tuple(one for one in self.spans if one.source != source)
+        span, rest = self.span(source), tuple(other for other in self.spans if other.source != source)
         if span is not None and clock.covers(span.after, before):
             span = Span(source, span.before, clock.merge(span.after, after))
         else:
             span = Span(source, before, after)
-        return self._replace(spans=(*others, span))
+        return self._replace(spans=(*rest, span))
 
     def closed(self, reached: bytes, names: Sequence[int]) -> tuple[Bootstrap, bytes]:
         """Close the spans that a clock reaches; return the other spans and the advanced clock.
@@ -60,7 +60,7 @@ class Bootstrap(NamedTuple):
         Origins outside `names` have ended. Closed spans stay until all are closed: they confirm records to their
         sources.
         """
-        spans = tuple(Span(one.source, *(clock.named(end, names) for end in one[1:])) for one in self.spans)
+        spans = tuple(Span(span.source, *(clock.named(end, names) for end in span[1:])) for span in self.spans)
         if not self.is_loaded:
             return self._replace(spans=spans), reached
         left = [*spans]

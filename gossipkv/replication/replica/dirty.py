@@ -23,24 +23,24 @@ class DirtyReplicas:
         self.undigested: dict[Replica, None] = {}  # Clocks have moved; see `DigestExchange`.
         self.unsettled: dict[Replica, None] = {}  # An assignment is not AVAILABLE, or a former one is left.
 
-    def placed(self, copy: Replica) -> None:
+    def placed(self, replica: Replica) -> None:
         """Note a replica that adopted a placement."""
-        if copy.rules.former or not all(seat.available and seat.counts for seat in copy.seats):
-            self.unsettled[copy] = None
+        if replica.rules.former or not all(role.available and role.counts for role in replica.roles):
+            self.unsettled[replica] = None
         else:
-            self.unsettled.pop(copy, None)
+            self.unsettled.pop(replica, None)
 
     def synced(self, entry: LogEntry) -> None:
         """Note a synced entry."""
-        self.undigested[entry.copy] = None
+        self.undigested[entry.replica] = None
         if any(record.is_deleted(data) for _, data in entry.records):
-            self.unswept[entry.copy] = None
+            self.unswept[entry.replica] = None
 
-    def moved(self, copy: Replica) -> None:
+    def moved(self, replica: Replica) -> None:
         """Note a replica whose clock and records changed without entries."""
-        self.undigested[copy] = self.unswept[copy] = None
+        self.undigested[replica] = self.unswept[replica] = None
 
-    def let_go(self, copy: Replica) -> None:
+    def let_go(self, replica: Replica) -> None:
         """Forget a replica."""
         for noted in (self.undigested, self.unswept, self.unsettled):
-            noted.pop(copy, None)
+            noted.pop(replica, None)

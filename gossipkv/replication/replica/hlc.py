@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 COUNT_BITS = 16
 MAX_TIME: Final = (1 << 64) - (1 << 32)  # No time beyond is given: the records of one request must fit.
-MAX_MS: Final = 1 << 47  # The year 6429: results computed from a peer's time of day fit beyond.
+MAX_MS: Final = 1 << 47  # Largest accepted time of day (the year 6429): sums with it still fit a hybrid time.
 LATELY_S: Final = 60.0
 MAX_SKEW_S: Final = 60.0  # Default of `max_clock_skew`.
-SLOW_S: Final = 0.005  # An answer slower than the last one by this much tells less about a clock.
+SLOW_S: Final = 0.005  # An answer that took so much longer than the last one is a worse measurement.
 
 
 class HybridTime:
@@ -102,13 +102,13 @@ class ClockSkew:
     def ahead_ms(self, nodes: Iterable[bytes]) -> int:
         """Return by how much the fastest of these clocks is surely ahead of this one; 0: none is, or it is wrong."""
         ahead = [ahead_ms - took_s * 500 for ahead_ms, took_s in self._lately(nodes)]
-        return int(max((one for one in ahead if 0 < one <= self.most_ms), default=0))
+        return int(max((ahead_ms for ahead_ms in ahead if 0 < ahead_ms <= self.most_ms), default=0))
 
     def _lately(self, nodes: Iterable[bytes]) -> list[tuple[float, float]]:
         """Return how far recently heard clocks are ahead, each with its answer time."""
         now, now_ms = self._now(), self._now_ms()
-        heard = [self._heard[node] for node in nodes if node in self._heard]
-        return [(one.ahead_ms + now * 1000 - now_ms, one.took_s) for one in heard if now - one.at <= LATELY_S]
+        clocks = [self._heard[node] for node in nodes if node in self._heard]
+        return [(peer.ahead_ms + now * 1000 - now_ms, peer.took_s) for peer in clocks if now - peer.at <= LATELY_S]
 
     def refusal(self) -> str | None:
         """The reason why this clock must not time records: it is too far off most others; None: it is fine."""

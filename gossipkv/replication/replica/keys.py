@@ -33,14 +33,14 @@ LOADING: Final = b"\0l"
 JOINING: Final = b"\0j"
 MOVES: Final = b"\0a"
 ENDED: Final = b"\0e"
-ASIDE: Final = b"\0x"
+QUARANTINED: Final = b"\0x"
 DIVIDED: Final = b"\0b"
-LEFT: Final = b"\0d"
+ABANDONED: Final = b"\0d"
 RECORD: Final = b"\1"
 TOMBSTONE: Final = b"\2"
 END_OF_RECORDS: Final = TOMBSTONE
 KIND_BYTES: Final = len(IDENTITY)
-OF_COPY: Final = (IDENTITY, STATE, MOVES, ENDED)  # The rows of a complete replica that takes part.
+OWN_ROWS: Final = (IDENTITY, STATE, MOVES, ENDED)  # The rows of a complete replica that takes part.
 
 FORMAT: Final = 1
 TIME_BYTES: Final = 8

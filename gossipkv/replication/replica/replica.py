@@ -29,6 +29,7 @@ from gossipkv.replication.replica.keys import (
     ORDER_BYTES,
     RECORD,
     STATE,
+    TIME_BYTES,
     TOMBSTONE,
     ReplicaIdentity,
     decode_state,
@@ -81,7 +82,7 @@ class PartitionRules(NamedTuple):
 
         The omitted assignments were on every replica when they settled, or every replica began with them.
         """
-        return clock.of((one, end) for one, end in self.ends if end and one not in named and one < HAD)
+        return clock.of((origin, end) for origin, end in self.ends if end and origin not in named and origin < HAD)
 
 
 NO_RULES: Final = PartitionRules()
@@ -91,10 +92,10 @@ class Lineage(NamedTuple):
     """The origin and the results of splits of a replica."""
 
     is_beside: bool = False  # The replica lies in its parent's space; its keys end with its partition's id.
-    heirs: tuple[Replica, ...] = ()  # Replicas that replaced this one in a split.
+    children: tuple[Replica, ...] = ()  # Replicas that replaced this one in a split.
 
 
-NO_LINE: Final = Lineage()
+NO_LINEAGE: Final = Lineage()
 BESIDE: Final = Lineage(is_beside=True)
 
 
@@ -120,7 +121,7 @@ class RecordWrite(NamedTuple):
 class LogEntry:
     """The effect of a log batch on one replica."""
 
-    copy: Replica
+    replica: Replica
     records: tuple[tuple[bytes, bytes], ...]  # Keys and records.
     before: bytes  # Packed clocks.
     after: bytes
@@ -145,11 +146,11 @@ class LogEntry:
         left = clock.named(self.after, named)
         return [(key, data) for key, data in self.records if clock.covers(left, record.dot(data))]
 
-    def of(self, copy: Replica) -> LogEntry:
+    def of(self, replica: Replica) -> LogEntry:
         """Return the part of the entry for a replica inside the bounds: records by key, clocks unchanged."""
-        assert self.copy.bounds.covers(copy.bounds), (self.copy.bounds, copy.bounds)
-        records = tuple(row for row in self.records if copy.bounds.has(row[0]))
-        return LogEntry(copy, records, self.before, self.after, is_own=False, position=self.position)
+        assert self.replica.bounds.covers(replica.bounds), (self.replica.bounds, replica.bounds)
+        records = tuple(row for row in self.records if replica.bounds.has(row[0]))
+        return LogEntry(replica, records, self.before, self.after, is_own=False, position=self.position)
 
 
 @final
@@ -173,26 +174,26 @@ class Replica:
     """
 
     __slots__ = (
-        "_between",
         "_named",
+        "_unsynced",
         "appended",
-        "aside",
         "assignment",
+        "barred",
         "bounds",
         "config",
         "digest",
         "ended",
+        "is_frozen",
         "is_new",
         "joining",
-        "line",
+        "lineage",
         "made_at",
         "partition",
         "requests",
+        "roles",
         "rules",
-        "seats",
         "sharers",
         "space",
-        "stands_still",
         "synced",
         "synced_config",
         "synced_joining",
@@ -220,11 +221,11 @@ class Replica:
             ProtocolError: the state is malformed.
         """
         self.space = space
-        self.line = BESIDE if suffix else NO_LINE
+        self.lineage = BESIDE if suffix else NO_LINEAGE
         self.bounds = shared(identity.bounds)
         self.made_at = made_at
         self.is_new = made_at > 0  # The replica was made in this run, so no node has older records of it.
-        self.stands_still = False  # Frozen: accepts and originates nothing while its bulk load ends.
+        self.is_frozen = False  # Frozen: accepts and originates nothing while its bulk load ends.
         self.partition = (shared(identity.table), identity.partition)
         time, config, self.appended, _ = decode_state(state)
         self.config = shared(config)
@@ -235,14 +236,14 @@ class Replica:
         self.rules = NO_RULES
         self.ended = b""  # Ended assignments that the clock omits, as a clock; at startup set from the store.
         self.was_available = joining is None  # AVAILABLE by the adopted placement; at startup set from the store.
-        self.seats: tuple[AssignmentRole, ...] = ()  # In the order of the hosts' assignments.
+        self.roles: tuple[AssignmentRole, ...] = ()  # In the order of the hosts' assignments.
         self.sharers: tuple[bytes, ...] = ()  # Other nodes that hold the partition.
-        self.aside: str | None = None  # The reason why the replica never originates again.
+        self.barred: str | None = None  # The reason why the replica never originates again.
         self.requests = 0  # Client requests since the last count.
         self.digest: ReplicaDigest | None = None  # Last result of `DigestExchange`.
         self._named: tuple[int, ...] = tuple(origin for origin, _ in clock.entries(self.appended))
         self.assignment = self.id_here(identity.assignment)  # The local assignment, under which it originates.
-        self._between = NOTHING  # Order of the last record of each unsynced key.
+        self._unsynced = NOTHING  # Order of the last record of each unsynced key.
 
     @property
     def identity(self) -> ReplicaIdentity:
@@ -252,12 +253,12 @@ class Replica:
     @property
     def suffix(self) -> bytes:
         """The end of the replica's own keys: empty, or the partition's id."""
-        return suffix_of(self.partition[1]) if self.line.is_beside else b""
+        return suffix_of(self.partition[1]) if self.lineage.is_beside else b""
 
     @property
-    def heirs(self) -> tuple[Replica, ...]:
+    def children(self) -> tuple[Replica, ...]:
         """The replicas that replaced this one in a split."""
-        return self.line.heirs
+        return self.lineage.children
 
     def put(self, batch: Batch, key: bytes, value: bytes) -> None:
         """Put one of the replica's own keys."""
@@ -270,34 +271,34 @@ class Replica:
     @property
     def hosts(self) -> tuple[AssignedReplica, ...]:
         """The assignments of the partition in order, by the adopted placement."""
-        return tuple(AssignedReplica(id_, *seat) for id_, seat in self.seated())
+        return tuple(AssignedReplica(id_, *role) for id_, role in self.assigned_roles())
 
     @hosts.setter
     def hosts(self, hosts: Iterable[AssignedReplica]) -> None:
         in_order = sorted(hosts)
         named = _named(in_order, self.rules.former)
         self._named = self._named if named == self._named else named
-        self.seats = shared(tuple(shared(AssignmentRole(*host[1:])) for host in in_order))
+        self.roles = shared(tuple(shared(AssignmentRole(*host[1:])) for host in in_order))
         self.sharers = shared(tuple(host.node for host in in_order if host.assignment != self.assignment))
 
-    def seated(self) -> Iterable[tuple[int, AssignmentRole]]:
+    def assigned_roles(self) -> Iterable[tuple[int, AssignmentRole]]:
         """Yield the hosts without building an object for each."""
-        return zip(self.assigned, self.seats, strict=bool(self.seats))  # Seats are missing at first.
+        return zip(self.assigned, self.roles, strict=bool(self.roles))  # Roles are missing at first.
 
     @property
     def assigned(self) -> tuple[int, ...]:
         """The present assignments of its partition, in order."""
         former = self.rules.former
-        return tuple(one for one in self._named if one not in former) if former else self._named
+        return tuple(assignment for assignment in self._named if assignment not in former) if former else self._named
 
     @property
-    def seat(self) -> AssignmentRole | None:
-        """The local seat; None: no placement was adopted yet, or it does not name the local assignment."""
-        return next((seat for one, seat in self.seated() if one == self.assignment), None)
+    def role(self) -> AssignmentRole | None:
+        """The local assignment's role; None: no placement was adopted yet, or it does not name the assignment."""
+        return next((role for assignment, role in self.assigned_roles() if assignment == self.assignment), None)
 
     def host_at(self, node: bytes) -> int:
         """Return the assignment of a host; 0: the node has none."""
-        return next((one for one, seat in self.seated() if seat.node == node), 0)
+        return next((assignment for assignment, role in self.assigned_roles() if role.node == node), 0)
 
     def departs(self) -> None:
         """Mark the assignment as gone: all other replicas have its records, even if their clocks do not say so."""
@@ -317,19 +318,19 @@ class Replica:
         return [*([] if self.was_available else [(MOVES, b"")]), *([(ENDED, self.ended)] if self.ended else [])]
 
     @property
-    def told_clock(self) -> bytes:
+    def reported_clock(self) -> bytes:
         """The clock that is reported to other nodes: zero while the replica is incomplete."""
         return self.synced if self.synced_joining is None else clock.named(b"", self._named)
 
     @property
     def originates(self) -> bool:
         """True if the local assignment is AVAILABLE, or no placement was adopted yet."""
-        seat = self.seat
-        return seat is None or (seat.available and seat.counts)
+        role = self.role
+        return role is None or (role.available and role.counts)
 
     def id_here(self, assignment: int) -> int:
         """Return the equal assignment id that is kept here already, to share one object."""
-        return next((one for one in self._named if one == assignment), assignment)
+        return next((present for present in self._named if present == assignment), assignment)
 
     @property
     def named(self) -> tuple[int, ...]:
@@ -373,27 +374,27 @@ class Replica:
 
     def moves(self, space: int, joined: bytes, position: int, joining: Bootstrap | None) -> None:
         """Switch to a loaded space and its joined clock; the batch is synced."""
-        assert self.stands_still
+        assert self.is_frozen
         assert self.joining is not None or clock.covers(joined, self.appended), "a clock never goes back"
-        self.space, self.made_at, self.stands_still = space, position, False
-        self.line = NO_LINE
+        self.space, self.made_at, self.is_frozen = space, position, False
+        self.lineage = NO_LINEAGE
         self.appended = self.synced = joined
         self.joining = self.synced_joining = _left(joining)
         self.taken_config = self.config
         self.digest = None
 
     @property
-    def is_between(self) -> bool:
+    def is_unsynced(self) -> bool:
         """True if something appended is not synced yet."""
-        return bool(self._between) or self.appended != self.synced or self.joining is not self.synced_joining
+        return bool(self._unsynced) or self.appended != self.synced or self.joining is not self.synced_joining
 
     def is_pending(self, key: bytes) -> bool:
         """Return True if a record of a key is appended and not synced."""
-        return key in self._between
+        return key in self._unsynced
 
     def order_of(self, key: bytes, read: Read) -> bytes | None:
         """Return time, origin and counter of a key's last appended record; None: the key has none."""
-        data = self._between.get(key) or read(self.space, RECORD + key)
+        data = self._unsynced.get(key) or read(self.space, RECORD + key)
         return None if data is None else data[:ORDER_BYTES]
 
     # -- local writes ------------------------------------------------------------------------------------------------
@@ -403,9 +404,9 @@ class Replica:
 
         Requires: all keys are in range.
         """
-        assert self.aside is None, self.aside
-        assert not self.stands_still
-        assert self.joining is None, "who is not whole originates nothing"
+        assert self.barred is None, self.barred
+        assert not self.is_frozen
+        assert self.joining is None, "an incomplete replica originates nothing"
         assert all(self.bounds.has(write.key) for write in writes), self.bounds
         before = self.appended
         count = clock.counter(before, self.assignment)
@@ -417,7 +418,7 @@ class Replica:
             self.time.merge(time)
             data = record.encode(time, self.assignment, count, kind, dependencies, value or b"")
             records.append((key, data))
-            self._put(batch, key, data)
+            put_record(batch, self.space, key, data)
         after = clock.raised(before, self.assignment, count)
         return self._finished(batch, LogEntry(self, tuple(records), before, after, is_own=True))
 
@@ -434,7 +435,7 @@ class Replica:
         A quarantined replica may lie in an older copy of the store, which has lost such records.
         """
         given = clock.counter(self.appended, self.assignment)
-        return self.aside is None and clock.counter(other, self.assignment) > given
+        return self.barred is None and clock.counter(other, self.assignment) > given
 
     def covers_synced(self, other: bytes) -> bool:
         """Return True if all up to a clock is synced, ended assignments aside."""
@@ -454,7 +455,7 @@ class Replica:
 
         Entries of a newer config wait: they may name origins that are unknown here.
         """
-        if self.stands_still or entry.config > self.config:
+        if self.is_frozen or entry.config > self.config:
             return False
         return self.joining is not None or self.covers(entry.before, merged)
 
@@ -473,7 +474,7 @@ class Replica:
             if clock.covers(before, dot) or not clock.covers(after, dot):
                 continue
             self.time.merge(int.from_bytes(data[:8], "big"))
-            standing = won.get(key) or self._between.get(key) or read(self.space, RECORD + key)
+            standing = won.get(key) or self._unsynced.get(key) or read(self.space, RECORD + key)
             if standing is None or standing[:ORDER_BYTES] < data[:ORDER_BYTES]:
                 won[key] = data
                 merged.relieves &= standing is not None and record.is_deleted(data)
@@ -485,18 +486,13 @@ class Replica:
     def take(self, merged: Merged, batch: Batch) -> LogEntry:
         """Put merged records into a batch as one entry; the caller appends the batch and calls `appends`."""
         for key, data in merged.won.items():
-            self._put(batch, key, data)
+            put_record(batch, self.space, key, data)
         joining, after = merged.joining, merged.after
         if joining is not None:
             joining, after = joining.closed(after, self._named)
             joining.put(batch, self.space)
         records = (*merged.won.items(),)
         return self._finished(batch, LogEntry(self, records, merged.before, after, is_own=False, joining=joining))
-
-    def _put(self, batch: Batch, key: bytes, data: bytes) -> None:
-        batch.put(self.space, RECORD + key, data)
-        if record.value(data) is None:
-            batch.put(self.space, TOMBSTONE + data[:8] + key, b"")
 
     def _finished(self, batch: Batch, entry: LogEntry) -> LogEntry:
         assert clock.covers(entry.after, entry.before), "a clock never goes back"
@@ -509,10 +505,10 @@ class Replica:
         """Continue from an entry whose batch is appended."""
         assert self.appended == entry.before, "one batch after the other"
         self.appended, self.joining = entry.after, _left(entry.joining)
-        if entry.records and self._between is NOTHING:
-            self._between = {}
+        if entry.records and self._unsynced is NOTHING:
+            self._unsynced = {}
         for key, data in entry.records:
-            self._between[key] = data[:ORDER_BYTES]
+            self._unsynced[key] = data[:ORDER_BYTES]
 
     def has_synced(self, entry: LogEntry) -> None:
         """Take note that an entry is synced; entries come in order."""
@@ -520,9 +516,9 @@ class Replica:
         self.synced_joining = _left(entry.joining)
         self._has_synced(entry.after)
         for key, data in entry.records:
-            if self._between.get(key) == data[:ORDER_BYTES]:
-                del self._between[key]
-        self._between = self._between or NOTHING
+            if self._unsynced.get(key) == data[:ORDER_BYTES]:
+                del self._unsynced[key]
+        self._unsynced = self._unsynced or NOTHING
 
     def _has_synced(self, after: bytes) -> None:
         synced = clock.named(after, self._named)  # The entry may be older than the adopted placement.
@@ -549,8 +545,15 @@ class Replica:
         self.time.merge(parent.time.last)
         self.synced_config, self.taken_config = parent.synced_config, parent.taken_config
         self.is_new = parent.is_new
-        self._between = {key: order for key, order in parent._between.items() if self.bounds.has(key)} or NOTHING
+        self._unsynced = {key: order for key, order in parent._unsynced.items() if self.bounds.has(key)} or NOTHING
         self._has_synced(parent.synced)
+
+
+def put_record(batch: Batch, space: int, key: bytes, data: bytes) -> None:
+    """Put the record of a user's key; a tombstone is also listed by its time."""
+    batch.put(space, RECORD + key, data)
+    if record.is_deleted(data):
+        batch.put(space, TOMBSTONE + data[:TIME_BYTES] + key, b"")
 
 
 def _left(joining: Bootstrap | None) -> Bootstrap | None:

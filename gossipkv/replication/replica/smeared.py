@@ -27,7 +27,7 @@ _ID_BYTES: Final = 8
 
 
 def sift(
-    copy: Replica, writes: Iterable[RecordWrite], read: Read, now_ms: int, most_ahead_ms: float
+    replica: Replica, writes: Iterable[RecordWrite], read: Read, now_ms: int, most_ahead_ms: float
 ) -> tuple[list[RecordWrite], set[int]]:
     """Return the accepted puts to write here, and the origins of the records to which other puts lose.
 
@@ -37,10 +37,10 @@ def sift(
     origins: set[int] = set()
     for write in writes:
         is_lately = -most_ahead_ms <= now_ms - ms_of(write.time) <= LATEST_MS
-        one = write if is_lately else write._replace(time=0)
-        order = copy.order_of(one.key, read)
-        if one.time and order is not None and one.time <= int.from_bytes(order[:TIME_BYTES], "big"):
+        put = write if is_lately else write._replace(time=0)
+        order = replica.order_of(put.key, read)
+        if put.time and order is not None and put.time <= int.from_bytes(order[:TIME_BYTES], "big"):
             origins.add(int.from_bytes(order[TIME_BYTES : TIME_BYTES + _ID_BYTES], "big"))
-        elif (other := left.get(one.key)) is None or (other.time or MAX_TIME) < (one.time or MAX_TIME):
-            left[one.key] = one
+        elif (other := left.get(put.key)) is None or (other.time or MAX_TIME) < (put.time or MAX_TIME):
+            left[put.key] = put
     return [*left.values()], origins

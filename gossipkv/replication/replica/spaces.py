@@ -18,15 +18,15 @@ from typing import TYPE_CHECKING, NamedTuple, final
 
 from gossipkv.replication.replica.bootstrap import decode_joining
 from gossipkv.replication.replica.keys import (
-    ASIDE,
+    ABANDONED,
     DIVIDED,
     ENDED,
     IDENTITY,
     JOINING,
     KIND_BYTES,
-    LEFT,
     MOVES,
-    OF_COPY,
+    OWN_ROWS,
+    QUARANTINED,
     RECORD,
     STATE,
     KeyBounds,
@@ -72,31 +72,31 @@ class Spaces:
     def __init__(self) -> None:
         self._alone: dict[int, Replica] = {}  # By space: the replica for which the space was made.
         self._beside: dict[int, dict[bytes, Replica]] = {}  # By space and suffix: replicas that a split made.
-        self.aside: dict[int, tuple[QuarantinedReplica, ...]] = {}
+        self.quarantined: dict[int, tuple[QuarantinedReplica, ...]] = {}
         self.divided: dict[int, dict[bytes, Divided]] = {}  # By space and suffix: parents that the log still names.
-        self.left: dict[tuple[int, bytes], KeyBounds] = {}  # Key ranges still to be deleted, by space and suffix.
+        self.abandoned: dict[tuple[int, bytes], KeyBounds] = {}  # Key ranges still to be deleted, by space and suffix.
         self.ranges: dict[bytes, _Ranges] = {}  # By table with ranges: finds replicas by key.
         self._in_order: dict[int, _Ranges] = {}  # By space: replicas that a split made.
 
-    def has_ranges(self, table: bytes) -> None:
+    def index_ranges(self, table: bytes) -> None:
         """Index a table whose partitions are ranges: its replicas are found by key."""
         if table not in self.ranges:
             self.ranges[table] = _Ranges()
-            beside = chain.from_iterable(copies.values() for copies in self._beside.values())
-            for copy in chain(self._alone.values(), beside):
-                if copy.partition[0] == table:
-                    self._shows(copy)
+            beside = chain.from_iterable(replicas.values() for replicas in self._beside.values())
+            for replica in chain(self._alone.values(), beside):
+                if replica.partition[0] == table:
+                    self._shows(replica)
 
     # -- replicas of spaces ------------------------------------------------------------------------------------------
 
-    def add(self, copy: Replica) -> None:
+    def add(self, replica: Replica) -> None:
         """Add a replica to its space."""
-        if copy.suffix:
-            self._beside.setdefault(copy.space, {})[copy.suffix] = copy
-            self._in_order.setdefault(copy.space, _Ranges()).add(copy)
+        if replica.suffix:
+            self._beside.setdefault(replica.space, {})[replica.suffix] = replica
+            self._in_order.setdefault(replica.space, _Ranges()).add(replica)
         else:
-            self._alone[copy.space] = copy
-        self._shows(copy)
+            self._alone[replica.space] = replica
+        self._shows(replica)
 
     def _take_out(self, space: int, suffix: bytes) -> None:
         if suffix:
@@ -104,38 +104,37 @@ class Spaces:
         else:
             del self._alone[space]
 
-    def copies_in(self, space: int) -> Collection[Replica]:
+    def replicas_in(self, space: int) -> Collection[Replica]:
         """Return the replicas of a space."""
-        copy = self._alone.get(space)
-        return self._beside.get(space, {}).values() if copy is None else (copy,)
+        replica = self._alone.get(space)
+        return self._beside.get(space, {}).values() if replica is None else (replica,)
 
-    def _shows(self, copy: Replica) -> None:
-        if copy.partition[0] in self.ranges and not copy.rules.has_departed:
-            self.ranges[copy.partition[0]].add(copy)
+    def _shows(self, replica: Replica) -> None:
+        if replica.partition[0] in self.ranges and not replica.rules.has_departed:
+            self.ranges[replica.partition[0]].add(replica)
 
-    def hides(self, copy: Replica) -> None:
+    def hides(self, replica: Replica) -> None:
         """Stop finding a replica by its keys."""
-        if copy.partition[0] in self.ranges:
-            self.ranges[copy.partition[0]].discard(copy)
+        if replica.partition[0] in self.ranges:
+            self.ranges[replica.partition[0]].discard(replica)
 
-    def remove(self, copy: Replica, space: int, suffix: bytes) -> None:
+    def remove(self, replica: Replica, space: int, suffix: bytes) -> None:
         """Remove a replica from a space where its keys had that suffix."""
         self._take_out(space, suffix)
-        self.hides(copy)
-        self._has_left(space, suffix, copy.bounds)
+        self.hides(replica)
+        self._abandons(space, suffix, replica.bounds)
 
     def divide(
-        self, parent: Replica, position: int, copies: Iterable[Replica], orphans: Iterable[QuarantinedReplica]
+        self, parent: Replica, position: int, replicas: Iterable[Replica], orphans: Iterable[QuarantinedReplica]
     ) -> None:
         """Replace a split replica by its children and quarantined parts."""
         space = parent.space
         self.divided.setdefault(space, {})[parent.suffix] = Divided(parent.identity, position)
         self._take_out(space, parent.suffix)
         self.hides(parent)
-        for copy in copies:
-            self.add(copy)
-        if orphans := [*orphans]:
-            self.aside[space] = (*self.aside.get(space, ()), *orphans)
+        for replica in replicas:
+            self.add(replica)
+        self._quarantine(orphans)
 
     def forget_divided(self, space: int, suffixes: Iterable[bytes]) -> None:
         """Forget parents that the log no longer names."""
@@ -153,58 +152,62 @@ class Spaces:
             if DIVIDED in row:
                 identity = decode_identity(row[DIVIDED])
                 self.divided.setdefault(space, {})[suffix] = Divided(identity, position)
-            if LEFT in row:
-                self.left[space, suffix] = decode_identity(row[LEFT]).bounds
-            if ASIDE in row:
-                one = QuarantinedReplica(space, suffix, decode_identity(row[IDENTITY]), row[ASIDE].decode())
-                self.aside[space] = (*self.aside.get(space, ()), one)
-        return [_copy_of(space, suffix, row) for suffix, row in rows.items() if _is_copy(row)]
+            if ABANDONED in row:
+                self.abandoned[space, suffix] = decode_identity(row[ABANDONED]).bounds
+            if QUARANTINED in row:
+                identity, why = decode_identity(row[IDENTITY]), row[QUARANTINED].decode()
+                self._quarantine([QuarantinedReplica(space, suffix, identity, why)])
+        return [_replica_of(space, suffix, row) for suffix, row in rows.items() if _is_replica(row)]
 
-    def set_aside(self, copy: Replica, why: str) -> None:
+    def quarantine(self, replica: Replica, why: str) -> None:
         """Quarantine a replica in its place."""
-        one = QuarantinedReplica(copy.space, copy.suffix, copy.identity, why)
-        self.aside[copy.space] = (*self.aside.get(copy.space, ()), one)
-        self._take_out(copy.space, copy.suffix)
-        self.hides(copy)
+        self._quarantine([QuarantinedReplica(replica.space, replica.suffix, replica.identity, why)])
+        self._take_out(replica.space, replica.suffix)
+        self.hides(replica)
 
-    def keep(self, one: QuarantinedReplica, rest: Iterable[QuarantinedReplica]) -> None:
+    def _quarantine(self, parts: Iterable[QuarantinedReplica]) -> None:
+        for part in parts:
+            self.quarantined[part.space] = (*self.quarantined.get(part.space, ()), part)
+
+    def keep(self, part: QuarantinedReplica, rest: Iterable[QuarantinedReplica]) -> None:
         """Replace a quarantined replica, part of which was revived, by the rest."""
-        self.aside[one.space] = (*(other for other in self.aside[one.space] if other is not one), *rest)
+        self.quarantined[part.space] = tuple(other for other in self.quarantined[part.space] if other is not part)
+        self._quarantine(rest)
 
-    def dropped_aside(self, one: QuarantinedReplica) -> None:
+    def drop_quarantined(self, part: QuarantinedReplica) -> None:
         """Remove a quarantined replica that operators dropped."""
-        self.aside[one.space] = tuple(other for other in self.aside[one.space] if other is not one)
-        self._has_left(one.space, one.suffix, one.identity.bounds)
+        self.keep(part, ())
+        self._abandons(part.space, part.suffix, part.identity.bounds)
 
-    def all_aside(self) -> Iterator[QuarantinedReplica]:
+    def all_quarantined(self) -> Iterator[QuarantinedReplica]:
         """Return the quarantined replicas in the order of spaces."""
-        return (one for _, there in sorted(self.aside.items()) for one in there)
+        return (part for _, parts in sorted(self.quarantined.items()) for part in parts)
 
-    def leaves(self, copy: Replica | QuarantinedReplica, batch: Batch) -> None:
+    def leaves(self, replica: Replica | QuarantinedReplica, batch: Batch) -> None:
         """Add a replica's removal to a batch; a space that was made for the replica is dropped whole."""
-        if not copy.suffix:
-            batch.drop_space(copy.space)
+        if not replica.suffix:
+            batch.drop_space(replica.space)
             return
-        for key in (*OF_COPY, ASIDE):
-            batch.delete(copy.space, key + copy.suffix)
-        identity = copy.identity
-        batch.put(copy.space, LEFT + copy.suffix, identity.encode())
+        for key in (*OWN_ROWS, QUARANTINED):
+            batch.delete(replica.space, key + replica.suffix)
+        identity = replica.identity
+        batch.put(replica.space, ABANDONED + replica.suffix, identity.encode())
 
-    def _has_left(self, space: int, suffix: bytes, bounds: KeyBounds) -> None:
+    def _abandons(self, space: int, suffix: bytes, bounds: KeyBounds) -> None:
         if suffix:
-            self.left[space, suffix] = bounds
+            self.abandoned[space, suffix] = bounds
         else:
-            self.is_dropped(space)
+            self.forget(space)
 
     def is_empty(self, space: int) -> bool:
         """Return True if a space has only abandoned records."""
-        return not (self.copies_in(space) or self.aside.get(space))
+        return not (self.replicas_in(space) or self.quarantined.get(space))
 
-    def is_dropped(self, space: int) -> None:
+    def forget(self, space: int) -> None:
         """Forget a dropped space with its abandoned records."""
-        for by_space in (self._beside, self._in_order, self.aside, self.divided):
+        for by_space in (self._beside, self._in_order, self.quarantined, self.divided):
             by_space.pop(space, None)
-        self.left = {key: bounds for key, bounds in self.left.items() if key[0] != space}
+        self.abandoned = {key: bounds for key, bounds in self.abandoned.items() if key[0] != space}
 
     # -- owners of keys ----------------------------------------------------------------------------------------------
 
@@ -218,12 +221,12 @@ class Spaces:
         ranges = self.ranges.get(table)
         return None if ranges is None else ranges.before(bound)
 
-    def is_nobodys(self, copy: Replica, key: bytes) -> bool:
+    def is_abandoned(self, replica: Replica, key: bytes) -> bool:
         """Return True if no replica in the space has the key: its row is abandoned."""
-        beside = self._in_order.get(copy.space)  # Departed replicas count, which `at` does not find.
-        if copy.bounds.has(key) or (beside is not None and beside.at(key) is not None):
+        beside = self._in_order.get(replica.space)  # Departed replicas count, which `at` does not find.
+        if replica.bounds.has(key) or (beside is not None and beside.at(key) is not None):
             return False
-        return not any(one.identity.bounds.has(key) for one in self.aside.get(copy.space, ()))
+        return not any(part.identity.bounds.has(key) for part in self.quarantined.get(replica.space, ()))
 
     # -- the log -----------------------------------------------------------------------------------------------------
 
@@ -247,15 +250,15 @@ class Spaces:
                     states.append((space, key[KIND_BYTES:], value))
             for space, suffix, state in states:
                 here = records.get(space, ())
-                if (one := self.divided.get(space, {}).get(suffix)) is not None:
+                if (parent := self.divided.get(space, {}).get(suffix)) is not None:
                     _, _, after, before = decode_state(state)
                     if before != after:
-                        part = parts.setdefault((space, suffix), _PageShare(one.identity.bounds, position, before))
+                        part = parts.setdefault((space, suffix), _PageShare(parent.identity.bounds, position, before))
                         part.after = after
                         part.records += here
                     continue
-                copy = self._beside.get(space, {}).get(suffix) if suffix else self._alone.get(space)
-                entry = None if copy is None else copy.entry_of(position, here, state)
+                replica = self._beside.get(space, {}).get(suffix) if suffix else self._alone.get(space)
+                entry = None if replica is None else replica.entry_of(position, here, state)
                 if entry is not None:
                     found.append(entry)
         for (space, _), part in parts.items():
@@ -275,65 +278,65 @@ class _PageShare:
 
     def entries(self, ranges: _Ranges, lacks: Callable[[Replica, bytes], bool]) -> Iterator[LogEntry]:
         wanted: dict[Replica, list[tuple[bytes, bytes]]] = {
-            copy: [] for copy in ranges.inside(self._bounds) if lacks(copy, self.after)
+            replica: [] for replica in ranges.inside(self._bounds) if lacks(replica, self.after)
         }
         for row in self.records if wanted else ():
-            copy = ranges.at(row[0])
-            if copy is not None and copy in wanted:
-                wanted[copy].append(row)
-        for copy, rows in wanted.items():
-            yield LogEntry(copy, (*rows,), self._before, self.after, is_own=False, position=self._position)
+            replica = ranges.at(row[0])
+            if replica is not None and replica in wanted:
+                wanted[replica].append(row)
+        for replica, rows in wanted.items():
+            yield LogEntry(replica, (*rows,), self._before, self.after, is_own=False, position=self._position)
 
 
 @final
 class _Ranges:
     def __init__(self) -> None:
         self._firsts: list[bytes] = []
-        self._copies: list[Replica] = []
+        self._replicas: list[Replica] = []
 
-    def add(self, copy: Replica) -> None:
-        at = bisect_right(self._firsts, copy.bounds.first)
-        self._firsts.insert(at, copy.bounds.first)
-        self._copies.insert(at, copy)
+    def add(self, replica: Replica) -> None:
+        at = bisect_right(self._firsts, replica.bounds.first)
+        self._firsts.insert(at, replica.bounds.first)
+        self._replicas.insert(at, replica)
 
-    def discard(self, copy: Replica) -> None:
-        at = bisect_left(self._firsts, copy.bounds.first)
-        while at < len(self._firsts) and self._firsts[at] == copy.bounds.first:
-            if self._copies[at] is copy:
-                del self._firsts[at], self._copies[at]
+    def discard(self, replica: Replica) -> None:
+        at = bisect_left(self._firsts, replica.bounds.first)
+        while at < len(self._firsts) and self._firsts[at] == replica.bounds.first:
+            if self._replicas[at] is replica:
+                del self._firsts[at], self._replicas[at]
                 return
             at += 1
 
     def inside(self, bounds: KeyBounds) -> Sequence[Replica]:
         start = bisect_left(self._firsts, bounds.first)
         end = len(self._firsts) if bounds.end is None else bisect_left(self._firsts, bounds.end)
-        return [copy for copy in self._copies[start:end] if bounds.covers(copy.bounds)]
+        return [replica for replica in self._replicas[start:end] if bounds.covers(replica.bounds)]
 
     def at(self, key: bytes) -> Replica | None:
         at = bisect_right(self._firsts, key) - 1
-        return self._copies[at] if at >= 0 and self._copies[at].bounds.has(key) else None
+        return self._replicas[at] if at >= 0 and self._replicas[at].bounds.has(key) else None
 
     def before(self, bound: bytes | None) -> Replica | None:
         at = (len(self._firsts) if bound is None else bisect_left(self._firsts, bound)) - 1
         if at < 0:
             return None
-        end = self._copies[at].bounds.end
-        return self._copies[at] if end is None or (bound is not None and bound <= end) else None
+        end = self._replicas[at].bounds.end
+        return self._replicas[at] if end is None or (bound is not None and bound <= end) else None
 
 
-def _is_copy(row: Mapping[bytes, bytes]) -> bool:
-    return IDENTITY in row and STATE in row and ASIDE not in row
+def _is_replica(row: Mapping[bytes, bytes]) -> bool:
+    return IDENTITY in row and STATE in row and QUARANTINED not in row
 
 
-def _copy_of(space: int, suffix: bytes, row: Mapping[bytes, bytes]) -> Replica:
+def _replica_of(space: int, suffix: bytes, row: Mapping[bytes, bytes]) -> Replica:
     joining = row.get(JOINING)
-    copy = Replica(
+    replica = Replica(
         space,
         decode_identity(row[IDENTITY]),
         row[STATE],
         joining=None if joining is None else decode_joining(joining),
         suffix=suffix,
     )
-    copy.was_available = MOVES not in row
-    copy.ended = row.get(ENDED, b"")
-    return copy
+    replica.was_available = MOVES not in row
+    replica.ended = row.get(ENDED, b"")
+    return replica

@@ -30,12 +30,12 @@ class ReplicaStatus(NamedTuple):
     available: bool
     span: SpanEnds | None = None  # Set if the replica is incomplete: the merged entries of this node's log.
 
-    def counted(self, copy: Replica) -> ReplicaStatus:
+    def counted(self, replica: Replica) -> ReplicaStatus:
         """Drop origins that the local placement no longer names, unless the status is newer: they have ended."""
-        named = clock.named(self.clock, copy.named)
-        return self if self.config > copy.config or named == self.clock else self._replace(clock=named)
+        named = clock.named(self.clock, replica.named)
+        return self if self.config > replica.config or named == self.clock else self._replace(clock=named)
 
 
-def is_served(assignment: int, copy: Replica) -> bool:
+def is_served(assignment: int, replica: Replica) -> bool:
     """Return True if an assignment is AVAILABLE or LEAVING by the placement that a replica follows."""
-    return any(seat.available for one, seat in copy.seated() if one == assignment)
+    return any(role.available for host, role in replica.assigned_roles() if host == assignment)

@@ -40,11 +40,10 @@ from gossipkv.replication.replica.keys import (
     ORDER_BYTES,
     RECORD,
     STATE,
-    TOMBSTONE,
     decode_state,
     encode_state,
 )
-from gossipkv.replication.replica.replica import first_batch
+from gossipkv.replication.replica.replica import first_batch, put_record
 from gossipkv.replication.snapshot.rate_limit import RateLimit
 from gossipkv.replication.stream.messages import records_of
 from gossipkv.storage.engine.shell import PUT, Batch
@@ -64,16 +63,17 @@ PAGE_RECORDS: Final = 1024
 PAGE_BYTES: Final = 256 << 10
 MAX_LOADS: Final = 4  # Concurrent loads of a node.
 TOO_SMALL_S: Final = 60.0  # A replica that is below again this soon after a load cannot keep up with this log.
+_WHEN_SYNCED: Final = inf  # The time of a step that waits until the load's batches are synced.
 
 
 class LoadPorts(Protocol):
     """The part of `ReplicaSet` that a load needs."""
 
-    def hosts_told(self, copy: Replica) -> Iterable[tuple[bytes, ReplicaStatus]]:
+    def host_statuses(self, replica: Replica) -> Iterable[tuple[bytes, ReplicaStatus]]:
         """Yield the last status of each connected host's replica."""
         ...
 
-    def changes(self, copy: Replica) -> None:
+    def changes(self, replica: Replica) -> None:
         """Report a change of the replica's readiness, clock or config to its hosts soon."""
         ...
 
@@ -83,11 +83,11 @@ class LoadPorts(Protocol):
         """Apply a placement to a replica. Raises Overloaded, StorageError."""
         ...
 
-    def leaves(self, copy: Replica, batch: Batch) -> None:
+    def leaves(self, replica: Replica, batch: Batch) -> None:
         """Add the removal of a replica from its space to the batch."""
         ...
 
-    def has_moved(self, copy: Replica, old_space: int, old_suffix: bytes) -> None:
+    def has_moved(self, replica: Replica, old_space: int, old_suffix: bytes) -> None:
         """Update all state after a replica moved to its new space."""
         ...
 
@@ -97,13 +97,13 @@ class LoadPorts(Protocol):
 class BulkLoad:
     """A bulk load of one replica into a new space."""
 
-    copy: Replica
+    replica: Replica
     source: bytes  # The node that is loaded from.
     began: float
     own: int  # Counter of the records originated here before the load.
     space: int
-    next: Callable[[], object]  # The next step;
-    at: float | None = None  # its time; None: the load waits for an event.
+    next: Callable[[], object]  # The next step.
+    at: float | None = None  # Time of the next step; None: the load waits for an event.
     theirs: int = 0  # Space on the source.
     state: bytes = b""  # State of the source at `position` in its log.
     position: int = 0
@@ -116,7 +116,7 @@ class BulkLoad:
     is_over: bool = False
 
     def __post_init__(self) -> None:
-        self.start, _ = self.copy.bounds.records
+        self.start, _ = self.replica.bounds.records
 
     @property
     def clock(self) -> bytes:
@@ -153,132 +153,144 @@ class BulkLoader:
 
     # -- when ----------------------------------------------------------------------------------------------------------
 
-    def hears(self, node: bytes, copy: Replica, *, below: bool) -> None:
+    def hears(self, node: bytes, replica: Replica, *, below: bool) -> None:
         """Note whether a node's log reaches back to a local replica's clock."""
         if below:
-            self._below.setdefault(copy, set()).add(node)
-        elif copy in self._below:
-            self._below[copy].discard(node)
-            if not self._below[copy]:
-                del self._below[copy]
-                self._since.pop(copy, None)
+            self._below.setdefault(replica, set()).add(node)
+        elif replica in self._below:
+            self._below[replica].discard(node)
+            if not self._below[replica]:
+                del self._below[replica]
+                self._since.pop(replica, None)
 
     def look(self, now: float) -> None:
         """Begin due loads and continue running ones."""
-        while self.litter and self._drops(self.litter[0]):
-            self.litter.popleft()
-        for copy in [*self.unplaced]:
-            if not copy.stands_still:
-                self._places(copy)
+        self._drop_litter()
+        for replica in [*self.unplaced]:
+            if not replica.is_frozen:
+                self._places(replica)
         for load in [*self.loads.values()]:
             if load.at is not None and load.at <= now:
                 load.at = None
                 load.next()
-        self._begin_some(now)
-        for copy in [*self.log_too_small]:
-            if self._keeps_up_at(copy) <= now:
-                self.log_too_small.discard(copy)
+        for replica in [*self._below]:
+            if replica not in self.loads and replica.joining is None:
+                self._may_begin(replica, now)
+        for replica in [*self.joining]:
+            self._look_at_joining(replica, now)
+        for replica in [*self.log_too_small]:
+            if self._keeps_up_at(replica) <= now:
+                self.log_too_small.discard(replica)
 
-    def _begin_some(self, now: float) -> None:
-        for copy in [*self._below]:
-            if copy not in self.loads and copy.joining is None:
-                self._may_begin(copy, now)
-        for copy in [*self.joining]:
-            self._look_at_joining(copy, now)
+    def _drop_litter(self) -> None:
+        with contextlib.suppress(Overloaded, StorageError):  # Retried by a later `look`.
+            while self.litter:
+                batch = Batch()
+                batch.drop_space(self.litter[0])
+                self._outside.append(batch, lambda: None)
+                self.litter.popleft()
 
     @property
     def due(self) -> float | None:
         """The time of the next work if nothing happens before; None: never."""
         times = [load.at for load in self.loads.values() if load.at is not None]
-        times += [self._keeps_up_at(copy) for copy in self.log_too_small]
-        times += [self._outside.now() + self._relay_s for copy in self.unplaced if not copy.stands_still]
+        times += [self._keeps_up_at(replica) for replica in self.log_too_small]
+        times += [self._outside.now() + self._relay_s for replica in self.unplaced if not replica.is_frozen]
         times += [since + self._stall_s for since in self._open.values()]
         if len(self.loads) < MAX_LOADS:
-            times += [since + self._relay_s for copy, since in self._since.items() if copy not in self.loads]
+            times += [since + self._relay_s for replica, since in self._since.items() if replica not in self.loads]
         return min(times, default=None)
 
-    def _may_begin(self, copy: Replica, now: float) -> None:
-        told = [(node, one.counted(copy)) for node, one in self._around.hosts_told(copy)]
-        reached = copy.appended
-        for node, one in told:
-            if node not in self._below[copy]:
-                reached = clock.merge(reached, one.clock)
-        if all(clock.covers(reached, one.clock) for _, one in told):
-            self._since.pop(copy, None)
+    def _may_begin(self, replica: Replica, now: float) -> None:
+        statuses = [(node, status.counted(replica)) for node, status in self._around.host_statuses(replica)]
+        reached = replica.appended
+        for node, status in statuses:
+            if node not in self._below[replica]:
+                reached = clock.merge(reached, status.clock)
+        if all(clock.covers(reached, status.clock) for _, status in statuses):
+            self._since.pop(replica, None)
             return
-        since = self._since.setdefault(copy, now)
-        sources = [one for one in told if one[1].available and one[1].config == copy.synced_config]
-        ahead = [one for one in sources if not clock.covers(copy.appended, one[1].clock)]
+        since = self._since.setdefault(replica, now)
+        news = {
+            node: _news(replica, status.clock)
+            for node, status in statuses
+            if status.available and status.config == replica.synced_config
+        }
         if now < since + self._relay_s or len(self.loads) >= MAX_LOADS:
             return
-        self._since[copy] = now  # Retry later if there is no source or the load is aborted.
-        if ahead:
-            self._begin(copy, max(ahead, key=lambda one: _news(copy, one[1].clock))[0], now)
+        self._since[replica] = now  # Retry later if there is no source or the load is aborted.
+        source = max(news, key=news.__getitem__, default=b"")
+        if news.get(source):
+            self._begin(replica, source, now)
 
-    def _look_at_joining(self, copy: Replica, now: float) -> None:
-        joining = copy.joining
+    def _look_at_joining(self, replica: Replica, now: float) -> None:
+        joining = replica.joining
         if joining is None:
-            self.joining.pop(copy, None)
-            self._open.pop(copy, None)
-            self._around.changes(copy)
+            self.joining.pop(replica, None)
+            self._open.pop(replica, None)
+            self._around.changes(replica)
         elif joining.is_loaded:
-            if now >= self._open.setdefault(copy, now) + self._stall_s and copy not in self.loads:
-                self._begin_anew(copy, now)
-        elif copy not in self.loads and len(self.loads) < MAX_LOADS and (source := self._source_of(copy)):
-            self._begin(copy, source, now)
+            if now >= self._open.setdefault(replica, now) + self._stall_s and replica not in self.loads:
+                self._begin_anew(replica, now)
+        elif replica not in self.loads and len(self.loads) < MAX_LOADS and (source := self._source_of(replica)):
+            self._begin(replica, source, now)
 
-    def _source_of(self, copy: Replica) -> bytes:
+    def _source_of(self, replica: Replica) -> bytes:
         """Return the node from which an incomplete replica loads now; empty: none."""
-        if not copy.rules.loads or copy.synced_config != copy.config:
+        if not replica.rules.loads or replica.synced_config != replica.config:
             return b""
-        told = [(node, one) for node, one in self._around.hosts_told(copy) if one.config == copy.config]
-        slots = {seat.node: seat.slot for seat in copy.seats}
-        sources = [node for node, one in told if one.available and one.span is None and node in slots]
+        slots = {role.node: role.slot for role in replica.roles}
+        sources = [
+            node
+            for node, status in self._around.host_statuses(replica)
+            if status.config == replica.config and status.available and status.span is None and node in slots
+        ]
         return min(sources, key=lambda node: (slots[node] != slots[self._me], node), default=b"")
 
-    def _begin_anew(self, copy: Replica, now: float) -> None:
+    def _begin_anew(self, replica: Replica, now: float) -> None:
         space = self._outside.reserve_space()
-        batch, state, joining = first_batch(space, copy.identity, copy.config, copy.hosts, copy.rules)
-        self._around.leaves(copy, batch)
+        batch, state, joining = first_batch(space, replica.identity, replica.config, replica.hosts, replica.rules)
+        self._around.leaves(replica, batch)
         batch.relieves = True
         empty = decode_state(state)[2]
-        load = BulkLoad(copy, self._me, now, 0, space, next=lambda: None, is_switching=True)
+        load = BulkLoad(replica, self._me, now, 0, space, next=lambda: None, is_switching=True)
         with contextlib.suppress(Overloaded, StorageError):  # Retried by the next `look`.
             position = self._outside.append(batch, lambda: self._switched(load, empty, position, joining))
-            self.loads[copy] = load
-            copy.stands_still = True
-            self._open.pop(copy, None)
-            self._outside.loads(copy, self._me, "anew: what came before it was loaded has not met what was loaded")
+            self.loads[replica] = load
+            replica.is_frozen = True
+            self._open.pop(replica, None)
+            self._outside.loads(replica, self._me, "anew: what came before it was loaded has not met what was loaded")
 
-    def _places(self, copy: Replica) -> None:
+    def _places(self, replica: Replica) -> None:
         with contextlib.suppress(Overloaded, StorageError):  # Retried by a later `look`.
-            self._around.place(*self.unplaced[copy])
-            del self.unplaced[copy]
-            self._around.changes(copy)
+            self._around.place(*self.unplaced[replica])
+            del self.unplaced[replica]
+            self._around.changes(replica)
 
-    def _keeps_up_at(self, copy: Replica) -> float:
-        is_behind = copy in self.loads or copy in self._since
-        return inf if is_behind else self._loaded[copy] + TOO_SMALL_S
+    def _keeps_up_at(self, replica: Replica) -> float:
+        is_behind = replica in self.loads or replica in self._since
+        return inf if is_behind else self._loaded[replica] + TOO_SMALL_S
 
-    def _begin(self, copy: Replica, source: bytes, now: float) -> None:
+    def _begin(self, replica: Replica, source: bytes, now: float) -> None:
         batch, space = Batch(), self._outside.reserve_space()
-        load = BulkLoad(copy, source, now, clock.counter(copy.appended, copy.assignment), space, next=lambda: None)
+        own = clock.counter(replica.appended, replica.assignment)
+        load = BulkLoad(replica, source, now, own, space, next=lambda: None)
         batch.new_space(space)
-        batch.put(space, LOADING, copy.identity.encode())
+        batch.put(space, LOADING, replica.identity.encode())
         try:
             self._append(load, batch)
         except (Overloaded, StorageError):
             return
-        if copy.joining is None and now - self._loaded.get(copy, now - TOO_SMALL_S) < TOO_SMALL_S:
-            self._is_too_small(copy)
-        self.loads[copy] = load
-        self._outside.loads(copy, source, "began")
+        if replica.joining is None and now - self._loaded.get(replica, now - TOO_SMALL_S) < TOO_SMALL_S:
+            self._is_too_small(replica)
+        self.loads[replica] = load
+        self._outside.loads(replica, source, "began")
         self._ask(load)
 
     # -- from the source -----------------------------------------------------------------------------------------------
 
     def _ask(self, load: BulkLoad) -> None:
-        table, partition = load.copy.partition
+        table, partition = load.replica.partition
         params: list[Value] = [self._me, table, partition, load.theirs, load.position, load.start or b""]
         self._outside.ask(load.source, "replica_load", params, partial(self._answered, load))
 
@@ -291,7 +303,7 @@ class BulkLoader:
             ):
                 pass
             case _:
-                self._tear(load, "the source has not answered, or has loaded itself")
+                self._abort(load, "the source has not answered, or has loaded itself")
                 return
         try:
             records = records_of(msgpack.unpackb(packed))
@@ -302,7 +314,7 @@ class BulkLoader:
             self._later(load, self._relay_s, partial(self._ask, load))  # No room now: ask for the same page again.
             return
         except (GossipKVError, ValueError) as error:
-            self._tear(load, f"{error}")
+            self._abort(load, f"{error}")
             return
         if not load.theirs:
             load.theirs, load.position = space, position
@@ -319,24 +331,24 @@ class BulkLoader:
             self._later(load, self.pace.wait_s(self._outside.now()), partial(self._ask, load))
 
     def _at_end(self, load: BulkLoad) -> None:
-        copy, own = load.copy, clock.counter(load.clock, load.copy.assignment)
-        if decode_state(load.state)[1] != copy.synced_config:
-            self._tear(load, "the source has another config")
-        elif tuple(origin for origin, _ in clock.entries(load.clock)) != copy.named:
-            self._tear(load, "the source has sent another partition")
-        elif copy.never_gave_out(load.clock):
-            self._tear(load, "the source has more of this copy's own records than it gave out")
+        replica, own = load.replica, clock.counter(load.clock, load.replica.assignment)
+        if decode_state(load.state)[1] != replica.synced_config:
+            self._abort(load, "the source has another config")
+        elif tuple(origin for origin, _ in clock.entries(load.clock)) != replica.named:
+            self._abort(load, "the source has sent another partition")
+        elif replica.never_gave_out(load.clock):
+            self._abort(load, "the source has more of this copy's own records than it gave out")
         elif own < load.own and self._outside.now() < load.began + self._stall_s:
             self._later(load, self._relay_s, partial(self._ask, load))
         else:
-            load.own_position, load.start = self._outside.synced(), copy.bounds.records[0]
+            load.own_position, load.start = self._outside.synced(), replica.bounds.records[0]
             self._when_synced(load, partial(self._merge_page, load))
 
     # -- from the old space --------------------------------------------------------------------------------------------
 
     def _merge_page(self, load: BulkLoad) -> None:
-        space, start = load.copy.space, load.start
-        end = load.copy.bounds.records[1]
+        space, start = load.replica.space, load.start
+        end = load.replica.bounds.records[1]
         found, more = self._outside.scan(space, start, end, reverse=False, limit=PAGE_RECORDS)
         if not self._merge(load, [(key[1:], data) for key, data in found]):
             self._later(load, self._relay_s, partial(self._merge_page, load))
@@ -349,34 +361,34 @@ class BulkLoader:
 
     def _merge_log(self, load: BulkLoad) -> None:
         if load.own_position < load.until:
-            self._outside.read_log(load.copy.space, load.own_position, partial(self._log_read, load))
-        elif not load.copy.stands_still:
-            load.copy.stands_still = True
-            self._around.changes(load.copy)
+            self._outside.read_log(load.replica.space, load.own_position, partial(self._log_read, load))
+        elif not load.replica.is_frozen:
+            load.replica.is_frozen = True
+            self._around.changes(load.replica)
             self._last_page(load)
         else:
             self._switch(load)
 
     def _last_page(self, load: BulkLoad) -> None:
-        if not load.copy.is_between:  # Otherwise `synced` continues the load.
+        if not load.replica.is_unsynced:  # Otherwise `synced` continues the load.
             load.until = self._outside.synced()
             self._merge_log(load)
 
-    def synced(self, copy: Replica) -> None:
+    def synced(self, replica: Replica) -> None:
         """Continue a load that waited for appended entries to be synced."""
-        load = self.loads.get(copy)
-        if load is not None and copy.stands_still and not copy.is_between:
+        load = self.loads.get(replica)
+        if load is not None and replica.is_frozen and not replica.is_unsynced:
             self._when_synced(load, partial(self._last_page, load))
 
     def _log_read(self, load: BulkLoad, batches: Sequence[tuple[int, Operations]] | None, position: int) -> None:
         if load.is_over:
             return
         if batches is None:
-            self._loaded[load.copy] = self._outside.now()
-            self._is_too_small(load.copy)
-            self._tear(load, "the log here was let go of before the load was done")
+            self._loaded[load.replica] = self._outside.now()
+            self._is_too_small(load.replica)
+            self._abort(load, "the log here was let go of before the load was done")
             return
-        if self._merge(load, _puts(batches, load.copy.space, load.copy.bounds)):
+        if self._merge(load, _puts(batches, load.replica.space, load.replica.bounds)):
             load.own_position = position
             self._when_synced(load, partial(self._merge_log, load))
         else:
@@ -387,7 +399,7 @@ class BulkLoader:
         won: dict[bytes, bytes] = {}
         covered = load.clock
         for key, data in records:
-            dot = clock.named(record.dot(data), load.copy.named)  # Empty if the origin has ended.
+            dot = clock.named(record.dot(data), load.replica.named)  # Empty if the origin has ended.
             if clock.covers(covered, dot):
                 continue
             standing = won.get(key) or self._outside.get(load.space, RECORD + key)
@@ -398,7 +410,7 @@ class BulkLoader:
         except Overloaded:
             return False
         except StorageError as error:
-            self._tear(load, f"{error}")
+            self._abort(load, f"{error}")
             return False
         return True
 
@@ -406,23 +418,23 @@ class BulkLoader:
 
     def _switch(self, load: BulkLoad) -> None:
         """Switch to the new space in one batch, with the joined clock."""
-        copy = load.copy
+        replica = load.replica
         time, config, theirs, _ = decode_state(load.state)
-        if config != copy.config:
-            self._tear(load, "another config was adopted meanwhile")
+        if config != replica.config:
+            self._abort(load, "another config was adopted meanwhile")
             return
-        joined = clock.merge(copy.appended, clock.named(theirs, copy.named))
-        joining, batch = copy.joining, Batch()
-        batch.put(load.space, IDENTITY, copy.identity.encode())
+        joined = clock.merge(replica.appended, clock.named(theirs, replica.named))
+        joining, batch = replica.joining, Batch()
+        batch.put(load.space, IDENTITY, replica.identity.encode())
         if joining is not None:
-            joining, joined = joining._replace(is_loaded=True).closed(joined, copy.named)
+            joining, joined = joining._replace(is_loaded=True).closed(joined, replica.named)
             joining.put(batch, load.space)
-        for key, value in copy.marks():
+        for key, value in replica.marks():
             batch.put(load.space, key, value)
         # With equal clocks the batch is no log entry: the log begins behind it.
-        batch.put(load.space, STATE, encode_state(max(time, copy.time.last), config, joined, joined))
+        batch.put(load.space, STATE, encode_state(max(time, replica.time.last), config, joined, joined))
         batch.delete(load.space, LOADING)
-        self._around.leaves(copy, batch)
+        self._around.leaves(replica, batch)
         batch.relieves = True
         try:
             position = self._outside.append(batch, lambda: self._switched(load, joined, position, joining))
@@ -430,78 +442,67 @@ class BulkLoader:
             self._later(load, self._relay_s, partial(self._last_page, load))
             return
         except StorageError as error:
-            self._tear(load, f"{error}")
+            self._abort(load, f"{error}")
             return
         load.is_switching = True
-        copy.time.merge(time)
+        replica.time.merge(time)
 
     def _switched(self, load: BulkLoad, joined: bytes, position: int, joining: Bootstrap | None) -> None:
-        copy = load.copy
+        replica = load.replica
         load.is_over = True
-        if self.loads.pop(copy, None) is None:
+        if self.loads.pop(replica, None) is None:
             return  # The replica was dropped meanwhile.
-        self._since.pop(copy, None)
-        self._loaded[copy] = self._outside.now()
-        old_space, old_suffix = copy.space, copy.suffix
-        copy.moves(load.space, joined, position, joining)
-        self._outside.loads(copy, load.source, "done")
-        self._around.has_moved(copy, old_space, old_suffix)
+        self._since.pop(replica, None)
+        self._loaded[replica] = self._outside.now()
+        old_space, old_suffix = replica.space, replica.suffix
+        replica.moves(load.space, joined, position, joining)
+        self._outside.loads(replica, load.source, "done")
+        self._around.has_moved(replica, old_space, old_suffix)
 
-    def tear(self, copy: Replica) -> None:
+    def abort(self, replica: Replica) -> None:
         """Abort a replica's load. Raises NotReady: its load is about to end."""
-        load = self.loads.get(copy)
+        load = self.loads.get(replica)
         if load is not None and load.is_switching:
             raise NotReady("the copy is about to be in another space")
         if load is not None:
-            self._tear(load, "the copy is let go of")
+            self._abort(load, "the copy is let go of")
 
-    def let_go(self, copy: Replica, batch: Batch) -> bool:
+    def let_go(self, replica: Replica, batch: Batch) -> bool:
         """Drop a replica's load; return False if the loaded space is about to take its place."""
-        load = self.loads.pop(copy, None)
+        load = self.loads.pop(replica, None)
         for kept in (self._below, self._since, self._loaded, self._open):
-            kept.pop(copy, None)
-        self.joining.pop(copy, None)
-        self.log_too_small.discard(copy)
-        self.unplaced.pop(copy, None)
+            kept.pop(replica, None)
+        self.joining.pop(replica, None)
+        self.log_too_small.discard(replica)
+        self.unplaced.pop(replica, None)
         if load is not None:
             load.is_over = True
             batch.drop_space(load.space)
         return load is None or not load.is_switching
 
-    def _tear(self, load: BulkLoad, why: str) -> None:
+    def _abort(self, load: BulkLoad, why: str) -> None:
         load.is_over = True
-        self.loads.pop(load.copy, None)
+        self.loads.pop(load.replica, None)
         self.litter.append(load.space)
-        if load.copy in self._below:
-            self._since[load.copy] = self._outside.now()
-        if load.copy.stands_still:
-            load.copy.stands_still = False
-            self._around.changes(load.copy)
-        self._outside.loads(load.copy, load.source, f"torn: {why}")
+        if load.replica in self._below:
+            self._since[load.replica] = self._outside.now()
+        if load.replica.is_frozen:
+            load.replica.is_frozen = False
+            self._around.changes(load.replica)
+        self._outside.loads(load.replica, load.source, f"torn: {why}")
         self._outside.wake()
 
-    def _drops(self, space: int) -> bool:
-        batch = Batch()
-        batch.drop_space(space)
-        try:
-            self._outside.append(batch, lambda: None)
-        except (Overloaded, StorageError):
-            return False
-        return True
-
-    def _is_too_small(self, copy: Replica) -> None:
-        if copy not in self.log_too_small:
-            self.log_too_small.add(copy)
-            self._outside.log_too_small(copy)
+    def _is_too_small(self, replica: Replica) -> None:
+        if replica not in self.log_too_small:
+            self.log_too_small.add(replica)
+            self._outside.log_too_small(replica)
 
     # -- writing to the new space --------------------------------------------------------------------------------------
 
     def _write(self, load: BulkLoad, records: Iterable[tuple[bytes, bytes]]) -> None:
         batch = Batch()
         for key, data in records:
-            batch.put(load.space, RECORD + key, data)
-            if record.value(data) is None:
-                batch.put(load.space, TOMBSTONE + data[:8] + key, b"")
+            put_record(batch, load.space, key, data)
         if batch.count:
             self._append(load, batch)
 
@@ -526,11 +527,8 @@ class BulkLoader:
         self._outside.wake()
 
 
-_WHEN_SYNCED: Final = inf
-
-
-def _news(copy: Replica, told: bytes) -> int:
-    return sum(max(0, count - clock.counter(copy.appended, origin)) for origin, count in clock.entries(told))
+def _news(replica: Replica, theirs: bytes) -> int:
+    return sum(max(0, count - clock.counter(replica.appended, origin)) for origin, count in clock.entries(theirs))
 
 
 def _puts(batches: Iterable[tuple[int, Operations]], space: int, bounds: KeyBounds) -> list[tuple[bytes, bytes]]:
@@ -555,38 +553,38 @@ class LoadPage(NamedTuple):
 
 
 def serve(
-    outside: ReplicationPorts, copy: Replica, page: LoadPage, on_page: Callable[[Value | GossipKVError], object]
+    outside: ReplicationPorts, replica: Replica, page: LoadPage, on_page: Callable[[Value | GossipKVError], object]
 ) -> None:
     """Answer with a page of a replica or of its log. Raises NotServed: the page's space is not (yet) the replica's."""
-    space = page.space
-    if space not in {0, copy.space}:
-        raise NotServed("the copy was loaded itself, and is in another space", {"partition": copy.identity.partition})
-    own_state = STATE + copy.suffix
+    space, details = page.space, {"partition": replica.identity.partition}
+    if space not in {0, replica.space}:
+        raise NotServed("the copy was loaded itself, and is in another space", {**details})
+    own_state = STATE + replica.suffix
     if page.key:
-        state = None if space else outside.get(copy.space, own_state)
+        state = None if space else outside.get(replica.space, own_state)
         if not space and state is None:
-            raise NotServed("the copy is not there yet", {"partition": copy.identity.partition})
-        on_page([copy.space, outside.synced(), state, *_page(outside, copy, page.key)])
+            raise NotServed("the copy is not there yet", {**details})
+        on_page([replica.space, outside.synced(), state, *_page(outside, replica, page.key)])
         return
 
     def on_log(batches: Sequence[tuple[int, Operations]] | None, position: int) -> None:
-        if batches is None or copy.space != space:
+        if batches is None or replica.space != space:
             on_page(NotServed("the log has left that place, or the copy its space"))
             return
         states = [value for _, all_ in batches for _, of, key, value in all_ if of == space and key == own_state]
-        flat = [part for pair in _puts(batches, space, copy.bounds) for part in pair]
+        flat = [part for pair in _puts(batches, space, replica.bounds) for part in pair]
         more = None if position >= outside.synced() else b""
         on_page([space, position, states[-1] if states else None, msgpack.packb(flat), more])
 
     outside.read_log(space, page.position, on_log)
 
 
-def _page(outside: ReplicationPorts, copy: Replica, start: bytes) -> tuple[bytes, bytes | None]:
+def _page(outside: ReplicationPorts, replica: Replica, start: bytes) -> tuple[bytes, bytes | None]:
     flat: list[bytes] = []
-    first, end = copy.bounds.records
+    first, end = replica.bounds.records
     size_bytes, more = 0, max(start, first) or None
     while more is not None and size_bytes < PAGE_BYTES:
-        found, more = outside.scan(copy.space, more, end, reverse=False, limit=PAGE_RECORDS)
+        found, more = outside.scan(replica.space, more, end, reverse=False, limit=PAGE_RECORDS)
         for key, data in found:
             flat += (key[1:], data)
             size_bytes += len(key) + len(data)

@@ -23,14 +23,14 @@ class OutgoingEntries(NamedTuple):
 class LogRead(NamedTuple):
     """A request to read the log behind a position, answered by `LogSender.read`."""
 
-    lane: CatchUpCursor
+    cursor: CatchUpCursor
     serial: int
     position: int
 
     @property
     def is_stale(self) -> bool:
         """True if the cursor was reset since this read; discard the result."""
-        return self.serial != self.lane.serial
+        return self.serial != self.cursor.serial
 
 
 @final
@@ -39,7 +39,7 @@ class OpenEntry:
     """An entry that the target does not cover yet."""
 
     position: int
-    copy: Replica
+    replica: Replica
     after: bytes
     origins: tuple[int, ...]
     is_own: bool
@@ -55,13 +55,13 @@ class CatchUpCursor:
 
     at: int  # All up to here is passed.
     # Replicas of the cursor, all of one space; None: the shared cursor, of all others.
-    copies: dict[Replica, None] | None = None
+    replicas: dict[Replica, None] | None = None
     open: deque[OpenEntry] = field(default_factory=deque)
     serial: int = 0  # Number of the current read; older ones are stale.
-    looks: bool = False
+    is_reading: bool = False
     read: deque[LogEntry] = field(default_factory=deque)  # Entries read and not passed yet.
     read_to: int = 0
-    cursor: LogCursor | None = None  # The store's cursor, kept between reads.
+    log_cursor: LogCursor | None = None  # The store's cursor, kept between reads.
     met: set[Replica] = field(default_factory=set)  # Replicas whose first entry here continues from their clock.
     begun: int = 0  # Position at which the cursor began.
     is_alone: bool = False  # True if it feeds one replica that cannot, or could not, accept entries.
@@ -72,15 +72,15 @@ class CatchUpCursor:
 
     def restart(self, at: int) -> None:
         """Restart behind a position."""
-        self.at, self.looks = at, False
+        self.at, self.is_reading = at, False
         self.serial += 1
-        self.read_to, self.cursor = 0, None
+        self.read_to, self.log_cursor = 0, None
         self.open.clear()
         self.read.clear()
         self.met.clear()
 
     def look_anew(self) -> None:
         """Discard the running read: it lacks a replica of this cursor."""
-        if self.looks:
-            self.looks = False
+        if self.is_reading:
+            self.is_reading = False
             self.serial += 1

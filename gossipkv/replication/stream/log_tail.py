@@ -68,33 +68,33 @@ class Beginnings:
         self._start = position
         self._of: dict[Replica, dict[int, int]] = {}
 
-    def note(self, copy: Replica, known: Collection[int], hosts: Iterable[AssignedReplica], position: int) -> None:
+    def note(self, replica: Replica, before: Collection[int], hosts: Iterable[AssignedReplica], position: int) -> None:
         """Note the log position of an adoption batch; `known`: assignments before, `hosts`: hosts after it.
 
         A target loads earlier records instead: their tombstones may be collected already.
         """
-        begun = {host.assignment: position for host in hosts if not host.available and host.assignment not in known}
+        begun = {host.assignment: position for host in hosts if not host.available and host.assignment not in before}
         if begun:
-            self._of.setdefault(copy, {}).update(begun)
+            self._of.setdefault(replica, {}).update(begun)
 
-    def of(self, copy: Replica, assignment: int) -> int:
+    def of(self, replica: Replica, assignment: int) -> int:
         """Return the position where the feed of a target begins."""
-        return self._of.get(copy, {}).get(assignment, self._start)
+        return self._of.get(replica, {}).get(assignment, self._start)
 
-    def let_go(self, copy: Replica) -> None:
+    def let_go(self, replica: Replica) -> None:
         """Forget a replica."""
-        self._of.pop(copy, None)
+        self._of.pop(replica, None)
 
 
-def by_heirs(entries: Sequence[LogEntry]) -> Sequence[LogEntry]:
+def by_children(entries: Sequence[LogEntry]) -> Sequence[LogEntry]:
     """Return entries, with one for each child in place of a split replica's entry."""
-    if not any(entry.copy.heirs for entry in entries):
+    if not any(entry.replica.children for entry in entries):
         return entries
-    return [one for entry in entries for one in _of_heirs(entry)]
+    return [part for entry in entries for part in _of_children(entry)]
 
 
-def _of_heirs(entry: LogEntry) -> Iterator[LogEntry]:
-    if not entry.copy.heirs:
+def _of_children(entry: LogEntry) -> Iterator[LogEntry]:
+    if not entry.replica.children:
         yield entry
-    for heir in entry.copy.heirs:
-        yield from _of_heirs(entry.of(heir))
+    for child in entry.replica.children:
+        yield from _of_children(entry.of(child))

@@ -39,9 +39,9 @@ __all__ = [
     "ends_of_span",
     "ids_of",
     "records_of",
-    "said_of",
     "span_row",
-    "stand_of",
+    "state_of",
+    "status_row_of",
     "unpacked",
 ]
 
@@ -73,7 +73,7 @@ def ids_of(ids: Sequence[Raw]) -> tuple[int, ...]:
     return whole
 
 
-def stand_of(rest: Sequence[Value]) -> ReplicaState | None:
+def state_of(rest: Sequence[Value]) -> ReplicaState | None:
     """Read a row's part behind the counters; None: it has none. Raises ProtocolError."""
     match rest:
         case []:
@@ -95,11 +95,11 @@ def ends_of_span(ids: tuple[int, ...], rest: Sequence[Raw] | Sequence[Value]) ->
     raise ProtocolError("what was merged of a source is [counter, ...], [counter, ...]")
 
 
-def span_row(copy: Replica, source: int, ids: tuple[int, ...]) -> list[Value]:
+def span_row(replica: Replica, source: int, ids: tuple[int, ...]) -> list[Value]:
     """Return the end of a row: empty, or an incomplete replica's span of the source's entries."""
-    if copy.synced_joining is None:
+    if replica.synced_joining is None:
         return []
-    span = copy.synced_joining.span(source)
+    span = replica.synced_joining.span(source)
     return [[], []] if span is None else [counters_of(span.before, ids), counters_of(span.after, ids)]
 
 
@@ -116,7 +116,7 @@ class StatusRow(NamedTuple):
     span: list[Raw]
 
 
-def said_of(row: Raw) -> StatusRow:
+def status_row_of(row: Raw) -> StatusRow:
     """Read a row of a status report. Raises ProtocolError."""
     match row:
         case [int(number), int(config), list(had), can, below, *span]:

@@ -40,23 +40,23 @@ class PeerReplica:
 class Numbered:
     """Replicas by number, with the assignments of their clocks at that time; two lists use less memory than pairs."""
 
-    __slots__ = ("_copies", "_ids")
+    __slots__ = ("_ids", "_replicas")
 
     def __init__(self) -> None:
-        self._copies: list[Replica] = []
+        self._replicas: list[Replica] = []
         self._ids: list[tuple[int, ...]] = []
 
-    def append(self, copy: Replica, ids: tuple[int, ...]) -> int:
+    def append(self, replica: Replica, ids: tuple[int, ...]) -> int:
         """Give a replica the next number, and return it."""
-        self._copies.append(copy)
+        self._replicas.append(replica)
         self._ids.append(ids)
-        return len(self._copies) - 1
+        return len(self._replicas) - 1
 
     def __len__(self) -> int:
-        return len(self._copies)
+        return len(self._replicas)
 
     def __getitem__(self, number: int) -> tuple[Replica, tuple[int, ...]]:
-        return self._copies[number], self._ids[number]
+        return self._replicas[number], self._ids[number]
 
 
 @final
@@ -81,10 +81,10 @@ class EarlyEntries:
         while self.entries and self.entries[0][0] + after_s <= now:
             self._bytes -= self.entries.popleft()[1].size_bytes
 
-    def let_go(self, copy: Replica) -> None:
+    def let_go(self, replica: Replica) -> None:
         """Drop the entries of a replica."""
         if self.entries:
-            self.entries = deque(one for one in self.entries if one[1].copy is not copy)
+            self.entries = deque(kept for kept in self.entries if kept[1].replica is not replica)
             self._bytes = sum(entry.size_bytes for _, entry in self.entries)
 
 
@@ -94,81 +94,82 @@ class ReplicaPeer:
     """A peer node and the state of both links with it."""
 
     node: bytes
-    feed: LogSender
+    sender: LogSender
     link: int = 0  # Number drawn for the outgoing link; 0: there is none.
     greeted: bool = False  # The peer has answered the first report on the link.
-    again_at: float | None = None  # Time at which the link restarts.
+    restart_at: float | None = None  # Time at which the link restarts.
     numbers: dict[Replica, int] = field(default_factory=dict)  # Numbers of replicas on the outgoing link.
     numbered: Numbered = field(default_factory=Numbered)  # Replicas by these numbers, with ids.
     # By number: status in the peer's last answer to a feed.
-    stands: dict[int, ReplicaState] = field(default_factory=dict)
-    untold: dict[Replica, None] = field(default_factory=dict)  # Replicas with unreported changes, oldest first.
-    tell_at: float | None = None
+    states: dict[int, ReplicaState] = field(default_factory=dict)
+    unreported: dict[Replica, None] = field(default_factory=dict)  # Replicas with unreported changes, oldest first.
+    report_at: float | None = None
     clock_at: float = inf  # Time at which an otherwise silent peer is asked for its time.
     asked: float = 0.0  # Time of the question to which the peer answers.
     their_link: int = 0
     rows: dict[int, PeerReplica] = field(default_factory=dict)  # Rows by the peer's numbers.
     # By the peer's number: its config, if newer than the local one.
     newer: dict[int, int] = field(default_factory=dict)
-    kept: EarlyEntries = field(default_factory=EarlyEntries)
+    early: EarlyEntries = field(default_factory=EarlyEntries)
 
-    def let_go(self, copy: Replica) -> None:
+    def let_go(self, replica: Replica) -> None:
         """Forget a local replica."""
-        self.feed.let_go(copy)
-        self.kept.let_go(copy)
-        self.untold.pop(copy, None)
-        self.numbers.pop(copy, None)
+        self.sender.let_go(replica)
+        self.early.let_go(replica)
+        self.unreported.pop(replica, None)
+        self.numbers.pop(replica, None)
 
     @property
-    def tells_at(self) -> float:
+    def next_report_at(self) -> float:
         """The time of the next status report to the peer."""
-        return min(self.clock_at, self.tell_at) if self.untold and self.tell_at is not None else self.clock_at
+        return min(self.clock_at, self.report_at) if self.unreported and self.report_at is not None else self.clock_at
 
     @property
     def is_littered(self) -> bool:
         """True if most numbers on the outgoing link are obsolete: the link should restart."""
-        return len(self.numbered) > 2 * len(self.numbers) + FEW_ROWS and self.greeted and self.feed.is_level
+        return len(self.numbered) > 2 * len(self.numbers) + FEW_ROWS and self.greeted and self.sender.is_level
 
-    def is_named(self, copy: Replica) -> bool:
+    def is_named(self, replica: Replica) -> bool:
         """Return True if a replica has a number with its present assignments."""
-        number = self.numbers.get(copy)
-        return number is not None and self.numbered[number][1] == copy.named
+        number = self.numbers.get(replica)
+        return number is not None and self.numbered[number][1] == replica.named
 
-    def row_of(self, said: StatusRow, copies: Mapping[tuple[bytes, int], Replica]) -> PeerReplica | None:
+    def row_of(self, report: StatusRow, by_partition: Mapping[tuple[bytes, int], Replica]) -> PeerReplica | None:
         """Return the peer's replica that a row describes. Raises ProtocolError: too many rows."""
-        row = self.rows.get(said.number)
-        if said.whole is not None:
+        row = self.rows.get(report.number)
+        if report.whole is not None:
             if len(self.rows) >= MAX_ROWS:
                 raise ProtocolError(f"a link has {MAX_ROWS} rows at most")
-            partition, id_, named = said.whole
-            copy = copies.get(partition)
-            if copy is None:
+            partition, id_, named = report.whole
+            replica = by_partition.get(partition)
+            if replica is None:
                 row = PeerReplica(partition, id_, named)
             else:  # Known values are shared, not kept twice.
-                row = PeerReplica(copy.partition, copy.id_here(id_), copy.named if copy.named == named else named)
-            self.rows[said.number] = row
-        copy = None if row is None else copies.get(row.partition)
-        if copy is None or said.config > copy.config:
-            self.newer[said.number] = said.config
+                ids = replica.named if replica.named == named else named
+                row = PeerReplica(replica.partition, replica.id_here(id_), ids)
+            self.rows[report.number] = row
+        replica = None if row is None else by_partition.get(row.partition)
+        if replica is None or report.config > replica.config:
+            self.newer[report.number] = report.config
         else:
-            self.newer.pop(said.number, None)
+            self.newer.pop(report.number, None)
         return row
 
 
-def rows_of(peer: ReplicaPeer, copies: Iterable[Replica]) -> list[Value]:
+def rows_of(peer: ReplicaPeer, replicas: Iterable[Replica]) -> list[Value]:
     """Return the status rows of replicas for a peer, and mark these as reported."""
     rows: list[Value] = []
-    for copy in copies:
-        below = peer.feed.is_below(copy)
-        counters: list[Value] = [count for _, count in clock.entries(copy.told_clock)]
-        span = span_row(copy, copy.host_at(peer.node), copy.named)
-        if peer.is_named(copy):
-            rows.append([peer.numbers[copy], copy.synced_config, counters, not copy.stands_still, below, *span])
+    for replica in replicas:
+        below = peer.sender.is_below(replica)
+        counters: list[Value] = [count for _, count in clock.entries(replica.reported_clock)]
+        span = span_row(replica, replica.host_at(peer.node), replica.named)
+        if peer.is_named(replica):
+            rows.append([peer.numbers[replica], replica.synced_config, counters, not replica.is_frozen, below, *span])
         else:
-            number = peer.numbers[copy] = peer.numbered.append(copy, copy.named)
-            whole: list[Value] = [*copy.partition, copy.assignment, copy.synced_config, [*copy.named]]
-            rows.append([number, *whole, counters, not copy.stands_still, below, *span])
-        peer.untold.pop(copy, None)
+            number = peer.numbers[replica] = peer.numbered.append(replica, replica.named)
+            whole: list[Value] = [*replica.partition, replica.assignment, replica.synced_config, [*replica.named]]
+            rows.append([number, *whole, counters, not replica.is_frozen, below, *span])
+        peer.unreported.pop(replica, None)
     return rows
 
 
@@ -177,7 +178,7 @@ def entry_rows(peer: ReplicaPeer, entries: Iterable[LogEntry]) -> list[Value]:
     rows: list[Value] = []
     last: dict[int, bytes] = {}
     for entry in entries:
-        number = peer.numbers[entry.copy]
+        number = peer.numbers[entry.replica]
         ids = peer.numbered[number][1]
         before = None if last.get(number) == entry.before else counters_of(entry.before, ids)
         after = None if entry.is_own else counters_of(entry.after, ids)
@@ -186,12 +187,12 @@ def entry_rows(peer: ReplicaPeer, entries: Iterable[LogEntry]) -> list[Value]:
     return rows
 
 
-def answer_row(peer: ReplicaPeer, number: int, row: PeerReplica, copy: Replica, *, is_fed: bool = False) -> Value:
+def answer_row(peer: ReplicaPeer, number: int, row: PeerReplica, replica: Replica, *, is_fed: bool = False) -> Value:
     """Return the answer to a peer's row about a local replica, and mark that as reported."""
-    peer.untold.pop(copy, None)
-    stand = ReplicaState(copy.assignment, copy.synced_config, not copy.stands_still)
-    counters = counters_of(copy.told_clock, row.ids)
-    if is_fed and row.answered == stand and copy.synced_joining is None:
+    peer.unreported.pop(replica, None)
+    state = ReplicaState(replica.assignment, replica.synced_config, not replica.is_frozen)
+    counters = counters_of(replica.reported_clock, row.ids)
+    if is_fed and row.answered == state and replica.synced_joining is None:
         return [number, counters]
-    row.answered = stand if is_fed else row.answered
-    return [number, counters, *stand, *span_row(copy, row.assignment, row.ids)]
+    row.answered = state if is_fed else row.answered
+    return [number, counters, *state, *span_row(replica, row.assignment, row.ids)]

@@ -31,31 +31,31 @@ MAX_BYTES: Final = 32 << 10  # Records in one batch: a segment of the log has ro
 
 
 def entries_of(
-    peer: ReplicaPeer, copies: Mapping[tuple[bytes, int], Replica], message: Sequence[Raw]
+    peer: ReplicaPeer, by_partition: Mapping[tuple[bytes, int], Replica], message: Sequence[Raw]
 ) -> Iterator[tuple[int, LogEntry]]:
     """Yield the entries of a message, each with the peer's number of its replica. Raises ProtocolError."""
     last: dict[int, bytes] = {}
-    for one in message:
-        match one:
+    for item in message:
+        match item:
             case [int(number), None | list() as before, None | list() as after, list(flat)]:
                 pass
             case _:
                 raise ProtocolError("an entry is [number, clock before, clock after, [key, record, ...]]")
         row = peer.rows.get(number)
-        copy = None if row is None else copies.get(row.partition)
+        replica = None if row is None else by_partition.get(row.partition)
         # The peer sends skipped entries again once it knows of the replica here, or is a host here.
-        if row is None or copy is None or peer.node not in copy.sharers or row.assignment not in copy.assigned:
+        if row is None or replica is None or peer.node not in replica.sharers or row.assignment not in replica.assigned:
             continue
         records = records_of(flat)
         begins = last.get(number) if before is None else clock_of(row.ids, before)
         if begins is None:
             raise ProtocolError("the first entry of a copy in a message has the clock before it")
         ends = last[number] = ends_of(begins, None if after is None else clock_of(row.ids, after), records)
-        if copy.never_gave_out(ends):
-            given = clock.counter(copy.appended, copy.assignment)
+        if replica.never_gave_out(ends):
+            given = clock.counter(replica.appended, replica.assignment)
             raise ProtocolError(f"an entry has more of this copy's own records than the {given} that it gave out")
         config = peer.newer.get(number, 0)
-        yield number, LogEntry(copy, records, begins, ends, is_own=False, source=row.assignment, config=config)
+        yield number, LogEntry(replica, records, begins, ends, is_own=False, source=row.assignment, config=config)
 
 
 @final
@@ -69,19 +69,19 @@ class ReceivedEntries:
 
     def has(self, entry: LogEntry) -> bool:
         """Return True if an entry brings nothing new."""
-        return entry.copy.has(entry, self._merged.get(entry.copy))
+        return entry.replica.has(entry, self._merged.get(entry.replica))
 
     def follows(self, entry: LogEntry) -> bool:
         """Return True if an entry can be merged now."""
-        return entry.copy.follows(entry, self._merged.get(entry.copy))
+        return entry.replica.follows(entry, self._merged.get(entry.replica))
 
     def take(self, entry: LogEntry) -> None:
         """Merge an entry. Requires: `follows` and not `has`."""
-        copy = entry.copy
-        merged = self._merged.get(copy)
+        replica = entry.replica
+        merged = self._merged.get(replica)
         if merged is None:
-            merged = self._merged[copy] = Merged(copy.appended, copy.appended, copy.joining)
-        copy.merge(entry, merged, self._read)
+            merged = self._merged[replica] = Merged(replica.appended, replica.appended, replica.joining)
+        replica.merge(entry, merged, self._read)
         self._bytes += entry.size_bytes
 
     @property
@@ -94,7 +94,7 @@ class ReceivedEntries:
         batch = Batch()
         batch.may_fill = True  # Other nodes have accepted these writes, and deletes that make room come behind them.
         batch.relieves = all(merged.relieves for merged in self._merged.values())
-        entries = [copy.take(merged, batch) for copy, merged in self._merged.items()]
+        entries = [replica.take(merged, batch) for replica, merged in self._merged.items()]
         self._merged.clear()
         self._bytes = 0
         return batch, entries
@@ -125,13 +125,13 @@ class LogReceiver:
                 pass
 
     def _retry_kept(self, peer: ReplicaPeer) -> bool:
-        taking, tell_soon, moved = ReceivedEntries(self._read), partial(self._tell_soon, peer), False
-        kept, peer.kept = peer.kept, EarlyEntries()
+        taking, tell_soon, moved = ReceivedEntries(self._read), partial(self._report_soon, peer), False
+        kept, peer.early = peer.early, EarlyEntries()
         for at, entry in kept.entries:
             if taking.follows(entry):
                 moved |= self._take_or_keep(peer, entry, taking, tell_soon)
             else:
-                peer.kept.add(at, entry)
+                peer.early.add(at, entry)
         return self._append_taken(taking, tell_soon) or moved
 
     def _take_or_keep(
@@ -143,7 +143,7 @@ class LogReceiver:
         if taking.follows(entry):
             taking.take(entry)
             return taking.is_full and self._append_taken(taking, on_synced)
-        peer.kept.add(self._now(), entry)
+        peer.early.add(self._now(), entry)
         return False
 
     def _append_taken(self, taking: ReceivedEntries, on_synced: Callable[[], object]) -> bool:
@@ -157,6 +157,6 @@ class LogReceiver:
             return False  # The peer sends the entries again.
         return True
 
-    def _tell_soon(self, peer: ReplicaPeer) -> None:
+    def _report_soon(self, peer: ReplicaPeer) -> None:
         """Report now instead of after the relay time: the message's answer did not confirm these entries."""
-        peer.tell_at = self._now()
+        peer.report_at = self._now()

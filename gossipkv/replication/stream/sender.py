@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 MESSAGE_BYTES: Final = 128 << 10
 MESSAGE_ENTRIES: Final = 256
 MAX_UNDER_WAY: Final = 4
-MAX_OF_LANES: Final = 2  # Catch-up cursors may have so many of the messages under way.
+MAX_OF_CURSORS: Final = 2  # Catch-up cursors may have so many of the messages under way.
 MAX_LOOKS: Final = 4  # Cursors for which the log is read at a time.
 MAX_OPEN: Final = 1 << 16  # Entries passed and not covered by the target; further ones wait in the log.
 RELAYED_FOR: Final = 5  # Keep relaying for so many relay times.
@@ -49,8 +49,8 @@ class LogSender:
     def __init__(
         self, tail: LogTail, place: int, *, relay_s: float, is_broken: Origins, beginnings: Beginnings
     ) -> None:
-        self.told: dict[Replica, ReplicaStatus] = {}
-        self.kept_lanes: dict[int, int] = {}  # By the target's assignment: saved cursor positions.
+        self.statuses: dict[Replica, ReplicaStatus] = {}
+        self.kept_positions: dict[int, int] = {}  # By the target's assignment: saved cursor positions.
         self._tail = tail
         self._place = place
         self._relay_s = relay_s
@@ -59,10 +59,10 @@ class LogSender:
         self._connected = False
         self._back = False
         self._shared = CatchUpCursor(place)
-        self._lanes: dict[Replica, CatchUpCursor] = {}  # Replicas that do not use the shared cursor.
-        self._others: dict[CatchUpCursor, None] = {}  # The cursors of `_lanes`, each once.
+        self._cursors: dict[Replica, CatchUpCursor] = {}  # Replicas that do not use the shared cursor.
+        self._lagging: dict[CatchUpCursor, None] = {}  # The cursors of `_lanes`, each once.
         self._joined: dict[int, CatchUpCursor] = {}  # By space: the newest cursor that replicas share.
-        self._untold_from = place  # Start of the cursor of a replica that the target reports late.
+        self._late_from = place  # Start of the cursor of a replica that the target reports late.
         # Replicas that lacked entries on connecting, and up to which clock; the log has those from `place` on.
         self._gap: dict[Replica, bytes] = {}
         self._since = 0.0  # Time since when the resume position has not moved.
@@ -80,29 +80,30 @@ class LogSender:
 
     # -- events ------------------------------------------------------------------------------------------------------
 
-    def connected(self, told: Mapping[Replica, ReplicaStatus], now: float, *, goes_back: bool) -> None:
+    def connected(self, statuses: Mapping[Replica, ReplicaStatus], now: float, *, goes_back: bool) -> None:
         """Begin a connection with the target's status; `goes_back`: go back now, not only if nobody else feeds."""
-        self._connected, self.told = True, dict(told)
+        self._connected, self.statuses = True, dict(statuses)
         self._flight.clear()
         self._flying.clear()
         self._relayed.clear()
-        hosts = {copy: one for copy, one in told.items() if copy.feeds(one.assignment)}
-        self._strangers = {copy: None for copy in told if copy not in hosts}
-        joining = {copy: one for copy, one in hosts.items() if one.span is not None}
-        self._gap = {copy: copy.synced for copy in hosts if not self._covers(copy, copy.synced) and copy not in joining}
-        lanes = {**self.kept_lanes, **self.lanes}
-        self.turned.update(copy for copy, lane in self._lanes.items() if lane.needs)
-        self._lanes, self._others, self._joined = {}, {}, {}
-        for copy, one in hosts.items():
-            at = lanes.get(one.assignment)
-            if at is None and copy in self._gap and copy in self._resumes:
-                at = self._resumes.pop(copy)
-            if at is None and copy in joining:
-                at = self._beginnings.of(copy, one.assignment)
-            if at is not None or not one.can_take:
-                self._begin(copy, self._place if at is None else at, is_alone=not one.can_take)
-        self.kept_lanes = {}
-        self._untold_from = self._place
+        hosts = {replica: status for replica, status in statuses.items() if replica.feeds(status.assignment)}
+        self._strangers = {replica: None for replica in statuses if replica not in hosts}
+        joining = {replica: status for replica, status in hosts.items() if status.span is not None}
+        lacking = [replica for replica in hosts if replica not in joining and not self._covers(replica, replica.synced)]
+        self._gap = {replica: replica.synced for replica in lacking}
+        positions = {**self.kept_positions, **self.positions}
+        self.turned.update(replica for replica, cursor in self._cursors.items() if cursor.needs)
+        self._cursors, self._lagging, self._joined = {}, {}, {}
+        for replica, status in hosts.items():
+            at = positions.get(status.assignment)
+            if at is None and replica in self._gap and replica in self._resumes:
+                at = self._resumes.pop(replica)
+            if at is None and replica in joining:
+                at = self._beginnings.of(replica, status.assignment)
+            if at is not None or not status.can_take:
+                self._begin(replica, self._place if at is None else at, is_alone=not status.can_take)
+        self.kept_positions = {}
+        self._late_from = self._place
         self._since = now
         if goes_back or not self._gap:
             self._go_back(now)
@@ -114,96 +115,96 @@ class LogSender:
         """Stop sending; entries under way may have arrived or not."""
         self._connected = False
 
-    def hears(self, copy: Replica, told: ReplicaStatus, now: float) -> None:
+    def hears(self, replica: Replica, status: ReplicaStatus, now: float) -> None:
         """Apply a replica's status; over the two links an older one may arrive later."""
-        if not copy.feeds(told.assignment):
-            self.let_go(copy)
-            self.told[copy] = told
-            self._strangers[copy] = None
+        if not replica.feeds(status.assignment):
+            self.let_go(replica)
+            self.statuses[replica] = status
+            self._strangers[replica] = None
             return
-        self._strangers.pop(copy, None)
-        before = self.told.get(copy)
-        if before is not None and before.assignment == told.assignment:
-            merged = clock.merge(before.clock, told.clock)
-            if before.span is None and told.span is not None:  # A complete replica stays complete.
-                told = told._replace(span=None)
-            if merged != before.clock and copy in self._gap:
+        self._strangers.pop(replica, None)
+        before = self.statuses.get(replica)
+        if before is not None and before.assignment == status.assignment:
+            merged = clock.merge(before.clock, status.clock)
+            if before.span is None and status.span is not None:  # A complete replica stays complete.
+                status = status._replace(span=None)
+            if merged != before.clock and replica in self._gap:
                 self._since = now
-            if merged != told.clock or told.config < before.config:
-                told = told._replace(clock=merged, config=max(told.config, before.config))
+            if merged != status.clock or status.config < before.config:
+                status = status._replace(clock=merged, config=max(status.config, before.config))
         elif self._connected:
             self._shared.look_anew()  # The running read lacks this replica.
-            if not clock.covers(told.clock, copy.synced):
-                self._begin_late(copy, told)
-        self.told[copy] = told
-        self._resumes.pop(copy, None)
-        if not told.can_take:
-            self._stay_alone(copy)
-        if copy in self._gap and self._covers(copy, self._gap[copy]):
-            del self._gap[copy]
+            if not clock.covers(status.clock, replica.synced):
+                self._begin_late(replica, status)
+        self.statuses[replica] = status
+        self._resumes.pop(replica, None)
+        if not status.can_take:
+            self._stay_alone(replica)
+        if replica in self._gap and self._covers(replica, self._gap[replica]):
+            del self._gap[replica]
 
-    def adopted(self, copy: Replica, now: float) -> None:
+    def adopted(self, replica: Replica, now: float) -> None:
         """Re-evaluate the target's status after a replica adopted a placement or departed."""
-        told = self.told.get(copy)
-        if told is None:
+        status = self.statuses.get(replica)
+        if status is None:
             return
-        if copy.feeds(told.assignment) is (copy in self._strangers):
-            self.let_go(copy)
-            self.hears(copy, told, now)
-        self.told[copy] = told._replace(available=is_served(told.assignment, copy))
+        if replica.feeds(status.assignment) is (replica in self._strangers):
+            self.let_go(replica)
+            self.hears(replica, status, now)
+        self.statuses[replica] = status._replace(available=is_served(status.assignment, replica))
 
-    def let_go(self, copy: Replica) -> None:
+    def let_go(self, replica: Replica) -> None:
         """Forget a replica that is gone here or at the target."""
-        self.told.pop(copy, None)
-        self._gap.pop(copy, None)
-        self._leave(copy)
-        self._strangers.pop(copy, None)
-        self._resumes.pop(copy, None)
+        self.statuses.pop(replica, None)
+        self._gap.pop(replica, None)
+        self._leave(replica)
+        self._strangers.pop(replica, None)
+        self._resumes.pop(replica, None)
 
-    def divided(self, copy: Replica, heirs: Iterable[Replica]) -> None:
+    def divided(self, replica: Replica, children: Iterable[Replica]) -> None:
         """Replace a split replica by its children; each resumes there once the target reports it."""
-        lane = self._lanes.get(copy)
-        items = [item.position - 1 for item in self._shared.open if item.copy is copy]
-        at = min([self._shared.at, *items] if lane is None else [self._first_open(lane)])
-        at = min(at, self._resumes.get(copy, at))
-        is_told = copy in self.told or copy in self._resumes
-        self._shared.open = deque(item for item in self._shared.open if item.copy is not copy)
-        self.let_go(copy)
-        if is_told and copy not in self._strangers:
-            self._resumes.update(dict.fromkeys(heirs, at))
+        cursor = self._cursors.get(replica)
+        items = [item.position - 1 for item in self._shared.open if item.replica is replica]
+        at = min([self._shared.at, *items] if cursor is None else [self._first_open(cursor)])
+        at = min(at, self._resumes.get(replica, at))
+        is_told = replica in self.statuses or replica in self._resumes
+        self._shared.open = deque(item for item in self._shared.open if item.replica is not replica)
+        self.let_go(replica)
+        if is_told and replica not in self._strangers:
+            self._resumes.update(dict.fromkeys(children, at))
 
-    def has_moved(self, copy: Replica) -> None:
+    def has_moved(self, replica: Replica) -> None:
         """Restart a replica whose log begins in a new space; older entries are no longer sent."""
-        self._shared.open = deque(item for item in self._shared.open if item.copy is not copy)
+        self._shared.open = deque(item for item in self._shared.open if item.replica is not replica)
         self._shared.look_anew()  # The running read is of the old space.
-        self._gap.pop(copy, None)
-        self._leave(copy)
-        if copy in self.told and not self._covers(copy, copy.synced):
-            self._begin(copy, copy.made_at)
+        self._gap.pop(replica, None)
+        self._leave(replica)
+        if replica in self.statuses and not self._covers(replica, replica.synced):
+            self._begin(replica, replica.made_at)
 
     def answered(self, number: int, news: Sequence[tuple[Replica, int]], now: float) -> None:
         """Take note of an answer, whose clocks were heard; `news`: origins of which the target lacked entries."""
         _, items = self._flight.pop(number)
         for item in items:
             item.under_way, item.answered = False, now
-            self._flying.pop((item.position, item.copy), None)
-        for copy, origin in news:
-            if (copy, origin) in self._relayed:
-                self._relayed[copy, origin] = now + RELAYED_FOR * self._relay_s
+            self._flying.pop((item.position, item.replica), None)
+        for replica, origin in news:
+            if (replica, origin) in self._relayed:
+                self._relayed[replica, origin] = now + RELAYED_FOR * self._relay_s
 
-    def read(self, look: LogRead, entries: Sequence[LogEntry], position: int, *, is_cut: bool = False) -> None:
+    def read(self, request: LogRead, entries: Sequence[LogEntry], position: int, *, is_cut: bool = False) -> None:
         """Take the result of a log read; `is_cut`: the log begins behind the asked position."""
-        if not look.is_stale:
+        if not request.is_stale:
             if is_cut:
-                look.lane.met.clear()
-                passed = self.told if look.lane is self._shared else ()
+                request.cursor.met.clear()
+                passed = self.statuses if request.cursor is self._shared else ()
                 # The log may have dropped the entries that the replica lacks.
-                for copy in [one for one in passed if one not in self._lanes]:
-                    if self.told[copy].span is None and not self._covers(copy, copy.synced):
-                        self._begin(copy, copy.made_at)
-            look.lane.looks = False
-            look.lane.read.extend(entries)
-            look.lane.read_to = position
+                for replica in [replica for replica in passed if replica not in self._cursors]:
+                    if self.statuses[replica].span is None and not self._covers(replica, replica.synced):
+                        self._begin(replica, replica.made_at)
+            request.cursor.is_reading = False
+            request.cursor.read.extend(entries)
+            request.cursor.read_to = position
 
     # -- the next step -----------------------------------------------------------------------------------------------
 
@@ -212,32 +213,32 @@ class LogSender:
         if not self._connected:
             return None
         self._advance(now)
-        if self._lies(now):
+        if self._is_stuck(now):
             self._go_back(now)
         if len(self._flight) >= MAX_UNDER_WAY:
             return None
-        done = self._pass_lanes(now) or self._pass(self._shared, now)
+        done = self._pass_cursors(now) or self._pass(self._shared, now)
         while done is None and self._begun:
             self._begun = False
-            done = self._pass_lanes(now) or self._pass(self._shared, now)
+            done = self._pass_cursors(now) or self._pass(self._shared, now)
         self._move_place()
         return done
 
-    def _pass_lanes(self, now: float) -> OutgoingEntries | LogRead | None:
-        if sum(lane.copies is not None for lane, _ in self._flight.values()) >= MAX_OF_LANES:
+    def _pass_cursors(self, now: float) -> OutgoingEntries | LogRead | None:
+        if sum(cursor.replicas is not None for cursor, _ in self._flight.values()) >= MAX_OF_CURSORS:
             return None
-        is_reading = sum(lane.looks for lane in self._others) >= MAX_LOOKS
-        for lane in [*self._others]:
-            if is_reading and not lane.read and lane.at < self._tail.first:
+        is_reading = sum(cursor.is_reading for cursor in self._lagging) >= MAX_LOOKS
+        for cursor in [*self._lagging]:
+            if is_reading and not cursor.read and cursor.at < self._tail.first:
                 continue
-            if lane.is_alone and lane.copies:
-                (copy,) = lane.copies
-                if not self.told[copy].can_take or not self._covers(copy, lane.needs):
+            if cursor.is_alone and cursor.replicas:
+                (replica,) = cursor.replicas
+                if not self.statuses[replica].can_take or not self._covers(replica, cursor.needs):
                     continue
-                if lane.needs:
-                    self.turned.add(copy)
-                    lane.needs = b""
-            done = self._pass(lane, now)
+                if cursor.needs:
+                    self.turned.add(replica)
+                    cursor.needs = b""
+            done = self._pass(cursor, now)
             if done is not None:
                 return done
         return None
@@ -249,7 +250,7 @@ class LogSender:
         item = self._shared.open[0] if self._shared.open else None
         if item is None or item.under_way:
             return self._since + self._relay_s if self._gap else None
-        return now if self._is_orphaned(item) else max(now, self._lies_from(item) + self._relay_s)
+        return now if self._is_orphaned(item) else max(now, self._stuck_since(item) + self._relay_s)
 
     @property
     def place(self) -> int:
@@ -257,60 +258,61 @@ class LogSender:
         return self._place
 
     @property
-    def lanes(self) -> dict[int, int]:
+    def positions(self) -> dict[int, int]:
         """The catch-up cursors' positions by the target's assignment, saved with `place`."""
-        return {self.told[copy].assignment: self._first_open(lane) for copy, lane in self._lanes.items()}
+        cursors = self._cursors.items()
+        return {self.statuses[replica].assignment: self._first_open(cursor) for replica, cursor in cursors}
 
-    def lag(self, copy: Replica) -> int:
+    def lag(self, replica: Replica) -> int:
         """Return the number of a replica's records that the target lacks; ended assignments do not count."""
-        told = self.told.get(copy)
-        if told is None:
+        status = self.statuses.get(replica)
+        if status is None:
             return 0
-        wanted = clock.entries(clock.named(copy.synced, copy.named))
-        lacks = ((count, clock.counter(told.clock, origin)) for origin, count in wanted)
+        wanted = clock.entries(clock.named(replica.synced, replica.named))
+        lacks = ((count, clock.counter(status.clock, origin)) for origin, count in wanted)
         return sum(max(0, count - theirs) for count, theirs in lacks)
 
-    def oldest_open(self, copy: Replica) -> float | None:
+    def oldest_open(self, replica: Replica) -> float | None:
         """Return the time since when a replica has an uncovered entry; None: it has none."""
-        lanes = [self._shared, *([lane] if (lane := self._lanes.get(copy)) is not None else [])]
-        noted = (item.noted for lane in lanes for item in lane.open if item.copy is copy)
+        cursors = [self._shared, *([cursor] if (cursor := self._cursors.get(replica)) is not None else [])]
+        noted = (item.noted for cursor in cursors for item in cursor.open if item.replica is replica)
         return min(noted, default=None) if self._connected else None
 
-    def is_below(self, copy: Replica) -> bool:
+    def is_below(self, replica: Replica) -> bool:
         """Return True if the target's replica lacks entries from before the local log: it needs a bulk load."""
-        lane = self._lanes.get(copy)
-        return lane is not None and bool(lane.needs)
+        cursor = self._cursors.get(replica)
+        return cursor is not None and bool(cursor.needs)
 
     @property
     def is_level(self) -> bool:
         """True if the target is not known to lack anything."""
-        return self._connected and not (self._back or self._gap or self._lanes or self._shared.open)
+        return self._connected and not (self._back or self._gap or self._cursors or self._shared.open)
 
     # -- places ------------------------------------------------------------------------------------------------------
 
-    def lacks(self, copy: Replica, after: bytes) -> bool:
+    def lacks(self, replica: Replica, after: bytes) -> bool:
         """Return True if the target has reported a clock that does not cover this one."""
-        return not self._covers(copy, after)
+        return not self._covers(replica, after)
 
-    def _covers(self, copy: Replica, after: bytes) -> bool:
+    def _covers(self, replica: Replica, after: bytes) -> bool:
         """Return True unless the target is known to lack something; assignments no longer named have ended."""
-        told = self.told.get(copy)
-        if told is None or copy in self._strangers or clock.covers(told.clock, after):
+        status = self.statuses.get(replica)
+        if status is None or replica in self._strangers or clock.covers(status.clock, after):
             return True
-        left = clock.named(after, copy.named)
-        return clock.covers(told.clock, left) or (told.span is not None and clock.covers(told.span.after, left))
+        left = clock.named(after, replica.named)
+        return clock.covers(status.clock, left) or (status.span is not None and clock.covers(status.span.after, left))
 
     @staticmethod
-    def _first_open(lane: CatchUpCursor) -> int:
-        return min(lane.at, lane.open[0].position - 1) if lane.open else lane.at
+    def _first_open(cursor: CatchUpCursor) -> int:
+        return min(cursor.at, cursor.open[0].position - 1) if cursor.open else cursor.at
 
     def _advance(self, now: float) -> None:
-        for lane in (self._shared, *self._others):
+        for cursor in (self._shared, *self._lagging):
             moved = False
-            while lane.open and not self._is_open(lane, lane.open[0]):
-                lane.open.popleft()
+            while cursor.open and not self._is_open(cursor, cursor.open[0]):
+                cursor.open.popleft()
                 moved = True
-            if lane is self._shared and moved:
+            if cursor is self._shared and moved:
                 self._since = now
         self._move_place()
 
@@ -318,17 +320,17 @@ class LogSender:
         if not self._gap or self._back:
             self._place = self._first_open(self._shared)
 
-    def _is_open(self, lane: CatchUpCursor, item: OpenEntry) -> bool:
+    def _is_open(self, cursor: CatchUpCursor, item: OpenEntry) -> bool:
         """Return True if a passed entry still holds its cursor: the replica uses it and lacks the entry."""
-        return self._goes_by(lane, item.copy) and not self._covers(item.copy, item.after)
+        return self._goes_by(cursor, item.replica) and not self._covers(item.replica, item.after)
 
-    def _goes_by(self, lane: CatchUpCursor, copy: Replica) -> bool:
-        return self._lanes.get(copy, self._shared) is lane
+    def _goes_by(self, cursor: CatchUpCursor, replica: Replica) -> bool:
+        return self._cursors.get(replica, self._shared) is cursor
 
-    def _lies_from(self, item: OpenEntry) -> float:
+    def _stuck_since(self, item: OpenEntry) -> float:
         return max(self._since, item.noted, item.answered or 0.0)
 
-    def _lies(self, now: float) -> bool:
+    def _is_stuck(self, now: float) -> bool:
         """Return True if the entry at the resume position has lain there too long."""
         if self._back:
             return False
@@ -340,56 +342,56 @@ class LogSender:
         item = self._shared.open[0]
         if item.under_way:
             return False
-        if now >= self._lies_from(item) + self._relay_s:
+        if now >= self._stuck_since(item) + self._relay_s:
             if not item.is_own:
                 for origin in item.origins:
-                    self._relayed[item.copy, origin] = now + RELAYED_FOR * self._relay_s
+                    self._relayed[item.replica, origin] = now + RELAYED_FOR * self._relay_s
             return True
         return self._is_orphaned(item)
 
     def _is_orphaned(self, item: OpenEntry) -> bool:
         """Return True if the entry was never sent and a link to an origin of it is broken."""
         was_sent = item.answered is not None
-        return not item.is_own and not was_sent and any(self._is_broken(item.copy, one) for one in item.origins)
+        return not (item.is_own or was_sent) and any(self._is_broken(item.replica, origin) for origin in item.origins)
 
-    def _begin(self, copy: Replica, at: int, *, is_alone: bool = False) -> CatchUpCursor:
+    def _begin(self, replica: Replica, at: int, *, is_alone: bool = False) -> CatchUpCursor:
         """Move a replica to a catch-up cursor at a position: the shared one of its space unless that passed more."""
-        self._leave(copy)
-        lane = None if is_alone else self._joined.get(copy.space)
-        if lane is None or not lane.copies or lane.at > max(at, lane.begun):
-            lane = CatchUpCursor(at, {}, is_alone=is_alone)
+        self._leave(replica)
+        cursor = None if is_alone else self._joined.get(replica.space)
+        if cursor is None or not cursor.replicas or cursor.at > max(at, cursor.begun):
+            cursor = CatchUpCursor(at, {}, is_alone=is_alone)
             if not is_alone:
-                self._joined[copy.space] = lane
-        elif lane.at > at:  # The cursor has passed nothing yet.
-            lane.restart(at)
-            lane.begun = at
+                self._joined[replica.space] = cursor
+        elif cursor.at > at:  # The cursor has passed nothing yet.
+            cursor.restart(at)
+            cursor.begun = at
         else:
-            lane.look_anew()  # The running read lacks this replica.
-            lane.read.clear()
-            lane.read_to = 0
-        assert lane.copies is not None
-        lane.copies[copy] = None
-        self._lanes[copy] = lane
-        self._others[lane] = None
-        return lane
+            cursor.look_anew()  # The running read lacks this replica.
+            cursor.read.clear()
+            cursor.read_to = 0
+        assert cursor.replicas is not None
+        cursor.replicas[replica] = None
+        self._cursors[replica] = cursor
+        self._lagging[cursor] = None
+        return cursor
 
-    def _begin_late(self, copy: Replica, told: ReplicaStatus) -> None:
+    def _begin_late(self, replica: Replica, status: ReplicaStatus) -> None:
         """Begin with a replica that the target reports late: the shared cursor passed its entries."""
-        at = self._resumes.get(copy, max(copy.made_at, self._untold_from))
-        self._begin(copy, at if told.span is None else self._beginnings.of(copy, told.assignment))
+        at = self._resumes.get(replica, max(replica.made_at, self._late_from))
+        self._begin(replica, at if status.span is None else self._beginnings.of(replica, status.assignment))
 
-    def _stay_alone(self, copy: Replica) -> None:
+    def _stay_alone(self, replica: Replica) -> None:
         """Give a replica that cannot accept entries a cursor of its own."""
-        lane = self._lanes.get(copy)
-        if lane is None or not lane.is_alone:
-            self._begin(copy, self._place if lane is None else self._first_open(lane), is_alone=True)
+        cursor = self._cursors.get(replica)
+        if cursor is None or not cursor.is_alone:
+            self._begin(replica, self._place if cursor is None else self._first_open(cursor), is_alone=True)
 
-    def _leave(self, copy: Replica) -> None:
-        lane = self._lanes.pop(copy, None)
-        if lane is not None and lane.copies is not None:
-            del lane.copies[copy]
-            if not lane.copies:
-                del self._others[lane]
+    def _leave(self, replica: Replica) -> None:
+        cursor = self._cursors.pop(replica, None)
+        if cursor is not None and cursor.replicas is not None:
+            del cursor.replicas[replica]
+            if not cursor.replicas:
+                del self._lagging[cursor]
 
     def _go_back(self, now: float) -> None:
         self._back, self._since = True, now
@@ -397,129 +399,130 @@ class LogSender:
 
     # -- passing the log ---------------------------------------------------------------------------------------------
 
-    def _pass(self, lane: CatchUpCursor, now: float) -> OutgoingEntries | LogRead | None:
+    def _pass(self, cursor: CatchUpCursor, now: float) -> OutgoingEntries | LogRead | None:
         """Pass entries until a message is ready or the end is reached."""
         entries: list[LogEntry] = []
         items: list[OpenEntry] = []
         size_bytes = 0
-        while batch := self._ahead(lane):
+        while batch := self._ahead(cursor):
             size_bytes += size_bytes_of(batch)
-            is_full = len(lane.open) >= MAX_OPEN or len(entries) >= MESSAGE_ENTRIES
+            is_full = len(cursor.open) >= MAX_OPEN or len(entries) >= MESSAGE_ENTRIES
             is_full |= bool(entries) and size_bytes > MESSAGE_BYTES
-            if is_full or not all(self._may_pass(lane, entry) for entry in batch):
+            if is_full or not all(self._may_pass(cursor, entry) for entry in batch):
                 break
             for entry in batch:
-                if lane.read:
-                    lane.read.popleft()
-                item = self._opened(lane, entry, now)
-                if item is not None and not item.under_way and self._goes(lane, entry, now):
+                if cursor.read:
+                    cursor.read.popleft()
+                item = self._opened(cursor, entry, now)
+                if item is not None and not item.under_way and self._goes(cursor, entry, now):
                     entries.append(entry)
                     items.append(item)
             # The position is passed only if none of its entries are left for the next message.
             position = batch[0].position
-            lane.at = position - bool(lane.read and lane.read[0].position == position)
+            cursor.at = position - bool(cursor.read and cursor.read[0].position == position)
         else:
-            if lane.at < self._tail.first and not entries:
-                return self._look(lane)
-            if lane.at >= self._tail.first:
-                self._at_end(lane, now)
-        return self._ship(lane, entries, items) if entries else None
+            if cursor.at < self._tail.first and not entries:
+                return self._look(cursor)
+            if cursor.at >= self._tail.first:
+                self._at_end(cursor, now)
+        return self._ship(cursor, entries, items) if entries else None
 
-    def _ahead(self, lane: CatchUpCursor) -> Sequence[LogEntry]:
+    def _ahead(self, cursor: CatchUpCursor) -> Sequence[LogEntry]:
         """Return a cursor's next batch if it is in memory, at most one message."""
-        if lane.read:
-            position = lane.read[0].position
-            return [*takewhile(lambda entry: entry.position == position, islice(lane.read, MESSAGE_ENTRIES))]
-        lane.at = max(lane.at, lane.read_to)
-        return () if lane.at < self._tail.first else self._tail.next(lane.at)
+        if cursor.read:
+            position = cursor.read[0].position
+            return [*takewhile(lambda entry: entry.position == position, islice(cursor.read, MESSAGE_ENTRIES))]
+        cursor.at = max(cursor.at, cursor.read_to)
+        return () if cursor.at < self._tail.first else self._tail.next(cursor.at)
 
     @staticmethod
-    def _look(lane: CatchUpCursor) -> LogRead | None:
-        if lane.looks:
+    def _look(cursor: CatchUpCursor) -> LogRead | None:
+        if cursor.is_reading:
             return None
-        lane.looks = True
-        return LogRead(lane, lane.serial, lane.at)
+        cursor.is_reading = True
+        return LogRead(cursor, cursor.serial, cursor.at)
 
-    def _is_of(self, lane: CatchUpCursor, entry: LogEntry) -> bool:
+    def _is_of(self, cursor: CatchUpCursor, entry: LogEntry) -> bool:
         """Return True if the entry belongs to the cursor; entries from before the replica's space are obsolete."""
-        copy = entry.copy
-        if copy not in self.told or entry.position <= copy.made_at:
+        replica = entry.replica
+        if replica not in self.statuses or entry.position <= replica.made_at:
             return False
-        return self._goes_by(lane, copy)
+        return self._goes_by(cursor, replica)
 
-    def _needs(self, lane: CatchUpCursor, copy: Replica, before: bytes) -> None:
+    def _needs(self, cursor: CatchUpCursor, replica: Replica, before: bytes) -> None:
         """Begin at the space's start if the cursor began later (a target may lose its disk); else mark it below."""
-        if lane.begun > copy.made_at:
-            if self._joined.get(copy.space) is lane:
-                del self._joined[copy.space]
-            self._begin(copy, copy.made_at)
+        if cursor.begun > replica.made_at:
+            if self._joined.get(replica.space) is cursor:
+                del self._joined[replica.space]
+            self._begin(replica, replica.made_at)
             self._begun = True
             return
-        self.turned.add(copy)
-        alone = self._begin(copy, lane.at, is_alone=True)
-        alone.begun, alone.needs = lane.begun, before
+        self.turned.add(replica)
+        alone = self._begin(replica, cursor.at, is_alone=True)
+        alone.begun, alone.needs = cursor.begun, before
 
-    def _may_pass(self, lane: CatchUpCursor, entry: LogEntry) -> bool:
+    def _may_pass(self, cursor: CatchUpCursor, entry: LogEntry) -> bool:
         """Return True if the cursor may pass the entry; False once all its replicas use other cursors.
 
         A replica that lacks entries from before the log moves to its own cursor: it needs a bulk load.
         """
-        copy = entry.copy
-        if not self._is_of(lane, entry) or copy in lane.met:
+        replica = entry.replica
+        if not self._is_of(cursor, entry) or replica in cursor.met:
             return True
-        if self._covers(copy, entry.before) or self.told[copy].span is not None:
-            lane.met.add(copy)
-            self._gap.pop(copy, None)
-        elif lane.copies is not None:
-            self._needs(lane, copy, entry.before)
-            return bool(lane.copies)
+        if self._covers(replica, entry.before) or self.statuses[replica].span is not None:
+            cursor.met.add(replica)
+            self._gap.pop(replica, None)
+        elif cursor.replicas is not None:
+            self._needs(cursor, replica, entry.before)
+            return bool(cursor.replicas)
         elif self._back:
-            self._begin(copy, copy.made_at)
+            self._begin(replica, replica.made_at)
             self._begun = True
         return True
 
-    def _opened(self, lane: CatchUpCursor, entry: LogEntry, now: float) -> OpenEntry | None:
+    def _opened(self, cursor: CatchUpCursor, entry: LogEntry, now: float) -> OpenEntry | None:
         """Return the open item of an entry; None: the target covers the entry or it belongs to another cursor."""
-        if not self._is_of(lane, entry) or self._covers(entry.copy, entry.after):
+        if not self._is_of(cursor, entry) or self._covers(entry.replica, entry.after):
             return None
-        item = self._flying.get((entry.position, entry.copy))
+        item = self._flying.get((entry.position, entry.replica))
         if item is None or item.after != entry.after:  # A page of a split replica may have held less.
-            item = OpenEntry(entry.position, entry.copy, entry.after, entry.origins, entry.is_own, now)
-        lane.open.append(item)
+            item = OpenEntry(entry.position, entry.replica, entry.after, entry.origins, entry.is_own, now)
+        cursor.open.append(item)
         return item
 
-    def _goes(self, lane: CatchUpCursor, entry: LogEntry, now: float) -> bool:
+    def _goes(self, cursor: CatchUpCursor, entry: LogEntry, now: float) -> bool:
         """Return True if this node must send the entry."""
         return (
             entry.is_own
             or self._back
-            or lane.copies is not None
-            or not self.told[entry.copy].available
-            or any(self._relayed.get((entry.copy, origin), 0.0) > now for origin in entry.origins)
+            or cursor.replicas is not None
+            or not self.statuses[entry.replica].available
+            or any(self._relayed.get((entry.replica, origin), 0.0) > now for origin in entry.origins)
         )
 
-    def _ship(self, lane: CatchUpCursor, entries: list[LogEntry], items: list[OpenEntry]) -> OutgoingEntries:
+    def _ship(self, cursor: CatchUpCursor, entries: list[LogEntry], items: list[OpenEntry]) -> OutgoingEntries:
         self._number += 1
-        self._flight[self._number] = lane, items
+        self._flight[self._number] = cursor, items
         for item in items:
             item.under_way = True
-            self._flying[item.position, item.copy] = item
+            self._flying[item.position, item.replica] = item
         return OutgoingEntries(self._number, entries)
 
-    def _at_end(self, lane: CatchUpCursor, now: float) -> None:
-        if lane.copies is None:
+    def _at_end(self, cursor: CatchUpCursor, now: float) -> None:
+        if cursor.replicas is None:
             if self._back:
                 # The missing entries precede `place`.
-                for copy in [one for one in self._gap if one not in self._lanes]:
-                    self._begin(copy, copy.made_at)
+                for replica in [replica for replica in self._gap if replica not in self._cursors]:
+                    self._begin(replica, replica.made_at)
                 self._begun |= bool(self._gap)
                 self._gap.clear()
             self._back = False
             return
-        for copy in [*lane.copies]:
-            if copy in lane.met or self._covers(copy, copy.synced) or self.told[copy].span is not None:
-                self._leave(copy)
+        for replica in [*cursor.replicas]:
+            is_incomplete = self.statuses[replica].span is not None
+            if replica in cursor.met or is_incomplete or self._covers(replica, replica.synced):
+                self._leave(replica)
             else:
-                self._needs(lane, copy, copy.synced)
-        self._shared.open = deque(sorted([*self._shared.open, *lane.open], key=attrgetter("position")))
+                self._needs(cursor, replica, replica.synced)
+        self._shared.open = deque(sorted([*self._shared.open, *cursor.open], key=attrgetter("position")))
         self._since = now

@@ -58,13 +58,13 @@ class LoadStats:
     async def count(self, within_s: float) -> None:
         """Update the rates from the requests counted in the last `within_s` seconds, and reset the counters."""
         kept = exp(-within_s / SMOOTHED_S)
-        before, copies = dict(self._rates), self._replication.replicas.copies
-        divided = [copy for copy in before if copy.heirs]
+        before, copies = dict(self._rates), self._replication.replicas.by_partition
+        divided = [copy for copy in before if copy.children]
         while divided:  # The children's shares of the load are unknown, so each child gets an equal part.
             copy = divided.pop()
-            rate = before.pop(copy) / len(copy.heirs)
-            before |= dict.fromkeys(copy.heirs, rate)
-            divided += [heir for heir in copy.heirs if heir.heirs]
+            rate = before.pop(copy) / len(copy.children)
+            before |= dict.fromkeys(copy.children, rate)
+            divided += [heir for heir in copy.children if heir.children]
         rates: dict[Replica, float] = {}
         for number, copy in enumerate([*copies.values()]):
             counted, copy.requests = copy.requests, 0
@@ -82,7 +82,7 @@ class LoadStats:
         """
         found: list[Row] = []
         for number, copy in enumerate(
-            [one for one in self._replication.replicas.copies.values() if one.partition[0] == table]
+            [one for one in self._replication.replicas.by_partition.values() if one.partition[0] == table]
         ):
             with contextlib.suppress(GossipKVError):
                 size_bytes, rows = self._replication.measure(copy)

@@ -88,20 +88,20 @@ class Migrator:
     async def _round(self) -> None:
         replicas = self._replication.replicas
         gone = {uuid for uuid, node in self._catalogue.nodes.named().items() if node.weight is None}
-        noted = {**replicas.upkeep.unsettled, **dict.fromkeys(self._with(gone))}
+        noted = {**replicas.dirty.unsettled, **dict.fromkeys(self._with(gone))}
         departed = self._replication.departed  # The other hosts take the steps for departed replicas.
-        copies = {copy: None for copy in noted if copy in replicas.levels and copy not in departed}
+        copies = {copy: None for copy in noted if copy in replicas.acks and copy not in departed}
         self._since = {key: at for key, at in self._since.items() if key[0] in copies}
         self._sent = {copy: sent for copy, sent in self._sent.items() if copy in copies}
         if not copies:
             return
         was = {copy: (copy.synced_config, copy.synced_joining is None) for copy in copies}
-        reports = await self._reports({copy.partition: [seat.node for seat in copy.seats] for copy in copies})
+        reports = await self._reports({copy.partition: [seat.node for seat in copy.roles] for copy in copies})
         steps: dict[bytes, list[tuple[Replica, Step]]] = defaultdict(list)
         for number, copy in enumerate(copies):
             if number % FEW == FEW - 1:
                 await trio.lowlevel.checkpoint()
-            if copy not in replicas.levels or was[copy] != (copy.synced_config, copy.synced_joining is None):
+            if copy not in replicas.acks or was[copy] != (copy.synced_config, copy.synced_joining is None):
                 continue
             told = {**reports.get(copy.partition, {}), replicas.me: report_of(copy)}
             known = MoveView(told, gone, self._stalled(copy, told), waited=self._has_waited(copy, told))
@@ -116,9 +116,9 @@ class Migrator:
         """Return the replicas that share their partition with a node that is lost for good."""
         if not gone:
             return []
-        key = frozenset(gone), tuple(self._replication.maps.items()), len(self._replication.replicas.copies)
+        key = frozenset(gone), tuple(self._replication.maps.items()), len(self._replication.replicas.by_partition)
         if self._gone[0] != key:
-            copies = self._replication.replicas.copies.values()
+            copies = self._replication.replicas.by_partition.values()
             self._gone = key, [copy for copy in copies if any(node in gone for node in copy.sharers)]
         return self._gone[1]
 
@@ -164,10 +164,10 @@ class Migrator:
         """Return the targets that do not answer, or do not acknowledge the records sent to them."""
         replicas, now = self._replication.replicas, self._replication.now()
         stalled = set()
-        for one, seat in copy.seated():
+        for one, seat in copy.assigned_roles():
             if not seat.available and seat.node != replicas.me:
                 peer = replicas.peers.get(seat.node)
-                oldest = None if peer is None else peer.feed.oldest_open(copy)
+                oldest = None if peer is None else peer.sender.oldest_open(copy)
                 is_silent = self._lasts(copy, one, is_so=seat.node not in told)
                 if is_silent or (oldest is not None and now - oldest >= self._stall_s):
                     stalled.add(one)
@@ -175,8 +175,8 @@ class Migrator:
 
     def _has_waited(self, copy: Replica, told: Reports) -> bool:
         """Return True if a complete target has waited long enough for the other host of its slot."""
-        own = copy.seat
-        sources = [seat.node for seat in copy.seats if own is not None and seat.slot == own.slot and seat is not own]
+        own = copy.role
+        sources = [seat.node for seat in copy.roles if own is not None and seat.slot == own.slot and seat is not own]
         is_so = copy.joining is None and any(node not in told for node in sources)
         return self._lasts(copy, "source", is_so=is_so)
 

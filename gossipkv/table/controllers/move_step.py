@@ -82,7 +82,7 @@ class MoveView:
 
 def report_of(copy: Replica) -> ReplicaReport:
     """Return the report about a local replica."""
-    return ReplicaReport(copy.assignment, copy.synced_config, copy.told_clock, copy.synced_joining is None)
+    return ReplicaReport(copy.assignment, copy.synced_config, copy.reported_clock, copy.synced_joining is None)
 
 
 def next_step(copy: Replica, known: MoveView) -> Step | None:
@@ -90,7 +90,7 @@ def next_step(copy: Replica, known: MoveView) -> Step | None:
 
     Requires: the hosts were asked for `known.reports` when the replica was already in its present state.
     """
-    own = copy.seat
+    own = copy.role
     if own is None or copy.synced_config != copy.config:
         return None
     hosts = copy.hosts

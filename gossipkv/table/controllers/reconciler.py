@@ -166,7 +166,7 @@ class Reconciler:
             tree = self._metadata.tree(table.id)
             described = decode_table(tree.root.meta)
             if described.kind == RANGE:
-                self._replication.replicas.spaces.has_ranges(table.id)
+                self._replication.replicas.spaces.index_ranges(table.id)
                 if described.time_key is not None:
                     self._last_hour.keys[table.id] = described.time_key
                 await self._divide(described, tree, taken_up.leaves)
@@ -189,7 +189,7 @@ class Reconciler:
         """Reconcile the local replica of a partition; return the error if a replica cannot be made now."""
         replicas, partition, table = self._replication.replicas, part.partition, described.id
         own = next((one for one in partition.assignments if one.node == self._metadata.me.node), None)
-        copy = replicas.copies.get((table, partition.id))
+        copy = replicas.by_partition.get((table, partition.id))
         if copy is not None and (own is None or own.id != copy.assignment):
             self._departs(copy, [partition], "it was AVAILABLE, and its assignment is not there any more")
         if own is None:
@@ -206,7 +206,7 @@ class Reconciler:
     def _keep(self, heir: ChildReplica, kept: int) -> bool:
         """Continue a force-joined range with a replica quarantined here; False if that replica is gone."""
         identity = heir.identity
-        for one in self._replication.replicas.spaces.all_aside():
+        for one in self._replication.replicas.spaces.all_quarantined():
             is_it = (one.identity.table, one.identity.assignment) == (identity.table, kept)
             if is_it and one.identity.bounds.covers(identity.bounds):
                 was = self._replication.kept(one)
@@ -236,7 +236,8 @@ class Reconciler:
             Overloaded, StorageError: a later round must do the rest.
         """
         replicas, table = self._replication.replicas, described.id
-        here = [copy for copy in (*replicas.copies.values(), *replicas.making.values()) if copy.partition[0] == table]
+        all_ = (*replicas.by_partition.values(), *replicas.making.values())
+        here = [copy for copy in all_ if copy.partition[0] == table]
         for number, copy in enumerate([copy for copy in here if copy not in self._replication.departed]):
             if number % FEW == FEW - 1:
                 await trio.lowlevel.checkpoint()
@@ -244,7 +245,7 @@ class Reconciler:
                 continue
             if copy.partition in replicas.making:
                 raise NotReady("a range was divided whose copy here is about to be made")
-            if copy in replicas.levels:  # The replica may have been dropped at a checkpoint.
+            if copy in replicas.acks:  # The replica may have been dropped at a checkpoint.
                 self._divide_one(copy, [*parts_of(tree, copy.bounds)], described)
 
     def _divide_one(self, copy: Replica, parts: list[LocalPartition], described: TableMeta) -> None:
@@ -257,7 +258,7 @@ class Reconciler:
             own = next((one for one in partition.assignments if one.node == self._metadata.me.node), None)
             is_heir = own is not None and own.state in _HELD
             # The child may have a replica that was to be dropped when the node came back.
-            is_heir &= (table, partition.id) not in replicas.copies
+            is_heir &= (table, partition.id) not in replicas.by_partition
             if is_heir and own is not None and copy.assignment in partition.former and copy.bounds.covers(bounds):
                 heirs.append(_heir_of(described, part, own))
             else:
@@ -296,7 +297,7 @@ class Reconciler:
             replicas, known = self._replication.replicas, self._metadata.known
             batch = Batch()
             batch.relieves = True
-            for copy in [copy for (table, _), copy in replicas.copies.items() if table not in known]:
+            for copy in [copy for (table, _), copy in replicas.by_partition.items() if table not in known]:
                 replicas.drop(copy, batch)
             if batch.count:
                 self._replication.append(batch, lambda: None)

@@ -60,10 +60,10 @@ def division(key: bytes, partition: Partition, firsts: Sequence[bytes], random: 
 
 def turn_of(copy: Replica, alive: Collection[bytes]) -> int | None:
     """Return the number of live hosts before this node in the order of splitters; None if this node must not split."""
-    own = copy.seat
-    if own is None or not copy.originates or copy.aside is not None:
+    own = copy.role
+    if own is None or not copy.originates or copy.barred is not None:
         return None
-    before = (seat for seat in copy.seats if seat.available and seat.counts and seat.slot < own.slot)
+    before = (seat for seat in copy.roles if seat.available and seat.counts and seat.slot < own.slot)
     return sum(seat.node in alive for seat in before)
 
 
@@ -129,7 +129,7 @@ class Splitter:
             NotServed: the partition is not AVAILABLE here.
             Unavailable: the map cannot be changed now.
         """
-        copy = self._replication.replicas.copies.get((table, partition))
+        copy = self._replication.replicas.by_partition.get((table, partition))
         if copy is None or turn_of(copy, ()) is None:
             raise NotServed("it does not hold the partition, or not yet", {"partition": partition})
         operation = self._operation(copy)
@@ -139,13 +139,14 @@ class Splitter:
         return True
 
     def _is_here(self, copy: Replica) -> bool:
-        return self._replication.replicas.copies.get(copy.partition) is copy
+        return self._replication.replicas.by_partition.get(copy.partition) is copy
 
     async def _measure_some(self) -> None:
         """Measure the next replicas, and schedule the large ones for this node's turn."""
         if not self._round:
             ranges = {table.id for table in self._catalogue.tables().values() if table.kind == RANGE}
-            self._round = [copy for copy in self._replication.replicas.copies.values() if copy.partition[0] in ranges]
+            here = self._replication.replicas.by_partition.values()
+            self._round = [copy for copy in here if copy.partition[0] in ranges]
         alive = {*self._alive()}
         for number in range(min(len(self._round), MAX_MEASURED)):
             copy = self._round.pop()

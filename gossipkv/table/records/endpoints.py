@@ -104,7 +104,7 @@ class RecordMethods:
         node, link = _peer(arguments)
         whole, rows = arguments.whole("whole", 1), arguments.packed_rows("rows", MAX_ROWS)
         arguments.end()
-        return self._service.replicating().replicas.told(node, link, rows, whole=bool(whole))
+        return self._service.replicating().replicas.take_report(node, link, rows, whole=bool(whole))
 
     def _feed(self, arguments: Arguments) -> Later:
         node, link = _peer(arguments)
@@ -113,12 +113,12 @@ class RecordMethods:
         replicas = self._service.replicating().replicas
 
         def begin(on_result: OnResult) -> None:
-            replicas.fed(node, link, entries, on_result)
+            replicas.take_entries(node, link, entries, on_result)
 
         return Later(begin)
 
     def _load(self, arguments: Arguments) -> Later:
-        replication, copy = self._copy(arguments)
+        replication, replica = self._copy(arguments)
         space, position = arguments.whole("space", MAX_LINK), arguments.whole("position", MAX_LINK)
         page = LoadPage(space, position, arguments.blob("key"))
         arguments.end()
@@ -131,9 +131,9 @@ class RecordMethods:
 
         def give(on_result: OnResult) -> None:
             try:
-                if copy not in replication.replicas.levels:
-                    raise NotServed("it does not hold the partition any more", {"partition": copy.partition[1]})
-                serve(replication, copy, page, partial(given, on_result))
+                if replica not in replication.replicas.acks:
+                    raise NotServed("it does not hold the partition any more", {"partition": replica.partition[1]})
+                serve(replication, replica, page, partial(given, on_result))
             except GossipKVError as error:
                 on_result(error)
 
@@ -150,26 +150,26 @@ class RecordMethods:
         arguments.blob("node")
         table, partitions = arguments.blob("table"), arguments.packed_rows("partitions", MAX_ROWS)
         arguments.end()
-        copies = self._service.replicating().replicas.copies
-        held = [copies[table, one] for one in partitions if isinstance(one, int) and (table, one) in copies]
-        packed: bytes = msgpack.packb([[copy.partition[1], *report_of(copy)] for copy in held])
+        replicas = self._service.replicating().replicas.by_partition
+        asked = [(table, partition) for partition in partitions if isinstance(partition, int)]
+        packed: bytes = msgpack.packb([[key[1], *report_of(replicas[key])] for key in asked if key in replicas])
         return packed
 
     def _digest(self, arguments: Arguments) -> Value:
-        replication, copy = self._copy(arguments)
+        replication, replica = self._copy(arguments)
         at = arguments.blob("clock")
         arguments.end()
         clock.check(at)
-        return replication.comparing.digest(copy, at)
+        return replication.digests.digest(replica, at)
 
     def _copy(self, arguments: Arguments) -> tuple[Replication, Replica]:
         arguments.blob("node")
         table, partition = arguments.blob("table"), arguments.whole("partition", MAX_LINK)
         replication = self._service.replicating()
-        copy = replication.replicas.copies.get((table, partition))
-        if copy is None:
+        replica = replication.replicas.by_partition.get((table, partition))
+        if replica is None:
             raise NotServed("it does not hold the partition", {"partition": partition})
-        return replication, copy
+        return replication, replica
 
 
 def _peer(arguments: Arguments) -> tuple[bytes, int]:

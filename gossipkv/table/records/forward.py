@@ -111,12 +111,12 @@ class Forwarder:
             return
         is_host = me in request.nodes or not isinstance(error, NotServed)
         request.refusals = {self._name_of(me): error} if is_host else {}
-        others = [node for node in request.nodes if node != me]
+        remaining = [node for node in request.nodes if node != me]
         if request.is_write:  # A dead host would leave the outcome unknown.
-            down = self._routing.down(others)
+            down = self._routing.down(remaining)
             request.refusals |= dict.fromkeys(down, Unavailable("it is dead, as far as gossip knows"))
-            others = [node for node in others if self._name_of(node) not in down]
-        request.left = self._routing.hosts(others)
+            remaining = [node for node in remaining if self._name_of(node) not in down]
+        request.left = self._routing.hosts(remaining)
         self._go_on(request)
 
     def _go_on(self, request: ForwardRequest) -> None:
@@ -174,20 +174,20 @@ class Forwarder:
         if lost is not None:  # A lost write outweighs all other refusals.
             self._end(request, None, lost, me)
             return
-        said = "; ".join(f"{name}: {error.message}" for name, error in request.refusals.items())
+        reasons = "; ".join(f"{name}: {error.message}" for name, error in request.refusals.items())
         behind = next(filter(is_behind, request.refusals.values()), None)
         if behind is not None:
-            words = f"{request.what}: no replica that was asked is ready: {said}"
+            words = f"{request.what}: no replica that was asked is ready: {reasons}"
             self._end(request, None, NotReady(words, behind.details), me)
             return
         done = "takes the write, and nothing was applied" if request.is_write else "answers"
         kinds = {*map(type, request.refusals.values())}
-        kind = next((one for one in (Overloaded, TimedOut) if kinds == {one}), Unavailable)
+        kind = next((refusal for refusal in (Overloaded, TimedOut) if kinds == {refusal}), Unavailable)
         self._end(
             request,
             None,
             kind(
-                f"{request.what}: no host {done}: {said or 'none has answered in time'}",
+                f"{request.what}: no host {done}: {reasons or 'none has answered in time'}",
                 {"asked": {name: error.message for name, error in request.refusals.items()}},
             ),
             me,
@@ -219,18 +219,18 @@ def held(replicas: ReplicaSet, table: bytes, partition: int, key: bytes | None =
     Raises:
         NotServed: this node has no such replica.
     """
-    copy = replicas.copies.get((table, partition))
-    if key is not None and (copy is None or not copy.bounds.has(key)):
-        copy = replicas.spaces.at(table, key)
-    return serving(copy, partition)
+    replica = replicas.by_partition.get((table, partition))
+    if key is not None and (replica is None or not replica.bounds.has(key)):
+        replica = replicas.spaces.at(table, key)
+    return serving(replica, partition)
 
 
-def serving(copy: Replica | None, partition: int) -> Replica:
+def serving(replica: Replica | None, partition: int) -> Replica:
     """Return the replica if it answers for its partition. Raises `NotServed` if it does not, or is None."""
-    if copy is not None:
-        for host in copy.hosts:
-            if host.assignment == copy.assignment and host.available:
-                return copy
+    if replica is not None:
+        for host in replica.hosts:
+            if host.assignment == replica.assignment and host.available:
+                return replica
     raise NotServed("it does not hold the partition, or not yet", {"partition": partition})
 
 

@@ -27,7 +27,7 @@ class RecordOptions(NamedTuple):
     config: int = 0  # The config id of the client's map; 0: not given.
 
 
-def record_options(arguments: Arguments, *known: str) -> RecordOptions:
+def record_options(arguments: Arguments, *specific: str) -> RecordOptions:
     """Read the `known` options of a request, and the options that all requests have.
 
     Raises:
@@ -35,7 +35,7 @@ def record_options(arguments: Arguments, *known: str) -> RecordOptions:
     """
     if arguments.is_over:  # Most requests have no options.
         return RecordOptions(arguments.options(), RECORD_MS / 1000, local=False)
-    options = arguments.options(*known, "token", "wait_ms", "timeout_ms", "config", "version", "min_version")
+    options = arguments.options(*specific, "token", "wait_ms", "timeout_ms", "config", "version", "min_version")
     for name in ("version", "min_version"):
         if options.text(name) is not None:
             raise BadRequest(
@@ -45,5 +45,5 @@ def record_options(arguments: Arguments, *known: str) -> RecordOptions:
     config = options.number("config", most=MAX_CONFIG) or 0
     timeout_ms = options.timeout_ms()
     timeout_s = (RECORD_MS if timeout_ms is None else timeout_ms) / 1000
-    token, local = options.blob("token") or b"", "local" in known and options.flag("local")
+    token, local = options.blob("token") or b"", "local" in specific and options.flag("local")
     return RecordOptions(options, timeout_s, local, token, min(wait_ms / 1000, timeout_s), config)

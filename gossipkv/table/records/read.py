@@ -87,9 +87,9 @@ class TableReads:
             route = self._routing.route(table)
             place = route.place(key)
             route.check(options.config, [place])
-            copy = held(replication.replicas, route.table.id, place.partition, key)
-            if self._ready.is_ready(copy, token) and is_short(token) and options.config <= route.config:
-                records, seen = self._read_here([copy], [key])
+            replica = held(replication.replicas, route.table.id, place.partition, key)
+            if self._ready.is_ready(replica, token) and is_short(token) and options.config <= route.config:
+                records, seen = self._read_here([replica], [key])
                 return answer(records, self._settling.write(token, seen), replication.replicas.me)
         except (NotServed, NotReady, Unavailable, Corrupt):
             pass
@@ -185,16 +185,16 @@ class TableReads:
     ) -> None:
         replicas = self._replication().replicas
 
-        def copies() -> list[Replica]:
+        def held_here() -> list[Replica]:
             return [held(replicas, table, partition, key) for partition, key in zip(partitions, keys, strict=True)]
 
         def give() -> None:
-            records, seen = self._read_here(copies(), keys)
-            on_answer([records, self._settling.told(seen)], None)
+            records, seen = self._read_here(held_here(), keys)
+            on_answer([records, self._settling.to_node(seen)], None)
 
-        self._ready.begin(copies(), wanted, give, on_answer)
+        self._ready.begin(held_here(), wanted, give, on_answer)
 
-    def _read_here(self, copies: Sequence[Replica], keys: Sequence[bytes]) -> tuple[list[Value], Token]:
+    def _read_here(self, replicas: Sequence[Replica], keys: Sequence[bytes]) -> tuple[list[Value], Token]:
         """Return the records of keys in local replicas of one table, and the token of a session that reads them.
 
         Raises:
@@ -204,20 +204,20 @@ class TableReads:
         found: list[bytes | None] = []
         room = ANSWER_BYTES
         try:
-            for copy, key in zip(copies, keys, strict=True):
-                copy.requests += 1
-                data = replication.get(copy.space, RECORD + key)
+            for replica, key in zip(replicas, keys, strict=True):
+                replica.requests += 1
+                data = replication.get(replica.space, RECORD + key)
                 found.append(data)
                 room -= HEAD_BYTES + len(data or b"")
                 if room < 0:
                     raise _too_large()
         except StorageError as error:
             raise Unavailable(f"its store cannot be read: {error.message}") from error
-        if not copies:
+        if not replicas:
             return [], NOTHING
-        config = max(copy.taken_config for copy in copies)
+        config = max(replica.taken_config for replica in replicas)
         try:
-            return [*found], seen_in(copies[0].identity.table, config, (data for data in found if data is not None))
+            return [*found], seen_in(replicas[0].identity.table, config, (data for data in found if data is not None))
         except ProtocolError as damaged:
             raise Unavailable(f"a record is damaged: {damaged.message}") from damaged
 
@@ -260,7 +260,7 @@ class _ReadGroup:
             self._on_result(error)
             return
         if not self._left:
-            is_large = sum(HEAD_BYTES + len(one) for one in self._records if isinstance(one, bytes)) > ANSWER_BYTES
+            is_large = sum(HEAD_BYTES + len(data) for data in self._records if isinstance(data, bytes)) > ANSWER_BYTES
             try:
                 token = merged(*self._seen)
                 self._on_result(_too_large() if is_large else self._answer(self._records, token, node))

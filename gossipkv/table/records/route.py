@@ -119,7 +119,8 @@ def unpacked_ids(packed: bytes) -> list[int]:
 
 def _place_of(entry: MapEntry, end: bytes | None) -> PartitionRoute:
     partition = decode_partition(entry.record)
-    hosts = sorted(one.node for one in partition.assignments if one.state == AssignmentState.AVAILABLE)
-    moving = tuple(one for one in partition.assignments if one.state != AssignmentState.AVAILABLE)
-    origins = (*partition.named, *(one.assignment for one in partition.ends))
+    available = [host for host in partition.assignments if host.state == AssignmentState.AVAILABLE]
+    moving = tuple(assignment for assignment in partition.assignments if assignment not in available)
+    hosts = sorted(assignment.node for assignment in available)
+    origins = (*partition.named, *(ended.assignment for ended in partition.ends))
     return PartitionRoute(partition.id, entry.key, end, tuple(hosts), origins, entry.version, moving)

@@ -58,15 +58,15 @@ class Router:
             self._routes.pop(name, None)
             self._service.check_knows()
             named = catalogue.table(name)
-        known = metadata.known.get(named.id)
-        if known is None:
+        known_map = metadata.known.get(named.id)
+        if known_map is None:
             raise NotReady(
                 f"what is decided of the table {name} is not known here yet", {"table": name, "coming": True}
             )
         root, route = self._routes.get(name, (b"", None))
-        if route is None or root != known.head.root or known.head.ended:
+        if route is None or root != known_map.head.root or known_map.head.ended:
             route = TableRoute(metadata.tree(named.id))
-            self._routes[name] = known.head.root, route
+            self._routes[name] = known_map.head.root, route
         return route
 
     def route_of(self, table: bytes) -> TableRoute:

@@ -142,7 +142,7 @@ class TableScans:
         start, end, prefix = (given.key(name, self._most_key) for name in ("start", "end", "prefix"))
         if prefix is not None:
             start = max(start or b"", prefix)
-            end = min((one for one in (end, prefix_end(prefix)) if one is not None), default=None)
+            end = min((key for key in (end, prefix_end(prefix)) if key is not None), default=None)
         limit, cursor = given.number("limit", least=1), given.blob("cursor")
         limit = self._scan_limit if limit is None else min(limit, self._scan_limit)
         wanted = ScanRange(start or b"", end, given.flag("reverse"), limit)
@@ -184,19 +184,19 @@ class TableScans:
         def give() -> None:
             page = self.page(table, partitions, range_)
             flat: list[Value] = [part for row in page.rows for part in row]
-            on_answer([flat, page.bound, self.settling.told(page.seen)], None)
+            on_answer([flat, page.bound, self.settling.to_node(page.seen)], None)
 
         self._ready.begin(_held(replicas, table, partitions, range_), wanted, give, on_answer)
 
     def page(self, table: bytes, partitions: Sequence[int], wanted: ScanRange) -> TableScanPage:
         """Return the first records of local replicas. Raises NotServed, Unavailable, Corrupt."""
         replicas = self._replication().replicas
-        copies = _held(replicas, table, partitions, wanted)
-        bound = _bound_of(copies[0], wanted) if len(copies) == 1 else None
+        here = _held(replicas, table, partitions, wanted)
+        bound = _bound_of(here[0], wanted) if len(here) == 1 else None
         passed: list[bytes] = []
-        config = max(copy.taken_config for copy in copies)
-        few = share(wanted.limit, 1, len(copies)) + 1  # One record more shows if the page is complete.
-        sources = [self._records(copy, wanted, few) for copy in copies]
+        config = max(replica.taken_config for replica in here)
+        few = share(wanted.limit, 1, len(here)) + 1  # One record more shows if the page is complete.
+        sources = [self._records(replica, wanted, few) for replica in here]
         rows: list[Row] = []
         tombstones = size_bytes = 0
         try:
@@ -214,15 +214,15 @@ class TableScans:
             raise Unavailable(f"its store cannot be read: {error.message}") from error
         return TableScanPage(rows, bound, seen_in(table, config, passed))
 
-    def _records(self, copy: Replica, wanted: ScanRange, few: int) -> Iterator[Row]:
+    def _records(self, replica: Replica, wanted: ScanRange, few: int) -> Iterator[Row]:
         """Iterate over the records of a replica, with tombstones; `few`: the records of one read."""
         replication = self._replication()
-        copy.requests += 1
+        replica.requests += 1
         start: bytes | None
         end: bytes | None
-        start, end = copy.bounds.clip(KeyBounds(wanted.start, wanted.end)).records
+        start, end = replica.bounds.clip(KeyBounds(wanted.start, wanted.end)).records
         while True:
-            found, bound = replication.scan(copy.space, start, end, reverse=wanted.reverse, limit=few)
+            found, bound = replication.scan(replica.space, start, end, reverse=wanted.reverse, limit=few)
             for key, data in found:
                 yield key[1:], data
             if bound is None:
@@ -362,15 +362,15 @@ def _held(replicas: ReplicaSet, table: bytes, partitions: Sequence[int], wanted:
     if table not in spaces.ranges or len(partitions) > 1:
         return [held(replicas, table, partition) for partition in partitions]
     (partition,) = partitions
-    copy = replicas.copies.get((table, partition))
-    if copy is None or not copy.bounds.covers(bounds):
-        copy = spaces.before(table, wanted.end) if wanted.reverse else spaces.at(table, wanted.start)
-    return [serving(copy, partition)]
+    replica = replicas.by_partition.get((table, partition))
+    if replica is None or not replica.bounds.covers(bounds):
+        replica = spaces.before(table, wanted.end) if wanted.reverse else spaces.at(table, wanted.start)
+    return [serving(replica, partition)]
 
 
-def _bound_of(copy: Replica, wanted: ScanRange) -> bytes | None:
+def _bound_of(replica: Replica, wanted: ScanRange) -> bytes | None:
     """Return the bound at which a scan leaves a replica; None: the replica covers the scan."""
-    first, end = copy.bounds
+    first, end = replica.bounds
     if wanted.reverse:
         return first if first > wanted.start else None
     return end if end is not None and (wanted.end is None or end < wanted.end) else None

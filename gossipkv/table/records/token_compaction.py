@@ -54,9 +54,9 @@ if TYPE_CHECKING:
 
 LONG_BYTES: Final = 1 << 10  # Tokens above this size are compacted before their request.
 RETRY_S: Final = 1.0  # Interval between surveys of one table.
-TOLD_S: Final = 60.0  # Answers expire then: merged answers are only as new as the oldest one.
+REPORTED_S: Final = 60.0  # Answers expire then: merged answers are only as new as the oldest one.
 MAX_ASKED: Final = 8  # Groups of partitions per survey, those with most entries first.
-TOLD_DOWN: Final = 8  # Nodes that an error names at most.
+MAX_NAMED: Final = 8  # Nodes that an error names at most.
 
 
 @final
@@ -74,9 +74,9 @@ class TokenCompactor:
         self._forwarding = forwarding
         self._service, self._poll = participant.service, participant.poll
         self._max_token = max_token
-        self._told: Token = NOTHING  # The settled clocks that other nodes reported.
+        self._reported: Token = NOTHING  # The settled clocks that other nodes reported.
         self._asked_at: dict[bytes, float] = {}  # The time of the last survey, by table.
-        self._told_since: dict[bytes, float] = {}  # The time of the oldest report in `_told`, by table.
+        self._reported_since: dict[bytes, float] = {}  # The time of the oldest report in `_told`, by table.
 
     def read(self, data: bytes) -> Token:
         """Decode the token of a request. Raises BadRequest if it is malformed."""
@@ -86,7 +86,7 @@ class TokenCompactor:
         """Encode the token of an answer, without settled entries."""
         return encode(self._without_settled(merged(*tokens)), self._service.register)
 
-    def told(self, token: Token) -> bytes:
+    def to_node(self, token: Token) -> bytes:
         """Encode a token's body for another node, without settled entries."""
         return encode_body(self._without_settled(token)) if token else b""
 
@@ -98,16 +98,16 @@ class TokenCompactor:
     def _without_settled(self, token: Token) -> Token:
         replication = self._service.replicating()
         replicas = replication.replicas
-        for table in [one for one in token if one not in replication.maps and self._poll.has_ended(one)]:
+        for table in [other for other in token if other not in replication.maps and self._poll.has_ended(other)]:
             token = {other: seen for other, seen in token.items() if other != table}
-            self._told = {other: seen for other, seen in self._told.items() if other != table}
+            self._reported = {other: seen for other, seen in self._reported.items() if other != table}
             self._asked_at.pop(table, None)
-            self._told_since.pop(table, None)
+            self._reported_since.pop(table, None)
         by: dict[bytes, TableSeen] = {}  # By table: the config and the LEFT_OUT entry that replace omitted entries.
 
         def keep(table: bytes, origin: int, count: int) -> bool:
-            copy = replicas.of_origin.get(origin)
-            config, whole = self._told.get(table, UNSEEN) if copy is None else _settled(replicas, copy)
+            replica = replicas.of_origin.get(origin)
+            config, whole = self._reported.get(table, UNSEEN) if replica is None else _settled(replicas, replica)
             if origin == LEFT_OUT or count > clock.counter(whole, origin):
                 return True
             had = by.get(table, UNSEEN)
@@ -118,9 +118,9 @@ class TokenCompactor:
 
     def _without_ended(self, token: Token) -> Token:
         """Drop entries that a map at least as new does not name: they have ended, and all replicas have them."""
-        routes = {table: one for table, one in self._routing.routes(token) if one.config >= token[table].config}
-        ended = {table: TableSeen(one.config, left_out(token[table].config)) for table, one in routes.items()}
-        kept = {table: {LEFT_OUT, *one.origins()} for table, one in routes.items()}
+        routes = {table: route for table, route in self._routing.routes(token) if route.config >= token[table].config}
+        ended = {table: TableSeen(route.config, left_out(token[table].config)) for table, route in routes.items()}
+        kept = {table: {LEFT_OUT, *route.origins()} for table, route in routes.items()}
         left = only(token, lambda table, origin, _: table not in routes or origin in kept[table])
         return merged(left, {table: ended[table] for table in ended if left[table].clock != token[table].clock})
 
@@ -160,7 +160,7 @@ class TokenCompactor:
             self._asked_at[table] = now
             origins = route.origins()
             found = Counter(place for origin, _ in clock.entries(token[table].clock) if (place := origins.get(origin)))
-            groups += ((sum(found[one] for one in group), table, group) for group in together(found))
+            groups += ((sum(found[place] for place in group), table, group) for group in together(found))
         groups.sort(key=lambda group: -group[0])
         return [(table, group) for _, table, group in groups[:MAX_ASKED]]
 
@@ -170,21 +170,21 @@ class TokenCompactor:
         del node
         if error is None and isinstance(result, bytes):
             now = self._service.replicating().now()
-            if now >= self._told_since.setdefault(table, now) + TOLD_S:
-                self._told_since[table] = now
-                self._told = {other: seen for other, seen in self._told.items() if other != table}
+            if now >= self._reported_since.setdefault(table, now) + REPORTED_S:
+                self._reported_since[table] = now
+                self._reported = {other: seen for other, seen in self._reported.items() if other != table}
             with contextlib.suppress(ProtocolError):  # A later survey asks again.
-                self._told = merged(self._told, {table: decode_body(result).get(table, UNSEEN)})
+                self._reported = merged(self._reported, {table: decode_body(result).get(table, UNSEEN)})
         asking.one_done()
 
     def _go_on(self, token: Token, do: Callable[[Token], object]) -> None:
         token = self._without_settled(token)
         if size(token) > self._max_token:
             down = self._routing.down(self._nodes_of(token))
-            who = ", ".join(down[:TOLD_DOWN]) or "no node"
+            who = ", ".join(down[:MAX_NAMED]) or "no node"
             raise TooLarge(
                 f"the session has seen more than a token holds that is not on all replicas yet; {who} of them is down",
-                {"limit": self._max_token, "size": size(token), "down": [*down[:TOLD_DOWN]]},
+                {"limit": self._max_token, "size": size(token), "down": [*down[:MAX_NAMED]]},
             )
         do(token)
 
@@ -211,8 +211,8 @@ class TokenCompactor:
 
     def _settled(self, table: bytes, partitions: Sequence[int]) -> bytes:
         replicas = self._service.replicating().replicas
-        copies = [held(replicas, table, partition) for partition in partitions]
-        return encode_body(merged(*({table: _settled(replicas, copy)} for copy in copies)))
+        here = [held(replicas, table, partition) for partition in partitions]
+        return encode_body(merged(*({table: _settled(replicas, replica)} for replica in here)))
 
 
 @final
@@ -241,13 +241,13 @@ class Sessions(NamedTuple):
     settling: TokenCompactor
 
 
-def _settled(replicas: ReplicaSet, copy: Replica) -> TableSeen:
+def _settled(replicas: ReplicaSet, replica: Replica) -> TableSeen:
     """Return the clock up to which all replicas of a partition have the writes of its present assignments.
 
     Former assignments are excluded: after a split several partitions name them. They go when no map names them.
     """
-    whole = clock.named(settled(replicas, copy), copy.assigned)
-    return TableSeen(copy.config, clock.merge(whole, left_out(copy.config)))
+    whole = clock.named(settled(replicas, replica), replica.assigned)
+    return TableSeen(replica.config, clock.merge(whole, left_out(replica.config)))
 
 
 def is_short(token: Token) -> bool:

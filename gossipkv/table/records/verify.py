@@ -71,12 +71,12 @@ class Verifier:
             found = await self._compare(route.table.id, place, trio.current_time() + timeout_ms / 1000)
             after = next(places, None)
             verdict = judge(found)
-            copies: list[Value] = [_told(name, found[name]) for name in sorted(found)]
+            replicas: list[Value] = [_row(name, found[name]) for name in sorted(found)]
             return {
                 "partition": f"{place.partition:016x}",
                 "verdict": verdict.word,
                 "why": verdict.why,
-                "copies": copies,
+                "copies": replicas,
                 "next": None if after is None else after.first,
             }
 
@@ -108,11 +108,11 @@ class Verifier:
         self._passes += 1
         try:
             while True:
-                copy = replication.replicas.copies.get((table, partition))
-                if copy is None:
+                replica = replication.replicas.by_partition.get((table, partition))
+                if replica is None:
                     raise NotServed("it does not hold the partition", {"partition": partition})
-                way = DigestPass.of(copy)
-                while way.is_right(replication.replicas):
+                way = DigestPass.of(replica)
+                while way.is_unchanged(replication.replicas):
                     if (digest := way.read(replication)) is not None:
                         return digest
                     await trio.lowlevel.checkpoint()
@@ -131,7 +131,7 @@ class Verifier:
             async with trio.open_nursery() as nursery:
                 for node in place.hosts:
                     nursery.start_soon(self._ask, node, table, place.partition, until, found)
-            is_silent = any(isinstance(one, Unavailable | Unknown) for one in found.values())
+            is_silent = any(isinstance(result, Unavailable | Unknown) for result in found.values())
             if is_silent or judge(found).word != NOT_COMPARED or trio.current_time() + RETRY_S >= until:
                 return found
             await trio.sleep(RETRY_S)
@@ -157,16 +157,16 @@ class Verifier:
 
 def judge(found: Mapping[str, ReplicaDigest | GossipKVError]) -> PartitionVerdict:
     """Compare the digests that the hosts gave, by name."""
-    digests = {name: one for name, one in found.items() if isinstance(one, ReplicaDigest)}
+    digests = {name: result for name, result in found.items() if isinstance(result, ReplicaDigest)}
     names = sorted(digests)
     behind = []
-    for number, one in enumerate(names):
+    for number, name in enumerate(names):
         for other in names[number + 1 :]:
-            if clock.compare(digests[one].clock, digests[other].clock) != clock.EQUAL:
-                behind.append(f"{one} and {other} have not the same writes")
-            elif digests[one][1:] != digests[other][1:]:
-                return PartitionVerdict(DIFFERENT, f"{one} and {other} have all the same writes, and other records")
-    silent = [f"{name}: {one.message}" for name, one in sorted(found.items()) if isinstance(one, GossipKVError)]
+            if clock.compare(digests[name].clock, digests[other].clock) != clock.EQUAL:
+                behind.append(f"{name} and {other} have not the same writes")
+            elif digests[name][1:] != digests[other][1:]:
+                return PartitionVerdict(DIFFERENT, f"{name} and {other} have all the same writes, and other records")
+    silent = [f"{name}: {error.message}" for name, error in sorted(found.items()) if isinstance(error, GossipKVError)]
     if silent or behind:
         return PartitionVerdict(NOT_COMPARED, "; ".join(silent or behind))
     if len(digests) < 2:  # noqa: PLR2004  # A comparison takes two replicas.
@@ -182,7 +182,7 @@ def _read(answer: Value, name: str) -> ReplicaDigest:
     raise ProtocolError(f"{name} answered with what is no digest")
 
 
-def _told(name: str, one: ReplicaDigest | GossipKVError) -> Value:
-    if isinstance(one, GossipKVError):
-        return {"node": name, "error": one.message}
-    return {"node": name, "records": one.records, "digest": f"{one.sum:016x}"}
+def _row(name: str, result: ReplicaDigest | GossipKVError) -> Value:
+    if isinstance(result, GossipKVError):
+        return {"node": name, "error": result.message}
+    return {"node": name, "records": result.records, "digest": f"{result.sum:016x}"}

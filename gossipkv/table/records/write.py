@@ -147,7 +147,7 @@ class TableWrites:
                     together.begun()
 
                 if may_smear and (accepting := self._smears(route, batches[0][0])) is not None:
-                    or_else, hosts = partial(_told, write, on_result), batches[0][0].hosts
+                    or_else, hosts = partial(_or_answer, write, on_result), batches[0][0].hosts
                     accepting.accept(route.table.id, _only(rows), deadline, on_result, or_else, hosts=hosts)
                 else:
                     write()
@@ -192,7 +192,7 @@ class TableWrites:
         if time_key is None or not route.table.smears or not time_key.is_short(place.first, place.end):
             return None
         replicas = self._replication().replicas
-        is_host = replicas.me in place.hosts or any(one.node == replicas.me for one in place.moving)
+        is_host = replicas.me in place.hosts or any(assignment.node == replicas.me for assignment in place.moving)
         is_off = replicas.skew.refusal() is not None  # The clock is too far off to timestamp the put.
         return None if is_host or is_off else self._accepting()
 
@@ -203,15 +203,15 @@ class TableWrites:
         except GossipKVError as error:
             on_forwarded(puts, error)
             return
-        for place, some in _parts(route, puts):
+        for place, group in _parts(route, puts):
             batch = _PartitionWrite(table, place.partition, MAJORITY, WantedClock({}, 0.0))
-            for put in some:
+            for put in group:
                 batch.add(RecordWrite(put.key, put.value, time=put.time))
 
             def done(
-                _result: Value, error: GossipKVError | None, _node: bytes, some: Sequence[SmearedPut] = some
+                _result: Value, error: GossipKVError | None, _node: bytes, group: Sequence[SmearedPut] = group
             ) -> None:
-                on_forwarded(some, error)
+                on_forwarded(group, error)
 
             self._begin(batch, place.hosts, deadline, done)
 
@@ -266,11 +266,11 @@ class TableWrites:
 
     def _write_here(self, batch: _PartitionWrite, deadline: float, on_answer: OnAnswer) -> None:
         """Write to the local replicas once they are ready. Raises GossipKVError: nothing was applied."""
-        copies = [*self._copies_of(batch)]
-        if not all(copy.originates for copy in copies):
+        replicas = [*self._copies_of(batch)]
+        if not all(replica.originates for replica in replicas):
             raise NotServed("the partition leaves this node: others take its writes", {"partition": batch.partition})
         wanted = batch.wanted._replace(until=min(batch.wanted.until, deadline))
-        self._ready.begin(copies, wanted, partial(self._originate, batch, deadline, on_answer), on_answer)
+        self._ready.begin(replicas, wanted, partial(self._originate, batch, deadline, on_answer), on_answer)
 
     def _copies_of(self, batch: _PartitionWrite) -> dict[Replica, list[RecordWrite]]:
         """Return the local replicas of a batch's keys: several, if the sender has not heard of a split of their range.
@@ -281,9 +281,9 @@ class TableWrites:
         replicas = self._replication().replicas
         found: dict[Replica, list[RecordWrite]] = {}
         for write in batch.writes:
-            copy = next((one for one in found if one.bounds.has(write.key)), None)
-            copy = copy or held(replicas, batch.table, batch.partition, write.key)
-            found.setdefault(copy, []).append(write)
+            replica = next((candidate for candidate in found if candidate.bounds.has(write.key)), None)
+            replica = replica or held(replicas, batch.table, batch.partition, write.key)
+            found.setdefault(replica, []).append(write)
         return found
 
     def _originate(self, batch: _PartitionWrite, deadline: float, on_answer: OnAnswer) -> None:
@@ -291,10 +291,10 @@ class TableWrites:
         replication = self._replication()
         check_left(deadline - replication.now())
         replicas, level = replication.replicas, batch.level
-        copies = self._copies_of(batch)
-        for copy in copies:
-            _check_originates(replicas, copy)
-            _check_level(replicas, copy, level)
+        by_replica = self._copies_of(batch)
+        for replica in by_replica:
+            _check_originates(replicas, replica)
+            _check_level(replicas, replica, level)
 
         def late() -> None:
             words = f"the write was applied, and did not reach the level {level} in time: it may become visible"
@@ -302,7 +302,7 @@ class TableWrites:
 
         waiter = replication.waiting.begin(deadline, batch.size_bytes, late)
         try:
-            written, lost_to = self._written(batch, copies)
+            written, lost_to = self._written(batch, by_replica)
             counters = replicas.originate(written) if written else {}
         except GossipKVError as error:
             replication.waiting.end(waiter)
@@ -315,37 +315,41 @@ class TableWrites:
                     ) from error
             raise
 
-        seen = TableSeen(max(copy.config for copy in copies), clock.of(counters.items()))
+        seen = TableSeen(max(replica.config for replica in by_replica), clock.of(counters.items()))
 
         def reached() -> None:
             if waiter.on_late is not None:
                 replication.waiting.end(waiter)
-                on_answer(self._settling.told({batch.table: seen}), None)
+                on_answer(self._settling.to_node({batch.table: seen}), None)
 
         self._note(batch.table, batch.writes)
-        for copy, some in copies.items():
-            copy.requests += len(some)
-        awaited = [(copy, counters[copy.assignment], copy.assignment) for copy in written]
+        for replica, writes in by_replica.items():
+            replica.requests += len(writes)
+        awaited = [(replica, counters[replica.assignment], replica.assignment) for replica in written]
         awaited += [
-            (copy, clock.counter(copy.appended, one), one) for copy, origins in lost_to.items() for one in origins
+            (replica, clock.counter(replica.appended, origin), origin)
+            for replica, origins in lost_to.items()
+            for origin in origins
         ]
         _once_all_reached(replicas, level, awaited, reached)
-        for copy in lost_to:
-            replicas.levels[copy].look()  # The level may have been reached long before.
+        for replica in lost_to:
+            replicas.acks[replica].look()  # The level may have been reached long before.
 
     def _written(
-        self, batch: _PartitionWrite, copies: Mapping[Replica, list[RecordWrite]]
+        self, batch: _PartitionWrite, writes: Mapping[Replica, list[RecordWrite]]
     ) -> tuple[dict[Replica, list[RecordWrite]], dict[Replica, set[int]]]:
         """Return the writes for each replica; and the origins whose records win over smeared puts."""
         if not batch.is_accepted:
-            return {copy: self._depending(batch, copy, some) for copy, some in copies.items()}, {}
+            return {replica: self._depending(batch, replica, group) for replica, group in writes.items()}, {}
         replication = self._replication()
         now_ms, most_ahead_ms = replication.now_ms(), replication.replicas.skew.most_ms
-        sifted = {copy: sift(copy, some, replication.get, now_ms, most_ahead_ms) for copy, some in copies.items()}
-        written = {copy: writes for copy, (writes, _) in sifted.items() if writes}
-        return written, {copy: origins for copy, (_, origins) in sifted.items() if origins}
+        sifted = {
+            replica: sift(replica, puts, replication.get, now_ms, most_ahead_ms) for replica, puts in writes.items()
+        }
+        written = {replica: puts for replica, (puts, _) in sifted.items() if puts}
+        return written, {replica: origins for replica, (_, origins) in sifted.items() if origins}
 
-    def _depending(self, batch: _PartitionWrite, copy: Replica, writes: list[RecordWrite]) -> list[RecordWrite]:
+    def _depending(self, batch: _PartitionWrite, replica: Replica, writes: list[RecordWrite]) -> list[RecordWrite]:
         """Add the session's token to the writes, as their dependencies.
 
         Entries of the replica's own present assignments are omitted: the order of its log implies them.
@@ -353,8 +357,8 @@ class TableWrites:
         token = batch.wanted.token
         if not token:
             return writes
-        others = only(token, lambda table, origin, _: table != batch.table or origin not in copy.assigned)
-        body = self._settling.kept(others)
+        needed = only(token, lambda table, origin, _: table != batch.table or origin not in replica.assigned)
+        body = self._settling.kept(needed)
         return [write._replace(dependencies=body) for write in writes]
 
 
@@ -370,8 +374,8 @@ def _once_all_reached(
         if not left:
             reached()
 
-    for copy, counter, origin in awaited:
-        replicas.levels[copy].wait(level, counter, one, origin=origin)
+    for replica, counter, origin in awaited:
+        replicas.acks[replica].wait(level, counter, one, origin=origin)
 
 
 def may_wait(given: OptionArguments) -> bool:
@@ -390,7 +394,7 @@ def _check_times(route: TableRoute, rows: Mapping[bytes, bytes | None]) -> None:
                 raise BadRequest(words, {"time_key": [*time_key], "size": len(key)})
 
 
-def _told(do: Callable[[], object], on_result: OnResult) -> None:
+def _or_answer(do: Callable[[], object], on_result: OnResult) -> None:
     """Call `do` after its request has begun: errors go to `on_result`."""
     try:
         do()
@@ -500,21 +504,21 @@ def _batches(
     yield from begun.values()
 
 
-def _check_originates(replicas: ReplicaSet, copy: Replica) -> None:
+def _check_originates(replicas: ReplicaSet, replica: Replica) -> None:
     """Raise Unavailable if the replica may never originate, or NotReady if it may not yet."""
-    if not replicas.may_originate(copy):
-        if (why := replicas.refusal(copy)) is not None:
+    if not replicas.may_originate(replica):
+        if (why := replicas.refusal(replica)) is not None:
             raise Unavailable(why)
         raise NotReady("it has just begun and asks others what they have of its records, or ends a load")
 
 
-def _check_level(replicas: ReplicaSet, copy: Replica, level: str) -> None:
+def _check_level(replicas: ReplicaSet, replica: Replica, level: str) -> None:
     """Raise Unavailable if a write cannot reach the level, or NotReady if only clocks of linked nodes are missing."""
-    levels = replicas.levels[copy]
+    levels = replicas.acks[replica]
     needed = slots_needed(level, levels.slots)
     if needed > 1 and (there := levels.confirming(replicas.confirms)) < needed:
         words = f"{level} needs {needed} slots of the partition, and {there} can confirm"
-        details = {"partition": copy.identity.partition, "connected": there, "needed": needed}
-        linked = {node for node, peer in replicas.peers.items() if peer.link or peer.again_at is not None}
+        details = {"partition": replica.identity.partition, "connected": there, "needed": needed}
+        linked = {node for node, peer in replicas.peers.items() if peer.link or peer.restart_at is not None}
         is_soon = levels.confirming(lambda node: node in linked and replicas.is_up(node)) >= needed
         raise (NotReady if is_soon else Unavailable)(words, {**details})

@@ -97,8 +97,8 @@ class AdminMethods:
     def _timed(self, table: bytes) -> dict[str, Value]:
         """Return the time key and the smear flag of a table, if it has a time key and its map is here."""
         metadata = self._service.metadata
-        known = None if metadata is None else metadata.known.get(table)
-        if metadata is None or known is None or known.head.ended:
+        known_map = None if metadata is None else metadata.known.get(table)
+        if metadata is None or known_map is None or known_map.head.ended:
             return {}
         with contextlib.suppress(GossipKVError):  # A page of the map may still be missing.
             return timed(decode_table(metadata.tree(table).root.meta))
@@ -124,15 +124,15 @@ class AdminMethods:
             partition = decode_partition(entry.record)
             assignments: list[Value] = [
                 {
-                    "node": names.get(one.node) or one.node.hex(),
-                    "slot": one.slot,
-                    "state": one.state.name,
-                    "id": f"{one.id:016x}",
+                    "node": names.get(assignment.node) or assignment.node.hex(),
+                    "slot": assignment.slot,
+                    "state": assignment.state.name,
+                    "id": f"{assignment.id:016x}",
                 }
-                for one in partition.assignments
+                for assignment in partition.assignments
             ]
             partitions.append({"id": partition.id, "start": entry.key, "assignments": assignments})
-        described = decode_table(tree.root.meta)
+        described, members = decode_table(tree.root.meta), self._directory.members()
         of_hash: dict[str, Value] = {
             "partitioner": described.partitioner,
             "partition_count": described.shards,
@@ -145,7 +145,7 @@ class AdminMethods:
             **timed(described),
             "table": table.id.hex(),
             "config": tree.root.config,
-            "addresses": {one.name: str(one.address) for one in self._directory.members() if one.state in REACHABLE},
+            "addresses": {member.name: str(member.address) for member in members if member.state in REACHABLE},
             "partitions": partitions,
             "next": after,
         }
@@ -173,8 +173,8 @@ class AdminMethods:
             keys = keys_of(wanted.kind, wanted.partitions, wanted.bounds)
             made_of = WantedTable(wanted.name, wanted.kind, wanted.replication, keys, *wanted[-3:])
             table = await catalogue.create(made_of, operation, deadline.left_s())
-            known = metadata.known.get(table.id)
-            config = table.config if known is None else known.head.config
+            known_map = metadata.known.get(table.id)
+            config = table.config if known_map is None else known_map.head.config
             await self._spread(table.id, config)
             return {"table": table.id.hex(), "config": config}
 
@@ -225,11 +225,11 @@ class AdminMethods:
             if table is not None:
                 return [await self._tell(metadata, catalogue, table, deadline)]
             silent: dict[bytes, str] = {}
-            told: list[Value] = [await self._tell(metadata, catalogue, None, deadline, silent)]
+            statuses: list[Value] = [await self._tell(metadata, catalogue, None, deadline, silent)]
             for name in catalogue.tables():
                 with contextlib.suppress(UnknownDatabase):  # The table was dropped a moment ago.
-                    told.append(await self._tell(metadata, catalogue, name, deadline, silent))
-            return told
+                    statuses.append(await self._tell(metadata, catalogue, name, deadline, silent))
+            return statuses
 
         return DeferredResult(tell)
 
@@ -239,10 +239,10 @@ class AdminMethods:
         async def change() -> Value:
             metadata, catalogue = await self._participant.informed()
             register = await _register_of(metadata, catalogue, table)
-            known = await metadata.quorum_read(register)
+            known_map = await metadata.quorum_read(register)
             node = self._directory.uuid_of(name)
-            before = known.acceptors.new
-            members = {one for one in before if one.node != node}
+            before = known_map.acceptors.new
+            members = {acceptor for acceptor in before if acceptor.node != node}
             if joins:
                 members.add(await self._directory.invite(node))
             if not members:
@@ -267,16 +267,17 @@ class AdminMethods:
             details: dict[str, Detail] = {"register": name}  # An error concerns this register alone.
             hint = None if table is None else Acceptors.of(catalogue.table(table).acceptors)
             try:
-                known = await metadata.quorum_read(register, hint)
+                known_map = await metadata.quorum_read(register, hint)
             except (NotReady, Unavailable) as error:
                 raise Unavailable(f"{name}: {error.message}; {START_OR_FORCE}", details) from error
             if old == new:
-                leaver = self._former(old, comer, known.acceptors.new)
+                leaver = self._former(old, comer, known_map.acceptors.new)
             try:
                 is_new = await catalogue.replace(register, leaver, comer)
             except (Conflict, NotReady, Unavailable, Unknown) as error:
                 raise type(error)(f"{name}: {error.message}", details) from error
-            nodes: list[Value] = [self._directory.name_of(one.node) for one in metadata.known[register].acceptors.new]
+            acceptors = metadata.known[register].acceptors.new
+            nodes: list[Value] = [self._directory.name_of(acceptor.node) for acceptor in acceptors]
             return {"table": table, "replaced": is_new, "nodes": nodes}
 
         return DeferredResult(replace)
@@ -301,7 +302,7 @@ class AdminMethods:
         Raises:
             BadRequest: several uuids are possible.
         """
-        nodes = {one.node for one in members}
+        nodes = {member.node for member in members}
         strangers = sorted(nodes - self._directory.names().keys())
         if comer.node in nodes or not strangers:
             return comer.node
@@ -319,26 +320,27 @@ class AdminMethods:
                 return await self._found_anew(survivors, nodes)
             metadata, catalogue = self._service.taking_part()
             register = await _register_of(metadata, catalogue, table)
-            known = metadata.known.get(register)
-            if table is None and known is not None:
-                acceptors = sorted(known.acceptors.everyone)
-                if not {one.node for one in acceptors}.intersection(nodes):
-                    answers = [await self._look_at(metadata, register, one, {}, LOOK_S) for one in acceptors]
+            known_map = metadata.known.get(register)
+            if table is None and known_map is not None:
+                acceptors = sorted(known_map.acceptors.everyone)
+                if not {acceptor.node for acceptor in acceptors}.intersection(nodes):
+                    answers = [await self._look_at(metadata, register, acceptor, {}, LOOK_S) for acceptor in acceptors]
                     if None in answers:
                         raise Conflict("not forced: an acceptor of the catalogue answers, and is no survivor")
                     return await self._found_anew(survivors, nodes)
             accepting = [await self._directory.invite(node) for node in nodes]  # Their present stores count.
-            outcome = await metadata.registers.force(register, accepting, None if known is None else known.acceptors)
+            before = None if known_map is None else known_map.acceptors
+            outcome = await metadata.registers.force(register, accepting, before)
             if outcome.end is ChangeEnd.REFUSED:
                 raise Conflict(f"not forced: {outcome.message}")
             if outcome.end is ChangeEnd.UNKNOWN or outcome.value is None:
                 raise Unknown(f"whether it was forced is not known: {outcome.message}")
             await metadata.quorum_read(register)
-            told = await self._tell(metadata, catalogue, table)
+            status = await self._tell(metadata, catalogue, table)
             left_out = outcome.value.forces[-1].left_out
-            names = ", ".join(self._directory.name_of(one.node) for one in left_out)
+            names = ", ".join(self._directory.name_of(acceptor.node) for acceptor in left_out)
             lost = f"what {names} alone had accepted is lost" if names else "nothing is lost: all acceptors survived"
-            return {**told, "lost": lost}
+            return {**status, "lost": lost}
 
         return DeferredResult(force)
 
@@ -356,9 +358,9 @@ class AdminMethods:
             return dict(answer) if isinstance(answer, dict) else {}
         metadata, catalogue = self._service.taking_part()
         await catalogue.found_anew(draw_id(self._random))
-        told = await self._tell(metadata, catalogue, None)
+        status = await self._tell(metadata, catalogue, None)
         lost = "was decided, and this node has not heard of," if is_known else "another founder may have founded"
-        return {**told, "lost": f"what {lost} is lost; whoever has it and comes back follows this one"}
+        return {**status, "lost": f"what {lost} is lost; whoever has it and comes back follows this one"}
 
     async def _tell(
         self,
@@ -380,34 +382,35 @@ class AdminMethods:
                 await metadata.quorum_read(catalogue.register)
         named = None if table is None else catalogue.table(table)
         register = catalogue.register if named is None else named.id
-        known = metadata.known.get(register)
-        if known is None:
+        known_map = metadata.known.get(register)
+        if known_map is None:
             with deadline.half(), contextlib.suppress(NotReady, Unavailable):
-                known = await metadata.quorum_read(register, None if named is None else Acceptors.of(named.acceptors))
-        if known is not None:
-            acceptors, config, root = known.acceptors, known.config, known.head.root
+                hint = None if named is None else Acceptors.of(named.acceptors)
+                known_map = await metadata.quorum_read(register, hint)
+        if known_map is not None:
+            acceptors, config, root = known_map.acceptors, known_map.config, known_map.head.root
         elif named is not None:  # The catalogue has the acceptors of the table's creation.
             acceptors, config, root = Acceptors.of(named.acceptors), named.config, b""
         else:
             raise NotReady("the catalogue of tables is not known here, and too few answer that decide on it")
         answers: dict[AcceptorId, str | None] = {}
 
-        async def look_at(one: AcceptorId, timeout_s: float) -> None:
-            answers[one] = await self._look_at(metadata, register, one, silent, timeout_s)
+        async def look_at(acceptor: AcceptorId, timeout_s: float) -> None:
+            answers[acceptor] = await self._look_at(metadata, register, acceptor, silent, timeout_s)
 
         async with trio.open_nursery() as nursery:
-            for one in acceptors.everyone:
-                nursery.start_soon(look_at, one, deadline.left_s() / 2)
+            for acceptor in acceptors.everyone:
+                nursery.start_soon(look_at, acceptor, deadline.left_s() / 2)
 
         def side(members: Sequence[AcceptorId]) -> list[Value]:
             return [
                 {
-                    "node": self._directory.name_of(one.node),
-                    "store": f"{one.store:016x}",
-                    "answers": answers[one] is None,
-                    "why": answers[one],
+                    "node": self._directory.name_of(acceptor.node),
+                    "store": f"{acceptor.store:016x}",
+                    "answers": answers[acceptor] is None,
+                    "why": answers[acceptor],
                 }
-                for one in members
+                for acceptor in members
             ]
 
         return {
@@ -430,7 +433,8 @@ class AdminMethods:
             if acceptor == metadata.me:
                 answer: Value = await metadata.registers.answer(request)
             else:
-                answer = await self._peers.ask(acceptor.node, "register", [request], min(LOOK_S, timeout_s))
+                timeout_s = min(LOOK_S, timeout_s)
+                answer = await self._peers.ask(acceptor.node, "register", [request], timeout_s)
             reply = decode_reply(answer if isinstance(answer, bytes) else b"")
         except (Unavailable, Unknown) as error:
             return silent.setdefault(acceptor.node, error.message)

@@ -75,8 +75,9 @@ class TableMethods:
     async def tables_of_others(self) -> list[dict[str, Value]]:
         """Return the tables from another node; none while no node answers, since datasets still answer."""
         with contextlib.suppress(GossipKVError):
-            told = await self._pass_on("databases", [], LIST_S)
-            return [each for each in told if isinstance(each, dict)] if isinstance(told, list) else []
+            databases = await self._pass_on("databases", [], LIST_S)
+            if isinstance(databases, list):
+                return [database for database in databases if isinstance(database, dict)]
         return []
 
     @property
@@ -113,32 +114,33 @@ class TableMethods:
         if catalogue is None:
             return {}
         tables = catalogue.tables()
-        told: dict[str, dict[str, Detail]] = {}
+        statuses: dict[str, dict[str, Detail]] = {}
         for table in tables if name is None else {name} & {*tables}:
             try:
-                told[table] = await self._telling.status(table)
+                statuses[table] = await self._telling.status(table)
             except GossipKVError as error:
-                told[table] = {"kind": tables[table].kind, "error": error.message}
-        return told
+                statuses[table] = {"kind": tables[table].kind, "error": error.message}
+        return statuses
 
     async def conditions(self) -> dict[str, dict[str, Detail]]:
         """Return the condition of each table, for the verdict."""
         catalogue = self._service.catalogue
-        told: dict[str, dict[str, Detail]] = {}
+        conditions: dict[str, dict[str, Detail]] = {}
         for name, table in ({} if catalogue is None else catalogue.tables()).items():
             try:
-                told[name] = await self._telling.condition(name)
+                conditions[name] = await self._telling.condition(name)
             except NotReady as error:
-                told[name] = {"kind": table.kind, "pending": error.message}
+                conditions[name] = {"kind": table.kind, "pending": error.message}
             except GossipKVError as error:
-                told[name] = {"kind": table.kind, "error": error.message}
-        return told
+                conditions[name] = {"kind": table.kind, "error": error.message}
+        return conditions
 
     def acceptors(self) -> list[str]:
         """Return the names of the catalogue's acceptors, as known here."""
         metadata = self._service.metadata
-        known = None if metadata is None else metadata.known.get(self._service.register)
-        return [] if known is None else sorted(self._directory.name_of(one.node) for one in known.acceptors.new)
+        known_map = None if metadata is None else metadata.known.get(self._service.register)
+        acceptors = () if known_map is None else known_map.acceptors.new
+        return sorted(self._directory.name_of(acceptor.node) for acceptor in acceptors)
 
     def to_map(self) -> dict[str, Detail]:
         """Return the values about replicas and records for `info`; empty if there are no replicas."""

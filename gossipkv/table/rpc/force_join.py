@@ -63,14 +63,15 @@ def kept_here(replication: Replication, table: bytes, bounds: KeyBounds) -> byte
     Format: `[[name, first, end, clock or nil, bytes, assignment, config id], ...]`, packed.
     """
     found: list[Value] = []
-    for one in replication.replicas.spaces.all_aside():
-        common = one.identity.bounds.clip(bounds)
-        if one.identity.table == table and (common.end is None or common.first < common.end):
-            was = replication.kept(one)
-            size_bytes = replication.size_bytes(one.space, common)
+    for quarantined in replication.replicas.spaces.all_quarantined():
+        common = quarantined.identity.bounds.clip(bounds)
+        if quarantined.identity.table == table and (common.end is None or common.first < common.end):
+            was = replication.kept(quarantined)
+            size_bytes = replication.size_bytes(quarantined.space, common)
             reach = None if was is None else was.reach
             config = 0 if was is None else was.config
-            found.append([one.name, *one.identity.bounds, reach, size_bytes, one.identity.assignment, config])
+            identity = quarantined.identity
+            found.append([quarantined.name, *identity.bounds, reach, size_bytes, identity.assignment, config])
     packed: bytes = msgpack.packb(found)
     return packed
 
@@ -98,13 +99,13 @@ class ForceJoin:
         if table.kind == HASH:
             raise BadRequest(f"{wanted.table} has shards: `force_join` is of ranges")
         node = self._changing.named(self._service.taking_part()[1].nodes.named(), wanted.node)
-        if node not in {one.id for one in nodes} or node not in self._directory.alive():
+        if node not in {candidate.id for candidate in nodes} or node not in self._directory.alive():
             raise BadRequest(f"{wanted.node} is not alive, or was taken out: choose a node that holds partitions")
         first, partition = range_of(tree, wanted.key)
         bounds = next(parts_of(tree, KeyBounds(first, None))).bounds
         if _is_done(partition, node):
             lost = "nothing more is lost: it has begun anew there already"
-            return None, _told(wanted, partition.id, None, lost, changed=False)
+            return None, _answer(wanted, partition.id, None, lost, changed=False)
         with deadline.step("asking the range's hosts whether they live"):
             await self._check_gone(wanted, partition)
         with deadline.step(f"asking {wanted.node} what it has set aside"):
@@ -113,11 +114,11 @@ class ForceJoin:
         config = self._service.taking_part()[0].known[table.id].config + 1
         asked = first, partition.id, new, draw_id(self._random), node, *begins(partition, kept, config)
         held = "with nothing: all that was in it" if kept is None else f"with the copy {kept.name}: what that lacks"
-        return (*REFOUND, asked), _told(wanted, new, kept, f"it begins {held} may be lost", changed=True)
+        return (*REFOUND, asked), _answer(wanted, new, kept, f"it begins {held} may be lost", changed=True)
 
     async def _check_gone(self, wanted: RangeArguments, partition: Partition) -> None:
         """Raise Conflict if a host of a range may be alive."""
-        hosts = [one.node for one in partition.assignments if one.state in _HOLDS]
+        hosts = [assignment.node for assignment in partition.assignments if assignment.state in _HOLDS]
         living = {host for host in hosts if self._peers.is_up(host)}
 
         async def ask(host: bytes) -> None:
@@ -143,19 +144,19 @@ class ForceJoin:
     async def _kept(self, node: bytes, table: bytes, bounds: KeyBounds) -> list[KeptReplica]:
         """Return the replicas of a range quarantined at a node.  Raises GossipKVError."""
         if node == self._service.taking_part()[0].me.node:
-            told: Value = kept_here(self._service.replicating(), table, bounds)
+            packed: Value = kept_here(self._service.replicating(), table, bounds)
         else:
-            told = await self._peers.ask(node, "table_kept", [table, *bounds], ASK_S)
-        return read_kept(told)
+            packed = await self._peers.ask(node, "table_kept", [table, *bounds], ASK_S)
+        return read_kept(packed)
 
 
 def _is_done(partition: Partition, node: bytes) -> bool:
     """Return True if a range was force-joined, and a node holds it, perhaps with others by now."""
     is_new = any(end.assignment == LEFT_OUT for end in partition.ends)
-    return is_new and any(one.node == node and one.state in _HOLDS for one in partition.assignments)
+    return is_new and any(host.node == node and host.state in _HOLDS for host in partition.assignments)
 
 
-def _told(
+def _answer(
     wanted: RangeArguments, partition: int, kept: KeptReplica | None, lost: str, *, changed: bool
 ) -> dict[str, Value]:
     return {
@@ -169,9 +170,9 @@ def _told(
     }
 
 
-def read_kept(told: Value) -> list[KeptReplica]:
+def read_kept(packed: Value) -> list[KeptReplica]:
     """Decode the answer of `kept_here`.  Raises ProtocolError."""
-    rows = unpacked(told)
+    rows = unpacked(packed)
     return [_kept_of(row) for row in rows] if isinstance(rows, list) else []
 
 
@@ -194,20 +195,20 @@ def chosen(wanted: RangeArguments, bounds: KeyBounds, kept: Sequence[KeptReplica
         BadRequest: the requested replica does not exist, or does not cover the range.
         Conflict: several replicas are possible, or only parts of the range are quarantined.
     """
-    usable = {one.name: one for one in kept if one.clock is not None and one.bounds.covers(bounds)}
-    said = ", ".join(f"{one.name} ({one.bytes:,} bytes)" for one in kept) or "none"
+    usable = {part.name: part for part in kept if part.clock is not None and part.bounds.covers(bounds)}
+    listed = ", ".join(f"{replica.name} ({replica.bytes:,} bytes)" for replica in kept) or "none"
     if wanted.copy == NOTHING:
         return None
     if wanted.copy is not None and wanted.copy not in usable:
         words = f"{wanted.node} has no copy {wanted.copy[:40]} that is set aside, was whole, and has all of the range"
-        raise BadRequest(f"{words}; these have some of it: {said}")
+        raise BadRequest(f"{words}; these have some of it: {listed}")
     if wanted.copy is not None or len(usable) == 1:
         return usable[wanted.copy] if wanted.copy is not None else next(iter(usable.values()))
     if kept:
         raise Conflict(
-            f"{wanted.node} has set aside copies with some of the range: {said}. Say which of them it is to go on "
+            f"{wanted.node} has set aside copies with some of the range: {listed}. Say which of them it is to go on "
             "with, or that it begins with nothing; where one has a part of it, divide it there first",
-            {"copies": [one.name for one in kept]},
+            {"copies": [replica.name for replica in kept]},
         )
     return None
 

@@ -70,11 +70,11 @@ class NodeAdminMethods:
     # -- nodes ---------------------------------------------------------------------------------------------------------
 
     async def _add(self, wanted: _Wanted, deadline: Deadline, named: Named) -> Argued:
-        node, said = await self._newcomer(wanted, deadline)
-        return "set_node", (node, *_beside(wanted, said, named.get(node)), None, 0)
+        node, described = await self._newcomer(wanted, deadline)
+        return "set_node", (node, *_beside(wanted, described, named.get(node)), None, 0)
 
     async def _replace(self, wanted: _Wanted, deadline: Deadline, named: Named) -> Argued:
-        node, said = await self._newcomer(wanted, deadline)
+        node, described = await self._newcomer(wanted, deadline)
         assert wanted.instead_of is not None
         old = self._changing.named(named, wanted.instead_of, but=node)
         self._check_gone(old, is_gone=wanted.is_gone)
@@ -82,8 +82,8 @@ class NodeAdminMethods:
         if stands is not None and stands.weight:  # The new node keeps its own place.
             self._check_groups(old, named)
         else:  # By default, the new node takes the old node's weight.
-            stands = named[old]._replace(isolation_group=said.isolation_group)
-        return "set_node", (node, *_beside(wanted, said, stands), (old, wanted.is_gone), self._most_replicas())
+            stands = named[old]._replace(isolation_group=described.isolation_group)
+        return "set_node", (node, *_beside(wanted, described, stands), (old, wanted.is_gone), self._most_replicas())
 
     async def _remove(self, wanted: _Wanted, _deadline: Deadline, named: Named) -> Argued:
         node = self._changing.named(named, wanted.node)
@@ -131,19 +131,19 @@ class NodeAdminMethods:
     async def _told(self, named: Named) -> dict[str, Value]:
         """Return all nodes of tables, and the removed ones that are down and still hold partitions."""
         alive, names = self._directory.alive(), self._directory.names()
-        down = [uuid for uuid, one in named.items() if one.weight == 0 and uuid not in alive]
+        down = [uuid for uuid, node in named.items() if node.weight == 0 and uuid not in alive]
         held = await self._held() if down else set()
         return {
             "nodes": [
                 {
-                    "node": names.get(uuid) or one.name,
+                    "node": names.get(uuid) or node.name,
                     "uuid": uuid.hex(),
                     "member": uuid in names,
-                    "isolation_group": one.isolation_group,
-                    "weight": one.weight,
+                    "isolation_group": node.isolation_group,
+                    "weight": node.weight,
                     "alive": uuid in alive,
                 }
-                for uuid, one in named.items()
+                for uuid, node in named.items()
             ],
             "waits_for": [names.get(uuid) or named[uuid].name for uuid in down if held is None or uuid in held],
         }
@@ -210,8 +210,8 @@ class NodeAdminMethods:
             except ValueError as error:
                 raise BadRequest(f"{wanted.table} cannot have {wanted.groups} groups: {error}") from error
             names: list[Value] = [[self._directory.name_of(node) for node in group] for group in groups]
-            told: dict[str, Value] = {"table": wanted.table, "changed": groups != table.groups, "groups": names}
-            return ("set_groups", 1, tuple(b"".join(group) for group in groups)), told
+            answer: dict[str, Value] = {"table": wanted.table, "changed": groups != table.groups, "groups": names}
+            return ("set_groups", 1, tuple(b"".join(group) for group in groups)), answer
 
         async def reshard() -> Value:
             return await self._changing.change_map(wanted.table, argued, Deadline(wanted.timeout_ms / 1000))
@@ -224,16 +224,16 @@ class NodeAdminMethods:
         async def plan() -> Value:
             metadata, catalogue = await self._changing.lately()
             nodes = placed(catalogue.nodes.named())
-            told: list[Value] = []
-            for each in [*catalogue.tables()] if name is None else [name]:
-                table = catalogue.table(each)
+            plans: list[Value] = []
+            for table_name in [*catalogue.tables()] if name is None else [name]:
+                table = catalogue.table(table_name)
                 has_mover = table.kind != HASH and not is_local
                 mover = self._service.controllers().rebalancer.mover_of(table.id) if has_mover else b""
-                of_mover = await self._asked_of(mover, each) if mover not in {b"", metadata.me.node} else None
+                of_mover = await self._asked_of(mover, table_name) if mover not in {b"", metadata.me.node} else None
                 with trio.move_on_after(LATELY_S), contextlib.suppress(GossipKVError):  # To see running moves.
                     await metadata.quorum_read(table.id, Acceptors.of(table.acceptors))  # A new node has no map yet.
-                told.append(of_mover or await self._planned(each, metadata.tree(table.id), nodes))
-            return told
+                plans.append(of_mover or await self._planned(table_name, metadata.tree(table.id), nodes))
+            return plans
 
         return DeferredResult(plan)
 
@@ -241,25 +241,26 @@ class NodeAdminMethods:
         """Return the plan of a range table's mover, which knows recent moves; None if it does not answer."""
         with contextlib.suppress(GossipKVError):
             match await self._peers.ask(mover, "plan", [name, {"local": True}], PLAN_S):
-                case [dict(told)]:
-                    return told
+                case [dict(plan)]:
+                    return plan
         return None
 
     async def _planned(self, name: str, tree: MapTree, nodes: Sequence[SpreadNode]) -> Value:
         table, controllers = decode_table(tree.root.meta), self._service.controllers()
         measures = (await controllers.load_stats.of(table.id, self._directory.alive())).measures
-        known = controllers.rebalancer.known(table.id, nodes, measures)
-        made = await self._peers.beside(partial(planned, tree, nodes, known))
-        sizes = {id_: one.size_bytes for id_, one in measures.items()}
-        resting = known.lately.resting(known.now) if table.kind == RANGE else []
-        rows: list[Value] = [dict(zip(("partition", "slot", "for_s"), one, strict=True)) for one in resting[:MAX_TOLD]]
+        situation = controllers.rebalancer.known(table.id, nodes, measures)
+        made = await self._peers.beside(partial(planned, tree, nodes, situation))
+        sizes = {id_: measure.size_bytes for id_, measure in measures.items()}
+        resting = situation.lately.resting(situation.now) if table.kind == RANGE else []
+        keys = "partition", "slot", "for_s"
+        rows: list[Value] = [dict(zip(keys, pause, strict=True)) for pause in resting[:MAX_TOLD]]
         return {**self._tell(name, made, nodes, sizes), "resting": rows}
 
     def _tell(
         self, name: str, plan: TablePlan, nodes: Sequence[SpreadNode], sizes: Mapping[int, int]
     ) -> dict[str, Value]:
         name_of, moves = self._directory.name_of, plan.moves()
-        why = {(plan.partitions[one.partition].id, one.slot): one.why for one in plan.ranges.moves}
+        why = {(plan.partitions[move.partition].id, move.slot): move.why for move in plan.ranges.moves}
         rows: list[Value] = []
         for partition, slot, source, target in moves[:MAX_TOLD]:
             from_ = None if source is None else name_of(source)
@@ -272,7 +273,7 @@ class NodeAdminMethods:
                 "why": why.get((partition.id, slot), "").replace("{source}", str(from_)) or None,
             })  # fmt: skip
         splits: list[Value] = [
-            {"partition": plan.partitions[one.partition].id, "why": one.why} for one in plan.ranges.splits
+            {"partition": plan.partitions[split.partition].id, "why": split.why} for split in plan.ranges.splits
         ]
         return {
             "table": name,
@@ -287,11 +288,11 @@ class NodeAdminMethods:
         }
 
 
-def _beside(wanted: _Wanted, said: NamedNode, stands: NamedNode | None) -> NamedNode:
+def _beside(wanted: _Wanted, described: NamedNode, stands: NamedNode | None) -> NamedNode:
     """Return the record of a new node: the request's values, else the catalogue's, else the node's own."""
-    base = stands if stands is not None and stands.weight else said
+    base = stands if stands is not None and stands.weight else described
     return NamedNode(
-        said.name,
+        described.name,
         base.isolation_group if wanted.isolation_group is None else wanted.isolation_group,
         base.weight if wanted.weight is None else wanted.weight,
     )

@@ -134,12 +134,12 @@ class PeerMethods:
         arguments.end()
         if not 1 <= len(sent) <= MAX_OPERATIONS:
             raise BadRequest(f"1 to {MAX_OPERATIONS} operations go together, not {len(sent)}")
-        operations = [decode_operation(one) for one in sent]
+        operations = [decode_operation(packed) for packed in sent]
         metadata, _ = self._service.taking_part()
 
         async def transact() -> Value:
             answers = await metadata.transact(register, operations, timeout_ms / 1000)
-            return [[one.operation, int(one.outcome), one.code, one.message] for one in answers]
+            return [[answer.operation, int(answer.outcome), answer.code, answer.message] for answer in answers]
 
         return DeferredResult(transact)
 
@@ -176,8 +176,8 @@ class PeerMethods:
         register = _blob(arguments, "register", REGISTER_BYTES)
         arguments.end()
         metadata, _ = self._service.taking_part()
-        known = metadata.known.get(register)
-        return b"" if known is None or known.head.ended else known.encode()
+        known_map = metadata.known.get(register)
+        return b"" if known_map is None or known_map.head.ended else known_map.encode()
 
     def _invite(self, arguments: Arguments) -> DeferredResult:
         cluster_id = arguments.blob("cluster id")
@@ -233,16 +233,16 @@ class PeerMethods:
         metadata, _ = self._service.taking_part()
 
         async def tell() -> Value:
-            known: KnownMap | None = metadata.known.get(table)
-            if known is None or known.head.config < config:
-                known = await metadata.quorum_read(table)
-            if known.head.config < config or metadata.is_behind(table):
-                raise NotReady(f"this node knows {known.head.config} of that map, and there is more")
+            known_map: KnownMap | None = metadata.known.get(table)
+            if known_map is None or known_map.head.config < config:
+                known_map = await metadata.quorum_read(table)
+            if known_map.head.config < config or metadata.is_behind(table):
+                raise NotReady(f"this node knows {known_map.head.config} of that map, and there is more")
             found: list[Value] = []
-            for one in discover(metadata.tree(table), node, stored):
-                targets: list[Value] = [[target.node, target.partition, target.assignment] for target in one.targets]
-                found.append([one.partition, one.key, one.assignment, one.duty.value, targets])
-            return [known.head.config, found]
+            for part in discover(metadata.tree(table), node, stored):
+                targets: list[Value] = [[target.node, target.partition, target.assignment] for target in part.targets]
+                found.append([part.partition, part.key, part.assignment, part.duty.value, targets])
+            return [known_map.head.config, found]
 
         return DeferredResult(tell)
 

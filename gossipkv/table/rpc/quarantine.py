@@ -42,7 +42,7 @@ class QuarantineMethods:
 
         async def tell() -> Value:
             me, _ = self._me()
-            told: list[Value] = []
+            listed: list[Value] = []
 
             async def ask(other: bytes) -> None:
                 name = self._directory.name_of(other)
@@ -51,35 +51,35 @@ class QuarantineMethods:
                 except GossipKVError as error:
                     if node is not None:
                         raise
-                    told.append({"node": name, "error": error.message})  # The answer still lists the other nodes.
+                    listed.append({"node": name, "error": error.message})  # The answer still lists the other nodes.
                 else:
-                    told.extend(rows if isinstance(rows, list) else [])
+                    listed.extend(rows if isinstance(rows, list) else [])
 
             if node is not None:
                 await ask(self._directory.uuid_of(node))
-                return told
+                return listed
             async with trio.open_nursery() as nursery:
                 for other in self._directory.alive():
                     nursery.start_soon(ask, other)
-            return told
+            return listed
 
         return DeferredResult(tell)
 
     def _drop(self, arguments: Arguments) -> DeferredResult:
-        node, copy = arguments.text("node"), arguments.text("copy")
+        node, name = arguments.text("node"), arguments.text("copy")
         arguments.end()
 
         async def drop() -> Value:
             me, _ = self._me()
             uuid = self._directory.uuid_of(node)
             if uuid != me:
-                return await self._ask(uuid, "drop", node, copy)
+                return await self._ask(uuid, "drop", node, name)
             replication = self._service.replicating()
-            aside = next((one for one in replication.replicas.spaces.all_aside() if one.name == copy), None)
-            if aside is None:
-                raise BadRequest(f"{node} has no copy {copy[:40]} that is set aside: `quarantine_list` names them")
-            await replication.drop_aside(aside)
-            return {"node": node, "copy": copy}
+            named = [replica for replica in replication.replicas.spaces.all_quarantined() if replica.name == name]
+            if not named:
+                raise BadRequest(f"{node} has no copy {name[:40]} that is set aside: `quarantine_list` names them")
+            await replication.drop_quarantined(named[0])
+            return {"node": node, "copy": name}
 
         return DeferredResult(drop)
 
@@ -101,19 +101,19 @@ class QuarantineMethods:
         return [
             {
                 "node": name,
-                "copy": one.name,
-                "table": names.get(one.identity.table) or one.identity.table.hex(),
-                "partition": one.identity.partition,
-                "assignment": f"{one.identity.assignment:016x}",
-                "bytes": _size(replication, one),
-                "why": one.why,
+                "copy": quarantined.name,
+                "table": names.get(quarantined.identity.table) or quarantined.identity.table.hex(),
+                "partition": quarantined.identity.partition,
+                "assignment": f"{quarantined.identity.assignment:016x}",
+                "bytes": _size(replication, quarantined),
+                "why": quarantined.why,
             }
-            for one in replication.replicas.spaces.all_aside()
+            for quarantined in replication.replicas.spaces.all_quarantined()
         ]
 
 
-def _size(replication: Replication, one: QuarantinedReplica) -> int | None:
+def _size(replication: Replication, quarantined: QuarantinedReplica) -> int | None:
     """Return the approximate bytes of a replica; None if it cannot be read, or is just being dropped."""
     with contextlib.suppress(GossipKVError, ValueError):
-        return replication.size_bytes(one.space, one.identity.bounds)
+        return replication.size_bytes(quarantined.space, quarantined.identity.bounds)
     return None

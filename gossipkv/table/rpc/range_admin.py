@@ -31,7 +31,7 @@ from gossipkv.wire.key_text import shown
 from gossipkv.wire.results import DeferredResult
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
     from random import Random
 
     from gossipkv.errors import Detail
@@ -67,7 +67,7 @@ class RangeAdminMethods:
             b"join": (table_requests.hosting, self._join),
             b"leave": (table_requests.hosting, self._leave),
             b"force_join": (
-                partial(table_requests.hosting, known=("copy",)),
+                partial(table_requests.hosting, extra=("copy",)),
                 ForceJoin(participant, self._changing, random).force_join,
             ),
         }
@@ -108,10 +108,10 @@ class RangeAdminMethods:
             raise Conflict(words, {"table": wanted.table, "partition": None, "partitions": rows})
         self._check_rests(key, partition, "divide it")
         if partition.has_too_many_former:
-            hosts = [one.node for one in partition.assignments]
-            told = [name_of(node) + ("" if node in alive else " (which is down)") for node in hosts]
+            hosts = [assignment.node for assignment in partition.assignments]
+            names = [name_of(node) + ("" if node in alive else " (which is down)") for node in hosts]
             words = f"{len(partition.named)} assignments of the range that {shown(key)} is in are not settled"
-            raise Conflict(f"{words}, {MAX_FORMER} may be: all that hold it have to answer: {', '.join(told)}")
+            raise Conflict(f"{words}, {MAX_FORMER} may be: all that hold it have to answer: {', '.join(names)}")
         return first, partition
 
     def _check_rests(self, key: bytes, partition: Partition, what: str) -> None:
@@ -119,8 +119,8 @@ class RangeAdminMethods:
         ends = ends_of_move(partition)
         if any(ends):
             names = [None if node is None else self._directory.name_of(node) for node in ends]
-            told = [f"{way} {name}" for way, name in zip(("from", "to"), names, strict=True) if name is not None]
-            raise Conflict(f"the range that {shown(key)} is in moves {' '.join(told)}: {what} afterwards")
+            ways = [f"{way} {name}" for way, name in zip(("from", "to"), names, strict=True) if name is not None]
+            raise Conflict(f"the range that {shown(key)} is in moves {' '.join(ways)}: {what} afterwards")
 
     # -- hosts of a range ----------------------------------------------------------------------------------------------
 
@@ -130,17 +130,17 @@ class RangeAdminMethods:
         """Return the assignment of a slot to the node, and the answer.  Raises BadRequest, Conflict, Unavailable."""
         first, partition = _range_of(tree, wanted.key, f"{wanted.table} has shards: {MOVED_OTHERWISE}")
         node = self._node(wanted.node)
-        seat = _seat(partition, node)
-        if seat is not None and seat.state is not AssignmentState.LEAVING and not _is_replaced(partition, seat):
-            return None, self._moved(wanted, partition, seat.slot, (_other(partition, seat), node))
+        assignment = _assignment_at(partition, node)
+        if assignment is not None and not _leaves(partition, assignment):
+            return None, self._moved(wanted, partition, assignment.slot, (_other(partition, assignment), node))
         self._check_rests(wanted.key, partition, "say it")
-        if node not in {one.id for one in nodes}:
+        if node not in {candidate.id for candidate in nodes}:
             words = f"{wanted.node} was taken out, and no table is laid on it: `gossipkv node add` puts it in"
             raise BadRequest(words)
         if node not in self._directory.alive():
             raise Unavailable(f"{wanted.node} cannot hold a range: it is no member of this cluster that is alive")
-        slot = await self._planned(tree, nodes, lambda known: slot_to_take(known, partition.id, node))
-        source = next((one.node for one in partition.assignments if one.slot == slot), None)
+        slot = await self._planned(tree, nodes, lambda situation: slot_to_take(situation, partition.id, node))
+        source = next((present.node for present in partition.assignments if present.slot == slot), None)
         asked = first, partition.id, draw_id(self._random), node, slot
         return ("assign", 1, asked), self._moved(wanted, partition, slot, (source, node), changed=True)
 
@@ -150,30 +150,30 @@ class RangeAdminMethods:
         """Return the move of a slot away from the node, or the end of a move to the node.  Raises Conflict."""
         first, partition = _range_of(tree, wanted.key, f"{wanted.table} has shards: {MOVED_OTHERWISE}")
         node = self._node(wanted.node)
-        seat = _seat(partition, node)
+        assignment = _assignment_at(partition, node)
         where = f"the range that {shown(wanted.key)} is in"
-        if seat is None:
+        if assignment is None:
             details = self._moved(wanted, partition, None, (node, None))
             raise Conflict(f"{wanted.node} holds nothing of {where}, and none is on its way there", details)
-        told = partial(self._moved, wanted, partition, seat.slot)
-        other = _other(partition, seat)
-        if seat.state in COMING:
-            return ("unassign", 1, (first, partition.id, seat.id)), told((node, other), changed=True)
-        if seat.state is AssignmentState.LEAVING or _is_replaced(partition, seat):
-            return None, told((node, other))
+        answer = partial(self._moved, wanted, partition, assignment.slot)
+        other = _other(partition, assignment)
+        if assignment.state in COMING:
+            return ("unassign", 1, (first, partition.id, assignment.id)), answer((node, other), changed=True)
+        if _leaves(partition, assignment):
+            return None, answer((node, other))
         self._check_rests(wanted.key, partition, "say it")
-        target = await self._planned(tree, nodes, lambda known: successor(known, partition.id, seat.slot))
+        target = await self._planned(tree, nodes, lambda situation: successor(situation, partition.id, assignment.slot))
         if target is None:
             least = decode_table(tree.root.meta).replication
             words = f"no other node of tables that lives is left for {where}: leave would take it below {least}"
             raise Conflict(f"{words}; `gossipkv node add` a node first")
-        asked = first, partition.id, draw_id(self._random), target, seat.slot
-        return ("assign", 1, asked), told((node, target), changed=True)
+        asked = first, partition.id, draw_id(self._random), target, assignment.slot
+        return ("assign", 1, asked), answer((node, target), changed=True)
 
     async def _planned(self, tree: MapTree, nodes: Sequence[SpreadNode], pick: Callable[[Situation], T]) -> T:
         """Return the choice of `pick` from the planner's situation, in a worker thread since the map may be large."""
-        known = self._service.controllers().rebalancer.known(decode_table(tree.root.meta).id, nodes, {})
-        return await self._peers.beside(lambda: pick(laid_out(tree, known)))
+        situation = self._service.controllers().rebalancer.known(decode_table(tree.root.meta).id, nodes, {})
+        return await self._peers.beside(lambda: pick(laid_out(tree, situation)))
 
     def _moved(
         self,
@@ -186,8 +186,8 @@ class RangeAdminMethods:
     ) -> dict[str, Detail]:
         """Return the answer about a slot that moves between these nodes."""
         source, target = (None if node is None else self._directory.name_of(node) for node in ends)
-        told: dict[str, Detail] = {"table": wanted.table, "partition": partition.id, "slot": slot}
-        return {**told, "from": source, "to": target, "changed": changed}
+        answer: dict[str, Detail] = {"table": wanted.table, "partition": partition.id, "slot": slot}
+        return {**answer, "from": source, "to": target, "changed": changed}
 
     def _node(self, name: str) -> bytes:
         """Return the uuid of a node in the catalogue.  Raises BadRequest."""
@@ -224,12 +224,12 @@ class RangeAdminMethods:
         self, partition: Partition, first: bytes | None, end: bytes | None, has: RangeMeasure | None
     ) -> dict[str, Value]:
         hosts: list[Value] = [
-            {"node": self._directory.name_of(one.node), "slot": one.slot, "state": one.state.name}
-            for one in partition.assignments
+            {"node": self._directory.name_of(host.node), "slot": host.slot, "state": host.state.name}
+            for host in partition.assignments
         ]
-        told: dict[str, Value] = {"id": partition.id, "start": first, "end": end, "hosts": hosts}
+        row: dict[str, Value] = {"id": partition.id, "start": first, "end": end, "hosts": hosts}
         size_bytes, rows, rate = (None, None, None) if has is None else has
-        return {**told, "bytes": size_bytes, "rows": rows, "rate": rate}
+        return {**row, "bytes": size_bytes, "rows": rows, "rate": rate}
 
 
 def _range_of(tree: MapTree, key: bytes, of_shards: str) -> tuple[bytes, Partition]:
@@ -239,17 +239,23 @@ def _range_of(tree: MapTree, key: bytes, of_shards: str) -> tuple[bytes, Partiti
     return range_of(tree, key)
 
 
-def _seat(partition: Partition, node: bytes) -> Assignment | None:
-    return next((one for one in partition.assignments if one.node == node), None)
+def _assignment_at(partition: Partition, node: bytes) -> Assignment | None:
+    return next((assignment for assignment in partition.assignments if assignment.node == node), None)
 
 
-def _other(partition: Partition, seat: Assignment) -> bytes | None:
+def _other(partition: Partition, assignment: Assignment) -> bytes | None:
     """Return the node at the other end of a slot's move."""
-    return next((one.node for one in partition.assignments if one.slot == seat.slot and one is not seat), None)
+    return next((other.node for other in _others_of_slot(partition, assignment)), None)
 
 
-def _is_replaced(partition: Partition, seat: Assignment) -> bool:
-    return any(one.slot == seat.slot and one.state in COMING and one is not seat for one in partition.assignments)
+def _leaves(partition: Partition, assignment: Assignment) -> bool:
+    """Return True if an assignment is LEAVING, or its slot is about to move to another node."""
+    comes = any(other.state in COMING for other in _others_of_slot(partition, assignment))
+    return comes or assignment.state is AssignmentState.LEAVING
+
+
+def _others_of_slot(partition: Partition, assignment: Assignment) -> Iterator[Assignment]:
+    return (other for other in partition.assignments if other.slot == assignment.slot and other is not assignment)
 
 
 def _rows(ranges: Iterable[tuple[bytes, int]]) -> list[Detail]:

@@ -228,10 +228,10 @@ def split(arguments: Arguments) -> RangeArguments:
     return RangeArguments(table, key, timeout_ms=_timeout_ms(options))
 
 
-def hosting(arguments: Arguments, known: tuple[str, ...] = ()) -> RangeArguments:
-    """Read `[table, key, node, {timeout_ms}]`, and the option `copy` if known.  Raises BadRequest: another form."""
+def hosting(arguments: Arguments, extra: tuple[str, ...] = ()) -> RangeArguments:
+    """Read `[table, key, node, {timeout_ms}]`, and the options `extra`.  Raises BadRequest: another form."""
     table, key, node = arguments.text("table"), arguments.blob("key"), arguments.text("node")
-    options = arguments.options(*known, "timeout_ms")
+    options = arguments.options(*extra, "timeout_ms")
     return RangeArguments(table, key, node, options.text("copy"), _timeout_ms(options))
 
 
@@ -253,8 +253,8 @@ def _time_key(method: str, options: OptionArguments, kind: str) -> tuple[TimeKey
     if kind != RANGE:
         raise BadRequest(f"{method}: a time key is of a range table: hashed keys are spread", {"option": "time_key"})
     try:
-        said = [one.decode(errors="replace") if isinstance(one, bytes) else one for one in given]
-        return time_key_of(said), smears is not False
+        parts = [part.decode(errors="replace") if isinstance(part, bytes) else part for part in given]
+        return time_key_of(parts), smears is not False
     except ProtocolError as error:
         raise BadRequest(f"{method}: {error.message}", {**error.details, "option": "time_key"}) from error
 

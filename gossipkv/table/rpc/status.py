@@ -74,21 +74,21 @@ class _MoveCounts:
         """Count a partition."""
         self.missing += self._slots - len(place.hosts)
         self.waits_for.update(self._waited_for(place))
-        for one in place.moving:
-            self.states[one.state] += 1
-            if one.state is AssignmentState.LEAVING:
-                self.leaves[one.node] += 1
+        for assignment in place.moving:
+            self.states[assignment.state] += 1
+            if assignment.state is AssignmentState.LEAVING:
+                self.leaves[assignment.node] += 1
             else:
-                self.comes[one.node] += 1
+                self.comes[assignment.node] += 1
                 if up := [node for node in place.hosts if node in self._alive]:
-                    self.copied_from[place.partition] = up[0], one.node
+                    self.copied_from[place.partition] = up[0], assignment.node
 
     def _waited_for(self, place: PartitionRoute) -> set[bytes]:
         """Return the nodes that must return before a partition can move; never nodes that are lost for good."""
         hosts = {*place.hosts}
         away = hosts - self._gone - {*self._alive}
         waited = away & self._removed  # A removed node may have records of its own to hand over.
-        if leaving := {one.node for one in place.moving if one.state is AssignmentState.LEAVING}:
+        if leaving := {assignment.node for assignment in place.moving if assignment.state is AssignmentState.LEAVING}:
             return waited | away | leaving - self._gone - {*self._alive}
         needed = min(slots_needed(MAJORITY, self._slots), len(hosts))
         return waited | away if place.moving and len(hosts - away) < needed else waited
@@ -105,7 +105,7 @@ class TableReporter:
     def to_map(self) -> dict[str, Detail]:
         """Return the values about local replicas, lag and waiting requests for `info`."""
         replication = self._service.replicating()
-        copies = replication.replicas.copies.values()
+        replicas = replication.replicas.by_partition.values()
         records: dict[str, dict[str, Detail]] = {name: {} for name in self._routing.names()}
         seconds: dict[str, dict[str, Detail]] = {name: {} for name in records}
         names = {table: name for name, table in self._routing.names().items()}
@@ -116,9 +116,9 @@ class TableReporter:
                     records[name][self._directory.name_of(node)] = lag.records
                     seconds[name][self._directory.name_of(node)] = lag.seconds
         return {
-            "copies": len(copies),
-            "copies_aside": sum(copy.aside is not None for copy in copies)
-            + sum(1 for _ in replication.replicas.spaces.all_aside()),
+            "copies": len(replicas),
+            "copies_aside": sum(replica.barred is not None for replica in replicas)
+            + sum(1 for _ in replication.replicas.spaces.all_quarantined()),
             "refusal": replication.refusal,
             "lag_records": {**records},
             "lag_s": {**seconds},
@@ -156,11 +156,11 @@ class TableReporter:
         for node in sorted({*held, *moves.comes, *moves.leaves}, key=self._directory.name_of):
             lag = _lags(replication, node, alive).get(route.table.id, _NO_LAG)
             state = states[node].name.lower() if node in states else "gone"
-            told: dict[str, Detail] = {"node": self._directory.name_of(node), "state": state, "partitions": held[node]}
-            told |= {"coming": moves.comes[node], "leaving": moves.leaves[node]}
-            nodes.append({**told, "lag_records": lag.records, "lag_s": lag.seconds})
+            row: dict[str, Detail] = {"node": self._directory.name_of(node), "state": state, "partitions": held[node]}
+            row |= {"coming": moves.comes[node], "leaving": moves.leaves[node]}
+            nodes.append({**row, "lag_records": lag.records, "lag_s": lag.seconds})
         refusal = f"this node takes no writes: {replication.refusal}"
-        shunned_s = self._service.controllers().rebalancer.shunned_s()
+        shunned_s, smears = self._service.controllers().rebalancer.shunned_s(), self._service.smear_buffer
         return {
             **({"error": refusal} if replication.refusal is not None and replicas.me in held else {}),
             "kind": route.table.kind,
@@ -172,11 +172,11 @@ class TableReporter:
             "waits_for": [*sorted(map(self._directory.name_of, moves.waits_for))],
             **self._progress(route.table, moves, replication),
             "passed_over": {self._directory.name_of(node): int(s) for node, s in shunned_s.items()},
-            "aside": self._aside(route.table, replication),
+            "aside": self._quarantined(route.table, replication),
             "warning": self._warning(route.table),
             "no_majority": self._no_majority(route.table, alive),
-            "smeared": None if self._service.smear_buffer is None else self._service.smear_buffer.told(route.table.id),
-            "loading": sum(copy.identity.table == route.table.id for copy in replicas.loading.loads),
+            "smeared": None if smears is None else smears.told(route.table.id),
+            "loading": sum(replica.identity.table == route.table.id for replica in replicas.loader.loads),
             "tombstones_held_by": [*sorted(self._holders_back(replication, route.table.id))],
             "unwell": unwell,
             "unwell_not_named": not_named,
@@ -189,8 +189,8 @@ class TableReporter:
             UnknownDatabase: there is no such table.
             NotReady: its map is not known here yet.
         """
-        told = await self.status(name)
-        nodes = told["nodes"]
+        status = await self.status(name)
+        nodes = status["nodes"]
         assert isinstance(nodes, list)
         lags: dict[str, Detail] = {}
         away: dict[str, Detail] = {}
@@ -199,25 +199,25 @@ class TableReporter:
                 away |= {str(node["node"]): {"state": node["state"], "partitions": node["partitions"]}}
             elif node["lag_records"]:
                 lags |= {str(node["node"]): {"records": node["lag_records"], "seconds": node["lag_s"]}}
-        more = {key: told.get(key) for key in _JUDGED} | {"lags": lags, "away": away}
+        more = {key: status.get(key) for key in _JUDGED} | {"lags": lags, "away": away}
         if away:
-            more["partition_count"] = told["partition_count"]
-        return {"kind": told["kind"], **{key: value for key, value in more.items() if value}}
+            more["partition_count"] = status["partition_count"]
+        return {"kind": status["kind"], **{key: value for key, value in more.items() if value}}
 
     def _progress(self, table: TableMeta, moves: _MoveCounts, replication: Replication) -> dict[str, Detail]:
         """Return the bytes that targets must copy from here, the bytes copied to here, and the limit of the rate."""
         replicas = replication.replicas
         to_copy, copied = Counter[bytes](), 0
-        for partition, (told_by, target) in moves.copied_from.items():
-            copy = replicas.copies.get((table.id, partition))
-            if copy is not None and told_by == replicas.me:
-                to_copy[target] += _size(replication, copy.space, copy.bounds)
-            elif copy is not None and target == replicas.me:
-                load = replicas.loading.loads.get(copy)
-                has_begun = copy.joining is None or copy.joining.is_loaded
-                space = load.space if load is not None else copy.space if has_begun else None
-                copied += 0 if space is None else _size(replication, space, copy.bounds)
-        rate = replicas.loading.pace.rate
+        for partition, (reporter, target) in moves.copied_from.items():
+            replica = replicas.by_partition.get((table.id, partition))
+            if replica is not None and reporter == replicas.me:
+                to_copy[target] += _size(replication, replica.space, replica.bounds)
+            elif replica is not None and target == replicas.me:
+                load = replicas.loader.loads.get(replica)
+                has_begun = replica.joining is None or replica.joining.is_loaded
+                space = load.space if load is not None else replica.space if has_begun else None
+                copied += 0 if space is None else _size(replication, space, replica.bounds)
+        rate = replicas.loader.pace.rate
         return {
             "to_copy": {self._directory.name_of(node): count for node, count in to_copy.items()},
             "copied": copied,
@@ -225,11 +225,12 @@ class TableReporter:
         }
 
     @staticmethod
-    def _aside(table: TableMeta, replication: Replication) -> dict[str, Detail] | None:
+    def _quarantined(table: TableMeta, replication: Replication) -> dict[str, Detail] | None:
         """Return the number and bytes of a table's replicas quarantined here; None if there are none."""
-        aside = [one for one in replication.replicas.spaces.all_aside() if one.identity.table == table.id]
-        size = sum(_size(replication, one.space, one.identity.bounds) for one in aside)
-        return {"copies": len(aside), "bytes": size} if aside else None
+        quarantined = replication.replicas.spaces.all_quarantined()
+        here = [replica for replica in quarantined if replica.identity.table == table.id]
+        sizes = [_size(replication, replica.space, replica.identity.bounds) for replica in here]
+        return {"copies": len(sizes), "bytes": sum(sizes)} if sizes else None
 
     def _warning(self, table: TableMeta) -> str | None:
         """Return a warning if there are fewer isolation groups than replicas."""
@@ -240,15 +241,18 @@ class TableReporter:
     def _no_majority(self, table: TableMeta, alive: Collection[bytes]) -> list[Detail]:
         """Return the nodes with acceptors of the table's map if no majority of them is alive; else no nodes."""
         metadata, _ = self._service.taking_part()
-        nodes = {one.node for one in metadata.known[table.id].acceptors.new}
-        is_down = len(nodes.intersection(alive)) * 2 <= len(nodes)
-        return [*sorted(map(self._directory.name_of, nodes))] if is_down else []
+        nodes = {acceptor.node for acceptor in metadata.known[table.id].acceptors.new}
+        has_majority = len(nodes.intersection(alive)) * 2 > len(nodes)
+        return [] if has_majority else [*sorted(map(self._directory.name_of, nodes))]
 
     def _holders_back(self, replication: Replication, table: bytes) -> set[str]:
         """Return the nodes for which tombstones of a table are kept."""
-        held_back = replication.collecting.held_back.items()
+        held_back = replication.collector.held_back.items()
         return {
-            self._directory.name_of(node) for copy, nodes in held_back if copy.identity.table == table for node in nodes
+            self._directory.name_of(node)
+            for replica, nodes in held_back
+            if replica.identity.table == table
+            for node in nodes
         }
 
     def _why_unwell(
@@ -257,22 +261,22 @@ class TableReporter:
         """Return the problem of a partition in words; None if it has none."""
         replicas = replication.replicas
         here = self._directory.name_of(replicas.me)
-        copy, up = replicas.copies.get((table.id, place.partition)), sum(node in alive for node in place.hosts)
-        if copy is not None:
-            if (why := replicas.refusal(copy)) is not None:
+        replica, up = replicas.by_partition.get((table.id, place.partition)), sum(node in alive for node in place.hosts)
+        if replica is not None:
+            if (why := replicas.refusal(replica)) is not None:
                 return f"its copy at {here} takes no writes: {why}"
-            if others := replication.comparing.differ.get(copy):
-                names = ", ".join(sorted(map(self._directory.name_of, others)))
+            if differing := replication.digests.differ.get(replica):
+                names = ", ".join(sorted(map(self._directory.name_of, differing)))
                 return f"its copy at {here} has other records than {names}, with all that was written in both"
-            if copy in replicas.loading.log_too_small:
+            if replica in replicas.loader.log_too_small:
                 return (
                     f"its copy at {here} loads again and again: `table_log` is too small for what is written meanwhile"
                 )
         if not up:
             return "none of its nodes is alive: it cannot be read or written"
         slots = table.replication
-        if copy is not None and copy.originates:
-            up = replicas.levels[copy].confirming(replicas.confirms)
+        if replica is not None and replica.originates:
+            up = replicas.acks[replica].confirming(replicas.confirms)
         needed = slots_needed(MAJORITY, slots)
         return (
             f"a majority is {needed} of {slots}, and {up} can confirm a write: it is refused" if up < needed else None
@@ -293,28 +297,28 @@ def _lags(replication: Replication, node: bytes, alive: Collection[bytes]) -> di
     """
     if node not in replication.replicas.peers or (node in alive and not replication.replicas.reaches(node)):
         return {}
-    feed, tail = replication.replicas.peers[node].feed, replication.replicas.tail
+    sender, tail = replication.replicas.peers[node].sender, replication.replicas.tail
     lacks: dict[Replica, int] = {}
     records = Counter[bytes]()
-    for copy, told in feed.told.items():
-        count = 0 if told.clock == copy.synced or not told.available else feed.lag(copy)
-        records[copy.identity.table] += count
+    for replica, status in sender.statuses.items():
+        count = 0 if status.clock == replica.synced or not status.available else sender.lag(replica)
+        records[replica.identity.table] += count
         if count:
-            lacks[copy] = count
+            lacks[replica] = count
     oldest = dict[bytes, int]()  # Latest possible time, until the record is found.
-    for copy in lacks:
-        table = copy.identity.table
-        oldest[table] = min(copy.time.last, oldest.get(table, copy.time.last))
-    not_found, position = {*oldest}, max(feed.place, tail.first)
+    for replica in lacks:
+        table = replica.identity.table
+        oldest[table] = min(replica.time.last, oldest.get(table, replica.time.last))
+    not_found, position = {*oldest}, max(sender.place, tail.first)
     for _ in range(FEW_ENTRIES):
         batch = tail.next(position) if not_found else ()
         if not batch:
             break
         position = batch[0].position
         for entry in batch:
-            table = entry.copy.identity.table
-            is_lacking = entry.copy in lacks and not clock.covers(feed.told[entry.copy].clock, entry.after)
-            if table in not_found and entry.records and (is_lacking or feed.place < tail.first):
+            table = entry.replica.identity.table
+            is_lacking = entry.replica in lacks and not clock.covers(sender.statuses[entry.replica].clock, entry.after)
+            if table in not_found and entry.records and (is_lacking or sender.place < tail.first):
                 oldest[table] = min(oldest[table], record.decode(entry.records[0][1]).time)
                 not_found.remove(table)
     now_ms = replication.now_ms()

@@ -75,13 +75,13 @@ class TransactMethods:
         can be out of date.
         """
         with deadline.step("a read of the catalogue"):
-            known = await metadata.quorum_read(catalogue.register)
+            known_map = await metadata.quorum_read(catalogue.register)
         with deadline.step("a read of the tables' maps"):
             for table in catalogue.tables().values():
                 if table.id not in metadata.known:  # A new node has no maps yet.
                     with contextlib.suppress(UnknownDatabase):  # The table is dropped, but still named.
                         await metadata.quorum_read(table.id, Acceptors.of(table.acceptors))
-        return known.config
+        return known_map.config
 
     async def is_done(
         self, catalogue: Catalogue, register: bytes, asked: tuple[int, str, int, object], deadline: Deadline
@@ -117,34 +117,34 @@ class TransactMethods:
         if len(found) > 1:
             raise BadRequest(f"{name} was the name of several nodes: say {' or '.join(uuid.hex() for uuid in found)}")
         if not found:
-            others = sorted(names.get(uuid) or node.name for uuid, node in named.items() if uuid != but)
+            listed = sorted(names.get(uuid) or node.name for uuid, node in named.items() if uuid != but)
             what = "no other node of tables" if but else "no node of tables"
-            raise BadRequest(f"{name} is {what}; these are: {', '.join(others) or 'none'}")
+            raise BadRequest(f"{name} is {what}; these are: {', '.join(listed) or 'none'}")
         return found[0]
 
     async def change_map(
-        self, table: str, argued: Callable[[MapTree, list[SpreadNode]], Awaitable[Change]], deadline: Deadline
+        self, table: str, decide: Callable[[MapTree, list[SpreadNode]], Awaitable[Change]], deadline: Deadline
     ) -> dict[str, Value]:
-        """Apply an operation to a table's map; `argued` decides on it from the newest map and the nodes of tables.
+        """Apply the operation that `decide` chooses from a table's newest map and the nodes of tables.
 
-        `argued` may be slow: if the map has changed meanwhile, it is called again. The method finally tries to read the
-        new map.
+        `decide` may be slow: if the map has changed meanwhile, it is called again. Finally the new map is read, if
+        possible.
 
         Raises:
-            GossipKVError: as `argued`, `informed`, `is_done`.
+            GossipKVError: as `decide`, `informed`, `is_done`.
         """
         metadata, catalogue = await self.informed(deadline)
         while True:
             await self.read(metadata, catalogue, deadline)  # To know the present nodes.
             register = catalogue.table(table).id
             with deadline.step("a read of the table's map"):
-                known = await metadata.quorum_read(register)
-            change, told = await argued(metadata.tree(register), placed(catalogue.nodes.named()))
-            if change is None or await self.is_done(catalogue, register, (known.config, *change), deadline):
+                known_map = await metadata.quorum_read(register)
+            change, answer = await decide(metadata.tree(register), placed(catalogue.nodes.named()))
+            if change is None or await self.is_done(catalogue, register, (known_map.config, *change), deadline):
                 break
         with deadline.rest(), contextlib.suppress(GossipKVError):  # The change is done, even if this read fails.
             await metadata.quorum_read(register)
-        return told
+        return answer
 
 
 async def soon(ask: Callable[[], Awaitable[T]]) -> T:

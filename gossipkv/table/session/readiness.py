@@ -39,7 +39,7 @@ class WantedClock(NamedTuple):
 
 
 class _ParkedReads(NamedTuple):
-    copies: Sequence[Replica]
+    replicas: Sequence[Replica]
     token: Token
     do: Callable[[], object]
     on_answer: OnAnswer
@@ -56,12 +56,12 @@ class ReplicaReadiness:
         self._look_at = look_at
         self._waiting: dict[Replica, list[_ParkedReads]] = {}  # By the replica that is not ready.
 
-    def is_ready(self, copy: Replica, token: Token) -> bool:
+    def is_ready(self, replica: Replica, token: Token) -> bool:
         """Return True if a local replica may answer at once."""
-        return not token or self._unready(self._replication(), [copy], token) is None
+        return not token or self._unready(self._replication(), [replica], token) is None
 
     def begin(
-        self, copies: Sequence[Replica], wanted: WantedClock, do: Callable[[], object], on_answer: OnAnswer
+        self, replicas: Sequence[Replica], wanted: WantedClock, do: Callable[[], object], on_answer: OnAnswer
     ) -> None:
         """Call `do`, which answers, once these replicas are ready; if they stay unready, answer the reason.
 
@@ -71,27 +71,27 @@ class ReplicaReadiness:
             GossipKVError: raised by `do`.
         """
         replication = self._replication()
-        unready = self._unready(replication, copies, wanted.token)
+        unready = self._unready(replication, replicas, wanted.token)
         if unready is None:
             do()
             return
-        copy, why = unready
-        if wanted.until <= replication.now() or copy in replication.departed:  # A departed one gets no more records.
+        replica, why = unready
+        if wanted.until <= replication.now() or replica in replication.departed:  # A departed one gets no more records.
             raise why
 
         def late() -> None:
             try:
-                found = self._unready(replication, copies, wanted.token)
+                found = self._unready(replication, replicas, wanted.token)
             except (WriteLost, NotServed) as gone:
                 on_answer(None, gone)
             else:
                 on_answer(None, why if found is None else found[1])
 
         waiter = replication.waiting.begin(wanted.until, sum(len(seen.clock) for seen in wanted.token.values()), late)
-        self._wait(copy, _ParkedReads(copies, wanted.token, do, on_answer, waiter))
+        self._wait(replica, _ParkedReads(replicas, wanted.token, do, on_answer, waiter))
 
     def _unready(
-        self, replication: Replication, copies: Sequence[Replica], token: Token
+        self, replication: Replication, replicas: Sequence[Replica], token: Token
     ) -> tuple[Replica, NotReady] | None:
         """Return the first replica that is not ready, and the reason.
 
@@ -100,49 +100,49 @@ class ReplicaReadiness:
             NotServed: a replica was dropped, or its range was split.
         """
         if token:
-            for copy in copies:
-                if copy not in replication.replicas.levels:
-                    raise NotServed("the partition is not here any more", {"partition": copy.identity.partition})
-                seen = token.get(copy.identity.table, UNSEEN)
-                if seen.config > replication.maps.get(copy.identity.table, 0):
-                    self._look_at(copy.identity.table)
-                    return copy, _behind(copy, "the session has seen a newer map of the table", "map")
-                if copy in replication.replicas.loading.unplaced:
-                    return copy, _behind(copy, "this replica goes by a newer map once it has loaded", "map")
-                if copy in replication.departed and seen.config > copy.config:
-                    return copy, _behind(copy, "this node does not hold the partition any more", "map")
-                if copy.rules.ends and not _ends_are_known(copy, seen):
-                    return copy, _behind(copy, "it is not known yet what is kept of a node that is gone", "ends")
-                if not clock.covers(copy.synced, clock.named(seen.clock, copy.named)):
-                    return copy, _behind(copy, "this replica has not yet what the session has seen", "records")
+            for replica in replicas:
+                if replica not in replication.replicas.acks:
+                    raise NotServed("the partition is not here any more", {"partition": replica.identity.partition})
+                seen = token.get(replica.identity.table, UNSEEN)
+                if seen.config > replication.maps.get(replica.identity.table, 0):
+                    self._look_at(replica.identity.table)
+                    return replica, _behind(replica, "the session has seen a newer map of the table", "map")
+                if replica in replication.replicas.loader.unplaced:
+                    return replica, _behind(replica, "this replica goes by a newer map once it has loaded", "map")
+                if replica in replication.departed and seen.config > replica.config:
+                    return replica, _behind(replica, "this node does not hold the partition any more", "map")
+                if replica.rules.ends and not _ends_are_known(replica, seen):
+                    return replica, _behind(replica, "it is not known yet what is kept of a node that is gone", "ends")
+                if not clock.covers(replica.synced, clock.named(seen.clock, replica.named)):
+                    return replica, _behind(replica, "this replica has not yet what the session has seen", "records")
         return None
 
-    def _wait(self, copy: Replica, waits: _ParkedReads) -> None:
+    def _wait(self, replica: Replica, waits: _ParkedReads) -> None:
         replicas = self._replication().replicas
         replicas.on_moved = self._moved
-        all_ = self._waiting.setdefault(copy, [])
-        all_[:] = [one for one in all_ if one.waiter.on_late is not None]
+        all_ = self._waiting.setdefault(replica, [])
+        all_[:] = [parked for parked in all_ if parked.waiter.on_late is not None]
         all_.append(waits)
 
-    def _moved(self, copy: Replica) -> None:
+    def _moved(self, replica: Replica) -> None:
         """Check parked requests again: the replica has synced records, or goes by a newer map."""
-        waiting = self._waiting.pop(copy, ())
+        waiting = self._waiting.pop(replica, ())
         replication = self._replication()
-        for one in waiting:
-            if one.waiter.on_late is None:
+        for parked in waiting:
+            if parked.waiter.on_late is None:
                 continue
             try:
-                unready = self._unready(replication, one.copies, one.token)
+                unready = self._unready(replication, parked.replicas, parked.token)
                 if unready is not None and unready[0] not in replication.departed:
-                    self._wait(unready[0], one)
+                    self._wait(unready[0], parked)
                     continue
                 if unready is not None:
                     raise unready[1]
-                replication.waiting.end(one.waiter)
-                one.do()
+                replication.waiting.end(parked.waiter)
+                parked.do()
             except GossipKVError as error:
-                replication.waiting.end(one.waiter)
-                one.on_answer(None, error)
+                replication.waiting.end(parked.waiter)
+                parked.on_answer(None, error)
 
 
 def wanted_of(arguments: Arguments, now: float) -> WantedClock:
@@ -166,10 +166,10 @@ def is_behind(error: GossipKVError) -> bool:
     return isinstance(error, NotReady) and BEHIND in error.details
 
 
-def _ends_are_known(copy: Replica, seen: TableSeen) -> bool:
+def _ends_are_known(replica: Replica, seen: TableSeen) -> bool:
     """Return True if the ends of all assignments with seen but missing writes are known. Raises WriteLost."""
-    ends, synced = dict(copy.rules.ends), copy.synced
-    lacked = [end for end in copy.rules.ends if clock.counter(seen.clock, end[0]) > clock.counter(synced, end[0])]
+    ends, synced = dict(replica.rules.ends), replica.synced
+    lacked = [end for end in replica.rules.ends if clock.counter(seen.clock, end[0]) > clock.counter(synced, end[0])]
     for assignment, end in lacked:
         if assignment == LEFT_OUT and seen.config <= (ends.get(HAD) or 0):
             continue
@@ -178,10 +178,10 @@ def _ends_are_known(copy: Replica, seen: TableSeen) -> bool:
                 "the range began anew by force since the session began: what that has seen there may be lost"
                 if assignment == LEFT_OUT
                 else "the session has seen a write that only a node had which is gone for good, and was taken by force",
-                {"partition": copy.identity.partition, "assignment": f"{assignment:016x}", "kept": end},
+                {"partition": replica.identity.partition, "assignment": f"{assignment:016x}", "kept": end},
             )
     return all(end is not None for _, end in lacked)
 
 
-def _behind(copy: Replica, why: str, what: str) -> NotReady:
-    return NotReady(why, {BEHIND: what, "partition": copy.identity.partition})
+def _behind(replica: Replica, why: str, what: str) -> NotReady:
+    return NotReady(why, {BEHIND: what, "partition": replica.identity.partition})

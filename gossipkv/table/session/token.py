@@ -73,7 +73,7 @@ def only(token: Token, keep: Callable[[bytes, int, int], bool]) -> Token:
     The config ids stay: they exclude reads by older maps, even where no entry is needed any more.
     """
     return {
-        table: TableSeen(seen.config, clock.of([one for one in clock.entries(seen.clock) if keep(table, *one)]))
+        table: TableSeen(seen.config, clock.of([entry for entry in clock.entries(seen.clock) if keep(table, *entry)]))
         for table, seen in token.items()
     }
 

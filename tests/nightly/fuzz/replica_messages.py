@@ -117,7 +117,7 @@ def check(talker, number):
             assert int.from_bytes(data[:8], "big") <= time, number
         else:
             assert key in {IDENTITY, STATE} or key[:1] == TOMBSTONE, number
-    assert not copy._between, number
+    assert not copy._unsynced, number
 
 
 def lives_on(talker, number):
@@ -132,7 +132,7 @@ def lives_on(talker, number):
     answers = talker.node.begin("table_write", talker.table, 0, "one", [b"k", b"v"], 1 << 62)
     talker.records.run()
     (told,) = answers
-    assert isinstance(told, GossipKVError if talker.copy.aside or isinstance(told, Exception) else bytes), number
+    assert isinstance(told, GossipKVError if talker.copy.barred or isinstance(told, Exception) else bytes), number
 
 
 def numbers(messages):

@@ -34,23 +34,25 @@ IN_STEPS = "gossipkv.table.controllers.move_step"
 IN_TAKING = "gossipkv.replication.stream.receiver:entries_of"
 IN_TURN = "gossipkv.serving.loop._core_lock:Turn"
 
-STATE_LINE = "batch.put(load.space, STATE, encode_state(max(time, copy.time.last), config, joined, joined))"
-AT_END = "load.own_position, load.start = self._outside.synced(), copy.bounds.records[0]"
-HEIR_LINE = "copy = Replica(parent.space, heir.identity, state, parent.made_at, suffix=suffix)"
+STATE_LINE = "batch.put(load.space, STATE, encode_state(max(time, replica.time.last), config, joined, joined))"
+AT_END = "load.own_position, load.start = self._outside.synced(), replica.bounds.records[0]"
+HEIR_LINE = "replica = Replica(parent.space, child.identity, state, parent.made_at, suffix=suffix)"
 NAMED = "return tuple(sorted((*(host.assignment for host in self.hosts), *self.rules.former)))"
-OF_TOLD = "if row is None or copy is None or peer.node not in copy.sharers or row.assignment not in copy.assigned:"
-PARENTS_TOLD = """told = self.told.get(copy)
-        self.let_go(copy)
-        for heir in heirs if told is not None else ():
-            seats = dict(zip(copy.assigned, heir.assigned, strict=True))
-            self.told[heir] = told._replace(assignment=seats[told.assignment], config=heir.config)"""
-CHILD_OF_FORMER = """copy = None if row is None else copies.get(row.partition) or next(
-            (one for one in copies.values() if row.assignment in one.rules.former), None)"""
+OF_TOLD = (
+    "if row is None or replica is None or peer.node not in replica.sharers or row.assignment not in replica.assigned:"
+)
+PARENTS_TOLD = """status = self.statuses.get(replica)
+        self.let_go(replica)
+        for child in children if status is not None else ():
+            assigned = dict(zip(replica.assigned, child.assigned, strict=True))
+            self.statuses[child] = status._replace(assignment=assigned[status.assignment], config=child.config)"""
+CHILD_OF_FORMER = """replica = None if row is None else by_partition.get(row.partition) or next(
+            (child for child in by_partition.values() if row.assignment in child.rules.former), None)"""
 
 ROWS = (
     # -- replication.md, "The rules, and the run that each prevents" --
     ("a record is merged against what can be read", f"{IN_COPY}.merge",
-     "standing = won.get(key) or self._between.get(key) or read(self.space, RECORD + key)",
+     "standing = won.get(key) or self._unsynced.get(key) or read(self.space, RECORD + key)",
      "standing = won.get(key) or read(self.space, RECORD + key)", REPLICAS),
     ("a covered record is merged again", f"{IN_COPY}.merge",
      "if clock.covers(before, dot) or not clock.covers(after, dot):",
@@ -59,19 +61,20 @@ ROWS = (
      "self._place = self._first_open(self._shared)", "self._place = self._shared.at", FEED),
     # -- replication.md, "Loading" --
     ("one host that can feed keeps a copy from loading what that host lacks", f"{IN_LOADING}._may_begin",
-     "if all(clock.covers(reached, one.clock) for _, one in told):",
-     "if len(self._below[copy]) < len(told):", LOADING),
+     "if all(clock.covers(reached, status.clock) for _, status in statuses):",
+     "if len(self._below[replica]) < len(statuses):", LOADING),
     ("others are fed by a log from before a load", f"{IN_LOADING}._switch",
-     STATE_LINE, STATE_LINE.replace("joined))", "copy.appended))"), LOADING),
+     STATE_LINE, STATE_LINE.replace("joined))", "replica.appended))"), LOADING),
     ("the clock is told before the last page", f"{IN_LOADING}._at_end", AT_END,
-     f"{AT_END}\n            copy.synced = clock.merge(copy.synced, clock.named(load.clock, copy.named))", LOADING),
+     f"{AT_END}\n            replica.synced = clock.merge(replica.synced, clock.named(load.clock, replica.named))",
+     LOADING),
     ("a copy takes entries during its last page", f"{IN_COPY}.follows",
-     "if self.stands_still or entry.config > self.config:", "if entry.config > self.config:", LOADING),
+     "if self.is_frozen or entry.config > self.config:", "if entry.config > self.config:", LOADING),
     # -- replication.md, "Moves" --
     ("entries of a newer config are taken", f"{IN_COPY}.follows",
-     "if self.stands_still or entry.config > self.config:", "if self.stands_still:", REPLICAS),
+     "if self.is_frozen or entry.config > self.config:", "if self.is_frozen:", REPLICAS),
     ("what a target merged stays when it loads anew", f"{IN_LOADING}._look_at_joining",
-     "self._begin_anew(copy, now)", "copy.joining = joining._replace(is_loaded=False, spans=())", TARGETS),
+     "self._begin_anew(replica, now)", "replica.joining = joining._replace(is_loaded=False, spans=())", TARGETS),
     ("a host that has not adopted a config is a reporter", f"{IN_STEPS}:_said",
      "is_of = report is not None and report.assignment == host.assignment and report.config >= copy.config",
      "is_of = report is not None and report.assignment == host.assignment", STEPS),
@@ -81,13 +84,13 @@ ROWS = (
     ("a former assignment is settled by the hosts that answer", f"{IN_STEPS}:_settled",
      "if len(clocks) < len(hosts):", "if not clocks:", STEPS),
     ("a target confirms for a slot that has no other host", "gossipkv.replication.replica.acks:AckTracker._counting",
-     "slots = {seat.slot for _, seat in counting if seat.available}", "slots = {seat.slot for _, seat in counting}",
+     "slots = {role.slot for _, role in counting if role.available}", "slots = {role.slot for _, role in counting}",
      LEVELS),
     ("a LEAVING host originates", f"{IN_COPY}.originates",
-     "return seat is None or (seat.available and seat.counts)", "return seat is None or seat.available", COPY),
+     "return role is None or (role.available and role.counts)", "return role is None or role.available", COPY),
     ("a departed copy answers a session that has seen a newer map",
      "gossipkv.table.session.readiness:ReplicaReadiness._unready",
-     "if copy in replication.departed and seen.config > copy.config:", "if False:",
+     "if replica in replication.departed and seen.config > replica.config:", "if False:",
      f"{UNIT}/table/session/test_readiness.py"),
     # -- replication.md, "Divisions" --
     ("a child's clock has no former assignments", f"{IN_DIVIDING}:ChildReplica.named",
@@ -95,28 +98,28 @@ ROWS = (
     ("an heir originates under its parent's assignment", f"{IN_DIVIDING}:_put", HEIR_LINE,
      HEIR_LINE.replace("heir.identity", "heir.identity._replace(assignment=parent.assignment)"), DIVIDING),
     ("what hosts have told of the parent is told of its heirs", f"{IN_FEED}.divided",
-     "self.let_go(copy)", PARENTS_TOLD, DIVIDING),
+     "self.let_go(replica)", PARENTS_TOLD, DIVIDING),
     ("each child reads the log of its space for itself", f"{IN_FEED}._begin",
-     "lane = None if is_alone else self._joined.get(copy.space)", "lane = None", DIVIDING),
+     "cursor = None if is_alone else self._joined.get(replica.space)", "cursor = None", DIVIDING),
     ("the log of a parent is read for children that lack nothing", f"{IN_SPACES}:_PageShare.entries",
-     "copy: [] for copy in ranges.inside(self._bounds) if lacks(copy, self.after)",
-     "copy: [] for copy in ranges.inside(self._bounds)", DIVIDING),
+     "replica: [] for replica in ranges.inside(self._bounds) if lacks(replica, self.after)",
+     "replica: [] for replica in ranges.inside(self._bounds)", DIVIDING),
     ("a node stays LEAVING where the one that replaced it is taken by force",
      "gossipkv.register.metadata.partitions:_without",
      "replaced = (gone.slot, AssignmentState.LEAVING) if gone.state is AssignmentState.AVAILABLE else None",
      "replaced = None",
      f"{UNIT}/register/metadata/test_partitions.py"),
     ("others feed a copy records of its own that it never gave out", IN_TAKING,
-     "if copy.never_gave_out(ends):", "if False:", REPLICAS),
+     "if replica.never_gave_out(ends):", "if False:", REPLICAS),
     ("who accepts a put goes by its own clock alone", "gossipkv.table.controllers.smear_buffer:SmearBuffer.accept",
      "wall_ms = replication.now_ms() + skew.ahead_ms(hosts)", "wall_ms = replication.now_ms()", ACCEPTING),
-    ("a table's ranges are met with those of others", f"{IN_SPACES}:Spaces.has_ranges",
-     "if copy.partition[0] == table:", "if True:", SPACES),
+    ("a table's ranges are met with those of others", f"{IN_SPACES}:Spaces.index_ranges",
+     "if replica.partition[0] == table:", "if True:", SPACES),
     ("a child's entry of several batches stands at the last of them", f"{IN_SPACES}:Spaces.read",
      "part.after = after", "part.after, part._position = after, position", DIVIDING),
     ("a node is ready before it knows the maps of its replicas",
      "gossipkv.replication.replica_set:ReplicaSet.can_answer",
-     "return are_heard and all(table in self.maps for table, _ in self.copies)", "return are_heard", REPLICAS),
+     "return are_heard and all(table in self.maps for table, _ in self.by_partition)", "return are_heard", REPLICAS),
     ("a few wrong clocks say where a series is divided ahead", "gossipkv.table.controllers.write_stats:_covered",
      "room = BELIEVED * (middle[-1] - middle[0])", "room = 1 << 62", f"{UNIT}/table/controllers/test_write_stats.py"),
     ("a child rests as if it had been moved", "gossipkv.placement.lately:Lately.read",
@@ -124,18 +127,20 @@ ROWS = (
      f"{UNIT}/placement/test_ranges.py"),
     # -- replication.md, "A range that begins anew" --
     ("a range goes on with a copy of a part of it", "gossipkv.table.rpc.force_join:chosen",
-     "usable = {one.name: one for one in kept if one.clock is not None and one.bounds.covers(bounds)}",
-     "usable = {one.name: one for one in kept if one.clock is not None}", f"{UNIT}/table/rpc/test_force_join_slow.py"),
+     "usable = {part.name: part for part in kept if part.clock is not None and part.bounds.covers(bounds)}",
+     "usable = {part.name: part for part in kept if part.clock is not None}",
+     f"{UNIT}/table/rpc/test_force_join_slow.py"),
     ("a range goes on with a copy that was not whole", "gossipkv.replication.shell:Replication.kept",
-     "if state is None or self._store.get(one.space, JOINING + one.suffix) is not None:", "if state is None:", KEEPING),
+     "if state is None or self._store.get(part.space, JOINING + part.suffix) is not None:", "if state is None:",
+     KEEPING),
     ("a range begins anew and names its former assignments", "gossipkv.register.metadata.partitions:_refound",
      "after = Partition(new, (), (), ends[-MAX_ENDS:], kept)",
      "after = Partition(new, (), found.named, ends[-MAX_ENDS:], kept)", "tests/simulation/test_refounding.py"),
     # -- replication.md, "Smearing" --
     ("a smeared put is forwarded under a new time", IN_SIFT,
-     "one = write if is_lately else write._replace(time=0)", "one = write._replace(time=0)", ACCEPTING),
+     "put = write if is_lately else write._replace(time=0)", "put = write._replace(time=0)", ACCEPTING),
     ("a smeared put wins over a later one", IN_SIFT,
-     'if one.time and order is not None and one.time <= int.from_bytes(order[:TIME_BYTES], "big"):',
+     'if put.time and order is not None and put.time <= int.from_bytes(order[:TIME_BYTES], "big"):',
      "if False and order is not None:", ACCEPTING),
     # -- `loop/core_lock.pyx`, `scan/scans.pyx`: the core lock, and the files of a table that is no longer served --
     ("a turn is entered amid a step", f"{IN_TURN}.__enter__", "while self.taken:", "while False:", TURN),
@@ -155,8 +160,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a target that has lost entries is fed from its old place on",
         (
-            Edit(f"{IN_FEED}._at_end", "self._begin(copy, copy.made_at)", "pass"),
-            Edit(f"{IN_FEED}._may_pass", "self._begin(copy, copy.made_at)", "pass"),
+            Edit(f"{IN_FEED}._at_end", "self._begin(replica, replica.made_at)", "pass"),
+            Edit(f"{IN_FEED}._may_pass", "self._begin(replica, replica.made_at)", "pass"),
         ),
         (LOADING,),
         "property",
@@ -165,8 +170,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "an entry of the parent is taken by a child",
         (
-            Edit(IN_TAKING, "copy = None if row is None else copies.get(row.partition)", CHILD_OF_FORMER),
-            Edit(IN_TAKING, OF_TOLD, OF_TOLD.replace("copy.assigned", "copy.named")),
+            Edit(IN_TAKING, "replica = None if row is None else by_partition.get(row.partition)", CHILD_OF_FORMER),
+            Edit(IN_TAKING, OF_TOLD, OF_TOLD.replace("replica.assigned", "replica.named")),
         ),
         (DIVIDING,),
         "property",

@@ -8,8 +8,8 @@ MUTANTS: tuple[Mutant, ...] = (
     planted(
         "a node asks idle nodes for their time every 0.8 s",
         "gossipkv.replication.replica_set:ReplicaSet.pump",
-        "peer.tell_at, peer.clock_at = now, now + CLOCK_S",
-        "peer.tell_at, peer.clock_at = now, now + CLOCK_S / 25",
+        "peer.report_at, peer.clock_at = now, now + CLOCK_S",
+        "peer.report_at, peer.clock_at = now, now + CLOCK_S / 25",
         "tests/simulation/test_replication.py",
     ),
     planted(
@@ -123,7 +123,7 @@ MUTANTS: tuple[Mutant, ...] = (
     planted(
         "entries that cannot be taken yet are kept for ever",
         "gossipkv.replication.replica_set:ReplicaSet.pump",
-        "peer.kept.forget(now, self.relay_s)",
+        "peer.early.forget(now, self.relay_s)",
         "pass",
         "tests/unit/replication/test_replica_set.py",
     ),

@@ -57,8 +57,8 @@ MUTANTS: tuple[Mutant, ...] = (
     planted(
         "a read waits for the register",
         "gossipkv.table.session.readiness:ReplicaReadiness._unready",
-        "if seen.config > replication.maps.get(copy.identity.table, 0):",
-        "if seen.config >= replication.maps.get(copy.identity.table, 0):",
+        "if seen.config > replication.maps.get(replica.identity.table, 0):",
+        "if seen.config >= replication.maps.get(replica.identity.table, 0):",
         "tests/unit/table/test_ready_on_the_way.py",
     ),
     planted(

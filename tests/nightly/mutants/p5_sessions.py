@@ -22,21 +22,21 @@ MUTANTS: tuple[Mutant, ...] = (
     planted(
         "a newer config's origin is ignored",
         "gossipkv.table.session.readiness:ReplicaReadiness._unready",
-        "if seen.config > replication.maps.get(copy.identity.table, 0):",
+        "if seen.config > replication.maps.get(replica.identity.table, 0):",
         "if False:",
         "tests/unit/table/session/test_readiness.py",
     ),
     planted(
         "a copy answers by the map from before its load",
         "gossipkv.table.session.readiness:ReplicaReadiness._unready",
-        "if copy in replication.replicas.loading.unplaced:",
+        "if replica in replication.replicas.loader.unplaced:",
         "if False:",
         "tests/unit/table/session/test_readiness.py",
     ),
     planted(
         "a copy is ready with whatever it has",
         "gossipkv.table.session.readiness:ReplicaReadiness._unready",
-        "if not clock.covers(copy.synced, clock.named(seen.clock, copy.named)):",
+        "if not clock.covers(replica.synced, clock.named(seen.clock, replica.named)):",
         "if False:",
         "tests/unit/table/test_sessions.py",
     ),
@@ -57,14 +57,14 @@ MUTANTS: tuple[Mutant, ...] = (
     planted(
         "a newer map collects tombstones and does not say so",
         "gossipkv.replication.maintenance.tombstone_gc:TombstoneCollector._collect",
-        "copy.taken_config = copy.config",
+        "replica.taken_config = replica.config",
         "pass",
         "tests/unit/table/session/test_readiness.py",
     ),
     planted(
         "a write waits for nothing",
         "gossipkv.table.records.write:TableWrites._write_here",
-        "self._ready.begin(copies, wanted, partial(self._originate, batch, deadline, on_answer), on_answer)",
+        "self._ready.begin(replicas, wanted, partial(self._originate, batch, deadline, on_answer), on_answer)",
         "self._originate(batch, deadline, on_answer)",
         "tests/unit/table/test_sessions.py",
     ),
@@ -78,8 +78,8 @@ MUTANTS: tuple[Mutant, ...] = (
     planted(
         "rows that one child has settled are left out for its sibling",
         "gossipkv.table.records.token_compaction:_settled",
-        "whole = clock.named(settled(replicas, copy), copy.assigned)",
-        "whole = settled(replicas, copy)",
+        "whole = clock.named(settled(replicas, replica), replica.assigned)",
+        "whole = settled(replicas, replica)",
         "tests/unit/table/test_divided_sessions.py",
     ),
     planted(

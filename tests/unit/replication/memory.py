@@ -52,18 +52,18 @@ class Node:
         limits = ReplicationLimits(relay_s=0.2, stall_s=2.0)
         self.replicas = ReplicaSet(self.uuid, self, random.Random(self.number), self.position, limits)
         self.replicas.tail._most_bytes = 0  # Feeds read the log, which a test may trim.
-        self.collecting = TombstoneCollector(self.replicas, self)
-        self.comparing = DigestExchange(self.replicas, self)
+        self.collector = TombstoneCollector(self.replicas, self)
+        self.digests = DigestExchange(self.replicas, self)
         for space, records in self.spaces.items():
             kept = [(key, value) for key, value in records.items() if key[:1] == b"\0"]
             for copy in self.replicas.spaces.found(space, kept, self.position):
                 self.replicas.found(copy)
             if LOADING in records:
-                self.replicas.loading.litter.append(space)
+                self.replicas.loader.litter.append(space)
 
     @property
     def copy(self):
-        (copy,) = self.replicas.copies.values()
+        (copy,) = self.replicas.by_partition.values()
         return copy
 
     @property
@@ -147,7 +147,7 @@ class Node:
         def read(life=self.life):
             if life is not self.life:
                 return
-            feed = self.replicas.peers[node].feed
+            feed = self.replicas.peers[node].sender
             batches = [(at, done) for at, done in self.log if at > max(look.position, self.floor)]
             entries = self.replicas.spaces.read(batches, feed.lacks)
             is_cut, position = look.position < self.floor, max(self.synced(), look.position)
@@ -176,7 +176,7 @@ class Node:
     def now_ms(self):
         return int((self.cluster.now + self.skew_s) * 1000) + 1_000_000
 
-    def set_aside(self, copy):
+    def barred(self, copy):
         self.told.append("aside")
 
     def loads(self, copy, source, what):
@@ -194,13 +194,13 @@ class Node:
         node = params[0]
         if method == "replica_tell":
             rows = msgpack.unpackb(params[3])
-            on_result(self.replicas.told(node, params[1], rows, whole=bool(params[2])))
+            on_result(self.replicas.take_report(node, params[1], rows, whole=bool(params[2])))
         elif method == "replica_feed":
-            self.replicas.fed(node, params[1], msgpack.unpackb(params[2]), on_result)
+            self.replicas.take_entries(node, params[1], msgpack.unpackb(params[2]), on_result)
         elif method == "replica_digest":
-            on_result(self.comparing.digest(self.replicas.copies[params[1], params[2]], params[3]))
+            on_result(self.digests.digest(self.replicas.by_partition[params[1], params[2]], params[3]))
         else:
-            serve(self, self.replicas.copies[params[1], params[2]], LoadPage(*params[3:]), on_result)
+            serve(self, self.replicas.by_partition[params[1], params[2]], LoadPage(*params[3:]), on_result)
 
 
 class Cluster:

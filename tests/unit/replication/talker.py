@@ -22,14 +22,14 @@ class Talker:
         self.asked = []  # Method, parameters and on_reply of what the node has asked.
         self.asides = []
         self.node.ask = lambda *question: self.asked.append(question[1:])
-        self.node.set_aside = self.asides.append
+        self.node.barred = self.asides.append
         self.node.look = self._look
-        (self.copy,) = self.replicas.copies.values()
+        (self.copy,) = self.replicas.by_partition.values()
         self.begin()
 
     def _look(self, node, look):
         """The log has nothing of before this copy was there."""
-        self.replicas.peers[node].feed.read(look, [], self.replicas.tail.first)
+        self.replicas.peers[node].sender.read(look, [], self.replicas.tail.first)
 
     def begin(self, counters=(0, 0, 0), config=CONFIG):
         """Begin a link, and tell what is had."""
@@ -38,15 +38,15 @@ class Talker:
     def name(self, counters=(0, 0, 0), config=CONFIG, *, whole=False):
         """Name the copy anew, so what the node has of it is answered."""
         row = [0, self.table, 0, YOURS, config, [MINE, YOURS, THIRD], [*counters], True, False]
-        return msgpack.unpackb(self.replicas.told(self.peer.uuid, LINK, [row], whole=whole))
+        return msgpack.unpackb(self.replicas.take_report(self.peer.uuid, LINK, [row], whole=whole))
 
     def tell(self, counters, config=CONFIG):
         row = [0, config, [*counters], True, False]
-        return msgpack.unpackb(self.replicas.told(self.peer.uuid, LINK, [row], whole=False))
+        return msgpack.unpackb(self.replicas.take_report(self.peer.uuid, LINK, [row], whole=False))
 
     def feed(self, *entries, syncs=True):
         answers = []
-        self.replicas.fed(self.peer.uuid, LINK, msgpack.unpackb(msgpack.packb(entries)), answers.append)
+        self.replicas.take_entries(self.peer.uuid, LINK, msgpack.unpackb(msgpack.packb(entries)), answers.append)
         if syncs:
             self.records.run()
         return [msgpack.unpackb(answer) for answer in answers]

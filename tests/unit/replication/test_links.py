@@ -31,40 +31,40 @@ def test_a_made_up_node_leaves_nothing(node):
     for number in range(100):
         made_up = b"made up, %08d" % number
         with pytest.raises(NotReady):
-            node.replicas.told(made_up, LINK, rows(3), whole=True)
+            node.replicas.take_report(made_up, LINK, rows(3), whole=True)
         with pytest.raises(NotReady):
-            node.replicas.fed(made_up, LINK, [], lambda _: None)
+            node.replicas.take_entries(made_up, LINK, [], lambda _: None)
     assert {*node.replicas.peers} == known
 
 
 def test_who_shares_a_partition_or_was_connected_is_heard(node):
     """Whichever of the two comes first."""
     sharer, other = (one.uuid for one in node.records.nodes[1:])
-    assert msgpack.unpackb(node.replicas.told(sharer, LINK, rows(3), whole=True))[1:] == []
+    assert msgpack.unpackb(node.replicas.take_report(sharer, LINK, rows(3), whole=True))[1:] == []
     node.replicas.connected(other)
-    assert msgpack.unpackb(node.replicas.told(other, LINK, rows(3), whole=True))[1:] == []
+    assert msgpack.unpackb(node.replicas.take_report(other, LINK, rows(3), whole=True))[1:] == []
 
 
 def test_a_link_numbers_so_many_rows(node, monkeypatch):
     """What one tells and nobody here knows has an end; a new link begins anew."""
     monkeypatch.setattr("gossipkv.replication.stream.peer.MAX_ROWS", 10)
     sharer = node.records.nodes[1].uuid
-    node.replicas.told(sharer, LINK, rows(10), whole=True)
+    node.replicas.take_report(sharer, LINK, rows(10), whole=True)
     with pytest.raises(ProtocolError, match="10 rows at most"):
-        node.replicas.told(sharer, LINK, rows(11)[10:], whole=False)
-    assert msgpack.unpackb(node.replicas.told(sharer, LINK + 1, rows(10), whole=True))[1:] == []
+        node.replicas.take_report(sharer, LINK, rows(11)[10:], whole=False)
+    assert msgpack.unpackb(node.replicas.take_report(sharer, LINK + 1, rows(10), whole=True))[1:] == []
 
 
 def test_of_many_copies_is_told_by_and_by(monkeypatch):
     """The oldest first, so many at once: nobody waits for a node that is told of thousands."""
-    monkeypatch.setattr(replica_set, "MAX_TOLD", 2)
+    monkeypatch.setattr(replica_set, "MAX_REPORTED", 2)
     made = Records(2)
     made.make("t", firsts=5, holders=lambda _: made.nodes)
     node, other = made.nodes
     asked = []
     node.ask = lambda _, method, params, on_reply: asked.append((method, msgpack.unpackb(params[-1]), on_reply))
-    node.look = lambda peer, look: node.replicas.peers[peer].feed.read(look, [], node.replicas.tail.first)
-    copies = [*node.replicas.copies.values()]
+    node.look = lambda peer, look: node.replicas.peers[peer].sender.read(look, [], node.replicas.tail.first)
+    copies = [*node.replicas.by_partition.values()]
     node.replicas.connected(other.uuid)
     _, first, on_reply = asked.pop()
     numbers = {row[2]: row[0] for row in first}

@@ -39,18 +39,18 @@ async def test_a_look_that_is_done_anew_misses_nothing(tmp_path, has_begun):
         written = [await store.put(space, b"%d" % number, LONG) for number in range(RECORDS)]
         replication = Replication(store, None, real(), b"m" * 16, ReplicationLimits(relay_s=1.0, max_waiting_bytes=1))
         replication.replicas.spaces.read = lambda page, _: [SimpleNamespace(copy=copy, position=at) for at, _ in page]
-        feed = replication.replicas._peer(NODE).feed
-        feed.told[copy] = None
+        feed = replication.replicas._peer(NODE).sender
+        feed.statuses[copy] = None
         lane = feed._shared
         for _ in range(TIMES):
             lane.restart(0)
             async with trio.open_nursery() as nursery:
-                lane.looks = True
-                nursery.start_soon(replication._look, NODE, LogRead(lane, lane.serial, written[0] - 1))
+                lane.is_reading = True
+                nursery.start_soon(replication._read_for_sender, NODE, LogRead(lane, lane.serial, written[0] - 1))
                 if has_begun:
                     await trio.lowlevel.checkpoint()
                 lane.look_anew()
-                lane.looks = True
-                nursery.start_soon(replication._look, NODE, LogRead(lane, lane.serial, written[0] - 1))
+                lane.is_reading = True
+                nursery.start_soon(replication._read_for_sender, NODE, LogRead(lane, lane.serial, written[0] - 1))
             assert [entry.position for entry in lane.read] == written
-            assert not lane.looks
+            assert not lane.is_reading

@@ -55,7 +55,7 @@ def at_rest(node):
 def test_a_copy_at_rest_is_small():
     """Two others have told of it, and were told; nobody has asked for anything."""
     one = placed().nodes[0]
-    assert len(one.replicas.copies) == COPIES
+    assert len(one.replicas.by_partition) == COPIES
     assert at_rest(one) < MAX_BYTES
 
 
@@ -63,11 +63,11 @@ def test_a_copy_that_was_written_to_is_little_more():
     """What a write needs until it has spread is gone; what feeds have said of it stays, and the log's end."""
     cluster = placed()
     one = cluster.nodes[0]
-    for copy in one.replicas.copies.values():
+    for copy in one.replicas.by_partition.values():
         one.replicas.originate({copy: [RecordWrite(b"key", bytes(100))]})
-        one.replicas.levels[copy].wait("majority", 1, lambda: None)
+        one.replicas.acks[copy].wait("majority", 1, lambda: None)
     cluster.run()
     cluster.pass_s(2.0)
-    for copy in cluster.nodes[2].replicas.copies.values():
+    for copy in cluster.nodes[2].replicas.by_partition.values():
         assert sum(count for _, count in clock.entries(copy.synced)) == 1
     assert at_rest(one) < MAX_WRITTEN_BYTES

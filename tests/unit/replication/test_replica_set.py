@@ -54,7 +54,7 @@ def test_a_confirmation_of_few_words(talker):
     reached, config = [], talker.copy.config
     for rows in ([[0, [1, 0, 0], YOURS, config, True]], [[0, [2, 0, 0]]]):
         counter = talker.replicas.originate({talker.copy: [RecordWrite(b"k", b"v")]})[talker.copy.assignment]
-        talker.replicas.levels[talker.copy].wait("majority", counter, lambda: reached.append(True))
+        talker.replicas.acks[talker.copy].wait("majority", counter, lambda: reached.append(True))
         talker.records.run()
         assert "replica_feed" in talker.pump()
         (on_reply,) = [reply for method, _, reply in talker.asked if method == "replica_feed"]
@@ -86,7 +86,7 @@ def test_an_answer_that_is_late_takes_nothing_back(talker):
     assert "replica_feed" in talker.pump()
     (on_reply,) = [reply for method, _, reply in talker.asked if method == "replica_feed"]
     counter = talker.replicas.originate({copy: [RecordWrite(b"k", b"w")]})[copy.assignment]
-    talker.replicas.levels[copy].wait("majority", counter, lambda: reached.append(True))
+    talker.replicas.acks[copy].wait("majority", counter, lambda: reached.append(True))
     talker.tell((2, 0, 0), config)
     on_reply(msgpack.packb([[[0, [1, 0, 0], YOURS, config - 1, True]], []]))
     assert not reached, "it is not synced here"
@@ -148,7 +148,7 @@ def test_nothing_is_shown_fed_or_confirmed_before_it_is_synced(talker):
     talker.node.syncs = False
     reached = []
     counter = talker.replicas.originate({talker.copy: [RecordWrite(b"mine", b"value")]})[talker.copy.assignment]
-    talker.replicas.levels[talker.copy].wait("one", counter, lambda: reached.append(True))
+    talker.replicas.acks[talker.copy].wait("one", counter, lambda: reached.append(True))
     assert talker.feed(entry(1, 1), syncs=False) == []
     talker.records.now += 0.15
     assert (talker.clock, reached, talker.value(b"mine"), talker.pump()) == ([0, 0, 0], [], None, [])
@@ -161,9 +161,9 @@ def test_a_former_life(talker):
     """A link that was not begun here, or was begun anew since, is refused, whatever comes on it."""
     for node, link in ((talker.third.uuid, LINK), (talker.peer.uuid, LINK + 1), (talker.peer.uuid, LINK - 1)):
         with pytest.raises(NotReady, match="begun"):
-            talker.replicas.fed(node, link, [entry(1, 1)], pytest.fail)
+            talker.replicas.take_entries(node, link, [entry(1, 1)], pytest.fail)
         with pytest.raises(NotReady, match="begun"):
-            talker.replicas.told(node, link, [], whole=False)
+            talker.replicas.take_report(node, link, [], whole=False)
     talker.feed(entry(2, 2))
     talker.begin()  # What was kept of the former link is gone with it.
     talker.feed(entry(1, 1))
@@ -184,14 +184,14 @@ def test_a_tell_is_answered_if_there_is_something_to_tell():
 def test_another_assignment(talker):
     """What the map does not name has ended: its counters are covered, its records are not taken in."""
     row = [1, talker.table, 0, YOURS, talker.copy.config, [MINE, YOURS, 9], [0, 0, 1], True, False]
-    talker.replicas.told(talker.peer.uuid, LINK, [row], whole=False)
+    talker.replicas.take_report(talker.peer.uuid, LINK, [row], whole=False)
     ended = [1, [0, 0, 0], [0, 0, 1], made(1, b"ended", origin=9)]
     talker.feed(ended)
     assert (talker.clock, talker.value()) == ([0, 0, 0], None)
     talker.feed([1, [0, 0, 1], [0, 1, 1], made(1, b"goes on")])
     assert (talker.clock, talker.value()) == ([0, 1, 0], b"goes on")
     unknown = [2, bytes(16), 5, YOURS, talker.copy.config, [MINE], [0], True, False]
-    assert msgpack.unpackb(talker.replicas.told(talker.peer.uuid, LINK, [unknown], whole=False))[1:] == []
+    assert msgpack.unpackb(talker.replicas.take_report(talker.peer.uuid, LINK, [unknown], whole=False))[1:] == []
     assert talker.feed([2, [0], [1], []]) == [[[], []]]
 
 
@@ -203,7 +203,7 @@ def test_entries_of_another_config(talker, off_by):
     talker.begin(config=config)
     assert talker.feed(entry(1, 1)) == [[[[0, taken, MINE, own, True]], []]]
     row = [1, talker.table, 0, YOURS, own + 2, [MINE, YOURS, THIRD, 9], [0, 1, 0, 1], True, False]
-    talker.replicas.told(talker.peer.uuid, LINK, [row], whole=False)
+    talker.replicas.take_report(talker.peer.uuid, LINK, [row], whole=False)
     talker.feed([1, [0, 1, 0, 0], None, made(1, b"late", origin=9, key=b"l")], [1, [0, 1, 0, 1], None, made(2, b"2")])
     assert (talker.clock, talker.value(b"l")) == (taken, None)
     hosts = [*talker.copy.hosts, talker.copy.hosts[0]._replace(assignment=9, node=bytes(16))]
@@ -217,7 +217,7 @@ def test_a_confirmation_of_another_config(talker, off_by):
     """It does not count, for it may be of other hosts, and counts as soon as the config is this one."""
     reached = []
     counter = talker.replicas.originate({talker.copy: [RecordWrite(b"k", b"v")]})[talker.copy.assignment]
-    talker.replicas.levels[talker.copy].wait("majority", counter, lambda: reached.append(True))
+    talker.replicas.acks[talker.copy].wait("majority", counter, lambda: reached.append(True))
     talker.records.run()
     talker.tell((1, 0, 0), talker.copy.config + off_by)
     assert not reached
@@ -354,7 +354,7 @@ def test_what_is_no_row(talker, ids):
     """Assignments of a clock that are none, or are there twice: one clear error."""
     row = [0, talker.table, 0, YOURS, talker.copy.config, ids, [0, 0, 0], True, False]
     with pytest.raises(ProtocolError, match="each there once"):
-        talker.replicas.told(talker.peer.uuid, LINK, [row], whole=False)
+        talker.replicas.take_report(talker.peer.uuid, LINK, [row], whole=False)
 
 
 @pytest.mark.parametrize(
@@ -386,7 +386,7 @@ def test_an_answer_that_is_none(talker, wrong):
 def test_an_origin_that_the_map_here_does_not_name(talker):
     """Its records wait for the map, also where one entry has those of others: none is ahead of the clock."""
     link = [0, talker.table, 0, YOURS, CONFIG, [MINE, YOURS, THIRD, 9], [0, 0, 0, 0], True, False]
-    talker.replicas.told(talker.peer.uuid, LINK, [link], whole=False)
+    talker.replicas.take_report(talker.peer.uuid, LINK, [link], whole=False)
     flat = made(1, b"value") + made(1, b"of none", origin=9, key=b"l")
     talker.feed([0, [0, 0, 0, 0], [0, 1, 0, 1], flat])
     assert (talker.value(), talker.value(b"l")) == (b"value", None)

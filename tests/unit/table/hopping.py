@@ -39,17 +39,17 @@ class Hopping:
         self._read_to = Counter()  # By two nodes: how much of the log of one was looked at for the other,
         self._left = {(one, other): [] for one in nodes for other in nodes}  # and what of it did not fit yet.
         self._value = 0
-        self.collecting = {node: TombstoneCollector(node.replicas, node) for node in nodes}
+        self.collector = {node: TombstoneCollector(node.replicas, node) for node in nodes}
 
     def feed(self, one, other):
         """Have what one has written taken by another, as far as it fits."""
         tail, left = one.replicas.tail, self._left[one, other]
         while batch := tail.next(max(self._read_to[one, other], 1)):
             self._read_to[one, other] = batch[0].position
-            left += [one for one in batch if one.is_own and one.copy.partition in other.replicas.copies]
+            left += [one for one in batch if one.is_own and one.replica.partition in other.replicas.by_partition]
         still = []
         for entry in left:
-            copy = other.replicas.copies[entry.copy.identity[:2]]
+            copy = other.replicas.by_partition[entry.replica.identity[:2]]
             if copy.covers(entry.before):
                 taking = ReceivedEntries(other.get)
                 taking.take(LogEntry(copy, entry.records, entry.before, entry.after, is_own=False))
@@ -62,14 +62,14 @@ class Hopping:
     @staticmethod
     def tell(one, other):
         """Have another hear what the copies of one have."""
-        for identity, copy in one.replicas.copies.items():
-            if (theirs := other.replicas.copies.get(identity)) is not None and one is not other:
+        for identity, copy in one.replicas.by_partition.items():
+            if (theirs := other.replicas.by_partition.get(identity)) is not None and one is not other:
                 other.hears(theirs, copy, copy.synced)
 
     def collect(self, one, _):
         """Have one let go of tombstones that all have."""
         for _ in range(MAX_LOOKS):
-            self.collecting[one].look()
+            self.collector[one].look()
             self.records.run()
 
     def settle(self, *_):
@@ -80,7 +80,7 @@ class Hopping:
 
     @property
     def collected(self):
-        return sum(one.collected for one in self.collecting.values())
+        return sum(one.collected for one in self.collector.values())
 
     def step(self):
         chance = self.chance

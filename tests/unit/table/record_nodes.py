@@ -288,7 +288,7 @@ class Records:
                     node.replicas.place(identity, part.version, hosts_of(part.partition))
         for node in nodes or self.nodes:
             if table.kind == RANGE:
-                node.replicas.spaces.has_ranges(table.id)
+                node.replicas.spaces.index_ranges(table.id)
             node.goes_by(table.id, tree.root.config)
         self.run()
 

@@ -97,7 +97,7 @@ class Node:
         await self.replication._find()
 
     async def write(self):
-        (copy,) = self.replication.replicas.copies.values()
+        (copy,) = self.replication.replicas.by_partition.values()
         self.replication.replicas.originate({copy: [RecordWrite(KEY, b"v")]})
         await wait_all_tasks_blocked()
         return copy
@@ -109,11 +109,11 @@ class Node:
     @property
     def copies(self):
         """The assignments of the copies that take part."""
-        return [copy.assignment for copy in self.replication.replicas.copies.values()]
+        return [copy.assignment for copy in self.replication.replicas.by_partition.values()]
 
     @property
     def aside(self):
-        return [one.identity.assignment for one in self.replication.replicas.spaces.all_aside()]
+        return [one.identity.assignment for one in self.replication.replicas.spaces.all_quarantined()]
 
     @property
     def departed(self):
@@ -147,7 +147,7 @@ async def test_what_others_may_lack_is_set_aside(seen, missed):
     assert (one.copies, one.aside, one.has(copy)) == ([], [ME], True)
     await one.look()
     assert (one.copies, one.departed, one.aside) == ([], [], [ME])
-    await one.replication.drop_aside(*one.replication.replicas.spaces.all_aside())
+    await one.replication.drop_quarantined(*one.replication.replicas.spaces.all_quarantined())
     await one.restart()
     await one.look()
     assert (one.copies, one.departed, one.aside) == ([], [], [])
@@ -187,7 +187,7 @@ async def test_who_comes_anew_begins_from_nothing():
     await one.look()
     old = await one.write()
     await one.look(FORCE, ("assign", OTHER, node(ME), ME - 1))
-    (new,) = one.replication.replicas.copies.values()
+    (new,) = one.replication.replicas.by_partition.values()
     assert (new.partition, new.assignment, one.aside) == (old.partition, OTHER, [ME])
     assert (one.has(old), one.has(new)) == (True, False)
 

@@ -35,7 +35,7 @@ def node(request):
     adopt(records, *adopted)
     if request.param == "hosts know it first":
         records.forget("t", before)
-    copies = [copy for one in three for copy in one.replicas.copies.values()]
+    copies = [copy for one in three for copy in one.replicas.by_partition.values()]
     assert len(copies) == 3 + len(adopted)
     return other
 
@@ -48,7 +48,7 @@ def spread(node):
             for key, data in rows.items():
                 if key[:1] == b"\1":
                     found[key] = max(data, found.get(key, b""), key=lambda record: record[:24])
-    copies = [copy for one in node.records.nodes for copy in one.replicas.copies.values()]
+    copies = [copy for one in node.records.nodes for copy in one.replicas.by_partition.values()]
     joined, time = reduce(clock.merge, (copy.synced for copy in copies)), max(copy.time.last for copy in copies)
     for copy in copies:
         copy.synced = copy.appended = clock.merge(copy.synced, clock.named(joined, copy.named))
@@ -113,7 +113,7 @@ def test_writes(node):
 def test_a_write_of_two_ranges_is_one_batch_at_its_host(node):
     """Its token names both, so a session sees both."""
     host = node.records.nodes[0]
-    (table,) = {copy.identity.table for copy in host.replicas.copies.values()}
+    (table,) = {copy.identity.table for copy in host.replicas.by_partition.values()}
     copies = {held(host.replicas, table, 0, key) for key in (b"a", b"z")}
     before = {copy.assignment: clock.counter(copy.synced, copy.assignment) for copy in copies}
     at = next(host.positions)

@@ -24,7 +24,7 @@ class Held:
         self.records = Records(3)
         self.node = self.records.nodes[0]
         self.table = self.records.make("t", RANGE, firsts=[b""], holders=lambda _: self.records.nodes)
-        (self.parent,) = self.node.replicas.copies.values()
+        (self.parent,) = self.node.replicas.by_partition.values()
         self.node.call("put", "t", b"a", b"1", {"level": "one"})
         self.aside, self.departed = [], self.node.departed
         self.node.departs, self.node.let_go = lambda copy: self.departed.update({copy: None}), self.let_go
@@ -37,19 +37,19 @@ class Held:
 
     def let_go(self, copy, *, why=""):
         self.aside.append((copy.identity.partition, why))
-        self.node.replicas.spaces.set_aside(copy, why)
+        self.node.replicas.spaces.quarantine(copy, why)
         self.node.replicas.forget(copy, SimpleNamespace(drop_space=lambda _: None))
 
     @property
     def copies(self):
         """The partitions that it holds, and whether each lies where the parent did."""
-        there = self.node.replicas.copies.values()
+        there = self.node.replicas.by_partition.values()
         return {copy.identity.partition: copy.space == self.parent.space for copy in there}
 
     @property
     def parts(self):
         """The partitions of which a part is set aside beside others."""
-        return [one.identity.partition for one in self.node.replicas.spaces.all_aside()]
+        return [one.identity.partition for one in self.node.replicas.spaces.all_quarantined()]
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ def test_one_that_is_leaving_goes_on(held):
     held.records.divide("t", MIDDLE, but(lambda child: own(child, held.node, state=AssignmentState.LEAVING)))
     held.look()
     assert (held.copies, held.parts) == ({LOW: True, HIGH: True}, [])
-    leaving = held.node.replicas.copies[held.table, HIGH]
+    leaving = held.node.replicas.by_partition[held.table, HIGH]
     assert not leaving.originates
     assert not leaving.was_available
 
@@ -103,7 +103,7 @@ def test_a_child_without_an_heir_here(held, high):
     held.look()
     assert held.parts == [HIGH]
     assert {partition: there for partition, there in held.copies.items() if there} == {LOW: True}
-    (aside,) = held.node.replicas.spaces.all_aside()
+    (aside,) = held.node.replicas.spaces.all_quarantined()
     assert (aside.identity.assignment, aside.identity.bounds) == (held.parent.assignment, (MIDDLE, None))
     assert aside.why.endswith("went on without it")
 

@@ -20,7 +20,7 @@ def seen():
     records = Records(3)
     table = records.make("t", RANGE, firsts=[b""], holders=lambda _: records.nodes)
     host = records.nodes[0]
-    (parent,) = host.replicas.copies.values()
+    (parent,) = host.replicas.by_partition.values()
     token = host.call("put", "t", b"z", b"1", ONE)
     records.divide("t", MIDDLE)
     adopt(records, *records.nodes)
@@ -30,7 +30,7 @@ def seen():
 
 def child(node, key):
     """The copy of a node that has a key."""
-    (table,) = {copy.identity.table for copy in node.replicas.copies.values()}
+    (table,) = {copy.identity.table for copy in node.replicas.by_partition.values()}
     return node.replicas.spaces.at(table, key)
 
 

@@ -25,7 +25,7 @@ def one():
 
 def load(one, by=b"2" * 16):
     """Where the answer to a question for the first page will be."""
-    (copy,) = one.replicas.copies.values()
+    (copy,) = one.replicas.by_partition.values()
     return one.begin("replica_load", by, *copy.partition, 0, 0, b"\1")
 
 
@@ -55,6 +55,6 @@ def test_a_copy_that_is_dropped_meanwhile(one):
     """Is not served."""
     load(one)
     second = load(one)
-    one.replicas.levels.clear()
+    one.replicas.acks.clear()
     one.records.pass_s(GIVES_WITHIN_S)
     assert [type(answer) for answer in second] == [NotServed]

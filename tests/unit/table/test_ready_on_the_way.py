@@ -23,7 +23,7 @@ def world():
 
 def moves(world, *nodes, former=(), ends=()):
     for one in nodes:
-        (copy,) = one.replicas.copies.values()
+        (copy,) = one.replicas.by_partition.values()
         rules = copy.rules._replace(former=former, ends=ends)
         one.replicas.place(copy.identity, MOVED, copy.hosts, rules)
         one.goes_by(copy.partition[0], MOVED)
@@ -32,7 +32,7 @@ def moves(world, *nodes, former=(), ends=()):
 
 def seen(world, config, count):
     """A token of so many records of who is gone."""
-    (copy,) = world.nodes[0].replicas.copies.values()
+    (copy,) = world.nodes[0].replicas.by_partition.values()
     had = clock.of([(GONE, count)])
     return encode({copy.partition[0]: TableSeen(config, had)}, CLUSTER)
 
@@ -89,7 +89,7 @@ def test_a_write_is_told_to_be_lost_too(world):
     moves(world, one, ends=((GONE, 4),))
     told = one.outcome("put", "t", b"k", b"v", {"token": seen(world, MOVED, 5), "level": "one"})
     assert isinstance(told, WriteLost)
-    (copy,) = one.replicas.copies.values()
+    (copy,) = one.replicas.by_partition.values()
     assert (told.details["kept"], clock.counter(copy.appended, copy.assignment)) == (4, 0)
 
 

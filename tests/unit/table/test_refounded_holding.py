@@ -56,7 +56,7 @@ class Lost(Held):
 
     @property
     def beside(self):
-        return [tuple(one.identity.bounds) for one in self.node.replicas.spaces.all_aside()]
+        return [tuple(one.identity.bounds) for one in self.node.replicas.spaces.all_quarantined()]
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def test_it_goes_on_where_it_lies(lost):
     """Nothing is copied, its clock is of nobody who was, and what is written wins over what was kept."""
     lost.anew()
     assert (lost.copies, lost.beside) == ({NEW: True}, [])
-    (copy,) = lost.node.replicas.copies.values()
+    (copy,) = lost.node.replicas.by_partition.values()
     assert (clock.entries(copy.synced), copy.bounds) == ([(91, 0)], (b"", None))
     assert copy.time.last >= lost.parent.time.last > 0
     assert [lost.get(OLD), lost.get(YOUNG)] == [b"1", b"2"]
@@ -102,7 +102,7 @@ def test_of_who_has_ended_it_has_all():
 
 def test_what_was_not_whole_is_not_kept(lost):
     """Whoever took it in had more."""
-    (one,) = lost.node.replicas.spaces.all_aside()
+    (one,) = lost.node.replicas.spaces.all_quarantined()
     lost.node.spaces[one.space][JOINING + one.suffix] = b""
     lost.anew()
     assert (lost.copies, lost.beside) == ({NEW: False}, [(b"", None)])
@@ -133,7 +133,7 @@ def test_the_rest_stays_set_aside(lost, low, high, left):
     """And may be kept later, with what it had."""
     divided(lost, low, high)
     assert (lost.copies, lost.beside) == ({HIGH if high is None else LOW: True}, [left])
-    (rest,) = lost.node.replicas.spaces.all_aside()
+    (rest,) = lost.node.replicas.spaces.all_quarantined()
     was = Replication.kept(SimpleNamespace(_store=lost.node), rest)
     assert clock.entries(was.synced) == [tuple(end) for end in lost.ends]
     key = YOUNG if high else OLD
@@ -141,4 +141,4 @@ def test_the_rest_stays_set_aside(lost, low, high, left):
     stands = [row for row in lost.node.spaces[rest.space].items() if row[0][:1] == b"\0"]
     spaces = Spaces()
     assert len(spaces.found(rest.space, stands, 1)) == 1
-    assert [*spaces.all_aside()] == [rest]
+    assert [*spaces.all_quarantined()] == [rest]

@@ -247,7 +247,7 @@ class Hopping:
         assert node.life is not None
         seen = decode(self._tokens[name], CATALOGUE).values()
         left = {origin for one in seen for origin, _ in clock.entries(one.clock)}
-        left &= {origin for copy in node.life.replication.replicas.copies.values() for origin in copy.named}
+        left &= {origin for copy in node.life.replication.replicas.by_partition.values() for origin in copy.named}
         if code not in {None, WriteLost.code} or left:
             what = f"has {left} in its token" if code is None else f"is refused: {code}"
             self._cluster.witness.found("sessions", f"session {name} at {node.uuid.hex()[:4]} {what}")

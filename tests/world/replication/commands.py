@@ -272,5 +272,5 @@ class Operator:
 
 def _has_kept(part: LocalPartition, node: Node) -> bool:
     """Whether a node has set aside a copy with all keys of a range."""
-    there = () if node.life is None else node.life.replication.replicas.spaces.all_aside()
+    there = () if node.life is None else node.life.replication.replicas.spaces.all_quarantined()
     return any(one.identity.bounds.covers(part.bounds) for one in there)

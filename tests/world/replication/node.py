@@ -178,7 +178,7 @@ class Life:
     def is_ready(self, others: set[bytes], partitions: int) -> bool:
         """Whether it may write to so many partitions, and is connected to these others."""
         replicas = self.replication.replicas
-        copies = replicas.copies.values()
+        copies = replicas.by_partition.values()
         return (
             all(map(replicas.reaches, others))
             and len(copies) == partitions
@@ -287,22 +287,22 @@ class Life:
     def answer(self, method: str, params: list[Value], told: Callable[[Value], object]) -> None:
         match method, params:
             case "replica_tell", [bytes(node), int(link), int(whole), bytes(rows)]:
-                told(self.replication.replicas.told(node, link, msgpack.unpackb(rows), whole=bool(whole)))
+                told(self.replication.replicas.take_report(node, link, msgpack.unpackb(rows), whole=bool(whole)))
             case "replica_feed", [bytes(node), int(link), bytes(entries)]:
-                self.replication.replicas.fed(node, link, msgpack.unpackb(entries), told)
+                self.replication.replicas.take_entries(node, link, msgpack.unpackb(entries), told)
             case "replica_load", [bytes(), bytes(table), int(partition), int(space), int(position), bytes(key)]:
-                copy = self.replication.replicas.copies.get((table, partition))
+                copy = self.replication.replicas.by_partition.get((table, partition))
                 if copy is None:
                     raise NotServed("not held here")
                 page = LoadPage(space, position, key)
                 serve(self.replication, copy, page, lambda it: told(None if isinstance(it, GossipKVError) else it))
             case "replica_report", [bytes(), bytes(table), bytes(packed)]:
-                copies = self.replication.replicas.copies
+                copies = self.replication.replicas.by_partition
                 held = [copies[table, one] for one in msgpack.unpackb(packed) if (table, one) in copies]
                 told(msgpack.packb([[copy.partition[1], *report_of(copy)] for copy in held]))
             case "replica_digest", [bytes(), bytes(table), int(partition), bytes(at)]:
-                copy = self.replication.replicas.copies.get((table, partition))
-                told(None if copy is None else self.replication.comparing.digest(copy, at))
+                copy = self.replication.replicas.by_partition.get((table, partition))
+                told(None if copy is None else self.replication.digests.digest(copy, at))
             case _:
                 raise BadRequest(method)
 
@@ -324,7 +324,7 @@ class Life:
             GossipKVError: nothing was applied.
         """
         replicas, witness = self.replication.replicas, self._of.witness
-        table = next((table for table, number in replicas.copies if number == partition), TABLE)
+        table = next((table for table, number in replicas.by_partition if number == partition), TABLE)
         copies: dict[Replica, list[RecordWrite]] = {}  # Several, where who asks has not heard of a division.
         for one in writes:
             copies.setdefault(held(replicas, table, partition, one.key), []).append(one)
@@ -361,7 +361,7 @@ class Life:
         for copy, some in copies.items():
             last = counters[copy.assignment]
             dots[copy] = [(copy.assignment, last - place) for place in reversed(range(len(some)))]
-            replicas.levels[copy].wait(level, last, partial(reached, copy))
+            replicas.acks[copy].wait(level, last, partial(reached, copy))
         return counters
 
     def _check(self, copy: Replica, level: str) -> None:
@@ -371,7 +371,7 @@ class Life:
             raise NotServed("not held as an origin")
         if not replicas.may_originate(copy):
             raise NotReady("not yet")
-        levels = replicas.levels[copy]
+        levels = replicas.acks[copy]
         if levels.confirming(replicas.confirms) < slots_needed(level, levels.slots):
             raise Unavailable("too few are connected")
 

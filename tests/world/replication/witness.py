@@ -339,7 +339,7 @@ class Witness:
     def reached(self, number: int, copy: Replica, dots: list[Dot], level: str) -> None:
         """A write has reached its level at a copy; if that was divided since, at the heirs of all its keys."""
         origin, count = dots[-1]
-        if copy.heirs:
+        if copy.children:
             self.counts["reached across a division"] += 1
             heirs = {_heir(copy, self.issued[dot][0]).identity: dot for dot in dots}
             lacks = [dot for identity, dot in heirs.items() if not self.moves.was_at(identity, dot, level)]
@@ -470,6 +470,6 @@ class Witness:
 
 def _heir(copy: Replica, key: bytes) -> Replica:
     """Who stands in a copy's place for a key since it was divided; itself, if it was not."""
-    while copy.heirs:
-        copy = next(heir for heir in copy.heirs if heir.bounds.has(key))
+    while copy.children:
+        copy = next(heir for heir in copy.children if heir.bounds.has(key))
     return copy

@@ -8,7 +8,7 @@ from tests.unit.replication.memory import Cluster
 def compare(cluster):
     for _ in range(20):
         for node in cluster.nodes:
-            node.comparing.look()
+            node.digests.look()
         cluster.pass_s(0.05)
 
 
@@ -20,7 +20,7 @@ def written():
     two.write(k0=None)
     cluster.pass_s(0.5)
     for _ in range(9):
-        one.collecting.look()
+        one.collector.look()
     cluster.run()
     return cluster
 
@@ -47,11 +47,11 @@ def test_what_differs_is_told():
     assert {frozenset({number, other}) for number, (_, other) in told} == {frozenset({1, 3}), frozenset({2, 3})}
     assert three.live[b"k3"] == b"w"
     assert one.live[b"k3"] == two.live[b"k3"] == b"v"
-    assert any(node.comparing.differ for node in cluster.nodes)
+    assert any(node.digests.differ for node in cluster.nodes)
     one.write(k3=b"x")  # Which is the same everywhere, so it is over.
     cluster.pass_s(0.5)
     compare(cluster)
-    assert not any(nodes for node in cluster.nodes for nodes in node.comparing.differ.values())
+    assert not any(nodes for node in cluster.nodes for nodes in node.digests.differ.values())
 
 
 def test_a_clock_that_moves_has_it_begun_again():
@@ -59,16 +59,16 @@ def test_a_clock_that_moves_has_it_begun_again():
     cluster = written()
     one, _, three = cluster.nodes
     for _ in range(9):
-        three.comparing.look()
+        three.digests.look()
     cluster.run()
-    one.comparing.look()
+    one.digests.look()
     one.write(k6=b"w")
     cluster.cut(three)  # It has its digest of the clock before, and answers with that.
     three.replicas.connected(one.uuid)
-    one.comparing.look()
+    one.digests.look()
     cluster.connect()
     for _ in range(9):
-        one.comparing.look()
+        one.digests.look()
     compare(cluster)
     assert not any(node.told for node in cluster.nodes)
-    assert one.comparing.digest(one.copy, one.copy.synced) == three.comparing.digest(three.copy, one.copy.synced)
+    assert one.digests.digest(one.copy, one.copy.synced) == three.digests.digest(three.copy, one.copy.synced)

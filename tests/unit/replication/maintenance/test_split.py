@@ -6,7 +6,15 @@ from gossipkv.errors import NotReady
 from gossipkv.replication.maintenance.range_cleanup import RangeCleanup
 from gossipkv.replication.maintenance.split import ChildReplica, divide
 from gossipkv.replication.replica import clock, record
-from gossipkv.replication.replica.keys import DIVIDED, LEFT, RECORD, TOMBSTONE, KeyBounds, ReplicaIdentity, suffix_of
+from gossipkv.replication.replica.keys import (
+    ABANDONED,
+    DIVIDED,
+    RECORD,
+    TOMBSTONE,
+    KeyBounds,
+    ReplicaIdentity,
+    suffix_of,
+)
 from gossipkv.replication.replica.replica import AssignedReplica, PartitionRules, RecordWrite
 from gossipkv.replication.snapshot.rate_limit import RateLimit
 from gossipkv.replication.stream import peer
@@ -30,7 +38,7 @@ class Ranges(Cluster):
     def __init__(self):
         super().__init__(adopts=False)
         for node in self.nodes:
-            node.replicas.spaces.has_ranges(TABLE)
+            node.replicas.spaces.index_ranges(TABLE)
             node.replicas.maps[TABLE] = 1
             node.newer = []
             node.replicas.on_newer = lambda *told, node=node: node.newer.append(told)
@@ -49,7 +57,7 @@ class Ranges(Cluster):
     def divide(self, *numbers, heirs=(LOW, HIGH)):
         for number in numbers or PARENTS:
             node = self.nodes[number - 1]
-            parent = node.replicas.copies[TABLE, 7]
+            parent = node.replicas.by_partition[TABLE, 7]
             aside = {ReplicaIdentity(TABLE, one, number, BOUNDS[one]): "gone on" for one in {LOW, HIGH} - {*heirs}}
             divide(node.replicas, node.append, parent, [self.heir(one, number) for one in heirs], aside)
             node.replicas.maps[TABLE] = 2
@@ -62,14 +70,14 @@ class Ranges(Cluster):
         copy = replicas.spaces.at(TABLE, key)
         counters = replicas.originate({copy: [RecordWrite(key, value)]})
         if level is not None:
-            replicas.levels[copy].wait(level, counters[copy.assignment], lambda: reached.append(key))
+            replicas.acks[copy].wait(level, counters[copy.assignment], lambda: reached.append(key))
         self.run()
         return reached
 
 
 def child(node, number):
     """The copy of a child at a node."""
-    return node.replicas.copies[TABLE, number]
+    return node.replicas.by_partition[TABLE, number]
 
 
 def live(node, copy):
@@ -101,14 +109,14 @@ def cluster():
 
 def test_heirs_have_what_the_parent_had(cluster):
     """Clock, time and records by key, of which the one where they meet is the right one's; nothing was copied."""
-    before = cluster.nodes[0].replicas.copies[TABLE, 7]
+    before = cluster.nodes[0].replicas.by_partition[TABLE, 7]
     cluster.divide()
     node = cluster.nodes[0]
     low, high = child(node, LOW), child(node, HIGH)
     assert (live(node, low), live(node, high)) == ({b"a": b"v"}, {b"m": b"v", b"z": b"v"})
     assert low.space == high.space == before.space
     assert node.replicas.spaces.at(TABLE, MIDDLE) is high
-    assert (TABLE, 7) not in node.replicas.copies
+    assert (TABLE, 7) not in node.replicas.by_partition
     for copy, number in ((low, LOW), (high, HIGH)):
         own = [(assignment_of(number, one), 0) for one in PARENTS]
         assert clock.entries(copy.synced) == [*clock.entries(before.synced), *own]
@@ -169,8 +177,8 @@ def test_an_origin_that_has_not_heard_goes_on(cluster):
     reached = cluster.write(2, b"c", b"w", "majority")
     cluster.pass_s(1.0)
     assert reached == [b"c"]
-    told = cluster.nodes[1].replicas.peers[cluster.nodes[0].uuid].feed.told
-    assert cluster.nodes[1].replicas.copies[TABLE, 7] not in told
+    told = cluster.nodes[1].replicas.peers[cluster.nodes[0].uuid].sender.statuses
+    assert cluster.nodes[1].replicas.by_partition[TABLE, 7] not in told
     assert live(cluster.nodes[0], child(cluster.nodes[0], LOW)) == {b"a": b"v"}
     assert (TABLE, cluster.nodes[0].uuid) in cluster.nodes[1].newer
     assert cluster.nodes[0].newer == []
@@ -211,7 +219,7 @@ def test_a_next_life_reads_it_so_too(cluster):
     """Of copies side by side, and what the log has of their parent."""
     cluster.cut(cluster.nodes[0])
     cluster.write(1, b"b")
-    last = cluster.nodes[0].replicas.copies[TABLE, 7].time.last
+    last = cluster.nodes[0].replicas.by_partition[TABLE, 7].time.last
     cluster.divide(1)
     cluster.write(1, b"z", b"w")
     node = cluster.nodes[0]
@@ -220,7 +228,7 @@ def test_a_next_life_reads_it_so_too(cluster):
     assert (low.bounds, high.bounds) == (BOUNDS[LOW], BOUNDS[HIGH])
     assert low.named == (*PARENTS, *(assignment_of(LOW, one) for one in PARENTS))
     assert low.time.last == last
-    node.replicas.spaces.has_ranges(TABLE)
+    node.replicas.spaces.index_ranges(TABLE)
     node.replicas.maps[TABLE] = 2
     for number in (LOW, HIGH):
         heir = cluster.heir(number, 1)
@@ -239,7 +247,7 @@ def test_a_part_without_an_heir_is_set_aside(cluster):
     cluster.cut(node)
     reached = cluster.write(1, b"b", b"w", "majority")
     cluster.divide(1, heirs=[LOW])
-    (aside,) = node.replicas.spaces.all_aside()
+    (aside,) = node.replicas.spaces.all_quarantined()
     assert (aside.identity.partition, aside.identity.assignment, aside.why) == (HIGH, 1, "gone on")
     assert node.replicas.spaces.at(TABLE, b"z") is None
     cluster.divide(2, 3)
@@ -250,7 +258,7 @@ def test_a_part_without_an_heir_is_set_aside(cluster):
     space = child(node, LOW).space
     assert {RECORD + b"m", RECORD + b"z"} <= node.spaces[space].keys()
     node.begin()
-    assert [one.identity for one in node.replicas.spaces.all_aside()] == [aside.identity]
+    assert [one.identity for one in node.replicas.spaces.all_quarantined()] == [aside.identity]
 
 
 def test_one_that_loads_leaves_its_sibling_alone(cluster):
@@ -271,15 +279,15 @@ def test_one_that_loads_leaves_its_sibling_alone(cluster):
     assert node.told.count("done") == 1
     assert low.space != high.space
     assert low.suffix == b""
-    assert node.get(high.space, LEFT + suffix_of(LOW)) is not None
+    assert node.get(high.space, ABANDONED + suffix_of(LOW)) is not None
     assert node.get(high.space, RECORD + b"a") is not None
     clearing = RangeCleanup(node.replicas.spaces, node, RateLimit())
-    while node.replicas.spaces.left:
+    while node.replicas.spaces.abandoned:
         clearing.look()
         cluster.run()
     rest = {key for key in node.spaces[high.space] if key[:1] in {RECORD, TOMBSTONE}}
     assert rest == {RECORD + b"m", RECORD + b"z"}
-    assert node.get(high.space, LEFT + suffix_of(LOW)) is None
+    assert node.get(high.space, ABANDONED + suffix_of(LOW)) is None
     cluster.pass_s(1.0)
     assert are_equal(cluster)
     assert live(node, low) == {b"a": b"v", b"c": b"v"}
@@ -303,7 +311,7 @@ def test_a_page_in_which_nothing_is_left_goes_on(cluster, monkeypatch):
 
     monkeypatch.setattr(node, "scan", scanned)
     clearing = RangeCleanup(node.replicas.spaces, node, RateLimit())
-    while node.replicas.spaces.left:
+    while node.replicas.spaces.abandoned:
         clearing.look()
         cluster.run()
     assert starts[:2] == [RECORD, RECORD + b"0"]
@@ -330,17 +338,17 @@ def test_with_the_last_the_space_goes(cluster, at_once):
     RangeCleanup(node.replicas.spaces, node, RateLimit()).look()
     cluster.run()
     assert low.space not in node.spaces
-    assert not node.replicas.spaces.left
+    assert not node.replicas.spaces.abandoned
 
 
 def test_one_that_is_about_to_move_is_divided_later(cluster):
     """Its batch is appended, by which it is in another space."""
     node = cluster.nodes[0]
-    copy = node.replicas.copies[TABLE, 7]
-    node.replicas.loading.loads[copy] = type("Load", (), {"is_switching": True})()
+    copy = node.replicas.by_partition[TABLE, 7]
+    node.replicas.loader.loads[copy] = type("Load", (), {"is_switching": True})()
     with pytest.raises(NotReady):
         cluster.divide(1)
-    assert node.replicas.copies[TABLE, 7] is copy
+    assert node.replicas.by_partition[TABLE, 7] is copy
 
 
 def test_what_the_log_names_no_more_is_forgotten(cluster):
@@ -367,12 +375,12 @@ def test_tombstones_of_siblings(cluster):
     cluster.write(1, b"z", None)
     cluster.pass_s(1.0)
     node = cluster.nodes[0]
-    node.collecting._collect(child(node, LOW))
+    node.collector._collect(child(node, LOW))
     cluster.run()
     keys = node.spaces[child(node, LOW).space]
     assert (RECORD + b"a" in keys, RECORD + b"z" in keys) == (False, True)
     assert {key[9:] for key in keys if key[:1] == TOMBSTONE} == {b"z"}
-    node.collecting._collect(child(node, HIGH))
+    node.collector._collect(child(node, HIGH))
     cluster.run()
     assert RECORD + b"z" not in node.spaces[child(node, LOW).space]
 
@@ -387,7 +395,7 @@ def test_tombstones_of_a_sibling_that_has_departed(cluster):
     low, high = child(node, LOW), child(node, HIGH)
     high.departs()
     node.replicas.spaces.hides(high)
-    node.collecting._collect(low)
+    node.collector._collect(low)
     cluster.run()
     assert RECORD + b"z" in node.spaces[high.space]
 
@@ -397,7 +405,7 @@ def test_who_was_not_heard_of_the_parent_is_asked_first(cluster):
     node = cluster.nodes[0]
     cluster.cut(node)
     node.begin()
-    node.replicas.spaces.has_ranges(TABLE)
+    node.replicas.spaces.index_ranges(TABLE)
     cluster.adopt(1, node)
     cluster.pass_s(2.0)
     cluster.divide(1)
@@ -479,7 +487,7 @@ def test_a_digest_is_of_its_own_keys(cluster):
     cluster.pass_s(0.5)
     node = cluster.nodes[0]
     for _ in range(20):
-        node.comparing.look()
+        node.digests.look()
     assert {number: child(node, number).digest.records for number in (LOW, HIGH)} == {LOW: 1, HIGH: 2}
 
 
@@ -509,9 +517,9 @@ def test_a_child_is_divided(cluster):
     assert (live(first, low), live(first, high)) == ({b"a": b"v", b"b": b"v"}, {b"c": b"v"})
     assert low.space == high.space == child(first, HIGH).space
     first.begin()
-    assert first.replicas.copies.keys() == {(TABLE, number) for number in (HIGH, *bounds)}
+    assert first.replicas.by_partition.keys() == {(TABLE, number) for number in (HIGH, *bounds)}
     entries = first.replicas.spaces.read(first.log[-4:], lambda *_: True)
-    shown = [(entry.copy.identity.partition, [key for key, _ in entry.records]) for entry in entries]
+    shown = [(entry.replica.identity.partition, [key for key, _ in entry.records]) for entry in entries]
     assert sorted(shown[:3]) == [(HIGH, []), (10, [b"b"]), (11, [])]
     assert sorted(shown[3:]) == [(10, []), (11, [b"c"])]
 
@@ -519,18 +527,18 @@ def test_a_child_is_divided(cluster):
 def test_a_page_of_the_log_has_one_entry_of_each_child(cluster):
     """With all that was written to it there, where the first of these batches stands; of what is not asked for none."""
     node = cluster.nodes[0]
-    begins = node.replicas.copies[TABLE, 7].synced
+    begins = node.replicas.by_partition[TABLE, 7].synced
     for key in (b"b", b"y", b"c", b"b"):
         cluster.write(1, key)
-    ends = node.replicas.copies[TABLE, 7].synced
+    ends = node.replicas.by_partition[TABLE, 7].synced
     page = node.log[-4:]
     cluster.divide(1)
     entries = node.replicas.spaces.read(page, lambda *_: True)
-    shown = {entry.copy.partition[1]: [key for key, _ in entry.records] for entry in entries}
+    shown = {entry.replica.partition[1]: [key for key, _ in entry.records] for entry in entries}
     assert shown == {LOW: [b"b", b"c", b"b"], HIGH: [b"y"]}
     assert {(entry.position, entry.before, entry.after) for entry in entries} == {(page[0][0], begins, ends)}
     wanted = node.replicas.spaces.read(page, lambda copy, after: after == ends and copy is child(node, HIGH))
-    assert [entry.copy for entry in wanted] == [child(node, HIGH)]
+    assert [entry.replica for entry in wanted] == [child(node, HIGH)]
 
 
 def test_what_many_divisions_have_left_in_the_log_is_read_once(cluster, monkeypatch):
@@ -546,7 +554,7 @@ def test_what_many_divisions_have_left_in_the_log_is_read_once(cluster, monkeypa
     children = [LOW, *range(100, 139)]
     cluster.divide(1, heirs=children)
     node.begin()
-    node.replicas.spaces.has_ranges(TABLE)
+    node.replicas.spaces.index_ranges(TABLE)
     node.replicas.maps[TABLE] = 2
     for heir in (cluster.heir(number, 1) for number in children):
         node.replicas.place(heir.identity, heir.config, heir.hosts, heir.rules)

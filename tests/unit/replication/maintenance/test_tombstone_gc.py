@@ -16,7 +16,7 @@ from tests.unit.replication.memory import Cluster
 def collect(cluster):
     for _ in range(5):
         for node in cluster.nodes:
-            node.collecting.look()
+            node.collector.look()
         cluster.run()
 
 
@@ -43,8 +43,8 @@ def test_a_tombstone_that_all_have_goes():
         assert b"\1a" not in node.spaces[node.copy.space]
         assert not node.tombstones
         assert node.live == {b"b": b"1"}
-        assert node.collecting.collected == 1
-        assert not node.collecting.held_back
+        assert node.collector.collected == 1
+        assert not node.collector.held_back
     cluster.pass_s(1.0)
     assert len(cluster.asked) == asked
 
@@ -56,7 +56,7 @@ def test_the_dead_hold_it_back():
     deleted(cluster, one, two)
     collect(cluster)
     assert one.tombstones == two.tombstones == {b"a"}
-    assert one.collecting.held_back == {one.copy: (three.uuid,)}
+    assert one.collector.held_back == {one.copy: (three.uuid,)}
     cluster.connect(three)
     cluster.pass_s(0.5)
     cluster.cut(three)
@@ -98,7 +98,7 @@ def test_what_others_hold_is_not_known_before_the_map_has_come():
     one.begin()
     collect(cluster)
     assert one.tombstones == {b"a"}
-    assert one.collecting.held_back == {one.copy: (one.uuid,)}
+    assert one.collector.held_back == {one.copy: (one.uuid,)}
     assert not any(count for _, count in clock.entries(settled(one.replicas, one.copy)))
     cluster.adopt(1, one)
     cluster.connect(one, three)
@@ -116,7 +116,7 @@ def test_who_has_another_config_holds_it_back():
     cluster.pass_s(0.5)
     collect(cluster)
     assert one.tombstones == {b"a"}
-    assert one.collecting.held_back == {one.copy: (three.uuid,)}
+    assert one.collector.held_back == {one.copy: (three.uuid,)}
     cluster.adopt(2, three)
     cluster.pass_s(0.5)
     collect(cluster)
@@ -134,11 +134,11 @@ def test_a_copy_that_lacks_something_of_another_keeps_its_tombstones():
     one.write(a=None)
     cluster.pass_s(0.5)
     for node in (one, three):  # They hear of all clocks; what comes with them is late.
-        feed = node.replicas.peers[two.uuid].feed
-        feed.told[node.copy] = feed.told[node.copy]._replace(clock=all_of(one, two))
+        feed = node.replicas.peers[two.uuid].sender
+        feed.statuses[node.copy] = feed.statuses[node.copy]._replace(clock=all_of(one, two))
     collect(cluster)
     assert one.tombstones == three.tombstones == {b"a"}
-    assert one.collecting.held_back == {one.copy: (one.uuid,)}
+    assert one.collector.held_back == {one.copy: (one.uuid,)}
     cluster.connect(two)
     cluster.until(lambda: cluster.is_level)
     collect(cluster)
@@ -164,7 +164,7 @@ def test_a_record_that_was_written_again_is_not_collected():
     cluster.pass_s(0.5)
     one.syncs = False
     one.write(c=b"2")
-    one.collecting.look()
+    one.collector.look()
     assert len(one.unsynced) == 1
     one.syncs = True
     one.sync()
@@ -201,7 +201,7 @@ def test_a_copy_that_loads_collects_nothing(monkeypatch):
     for node in cluster.nodes[:2]:
         node.trim()
     cluster.connect(three)
-    cluster.until(lambda: three.replicas.loading.loads)
+    cluster.until(lambda: three.replicas.loader.loads)
     collect(cluster)
     assert three.tombstones == {b"a"}
     cluster.until(lambda: cluster.is_level)
@@ -224,10 +224,10 @@ def test_a_copy_that_loads_is_left_alone(monkeypatch):
     cluster.connect(three)
     three.keeps_spaces = True
     cluster.until(lambda: not three.syncs)
-    feeds = [peer.feed for peer in three.replicas.peers.values()]
+    feeds = [peer.sender for peer in three.replicas.peers.values()]
     for feed in feeds:  # As if the others had let go of what this copy has not.
-        feed.told[three.copy] = feed.told[three.copy]._replace(clock=three.copy.synced)
-    three.collecting.look()
+        feed.statuses[three.copy] = feed.statuses[three.copy]._replace(clock=three.copy.synced)
+    three.collector.look()
     three.syncs, three.keeps_spaces = True, False
     assert len(three.unsynced) == 1
     three.sync()
@@ -241,10 +241,10 @@ def test_a_store_without_room_is_tried_again():
     one.refuses = Overloaded("no room")
     collect(cluster)
     assert one.tombstones == {b"a"}
-    assert one.collecting.collected == 0
+    assert one.collector.collected == 0
     one.refuses = None
     collect(cluster)
-    assert one.collecting.collected == 1
+    assert one.collector.collected == 1
 
 
 @pytest.mark.parametrize("skew_s", [3600, -3600])
@@ -302,7 +302,7 @@ def test_where_puts_are_smeared_a_tombstone_stays_an_hour(monkeypatch):
         node.copy.rules = node.copy.rules._replace(smears=True)
     collect(cluster)
     assert [node.tombstones for node in cluster.nodes] == [{b"a"}] * 3
-    assert not cluster.nodes[0].collecting.held_back
+    assert not cluster.nodes[0].collector.held_back
     times = {node: node.now_ms() for node in cluster.nodes}
     for passed_ms, left in ((KEEPS_MS - 10_000, {b"a"}), (KEEPS_MS + 1000, set())):
         for node in cluster.nodes:

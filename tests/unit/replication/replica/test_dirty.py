@@ -28,8 +28,8 @@ class Watched:
         before = self.scans, len(self.cluster.asked)
         for _ in range(rounds):
             for node in self.cluster.nodes:
-                node.collecting.look()
-                node.comparing.look()
+                node.collector.look()
+                node.digests.look()
             self.cluster.pass_s(0.05)
         self.cluster.pass_s(0.5)
         return self.scans - before[0], len(self.cluster.asked) - before[1]
@@ -62,7 +62,7 @@ def test_what_was_deleted_is_collected_and_then_left_alone(watched):
     watched.cluster.nodes[0].write(a=None)
     watched.cluster.pass_s(0.5)
     watched.look()
-    assert [node.collecting.collected for node in watched.cluster.nodes] == [1, 1, 1]
+    assert [node.collector.collected for node in watched.cluster.nodes] == [1, 1, 1]
     assert watched.look(100) == (0, 0)
 
 
@@ -92,7 +92,7 @@ def test_a_restart_learns_what_there_is(watched):
     watched.cluster.connect(two)
     watched.cluster.pass_s(0.5)
     watched.look()
-    assert two.collecting.collected == 1
+    assert two.collector.collected == 1
     assert not two.tombstones
     assert ("differs", 1) in two.told or ("differs", 2) in one.told
     assert watched.look(100) == (0, 0)
@@ -110,12 +110,12 @@ def test_a_load_that_is_torn_leaves_the_tombstones_to_be_looked_at(watched, monk
         node.trim()
     watched.cluster.crash(three)
     watched.cluster.connect(three)
-    watched.cluster.until(lambda: three.replicas.loading.loads)
-    three.collecting.look()
+    watched.cluster.until(lambda: three.replicas.loader.loads)
+    three.collector.look()
     watched.cluster.cut(three)
     assert "began" in three.told
     assert three.tombstones == {b"a"}
-    assert [*three.replicas.upkeep.unswept] == [three.copy]
+    assert [*three.replicas.dirty.unswept] == [three.copy]
     watched.cluster.connect(three)
     watched.cluster.until(lambda: watched.cluster.is_level)
     watched.cluster.pass_s(0.5)

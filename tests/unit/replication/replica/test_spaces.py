@@ -8,7 +8,7 @@ from itertools import count
 import pytest
 
 from gossipkv.replication.replica.keys import WHOLE, KeyBounds, ReplicaIdentity, suffix_of
-from gossipkv.replication.replica.replica import NO_LINE, AssignedReplica, Replica, first_batch
+from gossipkv.replication.replica.replica import NO_LINEAGE, AssignedReplica, Replica, first_batch
 from gossipkv.replication.replica.spaces import Spaces
 
 TABLES = (b"one", b"two", b"three")
@@ -47,7 +47,7 @@ class Node:
         self.copies.remove(copy)
 
     def is_set_aside(self, copy):
-        self.spaces.set_aside(copy, "why")
+        self.spaces.quarantine(copy, "why")
         self.copies.remove(copy)
 
     def departs(self, copy):
@@ -57,7 +57,7 @@ class Node:
 
     def loads(self, copy):
         """Its next life lies in a space of its own."""
-        space, suffix, copy.space, copy.line = copy.space, copy.suffix, next(self.numbers), NO_LINE
+        space, suffix, copy.space, copy.lineage = copy.space, copy.suffix, next(self.numbers), NO_LINEAGE
         self.spaces.remove(copy, space, suffix)
         self.spaces.add(copy)
 
@@ -74,7 +74,7 @@ def test_a_copy_is_found_while_it_is_there(seed):
         table = chance.choice(TABLES)
         if chance.random() < 0.2:
             node.of_ranges.add(table)
-            node.spaces.has_ranges(table)
+            node.spaces.index_ranges(table)
         elif node.copies and chance.random() < 0.6:
             does = chance.choice((node.divides, node.goes, node.is_set_aside, node.departs, node.loads))
             does(chance.choice(node.copies))

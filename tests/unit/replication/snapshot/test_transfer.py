@@ -75,7 +75,7 @@ def test_one_host_that_can_feed_is_waited_for():
     three.replicas.connected(cluster.nodes[1].uuid)
     cluster.cuts -= {(one, three), (three, one), (three, cluster.nodes[1])}
     cluster.pass_s(2.0)
-    assert three.replicas.loading._below.get(three.copy) == {one.uuid}
+    assert three.replicas.loader._below.get(three.copy) == {one.uuid}
     assert not cluster.is_level
     cluster.connect(three)
     cluster.until(lambda: cluster.is_level)
@@ -93,7 +93,7 @@ def test_what_is_written_meanwhile_comes_too():
     written = {}
 
     def writes(asker, asked, method, params):
-        if method == "replica_load" and len(written) < 60 and not three.copy.stands_still:
+        if method == "replica_load" and len(written) < 60 and not three.copy.is_frozen:
             for number, node in enumerate(cluster.nodes):
                 key = f"m{len(written)}"
                 written[key.encode()] = b"%d" % number
@@ -184,12 +184,12 @@ def test_nothing_is_taken_while_it_ends():
     cluster.cuts |= {(one, two), (two, one)}  # So the third can take what the second writes, who is behind as well.
     three.keeps_spaces = True
     for number in range(99):
-        if not three.copy.stands_still:
+        if not three.copy.is_frozen:
             two.write(late=b"%d" % number)
             cluster.pass_s(0.01)
     taken = three.copy.appended
     cluster.until(lambda: not three.syncs)
-    assert three.copy.stands_still
+    assert three.copy.is_frozen
     assert not three.replicas.may_originate(three.copy)
     cluster.pass_s(1.0)
     assert three.copy.appended == taken
@@ -252,8 +252,8 @@ def test_two_that_load_from_each_other():
     assert one.live == two.live
     assert one.live.keys() == {b"a", b"b", b"c"}
     cluster.pass_s(2.0)
-    assert not one.replicas.loading.loads
-    assert not two.replicas.loading.loads
+    assert not one.replicas.loader.loads
+    assert not two.replicas.loader.loads
 
 
 def test_a_log_that_is_too_small_is_told():
@@ -266,7 +266,7 @@ def test_a_log_that_is_too_small_is_told():
     left_behind(cluster, three, again=b"1")
     cluster.connect(three)
     cluster.until(lambda: cluster.is_level and three.told.count("done") == 2)
-    assert three.copy in three.replicas.loading.log_too_small
+    assert three.copy in three.replicas.loader.log_too_small
     assert three.told == ["began", "done", "too small", "began", "done"]
 
 
@@ -280,13 +280,13 @@ def test_a_log_that_is_too_small_is_told_until_the_copy_has_kept_up(monkeypatch)
         cluster.connect(three)
         cluster.until(lambda number=number: three.told.count("done") == number + 1)
     cluster.pass_s(2.5)
-    assert three.copy in three.replicas.loading.log_too_small
+    assert three.copy in three.replicas.loader.log_too_small
     cluster.pass_s(1.0)
-    assert three.copy not in three.replicas.loading.log_too_small
+    assert three.copy not in three.replicas.loader.log_too_small
     left_behind(cluster, three, k3=b"1")
     cluster.connect(three)
     cluster.until(lambda: three.told.count("done") == 4)
-    assert three.copy not in three.replicas.loading.log_too_small
+    assert three.copy not in three.replicas.loader.log_too_small
     assert three.told.count("too small") == 1
 
 
@@ -296,7 +296,7 @@ def test_a_load_that_is_outrun_by_the_log_here_says_so_until_it_has_kept_up(monk
     cluster = Cluster()
     one, _, three = cluster.nodes
     left_behind(cluster, three)
-    load = three.replicas.loading
+    load = three.replicas.loader
     read_log = three.read_log
     three.read_log = lambda space, position, on_log: on_log(None, position)
     three.write(alone=b"3")
@@ -322,19 +322,19 @@ def test_who_cannot_load_yet_is_looked_at_now_and_then():
     cluster.connect(three)
     for _ in range(100):
         cluster.pass_s(0.01)
-        due = three.replicas.loading.due
+        due = three.replicas.loader.due
         assert due is None or due > cluster.now
     assert not three.told
     for node in (one, two):
-        three.replicas.loading.hears(node.uuid, three.copy, below=False)
-    assert three.replicas.loading.due is None
+        three.replicas.loader.hears(node.uuid, three.copy, below=False)
+    assert three.replicas.loader.due is None
     cluster.adopt(2, three)
     cluster.connect(three)
-    cluster.until(lambda: three.replicas.loading.loads)
+    cluster.until(lambda: three.replicas.loader.loads)
     for node in (one, two):
-        three.replicas.loading.hears(node.uuid, three.copy, below=False)
-    three.replicas.loading._tear(three.replicas.loading.loads[three.copy], "as asked")
-    assert three.replicas.loading.due is None
+        three.replicas.loader.hears(node.uuid, three.copy, below=False)
+    three.replicas.loader._abort(three.replicas.loader.loads[three.copy], "as asked")
+    assert three.replicas.loader.due is None
     cluster.connect(three)
     cluster.until(lambda: cluster.is_level)
 
@@ -374,10 +374,10 @@ def test_a_copy_that_is_dropped_takes_its_load_along():
         three = cluster.nodes[2]
         left_behind(cluster, three)
         cluster.connect(three)
-        cluster.until(lambda three=three: three.replicas.loading.loads)
+        cluster.until(lambda three=three: three.replicas.loader.loads)
         three.keeps_spaces = page == 8
         cluster.pass_s(min(page, 7) / 100 if page < 8 else 0.5)
-        assert three.replicas.loading.loads
+        assert three.replicas.loader.loads
         batch = Batch()
         three.replicas.drop(three.copy, batch)
         three.append(batch, lambda: None)
@@ -493,4 +493,4 @@ def test_what_has_ended_is_nothing_that_others_have_more():
     cluster.pass_s(2.0)
     assert one.live == two.live == three.live
     assert [node.told.count("began") <= 2 for node in (one, two, three)] == [True] * 3
-    assert not any(node.replicas.loading.loads for node in (one, two, three))
+    assert not any(node.replicas.loader.loads for node in (one, two, three))

@@ -70,7 +70,7 @@ def strikes_at(what, asker, asked, method, params):
         asked.trim()
     elif how == "source moves":
         other = next(node for node in cluster.nodes if node not in {asker, asked})
-        asked.replicas.loading.hears(other.uuid, asked.copy, below=True)
-        asked.replicas.loading._begin(asked.copy, other.uuid, cluster.now)
+        asked.replicas.loader.hears(other.uuid, asked.copy, below=True)
+        asked.replicas.loader._begin(asked.copy, other.uuid, cluster.now)
     else:
         asker.refuses = Overloaded("no room")

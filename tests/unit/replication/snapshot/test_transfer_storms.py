@@ -42,7 +42,7 @@ def strike(cluster, chance):
 def writes(cluster, chance):
     """Have some nodes write or delete a key."""
     for node in chance.sample(cluster.nodes, 2):
-        if node.replicas.copies and node.refuses is None and node.replicas.may_originate(node.copy):
+        if node.replicas.by_partition and node.refuses is None and node.replicas.may_originate(node.copy):
             value = None if chance.random() < 0.3 else chance.randbytes(4)
             node.replicas.originate({node.copy: [RecordWrite(chance.choice(KEYS), value)]})
 
@@ -68,20 +68,20 @@ def test_storms(seed):
         if chance.random() < 0.3:
             strike(cluster, chance)
         cluster.pass_s(chance.choice((0.01, 0.05, 0.3)))
-        chance.choice(cluster.nodes).collecting.look()
+        chance.choice(cluster.nodes).collector.look()
         check_equal(cluster)
     for node in cluster.nodes:
         node.syncs, node.refuses = True, None
         node.sync()
     cluster.connect()
-    cluster.until(lambda: cluster.is_level and not any(node.replicas.loading.loads for node in cluster.nodes))
+    cluster.until(lambda: cluster.is_level and not any(node.replicas.loader.loads for node in cluster.nodes))
     check_equal(cluster)
     cluster.pass_s(1.0)
     expected = {key: record.value(data) for key, data in cluster.durable.items()}
     assert cluster.nodes[0].live == {key: value for key, value in expected.items() if value is not None}
     for _ in range(99):  # A page has few rows here.
         for node in cluster.nodes:
-            node.collecting.look()
+            node.collector.look()
         cluster.run()
     for node in cluster.nodes:
         assert [*node.spaces] == [node.copy.space]

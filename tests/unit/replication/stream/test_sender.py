@@ -10,7 +10,7 @@ from gossipkv.replication.replica.replica import AssignedReplica, LogEntry, Repl
 from gossipkv.replication.replica.status import ReplicaStatus, SpanEnds
 from gossipkv.replication.stream.cursors import LogRead, OutgoingEntries
 from gossipkv.replication.stream.log_tail import Beginnings, LogTail
-from gossipkv.replication.stream.sender import MAX_OF_LANES, MAX_UNDER_WAY, MESSAGE_ENTRIES, LogSender
+from gossipkv.replication.stream.sender import MAX_OF_CURSORS, MAX_UNDER_WAY, MESSAGE_ENTRIES, LogSender
 from tests.unit.replication.talker import MINE, THIRD, YOURS
 
 RELAY_S = 0.2
@@ -145,7 +145,7 @@ def test_a_copy_that_cannot_take_keeps_nobody_s_place():
     scene = Scene(can_take=False)
     ats = [scene.synced(origin) for origin in (MINE, THIRD)]
     assert scene.sent(1.0) == scene.sent(1.0) == []
-    assert (scene.feed.place, scene.feed.lanes) == (ats[-1], {YOURS: 1})
+    assert (scene.feed.place, scene.feed.positions) == (ats[-1], {YOURS: 1})
     scene.told = scene.told._replace(can_take=True)
     scene.answered(1.1)
     assert scene.sent(1.1) == ats
@@ -168,7 +168,7 @@ def test_own_places_have_half_of_the_messages():
     own = [scene.synced(MINE) for _ in range(MAX_UNDER_WAY * MESSAGE_ENTRIES)]
     assert scene.sent(0.0) == []
     scene.feed.hears(scene.copy, scene.told._replace(can_take=True), 0.0)
-    assert scene.sent(0.0) == own[: MAX_OF_LANES * MESSAGE_ENTRIES]
+    assert scene.sent(0.0) == own[: MAX_OF_CURSORS * MESSAGE_ENTRIES]
 
 
 def test_what_has_ended_is_covered():
@@ -227,10 +227,10 @@ def test_who_is_available_by_the_map_that_is_adopted():
     scene = Scene(available=False)
     scene.copy.adopts(2, scene.copy.hosts)
     scene.feed.adopted(scene.copy, 0.0)
-    assert scene.feed.told[scene.copy].available
+    assert scene.feed.statuses[scene.copy].available
     scene.copy.adopts(3, [host._replace(available=host.assignment != YOURS) for host in scene.copy.hosts])
     scene.feed.adopted(scene.copy, 0.0)
-    assert not scene.feed.told[scene.copy].available
+    assert not scene.feed.statuses[scene.copy].available
 
 
 @pytest.mark.parametrize("is_told_late", [False, True])
@@ -241,7 +241,7 @@ def test_a_copy_that_is_told_of_while_the_log_is_read_misses_nothing(is_told_lat
     told = ReplicaStatus(YOURS, clock.named(b"", NAMED), 1, can_take=True, available=True)
     feed.connected({first: told} if is_told_late else {first: told, other: told}, 0.0, goes_back=True)
     look = feed.next(0.0)
-    asked = {*feed.told}  # Whoever reads takes what was told of by then.
+    asked = {*feed.statuses}  # Whoever reads takes what was told of by then.
     assert isinstance(look, LogRead)
     if is_told_late:
         feed.hears(other, told, 0.0)
@@ -249,7 +249,7 @@ def test_a_copy_that_is_told_of_while_the_log_is_read_misses_nothing(is_told_lat
     entry = LogEntry(other, (), before, after, is_own=True, position=11)
     feed._tail.append([entry])
     other.appended = other.synced = after
-    feed.read(look, [one for one in [entry] if one.copy in asked], 11)
+    feed.read(look, [one for one in [entry] if one.replica in asked], 11)
     while isinstance(do := feed.next(0.0), LogRead):
         feed.read(do, [entry], 11)
     assert [one.position for one in do.entries] == [11]

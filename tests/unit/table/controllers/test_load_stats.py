@@ -29,7 +29,7 @@ class Host:
 
     def __init__(self, *partitions, answers=None):
         self.me = b"me"
-        self.copies = {(TABLE, one): copy_of(one) for one in partitions}
+        self.by_partition = {(TABLE, one): copy_of(one) for one in partitions}
         self.answers = answers or {}
         self.measured = []
         self.replicas, self.measuring = self, LoadStats(local_tables(replication=self, ask=self._ask), WriteStats())
@@ -50,7 +50,7 @@ class Host:
     def count(self, times=1, **requests):
         for _ in range(times):
             for name, number in requests.items():
-                self.copies[TABLE, int(name[1:])].requests += number
+                self.by_partition[TABLE, int(name[1:])].requests += number
             trio.run(self.measuring.count, COUNT_S)
         return {row[0]: row[3] for row in trio.run(self.measuring.rows, TABLE)}
 
@@ -60,14 +60,14 @@ def test_requests_of_clients_are_counted_where_they_are_answered():
     records = Records(3)
     records.make("t", firsts=1, holders=lambda _: records.nodes[:2])
     one, two, other = records.nodes
-    (copies,) = ([*node.replicas.copies.values()] for node in (one,))
+    (copies,) = ([*node.replicas.by_partition.values()] for node in (one,))
 
     def counted(do):
         for node in (one, two):
-            for copy in node.replicas.copies.values():
+            for copy in node.replicas.by_partition.values():
                 copy.requests = 0
         do()
-        return [sum(copy.requests for copy in node.replicas.copies.values()) for node in (one, two)]
+        return [sum(copy.requests for copy in node.replicas.by_partition.values()) for node in (one, two)]
 
     assert len(copies) == 1
     assert counted(lambda: one.call("put", "t", b"a", b"x", {"level": "one"})) == [1, 0]
@@ -91,9 +91,9 @@ def test_the_heirs_of_a_busy_copy_are_busy():
     """Each has its part of the rate, those of heirs, too."""
     host = Host(1)
     host.count(times=200, p1=100)
-    parent, (child, other, *grand) = host.copies.pop((TABLE, 1)), map(copy_of, range(2, 6))
-    parent.line, child.line = Lineage(heirs=(child, other)), Lineage(heirs=tuple(grand))
-    host.copies |= {one.partition: one for one in (other, *grand)}
+    parent, (child, other, *grand) = host.by_partition.pop((TABLE, 1)), map(copy_of, range(2, 6))
+    parent.lineage, child.lineage = Lineage(children=(child, other)), Lineage(children=tuple(grand))
+    host.by_partition |= {one.partition: one for one in (other, *grand)}
     rates = host.count()
     assert rates[3] == pytest.approx(5, abs=0.3)
     assert rates[4] == rates[5] == pytest.approx(2.5, abs=0.2)
@@ -154,14 +154,14 @@ def test_it_counts_now_and_then():
     async def scenario():
         async with trio.open_nursery() as nursery:
             nursery.start_soon(host.measuring.run)
-            host.copies[TABLE, 1].requests = 1000
+            host.by_partition[TABLE, 1].requests = 1000
             await trio.sleep(COUNT_S + 1)
             nursery.cancel_scope.cancel()
         return await host.measuring.rows(TABLE)
 
     ((_, _, _, rate),) = trio.run(scenario, clock=MockClock(autojump_threshold=0))
     assert rate == round(1000 / COUNT_S * (1 - exp(-COUNT_S / SMOOTHED_S)), 2)
-    assert host.copies[TABLE, 1].requests == 0
+    assert host.by_partition[TABLE, 1].requests == 0
 
 
 async def test_what_was_said_counts_for_a_while(autojump_clock):

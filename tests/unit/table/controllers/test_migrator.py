@@ -113,8 +113,8 @@ def target():
 def test_a_target_loads_when_hosts_that_are_asked_have_adopted(target):
     """Not by what they have told otherwise: that may come late, and be of another life."""
     replicas = target.replication.replicas
-    (copy,) = replicas.copies.values()
-    assert [one.config for _, one in replicas.hosts_told(copy)] == [copy.config] * 3
+    (copy,) = replicas.by_partition.values()
+    assert [one.config for _, one in replicas.host_statuses(copy)] == [copy.config] * 3
     assert target.steps() == []
     target.say(1)
     assert target.steps() == []
@@ -149,7 +149,7 @@ def test_a_report_without_a_clock_is_none(loaded):
 
 def test_a_report_from_before_it_was_whole_is_none(loaded):
     """Who has reported may have acknowledged something since, and the target has loaded before that."""
-    (copy,) = loaded.replication.replicas.copies.values()
+    (copy,) = loaded.replication.replicas.by_partition.values()
     copy.joining = copy.synced_joining = Bootstrap()  # As if it was loading still.
     loaded.say(OLD)
 
@@ -169,7 +169,7 @@ def test_a_target_waits_for_its_source_for_a_while(loaded):
 
 def test_a_target_waits_from_when_it_is_whole(loaded):
     """That its source was silent before says nothing."""
-    (copy,) = loaded.replication.replicas.copies.values()
+    (copy,) = loaded.replication.replicas.by_partition.values()
     copy.joining = copy.synced_joining = Bootstrap()
     assert loaded.steps(after_s=0) == loaded.steps(after_s=STALL_S + 1) == []
     copy.joining = copy.synced_joining = None
@@ -251,7 +251,7 @@ def test_a_partition_at_rest_with_one_that_is_gone_for_good(host):
     host.look()
     adopt(host.cluster, host.register.config, n1=AVAILABLE, n2=AVAILABLE, n3=AVAILABLE)
     host.cluster.pass_s(1.0)
-    assert not host.replication.replicas.upkeep.unsettled
+    assert not host.replication.replicas.dirty.unsettled
     host.register.named[node(OLD)] = host.register.named[node(OLD)]._replace(weight=None)
     assert host.steps() == [(FORCED, (OLD,))]
 
@@ -264,7 +264,7 @@ def left():
     for step in (("advance", TARGET, 2), ("advance", TARGET, 3), ("unassign", OLD)):
         scene.register.have(*step)
     scene.look()
-    (copy,) = scene.replication.replicas.copies.values()
+    (copy,) = scene.replication.replicas.by_partition.values()
     scene.replication.departed[copy] = None
     scene.say(1, 2, TARGET)
     return scene
@@ -280,7 +280,7 @@ def test_who_has_departed_asks_for_no_step():
     scene = Scene(TARGET)
     scene.moves(PROPOSED)
     scene.say(1, 2, OLD)
-    (copy,) = scene.replication.replicas.copies.values()
+    (copy,) = scene.replication.replicas.by_partition.values()
     scene.replication.departed[copy] = None
     assert scene.steps() == []
     del scene.replication.departed[copy]

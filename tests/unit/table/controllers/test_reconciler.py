@@ -13,7 +13,7 @@ from tests.unit.table.record_nodes import Records
 
 
 def held(node):
-    return sorted(table for table, _ in node.replicas.copies)
+    return sorted(table for table, _ in node.replicas.by_partition)
 
 
 def test_copies_follow_the_maps():
@@ -31,7 +31,7 @@ def test_copies_follow_the_maps():
     spaces = one.reserve_space()
     trio.run(holding.look)
     assert one.reserve_space() == spaces + 1
-    assert {copy.config for copy in one.replicas.copies.values()} == {records.tree(wide).root.config}
+    assert {copy.config for copy in one.replicas.by_partition.values()} == {records.tree(wide).root.config}
 
 
 def test_what_a_copy_goes_by():
@@ -63,7 +63,7 @@ def test_copies_of_a_table_that_has_ended_go():
     holding = node.holding()
     trio.run(holding.look)
     assert held(node) == [first] * 3 + [other] * 2
-    spaces = {copy.space for copy in node.replicas.copies.values() if copy.identity.table == first}
+    spaces = {copy.space for copy in node.replicas.by_partition.values() if copy.identity.table == first}
     records.on_forgotten(first)
     del records.known[first]
     trio.run(holding.look)

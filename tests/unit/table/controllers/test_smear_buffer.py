@@ -50,7 +50,7 @@ class Smeared(Records):
 
     @property
     def copy(self):
-        return next(one for one in self.host.replicas.copies.values() if one.bounds.has(KEY))
+        return next(one for one in self.host.replicas.by_partition.values() if one.bounds.has(KEY))
 
     def crash(self, node):
         """What is not synced is gone; another life begins with what is."""
@@ -325,7 +325,7 @@ def test_another_store_forwards_nothing(smeared):
 ])  # fmt: skip
 def test_what_is_no_accepted_put(smeared, rows):
     """One clear error, and nothing is written."""
-    (table, partition), *_ = smeared.host.replicas.copies
+    (table, partition), *_ = smeared.host.replicas.by_partition
     error = smeared.host.outcome("table_accepted", table, partition, rows, 1 << 62, b"", 0)
     assert type(error) is BadRequest
     assert "table_accepted:" in error.message

@@ -89,7 +89,7 @@ class SplitterOfOneNode:
     def __init__(self, world, number=1, *, alive=(1, 2, 3), limits=LIMITS, metadata=None):
         self.world, self.number, self.alive = world, number, alive
         self.sizes = Sizes()
-        self.sizes.replicas = self.replicas = SimpleNamespace(copies={})
+        self.sizes.replicas = self.replicas = SimpleNamespace(by_partition={})
         self.adopt()
         self.looked_at = []
         tables = local_tables(
@@ -107,7 +107,7 @@ class SplitterOfOneNode:
                 copy = Replica(1, ReplicaIdentity(TABLE, partition.id, own), encode_state(0, 0, b"", b""))
                 copy.adopts(self.world.config, hosts_of(partition), rules_of(partition, 3, own))
                 copies[copy.partition] = copy
-        self.replicas.copies = copies
+        self.replicas.by_partition = copies
 
     async def looks(self, times=1):
         for _ in range(times):
@@ -279,13 +279,13 @@ async def test_a_range_is_divided_that_another_node_asks_for(world, said, autoju
 async def test_many_copies_have_their_turns(world, autojump_clock):
     """Not all are measured in one look."""
     splitter = SplitterOfOneNode(world)
-    one = splitter.replicas.copies[TABLE, 7]
+    one = splitter.replicas.by_partition[TABLE, 7]
     for number in range(100, 100 + MAX_MEASURED):
         copy = Replica(1, ReplicaIdentity(TABLE, number, one.assignment), encode_state(0, 0, b"", b""))
         copy.rules, copy.hosts = one.rules, one.hosts
-        splitter.replicas.copies[TABLE, number] = copy
+        splitter.replicas.by_partition[TABLE, number] = copy
         splitter.sizes.of[number] = SMALL
     await splitter.looks()
     assert len(splitter.sizes.measured) == MAX_MEASURED
     await splitter.looks()
-    assert {*splitter.sizes.measured} == {id_ for _, id_ in splitter.replicas.copies}
+    assert {*splitter.sizes.measured} == {id_ for _, id_ in splitter.replicas.by_partition}

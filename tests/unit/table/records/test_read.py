@@ -128,7 +128,9 @@ def test_a_copy_that_cannot_be_read(records, error):
 def test_a_forwarded_read_is_not_forwarded_again(records):
     """Who is asked by a node and does not hold the partition refuses."""
     theirs, (node, *_) = holders(records, b"7")
-    (table, partition) = next(found for found in theirs[0].replicas.copies if found not in node.replicas.copies)
+    (table, partition) = next(
+        found for found in theirs[0].replicas.by_partition if found not in node.replicas.by_partition
+    )
     with pytest.raises(NotServed):
         node.call("table_get", table, partition.to_bytes(8, "big"), [b"7"])
     assert all(one.asked == [] for one in theirs)

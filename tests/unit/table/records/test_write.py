@@ -99,12 +99,12 @@ def test_short_of_its_level_in_time_it_is_unknown(records):
     records.pass_s(0.2)
     assert isinstance(answers[0], Unknown)
     assert answers[0].details["level"] == "majority"
-    (copy,) = one.replicas.copies.values()
+    (copy,) = one.replicas.by_partition.values()
     other = next(host.assignment for host in copy.hosts if host.node == two.uuid)
 
     def confirm():
         told = ReplicaStatus(other, copy.synced, copy.config, can_take=True, available=True)
-        one.replicas.levels[copy].confirms(told)
+        one.replicas.acks[copy].confirms(told)
 
     confirm()
     assert len(answers) == 1
@@ -148,7 +148,7 @@ def test_a_write_that_was_certainly_not_applied_goes_to_the_next(records, fault)
 def test_a_forwarded_write_is_not_forwarded_again(records):
     """Who is asked by a node and does not hold the partition refuses; a client's request it would have passed on."""
     one, two, three = records.nodes
-    (table, partition), *_ = one.replicas.copies
+    (table, partition), *_ = one.replicas.by_partition
     with pytest.raises(NotServed):
         three.call("table_write", table, partition, "one", [b"k", b"v"], 1 << 62)
     assert one.asked == two.asked == []
@@ -177,7 +177,7 @@ def test_a_table_that_was_just_made():
 def test_a_copy_that_is_not_available_yet(records):
     """Neither writes nor reads go to it: it lacks what the others have."""
     one, _, _ = records.nodes
-    (copy,) = one.replicas.copies.values()
+    (copy,) = one.replicas.by_partition.values()
     copy.hosts = tuple(host._replace(available=host.node != one.uuid) for host in copy.hosts)
     one.call("put", "t", b"k", b"v", {"level": "one"})
     assert one.call("get", "t", b"k", {"explain": True}) == [b"v", TOKEN, {"node": "n2"}]
@@ -186,14 +186,14 @@ def test_a_copy_that_is_not_available_yet(records):
 def test_a_copy_that_may_not_originate(records):
     """One that lies in an older copy of its disk passes writes on; so does one that has just begun, for a while."""
     one, two, _ = records.nodes
-    (copy,) = one.replicas.copies.values()
-    copy.aside = "another node has more of its records"
+    (copy,) = one.replicas.by_partition.values()
+    copy.barred = "another node has more of its records"
     one.call("put", "t", b"k", b"v", {"level": "one"})
     assert values(records, b"k") == [None, b"v"]
     two.is_lost = True
     with pytest.raises(Unavailable, match="n1: another node has more of its records"):
         one.call("put", "t", b"k", b"v", {"level": "one"})
-    copy.aside, copy.is_new = None, False
+    copy.barred, copy.is_new = None, False
     records.now = 0.5
     one.call("put", "t", b"k", b"w", {"level": "one"})
     assert records.now >= 1.0
@@ -311,8 +311,8 @@ def test_writer_and_verdict_count_alike(states, reached):
         if is_reached:
             reach(one, other)
     one.replicas.is_up = lambda uuid: records.node(uuid).state is not MemberState.DEAD
-    route, (copy,) = one.methods.routing.route("t"), one.replicas.copies.values()
-    shown = SimpleNamespace(replicas=one.replicas, comparing=SimpleNamespace(differ={}))
+    route, (copy,) = one.methods.routing.route("t"), one.replicas.by_partition.values()
+    shown = SimpleNamespace(replicas=one.replicas, digests=SimpleNamespace(differ={}))
     alive = {node.uuid for node in records.nodes if node.state is not MemberState.DEAD}
     why = TableReporter(one.deciding, one.methods.routing)._why_unwell(next(route.places()), shown, route.table, alive)
     can = sum(

@@ -38,11 +38,11 @@ def records():
     made = Records(4)
     three = made.nodes[:3]
     for node in made.nodes:
-        node.collecting = SimpleNamespace(held_back={})
-        node.comparing = SimpleNamespace(differ={})
+        node.collector = SimpleNamespace(held_back={})
+        node.digests = SimpleNamespace(differ={})
         node.refusal = None
         node.size_bytes = lambda space, _: 100 + space
-        node.replicas.loading.pace.rate = RATE
+        node.replicas.loader.pace.rate = RATE
     made.passed_over = {}
     made.placed = {}  # The nodes of tables, as the catalogue names them; it names none yet.
     made.make("t", firsts=PARTITIONS, holders=lambda _: three)
@@ -51,9 +51,11 @@ def records():
         asked.connected(node.uuid)
         peer = asked.peers[node.uuid]
         peer.greeted = True
-        peer.feed._place = asked.tail.first  # Where it is once the log was looked at.
-        for copy in asked.copies.values():
-            peer.feed.told[copy] = ReplicaStatus(2, clock.named(b"", copy.named), 1, can_take=True, available=True)
+        peer.sender._place = asked.tail.first  # Where it is once the log was looked at.
+        for copy in asked.by_partition.values():
+            peer.sender.statuses[copy] = ReplicaStatus(
+                2, clock.named(b"", copy.named), 1, can_take=True, available=True
+            )
     return made
 
 
@@ -85,7 +87,7 @@ def raising(error):
 def write(records, count):
     """Have the first node write so many records to its first copy."""
     replicas = records.nodes[0].replicas
-    copy = next(iter(replicas.copies.values()))
+    copy = next(iter(replicas.by_partition.values()))
     replicas.originate({copy: [RecordWrite(b"k%d" % number, b"v") for number in range(count)]})
     records.run()
     return copy
@@ -103,7 +105,7 @@ def test_who_holds_it(records):
 def test_who_lacks_what(records):
     """In records, and in seconds since the oldest of it; `info` tells the same of all copies."""
     copy = write(records, 2)
-    records.nodes[0].replicas.peers[records.nodes[2].uuid].feed.told[copy] = ReplicaStatus(
+    records.nodes[0].replicas.peers[records.nodes[2].uuid].sender.statuses[copy] = ReplicaStatus(
         2, copy.synced, 1, can_take=True, available=True
     )
     records.pass_s(5)
@@ -133,7 +135,7 @@ def test_nothing_is_said_of_what_a_node_lacks_that_lives_and_is_not_reached(reco
 
 def test_what_an_ended_assignment_wrote_nobody_lacks(records):
     """A clock that was heard may not name it any more."""
-    copy = next(iter(records.nodes[0].replicas.copies.values()))
+    copy = next(iter(records.nodes[0].replicas.by_partition.values()))
     copy.synced = clock.merge(copy.synced, clock.of([(MOVE, 872)]))
     assert {one["lag_records"] for one in status(records)["nodes"]} == {0}
 
@@ -148,9 +150,9 @@ def test_who_decides_where_too_few_do(records):
 def test_what_moves_to_a_node_it_does_not_lack(records):
     """It has nothing at first, for as long as that takes: that is told as a move."""
     copy = write(records, 3)
-    feed = records.nodes[0].replicas.peers[records.nodes[2].uuid].feed
+    feed = records.nodes[0].replicas.peers[records.nodes[2].uuid].sender
     for available, lacks in (True, 3), (False, 0):
-        feed.told[copy] = ReplicaStatus(2, clock.named(b"", copy.named), 1, can_take=True, available=available)
+        feed.statuses[copy] = ReplicaStatus(2, clock.named(b"", copy.named), 1, can_take=True, available=available)
         assert {one["node"]: one["lag_records"] for one in status(records)["nodes"]} == {"n1": 0, "n2": 3, "n3": lacks}
 
 
@@ -166,7 +168,7 @@ def test_a_store_that_takes_no_writes(records):
 def test_for_whom_tombstones_are_kept(records):
     """By name; and how many copies load."""
     n1, _, n3, _ = records.nodes
-    n1.collecting.held_back = dict.fromkeys(n1.replicas.copies.values(), (n3.uuid,))
+    n1.collector.held_back = dict.fromkeys(n1.replicas.by_partition.values(), (n3.uuid,))
     told = status(records)
     assert (told["tombstones_held_by"], told["loading"]) == (["n3"], 0)
 
@@ -175,17 +177,17 @@ def test_why_writes_are_refused(records, monkeypatch):
     """Copies that are set aside, partitions without a majority, without anybody; so many are named."""
     n1, n2, n3, _ = records.nodes
     copy = write(records, 1)
-    copy.aside = "an older copy of the store"
+    copy.barred = "an older copy of the store"
     assert [one["why"] for one in status(records)["unwell"]] == [
         "its copy at n1 takes no writes: an older copy of the store"
     ]
-    copy.aside = None
-    n1.comparing.differ[copy] = {n3.uuid}
+    copy.barred = None
+    n1.digests.differ[copy] = {n3.uuid}
     assert "other records than n3" in status(records)["unwell"][0]["why"]
-    n1.comparing.differ.clear()
-    n1.replicas.loading.log_too_small.add(copy)
+    n1.digests.differ.clear()
+    n1.replicas.loader.log_too_small.add(copy)
     assert "`table_log` is too small" in status(records)["unwell"][0]["why"]
-    n1.replicas.loading.log_too_small.clear()
+    n1.replicas.loader.log_too_small.clear()
     n3.state = MemberState.DEAD
     assert status(records)["unwell"] == []
     n1.replicas.disconnected(n2.uuid)
@@ -255,7 +257,7 @@ def test_what_moves(records, how, counted, fourth, third):
 def test_how_much_is_to_be_copied(records):
     """The first host that is up tells the sizes, so each partition is told once; the target what it has by now."""
     have_moved(records, Slot.INITIALIZING, 0, 1)
-    sizes = [100 + copy.space for copy in records.nodes[0].replicas.copies.values()]
+    sizes = [100 + copy.space for copy in records.nodes[0].replicas.by_partition.values()]
     told = status(records)
     assert (told["to_copy"], told["copied"], told["transfer"]) == ({"n4": sum(sizes[:2])}, 0, None)
     assert status(records, 1)["to_copy"] == {}
@@ -265,15 +267,15 @@ def test_how_much_is_to_be_copied(records):
     target = records.nodes[3]
     told = status(records, 3)
     assert (told["to_copy"], told["copied"], told["transfer"]) == ({}, 0, RATE)
-    replicas, (first, second) = target.replicas, [*records.nodes[0].replicas.copies][:2]
+    replicas, (first, second) = target.replicas, [*records.nodes[0].replicas.by_partition][:2]
     for (table, partition), number in ((first, 0), (second, 1)):
         replicas.place(ReplicaIdentity(table, partition, MOVE + number), 1, [])
     records.run()
-    loading, loaded = replicas.copies.values()
+    loading, loaded = replicas.by_partition.values()
     for copy in loading, loaded:
         copy.joining = Bootstrap()  # It has not begun to load.
     assert status(records, 3)["copied"] == 0
-    replicas.loading.loads[loading] = SimpleNamespace(copy=loading, space=77)
+    replicas.loader.loads[loading] = SimpleNamespace(replica=loading, space=77)
     loaded.joining = Bootstrap(is_loaded=True)
     assert status(records, 3)["copied"] == (100 + 77) + (100 + loaded.space)
     loaded.joining = None  # It is whole, and about to be AVAILABLE.
@@ -337,7 +339,7 @@ def test_copies_that_are_missing(records):
 
 def set_aside(node, *parts):
     for one in parts:
-        node.replicas.spaces.aside[one.space] = (*node.replicas.spaces.aside.get(one.space, ()), one)
+        node.replicas.spaces.quarantined[one.space] = (*node.replicas.spaces.quarantined.get(one.space, ()), one)
 
 
 def test_copies_that_are_set_aside(records):
@@ -400,7 +402,7 @@ def test_what_was_set_aside_is_dropped(records):
         dropped.append(one.space)
 
     n1 = records.nodes[0]
-    n1.drop_aside = drop
+    n1.drop_quarantined = drop
     set_aside(n1, QuarantinedReplica(10, b"", ReplicaIdentity(bytes(16), 1, 2), "taken"))
     assert quarantine(records, {}, b"quarantine_drop", "n1", "a") == {"node": "n1", "copy": "a"}
     assert dropped == [10]

@@ -145,7 +145,7 @@ def test_a_made_up_token_is_harmless(world):
 def test_a_newer_map_is_looked_for(world):
     """A copy that goes by an older map than the session has seen answers once it goes by a newer one."""
     one, two = holder(world, b"1")
-    for copy in one.replicas.copies.values():
+    for copy in one.replicas.by_partition.values():
         copy.taken_config = CONFIG + 1
     _, token = one.call("get", "hash", b"1", LOCAL)
     table = one.methods.routing.route("hash").table.id
@@ -162,14 +162,14 @@ def test_a_copy_that_is_to_go_by_a_newer_map(world):
     one, two = holder(world, b"1")
     table = one.methods.routing.route("hash").table.id
     place = one.methods.routing.route("hash").place(b"1")
-    copy = one.replicas.copies[table, place.partition]
-    copy.stands_still = True
+    copy = one.replicas.by_partition[table, place.partition]
+    copy.is_frozen = True
     added = copy.hosts[0]._replace(assignment=99, node=b"9" * 16)
     one.replicas.place(copy.identity, CONFIG + 1, [*copy.hosts, added])
     one.goes_by(table, CONFIG + 1)
     token = encode({table: TableSeen(CONFIG + 1, clock.of([(99, 1)]))}, CLUSTER)
     assert outcome(one, "get", "hash", b"1", {"token": token, **LOCAL}) == "map"
-    copy.stands_still = False
+    copy.is_frozen = False
     one.refuses = Overloaded("no room")
     one.replicas.pump()
     assert outcome(one, "get", "hash", b"1", {"token": token, **LOCAL}) == "map"
@@ -186,7 +186,7 @@ def test_a_record_depends_on_what_its_session_has_seen(world):
     other = {b"\7" * 16: TableSeen(9, clock.of([(70, 7)]))}
     _, token = one.call("get", "hash", b"1", {"token": token + encode(other, CLUSTER), **LOCAL})
     token = one.call("put", "hash", b"1", b"next", {"token": token, **ONE})
-    copy = next(copy for copy in one.replicas.copies.values() if one.get(copy.space, b"\x011") is not None)
+    copy = next(copy for copy in one.replicas.by_partition.values() if one.get(copy.space, b"\x011") is not None)
     kept = decode_body(decode_record(one.get(copy.space, b"\x011")).dependencies)
     assert kept == {copy.identity.table: TableSeen(CONFIG, b""), **other}
     _, read = one.call("get", "hash", b"1", LOCAL)
@@ -221,7 +221,7 @@ def left():
         token = one.call(write, "hash", b"1", *params, ONE)
         world.feed(one, two)
         for node in (one, two):
-            copy = node.replicas.copies[route.table.id, place.partition]
+            copy = node.replicas.by_partition[route.table.id, place.partition]
             hosts = [host for host in copy.hosts if host.node != three.uuid]
             node.replicas.place(copy.identity, CONFIG + 1, hosts)
             node.goes_by(route.table.id, CONFIG + 1)
@@ -310,6 +310,6 @@ def test_a_record_does_not_keep_since_when_anything_was_left_out(left):
     _, token = one.call("get", "hash", b"1", {"token": token, **LOCAL})
     one.call("put", "hash", b"1", b"newer", {"token": token, **ONE})
     assert LEFT_OUT in {origin for seen in decode(token, CLUSTER).values() for origin, _ in clock.entries(seen.clock)}
-    copy = next(copy for copy in one.replicas.copies.values() if one.get(copy.space, b"\x011") is not None)
+    copy = next(copy for copy in one.replicas.by_partition.values() if one.get(copy.space, b"\x011") is not None)
     kept = decode_body(decode_record(one.get(copy.space, b"\x011")).dependencies)
     assert {origin for seen in kept.values() for origin, _ in clock.entries(seen.clock)} == set()

@@ -27,9 +27,9 @@ def long():
 
 def settle(one, two, three):
     """Have the first node hear that the others have all that it has."""
-    for identity, copy in one.replicas.copies.items():
+    for identity, copy in one.replicas.by_partition.items():
         for other in (two, three):
-            one.hears(copy, other.replicas.copies[identity], copy.synced)
+            one.hears(copy, other.replicas.by_partition[identity], copy.synced)
 
 
 def test_a_long_token_is_made_short(long):
@@ -59,8 +59,8 @@ def test_what_has_ended_is_left_out_of_a_long_token(long):
 def test_what_most_have_is_not_settled(long):
     """Every assigned copy counts, dead or alive: who comes back without it is not ready for who has seen it."""
     _, _, token, (one, two, three) = long
-    for identity, copy in one.replicas.copies.items():
-        one.hears(copy, two.replicas.copies[identity], copy.synced)
+    for identity, copy in one.replicas.by_partition.items():
+        one.hears(copy, two.replicas.by_partition[identity], copy.synced)
     _, after = one.call("get", "t", b"7", {"token": token})
     assert decode(after, CLUSTER) == decode(token, CLUSTER)
     settle(one, two, three)
@@ -74,9 +74,9 @@ def test_a_token_that_stays_too_long(long, request_):
     _, asked, token, (one, _, three) = long
     asked.methods._settling._max_token = 1 << 10
     three.state = MemberState.DEAD
-    before = {copy: copy.appended for copy in one.replicas.copies.values()}
+    before = {copy: copy.appended for copy in one.replicas.by_partition.values()}
     method, *params = request_
     with pytest.raises(TooLarge, match="n3 of them is down") as caught:
         asked.call(method, "t", *params, {"token": token})
     assert caught.value.details["down"] == ["n3"]
-    assert before == {copy: copy.appended for copy in one.replicas.copies.values()}
+    assert before == {copy: copy.appended for copy in one.replicas.by_partition.values()}

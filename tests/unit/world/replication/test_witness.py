@@ -44,7 +44,7 @@ class Scene:
             hosts=hosts,
             config=1,
             assignment=A,
-            heirs=(),
+            children=(),
             identity=SimpleNamespace(partition=0),
             rules=SimpleNamespace(slots=3),
         )

@@ -10,10 +10,10 @@ from gossipkv.placement.partition import Assignment, AssignmentState, Partition
 from gossipkv.replication.replica import clock as packed
 from gossipkv.replication.replica import record
 from gossipkv.replication.replica.keys import (
-    ASIDE,
+    ABANDONED,
     DIVIDED,
     IDENTITY,
-    LEFT,
+    QUARANTINED,
     RECORD,
     STATE,
     KeyBounds,
@@ -94,7 +94,7 @@ class Scene:
             own = number if id_ in aside else 10 * id_ + number
             batch.put(SPACE, IDENTITY + suffix_of(id_), ReplicaIdentity(TABLE, id_, own, half).encode())
             if id_ in aside:
-                batch.put(SPACE, ASIDE + suffix_of(id_), b"why")
+                batch.put(SPACE, QUARANTINED + suffix_of(id_), b"why")
             else:
                 its = named or (1, 2, 3, *(10 * id_ + one for one in NODES))
                 state = self.state(2, {1: 2} if clock is None else clock, its)
@@ -109,7 +109,7 @@ class Scene:
         if leaves:
             for key in (IDENTITY, STATE):
                 batch.delete(SPACE, key + suffix_of(leaves))
-            batch.put(SPACE, LEFT + suffix_of(leaves), ReplicaIdentity(TABLE, leaves, 1, HALVES[leaves]).encode())
+            batch.put(SPACE, ABANDONED + suffix_of(leaves), ReplicaIdentity(TABLE, leaves, 1, HALVES[leaves]).encode())
         self.syncs(number, batch)
 
     def stands(self, number, *rows, has=(LOW, HIGH)):
@@ -249,8 +249,8 @@ def test_what_is_reached_across_a_division(scene, hosts, broken):
         for number in (2, 3):  # They never had it.
             scene.witness.models[number].confirmed.clear()
     heirs = [
-        SimpleNamespace(heirs=(), bounds=HALVES[id_], identity=ReplicaIdentity(TABLE, id_, 10 * id_ + 1))
+        SimpleNamespace(children=(), bounds=HALVES[id_], identity=ReplicaIdentity(TABLE, id_, 10 * id_ + 1))
         for id_ in HALVES
     ]
-    scene.witness.reached(1, SimpleNamespace(heirs=heirs), [(1, 2)], "majority")
+    scene.witness.reached(1, SimpleNamespace(children=heirs), [(1, 2)], "majority")
     assert scene.broken == broken
