@@ -19,11 +19,14 @@ from gossipkv.storage.engine.options import EngineOptions
 from gossipkv.table.store import memory_bytes
 from tests.ci.cluster.node_process import PATIENCE_S, NodeProcess, connect, wait_for
 from tests.ci.cluster.pages import blocks_of, checked
+from tests.ci.cluster.test_http import dial, gateways
 from tests.conftest import ROOT
 from tests.unit.serving.secured import Authority
 
 MIB = 1 << 20
 TLS_CONNECTIONS = 1000
+BODY_MIB = 2  # The most that a body has.
+POST = b"POST /db/_mget HTTP/1.1\r\nHost: here\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
 BLOCKS = [block.text for block in blocks_of("docs/operators/sizing.md")]
 
 
@@ -101,6 +104,40 @@ def test_a_connection_by_tls_takes_what_the_page_says(tmp_path, is_idle) -> None
                 assert connection.recv(65_536)
         took_kib = (resident_kib(node) - before_kib) / TLS_CONNECTIONS
     assert took_kib <= 1.25 * float(row[1 if is_idle else 2])
+
+
+def test_a_gateway_takes_what_the_page_says(tmp_path) -> None:
+    """At its peak, under bodies that never end, three times as much as it may hold; on any machine."""
+    page = (ROOT / "docs/operators/sizing.md").read_text()
+    own_mib = int(re.search(r"its gateway \(`http_listen`\) \| (\d+) MiB", page)[1])
+    factor = float(re.search(r"\(1\.1 \+ ([0-9.]+)\) \* max_queued_total", page)[1])
+    queued_mib = Config().max_queued_total // MIB
+    with NodeProcess(tmp_path, "--http-listen", "127.0.0.1:0", "--frame-timeout", "1h") as node:
+        node.ready()
+        ((address, gateway),) = gateways(node)
+        with contextlib.ExitStack() as stack:
+            connections = [stack.enter_context(dial(address)) for _ in range(3 * queued_mib // BODY_MIB)]
+            for connection in connections:
+                with contextlib.suppress(OSError):  # The one that holds most is closed.
+                    connection.sendall(POST % (BODY_MIB * MIB) + bytes(BODY_MIB * MIB - 1))
+            give_up_s = time.monotonic() + PATIENCE_S
+            while sum(map(is_open, connections)) > queued_mib // BODY_MIB:
+                assert time.monotonic() < give_up_s, node.said()
+                time.sleep(0.1)
+            peak_kib = int(re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{gateway}/status").read_text())[1])
+    assert queued_mib < peak_kib / 1024 <= own_mib + factor * queued_mib
+
+
+def is_open(connection: socket.socket) -> bool:
+    """Whether the other end has neither answered nor closed a connection."""
+    connection.settimeout(0)
+    try:
+        connection.recv(1, socket.MSG_PEEK)
+    except BlockingIOError:
+        return True
+    except OSError:
+        pass
+    return False
 
 
 def hello_of(trusted: ssl.SSLContext, host: str) -> bytes:

@@ -5,13 +5,14 @@ The keys change every few seconds, so that a write which comes late, over what w
 
 from __future__ import annotations
 
+import contextlib
 import random
 import time
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Final
 
 from gossipkv.client import blocking
-from gossipkv.errors import NotReady, Overloaded, TimedOut, Unavailable, Unknown
+from gossipkv.errors import Conflict, NotReady, Overloaded, TimedOut, Unavailable, Unknown
 from tests.ci.cluster.table_moves import number_of, settled
 from tests.ci.cluster.table_nodes import until
 from tests.ci.cluster.table_records import DONE, OPEN, OPTIONS, REFUSED, TABLE, TIMEOUT_MS, Read, Write, judge
@@ -40,12 +41,18 @@ class TableClients:
         self._left: set[bytes] = set()  # Keys that are left as they are, by all but one client.
         self.trouble: list[str] = []
         with blocking.connect(self._addresses[0], timeout_ms=TIMEOUT_MS) as client:
-            until(lambda: client.call("create_table", TABLE, OPTIONS), bool)
+            until(lambda: self._has_table(client), bool)
             told = client.call("partition_map", TABLE)["partitions"]
         self._hosts = {at: [one["node"] for one in part["assignments"]] for at, part in enumerate(told)}
         for address in self._addresses:
             with blocking.connect(address, timeout_ms=TIMEOUT_MS) as client:
                 until(lambda client=client: client.table(TABLE).put(b"first", b"", level="all"), lambda _: True)
+
+    @staticmethod
+    def _has_table(client: blocking.Client) -> bool:
+        with contextlib.suppress(Conflict):  # It was made after all, when nobody waited for that any more.
+            client.call("create_table", TABLE, OPTIONS)
+        return True
 
     def ask(self, name: int) -> None:
         """Write and read until it is over."""

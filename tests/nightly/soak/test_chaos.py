@@ -16,6 +16,7 @@ import threading
 import time
 from collections import Counter
 from math import inf
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pytest
@@ -33,10 +34,11 @@ from tests.ports import quiet_ports
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
 SECONDS = float(os.environ.get("CHAOS_SECONDS", "20"))
 NODES: Final = 4
+LOOK_S: Final = 1.0  # Between two looks at how long threads waited for a core.
+STARVED_S: Final = 0.5  # A node of which a thread waited so long between two looks was as good as stopped.
 HEARD_S: Final = 10.0  # Until all others have heard of a node that is back, and have a connection to it.
 KEPT: Final = 6  # Versions at the source.
 LATE_S: Final = 5.0  # A wait that nothing ends takes up to 10 s; one that is ended 50 ms, under load 12 too.
@@ -55,6 +57,15 @@ class Failed(NamedTuple):
     why: str
 
 
+def waited_for_cores_s(process: int) -> dict[str, float]:
+    """How long each thread of a process has waited for a core until now."""
+    waited_s = {}
+    for thread in Path(f"/proc/{process}/task").glob("*/schedstat"):
+        with contextlib.suppress(OSError, IndexError):  # It has ended.
+            waited_s[thread.parent.name] = int(thread.read_text().split()[1]) / 1e9
+    return waited_s
+
+
 class Chaos:
     """The nodes, what befalls them, and those who read."""
 
@@ -71,6 +82,7 @@ class Chaos:
         self.trouble: list[str] = []
         self.done, self._may_ask = threading.Event(), threading.Event()
         self.struck: Counter[str] = Counter()
+        self._waited_s: list[dict[str, float]] = []  # Of each node, by thread, at the last look.
         self.offer()
         for at in range(NODES):
             self.nodes.append(self._started(at))
@@ -115,8 +127,23 @@ class Chaos:
             self.nodes[at].ready()
         self.well_since_s[at] = time.monotonic()
 
+    def watch(self) -> None:
+        """Look from time to time for how long nodes wait for a core."""
+        while not self.done.wait(LOOK_S):
+            self._look()
+            self._waited_s = [waited_for_cores_s(node.process.pid) for node in self.nodes]
+
+    def _look(self) -> None:
+        """On a machine that is too busy, a node that gets no core counts as one that something befell."""
+        for at, (node, before_s) in enumerate(zip(self.nodes, self._waited_s, strict=False)):
+            waited_s = waited_for_cores_s(node.process.pid)
+            if any(each_s - before_s.get(thread, 0.0) >= STARVED_S for thread, each_s in waited_s.items()):
+                self.well_since_s[at] = max(self.well_since_s[at], time.monotonic())
+                self.struck["starved"] += 1
+
     def is_well(self, at: int, when_s: float) -> bool:
         """True if nothing has befallen a node since then, and for a while before."""
+        self._look()
         return self.well_since_s[at] + HEARD_S <= when_s
 
     def knows_clocks(self, at: int) -> bool:
@@ -217,7 +244,8 @@ def test_an_hour_of_chaos(tmp_path: Path, record_property: Callable[[str, str], 
         asks = [threading.Thread(target=ask, args=[at]) for ask in (chaos.read, chaos.table.ask) for at in range(NODES)]
         strikes = chaos.rest, *(lambda at=at: chaos.befall(chaos.chance.choice((at, at + 2))) for at in (0, 1))
         striking = [threading.Thread(target=again, args=(strike,)) for strike in strikes]
-        for thread in asks + striking:
+        watching = threading.Thread(target=chaos.watch)
+        for thread in (*asks, *striking, watching):
             thread.start()
         while time.monotonic() < end_s and not chaos.trouble + chaos.table.trouble:
             time.sleep(chaos.chance.uniform(2, 8))
@@ -227,7 +255,7 @@ def test_an_hour_of_chaos(tmp_path: Path, record_property: Callable[[str, str], 
         for address in chaos.addresses if not chaos.trouble else []:
             wait_for(address, "geo", chaos.name)
         chaos.done.set()
-        for thread in asks:
+        for thread in (*asks, watching):
             thread.join()
         faults, counts = chaos.table.judge()
         told = f"{chaos.reads} reads, {len(chaos.failures)} failed, {chaos.version} versions; table: {counts}"
