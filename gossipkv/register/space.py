@@ -145,8 +145,13 @@ class Space:
     def check_free(self) -> None:
         """Raise `Unavailable` as `check_room`, and while the store keeps its last room for what gives room back."""
         self.check_room()
-        if (lack := self._store.lack) is not None:
+        if (lack := self.lack) is not None:
             raise Unavailable(f"this node takes no new table now: {lack}", {"reason": lack})
+
+    @property
+    def lack(self) -> str | None:
+        """The missing room, while the store keeps its last room for what gives room back; None: there is room."""
+        return self._store.lack
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Write appended records, until cancelled or until the store is closed."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
+import msgpack
 import pytest
 import trio
 
-from gossipkv.errors import GossipKVError, Overloaded, Unknown
+from gossipkv.errors import GossipKVError, NotReady, Overloaded, Unknown
 from gossipkv.storage.engine.shell import LOOK_PERIOD_S
 from tests.world.nodes.phases import begin, settle
 from tests.world.nodes.table_clients import TableClients
@@ -107,3 +108,37 @@ async def check_relieved(cluster: SimulatedCluster, how: str, happens: str) -> N
 @simulated(3)
 async def test_three_full_disks_are_relieved(cluster: SimulatedCluster, how: str, happens: str) -> None:
     await check_relieved(cluster, how, happens)
+
+
+@simulated(3)
+async def test_a_full_node_passes_on_requests_of_tables_made_meanwhile(cluster: SimulatedCluster) -> None:
+    """It takes no first map of a table, so others answer, also for a while after it has room again."""
+    await begin(cluster)
+    one, two, three = cluster.machines
+    wanted = {"kind": "hash", "replication": 2, "partitions": 4}
+    await TableClients(cluster).create("t", replication=3)
+    await trio.sleep(15)  # The catalogue has three acceptors by then.
+    one.disk.capacity_bytes -= one.disk.free_bytes("/")
+    await trio.sleep(2 * LOOK_PERIOD_S)
+    await cluster.ask(two, "create_table", "u", wanted)
+    await cluster.ask(two, "put", "u", b"k", b"v", {"level": "all"})
+
+    async def is_named() -> bool:
+        """It has heard of the table."""
+        return any(each["name"] == "u" for each in cast("list[dict[str, Value]]", await cluster.ask(one, "databases")))
+
+    await cluster.until(is_named, within_s=RELIEVED_S)
+    for _ in range(2):
+        began_s = trio.current_time()
+        assert (await cluster.ask(one, "get", "u", b"k"))[0] == b"v"
+        assert (await cluster.ask(one, "get_many", "u", [b"k", b"l"]))[0] == [b"v", None]
+        assert (await cluster.ask(one, "scan", "u", {}))[0] == [[b"k", b"v"]]
+        for method, *params in (("put", b"k", b"w"), ("put_many", [[b"l", b"w"]]), ("delete", b"l")):
+            await cluster.ask(one, method, "u", *params)
+        assert (await cluster.ask(three, "get", "u", b"k"))[0] == b"w"
+        assert (await cluster.ask(one, "partition_map", "u"))["kind"] == "hash"
+        assert trio.current_time() - began_s < 2.0
+        await cluster.ask(two, "put", "u", b"k", b"v")
+    for method, *params in (("get", "u", b"k"), ("partition_map", "u"), ("put", "u", b"k", b"w")):
+        with pytest.raises(NotReady, match="is not known here"):  # A node passed it on, and it goes no further.
+            await cluster.ask(one, "within", (1 << 64) - 1, method, msgpack.packb(params))

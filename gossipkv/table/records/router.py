@@ -46,6 +46,12 @@ class Router:
         catalogue = self._service.catalogue
         return {} if catalogue is None else {name: named.id for name, named in catalogue.tables().items()}
 
+    def lack(self, name: bytes) -> str | None:
+        """Return the missing room if this node lacks the map of a table, and has no room for one; else None."""
+        metadata, catalogue = self._service.taking_part()
+        named = catalogue.tables().get(name.decode(errors="replace"))
+        return None if named is None or named.id in metadata.known else metadata.space.lack
+
     def replicating(self, name: str) -> Replication:
         """Return the replicas of this node; `name` is for errors. Raises as `route`."""
         return self._service.replicating(name)

@@ -41,7 +41,7 @@ OF_RECORDS: Final = (
     b"put delete put_many table_write table_accepted table_get table_scan table_settled verify_table table_digest "
     b"replica_tell replica_feed replica_load replica_report replica_digest"
 ).split()
-# Methods that a node forwards while its tables are closed, like the reads below.
+# Methods that a node forwards while its tables are closed, or it has no room for a table's map, like the reads below.
 FOR_CLIENTS: Final = frozenset((b"create_table", b"drop_table", b"put", b"delete", b"put_many"))
 READS: Final = frozenset(("get", "get_many", "scan", "partition_map", "databases"))
 PASS_MS: Final = 10_000
@@ -86,9 +86,10 @@ class TableMethods:
         return self._service.store.closed if self._service.metadata is None and self._watcher.participants() else None
 
     def partition_map(self, arguments: Arguments) -> Value | DeferredResult:
-        """Answer `partition_map` of a table.  Raises UnknownDatabase, NotReady."""
-        if self.shut is not None:
-            return self._passed_on(arguments)
+        """Answer `partition_map` of a table. Raises UnknownDatabase, NotReady."""
+        return self._elsewhere(arguments) or self._partition_map(arguments)
+
+    def _partition_map(self, arguments: Arguments) -> Value:
         name, options = arguments.text("database"), arguments.options("start", "limit")
         start, limit = options.blob("start"), options.number("limit", least=1)
         self._service.taking_part(name)
@@ -101,9 +102,7 @@ class TableMethods:
 
     def read(self, arguments: Arguments) -> Value | Later | DeferredResult:
         """Answer `get`, `get_many` or `scan` of a table."""
-        if self.shut is not None:
-            return self._passed_on(arguments)
-        return self._records.reads[arguments.method](arguments)
+        return self._elsewhere(arguments) or self._read_here(arguments)
 
     def _forward(self, table: bytes, puts: Sequence[SmearedPut], on_forwarded: OnForwarded) -> None:
         self._records.forward(table, puts, on_forwarded)
@@ -164,41 +163,54 @@ class TableMethods:
         check_left(self._service.skew.left_s(deadline))
         if (why := self.shut) is not None:
             raise NotReady(f"the tables of this node are closed: {why}")
-        if not is_read:
-            return self.methods[name](inner)
-        if name == b"databases":
-            return [*self.tables()]
-        return self.partition_map(inner) if name == b"partition_map" else self.read(inner)
+        if is_read:
+            return self._read_here(inner)
+        answers = self._people if name in FOR_PEOPLE else self._records.methods
+        return (answers if name in FOR_CLIENTS else self.methods)[name](inner)
 
-    def _passed_on(self, arguments: Arguments) -> DeferredResult:
+    def _read_here(self, arguments: Arguments) -> Value | DeferredResult | Later:
+        match arguments.method:
+            case "databases":
+                return [*self.tables()]
+            case "partition_map":
+                return self._partition_map(arguments)
+            case method:
+                return self._records.reads[method](arguments)
+
+    def _elsewhere(self, arguments: Arguments) -> DeferredResult | None:
+        """Forward a client's request if the tables are closed, or the disk is too full for a table's map; else None."""
+        if (why := self.shut) is not None:
+            return self._passed_on(arguments, f"the tables of this node are closed ({why})")
+        name = arguments.values[0] if arguments.values else None
+        if self._service.catalogue is None or not isinstance(name, bytes):
+            return None
+        lack = self._records.routing.lack(name)
+        return None if lack is None else self._passed_on(arguments, f"the map of the table is not taken here ({lack})")
+
+    def _passed_on(self, arguments: Arguments, why: str) -> DeferredResult:
         """Return another node's answer to a request, which is forwarded unchanged."""
         params = cast("list[Value]", [*arguments.values])
         options = params[-1] if params and isinstance(params[-1], dict) else {}
         timeout_ms = options.get(b"timeout_ms")  # type: ignore[call-overload]  # Names are still bytes.
         timeout_s = (timeout_ms if isinstance(timeout_ms, int) and 0 < timeout_ms <= MAX_TIMEOUT_MS else PASS_MS) / 1000
-        return DeferredResult(partial(self._pass_on, arguments.method, params, timeout_s))
+        return DeferredResult(partial(self._pass_on, arguments.method, params, timeout_s, why))
 
-    async def _pass_on(self, method: str, params: list[Value], timeout_s: float) -> Value:
+    async def _pass_on(self, method: str, params: list[Value], timeout_s: float, why: str = "") -> Value:
         nodes = self._watcher.participants()
         self._random.shuffle(nodes)
         try:
             return await self._participant.peers.ask_any(nodes, method, params, timeout_s)
         except Unavailable as error:
-            why = f"the tables of this node are closed ({self.shut}), and of others: {error.message}"
-            raise Unavailable(why) from error
+            raise Unavailable(f"{why}, and of others: {error.message}") from error
 
     def _answer_people(self, name: bytes, arguments: Arguments) -> Value | DeferredResult:
-        if name in FOR_CLIENTS and self.shut is not None:
-            return self._passed_on(arguments)
-        return self._people[name](arguments)
+        return (self._elsewhere(arguments) if name in FOR_CLIENTS else None) or self._people[name](arguments)
 
     def _answer_peer(self, name: bytes, arguments: Arguments) -> Value | DeferredResult:
         return self._peers.methods[name](arguments)
 
     def _answer_records(self, name: bytes, arguments: Arguments) -> Value | Later | DeferredResult:
-        if name in FOR_CLIENTS and self.shut is not None:
-            return self._passed_on(arguments)
-        return self._records.methods[name](arguments)
+        return (self._elsewhere(arguments) if name in FOR_CLIENTS else None) or self._records.methods[name](arguments)
 
     @cached_property
     def _clients(self) -> AdminMethods:
