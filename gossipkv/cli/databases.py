@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from gossipkv.cli import CommandGroup
-from gossipkv.cli.options import JSON, NODE, connect, timeout
+from gossipkv.cli.options import JSON, NODE, ask_map, connect, timeout
 from gossipkv.cli.output import print_json
 from gossipkv.errors import UnknownVersion
-from gossipkv.status.reading import map_of
+from gossipkv.status.reports import status_report
 from gossipkv.status.words import plain
 
 if TYPE_CHECKING:
@@ -76,26 +76,23 @@ def rollback(name: str, version: str | None, nodes: tuple[Address, ...], timeout
 
 def _before(client: Client, name: str) -> str:
     """Return the newest version before the active one.  Raises UnknownVersion if there is none."""
-    entry = map_of(map_of(client.call("status", {"database": name})).get(name))
-    active = entry.get("active")
-    seen = map_of(client.call("refresh", name)).get(name)
-    older = {
-        version
-        for version in (*map_of(entry.get("versions")), *(seen if isinstance(seen, list) else ()))
-        if isinstance(version, str) and isinstance(active, str) and version < active
-    }
+    entry = status_report(client.status(name)).datasets.get(name)
+    active = None if entry is None else entry.active
+    seen = ask_map(client, "refresh", name).get(name)
+    versions = [*(entry.versions if entry is not None else ()), *(seen if isinstance(seen, list) else ())]
+    older = [version for version in versions if isinstance(version, str) and active is not None and version < active]
     if not older:
         raise UnknownVersion(f"no version of {name} is known before {plain(active)}: say which, if there is another")
     return max(older)
 
 
 def _order(client: Client, method: str, name: str, *version: str, local: bool, as_json: bool) -> None:
-    told = map_of(client.call(method, name, *version, {"local": local}))
+    answer = ask_map(client, method, name, *version, {"local": local})
     if as_json:
-        print_json({**told})
+        print_json(answer)
         return
     where = "this node" if local else "all nodes"
-    held, before = told.get("hold"), told.get("before")
+    held, before = answer.get("hold"), answer.get("before")
     was = "" if before is None else f"; before it was {plain(before)}"
     now = f"{where} hold{'s' if local else ''} {plain(held)} until it is released" if held else "no version is held"
     click.echo(f"{name}: {now}{was}")

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from gossipkv.cli import WRONG_USE
-from gossipkv.cli.options import timeout
+from gossipkv.cli.options import ask_map, timeout
 from gossipkv.cli.output import note
 from gossipkv.errors import GossipKVError, Unknown
-from gossipkv.status.reading import map_of
 from gossipkv.table.records.options import DECISION_MS
 
 if TYPE_CHECKING:
@@ -44,12 +43,12 @@ def decided(
     Requires: the request is idempotent.
     """
     try:
-        return map_of(client.call(method, *params))
+        return ask_map(client, method, *params)
     except Unknown as error:
         note(f"gossipkv: {error}; asking what became of it")
     try:
-        return map_of(client.call(method, *params))
+        return ask_map(client, method, *params)
     except GossipKVError as error:
-        if (told := done(error)) is None:
+        if (decision := done(error)) is None:
             raise
-        return told
+        return decision

@@ -13,13 +13,12 @@ from rich.table import Table
 from rich.text import Text
 
 from gossipkv.cli import FAILED, contents
-from gossipkv.cli.options import JSON, NODE, connect, timeout
+from gossipkv.cli.options import JSON, NODE, ask_map, connect, timeout
 from gossipkv.cli.output import print_json
 from gossipkv.cli.screen import add_row, columns, draw, progress
 from gossipkv.dataset.local.manifest import MANIFEST
 from gossipkv.errors import Corrupt
 from gossipkv.node.identity import NODE as IDENTITY
-from gossipkv.status.reading import map_of
 from gossipkv.status.words import plain, size_text
 from gossipkv.storage.sorted_file import SortedFile
 from gossipkv.table.records.verify import EQUAL
@@ -181,24 +180,25 @@ def verify(path: Path | None, *, table: str | None, nodes: tuple[Address, ...], 
 
 
 def _verify_table(table: str, nodes: tuple[Address, ...], timeout_ms: int, *, as_json: bool) -> int:
-    told: list[dict[str, Value]] = []
+    verified: list[dict[str, Value]] = []
     with connect(nodes, timeout_ms) as client, progress(TextColumn("verify"), TextColumn("{task.completed}")) as bar:
         task = bar.add_task("verify")
         asked: dict[str, Value] = {"timeout_ms": timeout_ms * 9 // 10}  # The node answers before the client's timeout.
         while True:
-            one = map_of(client.call("verify_table", table, asked))
-            told += [one] if one else []
-            bar.update(task, completed=len(told))
-            if one.get("next") is None:
+            partition = ask_map(client, "verify_table", table, asked)
+            verified += [partition] if partition else []
+            bar.update(task, completed=len(verified))
+            if partition.get("next") is None:
                 break
-            asked["start"] = one["next"]
-    bad = [one for one in told if one["verdict"] != EQUAL]
+            asked["start"] = partition["next"]
+    bad = [partition for partition in verified if partition["verdict"] != EQUAL]
     if as_json:
-        print_json({"table": table, "partitions": len(told), "not_equal": [*bad]})
+        print_json({"table": table, "partitions": len(verified), "not_equal": [*bad]})
     else:
-        for one in bad:
-            click.echo(f"{table} {plain(one['partition'])}: {plain(one['verdict'])}: {plain(one['why'])}")
-        partitions = f"{len(told):,} partition{'s' if len(told) != 1 else ''}"
+        for partition in bad:
+            why = f"{plain(partition['verdict'])}: {plain(partition['why'])}"
+            click.echo(f"{table} {plain(partition['partition'])}: {why}")
+        partitions = f"{len(verified):,} partition{'s' if len(verified) != 1 else ''}"
         click.echo(f"{table}: {partitions}: " + (f"{len(bad):,} not equal" if bad else "all copies equal"))
     return FAILED if bad else 0
 

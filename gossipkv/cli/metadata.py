@@ -13,12 +13,12 @@ from rich.text import Text
 
 from gossipkv.cli import FAILED, WRONG_USE, CommandGroup
 from gossipkv.cli.decisions import DECISION
-from gossipkv.cli.options import JSON, NODE, TIMEOUT, connect
+from gossipkv.cli.options import JSON, NODE, TIMEOUT, ask_map, ask_maps, connect
 from gossipkv.cli.output import note, print_json
 from gossipkv.cli.screen import add_row, columns, description, draw, progress
 from gossipkv.errors import ServiceError, UnknownDatabase
-from gossipkv.status.reading import list_of, map_of
-from gossipkv.status.words import plain
+from gossipkv.status.codec import Record, decode, decode_list
+from gossipkv.status.reports import KINDS, DatabaseSummary
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -29,11 +29,42 @@ if TYPE_CHECKING:
     from gossipkv.client.blocking import Client
     from gossipkv.wire.rpc import Value
 
-    Row = dict[str, Value]
-
 OF_TABLE: Final = click.option("--table", metavar="TABLE", help="Of this table.  [default: of the catalogue]")
-KINDS: Final = ("hash", "range")  # Kinds of databases that are tables.
 ROOT_CHARACTERS: Final = 12  # Digits of a root that are shown; enough to tell two apart.
+
+
+class AcceptorReport(Record):
+    """An acceptor of a register."""
+
+    node: str
+    store: str
+    answers: bool
+    why: str | None  # The reason why it does not answer.
+
+
+class RegisterReport(Record):
+    """An entry of `metadata_status`, or a register after a change."""
+
+    table: str | None
+    generation: str
+    sequence: str
+    root: bytes | None
+    old: tuple[AcceptorReport, ...]  # The present acceptors.
+    new: tuple[AcceptorReport, ...]  # The future acceptors.
+    nodes: tuple[str, ...]
+    replaced: bool
+    lost: str | None
+
+    @property
+    def name(self) -> str:
+        """Return its name in a sentence."""
+        return "the catalogue" if self.table is None else self.table
+
+    def acceptors(self) -> Iterable[tuple[AcceptorReport, str]]:
+        """Yield each present or future acceptor once, and whether it joins or leaves."""
+        old, new = ({(acceptor.node, acceptor.store): acceptor for acceptor in side} for side in (self.old, self.new))
+        for key, acceptor in (old | new).items():
+            yield acceptor, "joins" if key not in old else "leaves" if key not in new else ""
 
 
 @click.group(cls=CommandGroup, no_args_is_help=False, context_settings={"help_option_names": ["-h", "--help"]})
@@ -52,17 +83,18 @@ def status(table: str | None, nodes: tuple[Address, ...], timeout_ms: int, *, as
     Exit status 3: too few of them answer, and nothing can be decided.
     """
     with connect(nodes, timeout_ms) as client:
-        told = _registers(client, table, timeout_ms)
+        answer = ask_maps(client, "metadata_status", table, {"timeout_ms": timeout_ms})
+    registers = decode_list(RegisterReport, answer)
     if as_json:
-        print_json([*told])
-    elif told:
-        draw(_table(told))
+        print_json([*answer])
+    elif registers:
+        draw(_table(registers))
     else:
         note("nothing is decided yet: no table was ever made")
-    stuck = [register for register in told if not decides(register)]
+    stuck = [register for register in registers if not decides(register)]
     for register in stuck:
         note(
-            f"gossipkv: {_name(register)}: too few of those that decide on it answer, and nothing can be decided; "
+            f"gossipkv: {register.name}: too few of those that decide on it answer, and nothing can be decided; "
             "start them again, or see `gossipkv metadata force --help`"
         )
     return FAILED if stuck else 0
@@ -77,7 +109,7 @@ def status(table: str | None, nodes: tuple[Address, ...], timeout_ms: int, *, as
 def join(node: str, table: str | None, nodes: tuple[Address, ...], timeout_ms: int, *, as_json: bool) -> None:
     """Add the node named NODE to the deciding nodes."""
     with connect(nodes, timeout_ms) as client:
-        _tell(client.call("metadata_join", table, node), as_json=as_json)
+        _tell(ask_map(client, "metadata_join", table, node), as_json=as_json)
 
 
 @metadata.command()
@@ -89,7 +121,7 @@ def join(node: str, table: str | None, nodes: tuple[Address, ...], timeout_ms: i
 def leave(node: str, table: str | None, nodes: tuple[Address, ...], timeout_ms: int, *, as_json: bool) -> None:
     """Remove the node named NODE from the deciding nodes; the last one cannot leave."""
     with connect(nodes, timeout_ms) as client:
-        _tell(client.call("metadata_leave", table, node), as_json=as_json)
+        _tell(ask_map(client, "metadata_leave", table, node), as_json=as_json)
 
 
 @metadata.command()
@@ -107,7 +139,7 @@ def replace(old: str, new: str, nodes: tuple[Address, ...], timeout_ms: int, *, 
     Exit status 3: what could not be changed is told, each with the reason.
     """
     shown = description(), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-    told, failures = [], 0
+    answers, failures = list["Value"](), 0
     with connect(nodes, timeout_ms) as client, progress(*shown) as bar:
         task = bar.add_task(f"{old} to {new}")
         waiting: list[str | None] = [None]
@@ -116,7 +148,7 @@ def replace(old: str, new: str, nodes: tuple[Address, ...], timeout_ms: int, *, 
             bar.update(task, total=len(done) + len(waiting))
             for table in waiting:
                 try:
-                    told.append(map_of(client.call("metadata_replace", table, old, new)))
+                    answers.append(ask_map(client, "metadata_replace", table, old, new))
                 except UnknownDatabase:  # The table was dropped meanwhile.
                     pass
                 except ServiceError as error:
@@ -127,14 +159,14 @@ def replace(old: str, new: str, nodes: tuple[Address, ...], timeout_ms: int, *, 
                 bar.advance(task)
             done.update(waiting)
             waiting = [name for name in _tables(client) if name not in done]
-    changed = [register for register in told if register.get("replaced") is True]
+    changed = [register for register in decode_list(RegisterReport, answers) if register.replaced]
     if as_json:
-        print_json([*told])
+        print_json(answers)
     for register in [] if as_json else changed:
-        click.echo(f"{_name(register)}: decided by {', '.join(map(plain, list_of(register.get('nodes'))))}")
+        click.echo(f"{register.name}: decided by {', '.join(register.nodes)}")
     if not changed and not failures:
         why = "decides with the store that it has" if old == new else "decides on none of them"
-        note(f"nothing to do: there are {len(told)} registers, and {old} {why}")
+        note(f"nothing to do: there are {len(answers)} registers, and {old} {why}")
     if failures:
         note(f"gossipkv: {failures} of {len(done)} registers are as they were; repeat this when that is mended")
     return FAILED if failures else 0
@@ -142,7 +174,8 @@ def replace(old: str, new: str, nodes: tuple[Address, ...], timeout_ms: int, *, 
 
 def _tables(client: Client) -> list[str | None]:
     """Return the names of the tables that the node knows."""
-    return [plain(database["name"]) for database in client.databases() if database.get("kind") in KINDS]
+    databases = decode_list(DatabaseSummary, client.databases())
+    return [database.name for database in databases if database.kind in KINDS]
 
 
 @metadata.command()
@@ -170,18 +203,19 @@ def force(
         if not yes:
             _warn(client, table, survivors, timeout_ms)
             return WRONG_USE
-        _tell(client.call("metadata_force", table, [*survivors]), as_json=as_json)
+        _tell(ask_map(client, "metadata_force", table, [*survivors]), as_json=as_json)
     return 0
 
 
 def _warn(client: Client, table: str | None, survivors: tuple[str, ...], timeout_ms: int) -> None:
     try:
-        told = _registers(client, table, timeout_ms)
+        answer = ask_maps(client, "metadata_status", table, {"timeout_ms": timeout_ms})
     except ServiceError as error:
         note(f"gossipkv: who decides now is not known: {error}")
-        told = []
-    others = {name: None for register in told for name, _, _ in _acceptors(register) if name not in survivors}
-    who = f"{', '.join(others)} and any other" if others else "any other"
+        answer = []
+    acceptors = [node for register in decode_list(RegisterReport, answer) for node, _ in register.acceptors()]
+    lost = dict.fromkeys(acceptor.node for acceptor in acceptors if acceptor.node not in survivors)
+    who = f"{', '.join(lost)} and any other" if lost else "any other"
     note(
         f"gossipkv: nothing was done.  {', '.join(survivors)} alone would decide on {table or 'the catalogue'}; what "
         f"was decided with {who} and is not known to them would be lost, also if it was acknowledged: tables that "
@@ -189,72 +223,33 @@ def _warn(client: Client, table: str | None, survivors: tuple[str, ...], timeout
     )
 
 
-def decides(register: Row) -> bool:
+def decides(register: RegisterReport) -> bool:
     """Return True if a majority of the present acceptors answers, and one of the future acceptors."""
-    return all(_is_majority(list_of(register.get(side))) for side in ("old", "new"))
+    sides = register.old, register.new
+    return all(2 * sum(acceptor.answers for acceptor in side) > len(side) for side in sides)
 
 
-def _is_majority(acceptors: list[Value]) -> bool:
-    answering = sum(map_of(acceptor).get("answers") is True for acceptor in acceptors)
-    return 2 * answering > len(acceptors)
-
-
-def _registers(client: Client, table: str | None, timeout_ms: int) -> list[Row]:
-    told = client.call("metadata_status", table, {"timeout_ms": timeout_ms})
-    return [map_of(register) for register in list_of(told)]
-
-
-def _name(register: Row) -> str:
-    table = register.get("table")
-    return "the catalogue" if table is None else plain(table)
-
-
-def _acceptors(register: Row) -> Iterable[tuple[str, str, Row]]:
-    """Yield each present or future acceptor once: its name, whether it joins or leaves, and its fields."""
-    sides = {side: {_key(each): map_of(each) for each in list_of(register.get(side))} for side in ("old", "new")}
-    for key, acceptor in (sides["old"] | sides["new"]).items():
-        change = "joins" if key not in sides["old"] else "leaves" if key not in sides["new"] else ""
-        yield plain(acceptor.get("node")), change, acceptor
-
-
-def _key(acceptor: Value) -> tuple[str, str]:
-    told = map_of(acceptor)
-    return plain(told.get("node")), plain(told.get("store"))
-
-
-def _tell(told: Value, *, as_json: bool) -> None:
+def _tell(answer: dict[str, Value], *, as_json: bool) -> None:
     """Write the acceptors after a change, and the possible loss."""
-    register = map_of(told)
+    register = decode(RegisterReport, answer)
     if as_json:
-        print_json(register)
+        print_json(answer)
     else:
-        names = (f"{name} ({change})" if change else name for name, change, _ in _acceptors(register))
-        click.echo(f"{_name(register)}: decided by {', '.join(names)}")
-    if register.get("lost") is not None:
-        note(f"gossipkv: {plain(register['lost'])}")
+        names = (f"{node.node} ({change})" if change else node.node for node, change in register.acceptors())
+        click.echo(f"{register.name}: decided by {', '.join(names)}")
+    if register.lost is not None:
+        note(f"gossipkv: {register.lost}")
 
 
-def _table(told: list[Row]) -> Table:
+def _table(registers: Iterable[RegisterReport]) -> Table:
     numbers = "generation", "sequence"
     made = columns("register", *numbers, "root", "node", "store", "answers", "", kept=("answers",), right=numbers)
-    for register in told:
-        root = register.get("root")
-        cells = [
-            _name(register).removeprefix("the "),
-            plain(register.get("generation")),
-            plain(register.get("sequence")),
-            (root.hex() if isinstance(root, bytes) else plain(root))[:ROOT_CHARACTERS],
-        ]
-        for name, change, acceptor in _acceptors(register):
-            answers = acceptor.get("answers") is True
-            why = acceptor.get("why")
-            add_row(
-                made,
-                *cells,
-                name,
-                plain(acceptor.get("store")),
-                Text("yes" if answers else "no", "green" if answers else "bold red"),
-                " ".join(filter(None, (change, "" if why is None else plain(why)))),
-            )
+    for register in registers:
+        root = "-" if register.root is None else register.root.hex()[:ROOT_CHARACTERS]
+        cells = [register.name.removeprefix("the "), register.generation, register.sequence, root]
+        for acceptor, change in register.acceptors():
+            answers = Text("yes", "green") if acceptor.answers else Text("no", "bold red")
+            remark = " ".join(filter(None, (change, acceptor.why)))
+            add_row(made, *cells, acceptor.node, acceptor.store, answers, remark)
             cells = [""] * len(cells)  # Further rows leave these cells empty.
     return made

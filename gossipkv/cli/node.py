@@ -8,13 +8,21 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gossipkv.cli.options import JSON, NODE, TIMEOUT, connect, timeout
+from gossipkv.cli.options import JSON, NODE, TIMEOUT, ask_map, connect, timeout
 from gossipkv.cli.output import note, print_json
-from gossipkv.status.reading import map_of, whole_of
-from gossipkv.status.words import plain, size_text
+from gossipkv.status.codec import Record, decode
+from gossipkv.status.words import size_text
 
 if TYPE_CHECKING:
     from gossipkv.address import Address
+
+
+class BackupAnswer(Record):
+    """The answer of `backup`."""
+
+    directory: str
+    linked_bytes: int
+    copied_bytes: int
 
 
 @click.command()
@@ -65,12 +73,11 @@ def backup(directory: Path, nodes: tuple[Address, ...], timeout_ms: int, *, as_j
     disk; the log is copied.  What was acknowledged before is in the backup.
     """
     with connect(nodes, timeout_ms) as client:
-        told = client.call("backup", str(directory.resolve()))
+        answer = ask_map(client, "backup", str(directory.resolve()))
     if as_json:
-        print_json(told)
+        print_json(answer)
         return
-    found = map_of(told)
-    linked, copied = whole_of(found.get("linked_bytes")) or 0, whole_of(found.get("copied_bytes")) or 0
-    click.echo(f"{plain(found.get('directory'))}: {size_text(copied)} copied, {size_text(linked)} linked")
-    if linked:
+    made = decode(BackupAnswer, answer)
+    click.echo(f"{made.directory}: {size_text(made.copied_bytes)} copied, {size_text(made.linked_bytes)} linked")
+    if made.linked_bytes:
         note("gossipkv: what is linked lies on the node's own disk: copy the backup to another one")

@@ -11,7 +11,7 @@ import click
 
 from gossipkv.address import Address, parse_address
 from gossipkv.cli.credentials import credential_options, credentials
-from gossipkv.client import blocking
+from gossipkv.client import blocking, reads
 from gossipkv.settings import quantity
 from gossipkv.settings.node_variables import NODE_VARIABLE, asked_nodes
 from gossipkv.settings.setting import NAME_FORM, read_name
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from click.decorators import FC
+
+    from gossipkv.wire.rpc import Value
 
 HEX_KEY: Final = "gossipkv.hex"  # Key in click's context that marks `--hex` as given.
 DEFAULT_NODE: Final = "127.0.0.1:7070"
@@ -143,3 +145,13 @@ def connect(nodes: Sequence[Address], timeout_ms: int) -> blocking.Client:
     client = blocking.Client(nodes_or_usual(nodes), timeout_ms=timeout_ms, credentials=credentials())
     client.dial()
     return client
+
+
+def ask_map(client: blocking.Client, method: str, *params: Value) -> dict[str, Value]:
+    """Return the answer of a method whose answers are maps.  Raises ProtocolError for another answer."""
+    return reads.map_of(method, client.call(method, *params))
+
+
+def ask_maps(client: blocking.Client, method: str, *params: Value) -> list[dict[str, Value]]:
+    """Return the answer of a method whose answers are lists of maps.  Raises ProtocolError for another answer."""
+    return reads.maps_of(method, client.call(method, *params))

@@ -13,24 +13,23 @@ import click
 
 from gossipkv.cli import CommandGroup
 from gossipkv.cli.decisions import DECISION, allowed, decided, unconfirmed
-from gossipkv.cli.options import JSON, NODE, TIMEOUT, connect, timeout
+from gossipkv.cli.options import JSON, NODE, TIMEOUT, ask_map, ask_maps, connect, timeout
 from gossipkv.cli.output import note, print_json
 from gossipkv.cli.screen import add_row, columns, draw
 from gossipkv.register.metadata.partitions import MAX_SHARDS
 from gossipkv.settings.tables import MAX_WEIGHT
-from gossipkv.status.reading import list_of, map_of, whole_of
+from gossipkv.status.codec import Record, decode, decode_list
+from gossipkv.status.reports import NotedPartition
 from gossipkv.status.words import names_text, plain, size_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from click.decorators import FC
     from rich.table import Table
 
     from gossipkv.address import Address
     from gossipkv.wire.rpc import Value
-
-    Row = dict[str, Value]
 
 PLAN: Final = timeout("60s", "the plans, which take a second or two of a table with thousands of partitions")
 ISOLATION_GROUP: Final = click.option(
@@ -51,6 +50,49 @@ YES: Final = click.option("--yes", is_flag=True, help="With --force: do it; with
 
 def _force(of: str) -> Callable[[FC], FC]:
     return click.option("--force", is_flag=True, help=f"{of} is gone for good: nobody waits for what it alone has.")
+
+
+class TablesNode(Record):
+    """A node on which tables are laid, or were."""
+
+    node: str
+    uuid: str
+    isolation_group: str | None
+    weight: int | None
+    alive: bool
+    member: bool
+
+
+class PlacementReport(Record):
+    """The placement, or its change."""
+
+    nodes: tuple[TablesNode, ...]
+    waits_for: tuple[str, ...]  # Nodes that are down.
+    groups: tuple[tuple[str, ...], ...]
+    changed: bool = True
+
+
+class PlannedMove(Record):
+    """A move that has not begun."""
+
+    from_: str
+    to: str
+    bytes_: int | None
+    why: str = ""
+
+
+class TablePlan(Record):
+    """An entry of `plan`."""
+
+    table: str
+    warning: str | None
+    moves: tuple[PlannedMove, ...]
+    moves_count: int
+    bytes_: int
+    unknown: int  # Moves of unknown size.
+    splits: tuple[NotedPartition, ...]  # Ranges to divide.
+    splits_count: int
+    resting: tuple[dict[str, int], ...]  # Replicas that moved lately, with the seconds for which they rest.
 
 
 @click.group(cls=CommandGroup, no_args_is_help=False, context_settings={"help_option_names": ["-h", "--help"]})
@@ -79,8 +121,8 @@ def add(
     Of one that is there already, what is told is changed, and nothing else.
     """
     with connect(nodes, timeout_ms) as client:
-        told = decided(client, "add_node", name, _options(timeout_ms, isolation_group=isolation_group, weight=weight))
-    _tell(told, f"{name}: {_place(told, name)}", as_json=as_json)
+        answer = decided(client, "add_node", name, _options(timeout_ms, isolation_group=isolation_group, weight=weight))
+    _tell(answer, f"{name}: {_place(answer, name)}", as_json=as_json)
 
 
 @node.command()
@@ -99,9 +141,9 @@ def remove(name: str, nodes: tuple[Address, ...], timeout_ms: int, *, force: boo
     if force and not yes:
         return _warn(name)
     with connect(nodes, timeout_ms) as client:
-        told = decided(client, "remove_node", name, _options(timeout_ms, force=force or None))
+        answer = decided(client, "remove_node", name, _options(timeout_ms, force=force or None))
     how = "gone for good; nobody waits for what it alone has" if force else "others get its partitions"
-    _tell(told, f"{name}: {how}", as_json=as_json)
+    _tell(answer, f"{name}: {how}", as_json=as_json)
     return 0
 
 
@@ -136,8 +178,8 @@ def replace(
         return _warn(old)
     options = _options(timeout_ms, force=force or None, isolation_group=isolation_group, weight=weight)
     with connect(nodes, timeout_ms) as client:
-        told = decided(client, "replace_node", old, new, options)
-    _tell(told, f"{new}: in the place of {old}; {_place(told, new)}", as_json=as_json)
+        answer = decided(client, "replace_node", old, new, options)
+    _tell(answer, f"{new}: in the place of {old}; {_place(answer, new)}", as_json=as_json)
     return 0
 
 
@@ -153,8 +195,8 @@ def weight(name: str, share: int, nodes: tuple[Address, ...], timeout_ms: int, *
     It is to hold partitions by the weight W, beside the weights of the others.
     """
     with connect(nodes, timeout_ms) as client:
-        told = decided(client, "set_weight", name, share, _options(timeout_ms))
-    _tell(told, f"{name}: {_place(told, name)}", as_json=as_json)
+        answer = decided(client, "set_weight", name, share, _options(timeout_ms))
+    _tell(answer, f"{name}: {_place(answer, name)}", as_json=as_json)
 
 
 @node.command(name="list")
@@ -167,31 +209,23 @@ def list_(nodes: tuple[Address, ...], timeout_ms: int, *, as_json: bool) -> None
     Those that were removed, or are gone for good, are listed, too: no table is laid on them.
     """
     with connect(nodes, timeout_ms) as client:
-        told = map_of(client.call("placement_nodes"))
-    found = [map_of(each) for each in list_of(told.get("nodes"))]
+        answer = ask_map(client, "placement_nodes")
+    placement = decode(PlacementReport, answer)
     if as_json:
-        print_json(told)
-    elif found:
-        draw(_nodes_table(found))
+        print_json(answer)
+    elif placement.nodes:
+        draw(_nodes_table(placement.nodes))
     else:
         note("no nodes: the catalogue of tables names none yet")
-    _note_waiting(told)
+    _note_waiting(placement)
 
 
-def _nodes_table(found: list[Row]) -> Table:
+def _nodes_table(nodes: Iterable[TablesNode]) -> Table:
     made = columns("node", "uuid", "isolation group", "weight", "alive", kept=("uuid", "alive"), right=("weight",))
-    for each in sorted(found, key=lambda each: (plain(each.get("node")), plain(each.get("uuid")))):
-        # A node that is no member is named by its uuid.
-        uuid = "" if each.get("member") is True else plain(each.get("uuid"))
-        share = whole_of(each.get("weight"))
-        add_row(
-            made,
-            plain(each.get("node")),
-            uuid,
-            plain(each.get("isolation_group")) or "-",
-            TAKEN_OUT.get(share) or plain(share),
-            "yes" if each.get("alive") is True else "no",
-        )
+    for node in sorted(nodes, key=lambda node: (node.node, node.uuid)):
+        uuid = "" if node.member else node.uuid  # A node that is no member is named by its uuid.
+        share = TAKEN_OUT.get(node.weight) or plain(node.weight)
+        add_row(made, node.node, uuid, node.isolation_group or "-", share, "yes" if node.alive else "no")
     return made
 
 
@@ -210,63 +244,59 @@ def plan(name: str | None, nodes: tuple[Address, ...], timeout_ms: int, *, as_js
     why, and which ranges are to be divided.
     """
     with connect(nodes, timeout_ms) as client:
-        told = [map_of(each) for each in list_of(client.call("plan", name))]
+        answer = ask_maps(client, "plan", name)
+    plans = decode_list(TablePlan, answer)
     if as_json:
-        print_json([*told])
+        print_json([*answer])
     else:
-        if moves := _moves(told):
-            draw(_moves_table(moves))
-        if splits := _splits(told):
-            draw(splits)
-        for each in told:
-            click.echo(f"{plain(each.get('table'))}: {_sum(each)}")
-    if not told:
+        if any(found.moves for found in plans):
+            draw(_moves_table(plans))
+        if any(found.splits for found in plans):
+            draw(_splits_table(plans))
+        for found in plans:
+            click.echo(f"{found.table}: {_sum(found)}")
+    if not plans:
         note("no tables")
-    for each in told:
-        if (warning := each.get("warning")) is not None:
-            note(f"gossipkv: {plain(each.get('table'))}: {plain(warning)}")
+    for found in plans:
+        if found.warning is not None:
+            note(f"gossipkv: {found.table}: {found.warning}")
 
 
-def _moves(told: list[Row]) -> dict[tuple[str, str, str, str], list[int | None]]:
-    """Return the sizes of moves by table, source, target and reason."""
-    found: dict[tuple[str, str, str, str], list[int | None]] = defaultdict(list)
-    for each in told:
-        for move in map(map_of, list_of(each.get("moves"))):
-            names = plain(each.get("table")), plain(move.get("from")), plain(move.get("to"))
-            found[*names, plain(move.get("why") or "")].append(whole_of(move.get("bytes")))
-    return found
-
-
-def _moves_table(moves: dict[tuple[str, str, str, str], list[int | None]]) -> Table:
+def _moves_table(plans: Iterable[TablePlan]) -> Table:
+    """Return a table of the sizes of moves by table, source, target and reason."""
+    moves: dict[tuple[str, str, str, str], list[int | None]] = defaultdict(list)
+    for found in plans:
+        for move in found.moves:
+            moves[found.table, move.from_, move.to, move.why].append(move.bytes_)
     reasons = ["why"] if any(why for *_, why in moves) else []
     made = columns("table", "from", "to", "moves", "size", *reasons, kept=("size",), right=("moves", "size"))
     for (*ends, why), sizes in sorted(moves.items()):
-        known = [size for size in sizes if size is not None]
-        add_row(made, *ends, f"{len(sizes):,}", size_text(sum(known)) if known else "-", *[why for _ in reasons])
+        reported = [size for size in sizes if size is not None]
+        size = size_text(sum(reported)) if reported else "-"
+        add_row(made, *ends, f"{len(sizes):,}", size, *[why for _ in reasons])
     return made
 
 
-def _splits(told: list[Row]) -> Table | None:
-    """Return a table of the ranges to divide; None if there are none."""
-    found = [(each, map_of(split)) for each in told for split in list_of(each.get("splits"))]
+def _splits_table(plans: Iterable[TablePlan]) -> Table:
     made = columns("table", "range to divide", "why", right=("range to divide",))
-    for each, split in found:
-        add_row(made, plain(each.get("table")), plain(split.get("partition")), plain(split.get("why")))
-    return made if found else None
+    for found in plans:
+        for split in found.splits:
+            add_row(made, found.table, split.partition, split.why)
+    return made
 
 
-def _sum(told: Row) -> str:
-    count, divisions = whole_of(told.get("moves_count")) or 0, whole_of(told.get("splits_count")) or 0
+def _sum(found: TablePlan) -> str:
+    count, divisions = found.moves_count, found.splits_count
     divided = f"; {divisions:,} division{'s' if divisions > 1 else ''}" if divisions else ""
-    if resting := [whole_of(map_of(row).get("for_s")) or 0 for row in list_of(told.get("resting"))]:
+    if resting := [replica.get("for_s", 0) for replica in found.resting]:
         what = "replica was" if len(resting) == 1 else "replicas were"
         divided += f"; {len(resting):,} {what} moved lately and rest, the last for {max(resting)} s"
     if not count:
         return "nothing to move" + divided
-    text = f"{count:,} move{'s' if count > 1 else ''}, {size_text(whole_of(told.get('bytes')) or 0)}"
-    if unknown := whole_of(told.get("unknown")):
-        text += f" and {unknown:,} of which nobody says how large they are"
-    if count > (listed := len(list_of(told.get("moves")))):
+    text = f"{count:,} move{'s' if count > 1 else ''}, {size_text(found.bytes_)}"
+    if found.unknown:
+        text += f" and {found.unknown:,} of which nobody says how large they are"
+    if count > (listed := len(found.moves)):
         text += f"; the first {listed:,} are listed"
     return text + divided
 
@@ -284,26 +314,26 @@ def reshard(name: str, groups: int, nodes: tuple[Address, ...], timeout_ms: int,
     0: no groups.
     """
     with connect(nodes, timeout_ms) as client:
-        told = decided(client, "reshard", name, groups, _options(timeout_ms))
+        answer = decided(client, "reshard", name, groups, _options(timeout_ms))
     if as_json:
-        print_json(told)
+        print_json(answer)
         return
-    formed = [list_of(group) for group in list_of(told.get("groups"))]
-    if formed:
+    placement = decode(PlacementReport, answer)
+    if placement.groups:
         made = columns("group", "nodes", right=("group",))
-        for number, group in enumerate(formed):
-            add_row(made, str(number), " ".join(sorted(map(plain, group))))
+        for number, group in enumerate(placement.groups):
+            add_row(made, str(number), " ".join(sorted(group)))
         draw(made)
     else:
         click.echo(f"{name}: no groups: each shard may lie on any node")
-    _note_unchanged(told)
+    _note_unchanged(placement)
 
 
 # Helpers
 
 
-def _options(timeout_ms: int, **told: Value) -> dict[str, Value]:
-    return {name: value for name, value in told.items() if value is not None} | allowed(timeout_ms)
+def _options(timeout_ms: int, **given: Value) -> dict[str, Value]:
+    return {name: value for name, value in given.items() if value is not None} | allowed(timeout_ms)
 
 
 def _warn(gone: str) -> int:
@@ -313,32 +343,34 @@ def _warn(gone: str) -> int:
     )
 
 
-def _place(told: Row, name: str) -> str:
-    found = [map_of(each) for each in list_of(told.get("nodes"))]
-    for each in sorted(found, key=lambda each: each.get("member") is not True):
-        if name in {each.get("node"), each.get("uuid")}:
-            group = plain(each.get("isolation_group"))
-            return f"weight {plain(each.get('weight'))}" + (f", isolation group {group}" if group else "")
+def _place(answer: dict[str, Value], name: str) -> str:
+    """Return the weight and the group of a node after a change; of two of that name, those of the member."""
+    nodes = decode(PlacementReport, answer).nodes
+    for node in sorted(nodes, key=lambda node: not node.member):
+        if name in {node.node, node.uuid}:
+            group = f", isolation group {node.isolation_group}" if node.isolation_group else ""
+            return f"weight {plain(node.weight)}{group}"
     return "put in"
 
 
-def _tell(told: Row, line: str, *, as_json: bool) -> None:
+def _tell(answer: dict[str, Value], line: str, *, as_json: bool) -> None:
+    placement = decode(PlacementReport, answer)
     if as_json:
-        print_json(told)
+        print_json(answer)
     else:
         click.echo(line)
-        _note_unchanged(told)
-    _note_waiting(told)
+        _note_unchanged(placement)
+    _note_waiting(placement)
 
 
-def _note_unchanged(told: Row) -> None:
-    if told.get("changed") is False:
+def _note_unchanged(placement: PlacementReport) -> None:
+    if not placement.changed:
         note("nothing to do: it was so already")
 
 
-def _note_waiting(told: Row) -> None:
+def _note_waiting(placement: PlacementReport) -> None:
     """Name the nodes that partitions wait for, and the remedy if such a node is lost."""
-    if waits := list_of(told.get("waits_for")):
+    if waits := placement.waits_for:
         note(
             f"gossipkv: {names_text(waits)} {'is' if len(waits) == 1 else 'are'} down, and partitions wait for what is "
             "there.  Start it again; of a node that is gone for good, `gossipkv node remove NODE --force` says what "

@@ -11,12 +11,12 @@ import click
 
 from gossipkv.cli import FAILED, CommandGroup
 from gossipkv.cli.decisions import decided, unconfirmed
-from gossipkv.cli.options import JSON, NODE, connect, timeout
+from gossipkv.cli.options import JSON, NODE, ask_maps, connect, timeout
 from gossipkv.cli.output import note, print_json
 from gossipkv.cli.screen import add_row, columns, draw
 from gossipkv.errors import BadRequest
-from gossipkv.status.reading import list_of, map_of, whole_of
-from gossipkv.status.words import plain, size_text
+from gossipkv.status.codec import Record, decode
+from gossipkv.status.words import size_text
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -25,9 +25,19 @@ if TYPE_CHECKING:
     from gossipkv.errors import GossipKVError
     from gossipkv.wire.rpc import Value
 
-    Row = dict[str, Value]
-
 PATIENCE: Final = timeout("10s", "one request; a node that does not answer is waited for")
+
+
+class QuarantinedCopy(Record):
+    """An entry of `quarantine_list`: a copy, or a node that does not answer."""
+
+    node: str
+    error: str | None
+    copy: str
+    table: str
+    partition: str
+    bytes_: int | None
+    why: str
 
 
 @click.group(cls=CommandGroup, no_args_is_help=False, context_settings={"help_option_names": ["-h", "--help"]})
@@ -47,25 +57,25 @@ def list_(name: str | None, nodes: tuple[Address, ...], timeout_ms: int, *, as_j
     """
     with connect(nodes, timeout_ms) as client:
         asked: list[Value] = [{"node": name}] if name is not None else []
-        told = [map_of(each) for each in list_of(client.call("quarantine_list", *asked))]
-    silent, found = [each for each in told if "error" in each], [each for each in told if "error" not in each]
+        answer = ask_maps(client, "quarantine_list", *asked)
+    copies = [decode(QuarantinedCopy, copy) for copy in answer]
+    silent, found = [copy for copy in copies if copy.error is not None], [copy for copy in copies if copy.error is None]
     if as_json:
-        print_json([*told])
+        print_json([*answer])
     elif found:
         draw(_table(found))
     else:
         note("nothing is set aside")
-    for each in silent:
-        note(f"gossipkv: {plain(each.get('node'))}: what is set aside there is not known: {plain(each.get('error'))}")
+    for copy in silent:
+        note(f"gossipkv: {copy.node}: what is set aside there is not known: {copy.error}")
     return FAILED if silent else 0
 
 
-def _table(found: list[Row]) -> Table:
+def _table(found: list[QuarantinedCopy]) -> Table:
     made = columns("node", "copy", "table", "partition", "size", "why", kept=("copy",), right=("size",))
-    for each in sorted(found, key=lambda each: (plain(each.get("node")), plain(each.get("table")))):
-        size = whole_of(each.get("bytes"))
-        where = (plain(each.get(key)) for key in ("node", "copy", "table", "partition"))
-        add_row(made, *where, "-" if size is None else size_text(size), plain(each.get("why")))
+    for copy in sorted(found, key=lambda copy: (copy.node, copy.table)):
+        size = "-" if copy.bytes_ is None else size_text(copy.bytes_)
+        add_row(made, copy.node, copy.copy, copy.table, copy.partition, size, copy.why)
     return made
 
 
@@ -102,7 +112,7 @@ def _counted(copies: tuple[str, ...]) -> str:
     return "the copy" if len(copies) == 1 else f"{len(copies):,} copies"
 
 
-def _is_gone(error: GossipKVError) -> Row | None:
+def _is_gone(error: GossipKVError) -> dict[str, Value] | None:
     """Accept a `BadRequest`: the first request dropped it, or there never was one of that name."""
     if not isinstance(error, BadRequest):
         return None

@@ -12,7 +12,7 @@ import click
 from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from gossipkv.cli.decisions import DECISION, allowed, decided, unconfirmed
-from gossipkv.cli.options import HEX_KEYS, JSON, NODE, TIMEOUT, connect, key_bytes, timeout
+from gossipkv.cli.options import HEX_KEYS, JSON, NODE, TIMEOUT, ask_map, connect, key_bytes, timeout
 from gossipkv.cli.output import note, print_json
 from gossipkv.cli.reads import key_or_input
 from gossipkv.cli.screen import add_row, columns, description, draw, progress
@@ -22,8 +22,8 @@ from gossipkv.client.pages import ScanPages
 from gossipkv.client.reads import span_options
 from gossipkv.errors import BadRequest, Conflict, GossipKVError, NotReady, Overloaded, TimedOut, Unavailable, Unknown
 from gossipkv.register.metadata.partitions import HASH
-from gossipkv.status.reading import list_of, map_of
-from gossipkv.status.tables import partition_row
+from gossipkv.status.codec import Record, decode
+from gossipkv.status.reports import TableMap
 from gossipkv.status.words import names_text, plain
 from gossipkv.wire.key_text import shown
 
@@ -38,10 +38,17 @@ if TYPE_CHECKING:
     from gossipkv.client.tables import Level
     from gossipkv.wire.rpc import Value
 
-    Row = dict[str, Value]
-
 NO_COPY: Final = "none"
 SIZES: Final = timeout("10s", "one request; hosts that do not say how much they have are waited for")
+
+
+class RangeMove(Record):
+    """The move of a slot of a range."""
+
+    slot: int | None
+    from_: str | None
+    to: str | None
+    changed: bool = True
 
 
 def _of_range(*more: str) -> Callable[[FC], FC]:
@@ -72,11 +79,11 @@ def split(name: str, key: bytes, nodes: tuple[Address, ...], timeout_ms: int, *,
     It is the one that KEY is in, and the second of the two begins at KEY; nothing is copied.  KEY is `-`: the key is
     what standard input holds, without one line feed at its end.
     """
-    told = _told("split", nodes, timeout_ms, name, key)
+    answer = _decided("split", nodes, timeout_ms, name, key)
     if as_json:
-        print_json(told)
+        print_json(answer)
         return
-    ids = names_text([plain(map_of(each).get("id")) for each in list_of(told.get("partitions"))])
+    ids = names_text([partition.id for partition in decode(TableMap, answer).partitions])
     click.echo(f"{name}: divided at {shown(key)}, into {ids}")
 
 
@@ -88,7 +95,7 @@ def join(name: str, key: bytes, node: str, nodes: tuple[Address, ...], timeout_m
     One slot of that range of the table NAME moves there; `status` shows how far it is.  KEY is `-`: what standard
     input holds.
     """
-    _tell_move(_told("join", nodes, timeout_ms, name, key, node), name, key, as_json=as_json)
+    _tell_move(_decided("join", nodes, timeout_ms, name, key, node), name, key, as_json=as_json)
 
 
 @click.command()
@@ -99,29 +106,29 @@ def leave(name: str, key: bytes, node: str, nodes: tuple[Address, ...], timeout_
     The slot that NODE has of the range of the table NAME that KEY is in moves to a node that is picked.  One that is
     on its way to NODE yet stays where it is.  KEY is `-`: what standard input holds.
     """
-    _tell_move(_told("leave", nodes, timeout_ms, name, key, node), name, key, as_json=as_json)
+    _tell_move(_decided("leave", nodes, timeout_ms, name, key, node), name, key, as_json=as_json)
 
 
-def _told(method: str, nodes: tuple[Address, ...], timeout_ms: int, *params: Value) -> Row:
+def _decided(method: str, nodes: tuple[Address, ...], timeout_ms: int, *params: Value) -> dict[str, Value]:
     """Return the decision on a range; after a repeated request a `Conflict` may say that it was made."""
 
-    def done(error: GossipKVError) -> Row | None:
-        return map_of(error.details) if isinstance(error, Conflict) and "partition" in error.details else None
+    def done(error: GossipKVError) -> dict[str, Value] | None:
+        return {**error.details} if isinstance(error, Conflict) and "partition" in error.details else None
 
     with connect(nodes, timeout_ms) as client:
         return decided(client, method, *params, allowed(timeout_ms), done=done)
 
 
-def _tell_move(told: Row, name: str, key: bytes, *, as_json: bool) -> None:
+def _tell_move(answer: dict[str, Value], name: str, key: bytes, *, as_json: bool) -> None:
     if as_json:
-        print_json(told)
+        print_json(answer)
         return
-    ends = " ".join(f"{way} {plain(told[way])}" for way in ("from", "to") if told.get(way) is not None)
-    slot, is_new = told.get("slot"), told.get("changed") is not False
-    what = "the range" if slot is None else f"slot {plain(slot)} of the range"
-    does = f"moves {ends}" if is_new or told.get("from") is not None else f"is on {plain(told.get('to'))}"
+    move = decode(RangeMove, answer)
+    ends = " ".join(f"{way} {node}" for way, node in (("from", move.from_), ("to", move.to)) if node is not None)
+    what = "the range" if move.slot is None else f"slot {move.slot} of the range"
+    does = f"moves {ends}" if move.changed or move.from_ is not None else f"is on {plain(move.to)}"
     click.echo(f"{name}: {what} that {shown(key)} is in {does}")
-    if not is_new:
+    if not move.changed:
         note("nothing to do: it was so already")
 
 
@@ -157,15 +164,18 @@ def force_join(
             "written to its keys would be lost, also if it was acknowledged, and also what its hosts have if they come "
             "back.  If they are only down, start one of them instead"
         )
-    options: Row = {**({} if copy is None else {"copy": "" if copy == NO_COPY else copy}), **allowed(timeout_ms)}
+    options: dict[str, Value] = {
+        **({} if copy is None else {"copy": "" if copy == NO_COPY else copy}),
+        **allowed(timeout_ms),
+    }
     with connect(nodes, timeout_ms) as client:
-        told = decided(client, "force_join", name, key, node, options)
+        answer = decided(client, "force_join", name, key, node, options)
     if as_json:
-        print_json(told)
+        print_json(answer)
     else:
-        begun, lost = plain(told.get("partition")), plain(told.get("may_be_lost"))
-        click.echo(f"{name}: partition {begun} on {plain(told.get('node'))}: {lost}")
-        if told.get("changed") is False:
+        begun, where, lost = (plain(answer.get(field)) for field in ("partition", "node", "may_be_lost"))
+        click.echo(f"{name}: partition {begun} on {where}: {lost}")
+        if answer.get("changed") is False:
             note("nothing to do: it was so already")
     return 0
 
@@ -180,27 +190,28 @@ def partitions(name: str, nodes: tuple[Address, ...], timeout_ms: int, *, as_jso
 
     Sizes and rates are of those hosts that live, about; `-` where nobody says.  A rate is of requests a second.
     """
-    options: Row = {}
+    options: dict[str, Value] = {}
     found: list[Value] = []
     with connect(nodes, timeout_ms) as client:
         while True:
-            told = map_of(client.call("partitions", name, options))
-            found += list_of(told.get("partitions"))
-            if told.get("next") is None:
+            page = ask_map(client, "partitions", name, options)
+            found += part if isinstance(part := page.get("partitions"), list) else []
+            if page.get("next") is None:
                 break
-            options = {"start": told["next"]}
+            options = {"start": page["next"]}
+    answer: dict[str, Value] = {"table": name, "kind": page.get("kind"), "partitions": found}
     if as_json:
-        print_json({"table": name, "kind": told.get("kind"), "partitions": found})
+        print_json(answer)
     else:
-        draw(_partitions_table(plain(told.get("kind")), [map_of(each) for each in found]))
+        draw(_partitions_table(decode(TableMap, answer)))
 
 
-def _partitions_table(kind: str, found: list[Row]) -> Table:
-    bounds = ("shard",) if kind == HASH else ("start", "end")
+def _partitions_table(found: TableMap) -> Table:
+    bounds = ("shard",) if found.kind == HASH else ("start", "end")
     figures = ("size", "rows", "rate")
     made = columns("partition", *bounds, "hosts", *figures, kept=figures, right=("shard", *figures))
-    for each in found:
-        add_row(made, *partition_row(kind, each))
+    for partition in found.partitions:
+        add_row(made, *partition.row(found.kind))
     return made
 
 

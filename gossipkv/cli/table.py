@@ -10,15 +10,15 @@ import click
 
 from gossipkv.cli import CommandGroup, placement, quarantine, ranges
 from gossipkv.cli.decisions import DECISION, allowed, decided
-from gossipkv.cli.options import HEX_KEYS, JSON, NODE, TIMEOUT, connect, key_bytes
+from gossipkv.cli.options import HEX_KEYS, JSON, NODE, TIMEOUT, ask_map, connect, key_bytes
 from gossipkv.cli.output import note, print_json
 from gossipkv.cli.screen import add_row, columns, draw
 from gossipkv.errors import NotReady, ProtocolError, UnknownDatabase
 from gossipkv.keyspace.time_key import parse_time_key
 from gossipkv.register.metadata.pages import OPERATION_ID_BYTES
 from gossipkv.register.metadata.partitions import HASH, PARTITIONERS, RANGE
-from gossipkv.status.reading import list_of, map_of, whole_of
-from gossipkv.status.tables import partition_row
+from gossipkv.status.codec import decode, decode_list
+from gossipkv.status.reports import DatabaseSummary, TableMap
 from gossipkv.status.words import plain
 from gossipkv.table.rpc.requests import KINDS
 
@@ -123,11 +123,11 @@ def create(
         **allowed(timeout_ms),
     }
     with connect(nodes, timeout_ms) as client:
-        told = decided(client, "create_table", name, asked)
+        answer = decided(client, "create_table", name, asked)
     if as_json:
-        print_json(told)
+        print_json(answer)
     else:
-        click.echo(f"{name}: made, table {plain(told.get('table'))}, config {config_text(told.get('config'))}")
+        click.echo(f"{name}: made, {_identity(decode(TableMap, answer))}")
 
 
 @table.command()
@@ -143,13 +143,13 @@ def drop(name: str, nodes: tuple[Address, ...], timeout_ms: int, *, as_json: boo
     with connect(nodes, timeout_ms) as client:
         table = None
         with contextlib.suppress(UnknownDatabase, NotReady):  # The node may not have heard of the table yet.
-            table = map_of(client.call("partition_map", name)).get("table")
+            table = ask_map(client, "partition_map", name).get("table")
         asked: dict[str, Value] = {"table": table, **allowed(timeout_ms)}
-        told = decided(
+        answer = decided(
             client, "drop_table", name, asked, done=lambda error: asked if isinstance(error, UnknownDatabase) else None
         )
     if as_json:
-        print_json(told)
+        print_json(answer)
     else:
         click.echo(f"{name}: dropped")
 
@@ -161,14 +161,14 @@ def drop(name: str, nodes: tuple[Address, ...], timeout_ms: int, *, as_json: boo
 def list_(nodes: tuple[Address, ...], timeout_ms: int, *, as_json: bool) -> None:
     """List the tables that the node knows, with their kinds.  Exit status 0 also where there is none."""
     with connect(nodes, timeout_ms) as client:
-        told = [map_of(each) for each in list_of(client.call("databases"))]
-    tables = sorted((each for each in told if each.get("kind") in KINDS), key=lambda each: plain(each.get("name")))
+        answer = [database for database in client.databases() if database.get("kind") in KINDS]
+    tables = sorted(answer, key=lambda database: plain(database.get("name")))
     if as_json:
         print_json([*tables])
     elif tables:
         made = columns("table", "kind")
-        for each in tables:
-            add_row(made, plain(each.get("name")), plain(each.get("kind")))
+        for summary in decode_list(DatabaseSummary, tables):
+            add_row(made, summary.name, summary.kind)
         draw(made)
     else:
         note("no tables")
@@ -182,53 +182,53 @@ def list_(nodes: tuple[Address, ...], timeout_ms: int, *, as_json: bool) -> None
 def show(name: str, nodes: tuple[Address, ...], timeout_ms: int, *, as_json: bool) -> None:
     """Write where the partitions of the table NAME are, as the node knows it.  Exit status 1: there is none."""
     with connect(nodes, timeout_ms) as client:
-        found = _whole(client, name)
+        answer = _whole(client, name)
     if as_json:
-        print_json(found)
+        print_json(answer)
         return
-    kind, partitions = plain(found.get("kind")), found.get("partitions")
-    if not isinstance(partitions, list):  # The name is a dataset's.
-        click.echo(f"{name}: {kind}, {plain(partitions)} partitions; `gossipkv status {name}` shows who has them")
+    found = decode(TableMap, answer)
+    if not isinstance(answer.get("partitions"), list):  # The name is a dataset's.
+        partitions = plain(answer.get("partitions"))
+        click.echo(f"{name}: {found.kind}, {partitions} partitions; `gossipkv status {name}` shows who has them")
         return
-    identity = f"table {plain(found.get('table'))}, config {config_text(found.get('config'))}"
-    click.echo(f"{name}: {kind}, {len(partitions)} partitions, {identity}{_timed(found)}\n")
-    draw(_partitions_table(kind, partitions))
+    time_key = ""
+    if found.time_key:
+        time_key = f", time key {':'.join(found.time_key)}, {'smeared' if found.smear else 'not smeared'}"
+    click.echo(f"{name}: {found.kind}, {len(found.partitions)} partitions, {_identity(found)}{time_key}\n")
+    draw(_partitions_table(found))
 
 
 def _whole(client: Client, name: str) -> dict[str, Value]:
     """Fetch a partition map in pages; start again if it changes meanwhile."""
     while True:
-        told = map_of(client.call("partition_map", name))
-        after, partitions = told.pop("next", None), told.get("partitions")
-        more = told
-        while isinstance(partitions, list) and after is not None and more.get("config") == told.get("config"):
-            more = map_of(client.call("partition_map", name, {"start": after}))
-            partitions += list_of(more.get("partitions"))
-            after = more.get("next")
-        if more.get("config") == told.get("config"):
-            return told
+        found = ask_map(client, "partition_map", name)
+        after, partitions = found.pop("next", None), found.get("partitions")
+        page = found
+        while isinstance(partitions, list) and after is not None and page.get("config") == found.get("config"):
+            page = ask_map(client, "partition_map", name, {"start": after})
+            more, after = page.get("partitions"), page.get("next")
+            partitions += more if isinstance(more, list) else []
+        if page.get("config") == found.get("config"):
+            return found
 
 
-def _partitions_table(kind: str, partitions: list[Value]) -> Table:
-    first = "shard" if kind == HASH else "start"
+def _partitions_table(found: TableMap) -> Table:
+    first = "shard" if found.kind == HASH else "start"
     made = columns("partition", first, "node", "slot", "state", "assignment", kept=("state",), right=("slot",))
-    for partition in map(map_of, partitions):
-        cells = partition_row(kind, partition)[:2]
-        for assignment in [map_of(each) for each in list_of(partition.get("assignments"))] or [{}]:
-            add_row(made, *cells, *(plain(assignment.get(key, "")) for key in ("node", "slot", "state", "id")))
+    for partition in found.partitions:
+        cells = partition.place(found.kind)[:2]
+        if not partition.assignments:
+            add_row(made, *cells, *[""] * 4)
+        for host in partition.assignments:
+            add_row(made, *cells, host.node, str(host.slot), host.state, host.id)
             cells = "", ""  # Further rows leave these cells empty.
     return made
 
 
-def _timed(found: dict[str, Value]) -> str:
-    """Return the words about the time key of a table; empty if it has none."""
-    if not isinstance(found.get("time_key"), list):
-        return ""
-    told = ":".join(map(plain, list_of(found.get("time_key"))))
-    return f", time key {told}, {'smeared' if found.get('smear') else 'not smeared'}"
+def _identity(table: TableMap) -> str:
+    return f"table {table.table}, config {config_text(table.config)}"
 
 
-def config_text(config: Value) -> str:
+def config_text(config: int | None) -> str:
     """Return a config id for people: generation and sequence, both of which grow."""
-    number = whole_of(config)
-    return "-" if number is None else f"{number >> SEQUENCE_BITS}.{number & ((1 << SEQUENCE_BITS) - 1)}"
+    return "-" if config is None else f"{config >> SEQUENCE_BITS}.{config & ((1 << SEQUENCE_BITS) - 1)}"

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Final
 
 from gossipkv.errors import GossipKVError
 from gossipkv.http.answers import TEXT, HttpAnswer, document, refusal, text
-from gossipkv.status.reading import list_of, map_of
+from gossipkv.status.codec import decode, decode_list
+from gossipkv.status.reports import DatabaseSummary, InfoReport
 from gossipkv.status.verdict import WELL, verdict_of
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable
 
     from gossipkv.http.answers import Asker
-    from gossipkv.wire.rpc import Value
 
 # Kubernetes' probes wait 1 s by default, and a probe must report its reason before that.
 PROBE_TIMEOUT_MS: Final = 900
@@ -37,15 +37,16 @@ READY: Final = (
 async def healthz(ask: Asker) -> HttpAnswer:
     """Answer with the state of each version, by database, version and node; 404 unless one of them is ACTIVE."""
     try:
-        info = map_of(await ask.call("info", timeout_ms=PROBE_TIMEOUT_MS))
-        databases = await ask.call("databases", timeout_ms=PROBE_TIMEOUT_MS)
+        info = decode(InfoReport, await ask.call("info", timeout_ms=PROBE_TIMEOUT_MS))
+        databases = decode_list(DatabaseSummary, await ask.call("databases", timeout_ms=PROBE_TIMEOUT_MS))
     except GossipKVError as error:
         return refusal(error)
-    node = str(info.get("node"))
-    told = {str(entry.get("name")): _states(entry) for entry in map(map_of, list_of(databases))}
-    is_active = any(state == ACTIVE for states in told.values() for state in states.values())
-    by_node = {name: {version: {node: state} for version, state in states.items()} for name, states in told.items()}
-    return document(200 if is_active else 404, by_node)
+    is_active = any(ACTIVE in database.states.values() for database in databases)
+    by_name = {
+        database.name: {version: {info.node: state} for version, state in database.states.items()}
+        for database in databases
+    }
+    return document(200 if is_active else 404, by_name)
 
 
 async def livez(ask: Asker) -> HttpAnswer:
@@ -63,11 +64,10 @@ async def readyz(ask: Asker, *, verbose: bool, may_see: Callable[[], Awaitable[b
     The reasons of the cluster's verdict need `may_see`: they name files, nodes and databases.
     """
     try:
-        info = map_of(await ask.call("info", timeout_ms=PROBE_TIMEOUT_MS))
+        info = decode(InfoReport, await ask.call("info", timeout_ms=PROBE_TIMEOUT_MS))
     except GossipKVError as error:
         return _gone(error)
-    ready = map_of(info.get("ready"))
-    checks = [(ready.get(name) is wanted, good, bad) for name, wanted, good, bad in READY]
+    checks = [(info.ready.get(name) is wanted, good, bad) for name, wanted, good, bad in READY]
     reasons = [bad for is_good, _, bad in checks if not is_good]
     verdict = f"not ready: the node {' and '.join(reasons)}" if reasons else "ready"
     if not verbose:
@@ -85,18 +85,12 @@ def _gone(error: GossipKVError) -> HttpAnswer:
     return text(503, f"the node does not answer: {error.message}", error.code)
 
 
-def _states(entry: Mapping[str, Value]) -> dict[str, str]:
-    """Return the state of each version on this node."""
-    return {str(version): str(state) for version, state in map_of(entry.get("states")).items()}
-
-
 async def _of_cluster(ask: Asker, may_see: Callable[[], Awaitable[bool]]) -> list[str]:
     """Return the last verdict, with its reasons if `may_see` allows them."""
     try:
-        told = await ask.call("verdict", {"last": True}, timeout_ms=VERDICT_TIMEOUT_MS)
+        verdict = verdict_of(await ask.call("verdict", {"last": True}, timeout_ms=VERDICT_TIMEOUT_MS))
     except GossipKVError as error:
         return [f"whether all is well is not known: {error.message}"]
-    verdict = verdict_of(map_of(told))
     if verdict.level == WELL:
         return []
     reasons = [reason.text for reason in verdict.reasons if reason.level != WELL]

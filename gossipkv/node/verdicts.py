@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from math import inf
 from typing import TYPE_CHECKING, Final, final
 
 import trio
@@ -16,8 +17,9 @@ import trio
 from gossipkv.errors import GossipKVError
 from gossipkv.gossip.member import MemberState
 from gossipkv.log import Log
+from gossipkv.status.codec import decode, facts
 from gossipkv.status.judging.judge import judge
-from gossipkv.status.reading import map_of
+from gossipkv.status.reports import NodeReport, TablesState
 from gossipkv.status.verdict import LEVELS, MemberReports
 from gossipkv.status.words import time_text
 
@@ -63,44 +65,39 @@ class VerdictReport:
 
     async def make(self) -> dict[str, Value]:
         """Return the report as of now."""
-        cluster, store = self.cluster, self.store.to_map()
-        states = {member.name: member.state for member in cluster.members_known()}
-        away: dict[str, Value] = {
-            name: state.name.lower()
-            for name, state in states.items()
-            if state in {MemberState.DEAD, MemberState.SUSPECT}
-        }
-        told: dict[str, Value] = {
-            "isolated": cluster.isolated(),
-            "unreached": {**self.unreached()},
-            "silent": cluster.silence,
-            "source_error": self.datasets.trouble(),
-            "sourceless": not self.has_source,
-            "publish_error": cluster.publish_error(),
-            "claimed_twice": [*cluster.claimed_twice()],
-            "unreadable": [*self.unreadable()],
-            "draining": self.draining(),
-            **_of_certificate(self.certificate(), self.clock.wall_ms() // 1000),
-            "tables_lost" if store.get("lost") else "tables_closed": store.get("why"),
-            "log_damage": store.get("log_damage"),
-            "copies_aside": self.tables.to_map().get("copies_aside"),
-            "acceptors": [*self.tables.acceptors()],
-            "away": away,
-        }
+        cluster, store = self.cluster, decode(TablesState, {**self.store.to_map(), **self.tables.to_map()})
+        # The certificate is judged by this node's own clock, which is the one that counts for it.
+        ends_s, left_s, ends = self.certificate(), inf, ""
+        if ends_s is not None:
+            left_s, ends = ends_s - self.clock.wall_ms() // 1000, time_text(ends_s)
+        report = NodeReport(
+            isolated=cluster.isolated(),
+            unreached={**self.unreached()},
+            silent=cluster.silence,
+            source_error=self.datasets.trouble(),
+            sourceless=not self.has_source,
+            publish_error=cluster.publish_error(),
+            claimed_twice=(*cluster.claimed_twice(),),
+            unreadable=(*self.unreadable(),),
+            draining=self.draining(),
+            certificate_expires_s=ends_s,
+            certificate_over=ends if left_s <= 0 else None,
+            certificate_close=ends if 0 < left_s < CERTIFICATE_CLOSE_S else None,
+            tables_lost=store.why if store.lost else None,
+            tables_closed=None if store.lost else store.why,
+            log_damage=store.log_damage,
+            copies_aside=store.copies_aside,
+            acceptors=(*self.tables.acceptors(),),
+            away={
+                member.name: member.state.name.lower()
+                for member in cluster.members_known()
+                if member.state in {MemberState.DEAD, MemberState.SUSPECT}
+            },
+            databases=None,
+        )
         tables = await self.tables.conditions()
         found = self.names.with_disputes({**tables, **self.datasets.conditions(to_readers=self.to_readers)})
-        databases: dict[str, Value] = {name: {**entry} for name, entry in found.items()}
-        return {**{key: value for key, value in told.items() if value}, "databases": databases}
-
-
-def _of_certificate(expires_s: int | None, now_s: int) -> dict[str, Value]:
-    """Return the fields about the certificate, judged by this node's own clock, which is the one that counts for it."""
-    if expires_s is None:
-        return {}
-    told: dict[str, Value] = {"certificate_expires_s": expires_s}
-    if expires_s < now_s + CERTIFICATE_CLOSE_S:
-        told["certificate_over" if expires_s <= now_s else "certificate_close"] = time_text(expires_s)
-    return told
+        return {**facts(report), "databases": {**found}}
 
 
 @final
@@ -145,36 +142,36 @@ class NodeVerdicts:
         """Return the last verdict if it is at most `fresh_s` old; else ask all members and judge."""
         async with self._making:
             if self._last is None or trio.current_time() - self._made_s >= fresh_s:
-                said = await self._hear()
+                heard = await self._hear()
                 # Judging a hundred members takes tens of milliseconds, so a thread does it.
-                made = await self._threads.run(judge, said)
-                if self._last is None or made.level != self._last.level:
-                    self._log.info("verdict", level=made.level, text=made.text)
-                self._last, self._made_s, self._made_ms = made, trio.current_time(), self._clock.wall_ms()
+                verdict = await self._threads.run(judge, heard)
+                if self._last is None or verdict.level != self._last.level:
+                    self._log.info("verdict", level=verdict.level, text=verdict.text)
+                self._last, self._made_s, self._made_ms = verdict, trio.current_time(), self._clock.wall_ms()
             return self._last
 
     async def _hear(self) -> MemberReports:
         members = [member for member in self._report.cluster.members_known() if member.state is not MemberState.LEFT]
-        reports: dict[str, Mapping[str, Value]] = {}
+        reports: dict[str, Value] = {}
         silent: dict[str, str] = {}
 
         async def hear(member: Member) -> None:
             try:
                 patience_s = SUSPECT_S if member.state is MemberState.SUSPECT else MEMBER_S
-                reports[member.name] = map_of(await self._ask(member.uuid, "report", [], patience_s))
+                reports[member.name] = await self._ask(member.uuid, "report", [], patience_s)
             except GossipKVError as error:
                 silent[member.name] = error.message
 
-        others = [
-            member for member in members if member.name != self._report.node and member.state is not MemberState.DEAD
-        ]
+        me = self._report.node
+        asked = [member for member in members if member.name != me and member.state is not MemberState.DEAD]
         with trio.move_on_after(MEMBER_S):
             async with trio.open_nursery() as nursery:
-                for member in others:
+                for member in asked:
                     nursery.start_soon(partial(hear, member))
-        for member in others:
+        for member in asked:
             if member.name not in reports:
                 silent.setdefault(member.name, f"no answer within {MEMBER_S:g} s")
         # This node reports last, so that its report is of about the same moment as those it waited for.
-        reports[self._report.node] = await self._report.make()
-        return MemberReports(self._report.node, {one.name: one.state.name.lower() for one in members}, reports, silent)
+        reports[me] = await self._report.make()
+        states = {member.name: member.state.name.lower() for member in members}
+        return MemberReports(me, states, reports, silent)

@@ -3,9 +3,8 @@
 Read in this order:
 
     words.py        values, sizes and durations for people
-    reading.py      a node's answers, of which any part may be missing
-    versions.py     one version of a database, from a node's report
-    tables.py       tables, from a node's report
+    codec.py        records from answers of which any part may be missing, and back
+    reports.py      the records of all answers about nodes, datasets and tables
     sentences.py    sentences about a node and a version
     verdict.py      the overall health with reasons, and its encoding
     judging/        the judgement

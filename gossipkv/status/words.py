@@ -21,10 +21,10 @@ def printable(text: str) -> str:
     """Return the text as one line without control characters, which names of files and the like may contain."""
     if text.isprintable():
         return text
-    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in text)
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text)
 
 
-def plain(value: Value) -> str:
+def plain(value: object) -> str:
     """Return any value in words; `-` for None."""
     if isinstance(value, bytes):
         return shown(value)
@@ -32,13 +32,13 @@ def plain(value: Value) -> str:
 
 
 def names_text(names: Iterable[Value]) -> str:
-    """Return names in a sentence; there must be at least one."""
-    *first, last = map(plain, names)
+    """Return names in a sentence; `-` if there are none."""
+    *first, last = [*map(plain, names)] or ["-"]
     return f"{', '.join(first)} and {last}" if first else last
 
 
 def some_text(names: Sequence[Value]) -> str:
-    """Return the first names in a sentence, with the number of others; there must be at least one."""
+    """Return the first names in a sentence, with the number of further ones."""
     more = len(names) - MAX_NAMED
     return names_text([*names[:MAX_NAMED], *([f"{more:,} more"] if more > 0 else [])])
 

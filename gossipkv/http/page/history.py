@@ -11,24 +11,18 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
-from gossipkv.status.reading import list_of, map_of, number_of, whole_of
+from gossipkv.status.codec import decode
+from gossipkv.status.reports import InfoReport, LatencyCounts
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from gossipkv.wire.rpc import Value
+    from collections.abc import Sequence
 
 KEPT: Final = 301  # The samples cover five minutes, one a second.
 LONGEST_S: Final = 5.0  # The longest interval that is shown; after longer ones no page was being viewed.
 READS: Final = ("gets", "get_manys", "scans")
 
 
-class Counted(NamedTuple):
-    """A histogram since the node's start."""
-
-    total: int
-    sum_us: float
-    buckets: tuple[tuple[float, int], ...]  # Upper bounds in microseconds, with cumulative counts.
+_NONE: Final = decode(LatencyCounts, None)
 
 
 class Sample(NamedTuple):
@@ -37,8 +31,8 @@ class Sample(NamedTuple):
     at_s: float
     requests: int
     errors: int
-    here: Counted
-    elsewhere: Counted
+    here: LatencyCounts
+    elsewhere: LatencyCounts
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +63,7 @@ class NodeHistory:
     def __init__(self) -> None:
         self._samples: deque[Sample] = deque(maxlen=KEPT)
 
-    def add(self, at_s: float, info: Mapping[str, Value]) -> None:
+    def add(self, at_s: float, info: InfoReport) -> None:
         """Keep a sample; after a restart of the node the history begins anew."""
         taken = _sample(at_s, info)
         if self._samples and not _follows(self._samples[-1], taken):
@@ -80,56 +74,39 @@ class NodeHistory:
         """Return the intervals between adjacent samples, the oldest first, without long gaps."""
         samples = list(self._samples)
         pairs = pairwise(samples)
-        return [_interval(one, two) for one, two in pairs if 0 < two.at_s - one.at_s <= LONGEST_S]
+        return [_interval(before, after) for before, after in pairs if 0 < after.at_s - before.at_s <= LONGEST_S]
 
 
-def _sample(at_s: float, info: Mapping[str, Value]) -> Sample:
-    counters, latency = map_of(info.get("counters")), map_of(info.get("latency"))
-    errors = sum(whole_of(count) or 0 for name, count in counters.items() if name.startswith("errors_"))
-    requests = sum(whole_of(counters.get(name)) or 0 for name in READS)
-    return Sample(at_s, requests, errors, _counted(latency, "local"), _counted(latency, "forwarded"))
+def _sample(at_s: float, info: InfoReport) -> Sample:
+    errors = sum(count for name, count in info.counters.items() if name.startswith("errors_"))
+    requests = sum(info.counters.get(name, 0) for name in READS)
+    return Sample(at_s, requests, errors, info.latency.get("local", _NONE), info.latency.get("forwarded", _NONE))
 
 
-def _counted(latency: Mapping[str, Value], name: str) -> Counted:
-    told = map_of(latency.get(name))
-    buckets = tuple(_buckets(told.get("buckets")))
-    return Counted(whole_of(told.get("count")) or 0, number_of(told.get("sum_us")) or 0.0, buckets)
+def _follows(before: Sample, after: Sample) -> bool:
+    grows = before.requests <= after.requests and before.errors <= after.errors
+    return grows and before.here.count <= after.here.count
 
 
-def _buckets(told: Value) -> list[tuple[float, int]]:
-    found = []
-    for bucket in map(list_of, list_of(told)):
-        match bucket:
-            case [int() | float() as bound_us, int(count)]:
-                found.append((float(bound_us), count))
-            case _:
-                return []
-    return found
-
-
-def _follows(one: Sample, two: Sample) -> bool:
-    return one.requests <= two.requests and one.here.total <= two.here.total and one.errors <= two.errors
-
-
-def _interval(one: Sample, two: Sample) -> Interval:
-    length_s = two.at_s - one.at_s
+def _interval(before: Sample, after: Sample) -> Interval:
+    length_s = after.at_s - before.at_s
     return Interval(
-        two.at_s,
+        after.at_s,
         length_s,
-        (two.requests - one.requests) / length_s,
-        (two.errors - one.errors) / length_s,
-        _latency(one.here, two.here),
-        _latency(one.elsewhere, two.elsewhere),
+        (after.requests - before.requests) / length_s,
+        (after.errors - before.errors) / length_s,
+        _latency(before.here, after.here),
+        _latency(before.elsewhere, after.elsewhere),
     )
 
 
-def _latency(one: Counted, two: Counted) -> IntervalLatency:
-    count = two.total - one.total
+def _latency(before: LatencyCounts, after: LatencyCounts) -> IntervalLatency:
+    count = after.count - before.count
     if count <= 0:
         return IntervalLatency()
-    mean_us = max(0.0, two.sum_us - one.sum_us) / count
-    before = dict(one.buckets)
-    grown = [(bound_us, reached - before.get(bound_us, 0)) for bound_us, reached in two.buckets]
+    mean_us = max(0.0, after.sum_us - before.sum_us) / count
+    earlier = dict(before.buckets)
+    grown = [(bound_us, reached - earlier.get(bound_us, 0)) for bound_us, reached in after.buckets]
     return IntervalLatency(_percentile(grown, 0.5), _percentile(grown, 0.99), mean_us)
 
 

@@ -22,7 +22,8 @@ from gossipkv.http.page.history import NodeHistory
 from gossipkv.http.page.survey import NODE_MS, FoundKey, look_up, status_of, take_survey
 from gossipkv.http.page.view import LookupForm, view
 from gossipkv.log import Log
-from gossipkv.status.reading import map_of
+from gossipkv.status.codec import decode
+from gossipkv.status.reports import InfoReport
 from gossipkv.wire.json_form import json_form
 from gossipkv.wire.key_text import typed
 
@@ -106,7 +107,7 @@ class StatusPages:
         with contextlib.suppress(GossipKVError), contained("sampler"):
             # A missing answer leaves a gap; the page itself reports that the node does not answer.
             info = await self._ask.call("info", timeout_ms=NODE_MS)
-            self._history.add(trio.current_time(), map_of(info))
+            self._history.add(trio.current_time(), decode(InfoReport, info))
 
     async def _answer(self, request: HttpRequest, database: str | None) -> HttpAnswer:
         is_json = wants_json(request.headers.get(b"accept", b""))

@@ -12,16 +12,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gossipkv.placement.partition_set import PartitionSet
-from gossipkv.status.reading import list_of, map_of, partitions_of, whole_of
+from gossipkv.status.reports import FEW_RUNS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from gossipkv.wire.rpc import Value
+    from gossipkv.status.reports import MemberReport, PartitionHost, VersionStatus
 
 MAX_CELLS: Final = 256
 MAX_PARTITIONS: Final = 65_536  # A version has no more; larger numbers are not believed.
-FEW_RUNS: Final = 8  # The most runs of partitions in the words of a row.
 
 NOTHING: Final = "."
 READY: Final = "r"
@@ -51,14 +50,6 @@ NAMES: Final = {
 OF_STATES: Final = {"AVAILABLE": READY, "LEAVING": LEAVING, "INITIALIZING": LOADING, "PROPOSED": PROPOSED}
 
 
-class Assigned(NamedTuple):
-    """A node that holds a partition of a table, or will."""
-
-    node: str
-    slot: int
-    state: str
-
-
 class Layer(NamedTuple):
     """Partitions of a row that share a letter."""
 
@@ -75,6 +66,11 @@ class MapRow:
     cells: str
     counts: dict[str, int]  # The number of partitions of each letter.
     words: str  # The content of the cells in words, for screen readers.
+
+    @property
+    def named_counts(self) -> list[tuple[str, int]]:
+        """Return the names of letters, and the number of their partitions."""
+        return [(NAMES[letter], count) for letter, count in self.counts.items()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,40 +94,37 @@ class PlacementMap:
         return "".join(letter for letter in NAMES if letter in found)
 
 
-def placement_map(version: Mapping[str, Value], nodes: Sequence[tuple[str, str]]) -> PlacementMap | None:
+def placement_map(version: VersionStatus, nodes: Iterable[MemberReport]) -> PlacementMap | None:
     """Return the map of a version from `status` with `bitmaps`; None: it has no statements.
 
-    `nodes`: name and state of each node that gets a row, even without partitions.
+    Each of the `nodes` gets a row, even without partitions.
     """
-    count = whole_of(version.get("partition_count"))
-    if count is None or not 0 < count <= MAX_PARTITIONS:
+    count, states = version.total, {node.node: node.state for node in nodes}
+    if not 0 < count <= MAX_PARTITIONS:
         return None
-    missing, few = (partitions_of(version.get(name), count) for name in ("missing", "under_replicated"))
-    owners = [map_of(each) for each in list_of(version.get("owners"))]
-    if len({*dict(nodes), *(str(owner.get("node")) for owner in owners)}) == 1:
+    states |= {owner.node: owner.state for owner in version.owners}
+    missing, few = version.missing.of(count), version.under_replicated.of(count)
+    if len(states) == 1:
         few = PartitionSet.empty(count)  # A single node holds as many copies as possible, as in the verdict.
     disputed, disputed_by = _disputes(version, count)
-    builds = [partitions_of(owner.get("building"), count) for owner in owners]
+    builds = [owner.building.of(count) for owner in version.owners]
     built = PartitionSet.empty(count)
-    for owner, building in zip(owners, builds, strict=True):
-        if owner.get("state") != "dead":
+    for owner, building in zip(version.owners, builds, strict=True):
+        if owner.state != "dead":
             built |= building
     few -= built  # A further copy is being built, as the builder's row shows.
-    states, layers = dict(nodes), {}
-    for owner, building in zip(owners, builds, strict=True):
-        name, state = str(owner.get("node")), str(owner.get("state"))
-        ready = partitions_of(owner.get("ready"), count)
-        states[name] = state
-        if state == "dead":
-            layers[name] = [Layer(GONE, ready)]
-            continue
-        mine = disputed_by.get(name, PartitionSet.empty(count)) & ready
-        layers[name] = [
-            Layer(DISPUTED, mine),
+    layers = {}
+    for owner, building in zip(version.owners, builds, strict=True):
+        ready = owner.ready.of(count)
+        differing = disputed_by.get(owner.node, PartitionSet.empty(count)) & ready
+        layers[owner.node] = [
+            Layer(DISPUTED, differing),
             Layer(BUILDING, building),
-            Layer(FEW, ready & few - mine),
-            Layer(READY, ready - few - mine),
+            Layer(FEW, ready & few - differing),
+            Layer(READY, ready - few - differing),
         ]
+        if owner.state == "dead":
+            layers[owner.node] = [Layer(GONE, ready)]
     ready = PartitionSet.whole(count) - missing
     together = [  # A partition still being built cannot be read, which is worse than files that differ.
         Layer(MISSING, missing - built),
@@ -140,13 +133,11 @@ def placement_map(version: Mapping[str, Value], nodes: Sequence[tuple[str, str]]
         Layer(FEW, few - missing - disputed),
         Layer(READY, ready - few - disputed),
     ]
-    bands = bands_of(count)
-    rows = (_row(name, states[name], layers.get(name, []), bands) for name in sorted(states, key=in_order))
-    return PlacementMap(count, bands[0][1], _row("", "", together, bands), tuple(rows))
+    return _map_of_rows(count, together, {name: (state, layers.get(name, [])) for name, state in states.items()})
 
 
-def table_map(partitions: Sequence[Sequence[Assigned]], states: Mapping[str, str]) -> PlacementMap | None:
-    """Return the map of a table from its assigned partitions; `states`: of members, by name.
+def table_map(partitions: Sequence[Sequence[PartitionHost]], states: Mapping[str, str]) -> PlacementMap | None:
+    """Return the map of a table from the hosts of each partition; `states`: of members, by name.
 
     A slot is present with an AVAILABLE live host; a LEAVING host answers until its successor has everything.
     """
@@ -155,20 +146,27 @@ def table_map(partitions: Sequence[Sequence[Assigned]], states: Mapping[str, str
         return None
     here: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
     together: dict[str, list[int]] = defaultdict(list)
-    for number, assigned in enumerate(partitions):
-        alive = {one for one in assigned if states.get(one.node, "dead") != "dead"}
-        answers = any(one.state in {"AVAILABLE", "LEAVING"} for one in alive)
-        full = {one.slot for one in alive if one.state == "AVAILABLE"}
-        ready = READY if full == {one.slot for one in assigned} else FEW
+    alive = {name for name, state in states.items() if state != "dead"}
+    for number, hosts in enumerate(partitions):
+        present = [host for host in hosts if host.node in alive]
+        answers = any(host.state in {"AVAILABLE", "LEAVING"} for host in present)
+        full = {host.slot for host in present if host.state == "AVAILABLE"}
+        ready = READY if full == {host.slot for host in hosts} else FEW
         together[ready if answers else MISSING].append(number)
-        for one in assigned:
-            letter = OF_STATES.get(one.state, NOTHING) if one in alive else GONE
-            here[one.node][ready if letter == READY else letter].append(number)
+        for host in hosts:
+            letter = OF_STATES.get(host.state, NOTHING) if host.node in alive else GONE
+            here[host.node][ready if letter == READY else letter].append(number)
+    rows = {name: (states.get(name, "gone"), _layers(count, letters)) for name, letters in here.items()}
+    return _map_of_rows(count, _layers(count, together), rows)
+
+
+def _map_of_rows(
+    count: int, together: Sequence[Layer], rows: Mapping[str, tuple[str, Sequence[Layer]]]
+) -> PlacementMap:
+    """Return a map of `count` partitions, from the state and the layers of each node."""
     bands = bands_of(count)
-    rows = (
-        _row(name, states.get(name, "gone"), _layers(count, here[name]), bands) for name in sorted(here, key=in_order)
-    )
-    return PlacementMap(count, bands[0][1], _row("", "", _layers(count, together), bands), tuple(rows))
+    in_turn = (_row(name, *rows[name], bands) for name in sorted(rows, key=in_order))
+    return PlacementMap(count, bands[0][1], _row("", "", together, bands), tuple(in_turn))
 
 
 def _layers(count: int, found: Mapping[str, Sequence[int]]) -> list[Layer]:
@@ -192,13 +190,13 @@ def in_order(name: str) -> tuple[tuple[int, int, str], ...]:
     )
 
 
-def _disputes(version: Mapping[str, Value], count: int) -> tuple[PartitionSet, dict[str, PartitionSet]]:
+def _disputes(version: VersionStatus, count: int) -> tuple[PartitionSet, dict[str, PartitionSet]]:
     """Return the partitions whose owners' files differ, in total and by owner."""
     disputed, by_owner = PartitionSet.empty(count), dict[str, PartitionSet]()
-    for dispute in map(map_of, list_of(version.get("disputes"))):
-        partitions = partitions_of(dispute.get("partitions"), count)
+    for dispute in version.disputes:
+        partitions = dispute.partitions.of(count)
         disputed |= partitions
-        for name in map(str, list_of(dispute.get("nodes"))):
+        for name in dispute.nodes:
             by_owner[name] = by_owner.get(name, PartitionSet.empty(count)) | partitions
     return disputed, by_owner
 
@@ -208,14 +206,9 @@ def _row(name: str, state: str, layers: Sequence[Layer], bands: Sequence[tuple[i
     there = [layer for layer in layers if layer.partitions]
     drawn = [(layer.letter, _digits(layer.partitions)) for layer in there]
     cells = "".join(_cell(drawn, first, end) for first, end in bands)
-    words = (f"{len(some):,} {NAMES[letter]} ({_runs(some)})" for letter, some in there)
-    return MapRow(
-        name,
-        state,
-        cells,
-        {letter: len(some) for letter, some in there},
-        "; ".join(words) or "nothing",
-    )
+    counts = {layer.letter: len(layer.partitions) for layer in there}
+    words = (f"{counts[layer.letter]:,} {NAMES[layer.letter]} ({_runs(layer.partitions)})" for layer in there)
+    return MapRow(name, state, cells, counts, "; ".join(words) or "nothing")
 
 
 def _cell(drawn: Sequence[tuple[str, str]], first: int, end: int) -> str:
@@ -225,10 +218,10 @@ def _cell(drawn: Sequence[tuple[str, str]], first: int, end: int) -> str:
     return NOTHING
 
 
-def _digits(some: PartitionSet) -> str:
+def _digits(partitions: PartitionSet) -> str:
     """Return one character for each partition, in order."""
-    return f"{some.bits:0{some.partitions}b}"[::-1]
+    return f"{partitions.bits:0{partitions.partitions}b}"[::-1]
 
 
-def _runs(some: PartitionSet) -> str:
-    return some.in_words(FEW_RUNS).replace(",", ", ")
+def _runs(partitions: PartitionSet) -> str:
+    return partitions.in_words(FEW_RUNS).replace(",", ", ")

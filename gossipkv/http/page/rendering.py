@@ -16,6 +16,7 @@ from markupsafe import Markup, escape
 
 from gossipkv.http.answers import HttpAnswer
 from gossipkv.http.conditions import is_among
+from gossipkv.http.page.drawing import shapes
 
 if TYPE_CHECKING:
     from gossipkv.http.answers import Header, HttpRequest
@@ -80,6 +81,7 @@ _ENVIRONMENT: Final = Environment(
 )
 _ENVIRONMENT.filters["segment"] = _quoted
 _ENVIRONMENT.filters["code"] = _with_code
+_ENVIRONMENT.filters["shapes"] = shapes
 
 
 def page(view: PageView) -> bytes:

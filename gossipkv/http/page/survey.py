@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import trio
 
 from gossipkv.errors import GossipKVError, UnknownDatabase
-from gossipkv.http.page.placement_map import MAX_PARTITIONS, Assigned
-from gossipkv.status.reading import list_of, map_of, whole_of
-from gossipkv.status.tables import KINDS, RANGE
+from gossipkv.http.page.placement_map import MAX_PARTITIONS
+from gossipkv.status.codec import decode, decode_list
+from gossipkv.status.reports import (
+    RANGE,
+    DatabaseSummary,
+    InfoReport,
+    MemberReport,
+    StatusReport,
+    TableMap,
+    TablePartition,
+    status_report,
+)
 from gossipkv.status.verdict import verdict_of
 
 if TYPE_CHECKING:
@@ -30,19 +39,16 @@ class PageSurvey:
     """The reports of one moment."""
 
     taken_s: float  # The time in seconds since 1970.
-    info: dict[str, Value]
-    members: list[dict[str, Value]]
-    status: dict[str, Value]  # The keys are databases; sets of partitions are bitmaps.
+    info: InfoReport
+    members: tuple[MemberReport, ...]
+    status: StatusReport  # Sets of partitions are bitmaps.
     verdict: ClusterVerdict
-    # The hosts of each partition, if the survey is about one table.
-    assigned: list[list[Assigned]] = field(default_factory=list)
-    # The entries of `partitions`, if the survey is about one range table.
-    ranges: list[dict[str, Value]] = field(default_factory=list)
+    partitions: tuple[TablePartition, ...] = ()  # The survey is about one table.
 
     @property
     def node(self) -> str:
         """Return the name of the asked node."""
-        return str(self.info.get("node"))
+        return self.info.node
 
 
 class FoundKey(NamedTuple):
@@ -64,16 +70,17 @@ async def take_survey(ask: Asker, now_s: float, database: str | None = None) -> 
     """
     about: list[Value] = [] if database is None else [{"database": database}]
     asks = [partial(ask.call, name, timeout_ms=NODE_MS) for name in ("info", "members")]
-    info, members, judged = await together([*asks, partial(ask.call, "verdict", *about, timeout_ms=NODE_MS)])
-    _raise_first([info, members, judged])
-    status = await status_of(ask, database, bitmaps=True)
-    kind = map_of(status.get(database or "")).get("kind")
-    assigned: list[list[Assigned]] = []
-    ranges: list[dict[str, Value]] = []
-    if database is not None and kind in KINDS:
-        assigned, ranges = await partitions_of(ask, database, is_range=kind == RANGE)
-    told = [map_of(each) for each in list_of(_value(members))]
-    return PageSurvey(now_s, map_of(_value(info)), told, status, verdict_of(map_of(_value(judged))), assigned, ranges)
+    info, members, verdict = values(await together([*asks, partial(ask.call, "verdict", *about, timeout_ms=NODE_MS)]))
+    status = status_report(await status_of(ask, database, bitmaps=True))
+    table = None if database is None else status.tables.get(database)
+    return PageSurvey(
+        now_s,
+        decode(InfoReport, info),
+        decode_list(MemberReport, members),
+        status,
+        verdict_of(verdict),
+        () if database is None or table is None else await partitions_of(ask, database, table.kind),
+    )
 
 
 async def status_of(ask: Asker, database: str | None, *, bitmaps: bool) -> dict[str, Value]:
@@ -82,60 +89,46 @@ async def status_of(ask: Asker, database: str | None, *, bitmaps: bool) -> dict[
     Raises:
         GossipKVError: the node did not answer, or does not know the database.
     """
+    names = [database]
     if database is None:
-        listed = list_of(await ask.call("databases", timeout_ms=NODE_MS))
-        names = [str(map_of(each).get("name")) for each in listed]
-    else:
-        names = [database]
+        listed = decode_list(DatabaseSummary, await ask.call("databases", timeout_ms=NODE_MS))
+        names = [summary.name for summary in listed]
     more: dict[str, Value] = {"bitmaps": True} if bitmaps else {}
     answers = await together(
         [partial(ask.call, "status", {"database": name, **more}, timeout_ms=NODE_MS) for name in names]
     )
     if database is None:  # A database may have gone since the listing.
-        answers = [{} if isinstance(each, UnknownDatabase) else each for each in answers]
-    _raise_first(answers)
-    return {name: entry for each in answers for name, entry in map_of(_value(each)).items()}
+        answers = [{} if isinstance(answer, UnknownDatabase) else answer for answer in answers]
+    maps = [answer for answer in values(answers) if isinstance(answer, dict)]
+    return {name: entry for answer in maps for name, entry in answer.items()}
 
 
-async def partitions_of(
-    ask: Asker, table: str, *, is_range: bool = False
-) -> tuple[list[list[Assigned]], list[dict[str, Value]]]:
-    """Return the assignments of each partition of a table, in order, and for range tables their entries.
-
-    Both lists are empty if the map is not known yet.
-    """
-    method, hosts = ("partitions", "hosts") if is_range else ("partition_map", "assignments")
-    assigned: list[list[Assigned]] = []
-    ranges: list[dict[str, Value]] = []
+async def partitions_of(ask: Asker, table: str, kind: str) -> tuple[TablePartition, ...]:
+    """Return the partitions of a table, in order; empty if its map is not known yet."""
+    method, found = "partitions" if kind == RANGE else "partition_map", list[TablePartition]()
     options: dict[str, Value] = {}
     while True:
         try:
-            told = map_of(await ask.call(method, table, options, timeout_ms=NODE_MS))
+            page = decode(TableMap, await ask.call(method, table, options, timeout_ms=NODE_MS))
         except GossipKVError:
-            return [], []
-        for partition in map(map_of, list_of(told.get("partitions"))):
-            rows = map(map_of, list_of(partition.get(hosts)))
-            assigned.append(
-                [Assigned(str(one.get("node")), whole_of(one.get("slot")) or 0, str(one.get("state"))) for one in rows]
-            )
-            ranges += [partition] if is_range else []
-        after = told.get("next")
-        if after is None or len(assigned) > MAX_PARTITIONS:
-            return assigned, ranges
-        options = {"start": after}
+            return ()
+        found += page.partitions
+        if page.next is None or len(found) > MAX_PARTITIONS:
+            return tuple(found)
+        options = {"start": page.next}
 
 
 async def look_up(ask: Asker, database: str, key: bytes) -> FoundKey:
     """Read a key as a client would, with the node that answered."""
     try:
-        answer = list_of(await ask.call("get", database, key, {"explain": True}, timeout_ms=NODE_MS))
+        answer = await ask.call("get", database, key, {"explain": True}, timeout_ms=NODE_MS)
     except GossipKVError as error:
         return FoundKey(database, key, None, "", "", error.message)
-    value, told, explained = [*answer, None, None, None][:3]
-    version = told if isinstance(told, str) else ""
-    return FoundKey(
-        database, key, value if isinstance(value, bytes) else None, version, str(map_of(explained).get("node") or "")
-    )
+    match answer:
+        case [bytes() | None as value, version, {"node": str(node)}]:
+            return FoundKey(database, key, value, version if isinstance(version, str) else "", node)
+        case _:
+            return FoundKey(database, key, None, "", "")
 
 
 async def together(
@@ -158,12 +151,15 @@ async def together(
     return answers
 
 
-def _raise_first(answers: Sequence[Value | GossipKVError]) -> None:
+def values(answers: Sequence[Value | GossipKVError]) -> list[Value]:
+    """Return answers without errors.
+
+    Raises:
+        GossipKVError: the first error among the answers.
+    """
+    found: list[Value] = []
     for answer in answers:
         if isinstance(answer, GossipKVError):
             raise answer
-
-
-def _value(answer: Value | GossipKVError) -> Value:
-    assert not isinstance(answer, GossipKVError), answer
-    return answer
+        found.append(answer)
+    return found

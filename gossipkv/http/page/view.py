@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gossipkv.http.page.chart import Chart, latency_chart, rate_chart
 from gossipkv.http.page.listing import MAX_ROWS, DatabaseRow, MemberRow, database_rows, drawn_table, member_rows
-from gossipkv.status.reading import number_of
-from gossipkv.status.tables import RANGE, TableStatus, partition_row, tables
-from gossipkv.status.words import duration_text, plain
+from gossipkv.status.reports import RANGE
+from gossipkv.status.words import duration_text
 from gossipkv.wire.key_text import shown
 
 if TYPE_CHECKING:
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     from gossipkv.http.page.history import Interval
     from gossipkv.http.page.listing import DrawnMap
     from gossipkv.http.page.survey import FoundKey, PageSurvey
+    from gossipkv.status.reports import TableReport
     from gossipkv.status.verdict import ClusterVerdict
 
 MAX_SHOWN: Final = 2048  # A page shows this many bytes of a value.
@@ -59,7 +59,7 @@ class PageView:
     asked: LookupForm
     answer: LookupAnswer | None
     databases: tuple[DatabaseRow, ...]
-    tables: tuple[TableStatus, ...]
+    tables: dict[str, TableReport]
     table_map: DrawnMap | None
     ranges: tuple[tuple[str, ...], ...]  # Each of the first ranges has a row.
     members: tuple[MemberRow, ...]
@@ -76,23 +76,24 @@ def view(
 ) -> PageView:
     """Return the overview, or the page of the only database of `survey`, with the result of a lookup."""
     members, left_out = member_rows(survey)
-    cluster = plain(survey.info.get("cluster"))
+    cluster, tables = survey.info.cluster, survey.status.tables
+    ranges = survey.partitions if any(table.kind == RANGE for table in tables.values()) else ()
     charts = (rate_chart(intervals), latency_chart(intervals))
     return PageView(
         cluster if database is None else f"{database} in {cluster}",
         cluster,
         survey.node,
-        plain(survey.info.get("version")),
-        duration_text(int(number_of(survey.info.get("uptime_s")) or 0)),
+        survey.info.version,
+        duration_text(int(survey.info.uptime_s)),
         datetime.fromtimestamp(survey.taken_s, UTC).strftime("%H:%M:%S UTC"),
         database,
         survey.verdict,
         asked,
         None if found is None else _answer(found),
         tuple(database_rows(survey, most_drawn=MAX_DRAWN)),
-        tuple(tables(survey.status)),
+        tables,
         drawn_table(survey),
-        tuple(partition_row(RANGE, each) for each in survey.ranges[:MAX_ROWS]),
+        tuple(partition.row(RANGE) for partition in ranges[:MAX_ROWS]),
         tuple(members),
         left_out,
         tuple(chart for chart in charts if chart is not None),
@@ -111,7 +112,7 @@ def _answer(found: FoundKey) -> LookupAnswer:
         text = part.decode() if len(part) == len(found.value) else part.decode("utf-8", "ignore")
     except UnicodeDecodeError:
         text = part.hex(" ")
-    if not text.isprintable() and any(not (one.isprintable() or one in "\n\t") for one in text):
+    if not text.isprintable() and any(not (char.isprintable() or char in "\n\t") for char in text):
         text = part.hex(" ")
     counted = "1 byte" if len(found.value) == 1 else f"{len(found.value):,} bytes"
     cut = f", of which the first {len(part):,} are shown" if len(part) < len(found.value) else ""

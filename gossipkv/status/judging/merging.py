@@ -2,27 +2,82 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, TypeVar
 
+from gossipkv.status.codec import decode
+from gossipkv.status.reports import DatasetReport, NodeReport, TableReport, entry, is_table
 from gossipkv.status.words import plain, some_text
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence, Sized
 
-    from gossipkv.wire.rpc import Value
+    from gossipkv.status.verdict import MemberReports
 
-    Entry = Mapping[str, Value]
+R = TypeVar("R")
+
+_NO_DEVIATION: Final = frozenset(("kind", "active"))
 
 
-def grouped(entries: Mapping[str, Entry], key: str) -> dict[str, list[Value]]:
-    """Return the members' values under a key, in words, with the members of each."""
-    found: dict[str, list[Value]] = {}
-    for node, entry in entries.items():
-        if entry.get(key):
-            found.setdefault(plain(entry[key]), []).append(node)
+@dataclass(frozen=True, slots=True)
+class Statements:
+    """The members' reports, decoded; databases about which all members report the same active version are left out."""
+
+    node: str  # The node that asked the others, and was asked itself.
+    members: Mapping[str, str]  # The state of each member that has not left, as known to that node.
+    silent: Mapping[str, str]  # Asked members that did not answer, and the cause.
+    reports: dict[str, NodeReport]
+    datasets: dict[str, dict[str, DatasetReport]]  # By name, then by member.
+    tables: dict[str, dict[str, TableReport]]
+    databases: int  # The number of all databases.
+    has_datasets: bool
+
+    @property
+    def all_tables(self) -> list[TableReport]:
+        """Return the reports about tables by all members."""
+        return [report for by_node in self.tables.values() for report in by_node.values()]
+
+
+def statements(heard: MemberReports) -> Statements:
+    """Decode the members' reports."""
+    reports = {node: decode(NodeReport, heard.reports[node]) for node in sorted(heard.reports)}
+    by_name: dict[str, dict[str, object]] = {}
+    for node, report in reports.items():
+        for name, database in report.databases.items() if isinstance(report.databases, dict) else ():
+            by_name.setdefault(name, {})[node] = database
+    datasets: dict[str, dict[str, DatasetReport]] = {}
+    tables: dict[str, dict[str, TableReport]] = {}
+    for raw_name, by_node in sorted(by_name.items(), key=lambda pair: plain(pair[0])):
+        name = plain(raw_name)
+        seen, found = None, entry(None)
+        for node, database in () if _are_calm(by_node) else by_node.items():
+            if database != seen:  # Most members state the same.
+                seen, found = database, entry(database)
+            if isinstance(found, TableReport):
+                tables.setdefault(name, {})[node] = found
+            else:
+                datasets.setdefault(name, {})[node] = found
+    has_datasets = any(not is_table(database) for by_node in by_name.values() for database in by_node.values())
+    return Statements(heard.node, heard.members, heard.silent, reports, datasets, tables, len(by_name), has_datasets)
+
+
+def _are_calm(by_node: Mapping[str, object]) -> bool:
+    """Return True if all members report only the same active version, so that there is no reason."""
+    first = next(iter(by_node.values()))
+    if not isinstance(first, dict) or first.keys() - _NO_DEVIATION:
+        return False
+    return (is_table(first) or first.get("active") is not None) and all(entry == first for entry in by_node.values())
+
+
+def grouped(statements: Mapping[str, R], field: Callable[[R], object]) -> dict[str, list[str]]:
+    """Return the values of a field in words, except empty ones, with the members that state each."""
+    found: dict[str, list[str]] = {}
+    for node, statement in statements.items():
+        if value := field(statement):
+            found.setdefault(str(value), []).append(node)
     return found
 
 
-def at(nodes: Sequence[Value], entries: Mapping[str, Entry]) -> str:
+def at(nodes: Sequence[str], entries: Sized) -> str:
     """Return the authors of a statement, in brackets; empty if all members are."""
     return "" if len(nodes) == len(entries) else f" ({some_text(nodes)})"

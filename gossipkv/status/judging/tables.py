@@ -7,15 +7,15 @@ from math import inf
 from typing import TYPE_CHECKING, Final
 
 from gossipkv.status.judging.merging import at, grouped
-from gossipkv.status.reading import list_of, map_of, maps_of, number_of, whole_of
-from gossipkv.status.verdict import ATTENTION, TROUBLE, WELL, Reason
-from gossipkv.status.words import duration_text, plain, size_text, some_text
+from gossipkv.status.verdict import ATTENTION, TROUBLE, WELL, Level, Reason
+from gossipkv.status.words import duration_text, size_text, some_text
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
-    from gossipkv.status.judging.merging import Entry
-    from gossipkv.wire.rpc import Value
+    from gossipkv.status.reports import NodeLag, NodeReport, QuarantinedCopies, TableHolder, TableReport
+
+    Entries = Mapping[str, TableReport]  # By member.
 
 MOVING: Final = ("PROPOSED", "INITIALIZING", "LEAVING")  # Moving copies have these states, in this order.
 LOOK_ASIDE: Final = "See what was set aside (`gossipkv table quarantine list`)."
@@ -23,155 +23,144 @@ LATE_S: Final = 1.0  # A shorter lag is normal replication.
 LONG_S: Final = 60.0  # A node with a longer lag does not keep up.
 
 
-def of_table(name: str, entries: Mapping[str, Entry], here: Collection[str]) -> Iterator[Reason]:
+def of_table(name: str, entries: Entries, here: Collection[str]) -> Iterator[Reason]:
     """Yield the faults of a table and its partitions, and lagging nodes; `here`: members that answer some node."""
-    for why, nodes in grouped(entries, "pending").items():
+    for why, nodes in grouped(entries, lambda entry: entry.pending).items():
         yield Reason(ATTENTION, f"{name}: {why}{at(nodes, entries)}", name)
-    for error, nodes in grouped(entries, "error").items():
+    for error, nodes in grouped(entries, lambda entry: entry.error).items():
         yield Reason(TROUBLE, f"{name}: {error}{at(nodes, entries)}", name)
+    yield from _unwell(name, entries)
+    yield from _lacking(name, entries, here)
+    answering = {node: node in here for node in _most_named(entry.no_majority for entry in entries.values())}
+    yield from _no_majority(f"{name}: {{}} decide on its partitions", answering, "none can move or divide", name)
+    yield from _placed(name, entries)
+    yield from _moving(name, entries)
+    yield from _late(name, entries)
+    for node, entry in entries.items():
+        if entry.smeared.puts:
+            yield _smeared(name, node, entry)
+
+
+def placed_away(entries: Iterable[TableReport]) -> dict[str, TableHolder]:
+    """Return the absent nodes that hold partitions, by name; of several reports the one with most partitions."""
+    found: dict[str, TableHolder] = {}
+    for entry in entries:
+        for node, holder in entry.away.items():
+            found[node] = max(found.get(node, holder), holder, key=lambda away: away.partitions)
+    return found
+
+
+def _unwell(name: str, entries: Entries) -> Iterator[Reason]:
     unwell: dict[str, set[str]] = {}
     for entry in entries.values():
-        for one in map(map_of, list_of(entry.get("unwell"))):
-            unwell.setdefault(plain(one.get("why")), set()).add(plain(one.get("partition")))
+        for fault in entry.unwell:
+            unwell.setdefault(fault.why, set()).add(fault.partition)
     for why, partitions in unwell.items():
         which = f"partition {min(partitions)}" if len(partitions) == 1 else f"{len(partitions):,} partitions"
         yield Reason(TROUBLE, f"{name}: {which}: {why}", name)
-    if more := max(whole_of(entry.get("unwell_not_named")) or 0 for entry in entries.values()):
+    if more := max(entry.unwell_not_named for entry in entries.values()):
         yield Reason(TROUBLE, f"{name}: and {more:,} more partitions", name)
-    yield from _lacking(name, entries, here)
-    yield from _undecided(name, entries, here)
-    yield from _placed(name, entries)
-    yield from _late(name, entries)
-    yield from _smeared(name, entries)
 
 
-def placed_away(entries: Iterable[Entry]) -> dict[str, dict[str, Value]]:
-    """Return the absent nodes that hold partitions, by name; of several reports the one with most partitions."""
-    found: dict[str, dict[str, Value]] = {}
-    for node, told in (one for entry in entries for one in maps_of(entry.get("away")).items()):
-        found[node] = max(found.get(node, told), told, key=_held)
-    return found
-
-
-def _held(told: Entry) -> int:
-    return whole_of(told.get("partitions")) or 0
-
-
-def _lacking(name: str, entries: Mapping[str, Entry], here: Collection[str]) -> Iterator[Reason]:
+def _lacking(name: str, entries: Entries, here: Collection[str]) -> Iterator[Reason]:
     """Yield the absent nodes that hold partitions, which therefore have fewer replicas."""
-    total = max(whole_of(entry.get("partition_count")) or 0 for entry in entries.values())
-    for node, told in sorted(placed_away(entries.values()).items()):
-        if (held := _held(told)) and node not in here:
+    total = max(entry.partition_count for entry in entries.values())
+    for node, holder in sorted(placed_away(entries.values()).items(), key=lambda pair: pair[0]):
+        if holder.partitions and node not in here:
             lack = "partition lacks its" if total == 1 else "partitions lack their"
-            yield Reason(ATTENTION, f"{name}: {held:,} of {total:,} {lack} replica on {node}", name)
+            yield Reason(ATTENTION, f"{name}: {holder.partitions:,} of {total:,} {lack} replica on {node}", name)
 
 
-def _undecided(name: str, entries: Mapping[str, Entry], here: Collection[str]) -> Iterator[Reason]:
-    """Yield a reason if too few acceptors of the table's partitions answer."""
-    for nodes in _most_say(entries, "no_majority"):
-        decide = f"{name}: {{}} decide on its partitions"
-        yield from _no_majority(decide, {node: node in here for node in nodes}, "none can move or divide", name)
-
-
-def _placed(name: str, entries: Mapping[str, Entry]) -> Iterator[Reason]:
-    """Yield moves and their wait reasons, quarantined copies, and placements that could be safer."""
-    if missing := max(whole_of(entry.get("missing")) or 0 for entry in entries.values()):
+def _placed(name: str, entries: Entries) -> Iterator[Reason]:
+    """Yield missing copies, wait reasons of moves, quarantined copies, and placements that could be safer."""
+    if missing := max(entry.missing for entry in entries.values()):
         words = "copy of a partition is" if missing == 1 else "copies of partitions are"
         yield Reason(ATTENTION, f"{name}: {missing:,} {words} missing, and to be made anew", name)
-    for node in sorted({plain(node) for entry in entries.values() for node in list_of(entry.get("waits_for"))}):
+    for node in sorted({node for entry in entries.values() for node in entry.waits_for}):
         advice = f"Start {node}; if it is gone for good: `gossipkv node remove {node} --force` says what may be lost."
         yield Reason(ATTENTION, f"{name}: partitions that are to move wait for {node}, which is down", name, advice)
     for node, entry in entries.items():
-        told = map_of(entry.get("aside"))
-        if copies := whole_of(told.get("copies")):
-            yield Reason(
-                ATTENTION, f"{name}: {_aside(node, copies, whole_of(told.get('bytes')) or 0)}", name, LOOK_ASIDE
-            )
-    for node, left_s in sorted(_passed_over(entries).items()):
+        if entry.aside.copies:
+            yield Reason(ATTENTION, f"{name}: {_aside(node, entry.aside)}", name, LOOK_ASIDE)
+    for node, left_s in sorted(_highest(entry.passed_over for entry in entries.values()).items()):
         words = f"{name}: nothing moves to {node} for {duration_text(left_s)}: it took nothing, twice"
         advice = f"Look at the disk and the connections of {node}, and whether it is up."
         yield Reason(ATTENTION, words, name, advice)
-    for warning, nodes in grouped(entries, "warning").items():
+    for warning, nodes in grouped(entries, lambda entry: entry.warning).items():
         yield Reason(ATTENTION, f"{name}: {warning}{at(nodes, entries)}", name)
-    states = [map_of(entry.get("moving")) for entry in entries.values()]
-    counted = [{state: whole_of(told.get(state)) or 0 for state in MOVING} for told in states]
-    moving = max(counted, key=lambda one: sum(one.values()))  # Members may know maps of different moments.
-    if sum(moving.values()):
-        yield Reason(WELL, f"{name}: {_moves(moving)}{_left(entries)}", name)
 
 
-def _passed_over(entries: Mapping[str, Entry]) -> dict[str, int]:
-    """Return for how many seconds each node is passed over, by the node that begins moves."""
+def _highest(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """Return the highest count of each name, and at least 0."""
     found: dict[str, int] = {}
-    for entry in entries.values():
-        for node, left_s in map_of(entry.get("passed_over")).items():
-            found[node] = max(found.get(node, 0), whole_of(left_s) or 0)
+    for count_by_name in counts:
+        for name, count in count_by_name.items():
+            found[name] = max(found.get(name, 0), count)
     return found
 
 
-def _aside(node: str, copies: int, size_bytes: int) -> str:
-    words, whose = ("a copy is", "its place was") if copies == 1 else (f"{copies:,} copies are", "their places were")
-    return f"{words} set aside at {node}, {size_text(size_bytes)}: {whose} given away"
+def _aside(node: str, aside: QuarantinedCopies) -> str:
+    words, whose = "a copy is", "its place was"
+    if aside.copies > 1:
+        words, whose = f"{aside.copies:,} copies are", "their places were"
+    return f"{words} set aside at {node}, {size_text(aside.bytes_)}: {whose} given away"
 
 
-def _moves(moving: Mapping[str, int]) -> str:
-    """Return the number of moving partitions, and their states."""
-    count = sum(moving.values())
-    states = ", ".join(f"{number:,} {state}" for state, number in moving.items() if number)
-    return f"{count:,} partition{' moves' if count == 1 else 's move'} ({states})"
+def _moving(name: str, entries: Entries) -> Iterator[Reason]:
+    """Yield the number of moving partitions, and their states."""
+    counted = [{state: entry.moving.get(state, 0) for state in MOVING} for entry in entries.values()]
+    moving = max(counted, key=lambda states: sum(states.values()))  # Members may know maps of different moments.
+    if count := sum(moving.values()):
+        states = ", ".join(f"{number:,} {state}" for state, number in moving.items() if number)
+        moves = f"{count:,} partition{' moves' if count == 1 else 's move'} ({states})"
+        yield Reason(WELL, f"{name}: {moves}{_left(entries)}", name)
 
 
-def _left(entries: Mapping[str, Entry]) -> str:
+def _left(entries: Entries) -> str:
     """Return the bytes still to copy for moves, and the least time; empty if not reported."""
     to_copy = Counter[str]()
     for entry in entries.values():
-        to_copy.update({node: whole_of(count) or 0 for node, count in map_of(entry.get("to_copy")).items()})
+        to_copy.update(entry.to_copy)
     left, seconds = 0, 0.0
     for node, count in to_copy.items():
-        target = entries.get(node, {})
-        left += (rest := max(0, count - (whole_of(target.get("copied")) or 0)))
-        seconds = max(seconds, rest / (whole_of(target.get("transfer")) or inf))
+        target = entries.get(node)
+        left += (rest := max(0, count - (target.copied if target else 0)))
+        seconds = max(seconds, rest / ((target and target.transfer) or inf))
     at_least = f", {duration_text(round(seconds))} at least" if seconds >= LATE_S else ""
     return f": {size_text(left)} to copy{at_least}" if left else ""
 
 
-def _late(name: str, entries: Mapping[str, Entry]) -> Iterator[Reason]:
+def _late(name: str, entries: Entries) -> Iterator[Reason]:
     """Yield lagging nodes, by the report with the longest lag."""
-    late: dict[str, tuple[float, int]] = {}
+    late: dict[str, NodeLag] = {}
     for entry in entries.values():
-        for node, lag in maps_of(entry.get("lags")).items():
-            told = number_of(lag.get("seconds")) or 0.0, whole_of(lag.get("records")) or 0
-            late[node] = max(late.get(node, told), told)
-    for node, (seconds, records) in sorted(late.items()):
-        if seconds >= LATE_S:
-            level = WELL if seconds < LONG_S else ATTENTION
-            yield Reason(level, f"{name}: {node} lacks {records:,} records, for {seconds:.1f} s", name)
+        for node, lag in entry.lags.items():
+            late[node] = max(late.get(node, lag), lag, key=lambda found: (found.seconds, found.records))
+    for node, lag in sorted(late.items(), key=lambda pair: pair[0]):
+        if lag.seconds >= LATE_S:
+            level: Level = WELL if lag.seconds < LONG_S else ATTENTION
+            yield Reason(level, f"{name}: {node} lacks {lag.records:,} records, for {lag.seconds:.1f} s", name)
 
 
-def _smeared(name: str, entries: Mapping[str, Entry]) -> Iterator[Reason]:
-    """Yield nodes with smeared puts, which are only on their disk until forwarded."""
-    for node, entry in entries.items():
-        told = map_of(entry.get("smeared"))
-        if puts := whole_of(told.get("puts")):
-            waits = f"{name}: {puts:,} {'put waits' if puts == 1 else 'puts wait'} at {node}"
-            if told.get("why") is None:
-                until_s = number_of(told.get("until_s")) or 0.0
-                yield Reason(WELL, f"{waits}, for {duration_text(round(until_s))} at most", name)
-            else:
-                advice = f"They are on the disk of {node} alone: do not take it away before they are forwarded."
-                yield Reason(ATTENTION, f"{waits}, and nobody takes them: {plain(told['why'])}", name, advice)
+def _smeared(name: str, node: str, entry: TableReport) -> Reason:
+    """Return the reason for smeared puts, which are only on the disk of a node until forwarded."""
+    smeared = entry.smeared
+    waits = f"{name}: {smeared.puts:,} {'put waits' if smeared.puts == 1 else 'puts wait'} at {node}"
+    if smeared.why is None:
+        return Reason(WELL, f"{waits}, for {duration_text(round(smeared.until_s))} at most", name)
+    advice = f"They are on the disk of {node} alone: do not take it away before they are forwarded."
+    return Reason(ATTENTION, f"{waits}, and nobody takes them: {smeared.why}", name, advice)
 
 
-def acceptors(reports: Mapping[str, Entry], here: Collection[str]) -> dict[str, bool]:
+def acceptors(reports: Mapping[str, NodeReport], here: Collection[str]) -> dict[str, bool]:
     """Return the acceptors that most members name, with True for each that answers some member."""
-    return {name: name in here for nodes in _most_say(reports, "acceptors") for name in nodes}
+    return {name: name in here for name in _most_named(report.acceptors for report in reports.values())}
 
 
-def _most_say(entries: Mapping[str, Entry], key: str) -> list[tuple[str, ...]]:
-    """Return the names that most members list under a key; empty if there are none."""
-    said = Counter(tuple(map(plain, list_of(entry.get(key)))) for entry in entries.values())
-    said.pop((), None)
-    return [max(said, key=lambda each: (said[each], each))] if said else []
+def _most_named(lists: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
+    """Return the names that most members list; empty if there are none."""
+    counts = Counter(names for names in lists if names)
+    return max(counts, key=lambda names: (counts[names], names), default=())
 
 
 def of_acceptors(answering: Mapping[str, bool]) -> Iterator[Reason]:

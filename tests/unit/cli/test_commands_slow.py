@@ -379,7 +379,8 @@ REASONS = (
 
 def judged(*reasons, **coming):
     level = worst(reason.level for reason in reasons)
-    return ClusterVerdict("n1", level, headline(reasons, coming, "1 database"), reasons, coming, 1).to_map()
+    text = headline(reasons, coming, "1 database")
+    return ClusterVerdict("n1", level, text, reasons, coming=coming, databases=1).to_map()
 
 
 @pytest.mark.parametrize(("count", "status"), [(3, 3), (2, 0), (1, 0)])

@@ -6,8 +6,9 @@ import json
 
 import pytest
 
-from gossipkv.cli.metadata import decides
+from gossipkv.cli.metadata import RegisterReport, decides
 from gossipkv.errors import Unavailable, UnknownDatabase
+from gossipkv.status.codec import decode
 from tests.unit.cli.asked_node import AskedNode
 
 
@@ -77,7 +78,7 @@ def test_status_before_there_are_tables(ask):
 def test_a_majority_of_both(old, new, expected):
     """Half is none, and nobody is none."""
     sides = ([acceptor(str(at), answers=one == "y") for at, one in enumerate(side)] for side in (old, new))
-    assert decides(register(*sides)) is expected
+    assert decides(decode(RegisterReport, register(*sides))) is expected
 
 
 @pytest.mark.parametrize("word", ["join", "leave"])

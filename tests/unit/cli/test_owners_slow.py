@@ -8,6 +8,7 @@ import pytest
 from rich.console import Console
 
 from gossipkv.cli.status import owners_table
+from gossipkv.status.reports import status_report
 from tests.unit.client.fake_node import FakeNode, answering
 
 WELL = {"node": "n1", "level": "well", "text": "All is well.", "reasons": []}
@@ -91,7 +92,7 @@ def test_owners_in_a_narrow_terminal(run, monkeypatch, width):
 @pytest.mark.parametrize("said", [{}, {"geo": None}, {"geo": {}}, {"geo": {"nodes": 3, "versions": {"v1": 5}}}])
 def test_what_another_program_tells_is_no_reason_to_fall(said):
     """A node of another version may tell less, or otherwise."""
-    assert owners_table(said) is None
+    assert owners_table(status_report(said).datasets) is None
 
 
 def test_tables_have_a_table_of_their_own(run):

@@ -159,7 +159,7 @@ def test_a_dataset_is_shown(ask):
 
 
 @pytest.mark.parametrize(("config", "told"), [
-    (0, "0.0"), (1, "0.1"), ((3 << 48) - 1, f"2.{(1 << 48) - 1}"), (None, "-"), ("x", "-"),
+    (0, "0.0"), (1, "0.1"), ((3 << 48) - 1, f"2.{(1 << 48) - 1}"), (None, "-"),
 ])  # fmt: skip
 def test_a_config_id_for_people(config, told):
     """Generation and sequence."""

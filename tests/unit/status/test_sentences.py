@@ -1,36 +1,20 @@
-"""Sentences are the same whether sets of partitions are told by runs or by bitmaps."""
+"""Sentences about a node and its versions."""
 
 from __future__ import annotations
 
 import pytest
 
 from gossipkv.status import sentences
-from gossipkv.status.versions import versions
-
-
-@pytest.mark.parametrize(
-    ("told", "words"),
-    [
-        ({"runs": "0-2,7"}, "0-2,7"),
-        ({"bitmap": b"\x87"}, "0-2,7"),
-        ({"runs": ""}, ""),
-        ({"bitmap": b"\x00"}, ""),
-        ({}, ""),
-        ({"runs": ",".join(map(str, range(0, 40, 2)))}, "0,2,4,6,8,10,12,14,..."),
-        ({"bitmap": b"\x55" * 5}, "0,2,4,6,8,10,12,14,..."),
-    ],
-)
-def test_the_first_runs_are_named(told, words):
-    """And that there are more."""
-    assert sentences.runs_of(told, {"partition_count": 40}) == words
+from gossipkv.status.codec import decode
+from gossipkv.status.reports import InfoReport, VersionStatus
 
 
 def test_remarks_leave_out_what_stands_elsewhere():
     """The functions that fit as well have a column of their own on the page."""
     told = {"state": "BUILDING", "function": "a", "alike": ["a", "b"], "waited_s": 61, "progress": {"done": 0.5}}
-    (version,) = versions({"db": {"versions": {"1": told}}})
-    assert sentences.remarks(version) == "waiting 1 min 1 s; b would do as well"
-    assert sentences.remarks(version, "half", alike=False) == "half; waiting 1 min 1 s"
+    version = decode(VersionStatus, told)
+    assert sentences.remarks(version, is_held=False) == "waiting 1 min 1 s; b would do as well"
+    assert sentences.remarks(version, "half", is_held=True, alike=False) == "held; half; waiting 1 min 1 s"
     assert sentences.progress_text(version) == "50%"
 
 
@@ -56,21 +40,21 @@ def test_what_is_resident(told, line):
         "residency": "auto", "resident": "all", "mapped_bytes": 3 << 30, "active_bytes": 1 << 30,
         "compressed_bytes": 0, "room_bytes": 9 << 29, "limit": "memory.max of /a",
     }  # fmt: skip
-    assert sentences.of_memory({"memory": memory | told}) == f"memory: {line}"
+    assert sentences.of_memory(decode(InfoReport, {"memory": memory | told})) == f"memory: {line}"
 
 
 @pytest.mark.parametrize("info", [{}, {"memory": None}, {"memory": {"mapped_bytes": 0, "compressed_bytes": 0}}])
 def test_nothing_is_mapped(info):
     """No line, nor of a node that tells nothing of it."""
-    assert sentences.of_memory(info) is None
+    assert sentences.of_memory(decode(InfoReport, info)) is None
 
 
 def test_until_when_a_certificate_holds():
     """As people write a time; nothing where there is none, or of a node that does not say."""
-    assert (
-        sentences.of_certificate({"certificate_expires_s": 86_400}) == "certificate: holds until 1970-01-02 00:00 UTC"
-    )
-    assert sentences.of_certificate({"certificate_expires_s": None}) is sentences.of_certificate({}) is None
+    ends, never = ({"certificate_expires_s": expires_s} for expires_s in (86_400, None))
+    assert sentences.of_certificate(decode(InfoReport, ends)) == "certificate: holds until 1970-01-02 00:00 UTC"
+    assert sentences.of_certificate(decode(InfoReport, never)) is None
+    assert sentences.of_certificate(decode(InfoReport, {})) is None
 
 
 def test_how_the_store_of_the_tables_stands():
@@ -80,12 +64,12 @@ def test_how_the_store_of_the_tables_stands():
         "young_runs": 3, "debt_bytes": 0, "log_kept_bytes": 1 << 30, "run_bytes": 5 << 30, "syncs": 9,
     }  # fmt: skip
     opened = {"state": "open", "why": None, "store": "ab", "life": 4, "counters": counters}
-    assert sentences.of_tables({"tables": opened}) == (
+    assert sentences.of_tables(decode(InfoReport, {"tables": opened})) == (
         "tables: open, life 4, 12,000 batches, 64.0 MiB in memory, 3 young runs, 5.0 GiB in runs, 1.0 GiB of log, "
         "0 B to be merged, 3.5 bytes written for each that came"
     )
-    assert sentences.of_tables({"tables": {**opened, "counters": {}}}) == "tables: open, life 4"
+    assert sentences.of_tables(decode(InfoReport, {"tables": {**opened, "counters": {}}})) == "tables: open, life 4"
     counters["user_bytes"] = 0
-    assert "bytes written" not in str(sentences.of_tables({"tables": opened}))
+    assert "bytes written" not in str(sentences.of_tables(decode(InfoReport, {"tables": opened})))
     for told in ({}, {"tables": None}, {"tables": {"state": "none"}}, {"tables": {**opened, "state": "closed"}}):
-        assert sentences.of_tables(told) is None
+        assert sentences.of_tables(decode(InfoReport, told)) is None

@@ -20,10 +20,9 @@ import trio
 from gossipkv.errors import UnknownDatabase
 from gossipkv.http.answers import HttpAnswer, HttpRequest
 from gossipkv.http.page.pages import StatusPages
-from gossipkv.http.page.placement_map import Assigned
 from gossipkv.placement.partition_set import PartitionSet
 from gossipkv.status.judging.judge import judge
-from gossipkv.status.tables import KINDS
+from gossipkv.status.reports import KINDS, PartitionHost
 from gossipkv.status.verdict import ClusterVerdict, MemberReports
 
 if TYPE_CHECKING:
@@ -192,7 +191,7 @@ def with_table(said):
     said["status"]["carts"] = copy.deepcopy(CARTS)
     said["databases"].append({"name": "carts"})
     pairs = ["n1", "n2"], ["n1", "n3"], ["n2", "n1"], ["n3", "n2"], ["n1", "n3"]
-    rows = [[Assigned(one, 0, "AVAILABLE"), Assigned(other, 1, "AVAILABLE")] for one, other in pairs]
+    rows = [[PartitionHost(one, 0, "AVAILABLE"), PartitionHost(other, 1, "AVAILABLE")] for one, other in pairs]
     said["assigned"] = {"carts": rows}
     said["reports"] = {
         node: {"acceptors": ["n1", "n2", "n3"]} for node, here in said["local"].items() if here is not None

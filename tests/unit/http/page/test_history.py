@@ -5,11 +5,14 @@ from __future__ import annotations
 import pytest
 
 from gossipkv.http.page.history import KEPT, LONGEST_S, NodeHistory
+from gossipkv.status.codec import decode
+from gossipkv.status.reports import InfoReport
 
 
 def info(gets=0, errors=0, **latency):
     """What a node has counted since its start."""
-    return {"counters": {"gets": gets, "scans": 1, "errors_internal": errors}, "latency": latency}
+    counters = {"gets": gets, "scans": 1, "errors_internal": errors}
+    return decode(InfoReport, {"counters": counters, "latency": latency})
 
 
 def counted(*buckets, sum_us=0):

@@ -8,10 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gossipkv.http.page.placement_map import FEW, MAX_CELLS, READY, bands_of, in_order, placement_map
+from gossipkv.http.page.placement_map import FEW, MAX_CELLS, READY, bands_of, in_order
+from gossipkv.http.page.placement_map import placement_map as map_of_version
 from gossipkv.placement.partition_set import PartitionSet
+from gossipkv.status.codec import decode
+from gossipkv.status.reports import MemberReport, VersionStatus
 from tests.oracle import placement_cells as oracle
 from tests.unit.http.page.nodes import as_told, told
+
+
+def placement_map(version, nodes):
+    return map_of_version(decode(VersionStatus, version), [MemberReport(name, state) for name, state in nodes])
+
 
 COUNTS = (1, 2, 9, 40, 255, 256, 257, 300, 512, 513, 1000, 4096)
 

@@ -7,6 +7,7 @@ import trio.lowlevel
 
 from gossipkv.errors import TimedOut, UnknownDatabase
 from gossipkv.http.page.survey import AT_ONCE, status_of, take_survey, together
+from gossipkv.status.reports import status_report
 from tests.unit.http.page.nodes import ToldNode, judged, told, with_table
 
 
@@ -14,8 +15,8 @@ async def test_a_cluster_is_asked_through_one_node():
     """Whole sets of partitions, a database at a time, and the verdict: the page itself asks no member."""
     node = ToldNode(told("upgrade"))
     found = await take_survey(node, 12.0)
-    assert (found.verdict, found.assigned) == (judged(node.said), [])
-    assert (found.node, found.taken_s, found.status) == ("n1", 12.0, node.said["status"])
+    assert (found.verdict, found.partitions) == (judged(node.said), ())
+    assert (found.node, found.taken_s, found.status) == ("n1", 12.0, status_report(node.said["status"]))
     statuses = [options for method, options in node.asked if method == "status"]
     assert sorted(options["database"] for options in statuses) == ["carts-by-day", "geo", "words"]
     assert all(options["bitmaps"] is True for options in statuses)
@@ -28,7 +29,7 @@ async def test_one_database_is_asked_for_alone():
     """What others there are does not matter, and its verdict speaks of no other."""
     node = ToldNode(told("upgrade"))
     found = await take_survey(node, 12.0, "geo")
-    assert found.status.keys() == found.verdict.coming.keys() == {"geo"}
+    assert found.status.datasets.keys() == found.verdict.coming.keys() == {"geo"}
     assert ("verdict", {"database": "geo"}) in node.asked
     assert not {"databases", "partition_map"} & {method for method, _ in node.asked}
     with pytest.raises(UnknownDatabase):
@@ -39,7 +40,7 @@ async def test_a_table_of_its_own_page_has_its_whole_map():
     """Page by page; none is a table without a map, and no reason to have no page."""
     node = ToldNode(with_table(told("calm")))
     found = await take_survey(node, 12.0, "carts")
-    assert found.assigned == node.said["assigned"]["carts"]
+    assert [[*partition.assignments] for partition in found.partitions] == node.said["assigned"]["carts"]
     assert [method for method, _ in node.asked].count("partition_map") == 3
     call = node.call
 
@@ -49,7 +50,7 @@ async def test_a_table_of_its_own_page_has_its_whole_map():
         return await call(method, *params, **options)
 
     node.call = without_map
-    assert (await take_survey(node, 12.0, "carts")).assigned == []
+    assert (await take_survey(node, 12.0, "carts")).partitions == ()
 
 
 async def test_ranges_are_asked_for_their_sizes():
@@ -59,8 +60,8 @@ async def test_ranges_are_asked_for_their_sizes():
     rows = node.said["assigned"]["carts"]
     node.said["measured"] = [(100, 1.5), (0, 0), (None, None), (7, 2), (1 << 40, 9.0)]
     found = await take_survey(node, 12.0, "carts")
-    assert found.assigned == rows
-    assert [(one["bytes"], one["rate"]) for one in found.ranges] == node.said["measured"]
+    assert [[*partition.hosts] for partition in found.partitions] == rows
+    assert [(partition.bytes_, partition.rate) for partition in found.partitions] == node.said["measured"]
     assert [method for method, _ in node.asked].count("partitions") == 3
     assert "partition_map" not in {method for method, _ in node.asked}
 

@@ -4,19 +4,29 @@ from __future__ import annotations
 
 import re
 from html.parser import HTMLParser
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gossipkv.http.page.drawing import shapes
 from gossipkv.http.page.history import NodeHistory
 from gossipkv.http.page.listing import MAX_ROWS, draw
-from gossipkv.http.page.placement_map import Assigned, placement_map
+from gossipkv.http.page.placement_map import placement_map
 from gossipkv.http.page.rendering import failure, page
 from gossipkv.http.page.survey import FoundKey, PageSurvey
 from gossipkv.http.page.view import MAX_DRAWN, MAX_SHOWN, LookupForm, view
 from gossipkv.placement.partition_set import PartitionSet
+from gossipkv.status.codec import decode, decode_list, encode
+from gossipkv.status.reports import (
+    InfoReport,
+    MemberReport,
+    PartitionHost,
+    TablePartition,
+    VersionStatus,
+    status_report,
+)
 from gossipkv.status.verdict import ClusterVerdict, Coming, Reason, verdict_of
 from tests.unit.http.page.nodes import SCENES, as_told, judged, large, told, with_table
 
@@ -27,16 +37,26 @@ VOID = {"meta", "link", "path", "col", "input"}
 
 
 def survey(said, database=None):
-    verdict, status, assigned, ranges = judged(said), said["status"], [], []
+    verdict, status, partitions = judged(said), said["status"], ()
     if database is not None:
         verdict, status = verdict.about(database), {database: status[database]}
-        assigned = said.get("assigned", {}).get(database, [])
-        ranges = [
-            {"id": 900 + number, "start": b"\xfe%d" % number, "end": b"k%d" % number, "rows": 7, "bytes": size,
-             "rate": rate, "hosts": [{"node": "n1", "state": "AVAILABLE"}, {"node": "n2", "state": "LEAVING"}]}
-            for number, (size, rate) in enumerate(said.get("measured", []))
-        ]  # fmt: skip
-    return PageSurvey(1_795_342_320.0, said["info"], said["members"], status, verdict, assigned, ranges)
+        partitions = partitions_of(said, database)
+    return surveyed(said["info"], said["members"], status, verdict, partitions)
+
+
+def surveyed(info, members, status, verdict, partitions=()):
+    members = decode_list(MemberReport, members)
+    info, status = decode(InfoReport, info), status_report(status)
+    return PageSurvey(1_795_342_320.0, info, members, status, verdict, tuple(partitions))
+
+
+def partitions_of(said, table):
+    """The partitions of a table, with what is `measured` of each."""
+    rows = said.get("assigned", {}).get(table, [])
+    for number, (hosts, measured) in enumerate(zip_longest(rows, said.get("measured", [])[: len(rows)])):
+        size, rate = measured or (None, None)
+        told = {"id": 900 + number, "start": b"\xfe%d" % number, "end": b"k%d" % number, "rows": 7}
+        yield decode(TablePartition, {**told, "bytes": size, "rate": rate, "hosts": [*map(encode, hosts)]})
 
 
 class Read(HTMLParser):
@@ -94,10 +114,12 @@ def test_every_name_is_escaped(scene):
     reasons = tuple(Reason(level, HOSTILE, None, HOSTILE) for level in ("well", "attention", "trouble"))
     coming = {name: Coming(HOSTILE + "v9", HOSTILE, 0.5, waits=(HOSTILE,)) for name in names.values()}
     silent = {member["node"]: HOSTILE for member in said["members"]}
-    verdict = ClusterVerdict(HOSTILE, "trouble", HOSTILE, reasons, coming, 3, silent, {HOSTILE: False})
+    verdict = ClusterVerdict(
+        HOSTILE, "trouble", HOSTILE, reasons, coming=coming, databases=3, silent=silent, acceptors={HOSTILE: False}
+    )
     key, value = HOSTILE.encode("utf-8", "surrogateescape"), HOSTILE.encode("utf-8", "replace")
     found = FoundKey(HOSTILE, key, value, HOSTILE, HOSTILE)
-    shown = PageSurvey(1.0, said["info"], said["members"], said["status"], verdict)
+    shown = surveyed(said["info"], said["members"], said["status"], verdict)
     body = page(view(shown, [], None, LookupForm(HOSTILE, HOSTILE, is_hex=False), found))
     read = Read(body)
     tags = {tag for tag, _ in read.elements}
@@ -147,8 +169,7 @@ def test_a_page_can_be_read_without_eyes(scene, database):
 def test_nothing_that_a_node_tells_breaks_a_page(told_of_it):
     """Whatever stands where something else belongs."""
     verdict = verdict_of({"coming": {"db": told_of_it}, "reasons": [told_of_it], "silent": told_of_it})
-    survey = PageSurvey(0.0, {"node": "n1"}, [], {"db": told_of_it}, verdict)
-    Read(page(view(survey, [])))
+    Read(page(view(surveyed({"node": "n1"}, [], {"db": told_of_it}, verdict), [])))
 
 
 def test_a_large_cluster_takes_little():
@@ -192,7 +213,7 @@ def test_no_map_is_promised_where_there_is_none():
     del entry["geo"]["versions"]["2026-11-20"]
     entry["geo"]["active"] = None
     assert "on its own page" not in page(view(survey(said), [])).decode()
-    quiet = {"counters": {}, "latency": {}}
+    quiet = decode(InfoReport, {"counters": {}, "latency": {}})
     history = NodeHistory()
     history.add(1.0, quiet)
     history.add(2.0, quiet)
@@ -207,12 +228,12 @@ def test_very_many_nodes_are_counted():
     version = said["status"]["geo"]["versions"]["2026-11-20"]
     version["under_replicated"] = {"count": 0, "bitmap": b""}
     version["owners"][-1]["state"] = "dead"
-    drawn = draw(placement_map(version, []))
+    drawn = draw(placement_map(decode(VersionStatus, version), []))
     assert (len(drawn.rows), drawn.rows_left_out) == (MAX_ROWS, 40)
     assert drawn.rows[0].state == "dead"
     said["members"][-1]["state"] = "dead"
     made = view(survey(said), [])
-    assert (len(made.members), made.members_left_out, made.members[0].state) == (MAX_ROWS, 40, "dead")
+    assert (len(made.members), made.members_left_out, made.members[0].report.state) == (MAX_ROWS, 40, "dead")
     assert "and 40 more" in page(made).decode()
 
 
@@ -309,6 +330,8 @@ def test_a_table_has_a_map_on_its_own_page():
 def test_ranges_are_drawn_with_their_sizes_and_rates():
     """Each beside the largest; nothing is drawn of what nobody says."""
     said = with_table(told("calm")) | {"measured": [(1024, 1.5), (0, 0), (None, None), (2048, 6), (512, 12.5)]}
+    said["status"]["carts"]["kind"] = "range"
+    said["assigned"]["carts"][0][1] = PartitionHost("n2", 1, "LEAVING")
     size, requests = view(survey(said, "carts"), [], "carts").table_map.profiles
     assert (size.name, size.words) == ("size", "3.5 KiB, largest 2.0 KiB (903)")
     assert size.path == "M0 4h9v4h-9zM30 0h9v8h-9zM40 6h9v2h-9z"
@@ -336,12 +359,16 @@ def test_a_table_that_moves_is_drawn_by_states():
     """Who is to come, who is loaded, and who leaves: it answers still, and its slot lacks nobody who counts."""
     said = with_table(told("calm"))
     said["assigned"]["carts"] = [
-        [Assigned("n1", 0, "AVAILABLE"), Assigned("n2", 0, "LEAVING"), Assigned("n3", 1, "AVAILABLE")],
-        [Assigned("n1", 0, "AVAILABLE"), Assigned("n2", 0, "PROPOSED"), Assigned("n3", 1, "AVAILABLE")],
-        [Assigned("n1", 0, "AVAILABLE"), Assigned("n2", 0, "INITIALIZING"), Assigned("n3", 1, "AVAILABLE")],
-        [Assigned("n1", 0, "AVAILABLE"), Assigned("n2", 1, "INITIALIZING")],
-        [Assigned("n2", 0, "LEAVING")],
-        [Assigned("n2", 0, "INITIALIZING")],
+        [PartitionHost("n1", 0, "AVAILABLE"), PartitionHost("n2", 0, "LEAVING"), PartitionHost("n3", 1, "AVAILABLE")],
+        [PartitionHost("n1", 0, "AVAILABLE"), PartitionHost("n2", 0, "PROPOSED"), PartitionHost("n3", 1, "AVAILABLE")],
+        [
+            PartitionHost("n1", 0, "AVAILABLE"),
+            PartitionHost("n2", 0, "INITIALIZING"),
+            PartitionHost("n3", 1, "AVAILABLE"),
+        ],
+        [PartitionHost("n1", 0, "AVAILABLE"), PartitionHost("n2", 1, "INITIALIZING")],
+        [PartitionHost("n2", 0, "LEAVING")],
+        [PartitionHost("n2", 0, "INITIALIZING")],
     ]
     drawn = view(survey(said, "carts"), [], "carts").table_map
     assert {row.name: row.words for row in drawn.rows} == {
@@ -357,8 +384,8 @@ def test_a_map_fills_its_bar(partitions):
     """The last cell of a row ends where the picture does, be it the only one."""
     whole = as_told(PartitionSet.whole(partitions))
     owner = {"node": "n1", "state": "alive", "ready": whole}
-    drawn = draw(placement_map({"partition_count": partitions, "owners": [owner]}, []))
-    (shape,) = drawn.together.shapes
+    drawn = draw(placement_map(decode(VersionStatus, {"partition_count": partitions, "owners": [owner]}), []))
+    (shape,) = shapes(drawn.together.cells)
     starts = re.findall(r"M(\d+) 0h(\d+)", shape.path)
     assert max(int(x) + int(width) for x, width in starts) == drawn.width
 
