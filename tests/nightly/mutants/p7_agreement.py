@@ -8,8 +8,8 @@ MUTANTS: tuple[Mutant, ...] = (
     planted(
         "a replica on a node that nobody remembers is not missed",
         "gossipkv.status.judging.members:states_of",
-        "for other, told in placed_away(_databases(said)).items():",
-        "for other, told in placed_away([]).items():",
+        "for member, holder in placed_away(stated.all_tables).items():",
+        "for member, holder in placed_away([]).items():",
         "tests/unit/status/test_verdict.py",
     ),
     planted(
@@ -22,7 +22,7 @@ MUTANTS: tuple[Mutant, ...] = (
     planted(
         "a node that nobody reaches is taken for one behind a cut link",
         "gossipkv.status.judging.members:cut_links",
-        "if any(other not in away[third] for third in away.keys() - {node, other})",
+        "if any(target not in away[third] for third in away.keys() - {node, target})",
         "if True",
         "tests/unit/status/test_verdict.py",
     ),
