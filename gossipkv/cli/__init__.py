@@ -127,9 +127,9 @@ class CommandGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Return the command and its arguments."""
-        known = self.list_commands(ctx)
-        if args[0] not in known and not args[0].startswith("-") and not ctx.resilient_parsing:
-            near = "".join(f"; the nearest is {name!r}" for name in difflib.get_close_matches(args[0], known, n=1))
+        commands = self.list_commands(ctx)
+        if args[0] not in commands and not args[0].startswith("-") and not ctx.resilient_parsing:
+            near = "".join(f"; the nearest is {name!r}" for name in difflib.get_close_matches(args[0], commands, n=1))
             if args[0] in ELSEWHERE and self is gossipkv_command:
                 near = f"; {WRITES_ARE}: {ELSEWHERE[args[0]]}"
             ctx.fail(f"no such command {args[0]!r}{near}")
@@ -249,8 +249,8 @@ def _cause(group: BaseExceptionGroup[BaseException]) -> BaseException:
             pending += error.exceptions
         else:
             leaves.append(error)
-    told = (GossipKVError, OSError, KeyboardInterrupt)
-    defects = [error for error in leaves if not isinstance(error, told)]
+    expected = (GossipKVError, OSError, KeyboardInterrupt)
+    defects = [error for error in leaves if not isinstance(error, expected)]
     return (defects or leaves)[0]
 
 

@@ -141,8 +141,8 @@ def build(
             _declare(dest, manifest)
         RealFiles().sync_directory(dest.absolute().parent)
     if as_json:
-        told: dict[str, Value] = json.loads(json.dumps(to_body(manifest)))
-        print_json({**told, "directory": str(dest), "records": manifest.records})
+        body: dict[str, Value] = json.loads(json.dumps(to_body(manifest)))
+        print_json({**body, "directory": str(dest), "records": manifest.records})
     else:
         _say_what(dest, manifest, time.monotonic() - begin_s)
 
@@ -257,11 +257,11 @@ def _say_what(dest: Path, manifest: VersionManifest, seconds: float) -> None:
     stray = manifest.first_stray
     if stray is not None:
         more = manifest.strays - 1
-        others = f", and {more:,} more {'is' if more == 1 else 'are'} not" if more else ""
+        strays = f", and {more:,} more {'is' if more == 1 else 'are'} not" if more else ""
         elsewhere = "; build the others again with --presharded never, or they may lack it" if count < of else ""
         note(
             f"{stray.file}: byte {stray.offset:,}: the key {shown(stray.key)} is not where {manifest.voided} puts it"
-            f"{others}: everything was partitioned anew{elsewhere}"
+            f"{strays}: everything was partitioned anew{elsewhere}"
         )
 
 

@@ -120,7 +120,7 @@ def up(
     However this command ends, also by SIGKILL, the nodes end with it; with --detach they stay until `down`.
     What is not said is as it was the last time in this directory.
     """
-    told = {name: _absolute(value) if value and is_path(name) else value for name, value in settings}
+    remembered = {name: _absolute(value) if value and is_path(name) else value for name, value in settings}
     launcher = Cluster(
         directory,
         nodes=nodes,
@@ -129,7 +129,7 @@ def up(
         base_port=base_port,
         http=True if http is None and load(directory) is None else http,
         http_base_port=http_base_port,
-        settings=told,
+        settings=remembered,
     )
     _hear_signals()
     began_s = time.monotonic()
@@ -137,7 +137,7 @@ def up(
         ready = _start(launcher, detach=detach)
     except NodeFailed as error:
         _note(error)
-        if forget := " ".join(f"--set {name}=" for name, value in told.items() if value):
+        if forget := " ".join(f"--set {name}=" for name, value in remembered.items() if value):
             note(f"gossipkv: settings are remembered also now; what forgets them: {forget}")
         raise click.exceptions.Exit(FAILED) from None
     try:
@@ -149,8 +149,8 @@ def up(
             click.echo(f"{what} in {time.monotonic() - began_s:.1f} s; {words}")
             for line in _how_to_ask([node.address for node in ready]):
                 click.echo(line)
-        for each in left:
-            note(f"gossipkv: {each.database} cannot be read yet at {each.node}: {each.why}")
+        for blocked in left:
+            note(f"gossipkv: {blocked.database} cannot be read yet at {blocked.node}: {blocked.why}")
         sys.stdout.flush()
         if not detach:
             _stay(launcher)
@@ -178,12 +178,12 @@ def _await_readable(nodes: list[NodeStatus]) -> list[Unread]:
         task = bar.add_task("")
         while True:
             left: dict[str, Unread] = {}
-            for each in unread(nodes):
-                if left.setdefault(each.database, each).is_coming:
-                    left[each.database] = each  # A node that is building knows the cause; the others wait for it.
+            for blocked in unread(nodes):
+                if left.setdefault(blocked.database, blocked).is_coming:
+                    left[blocked.database] = blocked  # A node that is building knows the cause; the others wait for it.
                 if time.monotonic() > give_up_s:
                     return [*left.values()]
-            coming = next((each for each in left.values() if each.is_coming), None)
+            coming = next((blocked for blocked in left.values() if blocked.is_coming), None)
             if coming is None:
                 return [*left.values()]
             bar.update(task, description=f"{coming.database} at {coming.node}: {coming.why}")
@@ -205,12 +205,12 @@ def _occupant(address: str) -> str:
     try:
         with blocking.connect(address, timeout_ms=LOOK_MS) as client:
             try:
-                told = client.info()
+                info = client.info()
             except GossipKVError:
                 return "something listens that is no GossipKV node"
     except (GossipKVError, ValueError):
         return "nobody listens"
-    return f"node {plain(told.get('node'))} of cluster {plain(told.get('cluster'))} answers"
+    return f"node {plain(info.get('node'))} of cluster {plain(info.get('cluster'))} answers"
 
 
 def _absolute(path: str) -> str:
@@ -233,7 +233,7 @@ def _hear_signals() -> None:
 
 def _stay(launcher: Cluster) -> None:
     """Wait for Ctrl-C, or until another command ends the cluster; report nodes that end by themselves."""
-    told: set[tuple[int, int]] = set()
+    noted: set[tuple[int, int]] = set()
     while True:
         try:
             nodes = launcher.status()
@@ -241,8 +241,8 @@ def _stay(launcher: Cluster) -> None:
             note("gossipkv: the cluster was ended from elsewhere")
             return
         for node in nodes:
-            if node.failed and (node.index, node.log_from) not in told:
-                told.add((node.index, node.log_from))
+            if node.failed and (node.index, node.log_from) not in noted:
+                noted.add((node.index, node.log_from))
                 _note(NodeFailed.of(node))
         time.sleep(WATCH_S)
 
@@ -325,8 +325,8 @@ def _known(directory: Path) -> Cluster:
 def _note(error: NodeFailed) -> None:
     """Report the end of a node, with the last lines of its log."""
     note(f"gossipkv: {error.details['words']!s}")
-    said = error.details["said"]
-    for line in said if isinstance(said, list) else ():
+    lines = error.details["said"]
+    for line in lines if isinstance(lines, list) else ():
         note(f"    {line!s}")
 
 

@@ -166,10 +166,10 @@ def look(path: Path) -> ContentPlace | None:
         files = [path / plan.DOCUMENT, *(file for node in nodes for file in _served(node))]
         return ContentPlace("cluster", files, stores=tuple(store for node in nodes for store in stores_of(node)))
     found = [file for file in _published(path, LEVELS) if file.suffix == SUFFIX or file.name == MANIFEST]
-    others = [file for file in _source_files(path) if not file.name.endswith(SUFFIX)]
-    if not found and not any(map(_holds_records, others[:EVIDENCE_FILES])):
+    sources = [file for file in _source_files(path) if not file.name.endswith(SUFFIX)]
+    if not found and not any(map(_holds_records, sources[:EVIDENCE_FILES])):
         return None
-    return ContentPlace("source", sorted(found), len(others))
+    return ContentPlace("source", sorted(found), len(sources))
 
 
 def _is_ours(file: Path) -> bool:
@@ -278,18 +278,18 @@ def check(path: Path, on_progress: Callable[[float], object]) -> CheckedFile:
 def check_store(path: Path, on_progress: Callable[[int], object]) -> list[CheckedFile]:
     """Check every live byte of the store of tables at `path`; `on_progress` is called with numbers of bytes read."""
     found = verify_store(RealFiles(), path, on_progress)
-    return [CheckedFile(Path(one.path), one.size_bytes, one.trouble) for one in found]
+    return [CheckedFile(Path(checked.path), checked.size_bytes, checked.trouble) for checked in found]
 
 
 def describe_store(path: Path) -> dict[str, Value]:
     """Describe the store of tables at `path`; if it cannot be read, `damage` has the reason."""
-    told: dict[str, Value] = {"directory": str(path)}
+    store: dict[str, Value] = {"directory": str(path)}
     try:
-        return told | {**describe(RealFiles(), path)}
+        return store | {**describe(RealFiles(), path)}
     except FileNotFoundError as error:
-        return told | {"damage": f"{error.filename}: {error.strerror}"}
+        return store | {"damage": f"{error.filename}: {error.strerror}"}
     except DataError as error:
-        return told | {"damage": error.message}
+        return store | {"damage": error.message}
 
 
 def store_bytes(path: Path) -> int:

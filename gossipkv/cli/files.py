@@ -51,29 +51,29 @@ def inspect(path: Path, *, as_json: bool) -> None:
 
 def _inspect_sorted_file(path: Path, *, as_json: bool) -> None:
     with SortedFile(path) as file:
-        told: dict[str, Value] = {**file.describe()}
+        description: dict[str, Value] = {**file.describe()}
         metadata = file.metadata
         if metadata:
             try:
-                told["metadata"] = json.loads(metadata)
+                description["metadata"] = json.loads(metadata)
             except ValueError:
-                told["metadata"] = metadata
+                description["metadata"] = metadata
         try:
-            told["first_key"] = next((key for key, _ in file.scan(limit=1)), None)
-            told["last_key"] = next((key for key, _ in file.scan(limit=1, reverse=True)), None)
+            description["first_key"] = next((key for key, _ in file.scan(limit=1)), None)
+            description["last_key"] = next((key for key, _ in file.scan(limit=1, reverse=True)), None)
         except Corrupt as damage:
-            told["damage"] = str(damage)
+            description["damage"] = str(damage)
     if as_json:
-        print_json(told)
+        print_json(description)
         return
-    raw = int(file_bytes) if isinstance(file_bytes := told.get("key_bytes"), int) else 0
-    values = told.get("value_bytes")
+    raw = int(file_bytes) if isinstance(file_bytes := description.get("key_bytes"), int) else 0
+    values = description.get("value_bytes")
     raw += values if isinstance(values, int) else 0
-    _draw_fields({**told, "overhead": _overhead(told, raw)})
+    _draw_fields({**description, "overhead": _overhead(description, raw)})
 
 
-def _overhead(told: Mapping[str, Value], raw_bytes: int) -> str:
-    size_bytes, records = told.get("size_bytes"), told.get("records")
+def _overhead(description: Mapping[str, Value], raw_bytes: int) -> str:
+    size_bytes, records = description.get("size_bytes"), description.get("records")
     if not isinstance(size_bytes, int) or not isinstance(records, int) or not records:
         return "-"
     return f"{(size_bytes - raw_bytes) / records:.1f} bytes a record over keys and values"
@@ -107,21 +107,21 @@ def _inspect_directory(path: Path, *, as_json: bool) -> None:
     ]
     tables = [contents.describe_store(store) for store in contents.stores_of(path)]
     if as_json:
-        told: dict[str, Value] = {"directory": str(path), **json.loads(json.dumps(node)), "versions": list(versions)}
-        print_json({**told, "tables": tables[0] if tables else None})
+        fields: dict[str, Value] = {"directory": str(path), **json.loads(json.dumps(node)), "versions": list(versions)}
+        print_json({**fields, "tables": tables[0] if tables else None})
         return
 
     click.echo(f"{path}: data directory of node {node.get('node')}, cluster {node.get('cluster')}\n")
     names, numbers = ("database", "version", "state", "function", "compression"), ("partitions", "records", "size")
     table = columns(*names, *numbers, kept=("state",), right=numbers)
-    for told in versions:
-        state = Text("ACTIVE", "green") if told["active"] else "held"
-        size_bytes = told["size_bytes"]
+    for version in versions:
+        state = Text("ACTIVE", "green") if version["active"] else "held"
+        size_bytes = version["size_bytes"]
         assert isinstance(size_bytes, int)
         add_row(
             table,
-            str(told["database"]), str(told["version"]), state, str(told["function"]), str(told["compression"]),
-            str(told["partitions"]), f"{plain(told['records'])}", size_text(size_bytes),
+            *(str(version[name]) for name in names[:2]), state, *(str(version[name]) for name in names[3:]),
+            str(version["partitions"]), plain(version["records"]), size_text(size_bytes),
         )  # fmt: skip
     draw(table if versions else "no built versions")
     for described in tables:
@@ -129,11 +129,11 @@ def _inspect_directory(path: Path, *, as_json: bool) -> None:
         _draw_fields(described)
 
 
-def _write(told: Mapping[str, Value], *, as_json: bool) -> None:
+def _write(description: Mapping[str, Value], *, as_json: bool) -> None:
     if as_json:
-        print_json({**told})
+        print_json({**description})
     else:
-        _draw_fields(told)
+        _draw_fields(description)
 
 
 @click.command()
@@ -161,15 +161,15 @@ def verify(path: Path | None, *, table: str | None, nodes: tuple[Address, ...], 
     if place is None:
         raise click.UsageError(f"{path}: not ours: no file, data directory, cluster or source of GossipKV")
     results = _check_all(place.files, place.stores)
-    troubled = [one for one in results if one.trouble is not None]
-    total_bytes = sum(one.size_bytes for one in results)
+    troubled = [checked for checked in results if checked.trouble is not None]
+    total_bytes = sum(checked.size_bytes for checked in results)
     if as_json:
-        damaged: list[Value] = [{"file": str(one.path), **_evidence(one)} for one in troubled]
-        told: dict[str, Value] = {"kind": place.kind, "files": len(results), "size_bytes": total_bytes}
-        print_json({**told, "damaged": damaged, "source_files": place.source_files})
+        damaged: list[Value] = [{"file": str(checked.path), **_evidence(checked)} for checked in troubled]
+        counts: dict[str, Value] = {"kind": place.kind, "files": len(results), "size_bytes": total_bytes}
+        print_json({**counts, "damaged": damaged, "source_files": place.source_files})
     else:
-        for one in troubled:
-            click.echo(str(one.trouble))
+        for checked in troubled:
+            click.echo(str(checked.trouble))
         verdict = f"{len(troubled)} damaged" if troubled else "every byte as it was written"
         whose = f" of a {place.kind}" if place.kind in {"cluster", "source"} else ""
         if results:
@@ -207,8 +207,8 @@ def _files(count: int) -> str:
     return f"{count} file{'s' if count != 1 else ''}"
 
 
-def _evidence(one: contents.CheckedFile) -> dict[str, Value]:
-    error = one.trouble
+def _evidence(checked: contents.CheckedFile) -> dict[str, Value]:
+    error = checked.trouble
     assert error is not None
     if isinstance(error, Corrupt):
         return {"file": error.file, "offset": error.offset, "reason": error.reason}
@@ -226,7 +226,7 @@ def _check_all(paths: list[Path], stores: tuple[Path, ...]) -> list[contents.Che
             results.append(contents.check(path, partial(_advance, bar, task, before, size_bytes)))
             before += size_bytes
             bar.update(task, completed=before)
-        results = [one for one in results if one.trouble is None or not contents.is_gone(one.path)]
+        results = [checked for checked in results if checked.trouble is None or not contents.is_gone(checked.path)]
         for store in stores:
             results += contents.check_store(store, partial(bar.advance, task))
     return results
@@ -236,11 +236,11 @@ def _advance(bar: Progress, task: TaskID, before_bytes: int, size_bytes: int, sh
     bar.update(task, completed=before_bytes + share * size_bytes)
 
 
-def _draw_fields(told: Mapping[str, Value]) -> None:
+def _draw_fields(fields: Mapping[str, Value]) -> None:
     table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
     table.add_column(style="cyan", no_wrap=True)
     table.add_column(overflow="fold")
-    for name, value in told.items():
+    for name, value in fields.items():
         add_row(table, name, Text(_field(name, value), "red" if name == "damage" else ""))
     draw(table)
 

@@ -36,9 +36,9 @@ class SettingsCommand(click.Command):
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the groups of settings, then the other options; with `--help-all` also the remaining settings."""
         records = {param.name: param.get_help_record(ctx) for param in self.get_params(ctx)}
-        others = [name for name in records if name not in {*_FIRST_NAMES, *_REST_NAMES}]
+        remaining = [name for name in records if name not in {*_FIRST_NAMES, *_REST_NAMES}]
         rest = {"Further settings": _REST_NAMES} if ctx.meta.get(_HELP_ALL) else {}
-        for title, names in {**FIRST, **rest, "Options": others}.items():
+        for title, names in {**FIRST, **rest, "Options": remaining}.items():
             with formatter.section(title):
                 formatter.write_dl([record for name in names if (record := records[name]) is not None])
 

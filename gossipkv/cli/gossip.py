@@ -43,16 +43,16 @@ def members(nodes: tuple[Address, ...], timeout_ms: int, *, watch: bool, as_json
     With --watch --json every member is a JSON object on a line of its own, again after each change.
     """
     with connect(nodes, timeout_ms) as client:
-        told = client.members()
+        answer = client.members()
         if not watch:
             if as_json:
-                print_json([*told])
+                print_json([*answer])
             else:
-                draw(_member_table(told))
+                draw(_member_table(answer))
             return
-        _write_members(told, as_json=as_json)
-        known = {_name(member): member for member in told}
-        for member in _changes(client, known):
+        _write_members(answer, as_json=as_json)
+        by_name = {_name(member): member for member in answer}
+        for member in _changes(client, by_name):
             _write_members([member], as_json=as_json)
 
 
@@ -60,9 +60,9 @@ def _name(member: Row) -> str:
     return str(member.get("node"))
 
 
-def _write_members(told: list[Row], *, as_json: bool) -> None:
+def _write_members(members: list[Row], *, as_json: bool) -> None:
     stream = sys.stdout.buffer
-    for member in told:
+    for member in members:
         if as_json:
             stream.write(json_line(member))
         else:
@@ -77,31 +77,31 @@ def _state(member: Row) -> str:
     return plain(member.get("state")) + ", claimed twice" * (member.get("claimed_twice") is True)
 
 
-def _changes(client: Client, known: dict[str, Row]) -> Iterator[Row]:
+def _changes(client: Client, before: dict[str, Row]) -> Iterator[Row]:
     """Yield each member whose fields changed; a forgotten member has the state `forgotten`."""
     silent = False
     while True:
         time.sleep(POLL_S)
         try:
-            told = {_name(member): member for member in client.members()}
+            found = {_name(member): member for member in client.members()}
         except ServiceError as error:  # The node may come back.
             if not silent:
                 note(f"gossipkv: {error}")
             silent = True
             continue
         silent = False
-        for name, member in told.items():
-            if known.get(name) != member:
+        for name, member in found.items():
+            if before.get(name) != member:
                 yield member
-        for name in known.keys() - told.keys():
-            yield {**known[name], "state": "forgotten"}
-        known = told
+        for name in before.keys() - found.keys():
+            yield {**before[name], "state": "forgotten"}
+        before = found
 
 
-def _member_table(told: list[Row]) -> Table:
+def _member_table(members: list[Row]) -> Table:
     numbers = "epoch", "incarnation"
     table = columns("node", "address", "state", *numbers, kept=("state",), right=numbers)
-    for member in told:
+    for member in members:
         state = _state(member)
         add_row(
             table,
@@ -180,11 +180,11 @@ def _tree_table(found: list[Row]) -> Table:
 def _value_text(value: Value) -> str:
     """Return a value for people: nodes publish MessagePack maps; other values are shown as they are."""
     try:
-        said = msgpack.unpackb(value) if isinstance(value, bytes) else None
+        fields = msgpack.unpackb(value) if isinstance(value, bytes) else None
     except (ValueError, msgpack.UnpackException):
-        said = None
-    if not isinstance(said, dict):
+        fields = None
+    if not isinstance(fields, dict):
         return plain(value)
     return "  ".join(
-        f"{plain(name)}={word.hex() if isinstance(word, bytes) else plain(word)}" for name, word in said.items()
+        f"{plain(name)}={word.hex() if isinstance(word, bytes) else plain(word)}" for name, word in fields.items()
     )

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 
 def _content_type(text: str) -> tuple[str | None, str]:
-    database, equals, said = text.partition("=")
+    database, equals, kind = text.partition("=")
     try:
         if equals and is_name(database):
-            return database, read_media_type(said)
+            return database, read_media_type(kind)
         return None, read_media_type(text)
     except ValueError:
         raise click.BadParameter(f"{text!r}: expected {MEDIA_TYPE_FORM}, before it DB= for one database") from None
@@ -87,15 +87,15 @@ def http(
     """
     logs.configure("info", log_format)
     allow_descriptors()
-    said = dict(types)
-    usual = said.pop(None, USUAL_MEDIA_TYPE)
-    told = alone.Alone(
+    kinds = dict(types)
+    usual = kinds.pop(None, USUAL_MEDIA_TYPE)
+    settings = alone.Alone(
         tuple(nodes_or_usual(nodes)),
-        Types(usual, {database: kind for database, kind in said.items() if database is not None}),
+        Types(usual, {database: kind for database, kind in kinds.items() if database is not None}),
         timeout_ms,
         drain_timeout_ms,
         GatewayLimits(max_connections=max_connections),
         credentials(),
     )
     with alone.listen(listen, share_port=share_port) as listener:
-        trio.run(alone.run, told, listener, say_ready)
+        trio.run(alone.run, settings, listener, say_ready)

@@ -51,9 +51,9 @@ def new(path: Path) -> None:
     """Make FILE, with one new key, and write the key's id."""
     if path.exists():
         raise click.BadParameter(f"{path} exists; `gossipkv keys install` adds a key to it", param_hint="FILE")
-    one = _drawn()
-    small_file.write_text(path, key_ring.line_of(one))
-    click.echo(one.id.hex())
+    key = _drawn()
+    small_file.write_text(path, key_ring.line_of(key))
+    click.echo(key.id.hex())
 
 
 @keys.command("list")
@@ -61,12 +61,12 @@ def new(path: Path) -> None:
 @JSON
 def list_keys(path: Path, *, as_json: bool) -> None:
     """Write the ids of the keys in FILE, never the keys; the first one seals."""
-    ids = [one.id.hex() for one in key_file.read(path)]
+    ids = [key.id.hex() for key in key_file.read(path)]
     if as_json:
-        print_json([{"key_id": one, "seals": one == ids[0]} for one in ids])
+        print_json([{"key_id": key_id, "seals": key_id == ids[0]} for key_id in ids])
     else:
-        for one in ids:
-            click.echo(f"{one}\tseals and opens" if one == ids[0] else f"{one}\topens")
+        for key_id in ids:
+            click.echo(f"{key_id}\tseals and opens" if key_id == ids[0] else f"{key_id}\topens")
 
 
 @keys.command()
@@ -82,8 +82,8 @@ def install(path: Path, other: Path | None) -> None:
     """Add a new key to FILE, behind the others, and write its id."""
     added = (_drawn(),) if other is None else key_file.read(other)
     _change(path, lambda text: key_ring.installed(text, added, str(path)))
-    for one in added:
-        click.echo(one.id.hex())
+    for key in added:
+        click.echo(key.id.hex())
 
 
 @keys.command()

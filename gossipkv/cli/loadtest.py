@@ -309,17 +309,17 @@ def _first_keys(nodes: Sequence[Address], database: str) -> list[bytes]:
 def _without_database(asked: Sequence[LoadTarget]) -> str:
     """Return the error for a missing `--db`, with the datasets that the first answering node has."""
     nodes = [target.address for target in asked if target.scheme == "gossipkv"]
-    said = "say which database to read with --db"
+    advice = "say which database to read with --db"
     if not nodes:
-        return f"{said}, as --db geo"
+        return f"{advice}, as --db geo"
     try:
         with connect(nodes, ASKING_TIMEOUT_MS) as client:
-            listed = [each for each in client.databases() if each.get("kind") == "dataset"]
-            names = sorted(dict.fromkeys(printable(str(each.get("name"))) for each in listed))
+            listed = [database for database in client.databases() if database.get("kind") == "dataset"]
+            names = sorted(dict.fromkeys(printable(str(database.get("name"))) for database in listed))
             shown = ", ".join(names[:MAX_NAMED]) + (f" and {len(names) - MAX_NAMED} more" * (len(names) > MAX_NAMED))
-            return f"{said}: {client.address} has {shown or 'none'}"
+            return f"{advice}: {client.address} has {shown or 'none'}"
     except GossipKVError:
-        return f"{said}, as --db geo"
+        return f"{advice}, as --db geo"
 
 
 def _command(ctx: click.Context, nodes: Sequence[Address], targets: Sequence[LoadTarget]) -> list[str]:
@@ -359,16 +359,16 @@ def _comparison_fields(comparison: Comparison) -> dict[str, Value]:
     return {
         "rounds": list(comparison.rounds),
         "measures": {
-            each.name: {
-                "a": list(each.first),
-                "b": list(each.second),
-                "change": each.change,
-                "difference": each.difference.value,
+            measure.name: {
+                "a": list(measure.first),
+                "b": list(measure.second),
+                "change": measure.change,
+                "difference": measure.difference.value,
             }
-            for each in comparison.measures
+            for measure in comparison.measures
         },
         "unlike": {
-            what: {name: [one, other] for name, one, other in unlike}
+            what: {name: [first, second] for name, first, second in unlike}
             for what, unlike in (("plan", comparison.plans), ("machine", comparison.machines))
         },
     }

@@ -139,23 +139,23 @@ def outcome(result: Result, judgement: RunJudgement) -> RenderableType:
 def compared(comparison: Comparison) -> RenderableType:
     """Return two runs side by side: for each measure the median over the rounds, with their range in brackets."""
     table = columns("", "A", "B", "change", "", kept=("A", "B", "change"), right=("A", "B", "change"))
-    for each in comparison.measures:
-        if each.measure in COUNTS and not any(each.first + each.second):
+    for row in comparison.measures:
+        if row.measure in COUNTS and not any(row.first + row.second):
             continue  # Neither run had any.
-        change = "-" if each.change is None else f"{100 * each.change:+.1f} %"
-        word = each.difference.value
-        sides = (_spread(values, each.measure) for values in (each.first, each.second))
-        add_row(table, each.name, *sides, change, Text(word, DIFFERENCES[word]))
+        change = "-" if row.change is None else f"{100 * row.change:+.1f} %"
+        word = row.difference.value
+        sides = (_spread(values, row.measure) for values in (row.first, row.second))
+        add_row(table, row.name, *sides, change, Text(word, DIFFERENCES[word]))
     rounds = " and ".join(figures.count(number) for number in comparison.rounds)
-    told: list[RenderableType] = [table, Text(f"\nRounds: {rounds}. {RULE}", "dim")]
+    parts: list[RenderableType] = [table, Text(f"\nRounds: {rounds}. {RULE}", "dim")]
     if not comparison.can_tell:
-        told.append(Text("Too few rounds to tell anything: make both results with --rounds 4 or more.", "yellow"))
+        parts.append(Text("Too few rounds to tell anything: make both results with --rounds 4 or more.", "yellow"))
     for what, unlike in (("plan", comparison.plans), ("machine", comparison.machines)):
-        told += [
-            Text(printable(f"The runs are not alike, {what} {name}: {one} in A, {other} in B"), "yellow")
-            for name, one, other in unlike
+        parts += [
+            Text(printable(f"The runs are not alike, {what} {name}: {first} in A, {second} in B"), "yellow")
+            for name, first, second in unlike
         ]
-    return Group(*told)
+    return Group(*parts)
 
 
 def _spread(values: tuple[float, ...], measure: str) -> str:

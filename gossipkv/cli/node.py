@@ -10,19 +10,10 @@ import click
 
 from gossipkv.cli.options import JSON, NODE, TIMEOUT, ask_map, connect, timeout
 from gossipkv.cli.output import note, print_json
-from gossipkv.status.codec import Record, decode
-from gossipkv.status.words import size_text
+from gossipkv.status.words import plain, size_text
 
 if TYPE_CHECKING:
     from gossipkv.address import Address
-
-
-class BackupAnswer(Record):
-    """The answer of `backup`."""
-
-    directory: str
-    linked_bytes: int
-    copied_bytes: int
 
 
 @click.command()
@@ -77,7 +68,8 @@ def backup(directory: Path, nodes: tuple[Address, ...], timeout_ms: int, *, as_j
     if as_json:
         print_json(answer)
         return
-    made = decode(BackupAnswer, answer)
-    click.echo(f"{made.directory}: {size_text(made.copied_bytes)} copied, {size_text(made.linked_bytes)} linked")
-    if made.linked_bytes:
+    sizes = (answer.get(name) for name in ("copied_bytes", "linked_bytes"))
+    copied, linked = (size if isinstance(size, int) else 0 for size in sizes)
+    click.echo(f"{plain(answer.get('directory'))}: {size_text(copied)} copied, {size_text(linked)} linked")
+    if linked:
         note("gossipkv: what is linked lies on the node's own disk: copy the backup to another one")

@@ -96,10 +96,10 @@ class CommandOutput:
 
     def record(self, key: bytes, value: bytes | None) -> dict[str, Value]:
         """Return a key and its value in the form for JSON; a missing value is null."""
-        told: dict[str, bytes | None] = {"key": key, "value": value}
+        pair: dict[str, bytes | None] = {"key": key, "value": value}
         if self._hexadecimal:
-            return {name: data if data is None else data.hex() for name, data in told.items()}
-        return {**told}
+            return {name: data if data is None else data.hex() for name, data in pair.items()}
+        return {**pair}
 
     def write(self, data: bytes) -> None:
         """Write these bytes as they are."""

@@ -15,8 +15,7 @@ from gossipkv.cli.options import JSON, NODE, ask_maps, connect, timeout
 from gossipkv.cli.output import note, print_json
 from gossipkv.cli.screen import add_row, columns, draw
 from gossipkv.errors import BadRequest
-from gossipkv.status.codec import Record, decode
-from gossipkv.status.words import size_text
+from gossipkv.status.words import plain, size_text
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -26,18 +25,6 @@ if TYPE_CHECKING:
     from gossipkv.wire.rpc import Value
 
 PATIENCE: Final = timeout("10s", "one request; a node that does not answer is waited for")
-
-
-class QuarantinedCopy(Record):
-    """An entry of `quarantine_list`: a copy, or a node that does not answer."""
-
-    node: str
-    error: str | None
-    copy: str
-    table: str
-    partition: str
-    bytes_: int | None
-    why: str
 
 
 @click.group(cls=CommandGroup, no_args_is_help=False, context_settings={"help_option_names": ["-h", "--help"]})
@@ -58,8 +45,7 @@ def list_(name: str | None, nodes: tuple[Address, ...], timeout_ms: int, *, as_j
     with connect(nodes, timeout_ms) as client:
         asked: list[Value] = [{"node": name}] if name is not None else []
         answer = ask_maps(client, "quarantine_list", *asked)
-    copies = [decode(QuarantinedCopy, copy) for copy in answer]
-    silent, found = [copy for copy in copies if copy.error is not None], [copy for copy in copies if copy.error is None]
+    silent, found = [copy for copy in answer if "error" in copy], [copy for copy in answer if "error" not in copy]
     if as_json:
         print_json([*answer])
     elif found:
@@ -67,15 +53,16 @@ def list_(name: str | None, nodes: tuple[Address, ...], timeout_ms: int, *, as_j
     else:
         note("nothing is set aside")
     for copy in silent:
-        note(f"gossipkv: {copy.node}: what is set aside there is not known: {copy.error}")
+        note(f"gossipkv: {plain(copy.get('node'))}: what is set aside there is not known: {plain(copy.get('error'))}")
     return FAILED if silent else 0
 
 
-def _table(found: list[QuarantinedCopy]) -> Table:
+def _table(found: list[dict[str, Value]]) -> Table:
     made = columns("node", "copy", "table", "partition", "size", "why", kept=("copy",), right=("size",))
-    for copy in sorted(found, key=lambda copy: (copy.node, copy.table)):
-        size = "-" if copy.bytes_ is None else size_text(copy.bytes_)
-        add_row(made, copy.node, copy.copy, copy.table, copy.partition, size, copy.why)
+    for copy in sorted(found, key=lambda copy: (plain(copy.get("node")), plain(copy.get("table")))):
+        size = copy.get("bytes")
+        place = (plain(copy.get(field)) for field in ("node", "copy", "table", "partition"))
+        add_row(made, *place, size_text(size) if isinstance(size, int) else "-", plain(copy.get("why")))
     return made
 
 

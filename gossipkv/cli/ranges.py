@@ -22,7 +22,7 @@ from gossipkv.client.pages import ScanPages
 from gossipkv.client.reads import span_options
 from gossipkv.errors import BadRequest, Conflict, GossipKVError, NotReady, Overloaded, TimedOut, Unavailable, Unknown
 from gossipkv.register.metadata.partitions import HASH
-from gossipkv.status.codec import Record, decode
+from gossipkv.status.codec import decode
 from gossipkv.status.reports import TableMap
 from gossipkv.status.words import names_text, plain
 from gossipkv.wire.key_text import shown
@@ -40,15 +40,6 @@ if TYPE_CHECKING:
 
 NO_COPY: Final = "none"
 SIZES: Final = timeout("10s", "one request; hosts that do not say how much they have are waited for")
-
-
-class RangeMove(Record):
-    """The move of a slot of a range."""
-
-    slot: int | None
-    from_: str | None
-    to: str | None
-    changed: bool = True
 
 
 def _of_range(*more: str) -> Callable[[FC], FC]:
@@ -123,12 +114,12 @@ def _tell_move(answer: dict[str, Value], name: str, key: bytes, *, as_json: bool
     if as_json:
         print_json(answer)
         return
-    move = decode(RangeMove, answer)
-    ends = " ".join(f"{way} {node}" for way, node in (("from", move.from_), ("to", move.to)) if node is not None)
-    what = "the range" if move.slot is None else f"slot {move.slot} of the range"
-    does = f"moves {ends}" if move.changed or move.from_ is not None else f"is on {plain(move.to)}"
-    click.echo(f"{name}: {what} that {shown(key)} is in {does}")
-    if not move.changed:
+    ends = " ".join(f"{way} {plain(answer[way])}" for way in ("from", "to") if answer.get(way) is not None)
+    slot, is_new = answer.get("slot"), answer.get("changed") is not False
+    moved = "the range" if slot is None else f"slot {plain(slot)} of the range"
+    does = f"moves {ends}" if is_new or answer.get("from") is not None else f"is on {plain(answer.get('to'))}"
+    click.echo(f"{name}: {moved} that {shown(key)} is in {does}")
+    if not is_new:
         note("nothing to do: it was so already")
 
 

@@ -44,8 +44,8 @@ def restore(source: Path, data: Path, *, forget_tables: bool, as_json: bool) -> 
     )
     aside = None if done.forgotten is None else str(done.forgotten)
     if as_json:
-        told: dict[str, Value] = {"node": done.node, "uuid": done.uuid, "store": f"{done.manifest.store:016x}"}
-        print_json({**told, "forgotten": aside})
+        answer: dict[str, Value] = {"node": done.node, "uuid": done.uuid, "store": f"{done.manifest.store:016x}"}
+        print_json({**answer, "forgotten": aside})
         return
     click.echo(f"{data}: node {done.node} has the tables of {source}, as store {done.manifest.store:016x}")
     if aside is not None:

@@ -100,8 +100,8 @@ def _file_row(path: str, value: str, origin: str, setting: DatabaseSetting) -> d
 def _row(setting: Setting, effective: Config) -> dict[str, Value]:
     value = getattr(effective, setting.name)
     shown = None if value is None else setting.show(value)
-    told = _row_of(setting.name, shown, effective.origin(setting.name), setting, unit=setting.kind)
-    return {**told, "environment": setting.variable, "flag": setting.flag}
+    row = _row_of(setting.name, shown, effective.origin(setting.name), setting, unit=setting.kind)
+    return {**row, "environment": setting.variable, "flag": setting.flag}
 
 
 def _row_of(path: str, value: str | None, origin: str, of: Setting | DatabaseSetting, *, unit: str) -> dict[str, Value]:

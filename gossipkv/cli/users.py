@@ -80,16 +80,16 @@ def new(name: str, path: Path, grants: tuple[Grant, ...], *, no_token: bool) -> 
 @JSON
 def list_users(path: Path, *, as_json: bool) -> None:
     """Write who is in the file, with their rights, and whether there is a token; never its hash."""
-    known = entries.parse(small_file.read_text(path, USERS_FILE), str(path)).named.values()
+    named = entries.parse(small_file.read_text(path, USERS_FILE), str(path)).named.values()
     if as_json:
         print_json([
-            {"name": one.name, "may": [str(grant) for grant in one.grants], "token": one.digest is not None}
-            for one in known
+            {"name": user.name, "may": [str(grant) for grant in user.grants], "token": user.digest is not None}
+            for user in named
         ])  # fmt: skip
         return
-    for one in known:
-        shows = "anybody" if one.name == ANONYMOUS else "certificate" if one.digest is None else "token"
-        click.echo("\t".join([one.name, shows, " ".join(map(str, one.grants))]))
+    for user in named:
+        shows = "anybody" if user.name == ANONYMOUS else "certificate" if user.digest is None else "token"
+        click.echo("\t".join([user.name, shows, " ".join(map(str, user.grants))]))
 
 
 @users.command()

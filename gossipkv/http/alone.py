@@ -71,24 +71,26 @@ def listen(address: Address, *, share_port: bool) -> socket.socket:
     return listener
 
 
-async def run(told: Alone, listener: socket.socket, on_ready: Callable[[Address], None]) -> None:
+async def run(settings: Alone, listener: socket.socket, on_ready: Callable[[Address], None]) -> None:
     """Answer until SIGTERM or SIGINT, then finish requests in flight; a second signal ends it at once."""
     bound = Address(*listener.getsockname()[:2])
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
-        async with Client(told.nodes, timeout_ms=told.timeout_ms, credentials=told.credentials, patient=True) as client:
-            context = ReadContext(client, None, told.types.of, alone=True, session=ReadSession())
+        async with Client(
+            settings.nodes, timeout_ms=settings.timeout_ms, credentials=settings.credentials, patient=True
+        ) as client:
+            context = ReadContext(client, None, settings.types.of, alone=True, session=ReadSession())
             site, pages = site_of(context, client)
-            gateway = HttpGateway(site, told.limits)
+            gateway = HttpGateway(site, settings.limits)
             async with trio.open_nursery() as nursery:
                 await nursery.start(pages.run)
-                nursery.start_soon(_obey, signals, told, gateway, context, nursery)
+                nursery.start_soon(_obey, signals, settings, gateway, context, nursery)
                 on_ready(bound)
                 await gateway.run(trio.SocketListener(trio.socket.from_stdlib_socket(listener)))
                 nursery.cancel_scope.cancel()
 
 
 async def _obey(
-    signals: AsyncIterator[int], told: Alone, gateway: HttpGateway, context: ReadContext, nursery: trio.Nursery
+    signals: AsyncIterator[int], settings: Alone, gateway: HttpGateway, context: ReadContext, nursery: trio.Nursery
 ) -> None:
     log = Log("gossipkv.http")
     is_stopping = False
@@ -101,5 +103,5 @@ async def _obey(
             nursery.cancel_scope.cancel()
         else:
             is_stopping = True
-            log.info("draining", reason=signal.Signals(number).name, timeout_ms=told.drain_timeout_ms)
-            nursery.start_soon(gateway.drain, told.drain_timeout_ms / 1000)
+            log.info("draining", reason=signal.Signals(number).name, timeout_ms=settings.drain_timeout_ms)
+            nursery.start_soon(gateway.drain, settings.drain_timeout_ms / 1000)

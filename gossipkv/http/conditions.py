@@ -122,9 +122,9 @@ def _parts(header: bytes, found: FoundValue) -> HttpAnswer:
     if parts is None:
         return _whole(found)
     if not parts:
-        told = text(416, f"the value has {size} bytes, and none of them was asked for")
+        refused = text(416, f"the value has {size} bytes, and none of them was asked for")
         return HttpAnswer(
-            416, [*told.headers, (b"Content-Range", ranges.content_range(None, size)), *found.about], told.body
+            416, [*refused.headers, (b"Content-Range", ranges.content_range(None, size)), *found.about], refused.body
         )
     if len(parts) > 1:
         body, content_type = ranges.several(found.value, parts, found.content_type)

@@ -228,8 +228,8 @@ class HttpExchange:
 
     def interim(self) -> bytes:
         """Return bytes to send before any answer: a peer may wait for them with its body."""
-        told, self._interim = self._interim, b""
-        return told
+        interim, self._interim = self._interim, b""
+        return interim
 
     def next_request(self) -> HttpRequest | HttpRefusal | NoRequest:
         """Return the next request, its refusal, or the reason why there is none."""
@@ -491,5 +491,5 @@ def _is_last(judge: h11.Connection) -> bool:
 
 
 def _shown(error: Exception) -> str:
-    said = str(error)
-    return said if len(said) <= len("x" * 200) else said[:200] + "..."
+    message = str(error)
+    return message if len(message) <= len("x" * 200) else message[:200] + "..."

@@ -141,7 +141,7 @@ class HttpGateway:
         connection.held_bytes = size_bytes
         assert self._held_bytes >= 0, "each gives back what it took"
         if self._held_bytes > self._limits.held_bytes:
-            most = max(self._connections, key=lambda one: one.held_bytes)
+            most = max(self._connections, key=lambda connection: connection.held_bytes)
             self._troubles["closed_memory"] += 1
             self._held_bytes -= most.held_bytes
             most.held_bytes = 0
@@ -173,7 +173,9 @@ class HttpGateway:
         return True
 
     async def _look(self) -> None:
-        period_s = min(LONGEST_LOOK_S, *(one / LOOKS_A_TIMEOUT for one in (self.times.request_s, self.times.output_s)))
+        period_s = min(
+            LONGEST_LOOK_S, *(limit_s / LOOKS_A_TIMEOUT for limit_s in (self.times.request_s, self.times.output_s))
+        )
         while True:
             await trio.sleep(period_s)
             now = trio.current_time()

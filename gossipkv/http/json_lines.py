@@ -32,8 +32,8 @@ def record(key: bytes, value: bytes | None) -> bytes:
 def pieces(lines: Iterable[bytes]) -> Iterator[bytes]:
     """Join lines to pieces of about `PIECE_BYTES`."""
     held = bytearray()
-    for each in lines:
-        held += each
+    for line in lines:
+        held += line
         if len(held) >= PIECE_BYTES:
             yield bytes(held)
             held.clear()
@@ -51,22 +51,22 @@ def parse(document: bytes, where: str) -> Value:
     if len(document) > MAX_DOCUMENT_BYTES:
         raise TooLarge(f"{where} has more than {MAX_DOCUMENT_BYTES} bytes", {"limit": MAX_DOCUMENT_BYTES})
     try:
-        said: Value = json.loads(document.decode())
+        parsed: Value = json.loads(document.decode())
     except (ValueError, RecursionError) as error:
         raise BadRequest(f"{where} is no JSON: {error}") from None
-    return said
+    return parsed
 
 
-def key_of(said: Value, where: str) -> bytes:
+def key_of(key: Value, where: str) -> bytes:
     """Return the bytes of a string or `{"base64": …}`.
 
     Raises:
         BadRequest: it is neither.
     """
-    match said:
+    match key:
         case str():
             try:
-                return said.encode()
+                return key.encode()
             except UnicodeEncodeError as error:
                 raise BadRequest(f"{where} has no UTF-8 form: {error.reason}") from None
         case {"base64": str(encoded), **others} if not others:

@@ -42,46 +42,46 @@ class BadMedia(Exception):
         self.answer = answer
 
 
-def given(headers: Mapping[bytes, bytes], known: Sequence[Media]) -> Media:
+def given(headers: Mapping[bytes, bytes], spoken: Sequence[Media]) -> Media:
     """Return the form of a body; without `Content-Type` the first one known.  JSON lines may be called JSON.
 
     Raises:
         BadMedia: the form is not known: 415.
     """
-    said = headers.get(b"content-type")
-    if said is None:
-        return known[0]
-    media = _NAMES.get(said.partition(b";")[0].strip().lower())
-    if media is not None and media in known:
+    header = headers.get(b"content-type")
+    if header is None:
+        return spoken[0]
+    media = _NAMES.get(header.partition(b";")[0].strip().lower())
+    if media is not None and media in spoken:
         return media
-    if media is Media.JSON and Media.LINES in known:
+    if media is Media.JSON and Media.LINES in spoken:
         return Media.LINES
-    listed = _listed(known)
-    shown = said[:60].decode("ascii", "replace")
+    listed = _listed(spoken)
+    shown = header[:60].decode("ascii", "replace")
     answer = text(415, f"a body of {shown} is not read here; send {listed.replace(',', ' or')} as its Content-Type")
     raise BadMedia(HttpAnswer(415, [*answer.headers, (b"Accept-Post", listed.encode())], answer.body))
 
 
-def wanted(headers: Mapping[bytes, bytes], known: Sequence[Media], usual: Media) -> Media:
+def wanted(headers: Mapping[bytes, bytes], spoken: Sequence[Media], usual: Media) -> Media:
     """Return the preferred form; `usual` if none is preferred to it.
 
     Raises:
         BadMedia: no known form is wanted: 406.
     """
-    said = headers.get(b"accept")
-    if said is None or said.strip() == b"*/*":
+    header = headers.get(b"accept")
+    if header is None or header.strip() == b"*/*":
         return usual
-    accepted = [_accepted(item) for item in said.split(b",")[:_MAX_ACCEPTED]]
-    best = max([usual, *known], key=lambda media: _quality(media, accepted))  # `max` takes the first of equals.
+    accepted = [_accepted(item) for item in header.split(b",")[:_MAX_ACCEPTED]]
+    best = max([usual, *spoken], key=lambda media: _quality(media, accepted))  # `max` takes the first of equals.
     if _quality(best, accepted) > 0:
         return best
-    raise BadMedia(text(406, f"answers come as {_listed(known).replace(',', ' or')}, and Accept wants neither"))
+    raise BadMedia(text(406, f"answers come as {_listed(spoken).replace(',', ' or')}, and Accept wants neither"))
 
 
 def _accepted(item: bytes) -> tuple[bytes, float]:
     name, *parameters = item.split(b";")
-    quality = next((found for each in parameters if (found := _QUALITY.fullmatch(each.strip())) is not None), None)
-    return name.strip().lower(), 1.0 if quality is None else float(quality[1])
+    found = (_QUALITY.fullmatch(parameter.strip()) for parameter in parameters)
+    return name.strip().lower(), next((float(match[1]) for match in found if match is not None), 1.0)
 
 
 def _quality(media: Media, accepted: Sequence[tuple[bytes, float]]) -> float:
@@ -98,5 +98,5 @@ def _same(media: Media) -> tuple[Media, ...]:
     return (Media.LINES, Media.JSON) if media is Media.LINES else (media,)
 
 
-def _listed(known: Sequence[Media]) -> str:
-    return ", ".join(media.value.decode() for media in known)
+def _listed(spoken: Sequence[Media]) -> str:
+    return ", ".join(media.value.decode() for media in spoken)

@@ -66,7 +66,7 @@ class InfoCollector(Collector):
 
 def as_json(info: Mapping[str, object]) -> dict[str, object]:
     """Return all samples, by name and then by each label; texts stay texts."""
-    told: dict[str, object] = {f"{IDENTITY_NAME}_info": _identity(info)}
+    values: dict[str, object] = {f"{IDENTITY_NAME}_info": _identity(info)}
     found = samples(info)
     for metric in METRICS:
         if metric.name in found:
@@ -74,8 +74,8 @@ def as_json(info: Mapping[str, object]) -> dict[str, object]:
             for labels, sample in found[metric.name].items():
                 # A number without labels is stored under the metric's name, like all others.
                 _put(nested, (metric.name, *labels), sample, is_word=metric.kind is MetricKind.TEXT)
-            told[f"{metric.name}_info" if metric.kind is MetricKind.TEXT else metric.name] = nested[metric.name]
-    return told
+            values[f"{metric.name}_info" if metric.kind is MetricKind.TEXT else metric.name] = nested[metric.name]
+    return values
 
 
 async def _info(ask: Asker) -> Mapping[str, object]:

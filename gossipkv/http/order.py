@@ -77,10 +77,10 @@ class GatewayOrder:
     @classmethod
     def from_line(cls, line: bytes) -> GatewayOrder:
         """Decode the result of `to_line`."""
-        told = json.loads(line)
-        told |= {name: Address(*told[name]) for name in ("node", "address")}
-        told |= {"types": Types(**told["types"]), "limits": GatewayLimits(**told["limits"])}
-        return cls(**told)
+        fields = json.loads(line)
+        fields |= {name: Address(*fields[name]) for name in ("node", "address")}
+        fields |= {"types": Types(**fields["types"]), "limits": GatewayLimits(**fields["limits"])}
+        return cls(**fields)
 
 
 class GatewayPeer(NamedTuple):
@@ -116,5 +116,5 @@ class GatewayWord:
     @classmethod
     def from_line(cls, line: bytes) -> GatewayWord:
         """Decode the result of `to_line`."""
-        told = json.loads(line)
-        return cls(**{**told, "types": Types(**told["types"])})
+        fields = json.loads(line)
+        return cls(**{**fields, "types": Types(**fields["types"])})

@@ -121,13 +121,13 @@ class HttpPermissions:
         return user
 
 
-def _read(told: Value) -> User | None:
+def _read(statement: Value) -> User | None:
     """Return the user in a node's statement: `[name, [grants]]`, or nil.
 
     Raises:
         ProtocolError: the statement is malformed.
     """
-    match told:
+    match statement:
         case None:
             return None
         case [str(name), list(grants)]:

@@ -40,7 +40,7 @@ def wanted(header: bytes, size: int) -> list[BodyPart] | None:
         return None
     if size == 0 and any(first is None and last for first, last in asked):
         return None  # The last bytes of an empty value are all of it, which no `Content-Range` can express.
-    parts = [part for each in asked if (part := _part(*each, size)) is not None]
+    parts = [part for pair in asked if (part := _part(*pair, size)) is not None]
     return None if sum(part.size for part in parts) > size else parts
 
 
@@ -54,10 +54,10 @@ def _asked(header: bytes) -> list[tuple[int | None, int | None]] | None:
         stripped = item.strip(b" \t")
         if not stripped:
             continue  # A list may have empty elements.
-        one = _ONE.fullmatch(stripped)
-        if one is None:
+        bounds = _ONE.fullmatch(stripped)
+        if bounds is None:
             return None
-        first, last = _number(one[1]), _number(one[2])
+        first, last = _number(bounds[1]), _number(bounds[2])
         if (first is None and last is None) or (first is not None and last is not None and last < first):
             return None
         asked.append((first, last))

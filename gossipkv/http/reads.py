@@ -79,24 +79,24 @@ class SourceTimes:
     async def _look(self) -> None:
         """Replace the known times by those that the node reports now."""
         try:
-            told = await self._ask.call("databases")
+            databases = await self._ask.call("databases")
         except GossipKVError:
             return
-        found = dict(_times(told))
+        found = dict(_times(databases))
         self._known = {name: self._known.get(name, time_s) for name, time_s in found.items()}
 
     def _note_unknown(self, name: tuple[str, str]) -> None:
         now = trio.current_time()
-        self._unknown = {each: at for each, at in self._unknown.items() if at > now}
+        self._unknown = {unknown: until for unknown, until in self._unknown.items() if until > now}
         if name not in self._known:
             self._unknown[name] = now + RETRY_S
 
 
-def _times(told: object) -> list[tuple[tuple[str, str], int]]:
+def _times(databases: object) -> list[tuple[tuple[str, str], int]]:
     """Return the times in an answer; malformed parts are ignored."""
     found = []
-    for each in told if isinstance(told, list) else []:
-        match each:
+    for database in databases if isinstance(databases, list) else []:
+        match database:
             case {"name": str(database), "times": dict(times)}:
                 for version, time_ms in times.items():
                     if isinstance(version, str) and isinstance(time_ms, int) and 0 <= time_ms <= _LATEST_MS:
@@ -180,22 +180,22 @@ def refused(error: GossipKVError, options: ReadOptions | None) -> HttpAnswer:
     return answer if again is None else replace(answer, headers=[*answer.headers, (b"Retry-After", again)])
 
 
-def read_from(context: ReadContext, database: str, told: str | bytes) -> list[Header]:
+def read_from(context: ReadContext, database: str, origin: str | bytes) -> list[Header]:
     """Return headers about the data read: a dataset's version, or a table's token without caching."""
-    if isinstance(told, bytes):
-        return [NOT_KEPT, *([(TOKEN, b64encode(told))] if told else [])]
+    if isinstance(origin, bytes):
+        return [NOT_KEPT, *([(TOKEN, b64encode(origin))] if origin else [])]
     if context.session is not None:
-        context.session.saw(database, told)
-    return [(VERSION, told.encode())]
+        context.session.saw(database, origin)
+    return [(VERSION, origin.encode())]
 
 
-def checked_origin(told: object) -> str | bytes:
+def checked_origin(origin: object) -> str | bytes:
     """Return the version that an answer names, or a table's token.
 
     Raises:
         ProtocolError: it can be neither.
     """
-    return told if isinstance(told, bytes) else checked_version(told)
+    return origin if isinstance(origin, bytes) else checked_version(origin)
 
 
 def checked_version(version: object) -> str:
@@ -244,13 +244,13 @@ async def _get(
     wire = {**options.wire, "explain": True}
     result = await context.ask.call("get", database, key, wire, timeout_ms=options.timeout_ms)
     match result:
-        case [bytes() | None as value, origin, *told]:
-            return value, checked_origin(origin), _node(told)
+        case [bytes() | None as value, origin, *explained]:
+            return value, checked_origin(origin), _node(explained)
     raise ProtocolError("get was answered with something else than a value and a version")
 
 
-def _node(told: list[Value]) -> str | None:
-    match told:
+def _node(explained: list[Value]) -> str | None:
+    match explained:
         case [{"node": str(node)}, *_] if node.isprintable():
             return node
     return None

@@ -52,7 +52,7 @@ class _SamplePlace:
         found = dict(self.starred).get(name[:-1])
         if found is None:
             found = _SamplePlace()
-            self.starred = sorted([*self.starred, (name[:-1], found)], key=lambda each: -len(each[0]))
+            self.starred = sorted([*self.starred, (name[:-1], found)], key=lambda starred: -len(starred[0]))
         return found
 
     def next(self, key: str) -> tuple[_SamplePlace | None, Labels]:

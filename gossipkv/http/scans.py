@@ -129,11 +129,11 @@ def _record(pair: object) -> tuple[bytes, bytes]:
 
 def _bounds(body: bytes) -> dict[str, Value]:
     """Return the options of a scan in the wire's form; an empty body has none."""
-    said = json_lines.parse(body, "the body") if body.strip() else {}
-    if not isinstance(said, dict):
+    options = json_lines.parse(body, "the body") if body.strip() else {}
+    if not isinstance(options, dict):
         raise BadRequest('the body must be a JSON object of options, such as {"prefix": "pa"}')
     bounds: dict[str, Value] = {}
-    for name, value in said.items():
+    for name, value in options.items():
         if name not in _KNOWN:
             raise _unknown(name)
         if value is None:

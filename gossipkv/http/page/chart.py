@@ -54,11 +54,11 @@ def rate_chart(intervals: Sequence[Interval]) -> Chart | None:
     if not intervals:
         return None
     points: dict[str, list[Point]] = {
-        "requests": [(each.end_s, each.requests_per_s) for each in intervals],
-        "errors": [(each.end_s, each.errors_per_s) for each in intervals],
+        "requests": [(interval.end_s, interval.requests_per_s) for interval in intervals],
+        "errors": [(interval.end_s, interval.errors_per_s) for interval in intervals],
     }
-    highest = max(each.requests_per_s for each in intervals)
-    top = nice(max(highest, *(each.errors_per_s for each in intervals)))
+    highest = max(interval.requests_per_s for interval in intervals)
+    top = nice(max(highest, *(interval.errors_per_s for interval in intervals)))
     lines = _lines(points, lambda value: HEIGHT - value / top * HEIGHT, rate_text)
     ticks = tuple(GridLine(HEIGHT - part * HEIGHT, rate_text(top * part)) for part in (0, 0.5, 1))
     words = f"now {lines[0].now}/s, at most {rate_text(highest)}/s; errors now {lines[1].now}/s"
@@ -70,18 +70,18 @@ def latency_chart(intervals: Sequence[Interval]) -> Chart | None:
     if not intervals:
         return None
     points: dict[str, list[Point]] = {
-        "p50": [(each.end_s, each.here.p50_us) for each in intervals],
-        "p99": [(each.end_s, each.here.p99_us) for each in intervals],
-        "p99 by other nodes": [(each.end_s, each.elsewhere.p99_us) for each in intervals],
+        "p50": [(interval.end_s, interval.here.p50_us) for interval in intervals],
+        "p99": [(interval.end_s, interval.here.p99_us) for interval in intervals],
+        "p99 by other nodes": [(interval.end_s, interval.elsewhere.p99_us) for interval in intervals],
     }
-    if all(value is None for each in points.values() for _, value in each):
+    if all(value is None for line in points.values() for _, value in line):
         points = {
-            "mean": [(each.end_s, each.here.mean_us) for each in intervals],
-            "mean by other nodes": [(each.end_s, each.elsewhere.mean_us) for each in intervals],
+            "mean": [(interval.end_s, interval.here.mean_us) for interval in intervals],
+            "mean by other nodes": [(interval.end_s, interval.elsewhere.mean_us) for interval in intervals],
         }
-    known = [value for each in points.values() for _, value in each if value]
-    low = math.floor(math.log10(min(known))) if known else 0
-    high = max(low + 1, math.ceil(math.log10(max(known)))) if known else 3
+    values = [value for line in points.values() for _, value in line if value]
+    low = math.floor(math.log10(min(values))) if values else 0
+    high = max(low + 1, math.ceil(math.log10(max(values)))) if values else 3
 
     def height(value: float) -> float:
         above = (math.log10(value) - low) / (high - low) if value > 0 else 0
