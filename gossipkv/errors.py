@@ -88,8 +88,8 @@ class UnknownVersion(RequestError):
 
 def no_table(name: str) -> UnknownDatabase:
     """Return the error of a missing table, which tells how to make it."""
-    how = f"`gossipkv table create {name} --kind hash` makes one"
-    return UnknownDatabase(f"there is no table {name}: {how}", {"database": name})
+    hint = f"`gossipkv table create {name} --kind hash` makes one"
+    return UnknownDatabase(f"there is no table {name}: {hint}", {"database": name})
 
 
 class TooLarge(RequestError):

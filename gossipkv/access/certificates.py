@@ -152,10 +152,10 @@ def _called(name: str) -> x509.Name:
 def _signed(
     unsigned: x509.CertificateBuilder, key: ec.EllipticCurvePrivateKey, signer: ec.EllipticCurvePrivateKey
 ) -> Signed:
-    made = unsigned.sign(signer, hashes.SHA256())
+    certificate = unsigned.sign(signer, hashes.SHA256())
     pem, no_password = serialization.Encoding.PEM, serialization.NoEncryption()
     return Signed(
-        made.public_bytes(pem).decode(),
+        certificate.public_bytes(pem).decode(),
         key.private_bytes(pem, serialization.PrivateFormat.PKCS8, no_password).decode(),
-        made.not_valid_after_utc,
+        certificate.not_valid_after_utc,
     )

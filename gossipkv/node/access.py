@@ -76,18 +76,18 @@ class Access:
         """Use these users from now on, and return the numbers that became invalid: their connections must end."""
         self._users, self._databases = users, None
         new = {(user.name, user.digest): user for user in users.named.values() if user.name != ANONYMOUS_NAME}
-        gone = []
+        invalid = []
         for number, user in enumerate(self._by_number[PROVEN + 1 :], PROVEN + 1):
             if user is not None:
                 self._by_number[number] = new.pop((user.name, user.digest), None)
                 if self._by_number[number] is None:
-                    gone.append(number)
+                    invalid.append(number)
         self._by_number[ANONYMOUS] = users.anonymous
         self._by_number += new.values()
         # The dict is replaced whole and last, since serving loops read it at any time. A number that they found in the
         # old dict is still valid or is in `gone`.
         self._named = {user.name: number for number, user in enumerate(self._by_number) if user is not None}
-        return gone
+        return invalid
 
     @property
     def has_users(self) -> bool:

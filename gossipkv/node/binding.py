@@ -35,7 +35,7 @@ def bind(environment: Environment, address: Address) -> tuple[SocketListener, Da
     Raises:
         LocalError: the address is in use, not this machine's, not allowed, or link-local.
     """
-    taken: list[SocketListener] = []  # Stay open until the end, so that the system chooses another port each time.
+    listeners: list[SocketListener] = []  # Stay open until the end, so that the system chooses another port each time.
     try:
         while True:
             listener = listen(environment, address)
@@ -43,11 +43,11 @@ def bind(environment: Environment, address: Address) -> tuple[SocketListener, Da
             try:
                 return listener, environment.sockets.datagrams(host, port)
             except OSError as error:
-                taken.append(listener)
-                if address.port != 0 or error.errno != errno.EADDRINUSE or len(taken) == MAX_ATTEMPTS:
+                listeners.append(listener)
+                if address.port != 0 or error.errno != errno.EADDRINUSE or len(listeners) == MAX_ATTEMPTS:
                     raise _refused(f"{Address(host, port)} over UDP", error, address) from error
     finally:
-        for listener in taken:
+        for listener in listeners:
             listener.close()
 
 

@@ -294,9 +294,9 @@ def _take_lock(files: Files, path: PurePath) -> int:
     except BlockingIOError as error:
         holder = files.pread(descriptor, 20, 0).strip().decode("ascii", "replace") if is_writable else ""
         files.close(descriptor)
-        who = f"process {holder}" if holder else "another process"
+        user = f"process {holder}" if holder else "another process"
         raise DirectoryInUse(
-            f"{path}: in use by {who}; stop it, or give --data another directory",
+            f"{path}: in use by {user}; stop it, or give --data another directory",
             {"file": str(path), "process": holder},
         ) from error
     except BaseException:

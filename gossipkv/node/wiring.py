@@ -337,9 +337,9 @@ class _NodeParts:
     def _make_handlers(self, measures: Measures) -> Handlers:
         resp, node = self._beside[0], self._directory.record.node
         at = None if resp is None else str(bound_to(resp))
-        who = NodeInfo(version=__version__, cluster=self._config.cluster, node=node, resp=at)
+        identity = NodeInfo(version=__version__, cluster=self._config.cluster, node=node, resp=at)
         gossiping, access, random = self._gossiping, self._access, self._environment.random
-        info = Info(self._library, self._tables, who, gossiping, measures).to_map
+        info = Info(self._library, self._tables, identity, gossiping, measures).to_map
         reports = ReportMethods(
             self._library,
             self._table_methods,

@@ -30,11 +30,11 @@ def usage() -> dict[str, float]:
     `descriptors`, with their maximum `descriptor_limit` (left out: unlimited); `threads`; `started_ms`: its start,
     since 1970.
     """
-    taken: dict[str, float] = {}
+    found: dict[str, float] = {}
     for read in (_processor, _memory, _descriptors, _limit, _start):
         with contextlib.suppress(OSError, ValueError, LookupError):  # This system does not tell, or in another form.
-            taken |= read()
-    return taken
+            found |= read()
+    return found
 
 
 def _processor() -> dict[str, float]:

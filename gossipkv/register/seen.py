@@ -64,7 +64,7 @@ class SeenPositions:
         self.me = me
         self.behind = ""  # Why this store is behind; empty if no node has said so.
         self._past: Reached = {}
-        self._others: dict[AcceptorId, Reached] = {}
+        self._positions: dict[AcceptorId, Reached] = {}
         for key, value in records:
             self._load(key[:1], key[1:], value)
         self._now = Position(max(self._past, default=(0, 0))[0] + 1, draw_id(random), 0)  # The position as synced.
@@ -80,7 +80,7 @@ class SeenPositions:
         elif kind == SEEN:
             acceptor = AcceptorId(key[:UUID_BYTES], int.from_bytes(key[UUID_BYTES:], "big"))
             positions = [Position(*_numbers(row, 3)) for row in _rows(value)]
-            self._others[acceptor] = {position.opening: position.batches for position in positions}
+            self._positions[acceptor] = {position.opening: position.batches for position in positions}
         elif key == _key(self.me.store):
             self.behind = value.decode()
 
@@ -96,7 +96,7 @@ class SeenPositions:
             del self._past[oldest]
             records[POSITION + _key(oldest[0])] = None
         for acceptor in self._changed:
-            seen = self._others.get(acceptor)
+            seen = self._positions.get(acceptor)
             rows = None if seen is None else msgpack.packb([[*opening, batches] for opening, batches in seen.items()])
             records[SEEN + acceptor.node + _key(acceptor.store)] = rows
         self._changed.clear()
@@ -116,7 +116,7 @@ class SeenPositions:
 
     def seen_of(self, acceptor: AcceptorId) -> Reached:
         """Return the positions in which an acceptor was seen."""
-        return {**self._others.get(acceptor, {})}
+        return {**self._positions.get(acceptor, {})}
 
     def tell(self, acceptors: Iterable[AcceptorId], word: bytes = b"") -> bytes:
         """Return this store's position, the seen positions of these acceptors, and the word that the reader expects."""
@@ -126,7 +126,7 @@ class SeenPositions:
             rows.append([*self.me, *last, self._past[last]])
         rows.append([*self.me, *self._now])
         for acceptor in acceptors:
-            seen = self._others.get(acceptor, {})
+            seen = self._positions.get(acceptor, {})
             rows += [[*acceptor, *opening, batches] for opening, batches in seen.items()]
         rows[0] += [word] if word else []
         packed: bytes = msgpack.packb(rows)
@@ -134,7 +134,7 @@ class SeenPositions:
 
     def tell_node(self, node: bytes) -> bytes:
         """Return the message for a node of which only the uuid is known."""
-        return self.tell([acceptor for acceptor in self._others if acceptor.node == node])
+        return self.tell([acceptor for acceptor in self._positions if acceptor.node == node])
 
     def hear(self, data: bytes) -> bool:
         """Process another node's positions; return True if rounds may count on a restored store, and must begin anew.
@@ -163,7 +163,7 @@ class SeenPositions:
         replied = {position.opening: position.batches for acceptor, position in positions_in(data) if acceptor == by}
         if not replied:
             return False
-        seen, now = self._others.get(by, {}), max(replied)
+        seen, now = self._positions.get(by, {}), max(replied)
         for opening, batches in seen.items():
             if opening != now and batches > max(sent.get(opening, 0), replied.get(opening, 0)):
                 return False
@@ -174,11 +174,11 @@ class SeenPositions:
 
     def _see(self, acceptor: AcceptorId, position: Position) -> bool:
         """Note a position; return True if it is news, and of another opening than the one that spoke here last."""
-        if acceptor not in self._others and len(self._others) >= MAX_ACCEPTORS:
-            first = next(iter(self._others))
-            del self._others[first]
+        if acceptor not in self._positions and len(self._positions) >= MAX_ACCEPTORS:
+            first = next(iter(self._positions))
+            del self._positions[first]
             self._changed.add(first)
-        seen, opening = self._others.setdefault(acceptor, {}), position.opening
+        seen, opening = self._positions.setdefault(acceptor, {}), position.opening
         is_too_old = len(seen) >= MAX_UNCHECKED and opening < min(seen)
         before = seen.get(opening, 0)
         if before >= position.batches or is_too_old:

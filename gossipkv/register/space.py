@@ -158,27 +158,27 @@ class Space:
         task_status.started()
         while True:
             await self._more.wait()
-            taken, size_bytes = 0, 0
-            while taken < len(self._appended):
-                size_bytes += sum(len(value or b"") for value in self._appended[taken][0].values())
-                if taken and size_bytes > MAX_BATCH_BYTES:
+            count, size_bytes = 0, 0
+            while count < len(self._appended):
+                size_bytes += sum(len(value or b"") for value in self._appended[count][0].values())
+                if count and size_bytes > MAX_BATCH_BYTES:
                     break
-                taken += 1
-            together, self._appended = self._appended[:taken], self._appended[taken:]
+                count += 1
+            appends, self._appended = self._appended[:count], self._appended[count:]
             if not self._appended:
                 self._more = trio.Event()
             try:
-                await self._write(self._batch([records for records, _ in together]))
+                await self._write(self._batch([records for records, _ in appends]))
                 self._space = self._store.first_space
                 if self._along is not None:
                     self._along.synced()
             except (GossipKVError, OSError) as error:
                 self._close(str(error))
                 return
-            for _, on_synced in together:
+            for _, on_synced in appends:
                 on_synced()
 
-    def _batch(self, together: list[Mapping[bytes, bytes | None]]) -> Batch:
+    def _batch(self, records_list: list[Mapping[bytes, bytes | None]]) -> Batch:
         batch = Batch()
         # Decisions are small and replace each other, and no drop and no move works without them.
         batch.relieves = True
@@ -187,7 +187,7 @@ class Space:
             space = self._store.reserve_space()
             batch.new_space(space)
         latest: dict[bytes, bytes | None] = {}  # Only the last record of a key is written.
-        for records in together:
+        for records in records_list:
             latest |= records
         if self._along is not None:
             latest |= self._along.records()

@@ -111,13 +111,13 @@ class Pumps:
                 core.let_read(bitmaps, wants_tokens=self._wants_tokens())
         self._tables = tables
 
-    def users_changed(self, gone: Sequence[int]) -> None:
+    def users_changed(self, invalid: Sequence[int]) -> None:
         """Apply the present rights of users, and end the connections of removed ones."""
         bitmaps = self._readable(self._databases)
         for core in self._in_turns(self._cores):
             core.let_read(bitmaps, wants_tokens=self._wants_tokens())
         for pump in self._pumps:
-            pump.end_those_of(gone)
+            pump.end_those_of(invalid)
 
     def know_types(self, usual: str, by_database: dict[str, str]) -> None:
         """Set the media types of values over HTTP: by database, and `usual` for the others."""
@@ -211,8 +211,8 @@ class Pumps:
     ) -> None:
         """Serve until drained or cancelled; each loop has its own one of `peers`, and all share `gateway`."""
         for core, loop, theirs in zip(self._cores, self._loops, peers, strict=True):
-            made = Pump(core, loop, environment.sockets, answers, theirs, threads=environment.threads, gateway=gateway)
-            self._pumps.append(made)
+            pump = Pump(core, loop, environment.sockets, answers, theirs, threads=environment.threads, gateway=gateway)
+            self._pumps.append(pump)
         async with trio.open_nursery() as beside:
             beside.start_soon(self._report)
             async with trio.open_nursery() as nursery:

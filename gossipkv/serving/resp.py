@@ -161,7 +161,7 @@ class MethodCall(NamedTuple):
     """A request to the node's own methods, and the conversion of its result."""
 
     answer: Answer
-    made: Callable[[Value | Packed], Said]
+    convert: Callable[[Value | Packed], Said]
 
 
 class _RefusedError(Exception):
@@ -223,8 +223,8 @@ class RespCommands:
         if isinstance(reply, ProvenUser | DeferredResult):
             return reply
         if isinstance(reply, MethodCall):
-            made = reply.made
-            return _then(reply.answer, lambda result: say(made(result), protocol))
+            convert = reply.convert
+            return _then(reply.answer, lambda result: say(convert(result), protocol))
         return say(reply, caller.protocol)
 
     # About data
@@ -386,19 +386,19 @@ def _lines(figures: Mapping[str, Value]) -> list[str]:
     return [f"{name}:{value}" for name, value in figures.items() if isinstance(value, int | float | str)]
 
 
-def _then(answer: Answer, made: Callable[[Value | Packed], bytes]) -> bytes | DeferredResult | Later:
+def _then(answer: Answer, convert: Callable[[Value | Packed], bytes]) -> bytes | DeferredResult | Later:
     if isinstance(answer, DeferredResult):
 
         async def wait() -> Value:
             result = await answer.result()
             assert not isinstance(result, ProvenUser), "who it is is told by `_prove`"
-            return made(result)
+            return convert(result)
 
         return DeferredResult(wait)
     if isinstance(answer, Later):
 
         def begin(on_result: OnResult) -> None:
-            answer.begin(lambda result: on_result(result if isinstance(result, GossipKVError) else made(result)))
+            answer.begin(lambda result: on_result(result if isinstance(result, GossipKVError) else convert(result)))
 
         return Later(begin)
-    return made(answer)
+    return convert(answer)

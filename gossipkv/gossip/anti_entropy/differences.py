@@ -69,16 +69,16 @@ class Knowledge:
         most = min(most_bytes, MAX_PART_BYTES) - _RANGE_BYTES
         parts: list[bytes] = []
         first, size = FIRST, 0
-        taken: list[bytes] = []
+        members: list[bytes] = []
         for id_ in self._ids_to_tell(now_ms):
             encoded = messages.known_member(self.known_member(id_, now_ms))
-            if taken and size + len(encoded) > most:
+            if members and size + len(encoded) > most:
                 before = _before(id_)
-                parts.append(messages.digest(first, before, taken))
-                first, taken, size = id_, [], 0
-            taken.append(encoded)
+                parts.append(messages.digest(first, before, members))
+                first, members, size = id_, [], 0
+            members.append(encoded)
             size += len(encoded)
-        parts.append(messages.digest(first, LAST, taken))
+        parts.append(messages.digest(first, LAST, members))
         return parts
 
     def ages(self, members: Iterable[Member], now_ms: int) -> Iterator[bytes]:
@@ -137,12 +137,12 @@ class Knowledge:
         if mine > other:
             found.records.append(member)
         head = self._tree.head(theirs.id)
-        here, there = (head.epoch, head.version), (theirs.epoch, theirs.version)
+        my_version, their_version = (head.epoch, head.version), (theirs.epoch, theirs.version)
         # The branch of a dead member goes with its record only: its shard id is not free.
         may_tell = member.state not in GONE or not theirs.epoch
-        if may_tell and head.version and here > there:
+        if may_tell and head.version and my_version > their_version:
             found.branches.append((theirs.id, theirs.epoch, theirs.version))
-        if other > mine or (theirs.state not in GONE and member.state not in GONE and there > here):
+        if other > mine or (theirs.state not in GONE and member.state not in GONE and their_version > my_version):
             found.wanted.append(self.known_member(theirs.id, now_ms))
 
     def _ids_to_tell(self, now_ms: int) -> list[bytes]:
@@ -234,12 +234,12 @@ class Replies:
         """Return the state that the other node lacks, as parts of one message over TCP, and True if there is more."""
         parts: list[bytes] = []
         size = 0
-        for together in self._lacking(found, now_ms):
-            size += sum(map(len, together))
+        for pieces in self._lacking(found, now_ms):
+            size += sum(map(len, pieces))
             if size > MAX_REPLY_BYTES:
                 assert parts, size  # An empty reply would never make progress.
                 return parts, True
-            parts += together
+            parts += pieces
         return parts, False
 
     def _behind(self, owner: bytes, epoch: int, version: int) -> int:

@@ -77,8 +77,8 @@ class StateHash:
         member = self._members.get(id_)
         if member is None:
             return 0
-        version, gone = 0, member.state in GONE
-        if not gone:
+        version, is_gone = 0, member.state in GONE
+        if not is_gone:
             head = self._tree.head(id_)
             version = head.version if head.epoch == member.epoch else 0
         elif id_ in self._members.peers:
@@ -89,5 +89,6 @@ class StateHash:
             if id_ not in self._fading or fades_ms < self._fading[id_]:
                 self._fading[id_] = fades_ms
                 heapq.heappush(self._fades, (fades_ms, id_))
-        packed = _KNOWN.pack(id_, member.uuid, member.epoch, member.incarnation, member.state if gone else 0, version)
+        state = member.state if is_gone else 0
+        packed = _KNOWN.pack(id_, member.uuid, member.epoch, member.incarnation, state, version)
         return int.from_bytes(blake2b(packed, digest_size=HASH_BYTES).digest(), "big")

@@ -90,9 +90,9 @@ def line_of(ring_key: Key) -> str:
 
 def installed(text: str, added: Sequence[Key], name: str) -> str:
     """Return the text with more keys at the end; keys that it has already are skipped."""
-    there = {ring_key.id for ring_key in parse(text, name)}
+    present = {ring_key.id for ring_key in parse(text, name)}
     changed = text if text.endswith("\n") else f"{text}\n"
-    changed += "".join(line_of(ring_key) for ring_key in added if ring_key.id not in there)
+    changed += "".join(line_of(ring_key) for ring_key in added if ring_key.id not in present)
     parse(changed, name)  # Checks that there are not too many keys.
     return changed
 

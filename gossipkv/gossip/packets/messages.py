@@ -281,15 +281,15 @@ def delta(sent: Delta) -> bytes:
     """Return the part DELTA."""
     numbers = (sent.epoch, sent.floor, sent.since, sent.reach, sent.target)
     head = sent.owner + bytes((RESET if sent.reset else 0,)) + b"".join(map(varint, numbers))
-    return part(DELTA, head + b"".join(change(made, sent.since) for made in sent.changes))
+    return part(DELTA, head + b"".join(change(item, sent.since) for item in sent.changes))
 
 
-def change(made: BranchChange, since: int) -> bytes:
+def change(item: BranchChange, since: int) -> bytes:
     """Return one change as it stands in a DELTA."""
-    version, path = varint(made.version - since), fields.text(made.path.encode())
-    if made.value is None:
+    version, path = varint(item.version - since), fields.text(item.path.encode())
+    if item.value is None:
         return version + bytes((TOMBSTONE,)) + path
-    return version + bytes((PUT,)) + path + fields.text(made.value)
+    return version + bytes((PUT,)) + path + fields.text(item.value)
 
 
 def head(where: BranchHead) -> bytes:
@@ -370,11 +370,11 @@ def _read_delta(body: bytes) -> Delta:
     changes: list[BranchChange] = []
     version = since
     while reader.left:
-        made = _read_change(reader, since)
-        if made.version <= version:
+        item = _read_change(reader, since)
+        if item.version <= version:
             raise Malformed("changes of a branch are not in the order of their versions")
-        version = made.version
-        changes.append(made)
+        version = item.version
+        changes.append(item)
     if not (since <= version <= reach <= target and floor <= target and (reset or floor <= since)):
         raise Malformed("the versions of a delta contradict each other")
     return Delta(owner, epoch, floor, since, reach, target, reset, tuple(changes))

@@ -41,5 +41,5 @@ def sealing(keys: Sequence[Key], session: bytes) -> Sealing:
         if error.name is None or error.name.partition(".")[0] != "cryptography":
             raise
         raise LocalError(NEEDS_CRYPTOGRAPHY) from None
-    made: Sealing = module.Sealing(keys, session)
-    return made
+    sealer: Sealing = module.Sealing(keys, session)
+    return sealer

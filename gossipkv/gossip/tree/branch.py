@@ -47,8 +47,8 @@ class BranchItem(NamedTuple):
 class BranchStep(NamedTuple):
     """Changes of a step forward that readers see."""
 
-    came: list[str]
-    went: list[str]
+    added: list[str]
+    removed: list[str]
     altered: list[str]
 
 
@@ -165,11 +165,11 @@ class Branch:
         for version, path, value in changes:
             here = path in self.live
             if value is not None:
-                (step.altered if here else step.came).append(path)
+                (step.altered if here else step.added).append(path)
                 self._put(path, BranchItem(version, value))
             else:
                 if here:
-                    step.went.append(path)
+                    step.removed.append(path)
                 self._withdraw(path, version)
         return step
 
@@ -183,10 +183,10 @@ class Branch:
             else:
                 self._withdraw(path, version)
         now = self.live
-        came = [path for path in now if path not in before]
-        went = [path for path in before if path not in now]
+        added = [path for path in now if path not in before]
+        removed = [path for path in before if path not in now]
         altered = [path for path, item in now.items() if path in before and before[path] != item]
-        return BranchStep(came, went, altered)
+        return BranchStep(added, removed, altered)
 
     def _put(self, path: str, item: BranchItem) -> None:
         self._drop(path)
@@ -239,17 +239,17 @@ def chunks(owner: bytes, branch: Branch, since: int, most_bytes: int) -> Iterato
     reset = since < floor
     if reset:
         since = 0
-    taken: list[BranchChange] = []
+    pending: list[BranchChange] = []
     size = HEAD_BYTES
     for change in branch.changes(since):
         more = _bytes_of(change)
-        if taken and size + more > most_bytes:
-            reach = taken[-1].version
-            yield messages.delta(Delta(owner, branch.epoch, floor, since, reach, version, reset, tuple(taken)))
-            since, taken, size = reach, [], HEAD_BYTES
-        taken.append(change)
+        if pending and size + more > most_bytes:
+            reach = pending[-1].version
+            yield messages.delta(Delta(owner, branch.epoch, floor, since, reach, version, reset, tuple(pending)))
+            since, pending, size = reach, [], HEAD_BYTES
+        pending.append(change)
         size += more
-    yield messages.delta(Delta(owner, branch.epoch, floor, since, version, version, reset, tuple(taken)))
+    yield messages.delta(Delta(owner, branch.epoch, floor, since, version, version, reset, tuple(pending)))
 
 
 def joined(deltas: Iterable[Delta]) -> Iterator[Delta]:

@@ -379,9 +379,9 @@ class GossipTree:
         outcome, step = branch.apply(delta, self.limits.protocol_branch_bytes)
         if step is not None:
             if owner in self._shown:
-                self._index.remove(owner, step.went)
-                self._index.add(owner, step.came)
-            self._watches.step(step.went + step.came + step.altered)
+                self._index.remove(owner, step.removed)
+                self._index.add(owner, step.added)
+            self._watches.step(step.removed + step.added + step.altered)
         assert branch.version >= before, (branch.version, before)
         assert branch.size_bytes <= self.limits.protocol_branch_bytes, branch.size_bytes
         assert len(self.rumours) <= len(self._branches), len(self.rumours)  # Each branch has at most one rumour.

@@ -97,5 +97,5 @@ def _tag(key: Key, role: bytes, challenge: Challenge) -> bytes:
     return hmac.digest(key.secret, b"".join((role, *challenge)), "sha256")
 
 
-def _unproven(who: str) -> Unauthorized:
-    return Unauthorized(f"{who} does not prove that it holds a key of this cluster's gossip")
+def _unproven(party: str) -> Unauthorized:
+    return Unauthorized(f"{party} does not prove that it holds a key of this cluster's gossip")

@@ -306,8 +306,8 @@ class Catalogue:
         deadline = Deadline(timeout_s)
         with deadline.step("a read of the catalogue"):
             known_map = await self._metadata.quorum_read(self.register)
-        if (made := self._made(wanted, operation)) is not None:
-            return made
+        if (created := self._created_by(wanted, operation)) is not None:
+            return created
         if wanted.name in self.tables():
             raise _exists(wanted.name)
         with deadline.step("asking nodes to take part"):
@@ -334,17 +334,17 @@ class Catalogue:
         adding = _adding(wanted.name, named, operation, known_map.config)
         with contextlib.suppress(_IdUsed):  # The id tells which of two simultaneous requests created it.
             await self._decide(adding, wanted.name, deadline)
-        made = None
+        created = None
         with contextlib.suppress(NotReady):
             judged = self._metadata.tree(self.register).judgement(operation)
             is_own = judged is not None and judged[1].digest == adding.digest
-            made = named if is_own else self._made(wanted, operation)
-        if made is None:
+            created = named if is_own else self._created_by(wanted, operation)
+        if created is None:
             words = "which table was made is not known yet: ask again by that id"
             raise Unknown(words, {"operation": operation.hex()})
         with deadline.rest(), contextlib.suppress(GossipKVError):  # The table is created in any case.
-            await self._metadata.quorum_read(made.id, Acceptors.of(made.acceptors))
-        return made
+            await self._metadata.quorum_read(created.id, Acceptors.of(created.acceptors))
+        return created
 
     async def put_in(self, hosts: Sequence[PlaceableNode], base: int) -> None:
         """Add these nodes to the catalogue.
@@ -365,7 +365,7 @@ class Catalogue:
                 }:  # Another node has added it.
                     raise Conflict(answer.message or "the nodes of tables were changed meanwhile; try again")
 
-    def _made(self, wanted: WantedTable, operation: bytes) -> NamedTable | None:
+    def _created_by(self, wanted: WantedTable, operation: bytes) -> NamedTable | None:
         """Return the table that a repeated operation has created; None if the operation is unknown.
 
         Raises:

@@ -71,7 +71,7 @@ def discover(tree: MapTree, node: bytes, stored: Mapping[int, tuple[bytes, bytes
     found: list[FoundPartition] = []
     keys: list[bytes] = []
     partitions: list[Partition] = []
-    there: set[int] = set()
+    listed: set[int] = set()
     for entry in tree.scan():
         partition = decode_partition(entry.record)
         keys.append(entry.key)
@@ -82,10 +82,10 @@ def discover(tree: MapTree, node: bytes, stored: Mapping[int, tuple[bytes, bytes
             found.append(
                 FoundPartition(partition.id, entry.key, mine.id, DUTIES[mine.state], _targets(partition, rest))
             )
-            there.add(partition.id)
+            listed.add(partition.id)
     room = MAX_OVERLAP * (len(keys) + len(stored))
     for id_, (start, end) in stored.items():
-        if id_ not in there:
+        if id_ not in listed:
             # The partition was moved or divided: the present holders of its keys must get its records.
             low, high = bisect_left(keys, start), len(keys) if end is None else bisect_left(keys, end)
             room -= high - low

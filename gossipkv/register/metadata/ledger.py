@@ -246,7 +246,7 @@ class RegisterLedger:
         self.sources = [source]
         if self.holds(changed.root):
             return
-        taken = self._taking.setdefault(changed.root, trio.Event())
+        arrived = self._taking.setdefault(changed.root, trio.Event())
         try:
             if base is not None and base not in self._pins:
                 await self._follow(base)
@@ -259,7 +259,7 @@ class RegisterLedger:
             await self.fetch(changed.root, config, [source], offered=changed.pages)
         finally:
             self._taking.pop(changed.root, None)
-            taken.set()
+            arrived.set()
 
     async def _follow(self, base: bytes) -> None:
         """Wait for a root that arrives at the same moment: a busy node receives several at once, in any order."""
@@ -313,8 +313,8 @@ class RegisterLedger:
                 answer = await self._ask(source, "metadata_pages", [self.register, [*missing]], ASK_S)
             except GossipKVError:
                 return
-            given = answer if isinstance(answer, list) else []
-            found = {name_of(page): page for page in given if isinstance(page, bytes)}
+            received = answer if isinstance(answer, list) else []
+            found = {name_of(page): page for page in received if isinstance(page, bytes)}
             new = {name: found[name] for name in missing if name in found}
             if not new:
                 return
@@ -349,9 +349,9 @@ class RegisterLedger:
         for root in roots:
             names = self._pins.pop(root).names
             self._uses.subtract(names)
-            gone = [name for name in names if not self._uses[name]]
-            records |= {_PIN + root: None} | {_PAGE + name: None for name in gone if name in self._here}
-            for name in gone:
+            unused = [name for name in names if not self._uses[name]]
+            records |= {_PIN + root: None} | {_PAGE + name: None for name in unused if name in self._here}
+            for name in unused:
                 del self._uses[name]
                 self._here.pop(name, None)
         if records:

@@ -87,8 +87,8 @@ class Nodes:
     def names_beside(self, members: Mapping[bytes, str]) -> dict[bytes, str]:
         """Return the unique names of nodes that are no members. Raises `NotReady`."""
         formers = {uuid: node.name for uuid, node in self.named().items() if uuid not in members}
-        taken = Counter((*formers.values(), *members.values()))
-        return {uuid: name for uuid, name in formers.items() if taken[name] == 1}
+        name_counts = Counter((*formers.values(), *members.values()))
+        return {uuid: name for uuid, name in formers.items() if name_counts[name] == 1}
 
     async def hosts(self, wanted: int) -> list[PlaceableNode]:
         """Return the nodes that take part, seem to be alive, and were not removed, in order.

@@ -240,8 +240,8 @@ def _grows(edit: Edit, edits: Edits) -> bool:
     """Return True if the edits enlarge the map."""
     if edits.meta is not None and len(edits.meta) > len(edit.meta):
         return True
-    stands = {key: edit.get(key) for key in edits.puts}
-    lengths = [(stands[key], record) for key, record in edits.puts.items() if record is not None]
+    before = {key: edit.get(key) for key in edits.puts}
+    lengths = [(before[key], record) for key, record in edits.puts.items() if record is not None]
     return any(entry is None or len(record) > len(entry.record) for entry, record in lengths)
 
 

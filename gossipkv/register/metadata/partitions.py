@@ -341,18 +341,18 @@ def _unassigned(view: MapView, argument: object) -> tuple[bytes, Partition, Assi
     raise OperationRefusal(INVALID, "unassign takes [key, partition, assignment]")
 
 
-def _without(view: MapView, key: bytes, found: Partition, gone: Assignment) -> Edits:
+def _without(view: MapView, key: bytes, found: Partition, removed: Assignment) -> Edits:
     former = found.former
-    if gone.state in _ORIGINATED:
-        former = tuple(sorted((*former, gone.id)))
+    if removed.state in _ORIGINATED:
+        former = tuple(sorted((*former, removed.id)))
     # The replica that it replaced still has the records.
-    replaced = (gone.slot, AssignmentState.LEAVING) if gone.state is AssignmentState.AVAILABLE else None
+    replaced = (removed.slot, AssignmentState.LEAVING) if removed.state is AssignmentState.AVAILABLE else None
     rest = [
         assignment._replace(state=AssignmentState.AVAILABLE)
         if (assignment.slot, assignment.state) == replaced
         else assignment
         for assignment in found.assignments
-        if assignment is not gone
+        if assignment is not removed
     ]
     return _changed(view, key, found._replace(former=former), rest)
 
@@ -449,10 +449,10 @@ def _fault_of_children(parent: Partition, children: Sequence[ChildRange], key: b
     bounds = firsts if after is None else [*firsts, after]
     tiles = firsts[0] == key and all(low < high for low, high in pairwise(bounds))
     count = len(parent.named)
-    many = f"its children would have {count} former assignments, at most {MAX_FORMER}: they have to settle first"
+    too_many = f"its children would have {count} former assignments, at most {MAX_FORMER}: they have to settle first"
     broken = (
         (parent.moves, "it is moving"),
-        (parent.has_too_many_former, many),
+        (parent.has_too_many_former, too_many),
         (not tiles, "the children do not tile it"),
         (max(map(len, firsts)) > MAX_KEY_BYTES, f"a child's first key has {MAX_KEY_BYTES} bytes at most"),
         (len({*partitions}) < len(partitions), "a partition's id is there already"),

@@ -194,10 +194,10 @@ def _taken_out(view: MapView, node: bytes, *, is_gone: bool) -> dict[bytes, byte
     """Return the edits that remove a node, if any: removing a lost node normally does not bring it back."""
     key = NODE + node
     entry = view.get(key) if _is_node(key) else None
-    stands = None if entry is None else decode_node(entry.record)
-    if stands is None or stands.weight is None or (stands.weight == 0 and not is_gone):
+    current = None if entry is None else decode_node(entry.record)
+    if current is None or current.weight is None or (current.weight == 0 and not is_gone):
         return {}
-    return {key: stands._replace(weight=None if is_gone else 0).encode()}
+    return {key: current._replace(weight=None if is_gone else 0).encode()}
 
 
 def _check_enough(view: MapView, but: Container[bytes], stay: int) -> None:

@@ -243,8 +243,8 @@ class Edit:
     def next_key(self, key: bytes) -> bytes | None:
         """Return the key of the next entry after `key`."""
         put = min((other for other, record in self._puts.items() if other > key and record is not None), default=None)
-        stands = (entry.key for entry in self._tree.scan(key + b"\0", put) if entry.key not in self._puts)
-        return next(stands, put)
+        keys = (entry.key for entry in self._tree.scan(key + b"\0", put) if entry.key not in self._puts)
+        return next(keys, put)
 
     def put(self, key: bytes, record: bytes) -> None:
         """Set the entry at a key.
@@ -319,8 +319,8 @@ class Edit:
             if at not in touched:
                 leaf: LeafReference | _NewLeaf | None = self._tree.root.leaves[at] if self._tree.root.leaves else None
             else:
-                stands = self._tree.leaf(at) if self._tree.root.leaves else ()
-                entries = [entry for entry in stands if entry.key not in touched[at]]
+                before = self._tree.leaf(at) if self._tree.root.leaves else ()
+                entries = [entry for entry in before if entry.key not in touched[at]]
                 entries += [entry for entry in touched[at].values() if entry is not None]
                 leaf = _NewLeaf.of(sorted(entries))
             if leaf is None or (isinstance(leaf, _NewLeaf) and not leaf.entries):

@@ -106,7 +106,7 @@ ROWS = (
      "replica: [] for replica in ranges.inside(self._bounds)", DIVIDING),
     ("a node stays LEAVING where the one that replaced it is taken by force",
      "gossipkv.register.metadata.partitions:_without",
-     "replaced = (gone.slot, AssignmentState.LEAVING) if gone.state is AssignmentState.AVAILABLE else None",
+     "replaced = (removed.slot, AssignmentState.LEAVING) if removed.state is AssignmentState.AVAILABLE else None",
      "replaced = None",
      f"{UNIT}/register/metadata/test_partitions.py"),
     ("others feed a copy records of its own that it never gave out", IN_TAKING,

@@ -38,7 +38,7 @@ def test_a_delta_cut_short_shows_nothing() -> None:
     outcome, step = branch.apply(whole, MOST)
     assert outcome is DeltaOutcome.ADVANCED
     assert step is not None
-    assert (step.came, step.went, step.altered) == (["m"], [], ["k"])
+    assert (step.added, step.removed, step.altered) == (["m"], [], ["k"])
     assert (shown(branch), branch.version) == ({"k": b"7", "m": b"6"}, 7)
 
 
@@ -89,7 +89,7 @@ def test_a_reset_takes_the_place_of_everything_in_one_step() -> None:
     outcome, step = branch.apply(delta(0, 9, 9, "c@5", "-d@8", "b@9", floor=7, reset=True), MOST)
     assert outcome is DeltaOutcome.ADVANCED
     assert step is not None
-    assert (step.came, step.went, step.altered) == (["c"], ["a"], ["b"])
+    assert (step.added, step.removed, step.altered) == (["c"], ["a"], ["b"])
     assert (shown(branch), branch.gone, branch.version, branch.floor) == ({"c": b"5", "b": b"9"}, {"d": 8}, 9, 7)
 
 
