@@ -14,6 +14,7 @@ Every record that is made or received keeps the invariants of a partition (`plac
 from __future__ import annotations
 
 from bisect import bisect_right
+from functools import lru_cache
 from itertools import pairwise
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -53,6 +54,7 @@ PARTITIONERS: Final = (MURMUR3, SHA1)
 
 TABLE_ID_BYTES: Final = 16
 SHARD_BYTES: Final = 4
+MAX_DECODED: Final = 4096  # Partitions that stay decoded; each takes about 1 KB.
 MAX_SHARDS: Final = 1 << 17  # A tree has room for this many with three replicas.
 MAX_CHILDREN: Final = 64
 
@@ -165,6 +167,7 @@ def encode_partition(partition: Partition) -> bytes:
     return pack((FORMAT, partition.id, rows, *partition[2:]))
 
 
+@lru_cache(maxsize=MAX_DECODED)  # Several controllers and the router read each new map.
 def decode_partition(record: bytes) -> Partition:
     """Read a partition's record.
 

@@ -83,6 +83,7 @@ class Map:
 def test_records_are_read_as_they_were_written():
     """Partitions and tables."""
     assert decode_partition(encode_partition(WHOLE)) == WHOLE
+    assert decode_partition(encode_partition(WHOLE)) is decode_partition(encode_partition(WHOLE)), "decoded once"
     assert decode_table(RANGES.encode()) == RANGES
     moved = WHOLE._replace(former=(4, 9), ends=(ForcedEnd(9, 3), ForcedEnd(4, None)))
     assert decode_partition(encode_partition(moved)) == moved
