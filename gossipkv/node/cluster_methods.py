@@ -20,9 +20,8 @@ if TYPE_CHECKING:
     from gossipkv.wire.arguments import Arguments
     from gossipkv.wire.rpc import Value
 
-FEW_ENTRIES: Final = (
-    250  # Entries of the tree that are listed in one turn of the task; longer lists take several turns.
-)
+# Entries of the tree that are listed in one turn of the task; longer lists take several turns.
+FEW_ENTRIES: Final = 250
 
 
 @final

@@ -1,7 +1,7 @@
 """The answers of a node to requests: its methods, as a table, and the answers to their errors.
 
-A method takes its arguments and returns its result, or raises one of our errors.  It runs to its end within the serving
-task, so it must not block.  A method that has to wait returns a `DeferredResult`, which the node runs as a task, or a
+A method takes its arguments and returns its result, or raises one of our errors. It runs to its end within the serving
+task, so it must not block. A method that has to wait returns a `DeferredResult`, which the node runs as a task, or a
 `Later`, which calls back.
 
 Every other exception is a defect: the client gets INTERNAL with an id, and the log gets the traceback under that id.
@@ -68,7 +68,7 @@ class Handlers:
     ) -> bytes | Refused | Welcome | DeferredResult | Later:
         """Return the result as MessagePack, an error, or a request that takes time: to `complete` or to `begin`.
 
-        Never raises.  Without a method, the parameters are the report of a read that no other node has answered.
+        Never raises. Without a method, the parameters are the report of a read that no other node has answered.
         """
         if method is None:
             return self._refuse(b"get", self._unanswered(params))
@@ -85,14 +85,14 @@ class Handlers:
             return self._refuse(method, error)
 
     async def complete(self, method: bytes, waiting: DeferredResult) -> bytes | Refused | Welcome:
-        """Return the result of a `DeferredResult`, or the error.  Raises nothing but cancellation."""
+        """Return the result of a `DeferredResult`, or the error. Raises nothing but cancellation."""
         try:
             return self._pack(await waiting.result())
         except Exception as error:  # noqa: BLE001  # The rule of `answer` holds here.
             return self._refuse(method, error)
 
     def begin(self, method: bytes, later: Later, on_answer: Callable[[bytes | Refused], None]) -> None:
-        """Begin a `Later`; `on_answer` is called once with its result or error.  Never raises."""
+        """Begin a `Later`; `on_answer` is called once with its result or error. Never raises."""
         is_answered = False
 
         def on_result(result: Value | Packed | GossipKVError) -> None:
@@ -151,5 +151,5 @@ def _unknown(arguments: Arguments) -> Value:
 
 
 def _make_packer() -> msgpack.Packer:
-    # File names may be any bytes.  Bytes that are not UTF-8 are surrogates in Python, and go out as escapes.
+    # File names may be any bytes. Bytes that are not UTF-8 are surrogates in Python, and go out as escapes.
     return msgpack.Packer(unicode_errors="backslashreplace")

@@ -1,15 +1,15 @@
 """One node: its parts, and how they start and stop.
 
 They start in this order: sockets (a port in use fails before any work), directory (locked), library (built versions
-opened, source scanned once), store of the tables, gossip, gateway, serving loops.  `ready` is reported after all of
-them, so every built version is served by then.  A known node whose disk refuses writes starts *silent*: it serves the
-active versions, builds and switches nothing, and retries.  Others do not hear of it, since its epoch is not kept.
+opened, source scanned once), store of the tables, gossip, gateway, serving loops. `ready` is reported after all of
+them, so every built version is served by then. A known node whose disk refuses writes starts *silent*: it serves the
+active versions, builds and switches nothing, and retries. Others do not hear of it, since its epoch is not kept.
 
-At SIGTERM or SIGINT others are told that the node is about to leave.  It serves on while they build the active data
-that only this node has (`DatabaseView.is_missed`), for `drain_timeout` at most.  Then it leaves, refuses new requests,
+At SIGTERM or SIGINT others are told that the node is about to leave. It serves on while they build the active data
+that only this node has (`DatabaseView.is_missed`), for `drain_timeout` at most. Then it leaves, refuses new requests,
 answers open ones within `drain_timeout` (HTTP first, as the gateway asks this node), and closes store, library and
-directory.  A second signal ends it at once.  SIGHUP reads databases' settings, keys, certificate, users and source
-again.  Everything runs in one nursery: a defect in any part ends the whole node.
+directory. A second signal ends it at once. SIGHUP reads databases' settings, keys, certificate, users and source
+again. Everything runs in one nursery: a defect in any part ends the whole node.
 """
 
 from __future__ import annotations
@@ -122,8 +122,8 @@ async def run(
 ) -> None:
     """Run a node until a signal ends it; reports its address when it is ready.
 
-    With `forget_tables` it becomes another node, without its tables.  At SIGHUP `reload` runs in a worker thread and
-    returns the databases' new settings; `supervisor` is told the node's state.  `make_transport` belongs to the
+    With `forget_tables` it becomes another node, without its tables. At SIGHUP `reload` runs in a worker thread and
+    returns the databases' new settings; `supervisor` is told the node's state. `make_transport` belongs to the
     environment's sockets and serves their listeners; `children` and `open_store` (default by the settings) belong to
     its files, `usage` to its processes.
 

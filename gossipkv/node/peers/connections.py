@@ -1,7 +1,7 @@
 """Connections to the other nodes: which members are dialled, when again, and the questions that this node asks on them.
 
 A connection begins with `hello` (`greeting`); then the serving loop owns it, and forwards reads on it without
-Python.  Each member has a *column*, a small number by which the loop knows the member.  Live members are dialled as
+Python. Each member has a *column*, a small number by which the loop knows the member. Live members are dialled as
 soon as they are known, so that the first forwarded read finds a connection; dead ones only when a read wants them.
 
 Questions (`ask`) use the same connections, so an answer proves that reads get through as well.
@@ -151,7 +151,7 @@ class NodePeers:
     def watch(self, *, begun: OnConnection | None = None, ended: OnConnection | None = None) -> None:
         """Call these functions at each change of a connection, in order for each member.
 
-        `begun`: the member can be asked.  `ended`: its earlier answers may be out of date.
+        `begun`: the member can be asked. `ended`: its earlier answers may be out of date.
         """
         self._on_begun += [] if begun is None else [begun]
         self._on_ended += [] if ended is None else [ended]
