@@ -33,9 +33,6 @@ TEST_EXTENSIONS = os.environ.get("GOSSIPKV_TEST_EXTENSIONS") == "1"
 SANITIZERS = os.environ.get("GOSSIPKV_SANITIZE", "") if DEBUG else ""
 BUILD_ROOT = "build/debug" if DEBUG else "build/release"
 CORES = os.cpu_count() or 1
-# What of Cython's own each module would have anew (its memory views and their kin) is compiled once, in this one: that
-# spares a third of the compiler's time.
-SHARED = "gossipkv._cython_shared"
 
 DIRECTIVES: dict[str, object] = {
     "language_level": "3",
@@ -77,7 +74,6 @@ OPTIMISED = {
     "gossipkv": QUICK if sys.platform == "linux" else "-O2",  # Clang knows few of them.
     "gossipkv.serving._serving": "-O3 --param large-unit-insns=1000000",
     "tests": "-O1",  # Of simulations.
-    "gossipkv._cython_shared": "-O1",  # Once a buffer.
 }
 if SANITIZERS:
     COMPILE_ARGS += [f"-fsanitize={SANITIZERS}", "-fno-sanitize-recover=undefined", "-fno-omit-frame-pointer"]
@@ -149,12 +145,6 @@ def extensions() -> list[Extension]:
                 extra_link_args=LINK_ARGS,
             )
         )
-    written = SOURCE_ROOT.joinpath(*SHARED.split(".")).with_suffix(".c")  # By Cython, below the build's root.
-    found.append(
-        Extension(
-            SHARED, [str(written)], extra_compile_args=[*optimised(SHARED), *COMPILE_ARGS], extra_link_args=LINK_ARGS
-        )
-    )
     return found
 
 
@@ -187,7 +177,6 @@ def translate(found: list[Extension]) -> None:
             include_path=[str(SOURCE_ROOT)],
             build_dir=str(generated),
             compiler_directives=DIRECTIVES,
-            shared_utility_qualified_name=SHARED,
             force=any(in_c.exists() and in_c.stat().st_mtime < setup_s for in_c in places),  # Other directives, maybe.
             nthreads=CORES,
             annotate=DEBUG,

@@ -9,7 +9,6 @@ import zipfile
 from pathlib import Path, PurePosixPath
 
 CARRIED = ("gossipkv", "src_ext", "tests", "docs", "deploy")
-SHARED = "gossipkv/_cython_shared"  # Of Cython's own, which no module imports by name.
 IN_A_WHEEL = {".py", ".pyi", ".so", ".pyd", ".typed", ".html", ".css", ".js", ".svg"}
 
 
@@ -45,10 +44,7 @@ def wheel_faults(archive: Path) -> list[str]:
     ]
     built = {str(name.parent / name.name.split(".")[0]) for name in package if name.suffix in {".so", ".pyd"}}
     wanted = {str(path.relative_to("src_ext").with_suffix("")) for path in Path("src_ext/gossipkv").rglob("_*.pyx")}
-    wanted.add(SHARED)
-    stubs = {SHARED} | {
-        str(name.with_suffix("")) for name in package if name.suffix == ".pyi" and name.name.startswith("_")
-    }
+    stubs = {str(name.with_suffix("")) for name in package if name.suffix == ".pyi" and name.name.startswith("_")}
     faults += [f"{archive.name}: lacks the extension {name}" for name in sorted(wanted - built)]
     faults += [f"{archive.name}: carries an unknown extension {name}" for name in sorted(built - wanted)]
     return faults + [f"{archive.name}: {name} lacks its stub" for name in sorted(wanted - stubs)]
