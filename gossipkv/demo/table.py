@@ -1,9 +1,9 @@
 """Second act: a table keeps all acknowledged writes while nodes are killed, and moves while it is used.
 
-Characters of the Unicode database are put into a table with a replica on each of the three nodes, each through the next
-node, and every acknowledged value is read at another node at once, in the session that wrote it.  On the way a node is
-killed, and the writer goes on.  Then every acknowledged value is read again from every node, including the restarted
-one.
+Characters of the Unicode database are put into a table with a replica on each of the three nodes, a few at once through
+the next node, and every acknowledged value is read at another node at once, in the session that wrote it.  On the way a
+node is killed, and the writer goes on.  Then every acknowledged value is read again from every node, including the
+restarted one.
 
 In the end the table moves: a new node gets its share, and the node that was killed is killed again, for good, and
 replaced by another.  A session goes on writing and reading meanwhile, at the present owner of each key.
@@ -21,8 +21,6 @@ from gossipkv.demo.stage import TIMEOUT_MS, hosts
 from gossipkv.errors import GossipKVError, Unavailable, Unknown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from gossipkv.client import blocking
     from gossipkv.client.sessions import Session
     from gossipkv.demo.stage import Stage
@@ -33,7 +31,7 @@ TABLE: Final = "characters"
 PARTITIONS: Final = 16
 REPLICAS: Final = 3  # One on each node.
 WRITES: Final = 100  # Acknowledged before a node is killed, and again after.
-BATCH: Final = 500  # Values that are read again at once.
+PUT_BATCH: Final = 10  # Values that are put at once.
 MIN_ASKED: Final = 100  # Least number of a session's requests about the moves.
 COUNTERS: Final = 100  # Keys that a session writes and reads while the table moves.
 MAX_FAILURES: Final = 100  # Failures after which the act ends.
@@ -151,33 +149,36 @@ class _Act:
         )
 
     def _write(self, writes: int) -> None:
-        """Put values until that many are acknowledged, each through the next node, and read each at the one after."""
+        """Put values until that many are acknowledged: a batch through the next node, read at once at the one after."""
         aim = self._counts["writes"] + writes
         names = sorted(self._clients)
-        for turn, (key, value) in enumerate(self._records):
+        batches = iter(lambda: dict(islice(self._records, PUT_BATCH)), {})
+        for turn, records in enumerate(batches):
             try:
-                self._clients[names[turn % len(names)]].table(TABLE).put(key, value, session=self._session)
-            except Unknown:  # The node was killed after the put was sent.
-                self._counts["unknown"] += 1
+                self._clients[names[turn % len(names)]].table(TABLE).put_many(records.items(), session=self._session)
+            except Unknown:  # The node was killed after the puts were sent.
+                self._counts["unknown"] += len(records)
                 continue
-            except Unavailable:  # The node is down, and the put was never sent.
+            except Unavailable:  # The node is down, and the puts were never sent.
                 continue
-            self._written[key] = value
-            self._counts["writes"] += 1
-            self._read_back(key, value, names[(turn + 1) % len(names) :] + names)
+            self._written |= records
+            self._counts["writes"] += len(records)
+            self._read_back(records, names[(turn + 1) % len(names) :] + names)
             if self._counts["writes"] == aim:
                 return
 
-    def _read_back(self, key: bytes, value: bytes, names: list[str]) -> None:
+    def _read_back(self, records: dict[bytes, bytes], names: list[str]) -> None:
         """Read what was just written at the first of these nodes that is up."""
         for name in names:
+            table = self._clients[name].table(TABLE)
             try:
-                found = self._clients[name].table(TABLE).get(key, session=self._session, wait_ms=TIMEOUT_MS // 2)
+                found = table.get_many([*records], session=self._session, wait_ms=TIMEOUT_MS // 2)
             except Unavailable:  # The node was killed.
                 continue
-            self._counts["read_back"] += found == value
-            if found != value:
-                self._stage.outcome.fail(f"{key.decode()}: written by a session that did not read it from {name}")
+            for (key, value), read in zip(records.items(), found, strict=True):
+                self._counts["read_back"] += read == value
+                if read != value:
+                    self._stage.outcome.fail(f"{key.decode()}: written by a session that did not read it from {name}")
             return
 
     def _read_again(self, *names: str) -> None:
@@ -186,10 +187,10 @@ class _Act:
             table, missing = self._clients[name].table(TABLE), dict(self._written)
 
             def is_read(table: blocking.Table = table, missing: dict[bytes, bytes] = missing) -> bool:
-                for keys in _batches([*missing]):
-                    for key, value in zip(keys, table.get_many(keys), strict=True):
-                        if value == missing[key]:
-                            del missing[key]
+                keys = [*missing]
+                for key, value in zip(keys, table.get_many(keys), strict=True):
+                    if value == missing[key]:
+                        del missing[key]
                 return not missing
 
             try:
@@ -254,8 +255,3 @@ class _SessionTraffic:
 
 def _knows_table(client: blocking.Client) -> bool:
     return any(database["name"] == TABLE for database in client.databases())
-
-
-def _batches(keys: list[bytes]) -> Iterator[list[bytes]]:
-    for at in range(0, len(keys), BATCH):
-        yield keys[at : at + BATCH]
