@@ -18,9 +18,7 @@ def path(tmp_path_factory):
     """A file of two buffers and a bit, synced."""
     found = tmp_path_factory.mktemp("direct") / "file"
     found.write_bytes(random.randbytes(SIZE))
-    descriptor = os.open(found, os.O_RDONLY)
-    os.fsync(descriptor)
-    os.close(descriptor)
+    os.sync()
     return found
 
 
