@@ -185,6 +185,8 @@ class Splitter:
         for (copy, _), answer in zip(asked, answers, strict=True):
             if answer.outcome is OperationOutcome.DONE:
                 self._log.info("range_divided", partition=copy.partition[1])
+            elif answer.outcome is OperationOutcome.CONFLICT and copy in self._large:
+                self._large[copy] = trio.current_time()  # Another change came first: divide by the map that has it.
             elif answer.outcome is OperationOutcome.REFUSED and answer.code != NOT_FOUND:
                 self._say(copy, answer.message)
         self._look_at(table)

@@ -186,6 +186,22 @@ async def test_two_that_divide_at_once(world, said, autojump_clock):
     assert [*world.firsts] == [b"", b"f", b"m"]
 
 
+async def test_what_another_change_outran_is_divided_by_the_next_map(world, said, autojump_clock):
+    """In the next round: a move may have begun and ended since this node read its map."""
+    tree = world.tree(TABLE)
+    read = SimpleNamespace(known=world.known, tree=lambda _: tree)
+    splitter = SplitterOfOneNode(world, metadata=read)
+    splitter.sizes.of[7] = LARGE
+    world.ask("assign", 99, node(4), 2)
+    world.ask("unassign", 99)
+    await splitter.looks()
+    assert len(world.asked) == 1
+    assert said() == []
+    read.known, read.tree = world.known, world.tree
+    await splitter.looks()
+    assert said() == [("range_divided", 7)]
+
+
 async def test_what_is_not_divided_now(world, said, autojump_clock):
     """Nothing while it moves, neither by a host nor by the target; of a hash table, or of one that is gone."""
 
