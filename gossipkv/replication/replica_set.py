@@ -114,7 +114,11 @@ class ReplicaSet:
     # -- replicas ----------------------------------------------------------------------------------------------------
 
     def found(self, replica: Replica) -> None:
-        """Add a replica that the store had at startup."""
+        """Add a replica that the store had already; its earlier changes are unknown."""
+        self.dirty.moved(replica)
+        self._add(replica)
+
+    def _add(self, replica: Replica) -> None:
         self.by_partition[replica.partition] = replica
         self.spaces.add(replica)
         self.acks[replica] = AckTracker(replica)
@@ -172,7 +176,7 @@ class ReplicaSet:
     def _made(self, replica: Replica) -> None:
         del self.making[replica.partition]
         self.making = self.making or {}  # Replacing or clearing an emptied dict frees its memory.
-        self.found(replica)
+        self._add(replica)
         self._connect_sharers(replica)
 
     def has_adopted(self, replica: Replica, config: int) -> None:
@@ -309,10 +313,6 @@ class ReplicaSet:
         """Report a replica's changed status to its hosts soon."""
         self._connect_sharers(replica)
         self.on_moved(replica)
-
-    def leaves(self, replica: Replica, batch: Batch) -> None:
-        """Add the removal of a replica from its space to the batch."""
-        self.spaces.leaves(replica, batch)
 
     def has_moved(self, replica: Replica, old_space: int, old_suffix: bytes) -> None:
         """Update all state after a bulk load put a replica into another space."""

@@ -235,38 +235,31 @@ class Replication:
         for number, space in enumerate(self._store.spaces()):
             if number % FEW_SPACES == 0:
                 await trio.lowlevel.checkpoint()
-            kept = self._kept_in(space)
-            for replica in self.replicas.spaces.found(space, kept, self._store.synced_position):
+            rows = self._rows_of(space)
+            for replica in self.replicas.spaces.found(space, rows, self._store.synced_position):
                 self.replicas.found(replica)
-            kinds = {key[:KIND_BYTES] for key, _ in kept}
+            kinds = {key[:KIND_BYTES] for key, _ in rows}
             if LOADING in kinds:
                 self.replicas.loader.litter.append(space)
             elif PLACE in kinds:
                 self._places = space
-                self._read_places(space)
+                self._kept = {key[KIND_BYTES:]: value for key, value in rows if len(key) > KIND_BYTES}
             elif SMEARED in kinds:
                 self.smeared = space
+        for node, value in self._kept.items():
+            place, positions = msgpack.unpackb(value, strict_map_key=False)
+            self.replicas.places[node] = place, positions
 
-    def _kept_in(self, space: int) -> list[tuple[bytes, bytes]]:
-        kept: list[tuple[bytes, bytes]] = []
+    def _rows_of(self, space: int) -> list[tuple[bytes, bytes]]:
+        """Return the rows of a space before its records."""
+        found: list[tuple[bytes, bytes]] = []
         start: bytes | None = b""
         while start is not None:
             rows, start = self._store.scan(space, start, RECORD)
-            kept += rows
-        return kept
+            found += rows
+        return found
 
-    # -- places ------------------------------------------------------------------------------------------------------
-
-    def _read_places(self, space: int) -> None:
-        start: bytes | None = PLACE
-        while start is not None:
-            records, start = self._store.scan(space, start, PLACE + b"\xff" * 17)
-            for key, value in records:
-                node = key[len(PLACE) :]
-                if node:
-                    place, cursors = msgpack.unpackb(value, strict_map_key=False)
-                    self.replicas.places[node] = place, cursors
-                    self._kept[node] = value
+    # -- periodic work -----------------------------------------------------------------------------------------------
 
     async def _repeat(self, look: Callable[[], object], pause_s: Callable[[], float]) -> None:
         """Call `look` repeatedly until cancelled; log a repeated error of the store once."""

@@ -74,7 +74,6 @@ class DigestExchange:
         self._outside = outside
         self._round: list[Replica] = []
         self._begun: DigestPass | None = None
-        self._knows_all = False  # Every replica present at startup was checked or is in the first round.
         self.differ: dict[Replica, set[bytes]] = {}  # Nodes whose live records differed at the same clock.
 
     @property
@@ -103,9 +102,7 @@ class DigestExchange:
 
     def _next(self) -> DigestPass | None:
         undigested = self._replicas.dirty.undigested
-        if not self._round:
-            self._round = [*(undigested if self._knows_all else self._replicas.by_partition.values())]
-            self._knows_all = True
+        self._round = self._round or [*undigested]
         while self._round:
             replica = self._round.pop()
             undigested.pop(replica, None)  # A later change is noted anew.

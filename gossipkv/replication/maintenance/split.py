@@ -156,4 +156,3 @@ def keep(replicas: ReplicaSet, append: Append, part: QuarantinedReplica, was: Re
     replicas.spaces.keep(part, left)
     replicas.found(replica)
     replicas.dirty.placed(replica)
-    replicas.dirty.moved(replica)

@@ -5,7 +5,7 @@ config a host may have loaded a replica unknown here.) A tombstone is needed whi
 arrive, from a replica that lacks the tombstone or has a record that is missing here. So a settled tombstone is deleted
 once the local clock covers all reported clocks: later writes have later times. Smeared puts may have earlier times;
 for these tombstones stay for an hour. Rows of the store list tombstones by age. In a shared space each replica
-collects its own keys and those of no replica. A first round visits all replicas, later rounds the dirty ones.
+collects its own keys and those of no replica. Only dirty replicas are visited; after a restart all are dirty.
 
 The map may have removed a host that has not heard of it and still has the deleted record. Such a host was not asked.
 So sessions that read from the collecting replica get its config id (`Replica.taken_config`) and refuse older maps.
@@ -86,15 +86,12 @@ class TombstoneCollector:
         self._outside = outside
         self._at: dict[Replica, bytes] = {}  # Start of a replica's next page; at the end the replica begins again.
         self._round: list[Replica] = []
-        self._knows_all = False  # Every replica present at startup was checked or is in the first round.
         self.held_back: dict[Replica, tuple[bytes, ...]] = {}  # Nodes for which met tombstones are kept.
         self.collected = 0
 
     def look(self) -> None:
         """Collect tombstones of the next few replicas."""
-        if not self._round:
-            self._round = [*(self._replicas.dirty.unswept if self._knows_all else self._replicas.by_partition.values())]
-            self._knows_all = True
+        self._round = self._round or [*self._replicas.dirty.unswept]
         for _ in range(min(MAX_REPLICAS, len(self._round))):
             replica = self._round.pop()
             if replica in self._replicas.loader.loads:

@@ -58,7 +58,7 @@ class _SplitWrite:
     left: int
     on_reached: Callable[[], object]
 
-    def one(self) -> None:
+    def child_reached(self) -> None:
         self.left -= 1
         if not self.left:
             self.on_reached()
@@ -118,7 +118,7 @@ class AckTracker:
             for write in writes:
                 everywhere = _SplitWrite(len(children), write.on_reached)
                 for child in children:
-                    child.wait(level, write.counter, everywhere.one, origin=origin)
+                    child.wait(level, write.counter, everywhere.child_reached, origin=origin)
 
     def confirms(self, status: ReplicaStatus) -> None:
         """Take a host's status; an older one from its other link is ignored."""

@@ -6,9 +6,6 @@ A clock is an immutable `bytes` value: operations return a new one.
 from __future__ import annotations
 
 from gossipkv.replication._replication import (
-    AFTER,
-    BEFORE,
-    CONCURRENT,
     EQUAL,
     ahead,
     compare,
@@ -26,9 +23,6 @@ from gossipkv.replication._replication import (
 )
 
 __all__ = [
-    "AFTER",
-    "BEFORE",
-    "CONCURRENT",
     "EQUAL",
     "ahead",
     "check",

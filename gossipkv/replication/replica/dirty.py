@@ -1,7 +1,7 @@
 """Dirty replicas: changed replicas that background work must visit.
 
-Most of a node's thousands of replicas rest, and no loop visits those. Changes of earlier runs are unknown here: each
-user visits all replicas once, and after that only the noted ones.
+Most of a node's thousands of replicas rest, and no loop visits those. Changes of earlier runs are not kept: after a
+restart each replica counts as changed.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from gossipkv.replication._replication import DELETED, PUT, Record, decode, dot, encode, value, wins
+from gossipkv.replication._replication import DELETED, PUT, Record, decode, dot, encode, value
 from gossipkv.replication._replication import check_record as check
 
 __all__ = [
@@ -18,7 +18,6 @@ __all__ = [
     "encode",
     "is_deleted",
     "value",
-    "wins",
 ]
 
 _KIND_AT: Final = 24

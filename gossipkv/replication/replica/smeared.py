@@ -6,7 +6,7 @@ and it wins only over records over which it would have won when it was accepted:
 * A host with a record of the same or a later time writes nothing and waits for that record instead.
 * A tombstone is kept for an hour (`maintenance.tombstone_gc`). A put accepted over half an hour ago becomes a new
   write under the host's time, since the tombstone of a later delete may be gone.
-* So does a put from a clock too far ahead: it would win over all writes until that time.
+* A put from a clock too far ahead becomes a new write, too: it would win over all writes until that time.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from gossipkv.replication.replica.hlc import MAX_TIME, ms_of
-from gossipkv.replication.replica.keys import TIME_BYTES
+from gossipkv.replication.replica.keys import ID_BYTES, TIME_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 LATEST_MS: Final = 30 * 60 * 1000  # A later put gets a new time.
 KEEPS_MS: Final = 2 * LATEST_MS  # Tombstones stay this long: half of it covers clock skew and the way to other nodes.
-_ID_BYTES: Final = 8
 
 
 def sift(
@@ -40,7 +39,7 @@ def sift(
         put = write if is_lately else write._replace(time=0)
         order = replica.order_of(put.key, read)
         if put.time and order is not None and put.time <= int.from_bytes(order[:TIME_BYTES], "big"):
-            origins.add(int.from_bytes(order[TIME_BYTES : TIME_BYTES + _ID_BYTES], "big"))
+            origins.add(int.from_bytes(order[TIME_BYTES : TIME_BYTES + ID_BYTES], "big"))
         elif (other := left.get(put.key)) is None or (other.time or MAX_TIME) < (put.time or MAX_TIME):
             left[put.key] = put
     return [*left.values()], origins

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from gossipkv.replication.replica.bootstrap import Bootstrap
     from gossipkv.replication.replica.keys import KeyBounds, ReplicaIdentity
     from gossipkv.replication.replica.replica import AssignedReplica, PartitionRules, Replica
+    from gossipkv.replication.replica.spaces import Spaces
     from gossipkv.replication.replica.status import ReplicaStatus
     from gossipkv.storage.engine.log_reader import Operations
     from gossipkv.wire.rpc import Value
@@ -69,6 +70,8 @@ _WHEN_SYNCED: Final = inf  # The time of a step that waits until the load's batc
 class LoadPorts(Protocol):
     """The part of `ReplicaSet` that a load needs."""
 
+    spaces: Spaces
+
     def host_statuses(self, replica: Replica) -> Iterable[tuple[bytes, ReplicaStatus]]:
         """Yield the last status of each connected host's replica."""
         ...
@@ -81,10 +84,6 @@ class LoadPorts(Protocol):
         self, identity: ReplicaIdentity, config: int, hosts: Sequence[AssignedReplica], rules: PartitionRules, /
     ) -> None:
         """Apply a placement to a replica. Raises Overloaded, StorageError."""
-        ...
-
-    def leaves(self, replica: Replica, batch: Batch) -> None:
-        """Add the removal of a replica from its space to the batch."""
         ...
 
     def has_moved(self, replica: Replica, old_space: int, old_suffix: bytes) -> None:
@@ -250,7 +249,7 @@ class BulkLoader:
     def _begin_anew(self, replica: Replica, now: float) -> None:
         space = self._outside.reserve_space()
         batch, state, joining = first_batch(space, replica.identity, replica.config, replica.hosts, replica.rules)
-        self._around.leaves(replica, batch)
+        self._around.spaces.leaves(replica, batch)
         batch.relieves = True
         empty = decode_state(state)[2]
         load = BulkLoad(replica, self._me, now, 0, space, next=lambda: None, is_switching=True)
@@ -434,7 +433,7 @@ class BulkLoader:
         # With equal clocks the batch is no log entry: the log begins behind it.
         batch.put(load.space, STATE, encode_state(max(time, replica.time.last), config, joined, joined))
         batch.delete(load.space, LOADING)
-        self._around.leaves(replica, batch)
+        self._around.spaces.leaves(replica, batch)
         batch.relieves = True
         try:
             position = self._outside.append(batch, lambda: self._switched(load, joined, position, joining))

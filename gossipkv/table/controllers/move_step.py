@@ -11,8 +11,9 @@
                    that have adopted the removal, since none of them confirms anything for the assignment afterwards
     stalled        a target that acknowledges nothing is given up
 
-Only a whole replica's clock counts. A majority is of the planned slots, or all slots with an AVAILABLE host if those
-are fewer: else a two-replica table never recovers from a loss. The first answering host in slot order takes a step.
+The clock of an incomplete replica counts nowhere. A majority is of the planned slots, or all slots with an AVAILABLE
+host if those are fewer: else a two-replica table never recovers from a loss. The first answering host in slot order
+takes a step.
 """
 
 from __future__ import annotations

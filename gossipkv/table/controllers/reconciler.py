@@ -219,7 +219,8 @@ class Reconciler:
 
     def _departs(self, copy: Replica, partitions: Iterable[Partition], why: str) -> None:
         """Let go of a replica not in the map; `partitions` have its keys now; `why`: the reason if it was AVAILABLE."""
-        # A forced removal sets ends for all former assignments; a replica that departed before was handed over.
+        # An end shows that the assignment was removed by force, so no other node may have the replica's last records. A
+        # replica that had departed before was handed over.
         has_end = any(end.assignment == copy.assignment for one in partitions for end in one.ends)
         if copy.was_available:
             self._replication.let_go(copy, why=why)
@@ -257,7 +258,7 @@ class Reconciler:
             bounds, partition = part.bounds, part.partition
             own = next((one for one in partition.assignments if one.node == self._metadata.me.node), None)
             is_heir = own is not None and own.state in _HELD
-            # The child may have a replica that was to be dropped when the node came back.
+            # A replica of the child may be here already: departed, and not dropped yet.
             is_heir &= (table, partition.id) not in replicas.by_partition
             if is_heir and own is not None and copy.assignment in partition.former and copy.bounds.covers(bounds):
                 heirs.append(_heir_of(described, part, own))

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Final, final
 import msgpack
 
 from gossipkv.errors import BadRequest, GossipKVError, NotServed
+from gossipkv.register.configuration import UUID_BYTES
 from gossipkv.replication.replica import clock
-from gossipkv.replication.replica.keys import TOMBSTONE
+from gossipkv.replication.replica.keys import TIME_BYTES, TOMBSTONE
 from gossipkv.replication.replica_set import ANSWER_S
 from gossipkv.replication.snapshot.transfer import LoadPage, serve
 from gossipkv.settings.tables import MAX_KEY_BYTES, MAX_VALUE_BYTES
@@ -37,15 +38,11 @@ if TYPE_CHECKING:
     from gossipkv.wire.results import DeferredResult, OnResult
     from gossipkv.wire.rpc import Value
 
-UUID_BYTES: Final = 16
 GIVES_WITHIN_S: Final = ANSWER_S / 2  # Longest throttling of a page: after ANSWER_S the peer resets the link.
 MAX_LINK: Final = (1 << 64) - 1
 MAX_ROWS: Final = 1 << 20
-TIME_BYTES: Final = 8
-MAX_KEY: Final = MAX_KEY_BYTES
-MAX_VALUE: Final = MAX_VALUE_BYTES
-assert KEY_LIMIT - len(TOMBSTONE) - TIME_BYTES == MAX_KEY, "a tombstone stands under its time and key"
-assert MAX_VALUE == VALUE_LIMIT - (64 << 10) - 64, "a record has a head and dependencies beside it"
+assert KEY_LIMIT - len(TOMBSTONE) - TIME_BYTES == MAX_KEY_BYTES, "a tombstone stands under its time and key"
+assert MAX_VALUE_BYTES == VALUE_LIMIT - (64 << 10) - 64, "a record has a head and dependencies beside it"
 
 
 @final
@@ -56,7 +53,7 @@ class RecordMethods:
         self.routing = Router(participant, random)
         self._service = participant.service
         replication, names = participant.service.replicating, participant.directory.name_of
-        most_key = min(limits.max_key, MAX_KEY)
+        most_key = min(limits.max_key, MAX_KEY_BYTES)
         forwarding = Forwarder(self.routing, replication, names, limits.stage_timeout / 1000)
         self._settling = TokenCompactor(self.routing, forwarding, participant, limits.max_token)
         sessions = Sessions(ReplicaReadiness(replication, participant.watcher.look_at), self._settling)
@@ -64,7 +61,7 @@ class RecordMethods:
         scans = TableScans(
             self.routing, forwarding, replication, sessions, most_key=most_key, scan_limit=limits.scan_limit
         )
-        most_value = min(limits.max_value, MAX_VALUE)
+        most_value = min(limits.max_value, MAX_VALUE_BYTES)
         writes = TableWrites(
             self.routing,
             forwarding,

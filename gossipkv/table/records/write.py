@@ -368,14 +368,14 @@ def _once_all_reached(
     """Call `reached` once every replica has the level for its origin's writes up to a counter."""
     left = len(awaited)
 
-    def one() -> None:
+    def replica_reached() -> None:
         nonlocal left
         left -= 1
         if not left:
             reached()
 
     for replica, counter, origin in awaited:
-        replicas.acks[replica].wait(level, counter, one, origin=origin)
+        replicas.acks[replica].wait(level, counter, replica_reached, origin=origin)
 
 
 def may_wait(given: OptionArguments) -> bool:

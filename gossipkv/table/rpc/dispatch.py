@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from gossipkv.wire.results import Later
     from gossipkv.wire.rpc import Value
 
+    Answer = Value | DeferredResult | Later
+    Method = Callable[[Arguments], Answer]
+
 FOR_PEOPLE: Final = (
     b"create_table drop_table metadata_status metadata_join metadata_leave metadata_replace metadata_force "
     b"add_node remove_node replace_node set_weight reshard plan placement_nodes "
@@ -61,10 +64,10 @@ class TableMethods:
         self._random = random
         self._limits = limits
         participant.service.forward = self._forward
-        self.methods: dict[bytes, Callable[[Arguments], Value | DeferredResult | Later]] = {
-            **{name: partial(self._answer_people, name) for name in FOR_PEOPLE},
-            **{name: partial(self._answer_peer, name) for name in FOR_PEERS},
-            **{name: partial(self._answer_records, name) for name in OF_RECORDS},
+        self.methods: dict[bytes, Method] = {
+            **{name: partial(self._answer, lambda: self._people, name) for name in FOR_PEOPLE},
+            **{name: partial(self._answer, lambda: self._peers.methods, name) for name in FOR_PEERS},
+            **{name: partial(self._answer, lambda: self._records.methods, name) for name in OF_RECORDS},
             b"within": self._within,
         }
 
@@ -100,7 +103,7 @@ class TableMethods:
         is_known = self._service.catalogue is not None and self._records.routing.has(name)
         return is_known or self._service.has_just_come or self.shut is not None
 
-    def read(self, arguments: Arguments) -> Value | Later | DeferredResult:
+    def read(self, arguments: Arguments) -> Answer:
         """Answer `get`, `get_many` or `scan` of a table."""
         return self._elsewhere(arguments) or self._read_here(arguments)
 
@@ -116,7 +119,7 @@ class TableMethods:
         statuses: dict[str, dict[str, Detail]] = {}
         for table in tables if name is None else {name} & {*tables}:
             try:
-                statuses[table] = await self._telling.status(table)
+                statuses[table] = await self._reporter.status(table)
             except GossipKVError as error:
                 statuses[table] = {"kind": tables[table].kind, "error": error.message}
         return statuses
@@ -127,7 +130,7 @@ class TableMethods:
         conditions: dict[str, dict[str, Detail]] = {}
         for name, table in ({} if catalogue is None else catalogue.tables()).items():
             try:
-                conditions[name] = await self._telling.condition(name)
+                conditions[name] = await self._reporter.condition(name)
             except NotReady as error:
                 conditions[name] = {"kind": table.kind, "pending": error.message}
             except GossipKVError as error:
@@ -143,11 +146,11 @@ class TableMethods:
 
     def to_map(self) -> dict[str, Detail]:
         """Return the values about replicas and records for `info`; empty if there are no replicas."""
-        return {} if self._service.replication is None else self._telling.to_map()
+        return {} if self._service.replication is None else self._reporter.to_map()
 
     # -- dispatch ------------------------------------------------------------------------------------------------------
 
-    def _within(self, arguments: Arguments) -> Value | DeferredResult | Later:
+    def _within(self, arguments: Arguments) -> Answer:
         """Answer `within [deadline, method, its parameters, packed]`: call the method unless the deadline has passed.
 
         Raises:
@@ -203,14 +206,8 @@ class TableMethods:
         except Unavailable as error:
             raise Unavailable(f"{why}, and of others: {error.message}") from error
 
-    def _answer_people(self, name: bytes, arguments: Arguments) -> Value | DeferredResult:
-        return (self._elsewhere(arguments) if name in FOR_CLIENTS else None) or self._people[name](arguments)
-
-    def _answer_peer(self, name: bytes, arguments: Arguments) -> Value | DeferredResult:
-        return self._peers.methods[name](arguments)
-
-    def _answer_records(self, name: bytes, arguments: Arguments) -> Value | Later | DeferredResult:
-        return (self._elsewhere(arguments) if name in FOR_CLIENTS else None) or self._records.methods[name](arguments)
+    def _answer(self, methods: Callable[[], Mapping[bytes, Method]], name: bytes, arguments: Arguments) -> Answer:
+        return (self._elsewhere(arguments) if name in FOR_CLIENTS else None) or methods()[name](arguments)
 
     @cached_property
     def _clients(self) -> AdminMethods:
@@ -219,19 +216,15 @@ class TableMethods:
         return AdminMethods(self._participant, self._random)
 
     @cached_property
-    def _people(self) -> Mapping[bytes, Callable[[Arguments], Value | DeferredResult]]:
+    def _people(self) -> Mapping[bytes, Method]:
         from gossipkv.table.rpc.node_admin import NodeAdminMethods  # noqa: PLC0415  # Loaded at the first call.
         from gossipkv.table.rpc.quarantine import QuarantineMethods  # noqa: PLC0415  # Loaded at the first call.
         from gossipkv.table.rpc.range_admin import RangeAdminMethods  # noqa: PLC0415  # Loaded at the first call.
 
-        placing, ranges = (
-            NodeAdminMethods(self._participant, self._random),
-            RangeAdminMethods(self._participant, self._random),
-        )
         return {
             **self._clients.methods,
-            **placing.methods,
-            **ranges.methods,
+            **NodeAdminMethods(self._participant, self._random).methods,
+            **RangeAdminMethods(self._participant, self._random).methods,
             **QuarantineMethods(self._participant).methods,
         }
 
@@ -248,7 +241,7 @@ class TableMethods:
         return RecordMethods(self._participant, self._random, self._limits)
 
     @cached_property
-    def _telling(self) -> TableReporter:
+    def _reporter(self) -> TableReporter:
         from gossipkv.table.rpc.status import TableReporter  # noqa: PLC0415  # Loaded at the first call.
 
         return TableReporter(self._participant, self._records.routing)

@@ -102,7 +102,7 @@ class NodeAdminMethods:
 
         async def tell() -> Value:
             _, catalogue = await self._changing.lately()
-            return await self._told(catalogue.nodes.named())
+            return await self._nodes(catalogue.nodes.named())
 
         return DeferredResult(tell)
 
@@ -124,11 +124,11 @@ class NodeAdminMethods:
                 await metadata.quorum_read(catalogue.register)
             after, node = catalogue.nodes.named(), argument[0]
             assert isinstance(node, bytes)
-            return {"node": self._directory.name_of(node), "changed": before != after, **await self._told(after)}
+            return {"node": self._directory.name_of(node), "changed": before != after, **await self._nodes(after)}
 
         return DeferredResult(change)
 
-    async def _told(self, named: Named) -> dict[str, Value]:
+    async def _nodes(self, named: Named) -> dict[str, Value]:
         """Return all nodes of tables, and the removed ones that are down and still hold partitions."""
         alive, names = self._directory.alive(), self._directory.names()
         down = [uuid for uuid, node in named.items() if node.weight == 0 and uuid not in alive]

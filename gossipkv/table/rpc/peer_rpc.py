@@ -21,6 +21,7 @@ An offer has the pages of a value to be accepted, or is absent: source, base or 
 from __future__ import annotations
 
 import contextlib
+from functools import partial
 from typing import TYPE_CHECKING, Final, final
 
 import msgpack
@@ -81,7 +82,7 @@ class PeerMethods:
             b"metadata_pages": self._pages,
             b"metadata_transact": self._transact,
             b"metadata_outcome": self._outcome,
-            b"metadata_known": self._known,
+            b"metadata_known": self._hint,
             b"metadata_head": self._head,
             b"metadata_invite": self._invite,
             b"metadata_describe": self._describe,
@@ -155,7 +156,7 @@ class PeerMethods:
 
         return DeferredResult(ask)
 
-    def _known(self, arguments: Arguments) -> Value | DeferredResult:
+    def _hint(self, arguments: Arguments) -> Value | DeferredResult:
         register, options = _blob(arguments, "register", REGISTER_BYTES), arguments.options("config", "wait_ms")
         config, wait_ms = (
             options.number("config", most=MAX_CONFIG),
@@ -182,11 +183,7 @@ class PeerMethods:
     def _invite(self, arguments: Arguments) -> DeferredResult:
         cluster_id = arguments.blob("cluster id")
         arguments.end()
-
-        async def invite() -> Value:
-            return await self._participant.invited(cluster_id)
-
-        return DeferredResult(invite)
+        return DeferredResult(partial(self._participant.invited, cluster_id))
 
     def _describe(self, arguments: Arguments) -> Value:
         arguments.end()
@@ -206,12 +203,7 @@ class PeerMethods:
     def _divide(self, arguments: Arguments) -> DeferredResult:
         table, partition = _blob(arguments, "table", REGISTER_BYTES), arguments.whole("partition", MAX_ID)
         arguments.end()
-        splitter = self._service.controllers().splitter
-
-        async def divide() -> Value:
-            return await splitter.divide(table, partition)
-
-        return DeferredResult(divide)
+        return DeferredResult(partial(self._service.controllers().splitter.divide, table, partition))
 
     def _kept(self, arguments: Arguments) -> Value:
         table = _blob(arguments, "table", REGISTER_BYTES)

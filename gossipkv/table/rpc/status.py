@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 MAX_NAMED: Final = 100  # Unhealthy partitions in one answer.
 FEW: Final = 64  # Partitions processed before other tasks run.
-FEW_ENTRIES: Final = 4096  # Log entries searched for the oldest record that a node lacks.
+MAX_BATCHES: Final = 4096  # Batches of the log searched for the oldest record that a node lacks.
 _JUDGED: Final = (
     "error", "unwell", "unwell_not_named", "moving", "missing", "waits_for", "to_copy", "copied", "transfer", "aside",
     "passed_over", "warning", "smeared", "no_majority",
@@ -195,7 +195,7 @@ class TableReporter:
         lags: dict[str, Detail] = {}
         away: dict[str, Detail] = {}
         for node in (node for node in nodes if isinstance(node, dict)):
-            if node["state"] not in _REACHABLE:  # Its lag counts all writes since its last report.
+            if node["state"] not in _REACHABLE:  # It lacks every write since its last report.
                 away |= {str(node["node"]): {"state": node["state"], "partitions": node["partitions"]}}
             elif node["lag_records"]:
                 lags |= {str(node["node"]): {"records": node["lag_records"], "seconds": node["lag_s"]}}
@@ -310,7 +310,7 @@ def _lags(replication: Replication, node: bytes, alive: Collection[bytes]) -> di
         table = replica.identity.table
         oldest[table] = min(replica.time.last, oldest.get(table, replica.time.last))
     not_found, position = {*oldest}, max(sender.place, tail.first)
-    for _ in range(FEW_ENTRIES):
+    for _ in range(MAX_BATCHES):
         batch = tail.next(position) if not_found else ()
         if not batch:
             break

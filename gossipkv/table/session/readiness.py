@@ -120,9 +120,8 @@ class ReplicaReadiness:
     def _wait(self, replica: Replica, waits: _ParkedReads) -> None:
         replicas = self._replication().replicas
         replicas.on_moved = self._moved
-        all_ = self._waiting.setdefault(replica, [])
-        all_[:] = [parked for parked in all_ if parked.waiter.on_late is not None]
-        all_.append(waits)
+        waiting = [parked for parked in self._waiting.get(replica, ()) if parked.waiter.on_late is not None]
+        self._waiting[replica] = [*waiting, waits]
 
     def _moved(self, replica: Replica) -> None:
         """Check parked requests again: the replica has synced records, or goes by a newer map."""

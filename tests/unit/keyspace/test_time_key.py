@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gossipkv.errors import ProtocolError
 from gossipkv.keyspace.time_key import ISO, MAX_END, WIDTHS, TimeKey, parse_time_key, time_key_of
-from gossipkv.table.records.endpoints import MAX_KEY
+from gossipkv.settings.tables import MAX_KEY_BYTES
 
 SECONDS = TimeKey(2, 4, "s")
 MINUTE = 60
@@ -88,7 +88,7 @@ def test_what_people_write():
     assert parse_time_key("2:4:s") == SECONDS
     assert str(SECONDS) == "2:4:s"
     assert parse_time_key("3:19:iso") == TimeKey(3, 19, ISO)
-    assert time_key_of([MAX_END - 8, 8, "ns"]).end == MAX_END == MAX_KEY
+    assert time_key_of([MAX_END - 8, 8, "ns"]).end == MAX_END == MAX_KEY_BYTES
 
 
 BAD = ["", "2", "2:4", "2:4:h", "-1:4:s", "2:0:s", "2:9:s", "65515:8:s", "0:8:iso", "0:20:iso", "2:4:s:", "a:4:s"]

@@ -299,7 +299,7 @@ def test_a_page_in_which_nothing_is_left_goes_on(cluster, monkeypatch):
     node = cluster.nodes[0]
     low = child(node, LOW)
     batch = Batch()
-    node.replicas.leaves(low, batch)
+    node.replicas.spaces.leaves(low, batch)
     node.append(batch, lambda: None)
     cluster.run()
     node.replicas.spaces.remove(low, low.space, low.suffix)
@@ -326,7 +326,7 @@ def test_with_the_last_the_space_goes(cluster, at_once):
     low, high = child(node, LOW), child(node, HIGH)
     batches = [Batch(), Batch()]
     for copy, batch in zip((low, high), batches, strict=True):
-        node.replicas.leaves(copy, batch)
+        node.replicas.spaces.leaves(copy, batch)
         node.append(batch, lambda: None)
         if not at_once:
             cluster.run()

@@ -49,7 +49,7 @@ def test_orders_have_their_numbers() -> None:
     """EQUAL, BEFORE, AFTER and CONCURRENT, each met; 0 and absent are alike."""
     none, zero, left, right = b"", clock.of([(1, 0)]), clock.of([(1, 1)]), clock.of([(2, 1)])
     found = [clock.compare(*pair) for pair in ((none, zero), (zero, left), (left, none), (left, right))]
-    assert found == [clock.EQUAL, clock.BEFORE, clock.AFTER, clock.CONCURRENT] == [0, 1, 2, 3]
+    assert found == [clock.EQUAL, oracle.BEFORE, oracle.AFTER, oracle.CONCURRENT] == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("count", [127, 128, 129, 5_000])

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gossipkv.errors import ProtocolError
+from gossipkv.replication._replication import wins
 from gossipkv.replication.replica import clock, record
 from tests.oracle import record as oracle
 
@@ -41,7 +42,7 @@ def test_a_record_is_the_oracle_s(written: oracle.Fields) -> None:
 @given(one=fields, other=fields)
 def test_the_later_record_wins(one: oracle.Fields, other: oracle.Fields) -> None:
     """By (time, assignment, counter) alone, as numbers."""
-    assert record.wins(record.encode(*one), record.encode(*other)) is (one[:3] > other[:3])
+    assert wins(record.encode(*one), record.encode(*other)) is (one[:3] > other[:3])
 
 
 @given(data=st.binary(max_size=80), head=dots, kind=st.integers(0, 3), tail=st.binary(max_size=8))
@@ -63,7 +64,7 @@ def test_a_cut_record_is_refused(written: oracle.Fields, place: int) -> None:
     cut = data[: place % whole]
     refused(cut)
     if len(cut) <= oracle.HEAD.size:
-        for ask in (record.dot, lambda cut: record.wins(cut, data), lambda cut: record.wins(data, cut)):
+        for ask in (record.dot, lambda cut: wins(cut, data), lambda cut: wins(data, cut)):
             with pytest.raises(ProtocolError, match="ends within its head"):
                 ask(cut)
 

@@ -27,7 +27,6 @@ from gossipkv.replication.replica.hlc import COUNT_BITS
 from gossipkv.replication.replica.status import ReplicaStatus
 from gossipkv.replication.stream.peer import ReplicaPeer
 from gossipkv.settings.tables import MAX_KEY_BYTES, MAX_VALUE_BYTES
-from gossipkv.table.records.endpoints import MAX_KEY, MAX_VALUE
 from gossipkv.table.records.write import BATCH_BYTES
 from gossipkv.table.rpc.status import TableReporter
 from tests.unit.table.record_nodes import MAX_BYTES, TOKEN, Records
@@ -240,10 +239,10 @@ def test_too_much_waits(records):
 def test_what_a_write_is_not(records):
     """Keys, values, levels, options, tables: each refused with one clear error, and nothing is applied."""
     one, *_ = records.nodes
-    long = bytes(MAX_KEY + 1)
+    long = bytes(MAX_KEY_BYTES + 1)
     for error, words, method, *params in (
         (BadRequest, "more than the 65522 that a key may have", "put", "t", long, b"v"),
-        (TooLarge, "and may have", "put", "t", b"k", bytes(MAX_VALUE + 1)),
+        (TooLarge, "and may have", "put", "t", b"k", bytes(MAX_VALUE_BYTES + 1)),
         (BadRequest, "the level is one of one, majority, all, not most", "put", "t", b"k", b"v", {"level": "most"}),
         (BadRequest, "did you mean level", "delete", "t", b"k", {"levels": "one"}),
         (BadRequest, "unknown option local", "put", "t", b"k", b"v", {"local": True}),
@@ -255,7 +254,7 @@ def test_what_a_write_is_not(records):
         (BadRequest, "the value is missing", "put", "t", b"k"),
         (BadRequest, "row 1 should be a key", "put_many", "t", [[b"k", b"v"], [b"k"]]),
         (BadRequest, "row 0 should be a key", "put_many", "t", [[long, b"v"]]),
-        (TooLarge, "and may have", "put_many", "t", [[b"k", bytes(MAX_VALUE + 1)]]),
+        (TooLarge, "and may have", "put_many", "t", [[b"k", bytes(MAX_VALUE_BYTES + 1)]]),
         (UnknownDatabase, "there is no table u", "put", "u", b"k", b"v"),
         (BadRequest, "a level, and keys", "table_write", bytes(16), 0, "most", [b"k", b"v"], 1),
         (BadRequest, "a level, and keys", "table_write", bytes(16), 0, "one", [b"k"], 1),
@@ -264,8 +263,8 @@ def test_what_a_write_is_not(records):
         with pytest.raises(error, match=words):
             one.call(method, *params)
     assert not one.replicas.tail.end > 5
-    one.call("put", "t", bytes(MAX_KEY), b"v", {"level": "one"})
-    one.call("delete", "t", bytes(MAX_KEY), {"level": "one"})
+    one.call("put", "t", bytes(MAX_KEY_BYTES), b"v", {"level": "one"})
+    one.call("delete", "t", bytes(MAX_KEY_BYTES), {"level": "one"})
 
 
 def test_more_than_the_log_takes(records):
