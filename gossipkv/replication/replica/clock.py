@@ -18,9 +18,7 @@ from gossipkv.replication._replication import (
     of,
     raised,
 )
-from gossipkv.replication._replication import (
-    check_clock as check,
-)
+from gossipkv.replication._replication import check_clock as check
 
 __all__ = [
     "EQUAL",

@@ -7,18 +7,7 @@ from typing import Final
 from gossipkv.replication._replication import DELETED, PUT, Record, decode, dot, encode, value
 from gossipkv.replication._replication import check_record as check
 
-__all__ = [
-    "DELETED",
-    "PUT",
-    "Record",
-    "check",
-    "decode",
-    "dependencies",
-    "dot",
-    "encode",
-    "is_deleted",
-    "value",
-]
+__all__ = ["DELETED", "PUT", "Record", "check", "decode", "dependencies", "dot", "encode", "is_deleted", "value"]
 
 _KIND_AT: Final = 24
 _LENGTH_AT: Final = 25  # Length of the dependencies.

@@ -34,15 +34,7 @@ import msgpack
 
 from gossipkv.errors import GossipKVError, NotReady, NotServed, Overloaded, StorageError
 from gossipkv.replication.replica import clock, record
-from gossipkv.replication.replica.keys import (
-    IDENTITY,
-    LOADING,
-    ORDER_BYTES,
-    RECORD,
-    STATE,
-    decode_state,
-    encode_state,
-)
+from gossipkv.replication.replica.keys import IDENTITY, LOADING, ORDER_BYTES, RECORD, STATE, decode_state, encode_state
 from gossipkv.replication.replica.replica import first_batch, put_record
 from gossipkv.replication.snapshot.rate_limit import RateLimit
 from gossipkv.replication.stream.messages import records_of

@@ -55,8 +55,8 @@ class RecordMethods:
         replication, names = participant.service.replicating, participant.directory.name_of
         most_key = min(limits.max_key, MAX_KEY_BYTES)
         forwarding = Forwarder(self.routing, replication, names, limits.stage_timeout / 1000)
-        self._settling = TokenCompactor(self.routing, forwarding, participant, limits.max_token)
-        sessions = Sessions(ReplicaReadiness(replication, participant.watcher.look_at), self._settling)
+        self._compactor = TokenCompactor(self.routing, forwarding, participant, limits.max_token)
+        sessions = Sessions(ReplicaReadiness(replication, participant.watcher.look_at), self._compactor)
         reads = TableReads(self.routing, forwarding, replication, names, sessions, most_key=most_key)
         scans = TableScans(
             self.routing, forwarding, replication, sessions, most_key=most_key, scan_limit=limits.scan_limit
@@ -87,7 +87,7 @@ class RecordMethods:
             b"table_accepted": writes.write_accepted,
             b"table_get": reads.get_here,
             b"table_scan": scans.scan_here,
-            b"table_settled": self._settling.settled_here,
+            b"table_settled": self._compactor.settled_here,
             b"verify_table": verifying.verify,
             b"table_digest": verifying.digest,
             b"replica_tell": self._tell,

@@ -67,7 +67,7 @@ class TableReads:
         self._forwarding = forwarding
         self._replication = replication
         self._name_of = name_of
-        self._ready, self._settling = sessions
+        self._ready, self._compactor = sessions
         self._most_key = most_key
 
     # -- for clients -------------------------------------------------------------------------------------------------
@@ -82,7 +82,7 @@ class TableReads:
             answered: list[Value] = [_value(records[0]), token]
             return [*answered, {"node": self._name_of(node)}] if explain else answered
 
-        token, replication = self._settling.read(options.token), self._replication()
+        token, replication = self._compactor.read(options.token), self._replication()
         try:  # Fast path: the local replica has the key and is ready.
             route = self._routing.route(table)
             place = route.place(key)
@@ -90,7 +90,7 @@ class TableReads:
             replica = held(replication.replicas, route.table.id, place.partition, key)
             if self._ready.is_ready(replica, token) and is_short(token) and options.config <= route.config:
                 records, seen = self._read_here([replica], [key])
-                return answer(records, self._settling.write(token, seen), replication.replicas.me)
+                return answer(records, self._compactor.write(token, seen), replication.replicas.me)
         except (NotServed, NotReady, Unavailable, Corrupt):
             pass
         return Later(partial(self._read, table, [key], options, answer))
@@ -114,13 +114,13 @@ class TableReads:
 
         def go_on(token: Token) -> None:
             def finish(records: Sequence[Value], seen: Token, node: bytes) -> list[Value]:
-                return answer(records, self._settling.write(token, seen), node)
+                return answer(records, self._compactor.write(token, seen), node)
 
             gathering = _ReadGroup(len(keys), finish, on_result)
             self._ask(table, keys, WantedClock(token, until), gathering, deadline=deadline, options=options)
 
         def begin(_: object) -> None:
-            self._settling.begin(self._settling.read(options.token), deadline, go_on, on_result)
+            self._compactor.begin(self._compactor.read(options.token), deadline, go_on, on_result)
 
         self._routing.once_known(table, options.config, until, begin, on_result)
 
@@ -190,7 +190,7 @@ class TableReads:
 
         def give() -> None:
             records, seen = self._read_here(held_here(), keys)
-            on_answer([records, self._settling.to_node(seen)], None)
+            on_answer([records, self._compactor.to_node(seen)], None)
 
         self._ready.begin(held_here(), wanted, give, on_answer)
 

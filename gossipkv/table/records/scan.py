@@ -107,7 +107,7 @@ class TableScans:
         self.routing = routing
         self.forwarding = forwarding
         self._replication = replication
-        self._ready, self.settling = sessions
+        self._ready, self.compactor = sessions
         self._most_key = most_key
         self._scan_limit = scan_limit
 
@@ -116,7 +116,7 @@ class TableScans:
         table = arguments.text("table")
         options = record_options(arguments, *SCAN_OPTIONS)
         wanted, passed = self._range(options)
-        given = merged(self.settling.read(options.token), passed)
+        given = merged(self.compactor.read(options.token), passed)
 
         def begin(on_result: OnResult) -> None:
             now = self._replication().now()
@@ -130,7 +130,7 @@ class TableScans:
                 _Scanning(self, table, wanted, on_result, ready=ready, deadline=deadline, local=options.local).go_on()
 
             def begin_by(_: object) -> None:
-                self.settling.begin(given, deadline, go_on, on_result)
+                self.compactor.begin(given, deadline, go_on, on_result)
 
             self.routing.once_known(table, options.config, until, begin_by, on_result)
 
@@ -151,7 +151,7 @@ class TableScans:
         with contextlib.suppress(ValueError):
             match msgpack.unpackb(cursor):
                 case [bytes(bound), bytes(token)] if len(bound) <= self._most_key + 1:
-                    passed = self.settling.read(token)
+                    passed = self.compactor.read(token)
                     if wanted.reverse:
                         return wanted.behind(bound if end is None else min(bound, end)), passed
                     return wanted.behind(max(bound, wanted.start)), passed
@@ -184,7 +184,7 @@ class TableScans:
         def give() -> None:
             page = self.page(table, partitions, range_)
             flat: list[Value] = [part for row in page.rows for part in row]
-            on_answer([flat, page.bound, self.settling.to_node(page.seen)], None)
+            on_answer([flat, page.bound, self.compactor.to_node(page.seen)], None)
 
         self._ready.begin(_held(replicas, table, partitions, range_), wanted, give, on_answer)
 
@@ -348,7 +348,7 @@ class _Scanning:
                 self._on_result(error)
 
     def _finish(self, bound: bytes | None) -> None:
-        token = self._scans.settling.write(self._seen)
+        token = self._scans.compactor.write(self._seen)
         self._on_result([self._rows, None if bound is None else msgpack.packb([bound, token]), token])
 
 

@@ -64,11 +64,7 @@ class TokenCompactor:
     """Reads, compacts and writes the tokens of this node's requests."""
 
     def __init__(
-        self,
-        routing: Router,
-        forwarding: Forwarder,
-        participant: MetadataParticipant,
-        max_token: int,
+        self, routing: Router, forwarding: Forwarder, participant: MetadataParticipant, max_token: int
     ) -> None:
         self._routing = routing
         self._forwarding = forwarding
@@ -238,7 +234,7 @@ class Sessions(NamedTuple):
     """The session services that the methods share."""
 
     readiness: ReplicaReadiness
-    settling: TokenCompactor
+    compactor: TokenCompactor
 
 
 def _settled(replicas: ReplicaSet, replica: Replica) -> TableSeen:

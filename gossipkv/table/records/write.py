@@ -82,7 +82,7 @@ class TableWrites:
         self._routing = routing
         self._forwarding = forwarding
         self._replication = replication
-        self._ready, self._settling = sessions
+        self._ready, self._compactor = sessions
         self._accepting = accepting
         self._note = note
         self._most_key = most_key
@@ -128,7 +128,7 @@ class TableWrites:
         if level not in LEVELS:
             raise BadRequest(f"the level is one of {', '.join(LEVELS)}, not {level[:80]}", {"option": "level"})
 
-        token = self._settling.read(options.token)
+        token = self._compactor.read(options.token)
 
         def begin(on_result: OnResult) -> None:
             now = self._routing.replicating(table).now()
@@ -141,7 +141,7 @@ class TableWrites:
                 route.check(options.config, (place for place, _ in batches))
 
                 def write() -> None:
-                    together = _GroupedWrite(len(batches), partial(self._settling.write, token), on_result)
+                    together = _GroupedWrite(len(batches), partial(self._compactor.write, token), on_result)
                     for place, batch in batches:
                         self._begin(batch, place.hosts, deadline, together.one_done)
                     together.begun()
@@ -156,7 +156,7 @@ class TableWrites:
                 if options.config > route.config:
                     words = "the request goes by a newer map than this node, which takes no write by an older one"
                     raise NotReady(words, {BEHIND: "map", "config": route.config})
-                self._settling.begin(token, deadline, go_on, on_result)
+                self._compactor.begin(token, deadline, go_on, on_result)
 
             self._routing.once_known(table, options.config, until, begin_by, on_result)
 
@@ -320,7 +320,7 @@ class TableWrites:
         def reached() -> None:
             if waiter.on_late is not None:
                 replication.waiting.end(waiter)
-                on_answer(self._settling.to_node({batch.table: seen}), None)
+                on_answer(self._compactor.to_node({batch.table: seen}), None)
 
         self._note(batch.table, batch.writes)
         for replica, writes in by_replica.items():
@@ -358,7 +358,7 @@ class TableWrites:
         if not token:
             return writes
         needed = only(token, lambda table, origin, _: table != batch.table or origin not in replica.assigned)
-        body = self._settling.kept(needed)
+        body = self._compactor.kept(needed)
         return [write._replace(dependencies=body) for write in writes]
 
 

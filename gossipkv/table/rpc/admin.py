@@ -12,26 +12,14 @@ from typing import TYPE_CHECKING, Final, final
 
 import trio
 
-from gossipkv.errors import (
-    BadRequest,
-    Conflict,
-    GossipKVError,
-    NotReady,
-    Unavailable,
-    Unknown,
-    UnknownDatabase,
-)
+from gossipkv.errors import BadRequest, Conflict, GossipKVError, NotReady, Unavailable, Unknown, UnknownDatabase
 from gossipkv.gossip.member import REACHABLE
 from gossipkv.register.ballot import draw_id
 from gossipkv.register.configuration import Acceptors
 from gossipkv.register.messages import AcceptorVerdict, RegisterRequest, RequestKind, decode_reply, encode_request
 from gossipkv.register.metadata.catalogue import WantedTable, keys_of
 from gossipkv.register.metadata.deadline import Deadline
-from gossipkv.register.metadata.pages import (
-    OPERATION_ID_BYTES,
-    generation_of,
-    sequence_of,
-)
+from gossipkv.register.metadata.pages import OPERATION_ID_BYTES, generation_of, sequence_of
 from gossipkv.register.metadata.partitions import HASH, decode_partition, decode_table
 from gossipkv.register.proposal import ChangeEnd
 from gossipkv.table.rpc import requests as table_requests
@@ -258,10 +246,10 @@ class AdminMethods:
         async def replace() -> Value:
             metadata, catalogue = await self._participant.informed()
             try:
-                leaver = self._directory.uuid_of(old)
+                leaving = self._directory.uuid_of(old)
             except Unavailable as error:
                 raise Unavailable(f"{error.message}: `gossipkv metadata status` names those that decide") from error
-            comer = await self._invite(new)
+            newcomer = await self._invite(new)
             register = await _register_of(metadata, catalogue, table)
             name = table or "the catalogue"
             details: dict[str, Detail] = {"register": name}  # An error concerns this register alone.
@@ -271,9 +259,9 @@ class AdminMethods:
             except (NotReady, Unavailable) as error:
                 raise Unavailable(f"{name}: {error.message}; {START_OR_FORCE}", details) from error
             if old == new:
-                leaver = self._former(old, comer, known_map.acceptors.new)
+                leaving = self._former(old, newcomer, known_map.acceptors.new)
             try:
-                is_new = await catalogue.replace(register, leaver, comer)
+                is_new = await catalogue.replace(register, leaving, newcomer)
             except (Conflict, NotReady, Unavailable, Unknown) as error:
                 raise type(error)(f"{name}: {error.message}", details) from error
             acceptors = metadata.known[register].acceptors.new
@@ -296,7 +284,7 @@ class AdminMethods:
         except GossipKVError as error:
             raise Unavailable(f"{name} cannot take a place: it has no store to decide with: {error.message}") from error
 
-    def _former(self, name: str, comer: AcceptorId, members: Sequence[AcceptorId]) -> bytes:
+    def _former(self, name: str, newcomer: AcceptorId, members: Sequence[AcceptorId]) -> bytes:
         """Return the uuid that a member with a new store, and maybe a new uuid, has in the register.
 
         Raises:
@@ -304,8 +292,8 @@ class AdminMethods:
         """
         nodes = {member.node for member in members}
         strangers = sorted(nodes - self._directory.names().keys())
-        if comer.node in nodes or not strangers:
-            return comer.node
+        if newcomer.node in nodes or not strangers:
+            return newcomer.node
         if len(strangers) > 1:
             digits = " or ".join(node.hex() for node in strangers)
             raise BadRequest(f"{name} had another uuid before, and that may be {digits}: say which in its place")

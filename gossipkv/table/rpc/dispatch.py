@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     Answer = Value | DeferredResult | Later
     Method = Callable[[Arguments], Answer]
 
-FOR_PEOPLE: Final = (
+FOR_OPERATORS: Final = (
     b"create_table drop_table metadata_status metadata_join metadata_leave metadata_replace metadata_force "
     b"add_node remove_node replace_node set_weight reshard plan placement_nodes "
     b"split join leave force_join partitions quarantine_list quarantine_drop"
@@ -65,7 +65,7 @@ class TableMethods:
         self._limits = limits
         participant.service.forward = self._forward
         self.methods: dict[bytes, Method] = {
-            **{name: partial(self._answer, lambda: self._people, name) for name in FOR_PEOPLE},
+            **{name: partial(self._answer, lambda: self._operators, name) for name in FOR_OPERATORS},
             **{name: partial(self._answer, lambda: self._peers.methods, name) for name in FOR_PEERS},
             **{name: partial(self._answer, lambda: self._records.methods, name) for name in OF_RECORDS},
             b"within": self._within,
@@ -216,7 +216,7 @@ class TableMethods:
         return AdminMethods(self._participant, self._random)
 
     @cached_property
-    def _people(self) -> Mapping[bytes, Method]:
+    def _operators(self) -> Mapping[bytes, Method]:
         from gossipkv.table.rpc.node_admin import NodeAdminMethods  # noqa: PLC0415  # Loaded at the first call.
         from gossipkv.table.rpc.quarantine import QuarantineMethods  # noqa: PLC0415  # Loaded at the first call.
         from gossipkv.table.rpc.range_admin import RangeAdminMethods  # noqa: PLC0415  # Loaded at the first call.

@@ -80,9 +80,9 @@ def kept_here(replication: Replication, table: bytes, bounds: KeyBounds) -> byte
 class ForceJoin:
     """The method `force_join`."""
 
-    def __init__(self, participant: MetadataParticipant, changing: TransactMethods, random: Random) -> None:
+    def __init__(self, participant: MetadataParticipant, transactions: TransactMethods, random: Random) -> None:
         self._service, self._directory, self._peers = participant.service, participant.directory, participant.peers
-        self._changing = changing
+        self._transactions = transactions
         self._random = random
 
     async def force_join(
@@ -98,7 +98,7 @@ class ForceJoin:
         table = decode_table(tree.root.meta)
         if table.kind == HASH:
             raise BadRequest(f"{wanted.table} has shards: `force_join` is of ranges")
-        node = self._changing.named(self._service.taking_part()[1].nodes.named(), wanted.node)
+        node = self._transactions.named(self._service.taking_part()[1].nodes.named(), wanted.node)
         if node not in {candidate.id for candidate in nodes} or node not in self._directory.alive():
             raise BadRequest(f"{wanted.node} is not alive, or was taken out: choose a node that holds partitions")
         first, partition = range_of(tree, wanted.key)

@@ -53,7 +53,7 @@ class NodeAdminMethods:
 
     def __init__(self, participant: MetadataParticipant, random: Random) -> None:
         self._service, self._directory, self._peers = participant.service, participant.directory, participant.peers
-        self._changing = TransactMethods(participant, random)
+        self._transactions = TransactMethods(participant, random)
         decisions: dict[bytes, tuple[Callable[[Arguments], _Wanted], _Decide]] = {
             b"add_node": (table_requests.add_node, self._add),
             b"remove_node": (table_requests.remove_node, self._remove),
@@ -71,28 +71,33 @@ class NodeAdminMethods:
 
     async def _add(self, wanted: _Wanted, deadline: Deadline, named: Named) -> Argued:
         node, described = await self._newcomer(wanted, deadline)
-        return "set_node", (node, *_beside(wanted, described, named.get(node)), None, 0)
+        return "set_node", (node, *_record_of(wanted, described, named.get(node)), None, 0)
 
     async def _replace(self, wanted: _Wanted, deadline: Deadline, named: Named) -> Argued:
         node, described = await self._newcomer(wanted, deadline)
         assert wanted.instead_of is not None
-        old = self._changing.named(named, wanted.instead_of, but=node)
+        old = self._transactions.named(named, wanted.instead_of, but=node)
         self._check_gone(old, is_gone=wanted.is_gone)
-        stands = named.get(node)
-        if stands is not None and stands.weight:  # The new node keeps its own place.
+        present = named.get(node)
+        if present is not None and present.weight:  # The new node keeps its own place.
             self._check_groups(old, named)
         else:  # By default, the new node takes the old node's weight.
-            stands = named[old]._replace(isolation_group=described.isolation_group)
-        return "set_node", (node, *_beside(wanted, described, stands), (old, wanted.is_gone), self._most_replicas())
+            present = named[old]._replace(isolation_group=described.isolation_group)
+        return "set_node", (
+            node,
+            *_record_of(wanted, described, present),
+            (old, wanted.is_gone),
+            self._max_replication(),
+        )
 
     async def _remove(self, wanted: _Wanted, _deadline: Deadline, named: Named) -> Argued:
-        node = self._changing.named(named, wanted.node)
+        node = self._transactions.named(named, wanted.node)
         self._check_gone(node, is_gone=wanted.is_gone)
         self._check_groups(node, named)
-        return "remove_node", (node, wanted.is_gone, self._most_replicas())
+        return "remove_node", (node, wanted.is_gone, self._max_replication())
 
     async def _weigh(self, wanted: _Wanted, _deadline: Deadline, named: Named) -> Argued:
-        node = self._changing.named(named, wanted.node)
+        node = self._transactions.named(named, wanted.node)
         if not named[node].weight:
             raise BadRequest(f"{wanted.node} was taken out: `gossipkv node add` puts it in")
         return "set_node", (node, *named[node]._replace(weight=wanted.weight), None, 0)
@@ -101,7 +106,7 @@ class NodeAdminMethods:
         arguments.end()
 
         async def tell() -> Value:
-            _, catalogue = await self._changing.lately()
+            _, catalogue = await self._transactions.lately()
             return await self._nodes(catalogue.nodes.named())
 
         return DeferredResult(tell)
@@ -112,13 +117,13 @@ class NodeAdminMethods:
 
         async def change() -> Value:
             deadline = Deadline(wanted.timeout_ms / 1000)
-            metadata, catalogue = await self._changing.informed(deadline)
+            metadata, catalogue = await self._transactions.informed(deadline)
             while True:
-                config = await self._changing.read(metadata, catalogue, deadline)
+                config = await self._transactions.read(metadata, catalogue, deadline)
                 before = catalogue.nodes.named()
                 name, argument = await decide(wanted, deadline, before)
                 asked = config, name, 1, argument
-                if await self._changing.is_done(catalogue, catalogue.register, asked, deadline):
+                if await self._transactions.is_done(catalogue, catalogue.register, asked, deadline):
                     break
             with deadline.rest(), contextlib.suppress(GossipKVError):  # The change is done, even if this read fails.
                 await metadata.quorum_read(catalogue.register)
@@ -163,7 +168,7 @@ class NodeAdminMethods:
             raise Unavailable(f"{wanted.node} cannot hold partitions: it is no member of this cluster that is alive")
         with deadline.step(f"asking {wanted.node} to take part"):
             await self._directory.invite(node)
-            return node, await self._changing.describe(node)
+            return node, await self._transactions.describe(node)
 
     def _check_gone(self, node: bytes, *, is_gone: bool) -> None:
         """Raise Conflict if a live node is declared lost for good."""
@@ -185,7 +190,7 @@ class NodeAdminMethods:
                     f"{self._directory.name_of(node)} are no more: replace it, or reshard to fewer groups first"
                 )
 
-    def _most_replicas(self) -> int:
+    def _max_replication(self) -> int:
         """Return the largest replication of a table: so many nodes must stay.  Raises NotReady: a map is missing."""
         return max((table.replication for table in self._tables()), default=1)
 
@@ -214,7 +219,7 @@ class NodeAdminMethods:
             return ("set_groups", 1, tuple(b"".join(group) for group in groups)), answer
 
         async def reshard() -> Value:
-            return await self._changing.change_map(wanted.table, argued, Deadline(wanted.timeout_ms / 1000))
+            return await self._transactions.change_map(wanted.table, argued, Deadline(wanted.timeout_ms / 1000))
 
         return DeferredResult(reshard)
 
@@ -222,7 +227,7 @@ class NodeAdminMethods:
         name, is_local = arguments.text_or_nil("table"), arguments.options("local").flag("local")
 
         async def plan() -> Value:
-            metadata, catalogue = await self._changing.lately()
+            metadata, catalogue = await self._transactions.lately()
             nodes = placed(catalogue.nodes.named())
             plans: list[Value] = []
             for table_name in [*catalogue.tables()] if name is None else [name]:
@@ -288,9 +293,9 @@ class NodeAdminMethods:
         }
 
 
-def _beside(wanted: _Wanted, described: NamedNode, stands: NamedNode | None) -> NamedNode:
+def _record_of(wanted: _Wanted, described: NamedNode, present: NamedNode | None) -> NamedNode:
     """Return the record of a new node: the request's values, else the catalogue's, else the node's own."""
-    base = stands if stands is not None and stands.weight else described
+    base = present if present is not None and present.weight else described
     return NamedNode(
         described.name,
         base.isolation_group if wanted.isolation_group is None else wanted.isolation_group,

@@ -27,12 +27,7 @@ from typing import TYPE_CHECKING, Final, final
 import msgpack
 import trio
 
-from gossipkv.errors import (
-    BadRequest,
-    NotReady,
-    UnknownDatabase,
-    UnsupportedFormat,
-)
+from gossipkv.errors import BadRequest, NotReady, UnknownDatabase, UnsupportedFormat
 from gossipkv.register.configuration import UUID_BYTES
 from gossipkv.register.messages import REGISTER_BYTES, decode_request
 from gossipkv.register.metadata.discovery import discover
@@ -158,10 +153,7 @@ class PeerMethods:
 
     def _hint(self, arguments: Arguments) -> Value | DeferredResult:
         register, options = _blob(arguments, "register", REGISTER_BYTES), arguments.options("config", "wait_ms")
-        config, wait_ms = (
-            options.number("config", most=MAX_CONFIG),
-            options.number("wait_ms", most=MAX_DECISION_MS),
-        )
+        config, wait_ms = (options.number("config", most=MAX_CONFIG), options.number("wait_ms", most=MAX_DECISION_MS))
         if not config or not wait_ms:
             return self._service.known_of(register)
         metadata, _ = self._service.taking_part()

@@ -41,7 +41,7 @@ class QuarantineMethods:
         node = arguments.options("node").text("node")
 
         async def tell() -> Value:
-            me, _ = self._me()
+            me = self._service.taking_part()[0].me.node
             listed: list[Value] = []
 
             async def ask(other: bytes) -> None:
@@ -70,7 +70,7 @@ class QuarantineMethods:
         arguments.end()
 
         async def drop() -> Value:
-            me, _ = self._me()
+            me = self._service.taking_part()[0].me.node
             uuid = self._directory.uuid_of(node)
             if uuid != me:
                 return await self._ask(uuid, "drop", node, name)
@@ -86,21 +86,16 @@ class QuarantineMethods:
     async def _ask(self, node: bytes, what: str, *params: Value) -> Value:
         return await self._peers.ask(node, f"quarantine_{what}", [*params], ASK_S)
 
-    def _me(self) -> tuple[bytes, str]:
-        metadata, _ = self._service.taking_part()
-        return metadata.me.node, self._directory.name_of(metadata.me.node)
-
     def _rows(self) -> list[dict[str, Value]]:
-        _, name = self._me()
+        metadata, catalogue = self._service.taking_part()
         try:
             replication = self._service.replicating()
         except NotReady:
             return []
-        _, catalogue = self._service.taking_part()
         names = {table.id: name for name, table in catalogue.tables().items()}
         return [
             {
-                "node": name,
+                "node": self._directory.name_of(metadata.me.node),
                 "copy": quarantined.name,
                 "table": names.get(quarantined.identity.table) or quarantined.identity.table.hex(),
                 "partition": quarantined.identity.partition,

@@ -60,7 +60,7 @@ class RangeAdminMethods:
 
     def __init__(self, participant: MetadataParticipant, random: Random) -> None:
         self._service, self._directory, self._peers = participant.service, participant.directory, participant.peers
-        self._changing = TransactMethods(participant, random)
+        self._transactions = TransactMethods(participant, random)
         self._random = random
         decisions: dict[bytes, tuple[Callable[[Arguments], RangeArguments], _Decide]] = {
             b"split": (table_requests.split, self._split),
@@ -68,7 +68,7 @@ class RangeAdminMethods:
             b"leave": (table_requests.hosting, self._leave),
             b"force_join": (
                 partial(table_requests.hosting, extra=("copy",)),
-                ForceJoin(participant, self._changing, random).force_join,
+                ForceJoin(participant, self._transactions, random).force_join,
             ),
         }
         self.methods: dict[bytes, Callable[[Arguments], DeferredResult]] = {
@@ -83,7 +83,7 @@ class RangeAdminMethods:
 
         async def change() -> Value:
             deadline = Deadline(wanted.timeout_ms / 1000)
-            return await self._changing.change_map(wanted.table, partial(decide, wanted, deadline), deadline)
+            return await self._transactions.change_map(wanted.table, partial(decide, wanted, deadline), deadline)
 
         return DeferredResult(change)
 
@@ -193,7 +193,7 @@ class RangeAdminMethods:
         """Return the uuid of a node in the catalogue.  Raises BadRequest."""
         _, catalogue = self._service.taking_part()
         try:
-            return self._changing.named(catalogue.nodes.named(), name)
+            return self._transactions.named(catalogue.nodes.named(), name)
         except BadRequest as error:
             raise BadRequest(f"{error.message}; `gossipkv node add` puts one in") from error
 

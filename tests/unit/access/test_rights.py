@@ -16,7 +16,7 @@ from gossipkv.node.data_methods import DataMethods
 from gossipkv.node.report_methods import ReportMethods
 from gossipkv.serving import resp
 from gossipkv.settings.config import Config
-from gossipkv.table.rpc.dispatch import FOR_PEERS, FOR_PEOPLE, OF_RECORDS, TableMethods
+from gossipkv.table.rpc.dispatch import FOR_OPERATORS, FOR_PEERS, OF_RECORDS, TableMethods
 
 ROOT = Path(__file__).parents[3]
 
@@ -86,7 +86,7 @@ def test_every_command_of_resp_has_a_right():
 
 def test_methods_between_nodes_are_for_nodes():
     """And no method of people is."""
-    people = {*FOR_PEOPLE, *OF_RECORDS[:3], b"verify_table"}
+    people = {*FOR_OPERATORS, *OF_RECORDS[:3], b"verify_table"}
     nodes = {*FOR_PEERS, *OF_RECORDS[3:], b"report", b"serves"} - people
     assert {method for method in nodes if of_method(method) != Right.PEER} == set()
     assert {method for method in people if Right.PEER in of_method(method)} == set()
@@ -96,7 +96,7 @@ def test_what_writes_needs_to_write():
     """Nobody changes records, or what is decided, with a right to look."""
     looks = {name for name, right in METHODS.items() if right & (Right.READ | Right.SEE)}
     assert looks.isdisjoint({b"put", b"delete", b"put_many", b"refresh", b"backup", b"quarantine_drop"})
-    assert looks & {*FOR_PEOPLE} == {
+    assert looks & {*FOR_OPERATORS} == {
         *(b"metadata_status", b"plan", b"placement_nodes", b"partitions", b"quarantine_list"),
     }
     assert {name for name, right in COMMANDS.items() if right == Right.WRITE} == {

@@ -257,7 +257,7 @@ def test_methods_that_are_loaded_late_are_the_same():
     assert late.tables() == []
     with pytest.raises(UnknownDatabase):
         late.partition_map(Arguments(b"partition_map", msgpack.packb(["table"])))
-    assert not {"_clients", "_people", "_peers"} & vars(late).keys()
+    assert not {"_clients", "_operators", "_peers"} & vars(late).keys()
     assert late.methods[b"metadata_known"](Arguments(b"metadata_known", msgpack.packb([b"r" * 16]))) == b""
     with pytest.raises(BadRequest, match="metadata_hold"):
         late.methods[b"metadata_hold"](Arguments(b"metadata_hold", msgpack.packb([b"r"])))
