@@ -168,10 +168,10 @@ class TableMethods:
             raise NotReady(f"the tables of this node are closed: {why}")
         if is_read:
             return self._read_here(inner)
-        answers = self._people if name in FOR_PEOPLE else self._records.methods
+        answers = self._operators if name in FOR_OPERATORS else self._records.methods
         return (answers if name in FOR_CLIENTS else self.methods)[name](inner)
 
-    def _read_here(self, arguments: Arguments) -> Value | DeferredResult | Later:
+    def _read_here(self, arguments: Arguments) -> Answer:
         match arguments.method:
             case "databases":
                 return [*self.tables()]
