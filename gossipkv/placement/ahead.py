@@ -11,39 +11,18 @@ wrong clock, moves nothing: the next newest time of the last hour's writes count
 from __future__ import annotations
 
 from bisect import bisect_right
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from gossipkv.keyspace.time_key import TimeKey
     from gossipkv.placement.measures import RangeMeasure, SeriesWrites
 
 MAX_AHEAD: Final = 64  # Ranges of a table without writes so far.
 LEAD_S: Final = 300  # The next period is planned this long before its start, to be measured, divided and moved by then.
 FEWEST: Final = 2  # Least ranges of a period; fewer are divided as they grow.
 MAX_SERIES: Final = 16  # Series of one table; more of them spread by themselves.
-
-
-class SeriesTimeKey(Protocol):
-    """The place of the time in each key of a table."""
-
-    @property
-    def offset(self) -> int:
-        """Bytes before the time."""
-        ...
-
-    @property
-    def most(self) -> int:
-        """Upper bound of times, which no key reaches."""
-        ...
-
-    def key_time(self, time: int, /) -> bytes:
-        """Return the bytes of a time below `most`."""
-        ...
-
-    def time_of(self, key: bytes, /) -> int:
-        """Return the time of a key, or of the start of a range."""
-        ...
 
 
 class Cut(NamedTuple):
@@ -60,7 +39,7 @@ class Ahead(NamedTuple):
     coming: Mapping[int, RangeMeasure]  # Ranges without writes so far, by number, with their expected measure.
 
 
-def ahead(key: SeriesTimeKey, firsts: Sequence[bytes], series: Sequence[SeriesWrites], usual: RangeMeasure) -> Ahead:
+def ahead(key: TimeKey, firsts: Sequence[bytes], series: Sequence[SeriesWrites], usual: RangeMeasure) -> Ahead:
     """Return the changes that are due; `firsts`: starts of the ranges, `series`: writes to each series.
 
     `usual`: the size of a full range, and all requests to the table.
@@ -83,7 +62,7 @@ def ahead(key: SeriesTimeKey, firsts: Sequence[bytes], series: Sequence[SeriesWr
     return Ahead(cuts, dict.fromkeys(coming, to_be))
 
 
-def _begun(key: SeriesTimeKey, firsts: Sequence[bytes], written: SeriesWrites) -> range:
+def _begun(key: TimeKey, firsts: Sequence[bytes], written: SeriesWrites) -> range:
     """Return the numbers of a series' ranges without writes so far."""
     at = end = bisect_right(firsts, _key_at(key, written, written.high))
     while end < len(firsts) and firsts[end].startswith(written.prefix):
@@ -91,7 +70,7 @@ def _begun(key: SeriesTimeKey, firsts: Sequence[bytes], written: SeriesWrites) -
     return range(at, end)
 
 
-def _cut(key: SeriesTimeKey, firsts: Sequence[bytes], written: SeriesWrites, begun: range, count: int) -> Cut | None:
+def _cut(key: TimeKey, firsts: Sequence[bytes], written: SeriesWrites, begun: range, count: int) -> Cut | None:
     period = written.high - written.low
     # Otherwise the range is divided as it grows, like any other.
     if count < FEWEST or period < count or written.seconds < LEAD_S:
@@ -109,5 +88,5 @@ def _cut(key: SeriesTimeKey, firsts: Sequence[bytes], written: SeriesWrites, beg
     return Cut(at, inside[: MAX_AHEAD - 1]) if inside else None
 
 
-def _key_at(key: SeriesTimeKey, written: SeriesWrites, time: int) -> bytes:
+def _key_at(key: TimeKey, written: SeriesWrites, time: int) -> bytes:
     return written.prefix + key.key_time(time)

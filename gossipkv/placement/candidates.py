@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class CandidateRandom(Protocol):
-    """A `random.CandidateRandom`, seeded in tests."""
+    """The part of `random.Random` that is needed here: a caller passes one, and tests seed it."""
 
     def shuffle(self, x: list[str], /) -> None:
         """Shuffle a list in place."""

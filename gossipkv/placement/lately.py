@@ -48,12 +48,10 @@ class Lately:
         self._forget(now)
 
     def measured(self, measures: Mapping[int, RangeMeasure], limits: MeasureLimits, now: float) -> None:
-        """Process the measures of partitions."""
         large = (id_ for id_, measure in measures.items() if limits.are_exceeded((measure.size_bytes, measure.rows)))
         self.large = {id_: self.large.get(id_, now) for id_ in large}
 
     def asks(self, partition: int, now: float) -> None:
-        """Note a request for a split."""
         self.asked[partition] = self.asked.get(partition, (now, now))[0], now
 
     def resting(self, now: float) -> list[tuple[int, int, int]]:

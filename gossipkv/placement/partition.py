@@ -81,11 +81,9 @@ class Partition(NamedTuple):
 
     @classmethod
     def of(cls, id_: int, assignments: Iterable[Assignment]) -> Partition:
-        """Return a partition with its assignments in order."""
         return cls(id_, tuple(sorted(assignments, key=_place)))
 
     def assignment(self, id_: int) -> Assignment | None:
-        """Return the assignment of an id, or None."""
         return next((assignment for assignment in self.assignments if assignment.id == id_), None)
 
     @property

@@ -26,18 +26,15 @@ class PartitionSet:
     bits: int
 
     def __post_init__(self) -> None:
-        """Assert that no bit is beyond the last partition."""
         assert self.bits >= 0, self.bits
         assert self.bits.bit_length() <= self.partitions, (self.bits.bit_length(), self.partitions)
 
     @classmethod
     def empty(cls, partitions: int) -> PartitionSet:
-        """Return the empty set."""
         return cls(partitions, 0)
 
     @classmethod
     def whole(cls, partitions: int) -> PartitionSet:
-        """Return the set of all partitions."""
         return cls(partitions, (1 << partitions) - 1)
 
     @classmethod
@@ -66,15 +63,12 @@ class PartitionSet:
         return self.bits.to_bytes(_bitmap_bytes(self.partitions), "little")
 
     def __contains__(self, partition: int) -> bool:
-        """Return True if the set has the partition."""
         return 0 <= partition < self.partitions and self.bits >> partition & 1 == 1
 
     def __len__(self) -> int:
-        """Return the number of partitions in the set."""
         return self.bits.bit_count()
 
     def __iter__(self) -> Iterator[int]:
-        """Yield the partitions in ascending order."""
         digits = f"{self.bits:b}"[::-1]
         partition = digits.find("1")
         while partition >= 0:
@@ -95,7 +89,6 @@ class PartitionSet:
         return ",".join(map(_run_text, named)) + (f" and {more:,} more" if more else "")
 
     def __repr__(self) -> str:
-        """Return the first runs, and N."""
         named = list(islice(self._each_run(), _NAMED + 1))
         text = ",".join(map(_run_text, named[:_NAMED]))
         return f"<{text or 'none'}{',...' * (len(named) > _NAMED)} of {self.partitions} partitions>"
@@ -104,15 +97,12 @@ class PartitionSet:
         return (run.span() for run in re.finditer("1+", f"{self.bits:b}"[::-1]))
 
     def __or__(self, other: PartitionSet) -> PartitionSet:
-        """Return the union."""
         return PartitionSet(self._shared_with(other), self.bits | other.bits)
 
     def __and__(self, other: PartitionSet) -> PartitionSet:
-        """Return the intersection."""
         return PartitionSet(self._shared_with(other), self.bits & other.bits)
 
     def __sub__(self, other: PartitionSet) -> PartitionSet:
-        """Return the difference."""
         return PartitionSet(self._shared_with(other), self.bits & ~other.bits)
 
     def _shared_with(self, other: PartitionSet) -> int:

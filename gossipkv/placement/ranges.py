@@ -437,7 +437,6 @@ class _Giving:
                 low -= 1
 
     def gave(self, node: int, kind: int, partition: int) -> None:
-        """Remove a slot that a node has given."""
         costs, held = self._in_order(node, kind)
         cost = self._costs[kind][partition]
         at = next(at for at in range(bisect_left(costs, cost), len(held)) if held[at][0] == partition)

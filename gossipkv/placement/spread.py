@@ -1,6 +1,6 @@
 """The wanted map of a table: the nodes of each partition, from the nodes and the present map.
 
-The result is the same on every node. Invariants of every wanted map (`fault_of_map`):
+The result is the same on every node. Invariants of every wanted map:
 
 * A partition has min(replication, nodes) slots, and no node twice.
 * Its slots are as far apart as possible: their numbers in the isolation groups differ as little as the groups' sizes
@@ -61,31 +61,6 @@ def spread(
         for at, seats in zip(partitions, _Seating(shape, was).best(), strict=True):
             wanted[at] = _in_slots(now[at], [shape.nodes[seat] for seat in seats])
     return wanted
-
-
-def fault_of_map(
-    nodes: Sequence[SpreadNode], replication: int, wanted: Sequence[Slots], groups: Sequence[Collection[bytes]] = ()
-) -> str:
-    """Return the invariant that a wanted map breaks; empty if there is none."""
-    for shape, partitions in _shapes(nodes, replication, len(wanted), groups):
-        isolation = dict(zip(shape.nodes, shape.isolation, strict=True))
-        load: Counter[bytes] = Counter()
-        for at in partitions:
-            held = [node for node in wanted[at] if node is not None]
-            load.update(held)
-            if len(set(held)) < len(held):
-                return f"partition {at} has a node twice"
-            if not isolation.keys() >= set(held):
-                return f"partition {at} lies on a node that is none of its own"
-            if len(held) != shape.slots:
-                return f"partition {at} has {len(held)} slots, not {shape.slots}"
-            of_group = Counter(isolation[node] for node in held)
-            if any(not low <= of_group[at] <= high for at, (low, high) in enumerate(shape.of_group)):
-                return f"partition {at} is not as far apart as can be"
-        for node, ideal in zip(shape.nodes, shape.ideal, strict=True):
-            if abs(load[node] - ideal * len(partitions)) >= 1:
-                return f"node {node.hex()} has {load[node]} slots, its ideal is {float(ideal * len(partitions)):.1f}"
-    return ""
 
 
 def lacks(nodes: Sequence[SpreadNode], replication: int, groups: Sequence[Collection[bytes]] = ()) -> str:

@@ -13,8 +13,8 @@ from gossipkv.placement.measures import RangeMeasure
 from gossipkv.placement.moves import standing
 from gossipkv.placement.partition import MAX_FORMER, AssignmentState
 from gossipkv.placement.ranges import BUSY, DIVIDED_S, LARGE_S, slot_to_take, successor, wanted
-from gossipkv.placement.spread import fault_of_map
 from tests.unit.placement.hosted import A, P, hosted, node
+from tests.unit.placement.map_faults import fault_of_map
 from tests.unit.placement.ranged import LIMITS, MIB, Ranged
 
 

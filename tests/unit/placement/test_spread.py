@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 from gossipkv.keyspace.partitioner import murmur3_32
 from gossipkv.placement import spread as spreading
-from gossipkv.placement.spread import SpreadNode, fault_of_map, lacks, regroup, spread
+from gossipkv.placement.spread import SpreadNode, lacks, regroup, spread
 from tests.oracle import placement as oracle
 from tests.unit.placement.hosted import node
+from tests.unit.placement.map_faults import fault_of_map
 
 COMMANDS = ("add", "remove", "replace", "weight", "isolation", "reshard")
 
