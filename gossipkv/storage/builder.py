@@ -67,7 +67,6 @@ class GroupTotal:
 
     @property
     def seed(self) -> int:
-        """Return the seed of the file's hash index."""
         return seed_of(self.hash_sum, self.records)
 
 
@@ -146,12 +145,10 @@ class LaneBuilder:
             self._sorter.add_all(records, group)
 
     def add_batch(self, batch: Batch) -> None:
-        """Add the records of a batch, each to its group."""
         with refusals(self._directory):
             self._sorter.add_batch(batch)
 
     def totals(self) -> BuildTotals:
-        """Return the totals of the records added so far."""
         sorter = self._sorter
         return BuildTotals(
             sorter.added,

@@ -108,13 +108,11 @@ class Engine:
 
     @property
     def manifest(self) -> StoreManifest:
-        """The manifest: the files and spaces of the store."""
         return self.upkeep.manifest
 
     # -- writing -----------------------------------------------------------------------------------------------------
 
     def check_open(self) -> None:
-        """Raise `StorageError` when the store is closed."""
         if self.closed is not None:
             raise self.closed_error()
 
@@ -317,7 +315,6 @@ class Engine:
 
     @property
     def log_floor(self) -> int:
-        """The position behind which the log can be read."""
         log = self.log()
         return log[0].first - 1 if log else self._writer.synced
 
@@ -328,7 +325,6 @@ class Engine:
 
     @property
     def memtable_bytes(self) -> int:
-        """The memory of records that are not merged yet."""
         return self._writer.memtable.bytes_used + (0 if self._frozen is None else self._frozen.bytes_used)
 
     def unmerged(self) -> list[Segment]:
@@ -516,5 +512,4 @@ class Engine:
 
     @property
     def descriptors(self) -> list[int]:
-        """The descriptors of the segments that are open for writing."""
         return [active.descriptor for active in (self._writer.active, self._writer.prepared) if active is not None]

@@ -78,17 +78,14 @@ class SortedRun(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """The size on disk."""
         return sum(file.size_bytes for file in self.files)
 
     @property
     def records(self) -> int:
-        """The number of records, including tombstones."""
         return sum(file.records for file in self.files)
 
     @property
     def tombstones(self) -> int:
-        """The number of tombstones."""
         return sum(file.tombstones for file in self.files)
 
 
@@ -115,12 +112,10 @@ class StoreManifest:
 
     @property
     def run_files(self) -> Iterator[RunFile]:
-        """Yield every file of every run."""
         for run in (*self.young, self.oldest):
             yield from run.files
 
     def ended(self, number: int) -> LifeEnd | None:
-        """Return the life that ended in a segment, or None."""
         return next((end for end in self.lives if end.number == number), None)
 
 

@@ -30,7 +30,7 @@ from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, final
+from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from gossipkv.errors import Corrupt
 from gossipkv.storage.builder import TEMPORARY_SUFFIX
@@ -96,14 +96,6 @@ class MergeOutput(NamedTuple):
     end: bytes | None  # Key at which the rest begins; None: all is merged, and the merged newer runs leave.
 
 
-class ReadLog(Protocol):
-    """Reads a segment; raises `Corrupt` for damage."""
-
-    def __call__(self, files: Files, order: MergeOrder, segment: LogInput, /) -> Iterable[tuple[int, bytes]]:
-        """Yield the offset and the bytes of each batch, in order."""
-        ...
-
-
 def read_batches(files: Files, order: MergeOrder, segment: LogInput) -> Iterator[tuple[int, bytes]]:
     """Yield the batches of a segment on disk."""
     name = SegmentName(segment.number, segment.salt)
@@ -127,7 +119,6 @@ def merge(
     order: MergeOrder,
     on_progress: Callable[[int], object] = lambda _: None,
     *,
-    read_log: ReadLog = read_batches,
     wait: Callable[[int], object] = lambda _: None,
 ) -> MergeOutput:
     """Merge as ordered; returns the output to switch to.
@@ -144,7 +135,7 @@ def merge(
     """
     merging = _Merging(files, order, on_progress, wait)
     try:
-        merging.begin(read_log)
+        merging.begin()
         return merging.run()
     except BaseException:
         merging.abort()
@@ -183,14 +174,14 @@ class _Merging:
         self._writer: SortedFileWriter | None = None
         self._first = b""
 
-    def begin(self, read_log: ReadLog) -> None:
+    def begin(self) -> None:
         """Sort the log's records, and open every run but the target."""
         order = self._order
         sources: list[Source] = [self._source(run) for run in reversed(order.runs[:-1])]
         if order.log:
             self._sorter = RecordSorter(self._make_scratch, self._free_bytes - self._index_bytes)
             for segment in order.log:
-                self._add(segment, read_log)
+                self._add(segment)
             sources.append(OrderedSource(self._sorter.finish_adding()))
         self._merge = StoreMerge(sources, self._spaces, order.drops_tombstones, order.purges)
 
@@ -199,9 +190,9 @@ class _Merging:
         paths = [self._path_of(file.name) for file in run if file.last >= start]
         return FilesSource(self._open, paths, start, self._worked)
 
-    def _add(self, segment: LogInput, read_log: ReadLog) -> None:
+    def _add(self, segment: LogInput) -> None:
         assert self._sorter is not None
-        for offset, payload in read_log(self._files, self._order, segment):
+        for offset, payload in read_batches(self._files, self._order, segment):
             added = add_operations(self._sorter, payload, self._spaces)
             if added != len(payload):
                 path = segment_path(self._directory, segment.number)
@@ -363,7 +354,6 @@ class _Merging:
                     self._files.unlink(self._path_of(file.name) + suffix)
 
     def close(self) -> None:
-        """Release memory and scratch space."""
         if self._sorter is not None:
             with contextlib.suppress(OSError):
                 self._sorter.close()

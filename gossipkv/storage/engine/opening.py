@@ -205,7 +205,6 @@ class _Replay:
         self._options = options
 
     def table(self, segment: SegmentName) -> Memtable:
-        """Return the memtable of a segment's batches."""
         table = self.tables.get(segment)
         if table is None:  # A memtable allocates at once, so none is made in vain.
             table = self.tables[segment] = Memtable(self._options.memtable_bytes)

@@ -50,7 +50,6 @@ class EngineOptions:
 
     @property
     def most_batch_bytes(self) -> int:
-        """The longest frame of a batch."""
         return min(self.segment_bytes - HEADER_BYTES - RESERVED_BYTES, BATCH_LIMIT)
 
 
@@ -72,6 +71,5 @@ class EngineCounts:
     put_off: int = 0  # Failed attempts at work.
 
     def count_sync(self, took_ns: int) -> None:
-        """Count a group that was written and synced."""
         self.syncs += 1
         self.sync_ns += took_ns

@@ -115,7 +115,6 @@ class StoreState:
 
     @property
     def runs(self) -> tuple[Weight, ...]:
-        """All runs, from the newest to the oldest."""
         return (*self.young, self.oldest)
 
 

@@ -37,12 +37,10 @@ class StoreReading:
 
     @property
     def manifest(self) -> StoreManifest:
-        """The manifest: the files and spaces of the store."""
         return self.engine.manifest
 
     @property
     def closed(self) -> str | None:
-        """The reason for which the store is closed; None: it is open."""
         return self.engine.closed
 
     @property
@@ -75,17 +73,14 @@ class StoreReading:
 
     @property
     def first_space(self) -> int | None:
-        """The lowest live space, as of the last sync; None: there is none."""
         return self.engine.first_space
 
     @property
     def log_floor(self) -> int:
-        """The position behind which the log can be read."""
         return self.engine.log_floor
 
     @property
     def synced_position(self) -> int:
-        """The position up to which everything is synced."""
         return self.engine.synced_position
 
     def spaces(self) -> list[int]:

@@ -146,7 +146,6 @@ class ManifestUpkeep:
         return self.merge
 
     def _runs(self) -> list[SortedRun]:
-        """Return all runs, from the newest to the oldest."""
         return [*self.manifest.young, self.manifest.oldest]
 
     def _place(self, chosen: Compaction) -> int:
@@ -322,7 +321,6 @@ class ManifestUpkeep:
         return self._free.pop() if self._free and not self._holds else None
 
     def abandon(self, numbers: Iterable[int]) -> None:
-        """Schedule segments for removal."""
         self._old += [segment_path(self._directory, number) for number in numbers]
 
     def next_removal(self) -> Remove | None:
@@ -333,11 +331,9 @@ class ManifestUpkeep:
         return self._removal
 
     def removed(self) -> None:
-        """Record that the removal is done."""
         self._removal = None
 
     def removal_failed(self) -> None:
-        """Schedule the removal again."""
         assert self._removal is not None, "it was tried"
         self._old += self._removal.paths
         self._removal = None
@@ -352,7 +348,6 @@ class ManifestUpkeep:
         self._holds += 1
 
     def release(self) -> None:
-        """Undo one `hold`."""
         assert self._holds > 0, "held before it is released"
         self._holds -= 1
 

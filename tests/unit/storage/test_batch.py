@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gossipkv.errors import LimitExceeded
 from gossipkv.storage._storage import RecordSorter, Scratch, SortedFileWriter, seed_of
-from gossipkv.storage.batch import Batch, batched
+from gossipkv.storage.batch import Batch
 from tests.oracle import sorted_file as oracle
 from tests.unit.storage.memory_files import MemoryFiles
 from tests.unit.storage.records import KEYS, VALUES
@@ -58,24 +58,15 @@ def test_a_batch_holds_what_it_points_at():
     assert sys.getrefcount(key) == before
 
 
-@pytest.mark.parametrize("count", [0, 1, BATCH_RECORDS, BATCH_RECORDS + 1, 3 * BATCH_RECORDS])
-def test_batched_leaves_nothing_out(count):
-    """Whatever the number of records."""
-    records = [(b"k%d" % number, b"v%d" % number, number) for number in range(count)]
-    found = []
-    for batch in batched(records):
-        assert len(batch) > 0
-        found += [(key, value, offset) for (key, value), offset in zip(batch, batch.offsets(), strict=True)]
-    assert found == records
-
-
 @given(st.lists(st.tuples(KEYS, VALUES), max_size=60))
 def test_a_file_of_batches_is_the_oracles(records):
     """The sorter makes the same of a batch as the oracle's writer makes of its records."""
     files = MemoryFiles()
     sorter = RecordSorter(lambda: Scratch(files, "run.tmp"), ROOMY)
-    for batch in batched((key, value, 0) for key, value in records):
-        sorter.add_batch(batch)
+    batch = Batch()
+    for record in records:
+        batch.append(*record)
+    sorter.add_batch(batch)
     assert sorter.added == len(records)
     ordered = sorter.finish_adding()
     writer = SortedFileWriter(

@@ -6,10 +6,12 @@ import zlib
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
+from unittest import mock
 
 from gossipkv.environment.seam import WRITE_NEW
+from gossipkv.storage.engine import merge as merging
 from gossipkv.storage.engine.manifest import RunFile
-from gossipkv.storage.engine.merge import MIN_MEMORY_BYTES, LogInput, MergeOrder, MergeOutput, merge
+from gossipkv.storage.engine.merge import MIN_MEMORY_BYTES, LogInput, MergeOrder, MergeOutput
 from gossipkv.storage.sorted_file import SortedFile
 from tests.oracle import merge as oracle
 from tests.oracle import sorted_file
@@ -117,12 +119,17 @@ class World:
             yield at, batch
             at += 32 + len(batch)
 
+    def stretch(self, order: MergeOrder, on_progress=lambda _: None, wait=lambda _: None) -> MergeOutput:
+        """One merge, whose log is this world's."""
+        with mock.patch.object(merging, "read_batches", self.read_log):
+            return merging.merge(self.files, order, on_progress, wait=wait)
+
     def merge(self, order: MergeOrder) -> list[MergeOutput]:
         """Do as ordered, stretch by stretch, each switched to; the outputs."""
-        outputs = [merge(self.files, order, read_log=self.read_log)]
+        outputs = [self.stretch(order)]
         while outputs[-1].end is not None:
             order = following(order, outputs[-1])
-            outputs.append(merge(self.files, order, read_log=self.read_log))
+            outputs.append(self.stretch(order))
         return outputs
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from gossipkv.errors import Corrupt, UnsupportedFormat
 from gossipkv.storage.engine.manifest import RunFile
-from gossipkv.storage.engine.merge import MIN_MEMORY_BYTES, merge
+from gossipkv.storage.engine.merge import MIN_MEMORY_BYTES
 from gossipkv.storage.sorted_file import SortedFile
 from tests.oracle import merge as oracle
 from tests.oracle import sorted_file
@@ -334,7 +334,7 @@ def test_each_write_goes_to_the_disk_before_the_next() -> None:
     world.log = {1: [oracle.encode((1, 1, source.randbytes(8), source.randbytes(900)) for _ in range(9_000))]}
     waits: list[int] = []
     written: list[int] = []
-    output = merge(world.files, world.order([], {1}), written.append, read_log=world.read_log, wait=waits.append)
+    output = world.stretch(world.order([], {1}), written.append, waits.append)
     sizes = [file.size_bytes for file in output.files]
     assert sum(waits) == sum(sizes)
     assert written == [sum(waits[: count + 1]) for count in range(len(waits))]
@@ -448,9 +448,10 @@ def test_what_reading_the_log_raises_passes() -> None:
     def fail(*_: object) -> list[tuple[int, bytes]]:
         raise damage
 
+    world.read_log = fail
     before = set(world.files.named)
     with pytest.raises(Corrupt) as caught:
-        merge(world.files, world.order([], {1}), read_log=fail)
+        world.stretch(world.order([], {1}))
     assert caught.value is damage
     assert set(world.files.named) == before
 
