@@ -114,7 +114,6 @@ class Database:
 
     @property
     def trouble(self) -> str | None:
-        """Return the trouble of the database as a whole."""
         return self.defect_trouble or self.storage_trouble or self.hold_trouble or self.source_trouble
 
     @property
@@ -162,7 +161,6 @@ class Database:
 
     @property
     def looking(self) -> bool:
-        """True while a look at the source runs."""
         return self._looks.running
 
     # The workflow

@@ -41,5 +41,4 @@ class Held:
 
     @property
     def wire_id(self) -> bytes:
-        """Return the id of the version in messages between nodes."""
         return self.identity.wire_id

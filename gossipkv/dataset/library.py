@@ -331,7 +331,6 @@ class Library:
         return None if found is None else found.serving
 
     def version(self, database: str, name: str) -> Version | None:
-        """Return a version by name, while it is held."""
         found = self._databases.get(database)
         return None if found is None else found.copies.versions.get(name)
 
@@ -384,7 +383,6 @@ class Library:
             self._nursery.start_soon(self._start, name)
 
     def wake(self, database: str) -> None:
-        """Wake a database, since its core has news."""
         found = self._databases.get(database)
         if found is not None:
             found.wake()
@@ -473,7 +471,6 @@ class Library:
 
     @property
     def serves_any(self) -> bool:
-        """True if any database has a version that clients get."""
         return any(found.served is not None for found in self._databases.values())
 
     def trouble(self) -> str | None:
@@ -481,7 +478,6 @@ class Library:
         return self._trouble
 
     def damaged(self, database: str, version: str, error: Corrupt) -> None:
-        """Note the damage that a read met."""
         found = self._databases.get(database)
         if found is not None:
             found.copies.damaged(version, error)

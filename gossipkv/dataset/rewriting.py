@@ -51,7 +51,6 @@ class Rewriting:
         self._changed.set()
 
     async def run(self) -> None:
-        """Rewrite after each change, until cancelled."""
         while True:
             await self._changed.wait()
             self._changed = trio.Event()

@@ -83,7 +83,6 @@ class TimeKey(NamedTuple):
         return date.max.toordinal() * 86_400 if self.unit == ISO else 1 << 8 * self.width
 
     def key_time(self, time: int) -> bytes:
-        """Return the bytes of a time below `most`."""
         if self.unit != ISO:
             return time.to_bytes(self.width, "big")
         moment = datetime.fromordinal(1) + timedelta(seconds=min(time, self.most - 1))

@@ -79,7 +79,6 @@ class Comparison:
 
     @property
     def can_tell(self) -> bool:
-        """True if there are enough rounds for a result."""
         return chance(*self.rounds) <= CHANCE
 
 

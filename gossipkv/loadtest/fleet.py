@@ -83,11 +83,9 @@ class LoadFleet:
 
     @property
     def alive(self) -> set[int]:
-        """Return the numbers of the processes that have not ended."""
         return {turn for turn, source in enumerate(self._workers) if source.is_alive}
 
     def begin(self, stages: list[tuple[float, int]], begun_ns: int) -> None:
-        """Start a run in all processes."""
         order = json.dumps({"stages": stages, "begun_ns": begun_ns}).encode() + b"\n"
         for turn in self.alive:
             self._workers[turn].worker.write(order)
@@ -99,7 +97,6 @@ class LoadFleet:
             self._workers[turn].worker.write(order)
 
     def interrupt(self) -> None:
-        """End the run in all processes."""
         for turn in self.alive:
             with suppress(ProcessLookupError):
                 self._workers[turn].worker.process.send_signal(signal.SIGINT)

@@ -48,7 +48,6 @@ class Sums:
                 self.by_name[name][key] += _number(count)
 
     def totals(self, duration_s: float, unsent: int = 0) -> RunTotals:
-        """Return the sums in the form of a result."""
         return RunTotals(
             **{name: self.numbers[name] for name in NUMBERS},
             errors=dict(self.by_name["errors"]),
@@ -127,7 +126,6 @@ class LatencyCounts:
         return found + [self.maximum_ns] * (len(shares) - len(found))
 
     def latency(self) -> LatencyResult:
-        """Return the latency in the form of a result."""
         if self.count == 0:
             return LatencyResult()
         quantiles = self.quantiles_ns([float(name) / PERCENT for name in PERCENTILES])
@@ -206,7 +204,6 @@ class Gathering:
         return (self._answered_ns, until_ns) if until_ns - self._answered_ns >= self._frozen_ns else None
 
     def hear_done(self, run: int, report: dict[str, Json]) -> None:
-        """Add a process's report at the end of a run."""
         self.unsent += _number(report["unsent"])
         self.end(run, _number(report["duration_ns"]) / SECOND_NS)
         cpu_s = report["cpu_s"]
@@ -234,7 +231,6 @@ class Gathering:
         return sums.totals(self.duration_s if duration_s is None else duration_s, self.unsent)
 
     def latency(self) -> dict[str, LatencyResult]:
-        """Return the latencies of all requests, and of each kind."""
         found = {"all": self.all.latency()}
         for number, kind in enumerate(KINDS):
             if self._plan.mix.get(kind, 0):

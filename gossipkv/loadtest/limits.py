@@ -56,7 +56,6 @@ class Limit:
         return 100 * number / requests if requests else None
 
     def judge(self, result: Result) -> LimitVerdict:
-        """Judge if a run passed this limit."""
         number = self.measured(result)
         if number is None:
             return LimitVerdict(self.text, passed=True, measured="not known, as there was no such answer")

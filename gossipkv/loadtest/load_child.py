@@ -147,7 +147,6 @@ class LoadChild:
             )
 
     def stop(self) -> None:
-        """Send no more requests after this slice."""
         self._is_stopped = True
 
     def take_version(self, version: str, file: str) -> None:

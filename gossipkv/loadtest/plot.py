@@ -35,7 +35,6 @@ class Linear:
     end_px: float
 
     def at(self, value: float) -> float:
-        """Return the place of a value, limited to the edges."""
         share = min(max(value / self.high, 0.0), 1.0) if self.high > 0 else 0.0
         return self.begin_px + share * (self.end_px - self.begin_px)
 
@@ -58,7 +57,6 @@ class Logarithmic:
     end_px: float
 
     def at(self, value: float) -> float:
-        """Return the place of a value, limited to the edges."""
         width = math.log10(self.high / self.low)
         share = math.log10(max(value, self.low) / self.low) / width if width > LEAST else 0.0
         return self.begin_px + min(share, 1.0) * (self.end_px - self.begin_px)

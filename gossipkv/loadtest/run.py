@@ -166,7 +166,6 @@ class Conductor:
         self._rounds.append(OfRound(found.totals(), found.latency(), cpu))
 
     def _play(self, run: _Run, whole: Gathering) -> Gathering:
-        """Perform one run with all processes, to its end."""
         gathering = Gathering(self._plan, run.begun_ns)
         waiting = self._fleet.alive
         give_up_ns = run.begun_ns + run.planned_ns + round(self._plan.timeout_s * SECOND_NS) + GRACE_NS
@@ -261,7 +260,6 @@ class Conductor:
         return Event(round((at_ns - self._zero_ns) / SECOND_NS, 3), what, who, detail)
 
     def result(self) -> Result:
-        """Return the result of all rounds."""
         whole, plan = self._whole, self._plan
         return Result(
             began=self._began,

@@ -45,7 +45,6 @@ class WatchView:
         self._answers: dict[int, bool] = {}
 
     def name(self, number: int, fallback: str) -> str:
-        """Return a node's name, if it ever reported one."""
         return self._names.get(number, fallback)
 
     def hear_name(self, number: int, name: str) -> None:
@@ -80,7 +79,6 @@ class WatchView:
         return found
 
     def hear_databases(self, number: int, fallback: str, databases: Sequence[Mapping[str, Value]]) -> None:
-        """Note a node's active version."""
         for database in databases:
             if database.get("name") == self._database and database.get("kind", DATASET) == DATASET:
                 reported = database.get("version")

@@ -103,12 +103,10 @@ class Arguments:
 
     @property
     def values(self) -> Sequence[Raw]:
-        """All parameters, unchanged."""
         return self._values
 
     @property
     def is_over(self) -> bool:
-        """True if there are no more parameters."""
         return self._at == len(self._values)
 
     def rewind(self) -> None:
@@ -116,7 +114,6 @@ class Arguments:
         self._at = 0
 
     def text(self, name: str) -> str:
-        """Take a name."""
         return _text(self._next(name), f"{self.method}: the {name}")
 
     def text_or_nil(self, name: str) -> str | None:
@@ -138,14 +135,12 @@ class Arguments:
         return found
 
     def blob(self, name: str) -> bytes:
-        """Take bytes."""
         value = self._next(name)
         if not isinstance(value, bytes):
             raise BadRequest(f"{self.method}: the {name} must be bytes, not {kind_of(value)}")
         return value
 
     def blob_or_nil(self, name: str, *, optional: bool = False) -> bytes | None:
-        """Take bytes, or nil; or nothing at all, if `optional`."""
         if optional and self.is_over:
             return None
         value = self._next(name)
@@ -154,7 +149,6 @@ class Arguments:
         return value
 
     def whole(self, name: str, most: int) -> int:
-        """Take a number from 0 to `most`."""
         value = self._next(name)
         if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= most:
             raise BadRequest(f"{self.method}: the {name} must be a number from 0 to {most}")
@@ -171,18 +165,15 @@ class Arguments:
         return values
 
     def rows(self, name: str, most: int) -> list[Raw]:
-        """Take an array of at most `most` items."""
         values = self._next(name)
         if not isinstance(values, list) or len(values) > most:
             raise BadRequest(f"{self.method}: the {name} must be an array of at most {most}")
         return values
 
     def key(self, name: str, limit: int) -> bytes:
-        """Take a key of at most `limit` bytes."""
         return self._key(self._next(name), f"the {name}", limit)
 
     def keys(self, name: str, limit: int) -> list[bytes]:
-        """Take an array of keys."""
         values = self._next(name)
         if not isinstance(values, list):
             raise BadRequest(f"{self.method}: the {name} must be an array, not {kind_of(values)}")
@@ -191,7 +182,6 @@ class Arguments:
         return [self._key(value, f"{name}[{index}]", limit) for index, value in enumerate(values)]
 
     def texts(self, name: str) -> list[str]:
-        """Take an array of names."""
         values = self._next(name)
         if not isinstance(values, list):
             raise BadRequest(f"{self.method}: the {name} must be an array, not {kind_of(values)}")
@@ -252,12 +242,10 @@ class OptionArguments:
         self._given = given
 
     def text(self, name: str) -> str | None:
-        """Return a string."""
         value = self._given.get(name)
         return None if value is None else _text(value, self._where(name))
 
     def blob(self, name: str) -> bytes | None:
-        """Return bytes."""
         value = self._given.get(name)
         if value is not None and not isinstance(value, bytes):
             raise BadRequest(f"{self._where(name)} must be bytes, not {kind_of(value)}")
@@ -269,7 +257,6 @@ class OptionArguments:
         return None if value is None else _check_length(value, self._where(name), limit)
 
     def keys(self, name: str, limit: int) -> list[bytes] | None:
-        """Return an array of keys."""
         values = self._given.get(name)
         if values is None:
             return None
@@ -281,7 +268,6 @@ class OptionArguments:
         return [_check_length(value, self._where(name), limit) for value in found]
 
     def number(self, name: str, least: int = 0, most: int | None = None) -> int | None:
-        """Return a whole number from `least` to `most`."""
         value = self._given.get(name)
         if value is None:
             return None
@@ -294,7 +280,6 @@ class OptionArguments:
         return value
 
     def timeout_ms(self) -> int | None:
-        """Return the time allowed, in ms."""
         return self.number("timeout_ms", most=MAX_TIMEOUT_MS)
 
     def flag(self, name: str) -> bool:
@@ -309,7 +294,6 @@ class OptionArguments:
         return value
 
     def array(self, name: str) -> list[Raw] | None:
-        """Return an array of any values."""
         values = self._given.get(name)
         if values is not None and not isinstance(values, list):
             raise BadRequest(f"{self._where(name)} must be an array, not {kind_of(values)}")

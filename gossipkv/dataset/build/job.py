@@ -112,7 +112,6 @@ class BuildJob:
         )
 
     def to_json(self) -> str:
-        """Encode the job as one line."""
         return json.dumps(asdict(self))
 
     @classmethod
@@ -176,7 +175,6 @@ class BuildOrder:
     most_lanes: int = 1
 
     def to_line(self) -> bytes:
-        """Encode the order as one line of JSON."""
         order = [self.job.to_json(), self.memory_bytes, self.bytes_per_second, self.leash, self.most_lanes]
         return json.dumps(order).encode() + b"\n"
 

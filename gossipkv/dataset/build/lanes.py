@@ -147,7 +147,6 @@ class _Lane:
         self._team.tell()
 
     def note_read(self, records: int) -> None:
-        """Note the number of records read so far."""
         self.progress.read_records = records
 
     def _note_written(self, records: int, _: int) -> None:

@@ -189,13 +189,11 @@ class BuilderProcess:
         return self._process.poll() is None
 
     async def tell(self, line: bytes) -> None:
-        """Send an order or a new pace."""
         self.is_idle = False
         assert self._process.stdin is not None
         await self._process.stdin.send_all(line)
 
     async def hear(self, watch: _Watch) -> _End:
-        """Follow the ordered build until its end."""
         errors: list[bytes] = []
         async with trio.open_nursery() as nursery:
             nursery.start_soon(child.collect_errors, self._process, errors)
@@ -288,7 +286,6 @@ class _Watch:
         self._on_progress(progress)
 
     async def run(self) -> None:
-        """Look periodically, until cancelled."""
         while True:
             await trio.sleep(WATCH_PERIOD_S)
             if self.look():

@@ -72,7 +72,6 @@ class FixedSeals:
             self._judged[name] = judged._replace(right=judged.right & held, wrong=judged.wrong & held)
 
     def forget(self, name: str) -> None:
-        """Note that a member is no longer known."""
         self._judged.pop(name, None)
 
     def has_judged(self, name: str, uuid: bytes, epoch: int, published: PartitionSet) -> bool:
@@ -83,7 +82,6 @@ class FixedSeals:
         return not published - judged.right - judged.wrong
 
     def right(self, name: str, uuid: bytes) -> PartitionSet:
-        """Return the partitions for which an owner may be asked."""
         judged = self._judged.get(name)
         return self._nothing if judged is None or judged.uuid != uuid else judged.right
 

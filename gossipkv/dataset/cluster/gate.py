@@ -83,7 +83,6 @@ class Gate:
 
     @property
     def since_ms(self) -> int | None:
-        """Return when the first member was first asked."""
         return min(self._first_asked_ms.values(), default=None)
 
     def begin(self, member: Alive, *, now_ms: int) -> None:
@@ -113,7 +112,6 @@ class Gate:
         return asked.at_ms + self._max_age_ms // 2 if asked.epoch == member.epoch else None
 
     def is_due(self, member: Alive, *, every_ms: int, now_ms: int) -> bool:
-        """True if a member is due to be asked."""
         due_ms = self.due_ms(member, every_ms=every_ms)
         return due_ms is None or now_ms >= due_ms
 
@@ -185,7 +183,6 @@ class Gate:
         return new
 
     def compare_own(self, own_seals: Seals) -> None:
-        """Note that this node's files have changed."""
         self._hold_against(self._own, own_seals)
         self._anew |= self._wrong.get(self._own, self.nothing)
         for member, heard in self._heard.items():

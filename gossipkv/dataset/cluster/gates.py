@@ -106,7 +106,6 @@ class Gates:
             fixed.confine(name, uuid, held.get(fixed.identity, nothing))
 
     def forget(self, name: str) -> None:
-        """Note that a member is no longer known."""
         for fixed in self._fixed.values():
             fixed.forget(name)
 
@@ -135,7 +134,6 @@ class Gates:
                     self._gates[available.identity].hurry(there - before.get(available.identity, frozenset()))
 
     def compare_own(self, copy: OwnCopy) -> None:
-        """Note that this node's files of a version have changed."""
         if copy.identity is None:
             return
         fixed, gate = self._fixed_of(copy.identity), self._gates.get(copy.identity)
@@ -230,7 +228,6 @@ class Gates:
         return found
 
     def is_fixed(self, identity: VersionIdentity) -> bool:
-        """True if checksums of an identity are fixed."""
         return self._fixed_of(identity) is not None
 
     @property

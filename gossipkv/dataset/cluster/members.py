@@ -102,7 +102,6 @@ class Membership:
         self.revision += 1
 
     def forget(self, name: str) -> None:
-        """Note that a member is no longer known."""
         assert name != self._own
         if self._members.pop(name, None) is not None:
             self._dead_since_ms.pop(name, None)
@@ -132,7 +131,6 @@ class Membership:
         return iter(self._members.values())
 
     def get(self, name: str) -> DatasetMember | None:
-        """Return a member; None if the name is unknown."""
         return self._members.get(name)
 
     @property
@@ -145,7 +143,6 @@ class Membership:
 
     @property
     def awaited(self) -> list[DatasetMember]:
-        """Return all other members that have not left."""
         return [member for member in self.others if member.state is not MemberStanding.LEFT]
 
     @property
@@ -161,7 +158,6 @@ class Membership:
 
     @property
     def expects_others(self) -> bool:
-        """True if this node was told to join or to expect members, or remembers one."""
         return self._expects_others
 
     @property

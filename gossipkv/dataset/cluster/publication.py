@@ -48,7 +48,6 @@ class Publication:
         return sorted(self._refused_ms)
 
     def shown(self, version: str) -> Statement | None:
-        """Return the statement of a version in the tree."""
         return self._shown.get(version)
 
     def step(
@@ -134,7 +133,6 @@ class DatabasePublication:
         self.wakes_at_ms: int | None = None  # When to call `step`, besides after each change.
 
     def step(self, statement: DatabaseStatement, *, now_ms: int) -> list[PublishDatabase]:
-        """Return the statement to publish now, if any."""
         self.wakes_at_ms = None
         shown = self._shown
         if shown == statement:

@@ -48,7 +48,6 @@ class Reassignment:
         self._generations: list[_Generation] = []
 
     def step(self, unowned: PartitionSet, *, now_ms: int) -> None:
-        """Note the partitions that are unowned now."""
         before = self._nothing
         kept = []
         for since_ms, partitions in self._generations:

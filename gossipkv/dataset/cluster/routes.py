@@ -45,11 +45,9 @@ class DatasetRoutes:
         self._revision = -1
 
     def changed(self, names: Iterable[str]) -> None:
-        """Note that these members' statements have changed."""
         self._changed.update(names)
 
     def refuted(self) -> None:
-        """Note that an identity is refuted."""
         self._changed.update(self._opened)
 
     def step(self) -> list[OpenRoute]:

@@ -53,7 +53,6 @@ class MemberStatements:
         self._remembered: dict[str, Owner] = {}
 
     def remember(self, identity: VersionIdentity, ownerships: Iterable[Ownership]) -> None:
-        """Restore the owners of the last run."""
         for owner, partitions in ownerships:
             self._remembered[owner.name] = owner
             member = self._members.setdefault(owner.name, MemberStatement(owner.uuid))
@@ -113,7 +112,6 @@ class MemberStatements:
         return {} if member is None else member.holds()
 
     def remembered(self, name: str) -> Owner | None:
-        """Return a node that was remembered over the restart."""
         return self._remembered.get(name)
 
 

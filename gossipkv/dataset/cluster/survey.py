@@ -91,7 +91,6 @@ class VersionSurvey:
         return in_at_least(least, identity.partitions, ready) == PartitionSet.whole(identity.partitions)
 
     def has_all(self, identity: VersionIdentity) -> bool:
-        """True if each partition has an owner that is ALIVE."""
         return self._reaches(1, identity)
 
     @property
@@ -121,7 +120,6 @@ class VersionSurvey:
         }
 
     def availability(self, identity: VersionIdentity) -> Availability:
-        """Return the owners of an identity."""
         statements = self.published.get(identity.version, {}).get(identity, {})
         active_at = self._active_at.get(Named(identity.version, identity.wire_id), set())
         nothing = PartitionSet.empty(identity.partitions)

@@ -222,22 +222,18 @@ class DatabaseView:
 
     @property
     def ring_awaited_s(self) -> int:
-        """Return for how many seconds there has been no ring."""
         return max(0, self._now_ms - self._convergence.waits_since_ms) // 1000
 
     @property
     def waits_to_be_heard(self) -> bool:
-        """True if this node hears no other, and has not been alone for long enough to go on by itself."""
         return self.membership.waits_to_be_heard(self._now_ms)
 
     @property
     def left_out(self) -> list[str]:
-        """Return the versions whose statement does not fit into the tree."""
         return self._publication.left_out
 
     @property
     def disputes(self) -> dict[str, list[Dispute]]:
-        """Return the owners, by version, whose files for the same partitions differ."""
         return self._gates.disputes
 
     @property
@@ -255,9 +251,7 @@ class DatabaseView:
         return None if available is None else available.holders
 
     def needs_of(self, name: str) -> Needs:
-        """Return the versions that another member needs, by its own statements."""
         return self._survey.needs_of(name)
 
     def needed_by(self, version: str, *, now_ms: int) -> list[str]:
-        """Return the members that keep an old version from going."""
         return needed_by(version, self._survey.needs(now_ms))

@@ -179,7 +179,6 @@ class _ParquetFile:
             )
 
     def refusal(self, offset: int, reason: str) -> SourceError:
-        """Return the error about a place in the file."""
         return refusal(self.reader.name, offset, reason)
 
     def refusing(self, offset: int, problem: str) -> contextlib.AbstractContextManager[None]:
@@ -350,7 +349,6 @@ class _Place:
     rows_before: int
 
     def refusal(self, row: int, reason: str) -> SourceError:
-        """Return the error about a row of the batch."""
         file = self.source.reader.name
         number = self.rows_before + row + 1
         return SourceError(

@@ -147,7 +147,6 @@ class WindowCursor:
         return bytes(self.take(size, part)).decode("utf-8", "backslashreplace")
 
     def boolean(self, part: str) -> bool:
-        """Read one byte that is 0 or 1."""
         offset = self.offset
         byte = self.take(1, part)[0]
         if byte > 1:

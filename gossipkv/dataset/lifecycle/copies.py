@@ -304,7 +304,6 @@ class Copies:
 
     @property
     def wait_for_space(self) -> bool:
-        """True if a build waits for room on the disk."""
         return any(life.copy is not None and life.copy.shortage is not None for life in self._lives.values())
 
     # Dropping

@@ -107,7 +107,6 @@ class VersionCopy:
 
     @property
     def open(self) -> bool:
-        """True if files of the copy are open."""
         return self.here is not None
 
     @property
@@ -134,7 +133,6 @@ class VersionCopy:
         self.take(CopyEvent.BEGIN)
 
     def fail(self, trouble: Trouble, now_ms: int) -> None:
-        """Note that the build failed, and set the pause."""
         self.trouble = trouble
         self._pause(now_ms)
         self.take(CopyEvent.FAIL)
@@ -203,7 +201,6 @@ class VersionCopy:
         self.stop()
 
     def refute(self) -> None:
-        """Stop serving the copy, and build it anew."""
         self.identity = self.here = self.tried = self.trouble = None
         self.damaged = False
         self.take(CopyEvent.REFUTE)

@@ -151,13 +151,11 @@ class Switching:
                 await self._write(document)
 
     def supersede(self, life: Life) -> None:
-        """Retire a version."""
         life.take(VersionEvent.SUPERSEDE)
         life.asked_ms = _now_ms()
         self._counts[life.name] = self._shared.requests(self._database, life.name)
 
     def count_requests(self) -> None:
-        """Note which retiring versions were requested."""
         for life in self._lives.values():
             if life.state is VersionState.RETIRING:
                 count = self._shared.requests(self._database, life.name)

@@ -87,7 +87,6 @@ class Life:
 
     @property
     def is_elsewhere(self) -> bool:
-        """True if no partition is here, and none should be."""
         copy = self.copy
         return copy is None or (not copy.open and copy.share is not None and not copy.share)
 
@@ -109,7 +108,6 @@ class Life:
 
     @property
     def open(self) -> bool:
-        """True if files of the version are open."""
         return self.copy is not None and self.copy.open
 
     @property

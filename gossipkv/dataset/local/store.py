@@ -91,11 +91,9 @@ class VersionStore:
         return self.path / _DATASETS / database / version
 
     def build_path(self, database: str, version: str) -> PurePath:
-        """Return the directory in which a version is built."""
         return self.path / _BUILDING / database / version
 
     def free_bytes(self) -> int:
-        """Return the free space.  Raises OSError."""
         return self.files.free_bytes(self.path)
 
     # The active version

@@ -52,7 +52,6 @@ class Version:
 
     @property
     def function(self) -> str:
-        """Return the partition function, a name from `gossipkv.keyspace.partitioner.FUNCTIONS`."""
         return self.manifest.identity.function
 
     @property
@@ -61,12 +60,10 @@ class Version:
 
     @property
     def duplicates(self) -> int:
-        """Return the number of source records that a later one replaced."""
         return self.manifest.duplicates
 
     @property
     def size_bytes(self) -> int:
-        """Return the size of the files on the disk."""
         return self.manifest.size_bytes
 
     @property

@@ -141,7 +141,6 @@ class Paging:
         self._changed.set()
 
     def to_map(self) -> dict[str, Detail]:
-        """Return the entry of `info`."""
         mapped, room = self._mapped, self._room
         return {
             "residency": self._setting,

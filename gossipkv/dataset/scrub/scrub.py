@@ -121,7 +121,6 @@ class Scrub:
                 nursery.start_soon(self._read_back_in_turn)
 
     def versions_changed(self) -> None:
-        """Cancel the current reading if its version has gone."""
         if self._reading is not None and self._reading not in self._versions():
             self._scope.cancel()
 

@@ -62,7 +62,6 @@ class SourceVersion:
 
     @property
     def newest_ms(self) -> int:
-        """Return when the last of its files was modified."""
         return newest_ms(self.files)
 
     @property

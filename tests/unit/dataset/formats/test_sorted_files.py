@@ -12,7 +12,7 @@ from gossipkv.dataset.formats._formats import Placement, decompress_block, fill_
 from gossipkv.dataset.formats.reading import FileReading
 from gossipkv.errors import Corrupt, SourceError, UnsupportedFormat
 from gossipkv.keyspace.partitioner import FUNCTIONS, code, partition
-from gossipkv.storage.batch import Batch, batched
+from gossipkv.storage.batch import Batch
 from gossipkv.storage.builder import build
 from gossipkv.storage.label import read_label
 from tests.oracle import sorted_file as oracle
@@ -148,7 +148,9 @@ def test_the_first_record_out_of_place_is_found(keys, function, partitions, batc
     placement = Placement(code(function), held, partitions)
     done = 0
     for at in range(0, len(keys), batch_size):
-        (batch,) = batched((key, b"", 0) for key in keys[at : at + batch_size])
+        batch = Batch()
+        for key in keys[at : at + batch_size]:
+            batch.append(key, b"")
         wrong = placement.first_wrong(batch)
         done += wrong
         if wrong < len(batch):
