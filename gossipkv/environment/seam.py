@@ -57,11 +57,9 @@ class EnvironmentClock(Protocol):
 
     def monotonic_ns(self) -> int:
         """Return nanoseconds since some fixed moment; never goes back."""
-        ...
 
     def wall_ms(self) -> int:
         """Return milliseconds since 1970; may jump."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,23 +81,18 @@ class Files(Protocol):
 
     def open(self, path: Path, flags: int = READ, mode: int = 0o644) -> int:
         """Return a new descriptor, which the caller closes."""
-        ...
 
     def close(self, descriptor: int) -> None:
         """Close the descriptor; promises nothing about durability."""
-        ...
 
     def size(self, descriptor: int) -> int:
         """Return the size in bytes of an open file."""
-        ...
 
     def pread(self, descriptor: int, size_bytes: int, offset: int) -> bytes:
         """Read up to `size_bytes` from `offset`; less only at the end of the file."""
-        ...
 
     def pwrite(self, descriptor: int, data: Buffer, offset: int) -> None:
         """Write all of `data` at `offset`; after an error any part of it may be there."""
-        ...
 
     def allocate(self, descriptor: int, offset: int, size_bytes: int) -> None:
         """Reserve a range of the file: unwritten parts are zeros, and the file reaches at least to the range's end.
@@ -107,73 +100,57 @@ class Files(Protocol):
         Raises ENOSPC if there is no room for all of it; later writes into it need no room. Systems without support
         refuse.
         """
-        ...
 
     def copy_range(self, source: int, target: int, offset: int, size_bytes: int) -> int:
         """Copy up to `size_bytes` at `offset` to the same place of another file; returns how many, 0 at the end.
 
         The bytes do not pass through this process, and some file systems let both files share them. Others refuse.
         """
-        ...
 
     def sync(self, descriptor: int) -> None:
         """Return when the file's data and size are on the disk; for its name, call `sync_directory`."""
-        ...
 
     def start_writeback(self, descriptor: int, offset: int, size_bytes: int) -> None:
         """Request early writing of a range, so that the final `sync` is short. Promises nothing."""
-        ...
 
     def map(self, descriptor: int, size_bytes: int) -> Buffer:
         """Map the first `size_bytes` of the file read-only; the descriptor may be closed afterwards."""
-        ...
 
     def sync_directory(self, path: Path) -> None:
         """Return when the names in a directory are on the disk: creations, links, renames and removals."""
-        ...
 
     def rename(self, source: Path, target: Path) -> None:
         """Rename in one step: a file replaces a file; a directory replaces nothing, or an empty directory."""
-        ...
 
     def link(self, source: Path, target: Path) -> None:
         """Add a name to a file; raises `FileExistsError` if it is taken, EXDEV between two file systems."""
-        ...
 
     def unlink(self, path: Path) -> None:
         """Remove a name of a file, and the file with its last name."""
-        ...
 
     def make_directory(self, path: Path) -> None:
         """Make a directory; raises `FileExistsError` if the name is taken."""
-        ...
 
     def remove_directory(self, path: Path) -> None:
         """Remove an empty directory."""
-        ...
 
     def list_directory(self, path: Path) -> list[FileEntry]:
         """Return the entries, sorted by name as bytes; links are not followed.
 
         Raises E2BIG, soon, if there are more than `MAX_ENTRIES`.
         """
-        ...
 
     def stat(self, path: Path) -> FileEntry:
         """Return the entry at a path; a link is not followed."""
-        ...
 
     def resolve(self, path: Path) -> str:
         """Return the absolute path without links; raises if `path` leads nowhere."""
-        ...
 
     def free_bytes(self, path: Path) -> int:
         """Return how many bytes an ordinary user may still write to the file system of `path`."""
-        ...
 
     def lock(self, descriptor: int) -> None:
         """Take an exclusive lock that ends with the descriptor; raises `BlockingIOError` if another holds it."""
-        ...
 
 
 # Gossip's datagrams fit an Ethernet frame, so a larger one comes from another program.
@@ -197,15 +174,12 @@ class SocketListener(Protocol):
 
     def fileno(self) -> int:
         """Return the descriptor, valid for the `SocketFactory` of its origin."""
-        ...
 
     def getsockname(self) -> tuple[str, int]:
         """Return the listening address; for IPv6, more fields follow."""
-        ...
 
     def close(self) -> None:
         """Stop listening; closing twice is harmless."""
-        ...
 
 
 class HasFileno(Protocol):
@@ -213,7 +187,6 @@ class HasFileno(Protocol):
 
     def fileno(self) -> int:
         """Return the descriptor."""
-        ...
 
 
 class Datagrams(Protocol):
@@ -221,28 +194,22 @@ class Datagrams(Protocol):
 
     def fileno(self) -> int:
         """Return the descriptor, valid for the `SocketFactory` of its origin."""
-        ...
 
     @property
     def lost(self) -> int:
         """The number of datagrams that the system dropped for lack of room, so far."""
-        ...
 
     def reaches(self, to: Address) -> bool:
         """Return True if the socket can send to that address family."""
-        ...
 
     def send(self, packet: bytes, to: Address) -> None:
         """Send a datagram. Raises `OSError` if the system refuses it, `BlockingIOError` if it has no room now."""
-        ...
 
     def receive(self) -> tuple[bytes, Address]:
         """Return the next datagram, cut at `MAX_DATAGRAM_BYTES`; raises `BlockingIOError` if none waits."""
-        ...
 
     def close(self) -> None:
         """Stop receiving; closing twice is harmless."""
-        ...
 
 
 class ByteStream(Protocol):
@@ -250,19 +217,15 @@ class ByteStream(Protocol):
 
     async def send_all(self, data: bytes) -> None:
         """Send all of `data`. Raises `OSError` if the connection breaks."""
-        ...
 
     async def receive_some(self, most_bytes: int) -> bytes:
         """Return received bytes, at least one; empty at the end. Raises `OSError` if the connection breaks."""
-        ...
 
     def detach(self) -> object:
         """Return the socket for a serving loop of the same `SocketFactory`; this stream is unusable afterwards."""
-        ...
 
     async def aclose(self) -> None:
         """Close the connection."""
-        ...
 
 
 class EventLoop(Protocol):
@@ -270,15 +233,12 @@ class EventLoop(Protocol):
 
     def fileno(self) -> int:
         """Return a descriptor that is readable when an event for a task has arrived."""
-        ...
 
     def sleep_by(self, rest: Callable[[float], None]) -> None:
         """Call `rest(seconds)` instead of sleeping; it returns earlier if `fileno` becomes readable."""
-        ...
 
     def close(self) -> None:
         """Let the loop sleep by itself again."""
-        ...
 
 
 class SocketFactory(Protocol):
@@ -286,31 +246,24 @@ class SocketFactory(Protocol):
 
     def listen(self, host: str, port: int, backlog: int) -> SocketListener:
         """Return a listener; port 0 lets the system choose."""
-        ...
 
     def datagrams(self, host: str, port: int) -> Datagrams:
         """Return a UDP socket at a numeric address."""
-        ...
 
     async def wait_readable(self, source: HasFileno) -> None:
         """Return when there is something to accept or to receive."""
-        ...
 
     async def event_loop(self) -> EventLoop | None:
         """Return the loop in which `wait_readable` sleeps, or None if a serving loop may not sleep in its place."""
-        ...
 
     async def connect(self, to: Address) -> ByteStream:
         """Connect to a numeric address. Raises `OSError`."""
-        ...
 
     async def resolve(self, name: Address) -> list[Address]:
         """Return the numeric addresses of a name. Raises `OSError` if they are unknown."""
-        ...
 
     def source_towards(self, to: Address) -> str:
         """Return this machine's address on the way to a numeric one; sends nothing. Raises `OSError`: no route."""
-        ...
 
 
 class Threads(Protocol):
@@ -327,7 +280,6 @@ class Threads(Protocol):
 
         A cancelled caller waits for its end, unless `abandon_on_cancel`: then the thread goes on alone.
         """
-        ...
 
 
 class MemoryProbe(Protocol):
@@ -335,7 +287,6 @@ class MemoryProbe(Protocol):
 
     def room(self) -> Room | None:
         """Return the room that the narrowest limit leaves for files mapped by this process; None: unknown."""
-        ...
 
 
 class Signals(Protocol):
@@ -343,7 +294,6 @@ class Signals(Protocol):
 
     def receive(self, *numbers: signal.Signals) -> contextlib.AbstractContextManager[AsyncIterator[int]]:
         """Receive the signals that arrive until the block ends, instead of their usual effect."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,11 +26,9 @@ class BallotRandom(Protocol):
 
     def random(self) -> float:
         """Return a number from 0 (included) to 1 (excluded)."""
-        ...
 
     def getrandbits(self, k: int, /) -> int:
         """Return a number of so many bits."""
-        ...
 
 
 class Ballot(NamedTuple):

@@ -54,7 +54,6 @@ class AskAcceptor(Protocol):
 
         `offer`: the data of the value to accept, as passed to `change`.
         """
-        ...
 
 
 @final

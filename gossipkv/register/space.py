@@ -40,11 +40,9 @@ class Along(Protocol):
 
     def records(self) -> Mapping[bytes, bytes | None]:
         """Return the records for the batch that is written next."""
-        ...
 
     def synced(self) -> None:
         """Process that this batch is synced, before its waiters do."""
-        ...
 
 
 @final

@@ -68,15 +68,12 @@ class Answers(Protocol):
 
         For a read that no other node has answered, the method is None and `params` is the report.
         """
-        ...
 
     async def complete(self, method: bytes, waiting: DeferredResult) -> bytes | Refused | Welcome:
         """Return the result or the error of an answer that takes time."""
-        ...
 
     def begin(self, method: bytes, later: Later, on_answer: Callable[[bytes | Refused], None]) -> None:
         """Start an answer that calls back: `on_answer` is called once with its result or error. Must not raise."""
-        ...
 
 
 class PumpPeers(Protocol):
@@ -84,7 +81,6 @@ class PumpPeers(Protocol):
 
     def hear(self, events: list[PeerEvent], replies: list[PeerReply]) -> None:
         """Take events of peers and their replies since the last call. Must not raise."""
-        ...
 
 
 class MakeTransport(Protocol):
@@ -101,7 +97,6 @@ class DetachedSink(Protocol):
 
     def take(self, fd: int, begun: bytes, caller: Caller, /) -> None:
         """Serve the connection from now on, beginning with the received bytes. Must not raise."""
-        ...
 
 
 @final

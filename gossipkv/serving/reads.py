@@ -73,7 +73,6 @@ class Count(Protocol):
 
     def __call__(self, database: str, version: str, *, by_name: bool) -> None:
         """Count a request of that version; `by_name` if the request named the version."""
-        ...
 
 
 @final

@@ -70,7 +70,6 @@ class Whereabouts(Protocol):
 
     def sources(self, database: str, version: str, wire_id: bytes) -> Mapping[str, ScanSource]:
         """Return the members that hold a content, by name."""
-        ...
 
 
 class ScanPlan(Protocol):
@@ -78,11 +77,9 @@ class ScanPlan(Protocol):
 
     def wanted(self) -> ScanOrder:
         """Return the page, of the version to read now. Raises: an error for the client."""
-        ...
 
     def here(self, wanted: ScanOrder) -> tuple[PartitionSet, ScanPage]:
         """Return the local partitions, and their part of the page."""
-        ...
 
 
 @final

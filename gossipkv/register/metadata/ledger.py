@@ -55,7 +55,6 @@ class Beside(Protocol):
 
     async def __call__(self, do: Callable[[], T]) -> T:
         """Run `do` in a worker thread; pass on its result or error."""
-        ...
 
 
 class Offer(NamedTuple):

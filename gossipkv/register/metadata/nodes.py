@@ -32,11 +32,9 @@ class NodeList(Protocol):
 
     def alive(self) -> Sequence[bytes]:
         """Return uuids of nodes that seem to be alive, including this one, in order."""
-        ...
 
     async def invite(self, node: bytes) -> AcceptorId:
         """Ask a node to take part; return once it is pinned and has a store. Raises GossipKVError."""
-        ...
 
     async def describe(self, node: bytes) -> NamedNode:
         """Return a node's description of itself for tables.
@@ -44,7 +42,6 @@ class NodeList(Protocol):
         Raises:
             Unavailable: the node does not answer.
         """
-        ...
 
 
 class PlaceableNode(NamedTuple):

@@ -103,11 +103,9 @@ class MapView(Protocol):
 
     def get(self, key: bytes) -> MapEntry | None:
         """Return the entry at a key, and mark the key as touched."""
-        ...
 
     def next_key(self, key: bytes) -> bytes | None:
         """Return the key of the next entry after `key`."""
-        ...
 
 
 if TYPE_CHECKING:

@@ -70,11 +70,9 @@ class EntryRules(Protocol):
 
     def check_entry(self, key: bytes, record: bytes) -> None:
         """Raise ProtocolError if a record may not stand at that key."""
-        ...
 
     def check_whole(self, entries: int, first: bytes | None) -> None:
         """Raise ProtocolError if the number of entries or the first key is wrong."""
-        ...
 
 
 class MapKind(NamedTuple):
