@@ -8,7 +8,7 @@ import click
 
 from gossipkv.cli import CommandGroup
 from gossipkv.cli.options import JSON, NODE, ask_map, connect, timeout
-from gossipkv.cli.output import print_json
+from gossipkv.cli.output import tell
 from gossipkv.errors import UnknownVersion
 from gossipkv.status.reports import status_report
 from gossipkv.status.words import plain
@@ -88,11 +88,8 @@ def _before(client: Client, name: str) -> str:
 
 def _order(client: Client, method: str, name: str, *version: str, local: bool, as_json: bool) -> None:
     answer = ask_map(client, method, name, *version, {"local": local})
-    if as_json:
-        print_json(answer)
-        return
     where = "this node" if local else "all nodes"
     held, before = answer.get("hold"), answer.get("before")
     was = "" if before is None else f"; before it was {plain(before)}"
     now = f"{where} hold{'s' if local else ''} {plain(held)} until it is released" if held else "no version is held"
-    click.echo(f"{name}: {now}{was}")
+    tell(answer, f"{name}: {now}{was}", as_json=as_json)

@@ -13,8 +13,10 @@ from rich.text import Text
 from gossipkv.cli import NOT_FOUND
 from gossipkv.cli.options import JSON, NODE, TIMEOUT, connect
 from gossipkv.cli.output import json_line, note, print_json
-from gossipkv.cli.screen import add_row, columns, draw
+from gossipkv.cli.screen import add_row, columns, draw, write_table
 from gossipkv.errors import ServiceError
+from gossipkv.status.codec import decode, decode_list
+from gossipkv.status.reports import MemberReport
 from gossipkv.status.words import duration_text, plain
 
 if TYPE_CHECKING:
@@ -45,10 +47,7 @@ def members(nodes: tuple[Address, ...], timeout_ms: int, *, watch: bool, as_json
     with connect(nodes, timeout_ms) as client:
         answer = client.members()
         if not watch:
-            if as_json:
-                print_json([*answer])
-            else:
-                draw(_member_table(answer))
+            write_table([*answer], _member_table(answer), "no members", as_json=as_json)
             return
         _write_members(answer, as_json=as_json)
         by_name = {_name(member): member for member in answer}
@@ -62,19 +61,19 @@ def _name(member: Row) -> str:
 
 def _write_members(members: list[Row], *, as_json: bool) -> None:
     stream = sys.stdout.buffer
-    for member in members:
+    for row in members:
         if as_json:
-            stream.write(json_line(member))
+            stream.write(json_line(row))
         else:
-            told_at = time.strftime("%H:%M:%S")
-            what = f"{plain(member.get('node'))} at {plain(member.get('address'))} is {_state(member)}"
-            life = f"epoch {plain(member.get('epoch'))}, incarnation {plain(member.get('incarnation'))}"
-            stream.write(f"{told_at}  {what} ({life})\n".encode())
+            member = decode(MemberReport, row)
+            life = f"epoch {member.epoch}, incarnation {member.incarnation}"
+            line = f"{time.strftime('%H:%M:%S')}  {member.node} at {member.address} is {_state(member)} ({life})\n"
+            stream.write(line.encode())
     stream.flush()
 
 
-def _state(member: Row) -> str:
-    return plain(member.get("state")) + ", claimed twice" * (member.get("claimed_twice") is True)
+def _state(member: MemberReport) -> str:
+    return member.state + ", claimed twice" * member.claimed_twice
 
 
 def _changes(client: Client, before: dict[str, Row]) -> Iterator[Row]:
@@ -101,16 +100,10 @@ def _changes(client: Client, before: dict[str, Row]) -> Iterator[Row]:
 def _member_table(members: list[Row]) -> Table:
     numbers = "epoch", "incarnation"
     table = columns("node", "address", "state", *numbers, kept=("state",), right=numbers)
-    for member in members:
+    for member in decode_list(MemberReport, members):
         state = _state(member)
-        add_row(
-            table,
-            plain(member.get("node")),
-            plain(member.get("address")),
-            Text(state, STYLES.get(state, "bold red")),
-            plain(member.get("epoch")),
-            plain(member.get("incarnation")),
-        )
+        styled = Text(state, STYLES.get(state, "bold red"))
+        add_row(table, member.node, member.address, styled, member.epoch, member.incarnation)
     return table
 
 

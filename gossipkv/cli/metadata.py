@@ -14,8 +14,8 @@ from rich.text import Text
 from gossipkv.cli import FAILED, WRONG_USE, CommandGroup
 from gossipkv.cli.decisions import DECISION
 from gossipkv.cli.options import JSON, NODE, TIMEOUT, ask_map, ask_maps, connect
-from gossipkv.cli.output import note, print_json
-from gossipkv.cli.screen import add_row, columns, description, draw, progress
+from gossipkv.cli.output import note, print_json, tell
+from gossipkv.cli.screen import add_row, columns, description, progress, write_table
 from gossipkv.errors import ServiceError, UnknownDatabase
 from gossipkv.status.codec import Record, decode, decode_list
 from gossipkv.status.reports import KINDS, DatabaseSummary
@@ -85,12 +85,7 @@ def status(table: str | None, nodes: tuple[Address, ...], timeout_ms: int, *, as
     with connect(nodes, timeout_ms) as client:
         answer = ask_maps(client, "metadata_status", table, {"timeout_ms": timeout_ms})
     registers = decode_list(RegisterReport, answer)
-    if as_json:
-        print_json([*answer])
-    elif registers:
-        draw(_table(registers))
-    else:
-        note("nothing is decided yet: no table was ever made")
+    write_table([*answer], _table(registers), "nothing is decided yet: no table was ever made", as_json=as_json)
     stuck = [register for register in registers if not decides(register)]
     for register in stuck:
         note(
@@ -232,11 +227,8 @@ def decides(register: RegisterReport) -> bool:
 def _tell(answer: dict[str, Value], *, as_json: bool) -> None:
     """Write the acceptors after a change, and the possible loss."""
     register = decode(RegisterReport, answer)
-    if as_json:
-        print_json(answer)
-    else:
-        names = (f"{node.node} ({change})" if change else node.node for node, change in register.acceptors())
-        click.echo(f"{register.name}: decided by {', '.join(names)}")
+    names = (f"{node.node} ({change})" if change else node.node for node, change in register.acceptors())
+    tell(answer, f"{register.name}: decided by {', '.join(names)}", as_json=as_json)
     if register.lost is not None:
         note(f"gossipkv: {register.lost}")
 

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 import click
 
 from gossipkv.cli.options import JSON, NODE, TIMEOUT, ask_map, connect, timeout
-from gossipkv.cli.output import note, print_json
+from gossipkv.cli.output import note, print_json, tell
 from gossipkv.status.words import plain, size_text
 
 if TYPE_CHECKING:
     from gossipkv.address import Address
+    from gossipkv.wire.rpc import Value
 
 
 @click.command()
@@ -27,10 +28,8 @@ def ping(nodes: tuple[Address, ...], timeout_ms: int, *, as_json: bool) -> None:
         client.ping()
         taken_ms = (perf_counter_ns() - begin_ns) / 1e6
         address = str(client.address)
-    if as_json:
-        print_json({"node": address, "answer": "pong", "round_trip_ms": round(taken_ms, 3)})
-    else:
-        click.echo(f"{address}: pong in {taken_ms:.2f} ms")
+    answer: dict[str, Value] = {"node": address, "answer": "pong", "round_trip_ms": round(taken_ms, 3)}
+    tell(answer, f"{address}: pong in {taken_ms:.2f} ms", as_json=as_json)
 
 
 @click.command()
@@ -41,15 +40,12 @@ def ping(nodes: tuple[Address, ...], timeout_ms: int, *, as_json: bool) -> None:
 def refresh(database: str | None, nodes: tuple[Address, ...], timeout_ms: int, *, as_json: bool) -> None:
     """Make the node look at its source now, for DB or for all databases, and write the versions it sees."""
     with connect(nodes, timeout_ms) as client:
-        seen = client.refresh(database)
+        seen = ask_map(client, "refresh", database)
     if as_json:
         print_json(seen)
-    elif isinstance(seen, dict):
-        for name, versions in sorted(seen.items()):
-            listed = " ".join(str(version) for version in versions) if isinstance(versions, list) else str(versions)
-            click.echo(f"{name}\t{listed}")
-    else:
-        click.echo(" ".join(str(version) for version in seen) if isinstance(seen, list) else str(seen))
+    for name, versions in [] if as_json else sorted(seen.items()):
+        listed = " ".join(map(str, versions)) if isinstance(versions, list) else str(versions)
+        click.echo(f"{name}\t{listed}")
 
 
 @click.command()

@@ -33,6 +33,14 @@ def print_json(value: Value) -> None:
     sys.stdout.buffer.write(_encoded(json.dumps(json_form(value), ensure_ascii=False, indent=2)))
 
 
+def tell(answer: Value, line: str, *, as_json: bool) -> None:
+    """Write an answer as JSON, or what it says as a line for people."""
+    if as_json:
+        print_json(answer)
+    else:
+        click.echo(line)
+
+
 def _encoded(text: str) -> bytes:
     """Return the text as UTF-8; bytes of paths that are not UTF-8 become JSON escapes, which Python spells alike."""
     return text.encode("utf-8", "backslashreplace") + b"\n"

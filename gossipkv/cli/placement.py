@@ -14,8 +14,8 @@ import click
 from gossipkv.cli import CommandGroup
 from gossipkv.cli.decisions import DECISION, allowed, decided, unconfirmed
 from gossipkv.cli.options import JSON, NODE, TIMEOUT, ask_map, ask_maps, connect, timeout
-from gossipkv.cli.output import note, print_json
-from gossipkv.cli.screen import add_row, columns, draw
+from gossipkv.cli.output import note, print_json, tell
+from gossipkv.cli.screen import add_row, columns, draw, write_table
 from gossipkv.register.metadata.partitions import MAX_SHARDS
 from gossipkv.settings.tables import MAX_WEIGHT
 from gossipkv.status.codec import Record, decode, decode_list
@@ -211,12 +211,8 @@ def list_(nodes: tuple[Address, ...], timeout_ms: int, *, as_json: bool) -> None
     with connect(nodes, timeout_ms) as client:
         answer = ask_map(client, "placement_nodes")
     placement = decode(PlacementReport, answer)
-    if as_json:
-        print_json(answer)
-    elif placement.nodes:
-        draw(_nodes_table(placement.nodes))
-    else:
-        note("no nodes: the catalogue of tables names none yet")
+    nothing = "no nodes: the catalogue of tables names none yet"
+    write_table(answer, _nodes_table(placement.nodes), nothing, as_json=as_json)
     _note_waiting(placement)
 
 
@@ -355,10 +351,8 @@ def _place(answer: dict[str, Value], name: str) -> str:
 
 def _tell(answer: dict[str, Value], line: str, *, as_json: bool) -> None:
     placement = decode(PlacementReport, answer)
-    if as_json:
-        print_json(answer)
-    else:
-        click.echo(line)
+    tell(answer, line, as_json=as_json)
+    if not as_json:
         _note_unchanged(placement)
     _note_waiting(placement)
 

@@ -13,7 +13,7 @@ from gossipkv.cli import FAILED, CommandGroup
 from gossipkv.cli.decisions import decided, unconfirmed
 from gossipkv.cli.options import JSON, NODE, ask_maps, connect, timeout
 from gossipkv.cli.output import note, print_json
-from gossipkv.cli.screen import add_row, columns, draw
+from gossipkv.cli.screen import add_row, columns, write_table
 from gossipkv.errors import BadRequest
 from gossipkv.status.words import plain, size_text
 
@@ -46,12 +46,7 @@ def list_(name: str | None, nodes: tuple[Address, ...], timeout_ms: int, *, as_j
         asked: list[Value] = [{"node": name}] if name is not None else []
         answer = ask_maps(client, "quarantine_list", *asked)
     silent, found = [copy for copy in answer if "error" in copy], [copy for copy in answer if "error" not in copy]
-    if as_json:
-        print_json([*answer])
-    elif found:
-        draw(_table(found))
-    else:
-        note("nothing is set aside")
+    write_table([*answer], _table(found), "nothing is set aside", as_json=as_json)
     for copy in silent:
         note(f"gossipkv: {plain(copy.get('node'))}: what is set aside there is not known: {plain(copy.get('error'))}")
     return FAILED if silent else 0

@@ -13,7 +13,7 @@ from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from gossipkv.cli.decisions import DECISION, allowed, decided, unconfirmed
 from gossipkv.cli.options import HEX_KEYS, JSON, NODE, TIMEOUT, ask_map, connect, key_bytes, timeout
-from gossipkv.cli.output import note, print_json
+from gossipkv.cli.output import note, print_json, tell
 from gossipkv.cli.reads import key_or_input
 from gossipkv.cli.screen import add_row, columns, description, draw, progress
 from gossipkv.cli.writes import LEVEL
@@ -71,11 +71,8 @@ def split(name: str, key: bytes, nodes: tuple[Address, ...], timeout_ms: int, *,
     what standard input holds, without one line feed at its end.
     """
     answer = _decided("split", nodes, timeout_ms, name, key)
-    if as_json:
-        print_json(answer)
-        return
     ids = names_text([partition.id for partition in decode(TableMap, answer).partitions])
-    click.echo(f"{name}: divided at {shown(key)}, into {ids}")
+    tell(answer, f"{name}: divided at {shown(key)}, into {ids}", as_json=as_json)
 
 
 @click.command()
@@ -244,10 +241,8 @@ def delete_range(
                 far = f"{_records(deletion.deleted)} deleted, up to {shown(deletion.last)}"
                 note(f"gossipkv: {far}; say it again to go on")
             raise
-    if as_json:
-        print_json({"table": name, "deleted": deletion.deleted})
-    else:
-        click.echo(f"{name}: {_records(deletion.deleted)} deleted")
+    answer: dict[str, Value] = {"table": name, "deleted": deletion.deleted}
+    tell(answer, f"{name}: {_records(deletion.deleted)} deleted", as_json=as_json)
 
 
 def _records(count: int) -> str:

@@ -12,12 +12,15 @@ from rich.progress import Progress, ProgressColumn, TextColumn
 from rich.table import Table
 from rich.text import Text
 
+from gossipkv.cli.output import note, print_json
 from gossipkv.status.words import printable
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
     from rich.console import RenderableType
+
+    from gossipkv.wire.rpc import Value
 
 
 def columns(*names: str, kept: Collection[str] = (), right: Collection[str] = ()) -> Table:
@@ -43,6 +46,16 @@ def draw(renderable: RenderableType) -> None:
         screen.print(renderable)
     lines = captured.get().splitlines()
     click.echo("\n".join(lines if screen.is_terminal else (line.rstrip() for line in lines)), color=True)
+
+
+def write_table(answer: Value, table: Table, nothing: str, *, as_json: bool) -> None:
+    """Write an answer as JSON or as a table; without rows note `nothing`."""
+    if as_json:
+        print_json(answer)
+    elif table.row_count:
+        draw(table)
+    else:
+        note(nothing)
 
 
 def description() -> TextColumn:

@@ -11,8 +11,8 @@ import click
 from gossipkv.cli import CommandGroup, placement, quarantine, ranges
 from gossipkv.cli.decisions import DECISION, allowed, decided
 from gossipkv.cli.options import HEX_KEYS, JSON, NODE, TIMEOUT, ask_map, connect, key_bytes
-from gossipkv.cli.output import note, print_json
-from gossipkv.cli.screen import add_row, columns, draw
+from gossipkv.cli.output import print_json, tell
+from gossipkv.cli.screen import add_row, columns, draw, write_table
 from gossipkv.errors import NotReady, ProtocolError, UnknownDatabase
 from gossipkv.keyspace.time_key import parse_time_key
 from gossipkv.register.metadata.pages import OPERATION_ID_BYTES
@@ -124,10 +124,7 @@ def create(
     }
     with connect(nodes, timeout_ms) as client:
         answer = decided(client, "create_table", name, asked)
-    if as_json:
-        print_json(answer)
-    else:
-        click.echo(f"{name}: made, {_identity(decode(TableMap, answer))}")
+    tell(answer, f"{name}: made, {_identity(decode(TableMap, answer))}", as_json=as_json)
 
 
 @table.command()
@@ -148,10 +145,7 @@ def drop(name: str, nodes: tuple[Address, ...], timeout_ms: int, *, as_json: boo
         answer = decided(
             client, "drop_table", name, asked, done=lambda error: asked if isinstance(error, UnknownDatabase) else None
         )
-    if as_json:
-        print_json(answer)
-    else:
-        click.echo(f"{name}: dropped")
+    tell(answer, f"{name}: dropped", as_json=as_json)
 
 
 @table.command(name="list")
@@ -163,15 +157,10 @@ def list_(nodes: tuple[Address, ...], timeout_ms: int, *, as_json: bool) -> None
     with connect(nodes, timeout_ms) as client:
         answer = [database for database in client.databases() if database.get("kind") in KINDS]
     tables = sorted(answer, key=lambda database: plain(database.get("name")))
-    if as_json:
-        print_json([*tables])
-    elif tables:
-        made = columns("table", "kind")
-        for summary in decode_list(DatabaseSummary, tables):
-            add_row(made, summary.name, summary.kind)
-        draw(made)
-    else:
-        note("no tables")
+    made = columns("table", "kind")
+    for summary in decode_list(DatabaseSummary, tables):
+        add_row(made, summary.name, summary.kind)
+    write_table([*tables], made, "no tables", as_json=as_json)
 
 
 @table.command()

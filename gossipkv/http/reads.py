@@ -26,6 +26,8 @@ from gossipkv.http import conditions
 from gossipkv.http.answers import HttpAnswer, refusal, text
 from gossipkv.http.read_options import read_options
 from gossipkv.http.target import NAME
+from gossipkv.status.codec import decode_list
+from gossipkv.status.reports import DatabaseSummary
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -79,29 +81,21 @@ class SourceTimes:
     async def _look(self) -> None:
         """Replace the known times by those that the node reports now."""
         try:
-            databases = await self._ask.call("databases")
+            databases = decode_list(DatabaseSummary, await self._ask.call("databases"))
         except GossipKVError:
             return
-        found = dict(_times(databases))
-        self._known = {name: self._known.get(name, time_s) for name, time_s in found.items()}
+        self._known = {
+            (database.name, version): self._known.get((database.name, version), time_ms // 1000)
+            for database in databases
+            for version, time_ms in database.times.items()
+            if 0 <= time_ms <= _LATEST_MS
+        }
 
     def _note_unknown(self, name: tuple[str, str]) -> None:
         now = trio.current_time()
         self._unknown = {unknown: until for unknown, until in self._unknown.items() if until > now}
         if name not in self._known:
             self._unknown[name] = now + RETRY_S
-
-
-def _times(databases: object) -> list[tuple[tuple[str, str], int]]:
-    """Return the times in an answer; malformed parts are ignored."""
-    found = []
-    for database in databases if isinstance(databases, list) else []:
-        match database:
-            case {"name": str(database), "times": dict(times)}:
-                for version, time_ms in times.items():
-                    if isinstance(version, str) and isinstance(time_ms, int) and 0 <= time_ms <= _LATEST_MS:
-                        found.append(((database, version), time_ms // 1000))
-    return found
 
 
 @dataclass(slots=True)

@@ -364,6 +364,7 @@ class DatabaseSummary(Record):
     name: str
     kind: str
     states: dict[str, str]  # The state of each version.
+    times: dict[str, int]  # The time of each version's source, in milliseconds since 1970.
 
 
 # Nodes

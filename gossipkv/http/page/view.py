@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from gossipkv.http.page.history import Interval
     from gossipkv.http.page.listing import DrawnMap
     from gossipkv.http.page.survey import FoundKey, PageSurvey
-    from gossipkv.status.reports import TableReport
-    from gossipkv.status.verdict import ClusterVerdict
 
 MAX_SHOWN: Final = 2048  # A page shows this many bytes of a value.
 MAX_DRAWN: Final = 128  # Rows of maps on the overview; further maps are on the databases' own pages.
@@ -48,18 +46,14 @@ class LookupAnswer(NamedTuple):
 class PageView:
     """One page."""
 
+    survey: PageSurvey
     title: str
-    cluster: str
-    node: str
-    version: str
     up: str
     taken: str
     database: str | None  # The database that the page is about.
-    verdict: ClusterVerdict
     asked: LookupForm
     answer: LookupAnswer | None
     databases: tuple[DatabaseRow, ...]
-    tables: dict[str, TableReport]
     table_map: DrawnMap | None
     ranges: tuple[tuple[str, ...], ...]  # Each of the first ranges has a row.
     members: tuple[MemberRow, ...]
@@ -76,24 +70,20 @@ def view(
 ) -> PageView:
     """Return the overview, or the page of the only database of `survey`, with the result of a lookup."""
     members, left_out = member_rows(survey)
-    cluster, tables = survey.info.cluster, survey.status.tables
-    ranges = survey.partitions if any(table.kind == RANGE for table in tables.values()) else ()
+    cluster = survey.info.cluster
+    is_range = any(table.kind == RANGE for table in survey.status.tables.values())
     charts = (rate_chart(intervals), latency_chart(intervals))
     return PageView(
+        survey,
         cluster if database is None else f"{database} in {cluster}",
-        cluster,
-        survey.node,
-        survey.info.version,
         duration_text(int(survey.info.uptime_s)),
         datetime.fromtimestamp(survey.taken_s, UTC).strftime("%H:%M:%S UTC"),
         database,
-        survey.verdict,
         asked,
         None if found is None else _answer(found),
         tuple(database_rows(survey, most_drawn=MAX_DRAWN)),
-        tables,
         drawn_table(survey),
-        tuple(partition.row(RANGE) for partition in ranges[:MAX_ROWS]),
+        tuple(partition.row(RANGE) for partition in survey.partitions[: MAX_ROWS * is_range]),
         tuple(members),
         left_out,
         tuple(chart for chart in charts if chart is not None),

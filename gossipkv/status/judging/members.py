@@ -29,60 +29,23 @@ _AWAY: Final = {
 
 # Faults that a node reports about itself: key, level, phrase and advice.
 _OF_NODES: Final[tuple[tuple[str, Level, str, str | None], ...]] = (
-    (
-        "silent",
-        TROUBLE,
-        "{nodes}: silent, so nothing is built or switched there, and no node hears of it: {why}",
-        "Make room on the disk of {nodes}, or make the data directory writable.",
-    ),
-    (
-        "source_error",
-        TROUBLE,
-        "{nodes}: source: {why}",
-        "Make the source readable for every node, or mend the setting `source`.",
-    ),
-    (
-        "tables_closed",
-        TROUBLE,
-        "{nodes}: tables are closed: {why}",
-        "Look at the disk and the log of {nodes}.",
-    ),
-    (
-        "tables_lost",
-        TROUBLE,
-        "{nodes}: tables are closed for good: {why}",
-        "Put back the store of the tables of {nodes}; only where that is lost, start with `--forget-tables`.",
-    ),
-    (
-        "log_damage",
-        TROUBLE,
-        "{nodes}: tables: log that was kept for its readers alone is damaged, and was let go of: {why}",
-        None,
-    ),
-    (
-        "publish_error",
-        TROUBLE,
-        "{nodes}: others do not learn of all that is there: {why}",
-        "Let nodes publish more (`max_branch`), or have fewer databases.",
-    ),
-    (
-        "copies_aside",
-        ATTENTION,
-        "{nodes}: {why} copies of tables are set aside",
-        "See what was set aside (`gossipkv table quarantine list`).",
-    ),
-    (
-        "certificate_over",
-        TROUBLE,
-        "{nodes}: the certificate has held until {why}: whoever checks it refuses it",
-        "Replace tls_certificate and tls_key of {nodes}.",
-    ),
-    (
-        "certificate_close",
-        ATTENTION,
-        "{nodes}: the certificate holds until {why}",
-        "Replace tls_certificate and tls_key of {nodes}.",
-    ),
+    ("silent", TROUBLE, "{nodes}: silent, so nothing is built or switched there, and no node hears of it: {why}",
+     "Make room on the disk of {nodes}, or make the data directory writable."),
+    ("source_error", TROUBLE, "{nodes}: source: {why}",
+     "Make the source readable for every node, or mend the setting `source`."),
+    ("tables_closed", TROUBLE, "{nodes}: tables are closed: {why}", "Look at the disk and the log of {nodes}."),
+    ("tables_lost", TROUBLE, "{nodes}: tables are closed for good: {why}",
+     "Put back the store of the tables of {nodes}; only where that is lost, start with `--forget-tables`."),
+    ("log_damage", TROUBLE,
+     "{nodes}: tables: log that was kept for its readers alone is damaged, and was let go of: {why}", None),
+    ("publish_error", TROUBLE, "{nodes}: others do not learn of all that is there: {why}",
+     "Let nodes publish more (`max_branch`), or have fewer databases."),
+    ("copies_aside", ATTENTION, "{nodes}: {why} copies of tables are set aside",
+     "See what was set aside (`gossipkv table quarantine list`)."),
+    ("certificate_over", TROUBLE, "{nodes}: the certificate has held until {why}: whoever checks it refuses it",
+     "Replace tls_certificate and tls_key of {nodes}."),
+    ("certificate_close", ATTENTION, "{nodes}: the certificate holds until {why}",
+     "Replace tls_certificate and tls_key of {nodes}."),
     ("draining", ATTENTION, "{nodes}: about to end", None),
 )  # fmt: skip
 

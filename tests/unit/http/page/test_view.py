@@ -287,12 +287,12 @@ def test_second_copies_on_their_way_are_no_warning():
     """Until `reassign_after` they are worth knowing, and amber nowhere; the map has them as ready, and who builds."""
     made = view(survey(further_copies(1_000)), [])
     body = page(made).decode()
-    assert made.verdict.level == "well"
+    assert made.survey.verdict.level == "well"
     assert "further copies are on their way, 40 s left: 4 of 8 partitions" in body
     assert "is-attention" not in body
     assert 'class="c-u"' not in body
     assert 'class="c-b"' in body
-    assert view(survey(further_copies(90_000)), []).verdict.level == "attention"
+    assert view(survey(further_copies(90_000)), []).survey.verdict.level == "attention"
 
 
 @pytest.mark.parametrize("database", [None, "carts"])
