@@ -18,8 +18,9 @@ import contextlib
 import platform
 import signal
 import sys
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 import trio
 
@@ -69,7 +70,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
     from gossipkv.access.users import Users
-    from gossipkv.address import Address
     from gossipkv.dataset.cluster.core import DatabaseCore
     from gossipkv.dataset.cluster.effects import Outward
     from gossipkv.dataset.cluster.members import Membership
@@ -107,25 +107,34 @@ def check_platform(system: str = sys.platform, machine: str | None = None) -> No
         )
 
 
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeSeams:
+    """The access of a node to the world beside its environment; a simulation passes its own."""
+
+    make_transport: MakeTransport = Sockets  # Serves the listeners of the environment's sockets.
+    children: ChildProcesses | None = None
+    open_store: OpenStores | None = None  # None: by the settings.
+    usage: Callable[[], Mapping[str, float]] = usage
+
+
+REAL: Final = NodeSeams()
+
+
 async def run(
     config: Config,
     environment: Environment,
     *,
     forget_tables: bool = False,
     reload: Callable[[], Mapping[str, DatabaseSettings]] | None = None,
-    make_transport: MakeTransport = Sockets,
-    children: ChildProcesses | None = None,
-    open_store: OpenStores | None = None,
-    usage: Callable[[], Mapping[str, float]] = usage,
+    seams: NodeSeams = REAL,
     supervisor: ProcessSupervisor = NOBODY,
     task_status: trio.TaskStatus[tuple[str, int]] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Run a node until a signal ends it; reports its address when it is ready.
 
     With `forget_tables` it becomes another node, without its tables. At SIGHUP `reload` runs in a worker thread and
-    returns the databases' new settings; `supervisor` is told the node's state. `make_transport` belongs to the
-    environment's sockets and serves their listeners; `children` and `open_store` (default by the settings) belong to
-    its files, `usage` to its processes.
+    returns the databases' new settings; `supervisor` is told the node's state.
 
     Raises:
         LocalError: this machine's set-up stands in the way: platform, port, data directory.
@@ -139,7 +148,7 @@ async def run(
         listener, datagrams = bind(environment, config.listen)
         stack.callback(listener.close)
         stack.callback(datagrams.close)
-        beside = _, http = stack.enter_context(listening_beside(environment, config))
+        resp, http = stack.enter_context(listening_beside(environment, config))
         refuse_strangers(config, bound := bound_to(listener))
         sealing = await environment.threads.run(read_key_ring, config, environment)
         access = await environment.threads.run(access_of, config)
@@ -148,41 +157,21 @@ async def run(
         directory = stack.enter_context(await environment.threads.run(open_directory))
         address = await advertised(environment.sockets, bound, wanted=config.advertise, joins=config.join)
         gossiping = Gossiping(config, environment, directory, datagrams=datagrams, address=address, sealing=sealing)
-        node = _NodeParts(
-            config,
-            environment,
-            directory,
-            gossiping,
-            access,
-            membership=membership_of(config, gossiping, await environment.threads.run(directory.peers)),
-            ring=await environment.threads.run(kept_ring, directory),
-            tables=TableStore(directory.path / TABLES, directory, environment, open_store or open_tables(config)),
-            reload=reload,
-            children=children,
-            gateway=_gateway(config, http, bound, directory.record.node, access),
-            usage=usage,
-            beside=beside,
-            tls=tls,
-        )
+        membership = membership_of(config, gossiping, await environment.threads.run(directory.peers))
+        ring = await environment.threads.run(kept_ring, directory)
+        ground = _Ground(directory, gossiping, access, tls, membership, ring)
+        node = _NodeParts(config, environment, seams, ground, _Listeners(listener, resp, http), reload=reload)
         stack.callback(node.close)
         # A signal during the first scan ends the node as well.
         with environment.signals.receive(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(node.obey, signals, nursery)
-                await nursery.start(node.serve, make_transport, listener, supervisor, nursery)
+                await nursery.start(node.serve, supervisor, nursery)
                 await node.open_all()
                 node.log.info("ready", address=str(bound), node=directory.record.node, cluster=config.cluster)
                 task_status.started(bound)
                 node.tell_ready(nursery)
         node.log.info("stopped", node=directory.record.node)
-
-
-def _gateway(
-    config: Config, http: SocketListener | None, node: Address, name: str, access: Access
-) -> GatewayProcess | None:
-    return (
-        None if http is None else GatewayProcess(config, bound_to(http), node=node, name=name, peer_of=access.peer_of)
-    )
 
 
 def _open_directory(config: Config, environment: Environment, tls: Tls | None, *, forget_tables: bool) -> DataDirectory:
@@ -198,29 +187,41 @@ def _open_directory(config: Config, environment: Environment, tls: Tls | None, *
     )
 
 
+class _Listeners(NamedTuple):
+    own: SocketListener
+    resp: SocketListener | None
+    http: SocketListener | None
+
+
+class _Ground(NamedTuple):
+    """The parts that are read from files before the others are made."""
+
+    directory: DataDirectory
+    gossiping: Gossiping
+    access: Access
+    tls: Tls | None
+    membership: Membership
+    ring: Mapping[str, str]
+
+
 @final
 class _NodeParts:
     def __init__(
         self,
         config: Config,
         environment: Environment,
-        directory: DataDirectory,
-        gossiping: Gossiping,
-        access: Access,
+        seams: NodeSeams,
+        ground: _Ground,
+        listeners: _Listeners,
         *,
-        membership: Membership,
-        ring: Mapping[str, str],
-        tables: TableStore,
         reload: Callable[[], Mapping[str, DatabaseSettings]] | None,
-        children: ChildProcesses | None,
-        gateway: GatewayProcess | None,
-        usage: Callable[[], Mapping[str, float]],
-        beside: tuple[SocketListener | None, SocketListener | None],
-        tls: Tls | None,
     ) -> None:
-        self._directory, self._gateway, self._tables, self._beside = directory, gateway, tables, beside
-        self.log, self._gossiping, self._access = Log("gossipkv.node"), gossiping, access
-        self._config, self._environment = config, environment
+        directory, gossiping, access, tls, self._membership, self._ring = ground
+        self.log, self._directory, self._gossiping, self._access = Log("gossipkv.node"), directory, gossiping, access
+        self._config, self._environment, self._seams, self._listeners = config, environment, seams, listeners
+        open_store = seams.open_store or open_tables(config)
+        self._tables = TableStore(directory.path / TABLES, directory, environment, open_store)
+        self._gateway = self._make_gateway()
         self._reload, self._reloads = reload, Coalesced(self._reconfigure)
         self._pumps = Pumps(
             config,
@@ -234,9 +235,9 @@ class _NodeParts:
         self._certificate = certificate.Certificate(
             config, environment.clock, environment.threads, tls, self._pumps.use_tls, gossiping.dialling.use_tls
         )
-        self._supervisor, self._has_left, self._membership, self._ring = NOBODY, False, membership, ring
+        self._supervisor, self._has_left = NOBODY, False
         cluster = self._cluster()
-        self._library = self._make_library(children, cluster)
+        self._library = self._make_library(cluster)
         now_ms = int(trio.current_time() * 1000)
         self._readiness = NodeReadiness(self._library, cluster, settle_ms=config.time_to_converge, now_ms=now_ms)
         self._all_peers = self._make_peers()
@@ -268,9 +269,16 @@ class _NodeParts:
         self._users_file = UsersFile(config.users, environment, self._know_users, self._names.all)
         self._report = self._make_report()
         self._verdicts = NodeVerdicts(self._report, self._participant.peers.ask, environment.threads, environment.clock)
-        self._handlers = self._make_handlers(self._measures(elsewhere, usage))
+        self._handlers = self._make_handlers(self._measures(elsewhere))
 
-    def _make_library(self, children: ChildProcesses | None, cluster: DatasetCluster) -> Library:
+    def _make_gateway(self) -> GatewayProcess | None:
+        own, _, http = self._listeners
+        name, peer_of = self._directory.record.node, self._access.peer_of
+        if http is None:
+            return None
+        return GatewayProcess(self._config, bound_to(http), node=bound_to(own), name=name, peer_of=peer_of)
+
+    def _make_library(self, cluster: DatasetCluster) -> Library:
         config = self._config
         return Library(
             self._directory.store,
@@ -282,7 +290,7 @@ class _NodeParts:
                 is_table=lambda name: name in self._participant.table_names,
                 reserve=lambda: memory_bytes(config) if self._tables.state == OPEN else 0,
             ),
-            children=children,
+            children=self._seams.children,
             may_write=False,  # Switched on once it is known which names tables have.
             cluster=cluster,
         )
@@ -316,7 +324,7 @@ class _NodeParts:
             to_readers=not self._access.has_users,
         )
 
-    def _measures(self, elsewhere: Elsewhere, usage: Callable[[], Mapping[str, float]]) -> Measures:
+    def _measures(self, elsewhere: Elsewhere) -> Measures:
         began_ns = (clock := self._environment.clock).monotonic_ns()
         http = dict if self._gateway is None else self._gateway.counters
         return Measures(
@@ -326,7 +334,7 @@ class _NodeParts:
             errors=lambda: self._handlers.errors,
             latency=self._pumps.latency,
             pumps=self._pumps.counters_by_loop,
-            usage=usage,
+            usage=self._seams.usage,
             ready=lambda: self._readiness.to_map(int(trio.current_time() * 1000)),
             uptime_s=lambda: (clock.monotonic_ns() - began_ns) / 1e9,
             records=self._table_methods.to_map,
@@ -335,31 +343,23 @@ class _NodeParts:
         )
 
     def _make_handlers(self, measures: Measures) -> Handlers:
-        resp, node = self._beside[0], self._directory.record.node
+        resp, node = self._listeners.resp, self._directory.record.node
         at = None if resp is None else str(bound_to(resp))
         identity = NodeInfo(version=__version__, cluster=self._config.cluster, node=node, resp=at)
         gossiping, access, random = self._gossiping, self._access, self._environment.random
-        info = Info(self._library, self._tables, identity, gossiping, measures).to_map
+        library, tables, names, report = self._library, self._table_methods, self._names, self._report.make
+        info = Info(library, self._tables, identity, gossiping, measures).to_map
         reports = ReportMethods(
-            self._library,
-            self._table_methods,
-            self._names,
-            gossiping,
-            access,
-            info=info,
-            report=self._report.make,
-            verdicts=self._verdicts,
+            library, tables, names, gossiping, access, info=info, report=report, verdicts=self._verdicts
         )
-        data = DataMethods(
-            self._library, self._reads, self._table_methods, self._names, cluster=gossiping, store=self._tables
-        )
+        data = DataMethods(library, self._reads, tables, names, cluster=gossiping, store=self._tables)
         proofs = Proofs(self._pumps.proven if self._config.tls_peers else None)
         cluster = ClusterMethods(
             gossiping, self._participant.words, access, serves=self._sharing.answer, prove=proofs.check
         )
         commands = RespCommands(
             self._config.resp_databases,
-            names=self._names.all,
+            names=names.all,
             records=self._reads.records,
             scan=data.methods[b"scan"],
             info=info,
@@ -404,8 +404,6 @@ class _NodeParts:
 
     async def serve(
         self,
-        make_transport: MakeTransport,
-        listener: SocketListener,
         supervisor: ProcessSupervisor,
         nursery: trio.Nursery,
         *,
@@ -422,7 +420,7 @@ class _NodeParts:
         self._publish()
         self._know_types(self._config.databases)
         polling = polls(self._config.busy_poll, pumps=len(self._pumps))
-        self._pumps.open(make_transport, listener, *self._beside, polls=polling)
+        self._pumps.open(self._seams.make_transport, *self._listeners, polls=polling)
         await nursery.start(self._certificate.run)
         # Other members can reach this node as soon as gossip runs; their requests wait until it serves.
         await nursery.start(self._gossiping.agent.run)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from math import inf
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -17,6 +18,15 @@ if TYPE_CHECKING:
     # Gets batches of a part of the log and the position behind them; None: the log no longer has that position.
     OnLog = Callable[[Sequence[tuple[int, Operations]] | None, int], object]
     OnNewer = Callable[[bytes, bytes], object]  # Gets a table and a node that follows a newer placement.
+
+
+class ReplicationLimits(NamedTuple):
+    """Times and rates of replication."""
+
+    relay_s: float  # Idle entries are relayed after this time.
+    max_waiting_bytes: int = 1 << 20  # Of parked requests.
+    stall_s: float = 60.0  # See `BulkLoader`.
+    transfer: float = inf  # Bytes per second that bulk loads write here, and that those of other nodes read here.
 
 
 class ReplicationPorts(Protocol):

@@ -13,9 +13,8 @@ from __future__ import annotations
 
 from functools import partial
 from itertools import islice
-from math import inf
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final, NamedTuple, final
+from typing import TYPE_CHECKING, Final, final
 
 import msgpack
 
@@ -49,7 +48,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from random import Random
 
-    from gossipkv.replication.ports import OnNewer, OnReply, ReplicationPorts
+    from gossipkv.replication.ports import OnNewer, OnReply, ReplicationLimits, ReplicationPorts
     from gossipkv.replication.replica.keys import ReplicaIdentity
     from gossipkv.replication.replica.replica import AssignedReplica, PartitionRules, RecordWrite
     from gossipkv.wire.rpc import Raw, Value
@@ -59,15 +58,6 @@ ANSWER_S: Final = 10.0  # A link without an answer for so long is restarted.
 CLOCK_S: Final = 20.0  # An otherwise silent peer is asked for its time this often.
 MAX_REPORTED: Final = 256  # Per status report, unless the link is new: encoding more would delay other peers.
 BARRED: Final = "another node has more of its records than it gave out: it lies in an older copy of the store"
-
-
-class ReplicationLimits(NamedTuple):
-    """Times and rates of replication."""
-
-    relay_s: float  # Idle entries are relayed after this time.
-    max_waiting_bytes: int = 1 << 20  # Of parked requests.
-    stall_s: float = 60.0  # See `BulkLoader`.
-    transfer: float = inf  # Bytes per second that bulk loads write here, and that those of other nodes read here.
 
 
 @final

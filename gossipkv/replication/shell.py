@@ -34,11 +34,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gossipkv.environment.seam import Environment
-    from gossipkv.replication.ports import OnLog, OnReply
+    from gossipkv.replication.ports import OnLog, OnReply, ReplicationLimits
     from gossipkv.replication.replica.hlc import ClockSkew
     from gossipkv.replication.replica.keys import KeyBounds
     from gossipkv.replication.replica.spaces import QuarantinedReplica
-    from gossipkv.replication.replica_set import ReplicationLimits
     from gossipkv.replication.store import FollowedStore
     from gossipkv.replication.stream.cursors import LogRead
     from gossipkv.storage.engine.log_reader import LogCursor

@@ -87,7 +87,7 @@ class TableService:
         # A node without tables does not load these modules. `store` has loaded them beside the loop.
         from gossipkv.register.metadata.catalogue import Catalogue  # noqa: PLC0415  # See above.
         from gossipkv.register.metadata.server import Metadata  # noqa: PLC0415  # See above.
-        from gossipkv.replication.replica_set import ReplicationLimits  # noqa: PLC0415  # See above.
+        from gossipkv.replication.ports import ReplicationLimits  # noqa: PLC0415  # See above.
         from gossipkv.replication.shell import Replication  # noqa: PLC0415  # See above.
         from gossipkv.table.controllers.local_tables import LocalTables  # noqa: PLC0415  # See above.
         from gossipkv.table.controllers.supervisor import Controllers  # noqa: PLC0415  # See above.

@@ -112,7 +112,7 @@ async def test_a_node_with_tables(tmp_path: Path) -> None:
                     client.call("backup", *wrong)
 
     async with trio.open_nursery() as nursery:
-        address = await nursery.start(partial(node.run, settings, real(), open_store=stores))
+        address = await nursery.start(partial(node.run, settings, real(), seams=node.NodeSeams(open_store=stores)))
         await trio.to_thread.run_sync(ask, *address)
         assert not stores.ends
         os.kill(os.getpid(), signal.SIGTERM)

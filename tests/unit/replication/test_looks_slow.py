@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from gossipkv.environment.trio_world import real
-from gossipkv.replication.replica_set import ReplicationLimits
+from gossipkv.replication.ports import ReplicationLimits
 from gossipkv.replication.shell import Replication
 from gossipkv.replication.stream.cursors import LogRead
 from gossipkv.storage.engine.shell import Batch, open_store

@@ -26,8 +26,9 @@ from gossipkv.register.metadata.partitions import (
 )
 from gossipkv.register.metadata.tree import MapTree
 from gossipkv.replication.deadlines import ParkedRequests
+from gossipkv.replication.ports import ReplicationLimits
 from gossipkv.replication.replica.keys import ReplicaIdentity
-from gossipkv.replication.replica_set import ReplicaSet, ReplicationLimits
+from gossipkv.replication.replica_set import ReplicaSet
 from gossipkv.replication.shell import Replication
 from gossipkv.replication.snapshot.rate_limit import RateLimit
 from gossipkv.replication.stream.messages import ReplicaState

@@ -226,12 +226,14 @@ class NodeMachine:
                 await node.run(
                     self.config,
                     process.environment,
-                    make_transport=over_streams(process.environment.clock),
-                    children=ChildProcesses(
-                        BuildHere(process.environment, lambda: self.file_s), ReadHere(process.environment)
+                    seams=node.NodeSeams(
+                        make_transport=over_streams(process.environment.clock),
+                        children=ChildProcesses(
+                            BuildHere(process.environment, lambda: self.file_s), ReadHere(process.environment)
+                        ),
+                        open_store=partial(open_store, options=OPTIONS, run_merge=MergeHere(process.environment)),
+                        usage=dict,  # It takes nothing of this machine.
                     ),
-                    open_store=partial(open_store, options=OPTIONS, run_merge=MergeHere(process.environment)),
-                    usage=dict,  # It takes nothing of this machine.
                     task_status=started,
                 )
         except BaseException as error:

@@ -26,8 +26,8 @@ from gossipkv.errors import (
     Unknown,
 )
 from gossipkv.placement.measures import MeasureLimits
+from gossipkv.replication.ports import ReplicationLimits
 from gossipkv.replication.replica.acks import slots_needed
-from gossipkv.replication.replica_set import ReplicationLimits
 from gossipkv.replication.shell import Replication
 from gossipkv.replication.snapshot.transfer import LoadPage, serve
 from gossipkv.replication.stream.log_tail import TAIL_BYTES, LogTail
