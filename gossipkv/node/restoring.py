@@ -23,12 +23,15 @@ from gossipkv.node.identity import NODE, read_node
 from gossipkv.storage.directories import remove_tree, storage_error
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import PurePath
     from random import Random
 
     from gossipkv.environment.seam import Files
     from gossipkv.storage.engine.manifest import StoreManifest
-    from gossipkv.table.ports import Restore
+
+    # Makes a store in the second directory from a backup in the first, with a new id and life 1; a failure leaves none.
+    Restore = Callable[[Files, PurePath, PurePath, Random], StoreManifest]
 
 FIRST_LIFE: Final = 1
 

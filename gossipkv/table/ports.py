@@ -11,9 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from contextlib import AbstractAsyncContextManager
     from pathlib import PurePath
-    from random import Random
 
-    from gossipkv.environment.seam import Environment, Files
+    from gossipkv.environment.seam import Environment
     from gossipkv.errors import StorageError
     from gossipkv.gossip.member import Member
     from gossipkv.gossip.tree.tree import TreeEntry
@@ -134,8 +133,8 @@ class NodeIdentity(Protocol):
         ...
 
 
-class OwnTree(Protocol):
-    """The gossip tree, as tables use it."""
+class ClusterView(Protocol):
+    """The members that gossip knows, and the tree that they share, as tables use it."""
 
     def publish(self, path: str, value: bytes = b"") -> None:
         """Publish a key of this node; raises `TooLarge`."""
@@ -152,10 +151,6 @@ class OwnTree(Protocol):
     def watch(self, path: str, wake: Callable[[], None]) -> TreeWatch:
         """Call `wake` at each change below a path."""
         ...
-
-
-class ClusterView(OwnTree, Protocol):
-    """The members that gossip knows, and the tree that they share."""
 
     def members_known(self) -> Sequence[Member]:
         """Return all members, this node among them."""
@@ -231,17 +226,5 @@ class OpenStores(Protocol):
         """Open the store at `path` for the block.
 
         `expected`: its id and its last life; None: any, and with `create` a missing store is made.
-        """
-        ...
-
-
-class Restore(Protocol):
-    """Restores backups."""
-
-    def __call__(self, files: Files, backup: PurePath, directory: PurePath, random: Random) -> StoreManifest:
-        """Make a store in `directory` with the data of a backup, a new id and life 1.
-
-        Raises:
-            GossipKVError, OSError: the backup cannot be restored; nothing was made that opens as a store.
         """
         ...

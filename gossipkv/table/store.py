@@ -28,10 +28,9 @@ from __future__ import annotations
 
 import math
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 import trio
 
@@ -74,37 +73,27 @@ REOPEN_S: Final = 1.0
 MAX_REOPEN_S: Final = 60.0
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class NoStore:
-    """The decision that no store exists, and none should."""
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class OpenedStore:
+class OpenedStore(NamedTuple):
     """The decision that the store may be opened once NODE has this id and life."""
 
     store: int
     life: int
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class ClosedStore:
+class ClosedStore(NamedTuple):
     """The decision that the store stays closed, and the reason."""
 
     why: str
     may_pass: bool = False  # True: an error of the system, which may pass.
 
 
-Decision = NoStore | OpenedStore | ClosedStore
+Decision = OpenedStore | ClosedStore | None  # None: no store exists, and none should.
 
 
 def decide(store: int, life: int, found: tuple[int, int] | None, path: PurePath) -> Decision:
     """Decide on the store at `path` by id and life in NODE (0: none) and in the manifest (None: no store)."""
     if found is None:
-        return NoStore() if not store else ClosedStore(f"{path}: the store of this node's tables is missing: {FORGET}")
+        return ClosedStore(f"{path}: the store of this node's tables is missing: {FORGET}") if store else None
     is_adopted = not store and found[1] <= 1
     if not is_adopted and found[0] != store:
         mine = f"{store:016x} is this node's" if store else "this node has none"
@@ -184,12 +173,11 @@ class TableStore:
             return
         if not self._reopens:
             self._why = None
-        expected = (decision.store, decision.life) if isinstance(decision, OpenedStore) else None
-        if expected is None and not self._wanted:
+        if decision is None and not self._wanted:
             return
         try:
             async with self._open_store(
-                self.path, self._environment, expected=expected, create=expected is None
+                self.path, self._environment, expected=decision, create=decision is None
             ) as store:
                 known = store.manifest
                 await self._environment.threads.run(partial(self._identity.keep, store=known.store, life=known.life))
@@ -204,7 +192,7 @@ class TableStore:
                     self._reopens = True
                     self._stay_closed(f"{store.closed}; {AGAIN}", may_pass=True)
         except* (GossipKVError, OSError) as errors:
-            self._fail(first_of(errors), was_there=expected is not None)
+            self._fail(first_of(errors), was_there=decision is not None)
         finally:
             self._store = None
 
@@ -236,10 +224,9 @@ class TableStore:
             except FileNotFoundError:
                 manifest = None
             found = None if manifest is None else (manifest.store, manifest.life)
-            decision = decide(identity.record.store, identity.record.life, found, self.path)
-            if isinstance(decision, OpenedStore) and decision != OpenedStore(
-                identity.record.store, identity.record.life
-            ):
+            noted = identity.record.store, identity.record.life
+            decision = decide(*noted, found, self.path)
+            if isinstance(decision, OpenedStore) and decision != noted:
                 identity.keep(store=decision.store, life=decision.life)
         except (GossipKVError, OSError) as error:
             return ClosedStore(self._words(error), may_pass=_may_pass(error))

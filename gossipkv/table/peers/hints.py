@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from gossipkv.register.configuration import AcceptorId
     from gossipkv.register.metadata.known import KnownMap
     from gossipkv.register.metadata.tables import NamedTable
-    from gossipkv.table.ports import OwnTree
+    from gossipkv.table.ports import ClusterView
 
 TABLES: Final = "tables"  # The path in the tree.
 ROOM_PART: Final = 4  # Hints may take 1 / ROOM_PART of this node's branch; the rest is for its datasets.
@@ -49,7 +49,7 @@ class MapHint(NamedTuple):
 class HintBoard:
     """Publishes this node's hints, and reads those of other nodes."""
 
-    def __init__(self, tree: OwnTree, own: str, *, branch_bytes: int) -> None:
+    def __init__(self, tree: ClusterView, own: str, *, branch_bytes: int) -> None:
         """`own`: this node's name; `branch_bytes`: the size limit of its branch in the tree."""
         self._tree = tree
         self._own = own

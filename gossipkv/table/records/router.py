@@ -29,10 +29,8 @@ class Router:
     """Finds the maps of tables, and the hosts to ask."""
 
     def __init__(self, participant: MetadataParticipant, random: Random) -> None:
-        self._service = participant.service
-        self._directory = participant.directory
-        self._watcher = participant.watcher
-        self._poll = participant.poll
+        self._service, self._directory = participant.service, participant.directory
+        self._watcher, self._poll = participant.watcher, participant.poll
         self._random = random
         self._routes: dict[str, tuple[bytes, TableRoute]] = {}  # By name: the root of the map, and its route.
 

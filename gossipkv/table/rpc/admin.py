@@ -57,10 +57,8 @@ class AdminMethods:
     """The methods about tables and acceptors."""
 
     def __init__(self, participant: MetadataParticipant, random: Random) -> None:
-        self._participant = participant
-        self._service = participant.service
-        self._directory = participant.directory
-        self._peers = participant.peers
+        self._participant, self._service = participant, participant.service
+        self._directory, self._peers = participant.directory, participant.peers
         self._random = random
         self.methods: dict[bytes, Method] = {
             b"create_table": self._create_table,

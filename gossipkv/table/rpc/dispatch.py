@@ -57,10 +57,8 @@ class TableMethods:
     """The methods about tables: for operators and clients, for other nodes, and about records."""
 
     def __init__(self, participant: MetadataParticipant, random: Random, limits: Config) -> None:
-        self._participant = participant
-        self._service = participant.service
-        self._directory = participant.directory
-        self._watcher = participant.watcher
+        self._participant, self._service = participant, participant.service
+        self._directory, self._watcher = participant.directory, participant.watcher
         self._random = random
         self._limits = limits
         participant.service.forward = self._forward

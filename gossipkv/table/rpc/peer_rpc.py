@@ -67,10 +67,8 @@ class PeerMethods:
     """The methods for other nodes."""
 
     def __init__(self, participant: MetadataParticipant) -> None:
-        self._participant = participant
-        self._service = participant.service
-        self._directory = participant.directory
-        self._words = participant.words
+        self._participant, self._service = participant, participant.service
+        self._directory, self._words = participant.directory, participant.words
         self.methods: dict[bytes, Method] = {
             b"register": self._register,
             b"metadata_hold": self._hold,

@@ -15,7 +15,7 @@ from gossipkv.node.identity import read_node
 from gossipkv.node.restoring import restore_tables
 from gossipkv.storage.directories import make_directory
 from gossipkv.storage.engine.manifest import read_manifest
-from gossipkv.table.store import NoStore, OpenedStore, decide
+from gossipkv.table.store import OpenedStore, decide
 from tests.unit.table.fake_store import put_store
 from tests.world.faulty_files import CHANGING, Action, Fault, FaultyFiles
 
@@ -119,7 +119,7 @@ def test_a_backup_that_cannot_be_put_back(tmp_path, error):
     with pytest.raises((Corrupt, StorageError), match=r"torn|No space left"):
         restore_tables(FILES, BACKUP, tmp_path, random=random.Random(5), restore=fail)
     assert read_node(FILES, tmp_path)._replace(epoch=1) == before
-    assert decision(FILES, tmp_path) == NoStore()
+    assert decision(FILES, tmp_path) is None
     assert not list(tmp_path.glob("tables*"))
     put_back(FILES, tmp_path)
 

@@ -46,4 +46,4 @@ def test_a_crash_at_any_step(action, power, forgets):
             assert decision(disk, DATA) == OpenedStore(done.manifest.store, 1)
     else:
         pytest.fail("it never came to its end")
-    assert seen == {"NoStore", "OpenedStore"} | ({"ClosedStore"} if forgets else set())
+    assert seen == {"NoneType", "OpenedStore"} | ({"ClosedStore"} if forgets else set())

@@ -13,7 +13,7 @@ import trio
 from gossipkv.environment.trio_world import real
 from gossipkv.errors import BadRequest, Corrupt, StorageError, Unavailable, UnsupportedFormat
 from gossipkv.node.directory import DataDirectory
-from gossipkv.table.store import FORGET, ClosedStore, NoStore, OpenedStore, TableStore, decide
+from gossipkv.table.store import FORGET, ClosedStore, OpenedStore, TableStore, decide
 from tests.unit.storage.engine.shell_world import Inline
 from tests.unit.table.fake_store import FakeStores, put_store
 from tests.world.faulty_files import CHANGING, Action, Fault, FaultyFiles
@@ -25,7 +25,7 @@ PLACE = PurePath("/n/tables")
 
 
 @pytest.mark.parametrize(("store", "life", "found", "expected"), [
-    (0, 0, None, NoStore()),
+    (0, 0, None, None),
     (0, 0, (7, 1), OpenedStore(7, 1)),
     (0, 0, (7, 2), "not of this node, this node has none"),
     (5, 0, None, "missing"),
