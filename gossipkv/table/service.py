@@ -221,8 +221,8 @@ class TableService:
 
     def known_of(self, register: bytes) -> bytes:
         """Return this node's hint about a register; empty: it knows none, or the table was dropped."""
-        known = None if self.metadata is None else self.metadata.known.get(register)
-        return b"" if known is None or known.head.ended else encode_hint(known)
+        known_map = None if self.metadata is None else self.metadata.known.get(register)
+        return b"" if known_map is None or known_map.head.ended else encode_hint(known_map)
 
 
 def _not_yet(_table: bytes, puts: Sequence[SmearedPut], on_forwarded: OnForwarded) -> None:

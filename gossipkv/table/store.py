@@ -179,9 +179,11 @@ class TableStore:
             async with self._open_store(
                 self.path, self._environment, expected=decision, create=decision is None
             ) as store:
-                known = store.manifest
-                await self._environment.threads.run(partial(self._identity.keep, store=known.store, life=known.life))
-                self._log.info("tables_open", store=f"{known.store:016x}", life=known.life)
+                manifest = store.manifest
+                await self._environment.threads.run(
+                    partial(self._identity.keep, store=manifest.store, life=manifest.life)
+                )
+                self._log.info("tables_open", store=f"{manifest.store:016x}", life=manifest.life)
                 if store.log_damage is not None:
                     self._log.warning("tables_log_damaged", reason=store.log_damage)
                 self._store, self._why, self._reopens = store, None, False
@@ -332,7 +334,7 @@ class TableStore:
     def to_map(self) -> dict[str, Detail]:
         """Return the section of `info` about the store."""
         record, store = self._identity.record, self._store
-        told: dict[str, Detail] = {
+        entries: dict[str, Detail] = {
             "state": self.state,
             "why": self.closed,
             "lost": FORGET in (self.closed or ""),  # True: only a restored or a forgotten store helps.
@@ -340,8 +342,8 @@ class TableStore:
             "life": record.life,
         }
         if store is None:
-            return told
-        return {**told, "log_damage": store.log_damage, "counters": {**store.describe()}}
+            return entries
+        return {**entries, "log_damage": store.log_damage, "counters": {**store.describe()}}
 
 
 def memory_bytes(settings: TableSettings) -> int:

@@ -59,20 +59,20 @@ class LoadStats:
         """Update the rates from the requests counted in the last `within_s` seconds, and reset the counters."""
         kept = exp(-within_s / SMOOTHED_S)
         before, copies = dict(self._rates), self._replication.replicas.by_partition
-        divided = [copy for copy in before if copy.children]
+        divided = [replica for replica in before if replica.children]
         while divided:  # The children's shares of the load are unknown, so each child gets an equal part.
-            copy = divided.pop()
-            rate = before.pop(copy) / len(copy.children)
-            before |= dict.fromkeys(copy.children, rate)
-            divided += [heir for heir in copy.children if heir.children]
+            replica = divided.pop()
+            rate = before.pop(replica) / len(replica.children)
+            before |= dict.fromkeys(replica.children, rate)
+            divided += [child for child in replica.children if child.children]
         rates: dict[Replica, float] = {}
-        for number, copy in enumerate([*copies.values()]):
-            counted, copy.requests = copy.requests, 0
-            if counted or copy in before:
-                rates[copy] = before.get(copy, 0.0) * kept + counted / within_s * (1 - kept)
+        for number, replica in enumerate([*copies.values()]):
+            counted, replica.requests = replica.requests, 0
+            if counted or replica in before:
+                rates[replica] = before.get(replica, 0.0) * kept + counted / within_s * (1 - kept)
             if number % FEW_COUNTED == FEW_COUNTED - 1:
                 await trio.lowlevel.checkpoint()
-        self._rates = {copy: rate for copy, rate in rates.items() if rate > MIN_RATE}
+        self._rates = {replica: rate for replica, rate in rates.items() if rate > MIN_RATE}
 
     async def rows(self, table: bytes) -> list[Row]:
         """Return a row for each readable replica of a table: partition, bytes, records, requests a second, all about.
@@ -81,16 +81,16 @@ class LoadStats:
         duration in seconds.
         """
         found: list[Row] = []
-        for number, copy in enumerate(
-            [one for one in self._replication.replicas.by_partition.values() if one.partition[0] == table]
+        for number, replica in enumerate(
+            [replica for replica in self._replication.replicas.by_partition.values() if replica.partition[0] == table]
         ):
             with contextlib.suppress(GossipKVError):
-                size_bytes, rows = self._replication.measure(copy)
-                found.append([copy.partition[1], size_bytes, rows, round(self._rates.get(copy, 0.0), 2)])
+                size_bytes, rows = self._replication.measure(replica)
+                found.append([replica.partition[1], size_bytes, rows, round(self._rates.get(replica, 0.0), 2)])
             if number % FEW_MEASURED == FEW_MEASURED - 1:
                 await trio.lowlevel.checkpoint()
         written = self._last_hour.of(table, trio.current_time())
-        found.extend([one.prefix, one.low, one.high, one.bytes, one.seconds] for one in written)
+        found.extend([series.prefix, series.low, series.high, series.bytes, series.seconds] for series in written)
         return found
 
     async def of(self, table: bytes, nodes: Collection[bytes]) -> HostMeasures:
@@ -101,10 +101,10 @@ class LoadStats:
         async def ask(node: bytes) -> None:
             with contextlib.suppress(GossipKVError):
                 if node == self._replication.replicas.me:
-                    told: Value = [[*row] for row in await self.rows(table)]
+                    answer: Value = [[*row] for row in await self.rows(table)]
                 else:
-                    told = unpacked(await self._ask(node, "table_sizes", [table], ANSWER_S))
-                for number, row in enumerate(told if isinstance(told, list) else ()):
+                    answer = unpacked(await self._ask(node, "table_sizes", [table], ANSWER_S))
+                for number, row in enumerate(answer if isinstance(answer, list) else ()):
                     take(found, row)
                     _take_series(series, row)
                     if number % FEW_TAKEN == FEW_TAKEN - 1:
@@ -113,13 +113,13 @@ class LoadStats:
         async with trio.open_nursery() as nursery:
             for node in nodes:
                 nursery.start_soon(ask, node)
-        return HostMeasures(found, [one for _, one in sorted(series.items())])
+        return HostMeasures(found, [writes for _, writes in sorted(series.items())])
 
     async def lately(self, table: bytes, nodes: Collection[bytes]) -> Mapping[int, RangeMeasure]:
         """Return the measures of a table as `of` does, from a report of at most `FRESH_S` ago."""
         async with self._turn:
-            known, at, _ = self._lately
-            if known != table or trio.current_time() >= at + FRESH_S:
+            measured, at, _ = self._lately
+            if measured != table or trio.current_time() >= at + FRESH_S:
                 self._lately = table, trio.current_time(), (await self.of(table, nodes)).measures
             return self._lately[2]
 
@@ -139,5 +139,5 @@ def take(found: dict[int, RangeMeasure], row: Value) -> None:
 def _take_series(series: dict[bytes, SeriesWrites], row: Value) -> None:
     match row:
         case [bytes(prefix), int(low), int(high), int(size_bytes), int(seconds)] if low <= high:
-            written, known = SeriesWrites(prefix, low, high, size_bytes, seconds), series.get(prefix)
-            series[prefix] = written if known is None else written.beside(known)
+            written, before = SeriesWrites(prefix, low, high, size_bytes, seconds), series.get(prefix)
+            series[prefix] = written if before is None else written.beside(before)

@@ -90,27 +90,27 @@ class Migrator:
         gone = {uuid for uuid, node in self._catalogue.nodes.named().items() if node.weight is None}
         noted = {**replicas.dirty.unsettled, **dict.fromkeys(self._with(gone))}
         departed = self._replication.departed  # The other hosts take the steps for departed replicas.
-        copies = {copy: None for copy in noted if copy in replicas.acks and copy not in departed}
+        copies = {replica: None for replica in noted if replica in replicas.acks and replica not in departed}
         self._since = {key: at for key, at in self._since.items() if key[0] in copies}
-        self._sent = {copy: sent for copy, sent in self._sent.items() if copy in copies}
+        self._sent = {replica: sent for replica, sent in self._sent.items() if replica in copies}
         if not copies:
             return
-        was = {copy: (copy.synced_config, copy.synced_joining is None) for copy in copies}
-        reports = await self._reports({copy.partition: [seat.node for seat in copy.roles] for copy in copies})
+        was = {replica: (replica.synced_config, replica.synced_joining is None) for replica in copies}
+        reports = await self._reports({replica.partition: [seat.node for seat in replica.roles] for replica in copies})
         steps: dict[bytes, list[tuple[Replica, Step]]] = defaultdict(list)
-        for number, copy in enumerate(copies):
+        for number, replica in enumerate(copies):
             if number % FEW == FEW - 1:
                 await trio.lowlevel.checkpoint()
-            if copy not in replicas.acks or was[copy] != (copy.synced_config, copy.synced_joining is None):
+            if replica not in replicas.acks or was[replica] != (replica.synced_config, replica.synced_joining is None):
                 continue
-            told = {**reports.get(copy.partition, {}), replicas.me: report_of(copy)}
-            known = MoveView(told, gone, self._stalled(copy, told), waited=self._has_waited(copy, told))
-            step = next_step(copy, known)
-            if step is not None and self._is_due(copy):
-                steps[copy.partition[0]].append((copy, step))
+            answers = {**reports.get(replica.partition, {}), replicas.me: report_of(replica)}
+            view = MoveView(answers, gone, self._stalled(replica, answers), waited=self._has_waited(replica, answers))
+            step = next_step(replica, view)
+            if step is not None and self._is_due(replica):
+                steps[replica.partition[0]].append((replica, step))
         async with trio.open_nursery() as nursery:
-            for table, some in steps.items():
-                nursery.start_soon(self._have_done, table, some)
+            for table, due in steps.items():
+                nursery.start_soon(self._have_done, table, due)
 
     def _with(self, gone: Collection[bytes]) -> list[Replica]:
         """Return the replicas that share their partition with a node that is lost for good."""
@@ -119,7 +119,7 @@ class Migrator:
         key = frozenset(gone), tuple(self._replication.maps.items()), len(self._replication.replicas.by_partition)
         if self._gone[0] != key:
             copies = self._replication.replicas.by_partition.values()
-            self._gone = key, [copy for copy in copies if any(node in gone for node in copy.sharers)]
+            self._gone = key, [replica for replica in copies if any(node in gone for node in replica.sharers)]
         return self._gone[1]
 
     # -- reports of other hosts ----------------------------------------------------------------------------------------
@@ -127,10 +127,10 @@ class Migrator:
     async def _reports(self, nodes: Mapping[Place, Iterable[bytes]]) -> dict[Place, dict[bytes, ReplicaReport]]:
         """Return the reports of connected nodes about their replicas of these partitions."""
         replicas = self._replication.replicas
-        told: dict[Place, dict[bytes, ReplicaReport]] = defaultdict(dict)
+        reports: dict[Place, dict[bytes, ReplicaReport]] = defaultdict(dict)
         asked: dict[tuple[bytes, bytes], list[int]] = defaultdict(list)
-        for (table, partition), some in nodes.items():
-            for node in some:
+        for (table, partition), hosts in nodes.items():
+            for node in hosts:
                 if replicas.reaches(node):
                     asked[node, table].append(partition)
 
@@ -144,70 +144,70 @@ class Migrator:
                         case [int(partition), int(assignment), int(config), bytes(had), bool(is_whole)]:
                             clock.check(had)
                             if partition in wanted:
-                                told[table, partition][node] = ReplicaReport(assignment, config, had, is_whole)
+                                reports[table, partition][node] = ReplicaReport(assignment, config, had, is_whole)
 
         async with trio.open_nursery() as nursery:
             for (node, table), partitions in asked.items():
                 for at in range(0, len(partitions), MAX_ASKED):
                     nursery.start_soon(ask, node, table, partitions[at : at + MAX_ASKED])
-        return told
+        return reports
 
-    def _lasts(self, copy: Replica, what: object, *, is_so: bool) -> bool:
-        """Return True if the condition `what` of a replica has held for the stall time."""
+    def _lasts(self, replica: Replica, condition: object, *, is_so: bool) -> bool:
+        """Return True if the condition `condition` of a replica has held for the stall time."""
         if not is_so:
-            self._since.pop((copy, what), None)
+            self._since.pop((replica, condition), None)
             return False
         now = self._replication.now()
-        return now - self._since.setdefault((copy, what), now) >= self._stall_s
+        return now - self._since.setdefault((replica, condition), now) >= self._stall_s
 
-    def _stalled(self, copy: Replica, told: Reports) -> set[int]:
+    def _stalled(self, replica: Replica, reports: Reports) -> set[int]:
         """Return the targets that do not answer, or do not acknowledge the records sent to them."""
         replicas, now = self._replication.replicas, self._replication.now()
         stalled = set()
-        for one, seat in copy.assigned_roles():
+        for assignment, seat in replica.assigned_roles():
             if not seat.available and seat.node != replicas.me:
                 peer = replicas.peers.get(seat.node)
-                oldest = None if peer is None else peer.sender.oldest_open(copy)
-                is_silent = self._lasts(copy, one, is_so=seat.node not in told)
+                oldest = None if peer is None else peer.sender.oldest_open(replica)
+                is_silent = self._lasts(replica, assignment, is_so=seat.node not in reports)
                 if is_silent or (oldest is not None and now - oldest >= self._stall_s):
-                    stalled.add(one)
+                    stalled.add(assignment)
         return stalled
 
-    def _has_waited(self, copy: Replica, told: Reports) -> bool:
+    def _has_waited(self, replica: Replica, reports: Reports) -> bool:
         """Return True if a complete target has waited long enough for the other host of its slot."""
-        own = copy.role
-        sources = [seat.node for seat in copy.roles if own is not None and seat.slot == own.slot and seat is not own]
-        is_so = copy.joining is None and any(node not in told for node in sources)
-        return self._lasts(copy, "source", is_so=is_so)
+        own = replica.role
+        sources = [seat.node for seat in replica.roles if own is not None and seat.slot == own.slot and seat is not own]
+        is_so = replica.joining is None and any(node not in reports for node in sources)
+        return self._lasts(replica, "source", is_so=is_so)
 
     # -- steps ---------------------------------------------------------------------------------------------------------
 
-    def _is_due(self, copy: Replica) -> bool:
+    def _is_due(self, replica: Replica) -> bool:
         """Return True if a step may be requested now; not while the last request may still change the map."""
         now = self._replication.now()
-        config, at = self._sent.get(copy, (-1, 0.0))
-        if config == copy.config and now < at + RETRY_S:
+        config, at = self._sent.get(replica, (-1, 0.0))
+        if config == replica.config and now < at + RETRY_S:
             return False
-        self._sent[copy] = copy.config, now
+        self._sent[replica] = replica.config, now
         return True
 
     async def _have_done(self, table: bytes, steps: Sequence[tuple[Replica, Step]]) -> None:
         """Apply steps to a table's map; later maps show their effect."""
-        known = self._metadata.known.get(table)
-        if known is None or known.head.ended:
+        known_map = self._metadata.known.get(table)
+        if known_map is None or known_map.head.ended:
             return
         operations, tree = [], self._metadata.tree(table)
         is_range = decode_table(tree.root.meta).kind == RANGE  # A replica of a shard does not know its key.
         keys = {} if is_range else {decode_partition(entry.record).id: entry.key for entry in tree.scan()}
-        for copy, step in steps:
-            partition = copy.partition[1]
-            key = copy.bounds.first if is_range else keys.get(partition)
+        for replica, step in steps:
+            partition = replica.partition[1]
+            key = replica.bounds.first if is_range else keys.get(partition)
             if key is not None:
                 id_ = self._random.randbytes(OPERATION_ID_BYTES)
-                operations.append(Operation(id_, known.config, *_asked(step, key, partition)))
+                operations.append(Operation(id_, known_map.config, *_asked(step, key, partition)))
         for at in range(0, len(operations), MAX_JUDGED):
             now = self._metadata.known.get(table)
-            if now is None or is_dead(known.config, now.config):
+            if now is None or is_dead(known_map.config, now.config):
                 break  # The map is too new for the rest; the next round decides again.
             with contextlib.suppress(GossipKVError):  # A later round repeats the step.
                 await self._catalogue.transact(table, operations[at : at + MAX_JUDGED], ASK_S)
@@ -218,8 +218,8 @@ class Migrator:
     async def _drop_departed(self) -> None:
         """Drop the departed replicas whose records all other hosts are known to have."""
         tables: dict[bytes, list[Replica]] = defaultdict(list)
-        for copy in self._replication.departed:
-            tables[copy.partition[0]].append(copy)
+        for replica in self._replication.departed:
+            tables[replica.partition[0]].append(replica)
         for table, copies in tables.items():
             with contextlib.suppress(GossipKVError):  # A later round tries again.
                 await self._metadata.quorum_read(table)
@@ -228,10 +228,10 @@ class Migrator:
     async def _drop_some(self, table: bytes, copies: Sequence[Replica]) -> None:
         tree = self._metadata.tree(table)
         if decode_table(tree.root.meta).kind == RANGE:
-            gone = {copy: _children_of(tree, copy) for copy in copies}
+            gone = {replica: _children_of(tree, replica) for replica in copies}
         else:
             shards = {part.partition.id: [part] for part in parts_of(tree)}
-            gone = {copy: shards.get(copy.partition[1], []) for copy in copies}
+            gone = {replica: shards.get(replica.partition[1], []) for replica in copies}
         me = self._replication.replicas.me  # This node has adopted the map, and may host a child again.
         hosts = {part.partition.id: _available(part.partition) - {me} for parts in gone.values() for part in parts}
         reports = await self._reports({(table, id_): sorted(nodes) for id_, nodes in hosts.items()})
@@ -240,22 +240,22 @@ class Migrator:
             report = reports.get((table, part.partition.id), {}).get(node)
             return report is not None and report.config >= part.version
 
-        for copy, parts in gone.items():
-            is_absent = all(part.partition.assignment(copy.assignment) is None for part in parts)
+        for replica, parts in gone.items():
+            is_absent = all(part.partition.assignment(replica.assignment) is None for part in parts)
             is_known = all(has_adopted(part, node) for part in parts for node in hosts[part.partition.id])
             # The replica may have been quarantined during the requests.
-            if parts and is_absent and is_known and copy in self._replication.departed:
-                self._reconciler.drop(copy)
+            if parts and is_absent and is_known and replica in self._replication.departed:
+                self._reconciler.drop(replica)
 
 
-def _children_of(tree: MapTree, copy: Replica) -> list[LocalPartition]:
+def _children_of(tree: MapTree, replica: Replica) -> list[LocalPartition]:
     """Return the partitions that have the keys of a replica's range: the same one or its children; empty if unknown."""
-    parts = [*parts_of(tree, copy.bounds)]
-    return parts if all(copy.bounds.covers(part.bounds) for part in parts) else []
+    parts = [*parts_of(tree, replica.bounds)]
+    return parts if all(replica.bounds.covers(part.bounds) for part in parts) else []
 
 
 def _available(partition: Partition) -> set[bytes]:
-    return {one.node for one in partition.assignments if one.state == AssignmentState.AVAILABLE}
+    return {assignment.node for assignment in partition.assignments if assignment.state == AssignmentState.AVAILABLE}
 
 
 def _asked(step: Step, key: bytes, partition: int) -> tuple[str, int, object]:

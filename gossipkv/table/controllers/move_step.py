@@ -81,84 +81,86 @@ class MoveView:
     waited: bool = False  # True if the wait for the slot's other host is over.
 
 
-def report_of(copy: Replica) -> ReplicaReport:
+def report_of(replica: Replica) -> ReplicaReport:
     """Return the report about a local replica."""
-    return ReplicaReport(copy.assignment, copy.synced_config, copy.reported_clock, copy.synced_joining is None)
+    return ReplicaReport(
+        replica.assignment, replica.synced_config, replica.reported_clock, replica.synced_joining is None
+    )
 
 
-def next_step(copy: Replica, known: MoveView) -> Step | None:
+def next_step(replica: Replica, view: MoveView) -> Step | None:
     """Return the next step for a replica's partition; None if there is nothing to do now.
 
-    Requires: the hosts were asked for `known.reports` when the replica was already in its present state.
+    Requires: the hosts were asked for `view.reports` when the replica was already in its present state.
     """
-    own = copy.role
-    if own is None or copy.synced_config != copy.config:
+    own = replica.role
+    if own is None or replica.synced_config != replica.config:
         return None
-    hosts = copy.hosts
+    hosts = replica.hosts
     if not own.available:
-        return _of_target(copy, known, hosts)
+        return _of_target(replica, view, hosts)
     if not own.counts:
-        return _of_leaving(copy, known, hosts)
-    return _of_all(copy, known, hosts) if _is_first(copy, known, hosts) else None
+        return _of_leaving(replica, view, hosts)
+    return _of_all(replica, view, hosts) if _is_first(replica, view, hosts) else None
 
 
-def _of_target(copy: Replica, known: MoveView, hosts: tuple[AssignedReplica, ...]) -> Step | None:
-    adopted = [host for host in hosts if _is_available(host) and (_said(copy, known, host) is not None)]
-    if not copy.rules.loads:
-        return Advance(copy.assignment, INITIALIZING) if _are_enough(copy, hosts, adopted) else None
-    if copy.synced_joining is not None:
+def _of_target(replica: Replica, view: MoveView, hosts: tuple[AssignedReplica, ...]) -> Step | None:
+    adopted = [host for host in hosts if _is_available(host) and (_adopted_report(replica, view, host) is not None)]
+    if not replica.rules.loads:
+        return Advance(replica.assignment, INITIALIZING) if _are_enough(replica, hosts, adopted) else None
+    if replica.synced_joining is not None:
         return None
-    covered = [host for host in adopted if _covers(copy.synced, _clock(copy, known, host), copy)]
-    own_slot = next(host.slot for host in hosts if host.assignment == copy.assignment)
+    covered = [host for host in adopted if _covers(replica.synced, _clock(replica, view, host), replica)]
+    own_slot = next(host.slot for host in hosts if host.assignment == replica.assignment)
     source = next((host for host in hosts if host.slot == own_slot and _is_available(host)), None)
-    is_covered = source is None or source in covered or (source not in adopted and known.waited)
-    return Advance(copy.assignment, AVAILABLE) if is_covered and _are_enough(copy, hosts, covered) else None
+    is_covered = source is None or source in covered or (source not in adopted and view.waited)
+    return Advance(replica.assignment, AVAILABLE) if is_covered and _are_enough(replica, hosts, covered) else None
 
 
-def _of_leaving(copy: Replica, known: MoveView, hosts: tuple[AssignedReplica, ...]) -> Step | None:
-    others = [host for host in hosts if _is_available(host) and host.node not in known.gone]
-    final = copy.synced
-    if others and all(_said(copy, known, host) and _covers(_clock(copy, known, host), final, copy) for host in others):
-        return Unassign(copy.assignment)
-    return None
+def _of_leaving(replica: Replica, view: MoveView, hosts: tuple[AssignedReplica, ...]) -> Step | None:
+    available = [host for host in hosts if _is_available(host) and host.node not in view.gone]
+    final = replica.synced
+    adopted = [host for host in available if _adopted_report(replica, view, host) is not None]
+    covering = [host for host in adopted if _covers(_clock(replica, view, host), final, replica)]
+    return Unassign(replica.assignment) if available and covering == available else None
 
 
-def _of_all(copy: Replica, known: MoveView, hosts: tuple[AssignedReplica, ...]) -> Step | None:
+def _of_all(replica: Replica, view: MoveView, hosts: tuple[AssignedReplica, ...]) -> Step | None:
     for host in hosts:
-        if host.node in known.gone and host.assignment != copy.assignment:
+        if host.node in view.gone and host.assignment != replica.assignment:
             return Unassign(host.assignment, by_force=host.available)
     for host in hosts:
-        if host.assignment in known.stalled and not host.available:
+        if host.assignment in view.stalled and not host.available:
             return Unassign(host.assignment)
-    return _ended(copy, known, hosts) or _settled(copy, known, hosts)
+    return _ended(replica, view, hosts) or _settled(replica, view, hosts)
 
 
-def _ended(copy: Replica, known: MoveView, hosts: tuple[AssignedReplica, ...]) -> SetEnds | None:
+def _ended(replica: Replica, view: MoveView, hosts: tuple[AssignedReplica, ...]) -> SetEnds | None:
     """Return the missing ends, from the clocks of AVAILABLE hosts of a majority of slots."""
-    unknown = [assignment for assignment, end in copy.rules.ends if end is None]
-    said = [host for host in hosts if _is_available(host) and _said(copy, known, host) is not None]
-    if not unknown or not _are_enough(copy, hosts, said):
+    unknown = [assignment for assignment, end in replica.rules.ends if end is None]
+    adopted = [host for host in hosts if _is_available(host) and _adopted_report(replica, view, host) is not None]
+    if not unknown or not _are_enough(replica, hosts, adopted):
         return None
-    whole = reduce(clock.merge, (_clock(copy, known, host) for host in said))
-    return SetEnds(tuple((one, clock.counter(whole, one)) for one in unknown))
+    whole = reduce(clock.merge, (_clock(replica, view, host) for host in adopted))
+    return SetEnds(tuple((assignment, clock.counter(whole, assignment)) for assignment in unknown))
 
 
-def _settled(copy: Replica, known: MoveView, hosts: tuple[AssignedReplica, ...]) -> RemoveFormer | None:
+def _settled(replica: Replica, view: MoveView, hosts: tuple[AssignedReplica, ...]) -> RemoveFormer | None:
     """Return the former assignments for which all assigned replicas report the same counter under this config."""
-    said = [known.reports.get(host.node) for host in hosts]
-    clocks = [one.clock for one in said if one is not None and one.config == copy.config and one.is_whole]
+    reports = [view.reports.get(host.node) for host in hosts]
+    clocks = [report.clock for report in reports if report and report.config == replica.config and report.is_whole]
     if len(clocks) < len(hosts):
         return None
-    counters = {one: {clock.counter(each, one) for each in clocks} for one in copy.rules.former}
-    rows = tuple((one, max(told)) for one, told in sorted(counters.items()) if len(told) == 1)
+    counters = {former: {clock.counter(seen, former) for seen in clocks} for former in replica.rules.former}
+    rows = tuple((former, max(counts)) for former, counts in sorted(counters.items()) if len(counts) == 1)
     return RemoveFormer(rows) if rows else None
 
 
-def _is_first(copy: Replica, known: MoveView, hosts: tuple[AssignedReplica, ...]) -> bool:
+def _is_first(replica: Replica, view: MoveView, hosts: tuple[AssignedReplica, ...]) -> bool:
     """Return True if this is the first AVAILABLE host, in the order of slots, that answers."""
-    answering = [host for host in hosts if _is_available(host) and host.node in known.reports]
+    answering = [host for host in hosts if _is_available(host) and host.node in view.reports]
     return min(answering, key=lambda host: host.slot, default=None) == next(
-        host for host in hosts if host.assignment == copy.assignment
+        host for host in hosts if host.assignment == replica.assignment
     )
 
 
@@ -166,24 +168,24 @@ def _is_available(host: AssignedReplica) -> bool:
     return host.available and host.counts
 
 
-def _said(copy: Replica, known: MoveView, host: AssignedReplica) -> ReplicaReport | None:
+def _adopted_report(replica: Replica, view: MoveView, host: AssignedReplica) -> ReplicaReport | None:
     """Return a host's report if the host has adopted this replica's config or a newer one."""
-    report = known.reports.get(host.node)
-    is_of = report is not None and report.assignment == host.assignment and report.config >= copy.config
+    report = view.reports.get(host.node)
+    is_of = report is not None and report.assignment == host.assignment and report.config >= replica.config
     return report if is_of else None
 
 
-def _clock(copy: Replica, known: MoveView, host: AssignedReplica) -> bytes:
-    report = _said(copy, known, host)
+def _clock(replica: Replica, view: MoveView, host: AssignedReplica) -> bytes:
+    report = _adopted_report(replica, view, host)
     assert report is not None, host
     return report.clock
 
 
-def _covers(one: bytes, other: bytes, copy: Replica) -> bool:
-    return clock.covers(one, clock.named(other, copy.named))
+def _covers(whole: bytes, part: bytes, replica: Replica) -> bool:
+    return clock.covers(whole, clock.named(part, replica.named))
 
 
-def _are_enough(copy: Replica, hosts: tuple[AssignedReplica, ...], some: Iterable[AssignedReplica]) -> bool:
+def _are_enough(replica: Replica, hosts: tuple[AssignedReplica, ...], agreeing: Iterable[AssignedReplica]) -> bool:
     """Return True if these AVAILABLE hosts have a majority of slots."""
-    slots, available = {host.slot for host in some}, {host.slot for host in hosts if _is_available(host)}
-    return len(slots) >= min(slots_needed(MAJORITY, copy.rules.slots or len(available)), len(available)) > 0
+    slots, available = {host.slot for host in agreeing}, {host.slot for host in hosts if _is_available(host)}
+    return len(slots) >= min(slots_needed(MAJORITY, replica.rules.slots or len(available)), len(available)) > 0

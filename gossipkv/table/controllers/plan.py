@@ -56,8 +56,8 @@ class RangePlanner:
 
     def __init__(self) -> None:
         self.lately = Lately()
-        self.said = HostMeasures({})
-        self.measures: Mapping[int, RangeMeasure] = {}  # `said`, with estimates for ranges of the next period.
+        self.reported = HostMeasures({})
+        self.measures: Mapping[int, RangeMeasure] = {}  # `reported`, with estimates for ranges of the next period.
         self._ahead_of: object = None
         self._cuts: Sequence[tuple[bytes, Sequence[bytes]]] = ()  # First key of a range, first keys of its children.
         self.measured = 0  # Counts the surveys.
@@ -73,29 +73,29 @@ class RangePlanner:
     def sees(self, partitions: Mapping[bytes, Partition], now: float) -> None:
         """Process a map: partitions by their first keys."""
         self.lately.read(partitions, now)
-        if any(one.id not in self.said.measures for one in partitions.values()):
+        if any(partition.id not in self.reported.measures for partition in partitions.values()):
             self.ask_at = min(self.ask_at, max(now + NEW_S, self._rests_until))
 
-    def takes(self, said: HostMeasures, limits: MeasureLimits, now: float, *, asked: float) -> None:
+    def takes(self, measures: HostMeasures, limits: MeasureLimits, now: float, *, asked: float) -> None:
         """Process the measures of a survey that began at `asked`."""
         self._rests_until = now + PAUSE * (now - asked)
-        self.said, self.measures, self.measured = said, said.measures, self.measured + 1
-        self.lately.measured(said.measures, limits, now)
+        self.reported, self.measures, self.measured = measures, measures.measures, self.measured + 1
+        self.lately.measured(measures.measures, limits, now)
 
     def look_ahead(self, table: TableMeta, seen: Mapping[bytes, Partition], limits: MeasureLimits, root: bytes) -> None:
         """Plan for the next period of a time series (`placement.ahead`); `root`: root of the map `seen`."""
         if table.time_key is None or self._ahead_of == (self.measured, root):
             return
-        self._ahead_of, known = (self.measured, root), self.said.measures.values()
-        self.measures, self._cuts = self.said.measures, []
-        row_bytes = sum(one.size_bytes for one in known) / (sum(one.rows for one in known) or 1)
+        self._ahead_of, measures = (self.measured, root), self.reported.measures.values()
+        self.measures, self._cuts = self.reported.measures, []
+        row_bytes = sum(measure.size_bytes for measure in measures) / (sum(measure.rows for measure in measures) or 1)
         full = min(limits.size_bytes or inf, limits.rows * row_bytes or inf)
         if full < inf:
-            usual = RangeMeasure(int(full / 2) or 1, 0, sum(one.rate for one in known))
+            usual = RangeMeasure(int(full / 2) or 1, 0, sum(measure.rate for measure in measures))
             firsts, partitions = [*seen], [*seen.values()]
-            found = ahead(table.time_key, firsts, self.said.series, usual)
+            found = ahead(table.time_key, firsts, self.reported.series, usual)
             coming = {partitions[at].id: measure for at, measure in found.coming.items()}
-            self.measures = {**self.said.measures, **coming}
+            self.measures = {**self.reported.measures, **coming}
             self._cuts = [(firsts[cut.number], cut.keys) for cut in found.cuts]
 
     def cuts(self, seen: Mapping[bytes, Partition], random: Random) -> list[tuple[str, object]]:
@@ -117,10 +117,10 @@ class RangePlanner:
         if is_due:
             ended = trio.current_time()
             self._of, self._plan_at = of, ended + PAUSE * (ended - situation.now)
-            ids = [one.id for one in situation.partitions]
-            self._splits = {ids[one.partition] for one in made.splits}
-            self._moves = [(ids[one.partition], one) for one in made.moves]
-        is_moving = bool(steps) or any(one.moves for one in situation.partitions)
+            ids = [partition.id for partition in situation.partitions]
+            self._splits = {ids[split.partition] for split in made.splits}
+            self._moves = [(ids[move.partition], move) for move in made.moves]
+        is_moving = bool(steps) or any(partition.moves for partition in situation.partitions)
         self._is_left = is_moving or bool(self._moves or self._splits)
         return steps
 
@@ -133,12 +133,12 @@ class RangePlanner:
     ) -> None:
         """Ask hosts to divide the planned partitions; each retry asks the next host of a partition."""
         now, asked = trio.current_time(), self.lately.asked
-        there = [one for one in partitions if one.id in self._splits]
-        due = [one for one in there if one.id not in asked or now >= asked[one.id][1] + RETRY_S]
+        there = [partition for partition in partitions if partition.id in self._splits]
+        due = [partition for partition in there if partition.id not in asked or now >= asked[partition.id][1] + RETRY_S]
         async with trio.open_nursery() as nursery:
             for partition in due[:MAX_ASKED]:
                 self.lately.asks(partition.id, now)
-                hosts = [one.node for one in partition.assignments if one.node in alive]
+                hosts = [assignment.node for assignment in partition.assignments if assignment.node in alive]
                 if hosts:
                     nursery.start_soon(_divide, ask, table, hosts[int(now / RETRY_S) % len(hosts)], partition.id)
 
@@ -161,7 +161,7 @@ def _steps(
 
 def _left(now: Sequence[Partition], stands: Sequence[Slots], before: Sequence[tuple[int, Move]]) -> RangePlan:
     """Return the moves of a plan that have not begun by the present map."""
-    numbers = {one.id: at for at, one in enumerate(now)} if before else {}
+    numbers = {partition.id: at for at, partition in enumerate(now)} if before else {}
     moves: list[Move] = []
     for id_, move in before:
         at = numbers.get(id_)

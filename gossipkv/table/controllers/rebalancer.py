@@ -85,27 +85,27 @@ def grouped(table: TableMeta, nodes: Sequence[SpreadNode]) -> Sequence[Sequence[
         return table.groups
 
 
-def planned(tree: MapTree, nodes: Sequence[SpreadNode], known: Situation | None = None) -> TablePlan:
+def planned(tree: MapTree, nodes: Sequence[SpreadNode], situation: Situation | None = None) -> TablePlan:
     """Return the wanted map of a table; slow for thousands of partitions.
 
-    `known`: the situation of a range table, apart from its map; None: no measures, and all nodes alive.
+    `situation`: the situation of a range table, apart from its map; None: no measures, and all nodes alive.
     """
     table = decode_table(tree.root.meta)
     if table.kind == RANGE:
-        known = laid_out(tree, known or Situation(nodes=nodes, alive={node.id for node in nodes}))
-        made = ranges.plan(known)
-        stands = [*map(standing, known.partitions)]
-        return TablePlan(table, known.partitions, ranges.wanted(stands, made.moves), (), made)
+        situation = laid_out(tree, situation or Situation(nodes=nodes, alive={node.id for node in nodes}))
+        made = ranges.plan(situation)
+        stands = [*map(standing, situation.partitions)]
+        return TablePlan(table, situation.partitions, ranges.wanted(stands, made.moves), (), made)
     partitions = [decode_partition(entry.record) for entry in tree.scan()]
     groups = grouped(table, nodes)
     wanted = spread(nodes, table.replication, [*map(standing, partitions)], [*map(set, groups)])
     return TablePlan(table, partitions, wanted, groups)
 
 
-def laid_out(tree: MapTree, known: Situation) -> Situation:
+def laid_out(tree: MapTree, situation: Situation) -> Situation:
     """Return the situation of a range table with the partitions of its map; slow for a large table."""
     partitions = [decode_partition(entry.record) for entry in tree.scan()]
-    return replace(known, partitions=partitions, replication=decode_table(tree.root.meta).replication)
+    return replace(situation, partitions=partitions, replication=decode_table(tree.root.meta).replication)
 
 
 class _MapLeaf(NamedTuple):
@@ -117,7 +117,7 @@ class _MapLeaf(NamedTuple):
     @classmethod
     def of(cls, entries: Iterable[MapEntry]) -> _MapLeaf:
         partitions = {entry.key: decode_partition(entry.record) for entry in entries}
-        return cls(partitions, [one for one in partitions.values() if one.moves])
+        return cls(partitions, [partition for partition in partitions.values() if partition.moves])
 
 
 @dataclass(eq=False)
@@ -179,10 +179,12 @@ class Rebalancer:
                 planning = seen.planning
                 if planning is None or trio.current_time() < planning.ask_at or not self._acts(table):
                     continue
-                nodes = {one.node for partition in seen.partitions.values() for one in partition.assignments}
+                nodes = {
+                    assignment.node for partition in seen.partitions.values() for assignment in partition.assignments
+                }
                 began = trio.current_time()
-                said = await hosts.measures(table, nodes & {*self._alive()})
-                planning.takes(said, hosts.limits, trio.current_time(), asked=began)
+                measures = await hosts.measures(table, nodes & {*self._alive()})
+                planning.takes(measures, hosts.limits, trio.current_time(), asked=began)
                 planning.ask_at = trio.current_time() + ASK_S
                 self.pause.end()
             await trio.sleep(LOOK_S)
@@ -199,34 +201,34 @@ class Rebalancer:
 
     def mover_of(self, table: bytes) -> bytes:
         """Return the node that begins a table's moves, as far as known here; empty if no such node is alive."""
-        known = self._metadata.known.get(table)
-        if known is None or known.head.ended:
+        known_map = self._metadata.known.get(table)
+        if known_map is None or known_map.head.ended:
             return b""
-        servers = {one.node for one in known.acceptors.new}
+        servers = {acceptor.node for acceptor in known_map.acceptors.new}
         return min(servers.intersection(self._alive()), default=b"")
 
     def _acts(self, table: bytes) -> bool:
         return self._metadata.me.node == self.mover_of(table)
 
     async def _look_at(self, table: bytes, nodes: list[SpreadNode]) -> None:
-        known, seen = self._metadata.known[table], self._seen.setdefault(table, _TableView())
+        known_map, seen = self._metadata.known[table], self._seen.setdefault(table, _TableView())
         tree = self._metadata.tree(table)
         described = decode_table(tree.root.meta)
-        if seen.root != known.head.root:
-            seen.read(tree, known.head.root)
+        if seen.root != known_map.head.root:
+            seen.read(tree, known_map.head.root)
             self._count_failures(seen)
             if described.kind == RANGE:
                 seen.planning = seen.planning or RangePlanner()
                 seen.planning.sees(seen.partitions, trio.current_time())
         if seen.planning is not None:
-            await self._look_at_ranges(described, known.config, seen, seen.planning, nodes)
+            await self._look_at_ranges(described, known_map.config, seen, seen.planning, nodes)
             return
         wanted_of = nodes, described, [*seen.partitions]
         if seen.wanted_of == wanted_of and seen.is_quiet:
             return
         groups = grouped(described, nodes)
         if groups != described.groups:
-            await self._have_done(table, known.config, [("set_groups", tuple(b"".join(group) for group in groups))])
+            await self._have_done(table, known_map.config, [("set_groups", tuple(b"".join(group) for group in groups))])
             return
         if seen.wanted_of != wanted_of:
             seen.wanted = (await self._beside(partial(planned, tree, nodes))).wanted
@@ -237,7 +239,7 @@ class Rebalancer:
         is_left = bool(asked or seen.moving)
         # A target may be dead or passed over for a while: then no step is possible, but moves are left.
         seen.is_quiet = not (is_left or TablePlan(described, partitions, seen.wanted, groups).moves())
-        await self._have_done(table, known.config, asked)
+        await self._have_done(table, known_map.config, asked)
 
     async def _look_at_ranges(
         self, table: TableMeta, base: int, seen: _TableView, planning: RangePlanner, nodes: Sequence[SpreadNode]
@@ -282,7 +284,7 @@ class Rebalancer:
         return {node: until - now for node, until in self.passed_over.items() if now < until}
 
     def _asked(self, seen: _TableView, steps: Sequence[MoveStep]) -> list[tuple[str, object]]:
-        partitions = [(key, one.id) for key, one in seen.partitions.items()] if steps else []
+        partitions = [(key, partition.id) for key, partition in seen.partitions.items()] if steps else []
         asked: list[tuple[str, object]] = []
         for step in steps:
             key, id_ = partitions[step.partition]
@@ -296,7 +298,7 @@ class Rebalancer:
     def _count_failures(self, seen: _TableView) -> None:
         """Count the targets that were given up; reset the counts of targets that became AVAILABLE."""
         partitions: Iterable[Partition] = seen.partitions.values() if seen.targets else seen.moving
-        stands = {one.id: one for partition in partitions for one in partition.assignments}
+        stands = {assignment.id: assignment for partition in partitions for assignment in partition.assignments}
         now = trio.current_time()
         for assignment, node in seen.targets.items():
             if assignment not in stands:
@@ -311,9 +313,9 @@ class Rebalancer:
             elif stands[assignment].state is AssignmentState.AVAILABLE:
                 self._failures.pop(node, None)
         seen.targets = {
-            one.id: one.node
-            for one in stands.values()
-            if one.state in {AssignmentState.PROPOSED, AssignmentState.INITIALIZING}
+            assignment.id: assignment.node
+            for assignment in stands.values()
+            if assignment.state in {AssignmentState.PROPOSED, AssignmentState.INITIALIZING}
         }
 
     async def _have_done(self, table: bytes, base: int, asked: Sequence[tuple[str, object]]) -> None:

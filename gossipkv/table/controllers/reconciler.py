@@ -62,18 +62,21 @@ def hosts_of(partition: Partition) -> list[AssignedReplica]:
         {AssignmentState.AVAILABLE, AssignmentState.LEAVING},
     )
     return [
-        AssignedReplica(one.id, one.node, one.slot, one.state in count, one.state in serve)
-        for one in partition.assignments
+        AssignedReplica(
+            assignment.id, assignment.node, assignment.slot, assignment.state in count, assignment.state in serve
+        )
+        for assignment in partition.assignments
     ]
 
 
 def rules_of(partition: Partition, slots: int, own: int, *, smears: bool = False) -> PartitionRules:
     """Return a partition's rules for the replica of the assignment `own`; `slots`: the table's replication."""
-    loads = any(one.state == AssignmentState.INITIALIZING for one in partition.assignments if one.id == own)
+    assignment = partition.assignment(own)
+    loads = assignment is not None and assignment.state == AssignmentState.INITIALIZING
     return PartitionRules(slots, partition.former, partition.ends, loads, smears=smears)
 
 
-def _heir_of(described: TableMeta, part: LocalPartition, own: Assignment) -> ChildReplica:
+def _child_of(described: TableMeta, part: LocalPartition, own: Assignment) -> ChildReplica:
     """Return the description of this node's replica of a partition, from its assignment there."""
     partition = part.partition
     identity = ReplicaIdentity(described.id, partition.id, own.id, part.bounds)
@@ -103,18 +106,18 @@ class _Reconciled(NamedTuple):
 NOTHING: Final = _Reconciled()
 
 
-def _changed(tree: MapTree, known: Collection[LeafReference]) -> Iterator[LocalPartition]:
-    """Yield the partitions of a map in leaves that are not `known`, in order."""
+def _changed(tree: MapTree, reconciled: Collection[LeafReference]) -> Iterator[LocalPartition]:
+    """Yield the partitions of a map in leaves that are not `reconciled`, in order."""
     leaves = tree.root.leaves
     for leaf, following in zip(leaves, [*leaves[1:], None], strict=True):
-        if leaf not in known:
+        if leaf not in reconciled:
             yield from parts_of(tree, KeyBounds(leaf.first, None if following is None else following.first))
 
 
-def _is_named(tree: MapTree, copy: Replica) -> bool:
+def _is_named(tree: MapTree, replica: Replica) -> bool:
     """Return True if a range table's map has a replica's partition at its first key."""
-    entry = tree.get(copy.bounds.first)
-    return entry is not None and decode_partition(entry.record).id == copy.partition[1]
+    entry = tree.get(replica.bounds.first)
+    return entry is not None and decode_partition(entry.record).id == replica.partition[1]
 
 
 @final
@@ -159,9 +162,9 @@ class Reconciler:
         """
         refused: Overloaded | None = None
         for table in self._catalogue.tables().values():
-            known = self._metadata.known.get(table.id)
+            known_map = self._metadata.known.get(table.id)
             taken_up = self._taken_up.get(table.id, NOTHING)
-            if known is None or known.head.ended or known.head.root == taken_up.root:
+            if known_map is None or known_map.head.ended or known_map.head.root == taken_up.root:
                 continue
             tree = self._metadata.tree(table.id)
             described = decode_table(tree.root.meta)
@@ -179,55 +182,59 @@ class Reconciler:
             if waits is not None:
                 refused = waits
                 continue
-            self._taken_up[table.id] = _Reconciled(known.head.root, tree.root.config, frozenset(tree.root.leaves))
+            self._taken_up[table.id] = _Reconciled(known_map.head.root, tree.root.config, frozenset(tree.root.leaves))
             self._replication.goes_by(table.id, tree.root.config)
         self._let_go()
         if refused is not None:
             raise refused
 
+    def _own(self, partition: Partition) -> Assignment | None:
+        me = self._metadata.me.node
+        return next((assignment for assignment in partition.assignments if assignment.node == me), None)
+
     def _take_up(self, described: TableMeta, part: LocalPartition) -> Overloaded | None:
         """Reconcile the local replica of a partition; return the error if a replica cannot be made now."""
         replicas, partition, table = self._replication.replicas, part.partition, described.id
-        own = next((one for one in partition.assignments if one.node == self._metadata.me.node), None)
-        copy = replicas.by_partition.get((table, partition.id))
-        if copy is not None and (own is None or own.id != copy.assignment):
-            self._departs(copy, [partition], "it was AVAILABLE, and its assignment is not there any more")
+        own = self._own(partition)
+        replica = replicas.by_partition.get((table, partition.id))
+        if replica is not None and (own is None or own.id != replica.assignment):
+            self._departs(replica, [partition], "it was AVAILABLE, and its assignment is not there any more")
         if own is None:
             return None
-        heir = _heir_of(described, part, own)
-        is_new = copy is None and (table, partition.id) not in replicas.making
-        if not (is_new and own.state in _HELD and partition.kept and self._keep(heir, partition.kept)):
+        child = _child_of(described, part, own)
+        is_new = replica is None and (table, partition.id) not in replicas.making
+        if not (is_new and own.state in _HELD and partition.kept and self._keep(child, partition.kept)):
             try:
-                replicas.place(*heir)
+                replicas.place(*child)
             except Overloaded as error:  # Returned, so that replicas that leave do not wait for new ones.
                 return error
         return None
 
-    def _keep(self, heir: ChildReplica, kept: int) -> bool:
+    def _keep(self, child: ChildReplica, kept: int) -> bool:
         """Continue a force-joined range with a replica quarantined here; False if that replica is gone."""
-        identity = heir.identity
-        for one in self._replication.replicas.spaces.all_quarantined():
-            is_it = (one.identity.table, one.identity.assignment) == (identity.table, kept)
-            if is_it and one.identity.bounds.covers(identity.bounds):
-                was = self._replication.kept(one)
+        identity = child.identity
+        for quarantined in self._replication.replicas.spaces.all_quarantined():
+            is_it = (quarantined.identity.table, quarantined.identity.assignment) == (identity.table, kept)
+            if is_it and quarantined.identity.bounds.covers(identity.bounds):
+                was = self._replication.kept(quarantined)
                 if was is not None:
-                    keep(self._replication.replicas, self._replication.append, one, was, heir)
-                    self._log.info("range_kept", partition=identity.partition, copy=one.name)
+                    keep(self._replication.replicas, self._replication.append, quarantined, was, child)
+                    self._log.info("range_kept", partition=identity.partition, copy=quarantined.name)
                     return True
         self._log.error("range_begins_empty", partition=identity.partition)
         return False
 
-    def _departs(self, copy: Replica, partitions: Iterable[Partition], why: str) -> None:
+    def _departs(self, replica: Replica, partitions: Iterable[Partition], why: str) -> None:
         """Let go of a replica not in the map; `partitions` have its keys now; `why`: the reason if it was AVAILABLE."""
         # An end shows that the assignment was removed by force, so no other node may have the replica's last records. A
         # replica that had departed before was handed over.
-        has_end = any(end.assignment == copy.assignment for one in partitions for end in one.ends)
-        if copy.was_available:
-            self._replication.let_go(copy, why=why)
-        elif has_end and copy not in self._replication.departed:
-            self._replication.let_go(copy, why="its assignment was taken by force")
+        has_end = any(end.assignment == replica.assignment for partition in partitions for end in partition.ends)
+        if replica.was_available:
+            self._replication.let_go(replica, why=why)
+        elif has_end and replica not in self._replication.departed:
+            self._replication.let_go(replica, why="its assignment was taken by force")
         else:
-            self._replication.departs(copy)
+            self._replication.departs(replica)
 
     async def _divide(self, described: TableMeta, tree: MapTree, leaves: Collection[LeafReference]) -> None:
         """Divide the replicas whose ranges the map has divided; `leaves`: leaves that were reconciled before.
@@ -238,68 +245,70 @@ class Reconciler:
         """
         replicas, table = self._replication.replicas, described.id
         all_ = (*replicas.by_partition.values(), *replicas.making.values())
-        here = [copy for copy in all_ if copy.partition[0] == table]
-        for number, copy in enumerate([copy for copy in here if copy not in self._replication.departed]):
+        here = [replica for replica in all_ if replica.partition[0] == table]
+        for number, replica in enumerate([replica for replica in here if replica not in self._replication.departed]):
             if number % FEW == FEW - 1:
                 await trio.lowlevel.checkpoint()
-            if tree.root.leaves[tree.leaf_of(copy.bounds.first)] in leaves or _is_named(tree, copy):
+            if tree.root.leaves[tree.leaf_of(replica.bounds.first)] in leaves or _is_named(tree, replica):
                 continue
-            if copy.partition in replicas.making:
+            if replica.partition in replicas.making:
                 raise NotReady("a range was divided whose copy here is about to be made")
-            if copy in replicas.acks:  # The replica may have been dropped at a checkpoint.
-                self._divide_one(copy, [*parts_of(tree, copy.bounds)], described)
+            if replica in replicas.acks:  # The replica may have been dropped at a checkpoint.
+                self._divide_one(replica, [*parts_of(tree, replica.bounds)], described)
 
-    def _divide_one(self, copy: Replica, parts: list[LocalPartition], described: TableMeta) -> None:
+    def _divide_one(self, replica: Replica, parts: list[LocalPartition], described: TableMeta) -> None:
         """Divide a replica into this node's children of its range; `parts`: the partitions with some of its keys."""
-        replicas, table = self._replication.replicas, copy.partition[0]
-        heirs: list[ChildReplica] = []
+        replicas, table = self._replication.replicas, replica.partition[0]
+        children: list[ChildReplica] = []
         orphans: dict[ReplicaIdentity, str] = {}
         for part in parts:
             bounds, partition = part.bounds, part.partition
-            own = next((one for one in partition.assignments if one.node == self._metadata.me.node), None)
+            own = self._own(partition)
             is_heir = own is not None and own.state in _HELD
             # A replica of the child may be here already: departed, and not dropped yet.
             is_heir &= (table, partition.id) not in replicas.by_partition
-            if is_heir and own is not None and copy.assignment in partition.former and copy.bounds.covers(bounds):
-                heirs.append(_heir_of(described, part, own))
+            if is_heir and own is not None and replica.assignment in partition.former and replica.bounds.covers(bounds):
+                children.append(_child_of(described, part, own))
             else:
                 why = f"its range was divided, and partition {partition.id:016x} went on without it"
-                orphans[ReplicaIdentity(table, partition.id, copy.assignment, bounds)] = why
-        if heirs:
-            divide(replicas, self._replication.append, copy, heirs, orphans)
-        elif parts and all(copy.bounds.covers(part.bounds) for part in parts):
+                orphans[ReplicaIdentity(table, partition.id, replica.assignment, bounds)] = why
+        if children:
+            divide(replicas, self._replication.append, replica, children, orphans)
+        elif parts and all(replica.bounds.covers(part.bounds) for part in parts):
             ends = {end.assignment for part in parts for end in part.partition.ends}
-            how = "began anew" if copy.assignment in ends else "was divided, and its children went on"
-            self._departs(copy, (part.partition for part in parts), f"its range {how} without it")
+            how = "began anew" if replica.assignment in ends else "was divided, and its children went on"
+            self._departs(replica, (part.partition for part in parts), f"its range {how} without it")
         else:
-            self._replication.let_go(copy, why="the map was forced back to before its range was divided")
+            self._replication.let_go(replica, why="the map was forced back to before its range was divided")
 
-    def drop(self, copy: Replica) -> None:
+    def drop(self, replica: Replica) -> None:
         """Drop a departed replica, and reconcile its table again, since the map may name this node anew.
 
         Raises:
             NotReady, Overloaded, StorageError: the replica stays.
         """
-        self._replication.let_go(copy)
-        self._taken_up.pop(copy.partition[0], None)
+        self._replication.let_go(replica)
+        self._taken_up.pop(replica.partition[0], None)
 
     def _forget(self, table: bytes) -> None:
         self._taken_up.pop(table, None)
         self._last_hour.forget(table)
         departed = self._replication.departed
-        for copy in [copy for copy in departed if copy.partition[0] == table]:
-            del departed[copy]
+        for replica in [replica for replica in departed if replica.partition[0] == table]:
+            del departed[replica]
         self._replication.maps.pop(table, None)
         self._may_be_left = True
 
     def _let_go(self) -> None:
         """Drop the replicas of dropped tables; a table that lost only its name still has a map here."""
         if self._may_be_left:
-            replicas, known = self._replication.replicas, self._metadata.known
+            replicas, known_maps = self._replication.replicas, self._metadata.known
             batch = Batch()
             batch.relieves = True
-            for copy in [copy for (table, _), copy in replicas.by_partition.items() if table not in known]:
-                replicas.drop(copy, batch)
+            for replica in [
+                replica for (table, _), replica in replicas.by_partition.items() if table not in known_maps
+            ]:
+                replicas.drop(replica, batch)
             if batch.count:
                 self._replication.append(batch, lambda: None)
             self._may_be_left = False

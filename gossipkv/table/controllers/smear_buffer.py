@@ -114,7 +114,7 @@ class SmearBuffer:
         def late() -> None:
             on_result(Unknown("the put was not synced in time: it may become visible", {"table": table.hex()}))
 
-        def told(error: StorageError | None) -> None:
+        def on_synced(error: StorageError | None) -> None:
             is_late = waiter.on_late is None
             replication.waiting.end(waiter)
             if error is not None:
@@ -132,7 +132,7 @@ class SmearBuffer:
             smearing.forget(put)
             raise
         try:
-            replication.append_told(batch, told)
+            replication.append_told(batch, on_synced)
         except (LimitExceeded, Overloaded, StorageError):
             replication.waiting.end(waiter)
             smearing.forget(put)

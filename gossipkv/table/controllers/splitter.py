@@ -58,12 +58,12 @@ def division(key: bytes, partition: Partition, firsts: Sequence[bytes], random: 
     return SplitArgument(key, partition.id, tuple(children))
 
 
-def turn_of(copy: Replica, alive: Collection[bytes]) -> int | None:
+def turn_of(replica: Replica, alive: Collection[bytes]) -> int | None:
     """Return the number of live hosts before this node in the order of splitters; None if this node must not split."""
-    own = copy.role
-    if own is None or not copy.originates or copy.barred is not None:
+    own = replica.role
+    if own is None or not replica.originates or replica.barred is not None:
         return None
-    before = (seat for seat in copy.roles if seat.available and seat.counts and seat.slot < own.slot)
+    before = (seat for seat in replica.roles if seat.available and seat.counts and seat.slot < own.slot)
     return sum(seat.node in alive for seat in before)
 
 
@@ -104,23 +104,23 @@ class Splitter:
         """
         await self._measure_some()
         now = trio.current_time()
-        self._large = {copy: at for copy, at in self._large.items() if self._is_here(copy)}
-        self._said = {copy: why for copy, why in self._said.items() if self._is_here(copy)}
-        due = [copy for copy, at in self._large.items() if at <= now]
+        self._large = {replica: at for replica, at in self._large.items() if self._is_here(replica)}
+        self._said = {replica: why for replica, why in self._said.items() if self._is_here(replica)}
+        due = [replica for replica, at in self._large.items() if at <= now]
         if not due:
             return
         asked: dict[bytes, list[tuple[Replica, Operation]]] = defaultdict(list)
-        for copy in due:
-            self._large[copy] = now + RETRY_S
-            with self._told(copy):
-                if (operation := self._operation(copy)) is not None:
-                    asked[copy.partition[0]].append((copy, operation))
-                elif copy not in self._said:
-                    self._large[copy] = now  # Divide a moving range as soon as its move is over.
-        for table, some in asked.items():
-            for at in range(0, len(some), MAX_JUDGED):
+        for replica in due:
+            self._large[replica] = now + RETRY_S
+            with self._told(replica):
+                if (operation := self._operation(replica)) is not None:
+                    asked[replica.partition[0]].append((replica, operation))
+                elif replica not in self._said:
+                    self._large[replica] = now  # Divide a moving range as soon as its move is over.
+        for table, divisions in asked.items():
+            for at in range(0, len(divisions), MAX_JUDGED):
                 with contextlib.suppress(GossipKVError):  # A later round tries again.
-                    await self._have_done(table, some[at : at + MAX_JUDGED])
+                    await self._have_done(table, divisions[at : at + MAX_JUDGED])
 
     async def divide(self, table: bytes, partition: int) -> bool:
         """Request the division of a partition of this node, whatever its size; return False if impossible now.
@@ -129,82 +129,82 @@ class Splitter:
             NotServed: the partition is not AVAILABLE here.
             Unavailable: the map cannot be changed now.
         """
-        copy = self._replication.replicas.by_partition.get((table, partition))
-        if copy is None or turn_of(copy, ()) is None:
+        replica = self._replication.replicas.by_partition.get((table, partition))
+        if replica is None or turn_of(replica, ()) is None:
             raise NotServed("it does not hold the partition, or not yet", {"partition": partition})
-        operation = self._operation(copy)
+        operation = self._operation(replica)
         if operation is None:
             return False
-        await self._have_done(table, [(copy, operation)])
+        await self._have_done(table, [(replica, operation)])
         return True
 
-    def _is_here(self, copy: Replica) -> bool:
-        return self._replication.replicas.by_partition.get(copy.partition) is copy
+    def _is_here(self, replica: Replica) -> bool:
+        return self._replication.replicas.by_partition.get(replica.partition) is replica
 
     async def _measure_some(self) -> None:
         """Measure the next replicas, and schedule the large ones for this node's turn."""
         if not self._round:
             ranges = {table.id for table in self._catalogue.tables().values() if table.kind == RANGE}
             here = self._replication.replicas.by_partition.values()
-            self._round = [copy for copy in here if copy.partition[0] in ranges]
+            self._round = [replica for replica in here if replica.partition[0] in ranges]
         alive = {*self._alive()}
         for number in range(min(len(self._round), MAX_MEASURED)):
-            copy = self._round.pop()
-            turn = turn_of(copy, alive) if self._is_here(copy) else None
-            with self._told(copy):
-                if turn is not None and self._limits.are_exceeded(self._replication.measure(copy)):
-                    self._large.setdefault(copy, trio.current_time() + turn * TURN_S)
+            replica = self._round.pop()
+            turn = turn_of(replica, alive) if self._is_here(replica) else None
+            with self._told(replica):
+                if turn is not None and self._limits.are_exceeded(self._replication.measure(replica)):
+                    self._large.setdefault(replica, trio.current_time() + turn * TURN_S)
                 else:
-                    self._large.pop(copy, None)
+                    self._large.pop(replica, None)
             if number % FEW_MEASURED == FEW_MEASURED - 1:
                 await trio.lowlevel.checkpoint()
 
-    def _operation(self, copy: Replica) -> Operation | None:
+    def _operation(self, replica: Replica) -> Operation | None:
         """Return the operation that divides a replica's partition; None if it cannot be divided now."""
-        table, id_ = copy.partition
-        known = self._metadata.known.get(table)
-        if known is None or known.head.ended:
+        table, id_ = replica.partition
+        known_map = self._metadata.known.get(table)
+        if known_map is None or known_map.head.ended:
             return None
-        middle = self._replication.middle_of(copy)
+        middle = self._replication.middle_of(replica)
         # A truncated key is in the same partition, since bounds are no longer than that.
-        at = copy.bounds.first if middle is None else middle[:MAX_KEY_BYTES]
+        at = replica.bounds.first if middle is None else middle[:MAX_KEY_BYTES]
         key, partition = range_of(self._metadata.tree(table), at)
         if partition.id != id_ or partition.moves:
             return None  # The partition moves, or the replica has not adopted a division yet.
         if at == key:  # All keys are equal within the length of a bound.
-            self._say(copy, "")
+            self._say(replica, "")
             return None
         if partition.has_too_many_former:
-            self._say(copy, f"{len(partition.named)} assignments have to settle first")
+            self._say(replica, f"{len(partition.named)} assignments have to settle first")
             return None
         argument = division(key, partition, [at], self._random)
-        return Operation(self._random.randbytes(OPERATION_ID_BYTES), known.config, DIVIDE, 1, argument)
+        return Operation(self._random.randbytes(OPERATION_ID_BYTES), known_map.config, DIVIDE, 1, argument)
 
     async def _have_done(self, table: bytes, asked: Sequence[tuple[Replica, Operation]]) -> None:
         answers = await self._catalogue.transact(table, [operation for _, operation in asked], DONE_S)
-        for (copy, _), answer in zip(asked, answers, strict=True):
+        for (replica, _), answer in zip(asked, answers, strict=True):
             if answer.outcome is OperationOutcome.DONE:
-                self._log.info("range_divided", partition=copy.partition[1])
-            elif answer.outcome is OperationOutcome.CONFLICT and copy in self._large:
-                self._large[copy] = trio.current_time()  # Another change came first: divide by the map that has it.
+                self._log.info("range_divided", partition=replica.partition[1])
+            elif answer.outcome is OperationOutcome.CONFLICT and replica in self._large:
+                self._large[replica] = trio.current_time()  # Another change came first: divide by the map that has it.
             elif answer.outcome is OperationOutcome.REFUSED and answer.code != NOT_FOUND:
-                self._say(copy, answer.message)
+                self._say(replica, answer.message)
         self._look_at(table)
 
     @contextlib.contextmanager
-    def _told(self, copy: Replica) -> Iterator[None]:
+    def _told(self, replica: Replica) -> Iterator[None]:
         """Log an error that concerns one replica, so that the others are still divided."""
         try:
             yield
         except GossipKVError as error:
-            self._say(copy, error.message)
+            self._say(replica, error.message)
 
-    def _say(self, copy: Replica, why: str) -> None:
+    def _say(self, replica: Replica, why: str) -> None:
         """Log once why a partition waits; an empty reason: it cannot be divided at all."""
-        if self._said.get(copy) == why:
+        if self._said.get(replica) == why:
             return
-        self._said[copy] = why
+        self._said[replica] = why
         if why:
-            self._log.warning("division_waits", partition=copy.partition[1], reason=why)
+            self._log.warning("division_waits", partition=replica.partition[1], reason=why)
         else:
-            self._log.warning("range_not_divided", partition=copy.partition[1])
+            self._log.warning("range_not_divided", partition=replica.partition[1])

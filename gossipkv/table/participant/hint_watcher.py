@@ -51,8 +51,8 @@ class HintWatcher:
         """Publish hints, and that this node may found the catalogue `founds`; return True if a hint is new."""
         metadata = self._service.metadata
         if metadata is None:
-            return self._board.say({}, None, founds, hints)
-        return self._board.say(metadata.known, metadata.me, founds, hints, open_=self._reading)
+            return self._board.publish({}, None, founds, hints)
+        return self._board.publish(metadata.known, metadata.me, founds, hints, open_=self._reading)
 
     def follow(self, hints: Hints) -> None:
         """Start reads of the registers with hints that are new to this node. Raises NotReady."""

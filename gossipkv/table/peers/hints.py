@@ -38,11 +38,11 @@ class MapHint(NamedTuple):
     config: int
     acceptors: Acceptors
 
-    def is_news_to(self, known: KnownMap | None) -> bool:
-        """Return True if the map may be newer than `known`: new acceptors alone do not raise the config id."""
-        if known is None or self.config > known.config:
+    def is_news_to(self, known_map: KnownMap | None) -> bool:
+        """Return True if the map may be newer than `known_map`: new acceptors alone do not raise the config id."""
+        if known_map is None or self.config > known_map.config:
             return True
-        return self.config == known.config and self.acceptors.new != known.acceptors.new
+        return self.config == known_map.config and self.acceptors.new != known_map.acceptors.new
 
 
 @final
@@ -54,14 +54,14 @@ class HintBoard:
         self._tree = tree
         self._own = own
         self._room_bytes = branch_bytes // ROOM_PART
-        self._said: dict[bytes, bytes] = {}  # The current hints by register, the newest last.
+        self._published: dict[bytes, bytes] = {}  # The current hints by register, the newest last.
         self._encoded: dict[bytes, tuple[KnownMap, bytes]] = {}  # By register: the map and its hint.
-        self._silent: set[bytes] = set()  # Hints in `_said` without room in the tree.
-        self._heeded: dict[tuple[bytes, str], bytes] = {}  # By register and owner: the last hint seen.
+        self._unpublished: set[bytes] = set()  # Hints in `_published` without room in the tree.
+        self._seen: dict[tuple[bytes, str], bytes] = {}  # By register and owner: the last hint seen.
 
-    def say(
+    def publish(
         self,
-        known: Mapping[bytes, KnownMap],
+        maps: Mapping[bytes, KnownMap],
         me: AcceptorId | None,
         founds: bytes | None,
         heard: Mapping[bytes, Mapping[str, bytes]],
@@ -74,45 +74,45 @@ class HintBoard:
         of a hint, and are skipped. Return True if a hint is new.
         """
         before, self._encoded = self._encoded, {}
-        for register, each in known.items():
-            if not each.head.ended and me in each.acceptors.new:
+        for register, known_map in maps.items():
+            if not known_map.head.ended and me in known_map.acceptors.new:
                 made = before.get(register)
-                self._encoded[register] = made if made and made[0] is each else (each, encode_hint(each))
+                self._encoded[register] = made if made and made[0] is known_map else (known_map, encode_hint(known_map))
         wanted = {register: value for register, (_, value) in self._encoded.items()}
-        if founds is not None and founds not in known:
+        if founds is not None and founds not in maps:
             wanted[founds] = b""
-        for register in [register for register in self._said if register not in wanted]:
+        for register in [register for register in self._published if register not in wanted]:
             self._withdraw(register)
         is_new = False
         for register, value in wanted.items():
-            is_said = value and value in heard.get(register, {}).values()
-            if self._said.get(register) != value and not is_said and register not in open_:
-                self._said.pop(register, None)
-                self._said[register] = value
+            is_published = value and value in heard.get(register, {}).values()
+            if self._published.get(register) != value and not is_published and register not in open_:
+                self._published.pop(register, None)
+                self._published[register] = value
                 is_new = True
-                self._silent.discard(register)
+                self._unpublished.discard(register)
                 with contextlib.suppress(TooLarge):  # `status` tells it; other nodes poll.
                     self._tree.publish(f"{TABLES}/{register.hex()}", value)
         self._make_room()
         return is_new
 
     def _make_room(self) -> None:
-        told = [
+        sizes = [
             (register, PATH_BYTES + len(value))
-            for register, value in self._said.items()
-            if register not in self._silent
+            for register, value in self._published.items()
+            if register not in self._unpublished
         ]
-        size_bytes = sum(size for _, size in told)
-        for register, size in told:
+        size_bytes = sum(size for _, size in sizes)
+        for register, size in sizes:
             if size_bytes <= self._room_bytes:
                 return
             size_bytes -= size
-            self._silent.add(register)
+            self._unpublished.add(register)
             self._tree.withdraw(f"{TABLES}/{register.hex()}")
 
     def _withdraw(self, register: bytes) -> None:
-        del self._said[register]
-        self._silent.discard(register)
+        del self._published[register]
+        self._unpublished.discard(register)
         self._tree.withdraw(f"{TABLES}/{register.hex()}")
 
     def heard(self) -> dict[bytes, dict[str, bytes]]:
@@ -128,27 +128,29 @@ class HintBoard:
         """Return True if another node hints at a map of the register."""
         return any(map(is_hint, self.heard().get(register, {}).values()))
 
-    def news(self, register: bytes, said: Mapping[str, bytes], known: KnownMap | None) -> Sequence[MapHint]:
-        """Return the hints about a register that are newer than `known` and were not returned before."""
+    def news(self, register: bytes, hints: Mapping[str, bytes], known_map: KnownMap | None) -> Sequence[MapHint]:
+        """Return the hints about a register that are newer than `known_map` and were not returned before."""
         found = []
-        for owner, value in said.items():
-            if value and self._heeded.get((register, owner)) != value:
-                self._heeded[register, owner] = value
+        for owner, value in hints.items():
+            if value and self._seen.get((register, owner)) != value:
+                self._seen[register, owner] = value
                 with contextlib.suppress(ProtocolError):
                     hint = decode_hint(value)
-                    if hint.is_news_to(known):
+                    if hint.is_news_to(known_map):
                         found.append(hint)
         return found
 
     def forget(self) -> None:
         """Treat all hints as new: a register that could not be read may be readable by now."""
-        self._heeded.clear()
+        self._seen.clear()
 
 
-def encode_hint(known: KnownMap) -> bytes:
+def encode_hint(known_map: KnownMap) -> bytes:
     """Encode a hint about a map."""
-    config = known.config
-    packed: bytes = msgpack.packb((generation_of(config), sequence_of(config), known.head.root, known.acceptors.new))
+    config = known_map.config
+    packed: bytes = msgpack.packb(
+        (generation_of(config), sequence_of(config), known_map.head.root, known_map.acceptors.new)
+    )
     return packed
 
 

@@ -71,10 +71,10 @@ class PeerClient:
         Raises:
             GossipKVError: the node's answer; `Unavailable` if it was not asked, `Unknown` if it has not answered.
         """
-        answered, told = trio.Event(), []
+        answered, answers = trio.Event(), []
 
         def on_reply(result: Value, error: GossipKVError | None) -> None:
-            told.append((result, error))
+            answers.append((result, error))
             answered.set()
 
         name = self._name(node)
@@ -83,7 +83,7 @@ class PeerClient:
                 await self._connected.wait()
         self.ask_soon(node, method, params, timeout_s, on_reply)
         await answered.wait()
-        result, error = told[0]
+        result, error = answers[0]
         if error is not None:
             raise error
         return result
@@ -201,15 +201,15 @@ class PeerClient:
         names = {member.uuid: member.name for member in self._cluster.members_known()}
         return [uuid for uuid, name in names.items() if self.is_connected(name)]
 
-    def check_speaks(self, form: int, what: str) -> None:
-        """Check that all live members read messages of that revision; `what` names the feature that needs it.
+    def check_speaks(self, form: int, feature: str) -> None:
+        """Check that all live members read messages of that revision; `feature` is the one that needs it.
 
         Raises:
             Unavailable: a member does not; the message names all such members.
         """
         if behind := [name for name, newest in self._cluster.spoken().items() if newest < form]:
             raise Unavailable(
-                f"{what} needs revision {form} of what nodes tell each other, and {', '.join(sorted(behind))} "
+                f"{feature} needs revision {form} of what nodes tell each other, and {', '.join(sorted(behind))} "
                 "read an older one: upgrade them first",
                 {"revision": form, "nodes": [*sorted(behind)]},
             )

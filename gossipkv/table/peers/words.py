@@ -49,9 +49,9 @@ class Words:
 
     def hear(self, node: bytes, word: bytes) -> None:
         """Keep a member's word for this node. With a forged one, the member ignores reports until its next `hello`."""
-        known = {member.uuid for member in self._members()}
-        if word and node in known:
-            self._heard = {each: kept for each, kept in self._heard.items() if each in known} | {node: word}
+        members = {member.uuid for member in self._members()}
+        if word and node in members:
+            self._heard = {member: kept for member, kept in self._heard.items() if member in members} | {node: word}
 
     def counts(self, seen: bytes) -> bool:
         """Return True if the positions in a request to the local acceptor count.

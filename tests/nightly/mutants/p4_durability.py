@@ -200,16 +200,15 @@ MUTANTS: tuple[Mutant, ...] = (
     planted(
         "one reporter is enough",
         "gossipkv.table.controllers.move_step:_are_enough",
-        "return len(slots) >= min(slots_needed(MAJORITY, copy.rules.slots or len(available)), len(available)) > 0",
+        "return len(slots) >= min(slots_needed(MAJORITY, replica.rules.slots or len(available)), len(available)) > 0",
         "return len(slots) > 0",
         "tests/unit/table/controllers/test_move_step.py",
     ),
     planted(
         "a LEAVING assignment goes before all cover its records",
         "gossipkv.table.controllers.move_step:_of_leaving",
-        "if others and all(_said(copy, known, host) and _covers(_clock(copy, known, host), final, copy) "
-        "for host in others):",
-        "if others and all(_said(copy, known, host) for host in others):",
+        "return Unassign(replica.assignment) if available and covering == available else None",
+        "return Unassign(replica.assignment) if available and adopted == available else None",
         "tests/unit/table/controllers/test_move_step.py",
     ),
     planted(
@@ -222,7 +221,7 @@ MUTANTS: tuple[Mutant, ...] = (
     planted(
         "an AVAILABLE copy is dropped once it is not in the map",
         "gossipkv.table.controllers.reconciler:Reconciler._departs",
-        "if copy.was_available:",
+        "if replica.was_available:",
         "if False:",
         "tests/unit/table/test_aside.py",
     ),
@@ -250,8 +249,8 @@ MUTANTS: tuple[Mutant, ...] = (
     planted(
         "a put is smeared before its sync",
         "gossipkv.table.controllers.smear_buffer:SmearBuffer.accept",
-        "replication.append_told(batch, told)",
-        "told(None if replication.append_told(batch, lambda _: None) else None)",
+        "replication.append_told(batch, on_synced)",
+        "on_synced(None if replication.append_told(batch, lambda _: None) else None)",
         "tests/unit/table/controllers/test_smear_buffer.py",
     ),
     planted(
