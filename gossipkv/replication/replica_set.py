@@ -85,8 +85,7 @@ class ReplicaSet:
         self.maps: dict[bytes, int] = {}  # By table: the config id of the placement that its local replicas follow.
         # Children, each with the time since when another node may have more of their records.
         self._unvouched: dict[Replica, float] = {}
-        self.tail = LogTail(position)
-        self.beginnings = Beginnings(position)
+        self.tail, self.beginnings = LogTail(position), Beginnings(position)
         self.places: dict[bytes, tuple[int, dict[int, int]]] = {}  # Saved places of nodes not met in this run.
         self.relay_s = limits.relay_s
         self.loader = BulkLoader(me, outside, self, relay_s=limits.relay_s, stall_s=limits.stall_s)
@@ -95,8 +94,7 @@ class ReplicaSet:
         self._intake = LogReceiver(outside.get, self._append, outside.now)
         self._outside, self._random = outside, random
         self._of_origin: dict[int, Replica] | None = None
-        # Called when more of a replica is synced, or its config is newer.
-        self.on_moved: Callable[[Replica], object] = lambda _: None
+        self.on_moved: Callable[[Replica], object] = lambda _: None  # Called when more is synced or the config is new.
         self.is_up: Callable[[bytes], bool] = lambda _: True  # False if gossip calls the node dead.
         self.on_newer: OnNewer = lambda _table, _node: None  # Called when a node follows a newer placement.
         self._began = outside.now()
