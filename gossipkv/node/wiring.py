@@ -253,7 +253,7 @@ class _NodeParts:
         )
         self._peers.watch(ended=self._sharing.lost)
         elsewhere = Elsewhere(
-            self._sharing,
+            self._sharing.sources,
             self._peers.ask_unread,
             environment.random,
             on_not_served=self._look_around,

@@ -15,7 +15,7 @@ store has no room, all writes wait; a closed store fails them.
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Final, Protocol, final
+from typing import TYPE_CHECKING, Final, final
 
 import trio
 
@@ -26,6 +26,7 @@ from gossipkv.storage.engine.shell import Batch
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    from gossipkv.register.seen import SeenPositions
     from gossipkv.register.store import RegisterStore
 
 RECORD: Final = b"a"
@@ -33,16 +34,6 @@ MAP: Final = b"m"
 
 MAX_BATCH_BYTES: Final = 256 << 10  # Bounds a batch; the smallest log takes two of them.
 RETRY_S: Final = 0.5  # Delay before a write without room is repeated.
-
-
-class Along(Protocol):
-    """A source of records that go along with every batch."""
-
-    def records(self) -> Mapping[bytes, bytes | None]:
-        """Return the records for the batch that is written next."""
-
-    def synced(self) -> None:
-        """Process that this batch is synced, before its waiters do."""
 
 
 @final
@@ -57,7 +48,7 @@ class Space:
         self._appended: list[tuple[Mapping[bytes, bytes | None], Callable[[], object]]] = []
         self._more = trio.Event()
         self._closing: list[Callable[[], object]] = []
-        self._along: Along | None = None
+        self._along: SeenPositions | None = None  # Its records go along with every batch.
         self._log = Log("gossipkv.register")
 
     def get(self, key: bytes) -> bytes | None:
@@ -115,9 +106,9 @@ class Space:
             self._closing.remove(done.set)
         self.check_open()
 
-    def take_along(self, along: Along) -> None:
-        """Add these records to every batch from now on."""
-        self._along = along
+    def take_along(self, seen: SeenPositions) -> None:
+        """Add the records of seen positions to every batch from now on."""
+        self._along = seen
 
     def close(self, why: str, last: Mapping[bytes, bytes | None]) -> None:
         """Write these records last, after earlier appends, and accept no more."""

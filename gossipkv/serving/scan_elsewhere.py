@@ -65,13 +65,6 @@ class ScanSource(NamedTuple):
     partitions: PartitionSet
 
 
-class Whereabouts(Protocol):
-    """The holders of partitions, as members have reported."""
-
-    def sources(self, database: str, version: str, wire_id: bytes) -> Mapping[str, ScanSource]:
-        """Return the members that hold a content, by name."""
-
-
 class ScanPlan(Protocol):
     """The plan of a page, evaluated at each call."""
 
@@ -120,7 +113,7 @@ class Elsewhere:
 
     def __init__(
         self,
-        whereabouts: Whereabouts,
+        sources: Callable[[str, str, bytes], Mapping[str, ScanSource]],
         ask: Question,
         random: random.Random,
         *,
@@ -130,8 +123,9 @@ class Elsewhere:
         max_elements: int,
         max_frame: int,
     ) -> None:
-        """Call `on_not_served` when a member no longer serves a partition that it was asked for.
+        """`sources` returns by name the members that hold a database's version with that identity.
 
+        `on_not_served` is called when a member no longer serves a partition that it was asked for.
         `whole_ms` is how long new owners are asked, and `stage_ms` the silence after which the next owner is. An answer
         has at most `max_elements` elements and `max_frame` bytes.
         """
@@ -146,7 +140,7 @@ class Elsewhere:
         # The time of the next log line for each member, and the refused answers since the last line.
         self._refused: dict[str, tuple[float, int]] = {}
         self._log = Log("gossipkv.node")
-        self._whereabouts = whereabouts
+        self._sources = sources
         self._random = random
         self._places = trio.Semaphore(MAX_PAGES)
 
@@ -200,7 +194,7 @@ class Elsewhere:
         version = wanted.version
         if version.wire_id is None:
             return {}
-        return self._whereabouts.sources(version.database, version.name, version.wire_id)
+        return self._sources(version.database, version.name, version.wire_id)
 
     def is_held(self, wanted: ScanOrder) -> bool:
         """Return True if other nodes are known to hold all wanted partitions."""

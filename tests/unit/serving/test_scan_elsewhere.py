@@ -96,7 +96,7 @@ class World:
     def add(self, whole: BuiltVersion, held: Sequence[int], *, limit: int = 1000, **settings: int) -> Node:
         files = [file if partition in held else None for partition, file in enumerate(whole.files)]
         elsewhere = Elsewhere(
-            Sight(self, str(len(self.nodes))),
+            Sight(self, str(len(self.nodes))).sources,
             self.ask,
             random.Random(len(self.nodes)),
             on_not_served=lambda: self.not_served.append(""),
