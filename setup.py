@@ -170,10 +170,11 @@ def translate(found: list[Extension]) -> None:
     setup_s = Path("setup.py").stat().st_mtime
     sources_s = max(setup_s, *(path.stat().st_mtime for path in SOURCE_ROOT.rglob("*.p[xy][xd]")))
     # Cython compares with the declarations that it was installed with, too: an isolated one is always new.
-    if not all(is_up_to_date(in_c, sources_s) for in_c in places):
+    stale = [extension for extension, in_c in zip(found, places, strict=True) if not is_up_to_date(in_c, sources_s)]
+    if stale:
         gc.disable()  # Cython's trees live until the end: looking for garbage among them is 40 % of its time.
         cythonize(
-            found,
+            stale,
             include_path=[str(SOURCE_ROOT)],
             build_dir=str(generated),
             compiler_directives=DIRECTIVES,
