@@ -81,7 +81,7 @@ class PlannedMove(Record):
     why: str = ""
 
 
-class TablePlan(Record):
+class PlanReport(Record):
     """An entry of `plan`."""
 
     table: str
@@ -241,7 +241,7 @@ def plan(name: str | None, nodes: tuple[Address, ...], timeout_ms: int, *, as_js
     """
     with connect(nodes, timeout_ms) as client:
         answer = ask_maps(client, "plan", name)
-    plans = decode_list(TablePlan, answer)
+    plans = decode_list(PlanReport, answer)
     if as_json:
         print_json([*answer])
     else:
@@ -258,7 +258,7 @@ def plan(name: str | None, nodes: tuple[Address, ...], timeout_ms: int, *, as_js
             note(f"gossipkv: {found.table}: {found.warning}")
 
 
-def _moves_table(plans: Iterable[TablePlan]) -> Table:
+def _moves_table(plans: Iterable[PlanReport]) -> Table:
     """Return a table of the sizes of moves by table, source, target and reason."""
     moves: dict[tuple[str, str, str, str], list[int | None]] = defaultdict(list)
     for found in plans:
@@ -273,7 +273,7 @@ def _moves_table(plans: Iterable[TablePlan]) -> Table:
     return made
 
 
-def _splits_table(plans: Iterable[TablePlan]) -> Table:
+def _splits_table(plans: Iterable[PlanReport]) -> Table:
     made = columns("table", "range to divide", "why", right=("range to divide",))
     for found in plans:
         for split in found.splits:
@@ -281,7 +281,7 @@ def _splits_table(plans: Iterable[TablePlan]) -> Table:
     return made
 
 
-def _sum(found: TablePlan) -> str:
+def _sum(found: PlanReport) -> str:
     count, divisions = found.moves_count, found.splits_count
     divided = f"; {divisions:,} division{'s' if divisions > 1 else ''}" if divisions else ""
     if resting := [replica.get("for_s", 0) for replica in found.resting]:

@@ -48,7 +48,7 @@ class Record:
             getattr(self, name) == getattr(other, name) for name in _types(type(self))
         )
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None  # type: ignore[assignment]  # Records with maps have no hash.
 
     def __repr__(self) -> str:
         """Show the fields that have no default."""

@@ -417,7 +417,7 @@ class TablesState(Record):
     counters: dict[str, int]
 
 
-class LatencyCounts(Record):
+class LatencyReport(Record):
     """A histogram since the node's start."""
 
     count: int
@@ -438,7 +438,7 @@ class InfoReport(Record):
     memory: NodeMemory
     tables: TablesState
     counters: dict[str, int]
-    latency: dict[str, LatencyCounts]
+    latency: dict[str, LatencyReport]
 
 
 class StatusReport(Record):

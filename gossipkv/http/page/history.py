@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from gossipkv.status.codec import decode
-from gossipkv.status.reports import InfoReport, LatencyCounts
+from gossipkv.status.reports import InfoReport, LatencyReport
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,7 +22,7 @@ LONGEST_S: Final = 5.0  # The longest interval that is shown; after longer ones 
 READS: Final = ("gets", "get_manys", "scans")
 
 
-_NONE: Final = decode(LatencyCounts, None)
+_NONE: Final = decode(LatencyReport, None)
 
 
 class Sample(NamedTuple):
@@ -31,8 +31,8 @@ class Sample(NamedTuple):
     at_s: float
     requests: int
     errors: int
-    here: LatencyCounts
-    elsewhere: LatencyCounts
+    here: LatencyReport
+    elsewhere: LatencyReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ def _interval(before: Sample, after: Sample) -> Interval:
     )
 
 
-def _latency(before: LatencyCounts, after: LatencyCounts) -> IntervalLatency:
+def _latency(before: LatencyReport, after: LatencyReport) -> IntervalLatency:
     count = after.count - before.count
     if count <= 0:
         return IntervalLatency()

@@ -40,7 +40,8 @@ TOLD = {
     "inner": {"name": "c"}, "perhaps": {"name": "e"}, "names": ["f", "g"], "inners": [{"name": "h"}],
     "pairs": [[1.5, 2], [2.0, 3]], "by_name": {"i": {"name": "j"}}, "level": "high",
 }  # fmt: skip
-EMPTY = Outer("-", None, 0, 0.0, False, b"", None, None, Inner("-"), None, (), (), (), {}, "low")  # noqa: FBT003
+EMPTY = Outer("-", None, 0, number=0.0, flag=False, data=b"", bytes_=None, any=None, inner=Inner("-"), perhaps=None,
+              names=(), inners=(), pairs=(), by_name={}, level="low")  # fmt: skip
 
 
 def test_a_record_comes_back_as_it_was_sent():
