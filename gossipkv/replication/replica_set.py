@@ -91,7 +91,7 @@ class ReplicaSet:
         self.loader = BulkLoader(me, outside, self, relay_s=limits.relay_s, stall_s=limits.stall_s)
         self.loader.pace.rate = limits.transfer
         self.skew = skew or ClockSkew(outside.now, outside.now_ms)
-        self._intake = LogReceiver(outside.get, self._append, outside.now)
+        self._receiver = LogReceiver(outside.get, self._append, outside.now)
         self._outside, self._random = outside, random
         self._of_origin: dict[int, Replica] | None = None
         self.on_moved: Callable[[Replica], object] = lambda _: None  # Called when more is synced or the config is new.
@@ -173,7 +173,7 @@ class ReplicaSet:
         if replica in self.acks:
             self._connect_sharers(replica)
             if any(peer.early.entries for peer in self.peers.values()):
-                self._intake.retry(self.peers.values())  # Peers that adopted earlier have sent entries.
+                self._receiver.retry(self.peers.values())  # Peers that adopted earlier have sent entries.
 
     def take_over(self, parent: Replica, children: Sequence[Replica]) -> None:
         """Replace a parent by its children in all local state; the store has them already."""
@@ -311,7 +311,7 @@ class ReplicaSet:
         self.dirty.moved(replica)
         self.changes(replica)
         self.acks[replica].look()
-        self._intake.retry(self.peers.values())
+        self._receiver.retry(self.peers.values())
 
     # -- links -------------------------------------------------------------------------------------------------------
 
@@ -520,8 +520,8 @@ class ReplicaSet:
                 rows = [answer_row(peer, at, row, replica, is_fed=True) for at, (replica, row) in replicas.items()]
                 on_taken(msgpack.packb([rows + none, news]))
 
-        waits += self._intake.take(peer, (entry for _, entry in read), synced)
-        self._intake.retry(self.peers.values())
+        waits += self._receiver.take(peer, (entry for _, entry in read), synced)
+        self._receiver.retry(self.peers.values())
         synced()
         self._outside.wake()  # Early entries expire after the relay time.
 

@@ -59,15 +59,15 @@ class LogSender:
         self._connected = False
         self._back = False
         self._shared = CatchUpCursor(place)
-        self._cursors: dict[Replica, CatchUpCursor] = {}  # Replicas that do not use the shared cursor.
-        self._lagging: dict[CatchUpCursor, None] = {}  # The cursors of `_lanes`, each once.
+        self._cursors: dict[Replica, CatchUpCursor] = {}  # Of replicas that do not use the shared cursor.
+        self._lagging: dict[CatchUpCursor, None] = {}  # These cursors, each once.
         self._joined: dict[int, CatchUpCursor] = {}  # By space: the newest cursor that replicas share.
         self._late_from = place  # Start of the cursor of a replica that the target reports late.
         # Replicas that lacked entries on connecting, and up to which clock; the log has those from `place` on.
         self._gap: dict[Replica, bytes] = {}
         self._since = 0.0  # Time since when the resume position has not moved.
-        self._flight: dict[int, tuple[CatchUpCursor, list[OpenEntry]]] = {}
-        self._flying: dict[tuple[int, Replica], OpenEntry] = {}  # Entries under way by position and replica.
+        self._messages: dict[int, tuple[CatchUpCursor, list[OpenEntry]]] = {}  # Those under way, by number.
+        self._under_way: dict[tuple[int, Replica], OpenEntry] = {}  # Entries under way by position and replica.
         self._number = 0
         self._begun = False  # A cursor was begun: `next` looks at the cursors once more.
         self.turned: set[Replica] = set()  # Replicas newly below or no longer below, to be reported.
@@ -83,8 +83,8 @@ class LogSender:
     def connected(self, statuses: Mapping[Replica, ReplicaStatus], now: float, *, goes_back: bool) -> None:
         """Begin a connection with the target's status; `goes_back`: go back now, not only if nobody else feeds."""
         self._connected, self.statuses = True, dict(statuses)
-        self._flight.clear()
-        self._flying.clear()
+        self._messages.clear()
+        self._under_way.clear()
         self._relayed.clear()
         hosts = {replica: status for replica, status in statuses.items() if replica.feeds(status.assignment)}
         self._strangers = {replica: None for replica in statuses if replica not in hosts}
@@ -184,10 +184,10 @@ class LogSender:
 
     def answered(self, number: int, news: Sequence[tuple[Replica, int]], now: float) -> None:
         """Take note of an answer, whose clocks were heard; `news`: origins of which the target lacked entries."""
-        _, items = self._flight.pop(number)
+        _, items = self._messages.pop(number)
         for item in items:
             item.under_way, item.answered = False, now
-            self._flying.pop((item.position, item.replica), None)
+            self._under_way.pop((item.position, item.replica), None)
         for replica, origin in news:
             if (replica, origin) in self._relayed:
                 self._relayed[replica, origin] = now + RELAYED_FOR * self._relay_s
@@ -215,7 +215,7 @@ class LogSender:
         self._advance(now)
         if self._is_stuck(now):
             self._go_back(now)
-        if len(self._flight) >= MAX_UNDER_WAY:
+        if len(self._messages) >= MAX_UNDER_WAY:
             return None
         done = self._pass_cursors(now) or self._pass(self._shared, now)
         while done is None and self._begun:
@@ -225,7 +225,7 @@ class LogSender:
         return done
 
     def _pass_cursors(self, now: float) -> OutgoingEntries | LogRead | None:
-        if sum(cursor.replicas is not None for cursor, _ in self._flight.values()) >= MAX_OF_CURSORS:
+        if sum(cursor.replicas is not None for cursor, _ in self._messages.values()) >= MAX_OF_CURSORS:
             return None
         is_reading = sum(cursor.is_reading for cursor in self._lagging) >= MAX_LOOKS
         for cursor in [*self._lagging]:
@@ -484,7 +484,7 @@ class LogSender:
         """Return the open item of an entry; None: the target covers the entry or it belongs to another cursor."""
         if not self._is_of(cursor, entry) or self._covers(entry.replica, entry.after):
             return None
-        item = self._flying.get((entry.position, entry.replica))
+        item = self._under_way.get((entry.position, entry.replica))
         if item is None or item.after != entry.after:  # A page of a split replica may have held less.
             item = OpenEntry(entry.position, entry.replica, entry.after, entry.origins, entry.is_own, now)
         cursor.open.append(item)
@@ -502,10 +502,10 @@ class LogSender:
 
     def _ship(self, cursor: CatchUpCursor, entries: list[LogEntry], items: list[OpenEntry]) -> OutgoingEntries:
         self._number += 1
-        self._flight[self._number] = cursor, items
+        self._messages[self._number] = cursor, items
         for item in items:
             item.under_way = True
-            self._flying[item.position, item.replica] = item
+            self._under_way[item.position, item.replica] = item
         return OutgoingEntries(self._number, entries)
 
     def _at_end(self, cursor: CatchUpCursor, now: float) -> None:

@@ -72,7 +72,7 @@ class TokenCompactor:
         self._max_token = max_token
         self._reported: Token = NOTHING  # The settled clocks that other nodes reported.
         self._asked_at: dict[bytes, float] = {}  # The time of the last survey, by table.
-        self._reported_since: dict[bytes, float] = {}  # The time of the oldest report in `_told`, by table.
+        self._reported_since: dict[bytes, float] = {}  # The time of the oldest report in `_reported`, by table.
 
     def read(self, data: bytes) -> Token:
         """Decode the token of a request. Raises BadRequest if it is malformed."""

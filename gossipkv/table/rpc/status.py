@@ -260,27 +260,24 @@ class TableReporter:
     ) -> str | None:
         """Return the problem of a partition in words; None if it has none."""
         replicas = replication.replicas
-        here = self._directory.name_of(replicas.me)
         replica, up = replicas.by_partition.get((table.id, place.partition)), sum(node in alive for node in place.hosts)
         if replica is not None:
+            own = f"its copy at {self._directory.name_of(replicas.me)}"
             if (why := replicas.refusal(replica)) is not None:
-                return f"its copy at {here} takes no writes: {why}"
+                return f"{own} takes no writes: {why}"
             if differing := replication.digests.differ.get(replica):
                 names = ", ".join(sorted(map(self._directory.name_of, differing)))
-                return f"its copy at {here} has other records than {names}, with all that was written in both"
+                return f"{own} has other records than {names}, with all that was written in both"
             if replica in replicas.loader.log_too_small:
-                return (
-                    f"its copy at {here} loads again and again: `table_log` is too small for what is written meanwhile"
-                )
+                return f"{own} loads again and again: `table_log` is too small for what is written meanwhile"
         if not up:
             return "none of its nodes is alive: it cannot be read or written"
-        slots = table.replication
         if replica is not None and replica.originates:
             up = replicas.acks[replica].confirming(replicas.confirms)
-        needed = slots_needed(MAJORITY, slots)
-        return (
-            f"a majority is {needed} of {slots}, and {up} can confirm a write: it is refused" if up < needed else None
-        )
+        needed = slots_needed(MAJORITY, table.replication)
+        if up < needed:
+            return f"a majority is {needed} of {table.replication}, and {up} can confirm a write: it is refused"
+        return None
 
 
 def _size(replication: Replication, space: int, bounds: KeyBounds) -> int:
@@ -298,17 +295,16 @@ def _lags(replication: Replication, node: bytes, alive: Collection[bytes]) -> di
     if node not in replication.replicas.peers or (node in alive and not replication.replicas.reaches(node)):
         return {}
     sender, tail = replication.replicas.peers[node].sender, replication.replicas.tail
-    lacks: dict[Replica, int] = {}
+    lacks: set[Replica] = set()
     records = Counter[bytes]()
+    oldest = dict[bytes, int]()  # Latest possible time, until the record is found.
     for replica, status in sender.statuses.items():
         count = 0 if status.clock == replica.synced or not status.available else sender.lag(replica)
-        records[replica.identity.table] += count
+        table = replica.partition[0]
+        records[table] += count
         if count:
-            lacks[replica] = count
-    oldest = dict[bytes, int]()  # Latest possible time, until the record is found.
-    for replica in lacks:
-        table = replica.identity.table
-        oldest[table] = min(replica.time.last, oldest.get(table, replica.time.last))
+            lacks.add(replica)
+            oldest[table] = min(replica.time.last, oldest.get(table, replica.time.last))
     not_found, position = {*oldest}, max(sender.place, tail.first)
     for _ in range(MAX_BATCHES):
         batch = tail.next(position) if not_found else ()
@@ -316,7 +312,7 @@ def _lags(replication: Replication, node: bytes, alive: Collection[bytes]) -> di
             break
         position = batch[0].position
         for entry in batch:
-            table = entry.replica.identity.table
+            table = entry.replica.partition[0]
             is_lacking = entry.replica in lacks and not clock.covers(sender.statuses[entry.replica].clock, entry.after)
             if table in not_found and entry.records and (is_lacking or sender.place < tail.first):
                 oldest[table] = min(oldest[table], record.decode(entry.records[0][1]).time)
