@@ -94,6 +94,7 @@ def _context(ca: Path | None, cert: Path | None, key: Path | None) -> SSLContext
         raise ConfigError(f"--ca {ca}: no certificate in PEM form") from None
     if cert is not None:
         small_file.read(key or cert, _KEY)
+        small_file.read(cert, CERTIFICATES)
         try:
             context.load_cert_chain(cert, key, password=_refuse)
         except ssl.SSLError as error:

@@ -65,16 +65,15 @@ def read(path: Path, kind: Kind) -> bytes:
 
 @contextlib.contextmanager
 def rereadable(path: Path, kind: Kind) -> Iterator[Path]:
-    """Check a file of this kind, and yield a path to read it from, also several times and by child processes.
+    """Yield a path from which a file of this kind can be read several times, also by child processes.
 
     The path is the same unless the file is a pipe or a device: their content is copied to memory. Others cannot read
     the copy, so a private file may be a pipe here.
 
     Raises:
-        ConfigError: see `read`.
+        ConfigError: a file that is copied is too long, or cannot be read.
     """
     if path.is_file():
-        read(path, kind)
         yield path
         return
     data = read(path, kind._replace(is_private=False))

@@ -134,8 +134,8 @@ MUTANTS: tuple[Mutant, ...] = (
     planted(
         "a token that others may read is shown",
         "gossipkv.cli.credentials:_token",
-        "small_file.read_text(file, TOKEN_FILE)",
-        "file.read_text()",
+        "return str(file), small_file.read_text(file, TOKEN_FILE).strip()",
+        "return str(file), file.read_text().strip()",
         "tests/unit/cli/test_credentials_slow.py::test_what_is_in_files_and_is_not_right",
     ),
     planted(
