@@ -60,9 +60,9 @@ class Failed(NamedTuple):
 def waited_for_cores_s(process: int) -> dict[str, float]:
     """How long each thread of a process has waited for a core until now."""
     waited_s = {}
-    for thread in Path(f"/proc/{process}/task").glob("*/schedstat"):
-        with contextlib.suppress(OSError, IndexError):  # It has ended.
-            waited_s[thread.parent.name] = int(thread.read_text().split()[1]) / 1e9
+    with contextlib.suppress(OSError, IndexError):  # The process, or a thread of it, has ended.
+        for thread in Path(f"/proc/{process}/task").iterdir():
+            waited_s[thread.name] = int((thread / "schedstat").read_text().split()[1]) / 1e9
     return waited_s
 
 
@@ -138,8 +138,9 @@ class Chaos:
         for at, (node, before_s) in enumerate(zip(self.nodes, self._waited_s, strict=False)):
             waited_s = waited_for_cores_s(node.process.pid)
             if any(each_s - before_s.get(thread, 0.0) >= STARVED_S for thread, each_s in waited_s.items()):
-                self.well_since_s[at] = max(self.well_since_s[at], time.monotonic())
-                self.struck["starved"] += 1
+                now_s = time.monotonic()
+                self.struck["starved"] += now_s - self.well_since_s[at] > LOOK_S
+                self.well_since_s[at] = max(self.well_since_s[at], now_s)
 
     def is_well(self, at: int, when_s: float) -> bool:
         """True if nothing has befallen a node since then, and for a while before."""
