@@ -61,7 +61,7 @@ class Sums:
 @final
 class _SecondCounts:
     def __init__(self) -> None:
-        self.latency = LatencyCounts()
+        self.latency = LatencyBuckets()
         self.errors = 0
         self.wrong = 0
 
@@ -88,7 +88,7 @@ def middle_ns(bucket: int) -> int:
 
 
 @final
-class LatencyCounts:
+class LatencyBuckets:
     """Counts of durations by bucket, with the buckets of `wire/latency.pxd`.
 
     The extension counts; this class holds its counts in Python.  Adding is exact, so percentiles of many processes are
@@ -109,7 +109,7 @@ class LatencyCounts:
         for bucket, more in zip(pairs[::2], pairs[1::2], strict=True):
             self.buckets[bucket] = self.buckets.get(bucket, 0) + more
 
-    def add(self, other: LatencyCounts) -> None:
+    def add(self, other: LatencyBuckets) -> None:
         pairs = [number for pair in other.buckets.items() for number in pair]
         self.take(other.count, other.total_ns, other.maximum_ns, pairs)
 
@@ -150,8 +150,8 @@ class Gathering:
         self._plan = plan
         self._begun_ns = begun_ns
         # The key is stage, target and kind.
-        self._latency: dict[tuple[int, int, int], LatencyCounts] = defaultdict(LatencyCounts)
-        self._late: dict[int, LatencyCounts] = defaultdict(LatencyCounts)  # The key is the stage.
+        self._latency: dict[tuple[int, int, int], LatencyBuckets] = defaultdict(LatencyBuckets)
+        self._late: dict[int, LatencyBuckets] = defaultdict(LatencyBuckets)  # The key is the stage.
         # The latest counters, by process, stage and target.
         self._counters: dict[tuple[int, int, int], dict[str, Json]] = {}
         self._versions: dict[tuple[int, int], dict[str, Json]] = {}  # The key is process and target.
@@ -161,7 +161,7 @@ class Gathering:
         self._answered_ns = begun_ns  # The latest time of an answer.
         slowest = min((step.rate or MIN_DUE * SECOND_NS for step in plan.steps), default=0.0)
         self._frozen_ns = max(FROZEN_NS, round(MIN_DUE / slowest * SECOND_NS)) if slowest else FROZEN_NS
-        self.all = LatencyCounts()
+        self.all = LatencyBuckets()
         self.unsent = 0
         self.cpu_s = 0.0
 
@@ -239,7 +239,7 @@ class Gathering:
 
     def lateness(self) -> LatencyResult | None:
         """Return how late requests were sent; None in a closed loop."""
-        found = LatencyCounts()
+        found = LatencyBuckets()
         for late in self._late.values():
             found.add(late)
         return found.latency() if self._plan.is_open else None
@@ -288,8 +288,8 @@ class Gathering:
         latencies_us = (p50 / NS_IN_US, p99 / NS_IN_US, longest / NS_IN_US)
         return Second(at, found.latency.count, found.errors, found.wrong, *latencies_us)
 
-    def _merged(self, keys: Iterable[tuple[int, int, int]]) -> LatencyCounts:
-        found = LatencyCounts()
+    def _merged(self, keys: Iterable[tuple[int, int, int]]) -> LatencyBuckets:
+        found = LatencyBuckets()
         for key in list(keys):
             found.add(self._latency[key])
         return found
@@ -340,7 +340,7 @@ def _sum(first: dict[str, int], second: dict[str, int]) -> dict[str, int]:
     return {name: first.get(name, 0) + second.get(name, 0) for name in first | second}
 
 
-def _take(counts: LatencyCounts, timing: Json) -> None:
+def _take(counts: LatencyBuckets, timing: Json) -> None:
     assert isinstance(timing, list)
     count, total_ns, maximum_ns, pairs = timing
     assert isinstance(total_ns, int | float)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gossipkv.address import Address
-from gossipkv.loadtest.gathering import SECOND_NS, Gathering, LatencyCounts, middle_ns, upper_ns
+from gossipkv.loadtest.gathering import SECOND_NS, Gathering, LatencyBuckets, middle_ns, upper_ns
 from gossipkv.loadtest.plan import LoadPlan, LoadStep, LoadTarget
 from gossipkv.loadtest.result import PERCENTILES, LatencyResult
 from gossipkv.wire.latency import LatencyHistogram
@@ -81,8 +81,8 @@ def bucket_of(ns: int) -> int:
     return power * 16 + (ns >> power)
 
 
-def counts_of(durations: list[int]) -> LatencyCounts:
-    counts = LatencyCounts()
+def counts_of(durations: list[int]) -> LatencyBuckets:
+    counts = LatencyBuckets()
     for ns in durations:
         counts.take(1, float(ns), ns, [bucket_of(ns), 1])
     return counts
@@ -123,5 +123,5 @@ def test_a_bucket_has_its_duration(ns: int) -> None:
 
 def test_nothing_says_nothing() -> None:
     """No duration: no percentile, and no error."""
-    assert LatencyCounts().latency() == LatencyResult()
-    assert LatencyCounts().quantiles_ns([0.5, 1.0]) == [0, 0]
+    assert LatencyBuckets().latency() == LatencyResult()
+    assert LatencyBuckets().quantiles_ns([0.5, 1.0]) == [0, 0]
