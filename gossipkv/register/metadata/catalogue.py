@@ -445,11 +445,8 @@ class Catalogue:
             except NotReady:  # This node has left the servers without knowing it.
                 with deadline.step("a read of who decides"):
                     known_map = await metadata.quorum_read(register)
-        servers = (
-            []
-            if known_map is None
-            else [acceptor.node for acceptor in known_map.acceptors.new if acceptor.node != metadata.me.node]
-        )
+        acceptors = () if known_map is None else known_map.acceptors.new
+        servers = [acceptor.node for acceptor in acceptors if acceptor.node != metadata.me.node]
         self._random.shuffle(servers)
         sent: list[WireValue] = [operation.encode() for operation in operations]
         why, is_sent = "nobody is known", False
@@ -590,9 +587,8 @@ def _adding(name: str, named: NamedTable, operation: bytes, base: int) -> Operat
 
 def _answers_of(value: WireValue, operations: Sequence[Operation]) -> list[OperationAnswer]:
     answers = [_answer_of(row) for row in value] if isinstance(value, list) else []
-    if [None if answer is None else answer.operation for answer in answers] == [
-        operation.id for operation in operations
-    ]:
+    ids = [None if answer is None else answer.operation for answer in answers]
+    if ids == [operation.id for operation in operations]:
         return [answer for answer in answers if answer is not None]
     raise Unknown("a server answered what is no answer to those operations")
 
