@@ -123,7 +123,6 @@ def _encoded(value: object) -> Value:
 
 
 def _record_reader(record: type[Record]) -> Reader:
-    """Return the reader of a record."""
     if record in _READERS:
         return _READERS[record]
     readers = {
