@@ -74,6 +74,7 @@ PROOFS: dict[str, Proof] = {
     "gossipkv.serving.loop.loop": Proof("tests/unit/serving/test_serving_slow.py", "tests.oracle.connection"),
     "gossipkv.serving.transport.sockets": Proof("tests/unit/serving/test_serving_slow.py", "tests.oracle.connection"),
     "gossipkv.serving.tls.openssl": Proof("tests/unit/serving/test_tls_slow.py", "tests.oracle.connection"),
+    "gossipkv.serving.tls.handshakes": Proof("tests/unit/serving/test_tls_slow.py", "tests.oracle.connection"),
     "gossipkv.serving.tls.signers": Proof("tests/unit/serving/test_tls_slow.py", "tests.oracle.connection"),
     "gossipkv.serving.tls.connections": Proof("tests/unit/serving/test_tls_slow.py", "tests.oracle.connection"),
     "gossipkv.serving.tls.tunnels": Proof("tests/unit/serving/test_tunnels_slow.py", "tests.oracle.http"),

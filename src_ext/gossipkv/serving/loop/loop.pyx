@@ -19,8 +19,7 @@ from libc.string cimport memcpy
 
 from gossipkv.wire._wire cimport histogram_record
 from gossipkv.serving._transport cimport (
-    BROKEN, ENDED, EXHAUSTED, FOREIGN, GONE, HTTP_LISTENER, LISTENERS, OTHERS, READABLE, TIMER, WRITABLE, Event,
-    Transport,
+    BROKEN, ENDED, EXHAUSTED, GONE, HTTP_LISTENER, LISTENERS, OTHERS, READABLE, TIMER, WRITABLE, Event, Transport,
 )
 from gossipkv.wire._buffer cimport Buffer, buffer_append, buffer_release, buffer_reserve, buffer_size
 
@@ -29,9 +28,6 @@ cdef enum:
     # Ready connections get at least this time in each step, whatever held input took: some thirty gets.
     MIN_NS = 250000
     ACCEPTS_PER_STEP = 64  # The bound leaves time for present connections when a flood of clients arrives.
-    # Each step runs at most so many handshake steps for at most so long, plus the excess of the last one.
-    MAX_HANDSHAKES = 4
-    HANDSHAKES_NS = 200000
     DRAIN_READS = 16  # Receives per connection when draining: 1 MiB, more than socket buffers usually hold.
     DRAIN_NS = 50000000  # The receives of all connections share this time: a second signal must not wait for long.
     QUIET_MS = 1000  # A connection silent for this long has nothing on its way that a close could destroy.
@@ -273,7 +269,7 @@ cdef class Loop:
                 self.welcome_arrivals()
                 self.serve_ready()
                 self.serve_scans()
-                self.serve_handshakes()
+                serve_handshakes(self)
                 self.flush_dirty()
                 self.arm()
             self.turn.give(False)
@@ -389,7 +385,7 @@ cdef class Loop:
         while goes_on:
             self.serve_ready()
             self.serve_scans()
-            self.serve_handshakes()
+            serve_handshakes(self)
             go_on_with_relays(self.core.asking)
             if not self.connections.backlog.is_empty():
                 return True
@@ -460,24 +456,6 @@ cdef class Loop:
             self.settle(connection)
             connection = run_scans(self.core, &work)
         self.tell_time()
-
-    cdef void serve_handshakes(self) noexcept nogil:
-        """Run some handshake steps in the order in which the peers sent their messages.
-
-        A step costs as much as many reads, so handshakes have their own queue. A connection is not watched while it is
-        queued: a thousand new clients are a thousand queue entries, and no events.
-        """
-        cdef int64_t until_ns = self.connections.now_ns + HANDSHAKES_NS
-        cdef int left = MAX_HANDSHAKES
-        cdef Connection* connection
-        while left > 0 and buffer_size(&self.connections.handshakes) > 0 and self.connections.now_ns < until_ns:
-            left -= 1
-            connection = self.connections.find(pop_handle(&self.connections.handshakes))
-            if connection != NULL:
-                connection.due = False
-                self.shake(connection)
-                self.settle(connection)
-                self.tell_time()
 
     cdef bint has_held_work(self) noexcept nogil:
         """True if there is something to do although no socket is ready."""
@@ -656,10 +634,7 @@ cdef class Loop:
         if connection == NULL:  # The connection is gone, or the event comes from `wake`.
             return
         if connection.shaking != 0:
-            if event.what & ENDED:
-                self.connections.doom(connection, CLOSED_RESET)
-            elif not connection.due:
-                connection.due = push_handle(&self.connections.handshakes, connection.handle)
+            queue_handshake(self.connections, connection, event.what)
             self.settle(connection)
             return
         if event.what & WRITABLE:
@@ -794,8 +769,7 @@ cdef class Loop:
             self.connections.doom(connection, CLOSED_MEMORY)
             self.settle(connection)
         elif self.transport.is_secured(listener):
-            connection.shaking = READABLE
-            connection.partial_ms = self.connections.now_ms  # A handshake has the same time-out as a frame.
+            expect_handshake(self.connections, connection)
 
     cdef void welcome_arrivals(self) noexcept nogil:
         """Serve the connections that the first serving loop accepted for this one."""
@@ -809,38 +783,6 @@ cdef class Loop:
         while self.connections.crew.receive(self.connections.pump, &arrival):
             self.connections.crew.leave(self.connections.pump, arrival.address)
             self.transport.close(arrival.fd, True)
-
-    cdef void shake(self, Connection* connection) noexcept nogil:
-        cdef int waits = self.transport.shake(connection.fd, connection.handle)
-        if waits > 0:
-            connection.shaking = <uint32_t>waits
-            return
-        connection.shaking = 0
-        connection.partial_ms = 0
-        if waits == 0:
-            connection.active_ms = self.connections.now_ms
-            self.counts[TLS_HANDSHAKES] += 1
-            self.counts[TLS_RESUMED] += self.transport.is_resumed(connection.fd)
-            if self.transport.is_certified(connection.fd):
-                self.recognise(connection)
-            return
-        connection.broken = True
-        self.connections.drop_owing(connection)  # Nothing sent from here on is an answer.
-        self.connections.finish(connection, CLOSED_HANDSHAKE)
-        if waits == FOREIGN:
-            self.answer_plain(connection)
-
-    cdef void recognise(self, Connection* connection) noexcept with gil:
-        """Set the user that the client's certificate names."""
-        name = self.transport.named(connection.fd)
-        if name is not None:
-            connection.certified = connection.user = self.user_named(name)
-
-    cdef void answer_plain(self, Connection* connection) noexcept nogil:
-        """Tell a client that speaks plain text, in its own protocol, that TLS is required."""
-        cdef ssize_t size = self.transport.receive(connection.fd, self.inbox, INBOX_BYTES)
-        if size > 0 and refuse_plain(&self.connections.out, self.inbox, size) == 0:
-            self.transmit(connection)
 
     cdef bint read(self, Connection* connection) noexcept nogil:
         """Receive once and answer. Return True if bytes came."""
