@@ -26,7 +26,7 @@ from gossipkv.errors import (
     to_wire,
 )
 from gossipkv.log import Log
-from gossipkv.serving.loop import Caller, Refused, Welcome
+from gossipkv.serving.loop import Caller, ProvenResult, Refusal
 from gossipkv.wire.arguments import Arguments, name_of
 from gossipkv.wire.results import DeferredResult, Later, Packed, ProvenUser
 
@@ -65,7 +65,7 @@ class Handlers:
 
     def answer(
         self, method: bytes | None, params: bytes, caller: Caller
-    ) -> bytes | Refused | Welcome | DeferredResult | Later:
+    ) -> bytes | Refusal | ProvenResult | DeferredResult | Later:
         """Return the result as MessagePack, an error, or a request that takes time: to `complete` or to `begin`.
 
         Never raises. Without a method, the parameters are the report of a read that no other node has answered.
@@ -84,14 +84,14 @@ class Handlers:
         except Exception as error:  # noqa: BLE001  # Every defect becomes an answer and a log line.
             return self._refuse(method, error)
 
-    async def complete(self, method: bytes, waiting: DeferredResult) -> bytes | Refused | Welcome:
+    async def complete(self, method: bytes, waiting: DeferredResult) -> bytes | Refusal | ProvenResult:
         """Return the result of a `DeferredResult`, or the error. Raises nothing but cancellation."""
         try:
             return self._pack(await waiting.result())
         except Exception as error:  # noqa: BLE001  # The rule of `answer` holds here.
             return self._refuse(method, error)
 
-    def begin(self, method: bytes, later: Later, on_answer: Callable[[bytes | Refused], None]) -> None:
+    def begin(self, method: bytes, later: Later, on_answer: Callable[[bytes | Refusal], None]) -> None:
         """Begin a `Later`; `on_answer` is called once with its result or error. Never raises."""
         is_answered = False
 
@@ -113,27 +113,31 @@ class Handlers:
                 is_answered = True
                 on_answer(answer)
 
-    def _refuse(self, method: bytes, error: Exception) -> Refused:
+    def _refuse(self, method: bytes, error: Exception) -> Refusal:
         if isinstance(error, StorageError):  # The disk failed, which is no defect.
             error = Unavailable(error.message, error.details)
         if not isinstance(error, GossipKVError) or isinstance(error, LocalError):
             return self._internal_error(method, error)
         try:
-            refused = Refused(self._packed(to_wire(error)), ends=method == b"hello" and isinstance(error, Unauthorized))
+            refused = Refusal(self._packed(to_wire(error)), ends=method == b"hello" and isinstance(error, Unauthorized))
         except (TypeError, ValueError, OverflowError) as defect:  # The error itself cannot be encoded.
             return self._internal_error(method, defect)
         self.errors[error.code] += 1
         return refused
 
-    def _internal_error(self, method: bytes, defect: Exception) -> Refused:
+    def _internal_error(self, method: bytes, defect: Exception) -> Refusal:
         incident = f"{self._random.getrandbits(64):016x}"
         self._log.error("internal_error", id=incident, method=name_of(method), exc_info=defect)
         internal = Internal(f"a defect in the node; its log has the traceback under {incident}", {"id": incident})
         self.errors[internal.code] += 1
-        return Refused(self._packed(to_wire(internal)))
+        return Refusal(self._packed(to_wire(internal)))
 
-    def _pack(self, value: Value | Packed | ProvenUser) -> bytes | Welcome:
-        return Welcome(value.user, self._packed(value.result)) if isinstance(value, ProvenUser) else self._packed(value)
+    def _pack(self, value: Value | Packed | ProvenUser) -> bytes | ProvenResult:
+        return (
+            ProvenResult(value.user, self._packed(value.result))
+            if isinstance(value, ProvenUser)
+            else self._packed(value)
+        )
 
     def _packed(self, value: Value | Packed) -> bytes:
         if isinstance(value, Packed):

@@ -9,7 +9,7 @@ from gossipkv.wire.latency import LatencyHistogram
 __pyx_capi__: dict[str, object]
 
 @final
-class Turn:
+class CoreLock:
     def __enter__(self) -> Self: ...
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -36,7 +36,7 @@ class PollPolicy:
     def slept(self, gap_ns: int) -> None: ...
 
 @final
-class Crew:
+class LoopGroup:
     size: int
     def __new__(
         cls, size: int, *, max_connections: int, max_of_address: int, max_in_flight: int, max_held: int
@@ -104,7 +104,7 @@ class Connections:
         *,
         max_in_flight: int,
         max_queued: int,
-        crew: Crew,
+        group: LoopGroup,
         pump: int,
         frame_timeout_ms: int,
         output_timeout_ms: int,
@@ -117,7 +117,7 @@ class Peers:
     def take_peer_events(self) -> list[tuple[int, str, str | bytes | None]]: ...
 
 @final
-class Asking:
+class RelayDriver:
     def __new__(cls, connections: Connections, name: str, whole_ms: int, stage_ms: int, seed: int) -> Self: ...
 
 @final
@@ -140,12 +140,12 @@ class Core:
         proxy_stage_timeout_ms: int = 25,
         seed: int = 0,
         node: str = "",
-        crew: Crew,
+        group: LoopGroup,
         pump: int = 0,
         resp_databases: Sequence[str] = (),
     ) -> Self: ...
     @property
-    def turn(self) -> Turn | None: ...
+    def turn(self) -> CoreLock | None: ...
     @property
     def has_retired(self) -> bool: ...
     def publish(self, published: PublishedTable) -> None: ...
@@ -163,13 +163,13 @@ class Core:
     def counters(self) -> dict[str, int]: ...
 
 @final
-class Refused:
+class Refusal:
     error: bytes
     ends: bool
     def __new__(cls, error: bytes, ends: bool = False) -> Self: ...
 
 @final
-class Welcome:
+class ProvenResult:
     user: int
     body: bytes
     def __new__(cls, user: int, body: bytes) -> Self: ...
@@ -183,7 +183,7 @@ class Caller:
     def __new__(cls, handle: int, pump: int, user: int, address: int) -> Self: ...
 
 @final
-class Pending:
+class PendingRequest:
     handle: int
     msgid: int
     received_ns: int
@@ -211,11 +211,11 @@ class Loop:
     def rest(self, idle_s: float, serve_us: int) -> None: ...
     def round(
         self, answer: Callable[[bytes | None, bytes, Caller], object], serve_us: int, answer_us: int
-    ) -> list[Pending]: ...
+    ) -> list[PendingRequest]: ...
     def serve_alone(self, serve_us: int) -> None: ...
     def stop(self) -> None: ...
-    def complete(self, pending: Pending, answer: bytes | Refused | Welcome) -> None: ...
-    def refuse(self, pending: Pending, error: Refused) -> None: ...
+    def complete(self, pending: PendingRequest, answer: bytes | Refusal | ProvenResult) -> None: ...
+    def refuse(self, pending: PendingRequest, error: Refusal) -> None: ...
     def end_those_of(self, user: int) -> None: ...
     def take_detached(self) -> list[tuple[int, Caller, bytes]]: ...
     def wake(self) -> None: ...

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gossipkv.serving._serving import Caller, Core, Crew, Loop, Refused, Welcome
+from gossipkv.serving._serving import Caller, Core, Loop, LoopGroup, ProvenResult, Refusal
 from gossipkv.serving._transport import Sockets, Tls, TlsClient, TlsEnd
 
 if TYPE_CHECKING:
     from gossipkv.settings.config import Config
 
-__all__ = ["Caller", "Core", "Crew", "Loop", "Refused", "Sockets", "Tls", "TlsClient", "TlsEnd", "Welcome"]
-__all__ += ["make_core", "make_crew"]
+__all__ = ["Caller", "Core", "Loop", "LoopGroup", "ProvenResult", "Refusal", "Sockets", "Tls", "TlsClient", "TlsEnd"]
+__all__ += ["make_core", "make_loop_group"]
 
 
-def make_crew(config: Config, size: int) -> Crew:
-    """Make the crew of `size` serving loops, with the limits that all loops share."""
-    return Crew(
+def make_loop_group(config: Config, size: int) -> LoopGroup:
+    """Make the group of `size` serving loops, with the limits that all loops share."""
+    return LoopGroup(
         size,
         max_connections=config.max_connections,
         max_of_address=config.connections_per_address,
@@ -25,7 +25,7 @@ def make_crew(config: Config, size: int) -> Crew:
     )
 
 
-def make_core(config: Config, *, seed: int, node: str, crew: Crew, pump: int) -> Core:
+def make_core(config: Config, *, seed: int, node: str, group: LoopGroup, pump: int) -> Core:
     """Make the core of serving loop `pump` of the named node, with the limits from the settings.
 
     `seed` determines the order in which other nodes are asked.
@@ -46,7 +46,7 @@ def make_core(config: Config, *, seed: int, node: str, crew: Crew, pump: int) ->
         proxy_stage_timeout_ms=config.stage_timeout,
         seed=seed,
         node=node,
-        crew=crew,
+        group=group,
         pump=pump,
         resp_databases=config.resp_databases,
     )

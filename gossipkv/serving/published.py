@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from gossipkv.errors import Detail
-    from gossipkv.serving._serving import Turn
+    from gossipkv.serving._serving import CoreLock
     from gossipkv.storage.sorted_file import SortedFile
 
 
@@ -79,9 +79,9 @@ class PublishedVersion:
             return b""
         return b"Last-Modified: %b\r\n" % http_date.write(self.source_ms // 1000)
 
-    def files_for(self, turn: Turn | None) -> Sequence[SortedFile | None]:
-        """Return the files for the serving loop with core lock `turn`; None for the first loop."""
-        return self.files if turn is None else [file and file.twin_for(turn) for file in self.files]
+    def files_for(self, lock: CoreLock | None) -> Sequence[SortedFile | None]:
+        """Return the files for the serving loop with core lock `lock`; None for the first loop."""
+        return self.files if lock is None else [file and file.twin_for(lock) for file in self.files]
 
     @cached_property
     def here(self) -> PartitionSet:
@@ -196,8 +196,8 @@ class Published:
 
     databases: Mapping[str, PublishedDatabase] = field(default_factory=dict)
 
-    def table(self, turn: Turn | None = None) -> PublishedTable:
-        """Make the table for the serving loop with core lock `turn` (None for the first), which pins the files."""
+    def table(self, lock: CoreLock | None = None) -> PublishedTable:
+        """Make the table for the serving loop with core lock `lock` (None for the first), which pins the files."""
         return PublishedTable(
             (
                 name,
@@ -206,7 +206,7 @@ class Published:
                     (
                         held.name,
                         partitioner.code(held.function),
-                        held.files_for(turn),
+                        held.files_for(lock),
                         held.wire_id,
                         held.standing,
                         held.modified,

@@ -22,14 +22,14 @@ import trio
 
 from gossipkv.errors import Overloaded, to_wire
 from gossipkv.log import Log
-from gossipkv.serving._serving import Pending, Refused, Welcome
+from gossipkv.serving._serving import PendingRequest, ProvenResult, Refusal
 from gossipkv.wire.results import DeferredResult, Later
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable
 
     from gossipkv.environment.seam import SocketFactory, SocketListener, Threads
-    from gossipkv.serving._serving import Caller, Core, Loop, Turn
+    from gossipkv.serving._serving import Caller, Core, CoreLock, Loop
     from gossipkv.serving._transport import Transport
 
 # A round may keep Trio's other tasks waiting this long; a round of Trio costs about 20 µs.
@@ -40,7 +40,7 @@ ANSWER_US = 1000
 
 # Concurrent answers that take time, each in a task of some KiB; further ones are refused.
 MAX_TASKS = 1000
-OVERLOADED = Refused(
+OVERLOADED = Refusal(
     msgpack.packb(to_wire(Overloaded("too many requests that take time; try again later", {"limit": MAX_TASKS})))
 )
 
@@ -63,16 +63,16 @@ class Answers(Protocol):
 
     def answer(
         self, method: bytes | None, params: bytes, caller: Caller
-    ) -> bytes | Refused | Welcome | DeferredResult | Later:
+    ) -> bytes | Refusal | ProvenResult | DeferredResult | Later:
         """Return the result as MessagePack, an error, or a wait for `complete` or `begin`. Must not raise.
 
         For a read that no other node has answered, the method is None and `params` is the report.
         """
 
-    async def complete(self, method: bytes, waiting: DeferredResult) -> bytes | Refused | Welcome:
+    async def complete(self, method: bytes, waiting: DeferredResult) -> bytes | Refusal | ProvenResult:
         """Return the result or the error of an answer that takes time."""
 
-    def begin(self, method: bytes, later: Later, on_answer: Callable[[bytes | Refused], None]) -> None:
+    def begin(self, method: bytes, later: Later, on_answer: Callable[[bytes | Refusal], None]) -> None:
         """Start an answer that calls back: `on_answer` is called once with its result or error. Must not raise."""
 
 
@@ -116,7 +116,7 @@ class Pump:
     ) -> None:
         self._core = core
         self._loop = loop
-        self._turn = core.turn or nullcontext()
+        self._lock = core.lock or nullcontext()
         self._sockets, self._threads = sockets, threads
         self._answers = answers
         self._peers = peers
@@ -124,7 +124,7 @@ class Pump:
         self._log = Log("gossipkv.node")
         self._nursery: trio.Nursery | None = None
         # The requests that wait for a task's start, by the key that they share.
-        self._waiting: dict[Hashable, list[Pending]] = {}
+        self._waiting: dict[Hashable, list[PendingRequest]] = {}
         self._draining = False
         self._drained = trio.Event()
         self._rests = False  # True if the loop sleeps in place of Trio.
@@ -141,13 +141,13 @@ class Pump:
                 nursery.cancel_scope.cancel()
         finally:
             self._nursery = None
-            with self._turn:
+            with self._lock:
                 self._loop.close()
 
     async def drain(self, timeout_s: float) -> bool:
         """Refuse new clients and answer all received requests. Return True if that was done within the time."""
         self._draining = True
-        with self._turn:
+        with self._lock:
             self._loop.drain()
         self._wake()
         with trio.move_on_after(timeout_s) as limit:
@@ -160,20 +160,20 @@ class Pump:
         if self._passed is None:
             self._passed = trio.Event()
         if self._nursery is not None:
-            with self._turn:
+            with self._lock:
                 self._loop.wake()
         await self._passed.wait()
 
     def end_those_of(self, users: Iterable[int]) -> None:
         """End the connections of removed users, once all received requests are answered."""
-        with self._turn:
+        with self._lock:
             for user in users:
                 self._loop.end_those_of(user)
         self._wake()
 
     async def _serve(self) -> None:
-        if self._core.turn is not None:
-            await self._serve_beside(self._core.turn)
+        if self._core.lock is not None:
+            await self._serve_beside(self._core.lock)
             return
         event_loop = await self._sockets.event_loop()
         try:
@@ -185,7 +185,7 @@ class Pump:
             if event_loop is not None:
                 event_loop.close()
 
-    async def _serve_beside(self, turn: Turn) -> None:
+    async def _serve_beside(self, lock: CoreLock) -> None:
         """Run the loop in a thread, and answer its hand-offs."""
         assert self._threads is not None, "a pump that has turns has a thread"
         async with trio.open_nursery() as nursery:
@@ -195,14 +195,14 @@ class Pump:
             try:
                 await self._serve_rounds()
             finally:
-                with turn:
+                with lock:
                     self._loop.stop()
 
     async def _serve_rounds(self) -> None:
         assert self._nursery is not None
         loop = self._loop
         while True:  # A round comes first: a wake-up before the loop took Trio's place did not ring for this task.
-            with self._turn:
+            with self._lock:
                 for pending in loop.round(self._answers.answer, SERVE_US, ANSWER_US):
                     self._begin(pending)
                 self._tell()
@@ -234,7 +234,7 @@ class Pump:
         for invariant in self._core.broken_invariants():
             self._log.error("invariant_broken", invariant=invariant)
 
-    def _begin(self, pending: Pending) -> None:
+    def _begin(self, pending: PendingRequest) -> None:
         """Start a task for the request, or join one with the same key; a request that calls back needs no task."""
         if isinstance(pending.waiting, Later):
             self._answers.begin(pending.method, pending.waiting, partial(self._answer_later, pending))
@@ -249,13 +249,13 @@ class Pump:
             self._waiting[name] = [pending]
             self._nursery.start_soon(self._complete, name)
         else:
-            with self._turn:
+            with self._lock:
                 self._loop.refuse(pending, OVERLOADED)
             self._wake()
 
-    def _answer_later(self, pending: Pending, answer: bytes | Refused) -> None:
+    def _answer_later(self, pending: PendingRequest, answer: bytes | Refusal) -> None:
         if self._nursery is not None:  # All connections are closed otherwise.
-            with self._turn:
+            with self._lock:
                 self._loop.complete(pending, answer)
             self._wake()
 
@@ -269,7 +269,7 @@ class Pump:
             for begin in range(0, len(asked), PORTION):
                 if begin > 0:
                     await trio.lowlevel.checkpoint()
-                with self._turn:
+                with self._lock:
                     for pending in asked[begin : begin + PORTION]:
                         self._loop.complete(pending, answer)
                 self._wake()
@@ -277,6 +277,6 @@ class Pump:
 
     def _wake(self) -> None:
         """Start a round after a change outside of rounds: held input may go on, or a drain may be done."""
-        if self._loop.has_work or self._draining or self._core.turn is not None:
-            with self._turn:
+        if self._loop.has_work or self._draining or self._core.lock is not None:
+            with self._lock:
                 self._loop.wake()

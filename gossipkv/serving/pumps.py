@@ -15,7 +15,7 @@ import trio
 
 from gossipkv.environment.cores import cores
 from gossipkv.log import Log
-from gossipkv.serving.loop import Loop, make_core, make_crew
+from gossipkv.serving.loop import Loop, make_core, make_loop_group
 from gossipkv.serving.published import Published
 from gossipkv.serving.pump import Pump
 from gossipkv.wire.latency import LatencyHistogram
@@ -88,9 +88,9 @@ class Pumps:
         wants_tokens: Callable[[], bool] = lambda: False,
         user_named: Callable[[str], int] = lambda _name: 0,
     ) -> None:
-        crew = make_crew(config, count)
-        self._cores = [make_core(config, seed=seed(), node=node, crew=crew, pump=number) for number in range(count)]
-        self._turns = [core.turn or nullcontext() for core in self._cores]
+        group = make_loop_group(config, count)
+        self._cores = [make_core(config, seed=seed(), node=node, group=group, pump=number) for number in range(count)]
+        self._locks = [core.lock or nullcontext() for core in self._cores]
         self._tables = [Published().table() for _ in self._cores]
         self._readable, self._wants_tokens, self._user_named = readable, wants_tokens, user_named
         self._databases: list[str] = []
@@ -103,7 +103,7 @@ class Pumps:
     def publish(self, published: Published) -> None:
         """Serve this data from now on, on all loops."""
         self._databases = [*published.databases]
-        tables = [published.table(core.turn) for core in self._cores]
+        tables = [published.table(core.lock) for core in self._cores]
         bitmaps = self._readable(self._databases)
         with self._all_turns():
             for core, table in zip(self._cores, tables, strict=True):
@@ -193,7 +193,7 @@ class Pumps:
 
     def serve_gateway(self, descriptor: int) -> None:
         """Serve this node's own gateway at that end of a socket pair, which the loop closes."""
-        with self._turns[0]:
+        with self._locks[0]:
             self._loops[0].serve_gateway(descriptor)
 
     def proven(self) -> bytes | None:
@@ -259,7 +259,7 @@ class Pumps:
 
     def ways(self, number: int) -> Ways:
         """Return the peer interface of one loop."""
-        return Ways(self._cores[number], self._turns[number], lambda: self._loops[number])
+        return Ways(self._cores[number], self._locks[number], lambda: self._loops[number])
 
     def __len__(self) -> int:
         return len(self._cores)
@@ -267,14 +267,14 @@ class Pumps:
     @contextmanager
     def _all_turns(self) -> Iterator[None]:
         with ExitStack() as stack:
-            for turn in self._turns:
-                stack.enter_context(turn)
+            for lock in self._locks:
+                stack.enter_context(lock)
             yield
 
     def _in_turns(self, items: Iterable[_Each]) -> Iterator[_Each]:
         """Yield each loop's item while holding the loop's core lock."""
-        for turn, item in zip(self._turns, items, strict=True):
-            with turn:
+        for lock, item in zip(self._locks, items, strict=True):
+            with lock:
                 yield item
 
 
@@ -282,30 +282,30 @@ class Pumps:
 class Ways:
     """The peer interface of one serving loop; each call takes the core lock."""
 
-    def __init__(self, core: Core, turn: AbstractContextManager[object], loop: Callable[[], Loop]) -> None:
-        self._core, self._turn, self._loop = core, turn, loop
+    def __init__(self, core: Core, lock: AbstractContextManager[object], loop: Callable[[], Loop]) -> None:
+        self._core, self._lock, self._loop = core, lock, loop
 
     def set_peer(self, column: int, name: str, state: int) -> None:
         """Record a member under that column with its state: 0 ALIVE, 1 SUSPECT, 2 DEAD."""
-        with self._turn:
+        with self._lock:
             self._core.set_peer(column, name, state)
 
     def forget_peer(self, column: int) -> None:
         """Forget the member, and end its connection."""
-        with self._turn:
+        with self._lock:
             self._core.forget_peer(column)
 
     def ask(self, column: int, method: bytes, params: bytes, timeout_ms: int) -> int:
         """Send a request in the next step. Return the token of its answer, or 0 if the peer cannot be asked now."""
-        with self._turn:
+        with self._lock:
             return self._core.ask(column, method, params, timeout_ms)
 
     def adopt(self, column: int, stream: ByteStream) -> None:
         """Use this connection, on which `hello` is done, for requests to the peer from now on."""
-        with self._turn:
+        with self._lock:
             self._loop().adopt(column, stream.detach())
 
     def wake(self) -> None:
         """Start a step that sends the waiting requests."""
-        with self._turn:
+        with self._lock:
             self._loop().wake()

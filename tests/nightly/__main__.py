@@ -137,7 +137,7 @@ def debug_legs() -> list[Leg]:
             before=[("env", "GOSSIPKV_SANITIZE=thread", "make", "debug")],
             tests=(
                 "tests/unit/serving/test_pumps_slow.py",
-                "tests/unit/serving/test_turn_slow.py",
+                "tests/unit/serving/test_core_lock_slow.py",
                 "tests/unit/storage/test_twins.py",
                 "tests/nightly/stores",
             ),

@@ -1,7 +1,7 @@
 from typing import Self, final
 
 from gossipkv.environment.seam import EnvironmentClock, SocketListener
-from gossipkv.serving._serving import Core, Turn
+from gossipkv.serving._serving import Core, CoreLock
 from gossipkv.serving._transport import Transport
 
 @final
@@ -32,7 +32,7 @@ class Driver:
 
 @final
 class OwnThread:
-    def __new__(cls, turn: Turn, waker: int) -> Self: ...
+    def __new__(cls, lock: CoreLock, waker: int) -> Self: ...
     def take(self) -> None: ...
     def give(self, asleep: bool) -> None: ...
     @property

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from gossipkv.dataset.build.job import BuildJob
     from gossipkv.dataset.source.files import SourceFile, SourceFiles
     from gossipkv.environment.seam import Files
-    from gossipkv.storage.batch import Batch
+    from gossipkv.storage.batch import RecordBatch
     from gossipkv.storage.label import Label, RandomAccess
 
     Opener = Callable[[SourceFile], AbstractContextManager[RandomAccess]]
@@ -338,7 +338,7 @@ def check_records(
         body.read(offset, min(PIECE_BYTES, label.body_bytes - offset))
 
 
-def _refuse_place(batch: Batch, number: int, name: str, claim: PartitionClaim) -> None:
+def _refuse_place(batch: RecordBatch, number: int, name: str, claim: PartitionClaim) -> None:
     key, offset = batch.keys(number + 1)[number], batch.offsets()[number]
     try:
         partition = partitioner.partition(claim.function, key, claim.partitions)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from gossipkv.dataset.build.job import BuildJob
     from gossipkv.dataset.build.recognition import Claim
     from gossipkv.dataset.source.files import SourceFiles
-    from gossipkv.storage.batch import Batch
+    from gossipkv.storage.batch import RecordBatch
     from gossipkv.storage.builder import LaneBuilder
 
 # A file is skipped if this many first keys are all of one unwanted partition, as Sequins does.
@@ -132,7 +132,7 @@ class _Intake:
                 if probing and seen >= PROBE_KEYS:
                     return
 
-    def _take_batch(self, batch: Batch, name: str) -> None:
+    def _take_batch(self, batch: RecordBatch, name: str) -> None:
         strayed = self._assigner.assign(batch)
         if self._assigner.homeless >= 0 and not self._rule.relies:
             raise _no_partition(batch, self._assigner.homeless, name, self._rule.function)
@@ -152,7 +152,7 @@ def _possible(rule: Rule, strays: Sequence[int]) -> tuple[str, ...]:
     return tuple(claim.function for claim, count in zip(rule.claims, strays, strict=True) if not count)
 
 
-def _no_partition(batch: Batch, number: int, name: str, function: str) -> SourceError:
+def _no_partition(batch: RecordBatch, number: int, name: str, function: str) -> SourceError:
     key, offset = batch.keys(number + 1)[-1], batch.offsets()[number]
     return SourceError(
         f"{name}: byte {offset:,}: key {key[:40]!r} is not UTF-8, so it has no partition under {function!r}; "

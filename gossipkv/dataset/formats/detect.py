@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
     from gossipkv.dataset.formats.reading import FileReading, Readable
-    from gossipkv.storage.batch import Batch
+    from gossipkv.storage.batch import RecordBatch
 
 # This suffices for a magic number, and for space before a line of JSON.
 HEAD_BYTES = 4096
@@ -62,7 +62,7 @@ _MODULES = {
 class Format(Protocol):
     """A module that reads a format."""
 
-    def batches(self, reader: Readable, options: FileReading) -> Iterator[Batch]:
+    def batches(self, reader: Readable, options: FileReading) -> Iterator[RecordBatch]:
         """Yield the records of a file, in order."""
 
 
@@ -84,7 +84,7 @@ def detect_file(reader: Readable, options: FileReading) -> str | None:
     return _by_name_or_text(reader.name, head, complete=complete)
 
 
-def batches(format_name: str, reader: Readable, options: FileReading) -> Generator[Batch]:
+def batches(format_name: str, reader: Readable, options: FileReading) -> Generator[RecordBatch]:
     """Yield the records of a file in a format, one of `gossipkv.settings.databases.FORMATS`.
 
     A format's module is imported when its first file is read: pyarrow takes 60 MB.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gossipkv.storage.batch import Batch
+from gossipkv.storage.batch import RecordBatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from gossipkv.dataset.formats._formats import Lines
 
 
-def batches(lines: Lines, chunks: Iterable[bytes]) -> Iterator[Batch]:
+def batches(lines: Lines, chunks: Iterable[bytes]) -> Iterator[RecordBatch]:
     """Yield the records of the chunks in order, reusing one batch.
 
     A batch ends with its chunk, so that it holds only that chunk and at most one line begun before it.
@@ -20,14 +20,14 @@ def batches(lines: Lines, chunks: Iterable[bytes]) -> Iterator[Batch]:
     Raises:
         SourceError: a line is no record.
     """
-    batch = Batch()
+    batch = RecordBatch()
     for chunk in chunks:
         lines.feed(chunk)
         yield from _filled(lines.fill, batch)
     yield from _filled(lines.finish, batch)
 
 
-def _filled(fill: Callable[[Batch], bool], batch: Batch) -> Iterator[Batch]:
+def _filled(fill: Callable[[RecordBatch], bool], batch: RecordBatch) -> Iterator[RecordBatch]:
     done = False
     while not done:
         done = fill(batch)

@@ -30,7 +30,7 @@ from gossipkv.dataset.formats.parquet_pages import (
 )
 from gossipkv.dataset.formats.reading import MAX_KEY_BYTES, enough_memory, refusal
 from gossipkv.errors import SourceError
-from gossipkv.storage.batch import Batch
+from gossipkv.storage.batch import RecordBatch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,7 +57,7 @@ BUFFER_BYTES = 256 << 10  # The size of pyarrow's reads.
 WINDOW_BYTES = 4 << 20  # The size of our reads: a remote source reads ahead this far anyway.
 
 
-def batches(reader: Readable, options: FileReading) -> Iterator[Batch]:
+def batches(reader: Readable, options: FileReading) -> Iterator[RecordBatch]:
     """Yield the records of a file in order; their offsets are those of their row groups.
 
     Raises:
@@ -71,7 +71,7 @@ def batches(reader: Readable, options: FileReading) -> Iterator[Batch]:
         types = {field.name: field.type for field in file.schema_arrow}
     for name in names:
         _check_type(source, name, types.get(name))
-    batch = Batch()
+    batch = RecordBatch()
     before = 0
     for number in range(source.metadata.num_row_groups):
         if source.metadata.row_group(number).num_rows == 0:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from gossipkv.dataset.formats._formats import KINDS, Block, RecordDecoder, sum_of_lengths
 from gossipkv.dataset.formats.codecs import CODECS, DamagedError, decompressor
 from gossipkv.dataset.formats.reading import MORE_MEMORY, enough_memory, refusal
-from gossipkv.storage.batch import Batch
+from gossipkv.storage.batch import RecordBatch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -154,7 +154,7 @@ class WindowCursor:
         return byte == 1
 
 
-def batches(reader: Readable, options: FileReading) -> Iterator[Batch]:
+def batches(reader: Readable, options: FileReading) -> Iterator[RecordBatch]:
     """Yield the records of a file in order.
 
     Raises:
@@ -221,12 +221,12 @@ def _pass_metadata(cursor: WindowCursor) -> None:
         cursor.text("a value in the metadata")
 
 
-def _one_by_one(cursor: WindowCursor, header: Header, options: FileReading) -> Iterator[Batch]:
+def _one_by_one(cursor: WindowCursor, header: Header, options: FileReading) -> Iterator[RecordBatch]:
     name = cursor.reader.name
     decoder = RecordDecoder(
         header.sync, header.key_class, header.value_class, options.max_value_bytes, name, header.decompress
     )
-    batch = Batch()
+    batch = RecordBatch()
     while cursor.left:
         if cursor.at == len(cursor.window):
             cursor.ensure(1)
@@ -243,8 +243,8 @@ def _one_by_one(cursor: WindowCursor, header: Header, options: FileReading) -> I
             )  # fmt: skip
 
 
-def _in_blocks(cursor: WindowCursor, header: Header, options: FileReading) -> Iterator[Batch]:
-    batch = Batch()
+def _in_blocks(cursor: WindowCursor, header: Header, options: FileReading) -> Iterator[RecordBatch]:
+    batch = RecordBatch()
     while cursor.left:
         block = _block(cursor, header, options)
         while block.fill(batch):

@@ -18,7 +18,7 @@ from gossipkv.dataset.formats._formats import Placement, decompress_block, fill_
 from gossipkv.dataset.formats.excerpt import excerpt
 from gossipkv.dataset.formats.reading import refusal
 from gossipkv.errors import Corrupt
-from gossipkv.storage.batch import Batch
+from gossipkv.storage.batch import RecordBatch
 from gossipkv.storage.label import HEADER_BYTES, PAGE_BYTES, CheckedBody, read_label
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ _LONGEST_BLOCKS: Final = (16_842_760 + PAGE_BYTES - 1) // PAGE_BYTES
 _BAD_RECORD: Final = "a record is longer than its file or its limits"
 
 
-def batches(reader: RandomAccess, options: FileReading) -> Iterator[Batch]:
+def batches(reader: RandomAccess, options: FileReading) -> Iterator[RecordBatch]:
     """Yield the records of a sorted file in key order, with the offset of the record or its compressed block.
 
     Raises:
@@ -62,14 +62,14 @@ def batches(reader: RandomAccess, options: FileReading) -> Iterator[Batch]:
         yield batch
 
 
-def walk(body: CheckedBody, label: Label) -> Iterator[Batch]:
+def walk(body: CheckedBody, label: Label) -> Iterator[RecordBatch]:
     """Yield the records of a file with this label, whatever their size.  Raises Corrupt."""
     return _compressed(body, label) if label.compression == "lz4" else _uncompressed(body, label)
 
 
-def _uncompressed(body: CheckedBody, label: Label) -> Iterator[Batch]:
+def _uncompressed(body: CheckedBody, label: Label) -> Iterator[RecordBatch]:
     """Walk adjacent records; a record cut by the end of a piece is carried to the next."""
-    batch = Batch()
+    batch = RecordBatch()
     carried, offset, end = b"", HEADER_BYTES, label.records_end
     while offset < end:
         # Pieces end on multiples of their size, so that no page is read twice.
@@ -103,9 +103,9 @@ def _missing(data: bytes, at: int, name: str, offset: int) -> int:
     return size - (len(data) - at)
 
 
-def _compressed(body: CheckedBody, label: Label) -> Iterator[Batch]:
+def _compressed(body: CheckedBody, label: Label) -> Iterator[RecordBatch]:
     """Walk units of compressed blocks; no record crosses the end of its unit."""
-    batch = Batch()
+    batch = RecordBatch()
     held, data = 0, b""  # A piece of the file, and its start.
     unit_bytes = 0  # The size of the units to which the batch points.
     for start, end, blocks, as_it_is in _units(body, label):

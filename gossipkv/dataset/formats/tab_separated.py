@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from gossipkv.dataset.formats.reading import FileReading, Readable
-    from gossipkv.storage.batch import Batch
+    from gossipkv.storage.batch import RecordBatch
 
 
-def batches(reader: Readable, options: FileReading) -> Iterator[Batch]:
+def batches(reader: Readable, options: FileReading) -> Iterator[RecordBatch]:
     """Yield the records of a file in order; their offsets are those of their lines.
 
     Raises:

@@ -53,8 +53,8 @@ class Batch:
     def drop_space(self, space: int) -> None: ...
 
 @final
-class Frames:
-    def __new__(cls, salt: int) -> Frames: ...
+class FrameBuffer:
+    def __new__(cls, salt: int) -> FrameBuffer: ...
     @property
     def size_bytes(self) -> int: ...
     def append(self, kind: int, position: int, synced: int, payload: Batch | bytes) -> None: ...
@@ -78,7 +78,7 @@ class Frame:
     def payload(self) -> bytes: ...
 
 @final
-class FrameReader:
+class FrameParser:
     def __new__(
         cls,
         buffer: ReadableBuffer,
@@ -88,7 +88,7 @@ class FrameReader:
         *,
         base: int = 0,
         limit: int | None = None,
-    ) -> FrameReader: ...
+    ) -> FrameParser: ...
     @property
     def offset(self) -> int: ...
     @property
@@ -199,7 +199,7 @@ LIFE_GAP: int
 def batch_cost(batch: Batch) -> int: ...
 
 @final
-class Active:
+class OpenSegment:
     name: SegmentName
     descriptor: int
     size_bytes: int
@@ -209,10 +209,10 @@ class Active:
     def until(self, position: int) -> Segment: ...
 
 @final
-class Planned: ...
+class PlannedFrame: ...
 
 @final
-class Group:
+class WriteGroup:
     descriptor: int
     offset: int
     data: memoryview
@@ -220,22 +220,24 @@ class Group:
     ends: bool
 
 @final
-class Written:
+class WrittenGroup:
     batches: list[Batch]
     size_bytes: int
     closed: Segment | None
 
 @final
 class Writer:
-    active: Active
-    prepared: Active | None
+    active: OpenSegment
+    prepared: OpenSegment | None
     position: int
     synced: int
     waiting_bytes: int
     cost: int
     memtable: Memtable
     spaces: set[int]
-    def __init__(self, active: Active, memtable: Memtable, spaces: set[int], *, life: int, position: int) -> None: ...
+    def __init__(
+        self, active: OpenSegment, memtable: Memtable, spaces: set[int], *, life: int, position: int
+    ) -> None: ...
     @property
     def share(self) -> float: ...
     @property
@@ -250,6 +252,6 @@ class Writer:
     def plan(self, batch: Batch) -> int: ...
     def turn(self) -> None: ...
     def mark(self) -> None: ...
-    def group(self) -> Group | None: ...
-    def written(self, position: int) -> Written: ...
+    def group(self) -> WriteGroup | None: ...
+    def written(self, position: int) -> WrittenGroup: ...
     def stop(self) -> None: ...

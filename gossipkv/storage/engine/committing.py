@@ -15,13 +15,13 @@ from gossipkv.storage.engine._engine import Committer as CThread
 
 if TYPE_CHECKING:
     from gossipkv.environment.seam import Environment, Files
-    from gossipkv.storage.engine._engine import Group
+    from gossipkv.storage.engine._engine import WriteGroup
 
 
 class Committing(Protocol):
     """Writes one group at a time."""
 
-    def submit(self, group: Group) -> None:
+    def submit(self, group: WriteGroup) -> None:
         """Begin to write a group. Requires: none is under way."""
         ...
 
@@ -41,7 +41,7 @@ class CommitThread:
     def __init__(self) -> None:
         self._thread = CThread()
 
-    def submit(self, group: Group) -> None:
+    def submit(self, group: WriteGroup) -> None:
         self._thread.submit(group.descriptor, group.data, group.offset)
 
     async def wait(self) -> None:
@@ -58,10 +58,10 @@ class ThreadCommitter:
 
     def __init__(self, environment: Environment) -> None:
         self._environment = environment
-        self._group: Group | None = None
+        self._group: WriteGroup | None = None
         self._submitted = trio.Event()
 
-    def submit(self, group: Group) -> None:
+    def submit(self, group: WriteGroup) -> None:
         assert self._group is None, "one group at a time"
         self._group = group
         self._submitted.set()
@@ -77,7 +77,7 @@ class ThreadCommitter:
         pass
 
 
-def write_group(files: Files, group: Group) -> None:
+def write_group(files: Files, group: WriteGroup) -> None:
     """Write and sync a group. Raises OSError."""
     files.pwrite(group.descriptor, group.data, group.offset)
     files.sync(group.descriptor)

@@ -19,8 +19,8 @@ from gossipkv.storage.engine._engine import (
     DROPPED,
     HEADER_BYTES,
     MADE,
-    Active,
     Memtable,
+    OpenSegment,
     View,
     Writer,
     batch_cost,
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
     from pathlib import PurePath
 
-    from gossipkv.storage.engine._engine import Batch, Group
+    from gossipkv.storage.engine._engine import Batch, WriteGroup
     from gossipkv.storage.engine.manifest import StoreManifest
     from gossipkv.storage.engine.merge import MergeOutput
     from gossipkv.storage.engine.options import EngineOptions
@@ -53,7 +53,7 @@ UNKNOWN_BYTES = 1 << 62  # Free space before the first look at the disk.
 class OpenedLog(NamedTuple):
     """The log and the memtables of a store, as found or made when it was opened."""
 
-    active: Active
+    active: OpenSegment
     kept: tuple[Segment, ...]  # Ordered from the oldest; their records are in runs.
     closed: tuple[Segment, ...]  # Segments of the frozen memtable.
     memtable: Memtable
@@ -231,7 +231,7 @@ class Engine:
         self._turn()
         return True
 
-    def group(self) -> Group | None:
+    def group(self) -> WriteGroup | None:
         """Return the next group to write; None if a group is under way or nothing waits."""
         return None if self.closed is not None else self._writer.group()
 
@@ -460,7 +460,7 @@ class Engine:
         assert work is self._making, "one segment at a time"
         self._making = self.trouble = None
         name = SegmentName(work.header.number, work.header.salt)
-        self._writer.prepared = Active(name, descriptor, work.header.size_bytes, HEADER_BYTES, 0)
+        self._writer.prepared = OpenSegment(name, descriptor, work.header.size_bytes, HEADER_BYTES, 0)
 
     def merged(self, work: RunningMerge, output: MergeOutput) -> None:
         """Accept the output of a merge, to replace its inputs by the next switch."""

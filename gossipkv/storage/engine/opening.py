@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from gossipkv.errors import Corrupt, DirectoryInUse, StorageError, UnsupportedFormat
 from gossipkv.storage.directories import make_directory, storage_error
 from gossipkv.storage.engine import works
-from gossipkv.storage.engine._engine import HEADER_BYTES, MADE, Active, Memtable, space_changes
+from gossipkv.storage.engine._engine import HEADER_BYTES, MADE, Memtable, OpenSegment, space_changes
 from gossipkv.storage.engine.engine import Engine, OpenedLog
 from gossipkv.storage.engine.manifest import (
     LOCK,
@@ -179,7 +179,7 @@ def _refuse_remains(files: Files, directory: PurePath) -> None:
 def _new_log(files: Files, directory: PurePath, options: EngineOptions, manifest: StoreManifest) -> OpenedLog:
     name = manifest.log_floor
     return OpenedLog(
-        active=Active(
+        active=OpenSegment(
             name, files.open(segment_path(directory, name.number), WRITE), options.segment_bytes, HEADER_BYTES, 0
         ),
         kept=(),
@@ -259,7 +259,7 @@ def _continue(
     # From here on the new life is durable.
     descriptor = files.open(segment_path(directory, name.number), WRITE)
     log = OpenedLog(
-        active=Active(name, descriptor, active.size_bytes, active.end, active.first),
+        active=OpenSegment(name, descriptor, active.size_bytes, active.end, active.first),
         kept=recovered.kept,
         closed=recovered.segments,
         memtable=replay.table(cut.name),

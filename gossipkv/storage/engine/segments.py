@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Self, final
 from gossipkv.environment.seam import WRITE_NEW
 from gossipkv.errors import Corrupt, UnsupportedFormat
 from gossipkv.storage.checksum import crc32c
-from gossipkv.storage.engine._engine import HEADER_BYTES, Frame, FrameReader, Frames
+from gossipkv.storage.engine._engine import HEADER_BYTES, Frame, FrameBuffer, FrameParser
 from gossipkv.storage.engine.manifest import LOG, SegmentName, segment_path
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ def write_frames(files: Files, descriptor: int, salt: int, frames: Iterable[tupl
 
     Returns the end of the last frame. Raises OSError.
     """
-    stamped, offset = Frames(salt), HEADER_BYTES
+    stamped, offset = FrameBuffer(salt), HEADER_BYTES
     for frame in frames:
         stamped.append(*frame)
         if stamped.size_bytes >= PART_BYTES:
@@ -278,7 +278,7 @@ class SegmentReader:
     def batches(
         self, spaces: frozenset[int], after: int, until: int, *, most_bytes: int, end: int
     ) -> tuple[list[tuple[int, list[tuple[int, int, bytes, bytes]]]], bool]:
-        """Return batches as `FrameReader.touching` does, from `most_bytes` at `offset`, or from one longer frame.
+        """Return batches as `FrameParser.touching` does, from `most_bytes` at `offset`, or from one longer frame.
 
         `end`: the end of the last frame that counts; 0 if not known. Also returns whether the segment has ended.
         Afterwards `offset` and `position` say where to go on.
@@ -302,8 +302,8 @@ class SegmentReader:
         """Return the highest position, at least `least`, that any frame from `offset` on calls synced; or 0."""
         return self._part(self._read(self.header.size_bytes, 0)).claims(self.offset, least)
 
-    def _part(self, data: bytes) -> FrameReader:
-        return FrameReader(
+    def _part(self, data: bytes) -> FrameParser:
+        return FrameParser(
             data, self.header.salt, self.offset, self.position, base=self.offset, limit=self.header.size_bytes
         )
 

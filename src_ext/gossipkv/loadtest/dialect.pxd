@@ -21,13 +21,13 @@ cdef enum:
     NUMBER_BYTES = 24  # A number in digits, with its surroundings in a line.
 
 # The kinds of requests, in the order of `KIND_NAMES`.
-cdef enum Kind:
+cdef enum RequestKind:
     GET = 0
     GET_MANY = 1
     SCAN = 2
     KINDS = 3
 
-cdef enum Taken:
+cdef enum ReplyResult:
     UNASKED = -2  # The answer matches no request in flight: it is invented, or repeated.
     GARBAGE = -1  # The bytes violate the protocol.
     PARTIAL = 0
@@ -74,7 +74,7 @@ cdef struct Reply:
 
 
 # The state of checking a scan's records in their order.
-cdef struct Scan:
+cdef struct ScanCheck:
     const Record* table  # The table of the version that answered; NULL: it is unknown.
     uint32_t start  # The record at which the scan began.
     Py_ssize_t place  # The place in key order, behind the last record received.
@@ -246,16 +246,16 @@ cdef class Dialect:
     # Write a request for these records.  Requires: there is room.  A scan takes its first record, and a limit.
     cdef void write(self, Buffer* out, uint32_t id, uint8_t kind, const uint32_t* keys, uint32_t count) noexcept nogil
 
-    # Judge the answer at `data`, of which `size` bytes are here; return a `Taken`, and fill `reply` if it is COMPLETE.
+    # Judge the answer at `data`, of which `size` bytes are here; fill `reply` if the `ReplyResult` is COMPLETE.
     cdef int take(self, const Window* window, const uint8_t* data, Py_ssize_t size, Reply* reply) noexcept nogil
 
-    cdef void scan_begin(self, Scan* scan, const Record* table, uint32_t start) noexcept nogil
+    cdef void scan_begin(self, ScanCheck* scan, const Record* table, uint32_t start) noexcept nogil
 
     # Judge a record of a scan: its order, its value, records left out before it, and that the version has it.
-    cdef void scan_record(self, Scan* scan, const Blob* key, const Blob* value, Reply* reply) noexcept nogil
+    cdef void scan_record(self, ScanCheck* scan, const Blob* key, const Blob* value, Reply* reply) noexcept nogil
 
     # Judge the end of a scan, with a cursor or with the last record.
-    cdef void scan_end(self, const Scan* scan, bint has_cursor, Reply* reply) noexcept nogil
+    cdef void scan_end(self, const ScanCheck* scan, bint has_cursor, Reply* reply) noexcept nogil
 
-    # Judge the answer to the greeting; return a `Taken`, and fill `size` of `reply` if it is COMPLETE.
+    # Judge the answer to the greeting; return a `ReplyResult`, and fill `size` of `reply` if it is COMPLETE.
     cdef int take_greeting(self, const uint8_t* data, Py_ssize_t size, Reply* reply) noexcept nogil

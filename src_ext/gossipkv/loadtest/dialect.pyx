@@ -29,14 +29,14 @@ cdef class Dialect:
     cdef int take(self, const Window* window, const uint8_t* data, Py_ssize_t size, Reply* reply) noexcept nogil:
         return GARBAGE
 
-    cdef void scan_begin(self, Scan* scan, const Record* table, uint32_t start) noexcept nogil:
+    cdef void scan_begin(self, ScanCheck* scan, const Record* table, uint32_t start) noexcept nogil:
         scan.table = table
         scan.start = start
         scan.place = self.truth.places[start] if self.truth.ordered != NULL else 0
         scan.last = Blob(self.records[start].key, self.records[start].key_size)
         scan.is_first = True
 
-    cdef void scan_record(self, Scan* scan, const Blob* key, const Blob* value, Reply* reply) noexcept nogil:
+    cdef void scan_record(self, ScanCheck* scan, const Blob* key, const Blob* value, Reply* reply) noexcept nogil:
         cdef int before = order(scan.last.data, scan.last.size, key.data, key.size)
         cdef const Record* record
         if before > 0 or (before == 0 and not scan.is_first):
@@ -65,7 +65,7 @@ cdef class Dialect:
         else:
             reply.unchecked += 1
 
-    cdef void scan_end(self, const Scan* scan, bint has_cursor, Reply* reply) noexcept nogil:
+    cdef void scan_end(self, const ScanCheck* scan, bint has_cursor, Reply* reply) noexcept nogil:
         cdef Py_ssize_t place = scan.place
         if has_cursor:
             if reply.keys == 0:

@@ -35,7 +35,7 @@ cdef enum:
     NOT_FOUND = 404
     STRING_BYTES = 4  # Three bytes of a key take this many characters of base64.
 
-cdef struct Head:
+cdef struct HttpHead:
     Py_ssize_t size  # The size includes the empty line.
     int status
     Py_ssize_t length  # The length of the body; -1 if not given.
@@ -118,7 +118,7 @@ cdef Py_ssize_t decimal_of(const Blob* value) noexcept nogil:
     return number if number <= BODY_LIMIT else -2
 
 
-cdef int take_status(const uint8_t* line, Py_ssize_t size, Head* head) noexcept nogil:
+cdef int take_status(const uint8_t* line, Py_ssize_t size, HttpHead* head) noexcept nogil:
     """Take a line `HTTP/1.1 200 ...`."""
     cdef Py_ssize_t i
     cdef int status = 0
@@ -133,7 +133,7 @@ cdef int take_status(const uint8_t* line, Py_ssize_t size, Head* head) noexcept 
     return COMPLETE
 
 
-cdef int take_header(const uint8_t* line, const uint8_t* end, Head* head) noexcept nogil:
+cdef int take_header(const uint8_t* line, const uint8_t* end, HttpHead* head) noexcept nogil:
     """Take one line of a head."""
     cdef const uint8_t* colon = <const uint8_t*>memchr(line, COLON, end - line)
     cdef Py_ssize_t name
@@ -164,7 +164,7 @@ cdef int take_header(const uint8_t* line, const uint8_t* end, Head* head) noexce
     return COMPLETE
 
 
-cdef int take_head(const uint8_t* data, Py_ssize_t size, Head* head) noexcept nogil:
+cdef int take_head(const uint8_t* data, Py_ssize_t size, HttpHead* head) noexcept nogil:
     """Take all lines up to the empty one."""
     cdef const uint8_t* end = data + size
     cdef const uint8_t* line = data
@@ -298,7 +298,7 @@ cdef class HttpDialect(Dialect):
         put(out, 125)
 
     cdef int take(self, const Window* window, const uint8_t* data, Py_ssize_t size, Reply* reply) noexcept nogil:
-        cdef Head head
+        cdef HttpHead head
         cdef Blob body
         cdef uint32_t at = window_oldest(window)
         cdef int result
@@ -326,7 +326,7 @@ cdef class HttpDialect(Dialect):
         return COMPLETE
 
     cdef int take_chunks(
-        self, const uint8_t* data, Py_ssize_t size, const Head* head, Blob* body, Reply* reply
+        self, const uint8_t* data, Py_ssize_t size, const HttpHead* head, Blob* body, Reply* reply
     ) noexcept nogil:
         """Join the chunks of a body once all have arrived; trailing headers are ignored."""
         cdef const uint8_t* end = data + size
@@ -365,7 +365,7 @@ cdef class HttpDialect(Dialect):
         reply.size = at - data
         return COMPLETE
 
-    cdef void judge(self, const Window* window, const Head* head, const Blob* body, Reply* reply) noexcept nogil:
+    cdef void judge(self, const Window* window, const HttpHead* head, const Blob* body, Reply* reply) noexcept nogil:
         """Judge a complete answer."""
         cdef const Slot* slot = window.slots + reply.slot
         cdef const uint32_t* keys = window.keys + <Py_ssize_t>reply.slot * window.batch
@@ -384,7 +384,7 @@ cdef class HttpDialect(Dialect):
         else:
             self.judge_many(body, table, keys, slot.count, reply)
 
-    cdef void refuse(self, const Head* head, Reply* reply) noexcept nogil:
+    cdef void refuse(self, const HttpHead* head, Reply* reply) noexcept nogil:
         """Note an error, by its code, else by its status."""
         if head.code.size > 0:
             reply_error(reply, head.code.data, head.code.size)
@@ -426,7 +426,7 @@ cdef class HttpDialect(Dialect):
         cdef const uint8_t* at = body.data
         cdef const uint8_t* end = body.data + body.size
         cdef const uint8_t* behind = NULL
-        cdef Scan scan
+        cdef ScanCheck scan
         cdef int last
         reply.keys = 0
         self.scan_begin(&scan, table, start)
@@ -451,7 +451,7 @@ cdef class HttpDialect(Dialect):
         reply_too_many(reply, reply.keys, limit)
 
     cdef void judge_line(
-        self, const uint8_t* line, const uint8_t* end, Scan* scan, Reply* reply
+        self, const uint8_t* line, const uint8_t* end, ScanCheck* scan, Reply* reply
     ) noexcept nogil:
         """Judge a record of a scan."""
         cdef Blob key

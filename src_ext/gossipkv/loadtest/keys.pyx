@@ -17,7 +17,7 @@ from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 
 
-cdef enum Shape:
+cdef enum KeyShape:
     UNIFORM = 0
     ZIPF = 1
     HOT = 2

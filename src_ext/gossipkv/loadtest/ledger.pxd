@@ -9,7 +9,7 @@ cdef enum:
     VERSION_BYTES = 255
 
 # The reasons of broken connections, in the order of `REASON_NAMES`.
-cdef enum Reason:
+cdef enum CloseReason:
     CLOSED_BY_PEER = 0
     RESET = 1
     BAD_ANSWER = 2
@@ -18,7 +18,7 @@ cdef enum Reason:
     NO_MEMORY = 5
     REASONS = 6
 
-cdef struct Version:
+cdef struct VersionCounts:
     uint64_t requests
     uint64_t wrong
     uint64_t untold
@@ -26,8 +26,8 @@ cdef struct Version:
     uint8_t name[VERSION_BYTES]
 
 # The versions from which one server answered.
-cdef struct Versions:
-    Version told[VERSIONS]
+cdef struct ServerVersions:
+    VersionCounts told[VERSIONS]
     int32_t count
     int32_t last
     int32_t newest  # The newest of all versions; -1: none.
@@ -36,7 +36,7 @@ cdef struct Versions:
 cdef class Ledger:
     cdef list tallies  # Ordered by stage, then by target; the list owns `tally_of`.
     cdef PyObject** tally_of
-    cdef Versions* versions  # Each target has one.
+    cdef ServerVersions* versions  # Each target has one.
     cdef uint32_t stages
     cdef uint32_t targets
 

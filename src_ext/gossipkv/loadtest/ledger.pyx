@@ -227,10 +227,10 @@ cdef class Tally:
         self.code_count += 1
 
 
-cdef int32_t find_version(Versions* versions, const uint8_t* name, Py_ssize_t size) noexcept nogil:
+cdef int32_t find_version(ServerVersions* versions, const uint8_t* name, Py_ssize_t size) noexcept nogil:
     """Return the number of a version, adding it to the table."""
     cdef int32_t at = versions.last
-    cdef Version* told = versions.told
+    cdef VersionCounts* told = versions.told
     if size == 0:
         return NAMELESS
     if at > OTHER and told[at].size == size and memcmp(told[at].name, name, size) == 0:
@@ -249,10 +249,10 @@ cdef int32_t find_version(Versions* versions, const uint8_t* name, Py_ssize_t si
     return at
 
 
-cdef bint is_older(const Versions* versions, int32_t one, int32_t other) noexcept nogil:
+cdef bint is_older(const ServerVersions* versions, int32_t one, int32_t other) noexcept nogil:
     """Return True if `one` precedes `other`, both known."""
-    cdef const Version* first = versions.told + one
-    cdef const Version* second = versions.told + other
+    cdef const VersionCounts* first = versions.told + one
+    cdef const VersionCounts* second = versions.told + other
     cdef int found
     if one == other or one <= OTHER or other <= OTHER:
         return False
@@ -260,7 +260,7 @@ cdef bint is_older(const Versions* versions, int32_t one, int32_t other) noexcep
     return found < 0 or (found == 0 and first.size < second.size)
 
 
-cdef int32_t note_version(Versions* versions, const Reply* reply) noexcept nogil:
+cdef int32_t note_version(ServerVersions* versions, const Reply* reply) noexcept nogil:
     """Count an answer, its wrong and its unknown values; return the number of its version."""
     cdef int32_t at = find_version(versions, reply.version, reply.version_size)
     versions.told[at].requests += 1
@@ -287,7 +287,7 @@ cdef class Ledger:
             raise ValueError("a ledger has a stage and a target")
         self.tallies = [Tally(dialect) for _ in range(stages) for dialect in dialects]
         self.tally_of = <PyObject**>calloc(<size_t>stages * self.targets, sizeof(PyObject*))
-        self.versions = <Versions*>calloc(self.targets, sizeof(Versions))
+        self.versions = <ServerVersions*>calloc(self.targets, sizeof(ServerVersions))
         if self.tally_of == NULL or self.versions == NULL:
             raise MemoryError
         for i in range(stages * self.targets):
@@ -357,7 +357,7 @@ cdef class Ledger:
     cdef void count(self, uint32_t target, const Slot* slot, const Reply* reply, int64_t now) noexcept nogil:
         """Count an answer."""
         cdef PyObject* tally = tally_of(self, slot.stage, target)
-        cdef Versions* versions = self.versions + target
+        cdef ServerVersions* versions = self.versions + target
         (<Tally>tally).count(reply, slot.kind, <uint64_t>max(<int64_t>0, now - slot.due_ns))
         if not reply.is_error and is_older(versions, note_version(versions, reply), slot.floor):
             (<Tally>tally).count_step_back()

@@ -28,12 +28,12 @@ cdef enum:
     FIRST_PAUSE_NS = 10000000  # The pause before a failed connection is made again.
     LONGEST_PAUSE_NS = 1000000000
 
-cdef enum Sent:
+cdef enum SendResult:
     SENT = 0
     SEND_FAILED = 1
     SEND_NO_MEMORY = 2
 
-cdef enum State:
+cdef enum LinkState:
     DOWN = 0
     DIALLING = 1
     SHAKING = 2
@@ -102,7 +102,7 @@ cdef inline ssize_t link_take(Link* link, uint8_t* data, Py_ssize_t size, bint* 
 
 
 cdef inline int link_send(Link* link, const uint8_t* data, Py_ssize_t size) noexcept nogil:
-    """Send, or append to the waiting output and set `blocked`.  Returns a `Sent`."""
+    """Send, or append to the waiting output and set `blocked`.  Returns a `SendResult`."""
     cdef ssize_t taken = 0
     if buffer_size(&link.output) == 0:
         taken = link_put(link, data, size)
@@ -117,7 +117,7 @@ cdef inline int link_send(Link* link, const uint8_t* data, Py_ssize_t size) noex
 
 
 cdef inline int link_flush(Link* link) noexcept nogil:
-    """Send as much waiting output as possible.  Returns a `Sent`."""
+    """Send as much waiting output as possible.  Returns a `SendResult`."""
     cdef Buffer* output = &link.output
     cdef ssize_t taken = link_put(link, output.data + output.start, buffer_size(output))
     if taken == BROKEN:

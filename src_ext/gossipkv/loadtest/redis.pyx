@@ -22,7 +22,7 @@ cdef enum:
     MINUS = 45
     BULK = 36  # $
 
-cdef struct Line:
+cdef struct RespLine:
     Py_ssize_t number  # The number behind the first byte.
     const uint8_t* at  # The place behind the line.
 
@@ -39,7 +39,7 @@ cdef inline void put_bulk(Buffer* out, const uint8_t* data, Py_ssize_t size) noe
     put_bytes(out, <const uint8_t*>b"\r\n", 2)
 
 
-cdef inline int take_line(const uint8_t* at, const uint8_t* end, uint8_t kind, Line* line) noexcept nogil:
+cdef inline int take_line(const uint8_t* at, const uint8_t* end, uint8_t kind, RespLine* line) noexcept nogil:
     r"""Take a line `<kind><number>\r\n`."""
     cdef bint negative = False
     cdef const uint8_t* digits
@@ -106,7 +106,7 @@ cdef class RedisDialect(Dialect):
         cdef const uint8_t* end = data + size
         cdef const uint32_t* keys
         cdef const Slot* slot
-        cdef Line line = Line(0, data)
+        cdef RespLine line = RespLine(0, data)
         cdef uint32_t at = window_oldest(window)
         cdef uint32_t i
         cdef int result
@@ -131,7 +131,7 @@ cdef class RedisDialect(Dialect):
         reply.size = line.at - data
         return COMPLETE
 
-    cdef int take_value(self, Line* line, const uint8_t* end, uint32_t key, Reply* reply) noexcept nogil:
+    cdef int take_value(self, RespLine* line, const uint8_t* end, uint32_t key, Reply* reply) noexcept nogil:
         r"""Take `$<size>\r\n<value>\r\n`, or `$-1\r\n`, at `line.at`, and move it behind."""
         cdef int result = take_line(line.at, end, BULK, line)
         if result != COMPLETE:

@@ -216,7 +216,7 @@ cdef class RpcDialect(Dialect):
         cdef uint32_t start = window.keys[<Py_ssize_t>reply.slot * window.batch]
         cdef const Record* table = NULL
         cdef Py_ssize_t count = -1
-        cdef Scan scan
+        cdef ScanCheck scan
         reply.keys = 0
         if take_array(cursor) == 3:
             table = self.read_version(cursor[0], 2, reply)
@@ -231,7 +231,7 @@ cdef class RpcDialect(Dialect):
         reply_too_many(reply, count, slot.count)
         self.scan_end(&scan, not take_nil(cursor), reply)
 
-    cdef void compare_record(self, Cursor* cursor, Scan* scan, Reply* reply) noexcept nogil:
+    cdef void compare_record(self, Cursor* cursor, ScanCheck* scan, Reply* reply) noexcept nogil:
         """Compare a `[key, value]`."""
         cdef Cursor whole = cursor[0]
         cdef Blob key

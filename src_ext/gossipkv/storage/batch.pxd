@@ -14,7 +14,7 @@ cdef struct BatchRecord:
     uint32_t group          # The sorted file of this record.
 
 
-cdef class Batch:
+cdef class RecordBatch:
     cdef BatchRecord* records    # Capacity: BATCH_RECORDS.
     cdef readonly Py_ssize_t count
     cdef list owners

@@ -11,7 +11,7 @@ from libc.stdlib cimport free, malloc
 
 
 @cython.final
-cdef class Batch:
+cdef class RecordBatch:
     """Up to `BATCH_RECORDS` records; see `gossipkv.storage.batch`."""
 
     def __cinit__(self):

@@ -6,7 +6,7 @@ cdef enum:
     MAX_CARRIED = 1024
 
 
-cdef class Run:
+cdef class IndexRunReader:
     cdef Scratch scratch
     cdef uint64_t offset, total
     cdef bytes part
@@ -42,5 +42,5 @@ cdef class IndexBuilder:
     cdef int spill(self) except -1
     cdef int write_run(self, Scratch scratch) except -1
     cdef int drain(self, list runs, Scratch scratch, BucketWriter buckets) except -1
-    cdef int gather(self, Run run, uint64_t last) except -1
+    cdef int gather(self, IndexRunReader run, uint64_t last) except -1
     cdef int write(self, PageWriter out, uint64_t* home_count, uint64_t* bucket_count) except -1

@@ -83,13 +83,13 @@ cdef class IndexBuilder:
     cdef int spill(self) except -1:
         """Sort the items in memory and write them as one run; merge the runs of a level when there are many."""
         cdef Scratch scratch = self.make_scratch()
-        cdef Run run
+        cdef IndexRunReader run
         cdef uint64_t total = <uint64_t> self.used
         cdef int level = 0
         cdef list merged
         self.sort()
         self.write_run(scratch)
-        self.runs.append(Run(scratch, total, 0))
+        self.runs.append(IndexRunReader(scratch, total, 0))
         while len(self.runs) >= self.fan_in:
             merged = self.runs[len(self.runs) - self.fan_in:]
             total = 0
@@ -100,7 +100,7 @@ cdef class IndexBuilder:
             scratch = self.make_scratch()
             self.drain(merged, scratch, None)
             level += 1
-            self.runs[len(self.runs) - self.fan_in:] = [Run(scratch, total, level)]
+            self.runs[len(self.runs) - self.fan_in:] = [IndexRunReader(scratch, total, level)]
         return 0
 
     cdef int write_run(self, Scratch scratch) except -1:
@@ -142,7 +142,7 @@ cdef class IndexBuilder:
         Hashes are uniform, so slices of their range are planned for half of the memory, which leaves room for larger
         ones. Each run contributes its part of a slice; the stable sort keeps the order of runs.
         """
-        cdef Run run
+        cdef IndexRunReader run
         cdef Py_ssize_t i
         cdef uint64_t total = 0, drained = 0, slices, number
         for run in runs:
@@ -163,7 +163,7 @@ cdef class IndexBuilder:
         assert drained == total, "a merge yields as many entries as its runs have"
         return 0
 
-    cdef int gather(self, Run run, uint64_t last) except -1:
+    cdef int gather(self, IndexRunReader run, uint64_t last) except -1:
         """Take a run's next entries with a high half of at most `last`."""
         cdef const Item* items
         while run.at < run.count or run.advance():
@@ -182,7 +182,7 @@ cdef class IndexBuilder:
 
 
 @cython.final
-cdef class Run:
+cdef class IndexRunReader:
     """A reader of one sorted run."""
 
     def __cinit__(self, Scratch scratch not None, uint64_t total, int level):

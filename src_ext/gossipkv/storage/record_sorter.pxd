@@ -1,7 +1,7 @@
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 
-cdef struct Group:
+cdef struct GroupTotals:
     uint64_t records
     uint64_t size_bytes
     uint64_t hash_sum       # Sum of the hashes of all keys, modulo 2^64.
@@ -28,7 +28,7 @@ cdef class RecordSorter(OrderedRecords):
     cdef Runs runs
     cdef readonly uint64_t added
     cdef bint finished
-    cdef Group* groups
+    cdef GroupTotals* groups
 
     cdef int add_record(
         self, uint32_t group, const uint8_t* key, Py_ssize_t key_size, const uint8_t* value, Py_ssize_t value_size

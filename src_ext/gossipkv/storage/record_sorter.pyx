@@ -57,7 +57,7 @@ cdef inline void note_shared(RecordSorter self, const uint8_t* key, Py_ssize_t s
 
 cdef inline int note_prefix(RecordSorter self, uint32_t group, const uint8_t* key, Py_ssize_t size) noexcept nogil:
     """Do the same for all keys of a group, whose prefix a sorted file keeps."""
-    cdef Group* noted = &self.groups[group]
+    cdef GroupTotals* noted = &self.groups[group]
     cdef int shared = 0, most
     if noted.prefix_size == 0:
         return 0
@@ -291,7 +291,7 @@ cdef class RecordSorter(OrderedRecords):
         self.ordered = True
         self.group_bytes = 0 if group_count == 1 else 1 if group_count <= 256 else 2
         self.runs = Runs(make_scratch, memory_bytes)
-        self.groups = <Group*> calloc(group_count, sizeof(Group))
+        self.groups = <GroupTotals*> calloc(group_count, sizeof(GroupTotals))
         if self.groups == NULL:
             raise MemoryError
         for group in range(group_count):
@@ -325,7 +325,7 @@ cdef class RecordSorter(OrderedRecords):
                 <const uint8_t*> PyBytes_AS_STRING(value), PyBytes_GET_SIZE(value),
             )
 
-    def add_batch(self, Batch batch not None):
+    def add_batch(self, RecordBatch batch not None):
         """Add the records of a batch, each to its group."""
         cdef BatchRecord* record
         cdef Py_ssize_t number
@@ -381,7 +381,7 @@ cdef class RecordSorter(OrderedRecords):
 
     # -- sorting in memory -----------------------------------------------------------------------------------------
 
-    cdef int next(self, Entry* entry) except -1 nogil:
+    cdef int next(self, RunEntry* entry) except -1 nogil:
         cdef const uint8_t* at = next_record(self)
         cdef const uint8_t* after
         while at != NULL:
@@ -436,7 +436,7 @@ cdef class RecordSorter(OrderedRecords):
 
     def common_prefix(self, uint32_t group):
         """Return the common prefix of a group's keys, up to the size that a footer holds."""
-        cdef Group* noted = &self.groups[group]
+        cdef GroupTotals* noted = &self.groups[group]
         return b"" if noted.prefix_size <= 0 else (<const char*> noted.prefix)[:noted.prefix_size]
 
     def group_records(self, uint32_t group):

@@ -5,7 +5,7 @@ cdef enum:
     RECORD_HEADER_SIZE = 12
 
 
-cdef struct Entry:
+cdef struct RunEntry:
     uint32_t group
     uint32_t key_size
     uint32_t value_size
@@ -13,7 +13,7 @@ cdef struct Entry:
     const uint8_t* value
 
 
-cdef inline void set_entry(Entry* entry, const uint8_t* at) noexcept nogil:
+cdef inline void set_entry(RunEntry* entry, const uint8_t* at) noexcept nogil:
     """Set an entry to the record at `at`."""
     entry.group = load32(at)
     entry.key_size = load32(at + 4)
@@ -23,23 +23,23 @@ cdef inline void set_entry(Entry* entry, const uint8_t* at) noexcept nogil:
 
 
 # The current record of a source in a merge; most comparisons need only the word, not the key.
-cdef struct Head:
+cdef struct MergeHead:
     uint64_t word                     # First eight bytes of the key.
-    const Entry* entry
+    const RunEntry* entry
     void* owner                       # The source, which `merging` keeps alive.
     uint32_t group
     int source
 
 
 cdef class OrderedRecords:
-    cdef Entry pending                # Read, but not yet drained; key NULL: there is none.
+    cdef RunEntry pending                # Read, but not yet drained; key NULL: there is none.
 
-    cdef int next(self, Entry* entry) except -1 nogil
+    cdef int next(self, RunEntry* entry) except -1 nogil
     cdef uint32_t write_run(self, Scratch scratch, bytearray places) except 0
 
 
 cdef class Source:
-    cdef Entry entry
+    cdef RunEntry entry
 
     cdef bint advance(self) except -1 nogil
     cdef int refuse_order(self) except -1
@@ -66,7 +66,7 @@ cdef class RunReader(Source):
 
 cdef class Merge(OrderedRecords):
     cdef list merging                 # Ordered from the oldest source to the newest.
-    cdef Head* heap
+    cdef MergeHead* heap
     cdef int heap_size
     cdef bint behind                  # The source at the top still stands at the record handed out last.
     cdef uint8_t* last_key
@@ -76,7 +76,7 @@ cdef class Merge(OrderedRecords):
     cdef int start_merge(self, list sources) except -1
     cdef int join(self, int number, Source source) except -1
     cdef void sift_down(self, int at) noexcept nogil
-    cdef const Entry* settle(self) except? NULL nogil
+    cdef const RunEntry* settle(self) except? NULL nogil
     cdef int take(self) except -1 nogil
 
 

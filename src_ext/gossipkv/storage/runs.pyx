@@ -41,14 +41,14 @@ cdef extern from *:
 cdef class OrderedRecords:
     """Records in order by (group, key), without duplicate keys: the input of sorted files and runs."""
 
-    cdef int next(self, Entry* entry) except -1 nogil:
+    cdef int next(self, RunEntry* entry) except -1 nogil:
         """Return 1 and the next record, the last of its equals; 0 at the end. It is valid until the next call."""
         with gil:
             raise NotImplementedError
 
     def write_group(self, SortedFileWriter writer not None, uint32_t group, Py_ssize_t limit):
         """Append up to `limit` records of `group` to `writer`; returns how many, less than `limit` only at its end."""
-        cdef Entry entry
+        cdef RunEntry entry
         cdef Py_ssize_t done = 0
         with nogil:
             while done < limit:
@@ -65,7 +65,7 @@ cdef class OrderedRecords:
 
     cdef uint32_t write_run(self, Scratch scratch, bytearray places) except 0:
         """Write all of `next` in parts of whole records, and append their places; returns the longest part's size."""
-        cdef Entry entry
+        cdef RunEntry entry
         cdef uint32_t used = 0, size, capacity = PART_SIZE, group = NO_GROUP
         cdef uint8_t place[PLACE_SIZE]
         cdef bint placed = False
@@ -236,7 +236,7 @@ cdef class Merge(OrderedRecords):
         self.has_last = False
         self.behind = False
         free(self.heap)
-        self.heap = <Head*> malloc(max(<size_t> 1, <size_t> len(sources)) * sizeof(Head))
+        self.heap = <MergeHead*> malloc(max(<size_t> 1, <size_t> len(sources)) * sizeof(MergeHead))
         if self.heap == NULL:
             raise MemoryError
         self.heap_size = 0
@@ -255,7 +255,7 @@ cdef class Merge(OrderedRecords):
 
         Requires: no record above its first one was handed out.
         """
-        cdef Head head
+        cdef MergeHead head
         cdef int at, above
         assert number < len(self.merging) and self.heap_size < len(self.merging), (number, len(self.merging))
         assert not self.behind, "the source at the top stands at a record that is to come"
@@ -278,7 +278,7 @@ cdef class Merge(OrderedRecords):
 
     cdef void sift_down(self, int at) noexcept nogil:
         cdef int child
-        cdef Head head = self.heap[at]
+        cdef MergeHead head = self.heap[at]
         while True:
             child = 2 * at + 1
             if child >= self.heap_size:
@@ -291,9 +291,9 @@ cdef class Merge(OrderedRecords):
             at = child
         self.heap[at] = head
 
-    cdef const Entry* settle(self) except? NULL nogil:
+    cdef const RunEntry* settle(self) except? NULL nogil:
         """Return the next record, which `take` has not handed out yet; NULL at the end."""
-        cdef const Entry* found
+        cdef const RunEntry* found
         cdef int order
         while True:
             if self.behind:
@@ -323,7 +323,7 @@ cdef class Merge(OrderedRecords):
 
     cdef int take(self) except -1 nogil:
         """Hand out the record that `settle` has found; it is valid until the next `settle`."""
-        cdef const Entry* found = self.heap[0].entry
+        cdef const RunEntry* found = self.heap[0].entry
         self.behind = True
         self.has_last = True
         self.last_group = found.group
@@ -331,8 +331,8 @@ cdef class Merge(OrderedRecords):
         memcpy(self.last_key, found.key, found.key_size)
         return 0
 
-    cdef int next(self, Entry* entry) except -1 nogil:
-        cdef const Entry* found = self.settle()
+    cdef int next(self, RunEntry* entry) except -1 nogil:
+        cdef const RunEntry* found = self.settle()
         if found == NULL:
             return 0
         entry[0] = found[0]
@@ -455,13 +455,13 @@ cdef class Runs(Merge):
             reader.close()
 
 
-cdef inline void look_at(Head* head, const Entry* entry) noexcept nogil:
+cdef inline void look_at(MergeHead* head, const RunEntry* entry) noexcept nogil:
     head.entry = entry
     head.group = entry.group
     head.word = word_of(entry.key, entry.key_size, 0)
 
 
-cdef inline bint before(const Head* a, const Head* b) noexcept nogil:
+cdef inline bint before(const MergeHead* a, const MergeHead* b) noexcept nogil:
     """Return True if the record of `a` comes first; of equal keys the newer source's comes first, and wins."""
     cdef int order
     if a.group != b.group:

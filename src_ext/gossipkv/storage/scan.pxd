@@ -72,7 +72,7 @@ cdef inline Py_ssize_t write_prefix_end(const uint8_t* prefix, Py_ssize_t size, 
     return size
 
 
-cdef class Scan:
+cdef class FileScan:
     cdef RecordReader file
     cdef Walk walk
     cdef int64_t left
@@ -81,4 +81,4 @@ cdef class Scan:
     cdef int fail(self) except -1
 
 
-cdef Scan open_scan(RecordReader file, uint64_t at, uint64_t end, bint reverse, int64_t limit)
+cdef FileScan open_scan(RecordReader file, uint64_t at, uint64_t end, bint reverse, int64_t limit)

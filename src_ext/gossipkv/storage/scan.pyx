@@ -1,6 +1,6 @@
 """Key order: the position of a key, and walks over the records from there, forward and backward.
 
-A `Walk` is a struct, for readers of many files at once without Python; its holder pins the file. `Scan` is the same
+A `Walk` is a struct, for readers of many files at once without Python; its holder pins the file. `FileScan` is the same
 walk for Python. Backwards, records are found from the preceding anchor, a stretch at a time.
 """
 
@@ -174,9 +174,9 @@ cdef int find_stretch(RecordReader file, Walk* walk) noexcept nogil:
     return 0
 
 
-cdef Scan open_scan(RecordReader file, uint64_t at, uint64_t end, bint reverse, int64_t limit):
+cdef FileScan open_scan(RecordReader file, uint64_t at, uint64_t end, bint reverse, int64_t limit):
     """Open a walk over the records from position `at` up to `end`, or back; `limit` -1: no limit."""
-    cdef Scan scan = Scan.__new__(Scan)
+    cdef FileScan scan = FileScan.__new__(FileScan)
     walk_begin(file, &scan.walk, at, end, reverse)
     scan.left = limit
     scan.file = file
@@ -185,7 +185,7 @@ cdef Scan open_scan(RecordReader file, uint64_t at, uint64_t end, bint reverse, 
 
 
 @cython.final
-cdef class Scan:
+cdef class FileScan:
     """One ordered walk over a sorted file, which it pins until it ends or is closed."""
 
     def __dealloc__(self):

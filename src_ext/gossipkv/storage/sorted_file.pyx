@@ -22,7 +22,7 @@ cdef enum:
     PAGES_A_MIB = 1 << 20 >> 12
     VALUE_LINES = 32      # A batch prefetches at most this many lines of a value; the hardware prefetches the rest.
 
-cdef struct Pending:
+cdef struct PendingLookup:
     Slice key
     uint64_t hash
     uint32_t place
@@ -267,8 +267,8 @@ cdef class SortedFile(RecordReader):
         cdef object sequence = PySequence_Fast(keys, "keys must be a sequence of bytes")
         cdef Py_ssize_t count = PySequence_Fast_GET_SIZE(sequence), i
         cdef PyObject** items = PySequence_Fast_ITEMS(sequence)
-        cdef Pending window[WINDOW]
-        cdef Pending* pending
+        cdef PendingLookup window[WINDOW]
+        cdef PendingLookup* pending
         cdef Slice value
         cdef int found
         cdef object key, answer

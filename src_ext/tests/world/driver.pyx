@@ -13,9 +13,9 @@ from libc.stdlib cimport free
 from gossipkv.serving.connection._addresses cimport address_number
 from gossipkv.serving._serving cimport (
     BYTES_SENT, CHECKED, CLOSED_BY_PEER, CLOSED_MEMORY, NO_COLUMN, REPLIES_TOO_LARGE, SLICE_WORK, UNANSWERED,
-    Connection, Connections, Core, Request, Turn, begin_step, claim_answered, count_answered, deliver, expire_one,
-    expire_relays, go_on_with_relays, has_time, method_of, params_of, pop_handle, receive_answers, receive_requests,
-    refuse_answer, resume_requests, run_scans, scans_have_turn,
+    BacklogRequest, Connection, Connections, Core, CoreLock, begin_step, claim_answered, count_answered, deliver,
+    expire_one, expire_relays, go_on_with_relays, has_time, method_of, params_of, pop_handle, receive_answers,
+    receive_requests, refuse_answer, resume_requests, run_scans, scans_have_turn,
 )
 from gossipkv.serving._transport cimport LISTENER
 from gossipkv.wire._buffer cimport buffer_append, buffer_size
@@ -41,8 +41,8 @@ cdef class Driver:
         """
         cdef list result = []
         cdef Connection* connection
-        cdef Request* request
-        go_on_with_relays(self.core.asking)
+        cdef BacklogRequest* request
+        go_on_with_relays(self.core.driver)
         while not self.connections.backlog.is_empty():
             request = self.connections.backlog.pop()
             method = None if request.kind == UNANSWERED else method_of(request)
@@ -65,11 +65,11 @@ cdef class Driver:
 
     cdef void give(self, Connection* connection) noexcept:
         """Put its answers where `take_output` finds them."""
-        if connection.owing != NULL:
+        if connection.replies != NULL:
             self.say(connection)
         self.connections.hold_output(connection, 0)
-        if connection.owing != NULL:
-            connection.owing.said = buffer_size(&connection.output)
+        if connection.replies != NULL:
+            connection.replies.said = buffer_size(&connection.output)
         self.connections.sent(connection, 0)
 
     cdef void say(self, Connection* connection) noexcept:
@@ -105,7 +105,7 @@ cdef class Driver:
         if connection == NULL:
             raise MemoryError
         try:
-            self.core.asking.peers.adopt(connection)
+            self.core.driver.peers.adopt(connection)
         except BaseException:
             connection.column = NO_COLUMN
             self.connections.release(connection)
@@ -123,7 +123,7 @@ cdef class Driver:
         self.connections.set_time(now_ms * 1000000)
         if data and connection.peer:
             receive_answers(
-                self.core.asking, connection, <const uint8_t*>PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data)
+                self.core.driver, connection, <const uint8_t*>PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data)
             )
         elif data:
             receive_requests(self.core, connection, <const uint8_t*>PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
@@ -165,7 +165,7 @@ cdef class Driver:
         cdef Connection* connection = self.live(handle)
         cdef Py_ssize_t size
         self.connections.set_time(now_ms * 1000000)
-        if connection.owing != NULL:
+        if connection.replies != NULL:
             self.say(connection)
         size = min(limit, buffer_size(&connection.output))
         if size <= 0:
@@ -179,7 +179,7 @@ cdef class Driver:
     def receive(self, uint64_t handle, bytes data not None, int64_t now_ms):
         """`feed` and then `take_output` of everything: answers and hand-offs."""
         hand_offs = self.feed(handle, data, now_ms)
-        return self.take_output(handle, self.connections.crew.max_held, now_ms), hand_offs
+        return self.take_output(handle, self.connections.group.max_held, now_ms), hand_offs
 
     def end_input(self, uint64_t handle):
         """The peer sends no more; what it has asked is still answered."""
@@ -192,7 +192,7 @@ cdef class Driver:
     def reply(self, uint64_t handle, uint32_t msgid, bytes frame not None, int64_t user=-1):
         """Answer a hand-off with a whole frame; False when nobody waits for it any more.
 
-        The connection is that user's from then on, as a `Welcome` has it; -1: it stays whose it is.
+        The connection is that user's from then on, as a `ProvenResult` has it; -1: it stays whose it is.
         """
         self.core.check_thread()
         if user >= 0:
@@ -224,7 +224,7 @@ cdef class Driver:
     def close(self, uint64_t handle):
         """The connection is gone."""
         self.connections.release(self.live(handle))
-        go_on_with_relays(self.core.asking)
+        go_on_with_relays(self.core.driver)
         self.raise_broken()
 
     def wants_input(self, uint64_t handle):
@@ -243,8 +243,8 @@ cdef class Driver:
         self.connections.http.now_s = now_ms // 1000
         for i in range(self.connections.slot_count):
             expire_one(self.connections, self.connections.slots[i])
-        expire_relays(self.core.asking)
-        go_on_with_relays(self.core.asking)
+        expire_relays(self.core.driver)
+        go_on_with_relays(self.core.driver)
         self.raise_broken()
 
     @property
@@ -296,22 +296,22 @@ cdef class Driver:
 cdef class OwnThread:
     """A pump's own thread, as the pump's turn knows it; `waker` is the eventfd that ends its sleep."""
 
-    cdef Turn turn
+    cdef CoreLock lock
 
-    def __cinit__(self, Turn turn not None, int waker):
-        self.turn = turn
-        turn.waker = waker
+    def __cinit__(self, CoreLock lock not None, int waker):
+        self.lock = lock
+        lock.waker = waker
 
     def take(self):
         """Wait for the turn, and for all others who do."""
         with nogil:
-            self.turn.take()
+            self.lock.take()
 
     def give(self, bint asleep):
         """Give the turn back."""
-        self.turn.give(asleep)
+        self.lock.give(asleep)
 
     @property
     def is_wanted(self):
         """True if another thread waits for the turn."""
-        return self.turn.is_wanted()
+        return self.lock.is_wanted()

@@ -32,17 +32,17 @@ PROOFS: dict[str, Proof] = {
         "tests/unit/serving/connection_machine.py", "tests.oracle.connections"
     ),
     "tests.world.driver": Proof("tests/nightly/fuzz/test_frames_core.py", "tests.oracle.connection"),
-    "gossipkv.serving.peer.client": Proof("tests/unit/serving/test_forwarding_machine_slow.py", "tests.oracle.relay"),
+    "gossipkv.serving.peer.relay_driver": Proof(
+        "tests/unit/serving/test_forwarding_machine_slow.py", "tests.oracle.relay"
+    ),
     "gossipkv.serving.loop.loop_group": Proof("tests/unit/serving/connection_machine.py", "tests.oracle.connections"),
-    "gossipkv.serving.loop.core_lock": Proof("tests/unit/serving/test_turn_slow.py", "tests.oracle.turn"),
+    "gossipkv.serving.loop.core_lock": Proof("tests/unit/serving/test_core_lock_slow.py", "tests.oracle.core_lock"),
     "gossipkv.serving.forward.get": Proof("tests/unit/serving/test_forwarding_machine_slow.py", "tests.oracle.relay"),
     "gossipkv.serving.forward.report": Proof(
         "tests/unit/serving/test_forwarding_machine_slow.py", "tests.oracle.relay"
     ),
     "gossipkv.serving.peer.answers": Proof("tests/unit/serving/test_forwarding_machine_slow.py", "tests.oracle.relay"),
-    "gossipkv.serving.peer.questions": Proof(
-        "tests/unit/serving/test_forwarding_machine_slow.py", "tests.oracle.relay"
-    ),
+    "gossipkv.serving.peer.requests": Proof("tests/unit/serving/test_forwarding_machine_slow.py", "tests.oracle.relay"),
     "gossipkv.serving.peer.wait_reasons": Proof(
         "tests/unit/serving/test_forwarding_machine_slow.py", "tests.oracle.relay"
     ),

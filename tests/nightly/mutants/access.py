@@ -85,7 +85,7 @@ MUTANTS: tuple[Mutant, ...] = (
     planted(
         "silent connections stay in a crowd",
         "gossipkv.serving.connection._timeouts:expire_one",
-        "elif reason == 0 and is_unproven(connections, connection) and is_crowded(connections.crew) and (",
+        "elif reason == 0 and is_unproven(connections, connection) and is_crowded(connections.group) and (",
         "elif False and (",
         "tests/unit/serving/test_limits.py",
     ),
@@ -98,7 +98,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     planted(
         "what is freed of requests stays resident",
-        "gossipkv.serving.loop._loop_group:Crew.__cinit__",
+        "gossipkv.serving.loop._loop_group:LoopGroup.__cinit__",
         "give_back_from(LARGE_CAPACITY)",
         "pass",
         "tests/unit/serving/test_memory_slow.py",

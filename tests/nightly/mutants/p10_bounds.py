@@ -79,12 +79,12 @@ MUTANTS: tuple[Mutant, ...] = (
         "an answer that trickles has no end",
         (
             Edit(
-                "gossipkv.serving.peer._client:expire_asked",
+                "gossipkv.serving.peer._relay_driver:expire_asked",
                 "if now_ns >= relay.limit_ns:",
                 "if False:",
             ),
             Edit(
-                "gossipkv.serving.peer._client:expire_asked",
+                "gossipkv.serving.peer._relay_driver:expire_asked",
                 "set_due(asking.relays, relay, min(heard_ns + asking.stage_ns, relay.limit_ns))",
                 "set_due(asking.relays, relay, heard_ns + asking.stage_ns)",
             ),
@@ -94,7 +94,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     planted(
         "answers that wait for earlier ones are not counted",
-        "gossipkv.serving.connection._connections:Connections.say",
+        "gossipkv.serving.connection._connections:Connections.translate_answers",
         "note_owed(self, connection, owing_bytes(owing))",
         "pass",
         "tests/unit/serving/test_resp.py",
@@ -102,7 +102,7 @@ MUTANTS: tuple[Mutant, ...] = (
     planted(
         "each pump counts its own requests in flight",
         "gossipkv.serving.connection._connections:Connections.add_in_flight",
-        "count_in_flight(self.crew, 1)",
+        "count_in_flight(self.group, 1)",
         "pass",
         "tests/unit/serving/test_pumps_slow.py",
     ),

@@ -109,7 +109,7 @@ MUTANTS: tuple[Mutant, ...] = (
             Edit(
                 "gossipkv.serving.pumps:Pumps.publish",
                 "core.publish(table)",
-                "with core.turn or nullcontext(): core.publish(table)",
+                "with core.lock or nullcontext(): core.publish(table)",
             ),
         ),
         ("tests/unit/serving/test_pumps_slow.py",),

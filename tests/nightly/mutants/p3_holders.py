@@ -7,7 +7,7 @@ from tests.nightly.mutants.mutant import Edit, Mutant, planted
 MUTANTS: tuple[Mutant, ...] = (
     planted(
         "nobody else is asked when an owner is silent",
-        "gossipkv.serving.peer._client:expire_asked",
+        "gossipkv.serving.peer._relay_driver:expire_asked",
         "relay_stir(asking.relays, relay)",
         "set_due(asking.relays, relay, relay.whole_ns)",
         "tests/unit/serving/test_forwarding.py",
@@ -16,12 +16,12 @@ MUTANTS: tuple[Mutant, ...] = (
         "an answer that has begun and stalls is waited for",
         (
             Edit(
-                "gossipkv.serving.peer._client:expire_asked",
+                "gossipkv.serving.peer._relay_driver:expire_asked",
                 "elif heard_ns > 0 and now_ns < heard_ns + asking.stage_ns:",
                 "elif heard_ns > 0:",
             ),
             Edit(
-                "gossipkv.serving.peer._client:expire_asked",
+                "gossipkv.serving.peer._relay_driver:expire_asked",
                 "set_due(asking.relays, relay, min(heard_ns + asking.stage_ns, relay.limit_ns))",
                 "set_due(asking.relays, relay, now_ns + asking.stage_ns)",
             ),

@@ -93,7 +93,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     planted(
         "nobody hears of damage for which others answer",
-        "gossipkv.serving.peer._client:note_damage",
+        "gossipkv.serving.peer._relay_driver:note_damage",
         "put_bin(told, version.data, version.size)",
         "told.end = 0",
         "tests/unit/serving/test_damaged_here.py",

@@ -84,7 +84,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     planted(
         "an answer is said before its turn",
-        "gossipkv.serving.connection._reply_queue:say_answers",
+        "gossipkv.serving.connection._reply_queue:write_answers",
         "if id == 0 and owed.parts == 1:",
         "if owed.parts == 1:",
         "tests/unit/serving/test_resp_forwarding.py",

@@ -69,6 +69,6 @@ def test_each_store_of_a_get_lies_in_its_own_pump(recorder: Path, pumps: int) ->
 
 
 def test_a_store_to_what_is_shared_is_seen(recorder: Path) -> None:
-    """What Python answers is counted in the crew, by each pump itself, and answered in the turn of that pump."""
+    """The loop group counts the answers of Python, and each is given under the lock of its loop."""
     _, shared = asked(recorder, 4, "named")
     assert {"_connections", "_turn"} <= shared.keys()

@@ -17,7 +17,7 @@ from gossipkv.errors import BadRequest, ConfigError, Overloaded, Unauthorized
 from gossipkv.http.order import GatewayPeer
 from gossipkv.node.access import ANONYMOUS, MAX_PAUSED, PAUSE_S, PROVEN, Access, access_of, shown
 from gossipkv.node.methods import Handlers
-from gossipkv.serving.loop import Caller, Refused
+from gossipkv.serving.loop import Caller, Refusal
 from gossipkv.settings.config import load
 from gossipkv.wire.arguments import Arguments
 from gossipkv.wire.results import DeferredResult, ProvenUser
@@ -66,7 +66,7 @@ def handlers(of: Access) -> Handlers:
 
 def is_refused(answer: object) -> bool:
     """Whether it is UNAUTHORIZED, and what is said then."""
-    if not isinstance(answer, Refused):
+    if not isinstance(answer, Refusal):
         return False
     code, message, details = msgpack.unpackb(answer.error)
     assert (code, "db" in message, set(details) - {"auth"}) == ("UNAUTHORIZED", False, set()), message

@@ -18,7 +18,7 @@ from gossipkv.node.methods import Handlers
 from gossipkv.node.names import Names
 from gossipkv.node.peers.hello import PROTOCOL, Hello
 from gossipkv.node.report_methods import ReportMethods
-from gossipkv.serving._serving import Refused
+from gossipkv.serving._serving import Refusal
 from gossipkv.serving.published import publish
 from gossipkv.serving.reads import Reads
 from gossipkv.settings.serving import ServingSettings
@@ -160,10 +160,10 @@ class MadeUpCluster:
         return self.entries(path, keys, everything=everything)
 
 
-def decoded(answer: bytes | Refused | DeferredResult) -> rpc.Response:
+def decoded(answer: bytes | Refusal | DeferredResult) -> rpc.Response:
     """As a client reads it, under the id 5."""
-    assert isinstance(answer, bytes | Refused)
-    if isinstance(answer, Refused):
+    assert isinstance(answer, bytes | Refusal)
+    if isinstance(answer, Refusal):
         return rpc.decode_response(b"\x94\x01\x05" + answer.error + b"\xc0")
     return rpc.decode_response(b"\x94\x01\x05\xc0" + answer)
 
@@ -240,7 +240,7 @@ class Node:
         assert error is not None
         return error.code, error.message
 
-    def answer(self, method: str, *params: Value) -> bytes | Refused:
+    def answer(self, method: str, *params: Value) -> bytes | Refusal:
         answer = self.handlers.answer(method.encode(), msgpack.packb(params), STRANGER)
         assert not isinstance(answer, Later)
         return (

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgpack
 
 from gossipkv.keyspace import partitioner
-from gossipkv.serving._serving import Core, Crew
+from gossipkv.serving._serving import Core, LoopGroup
 from gossipkv.serving.published import Published, publish
 from gossipkv.storage.builder import build
 from gossipkv.storage.sorted_file import SortedFile
@@ -47,14 +47,14 @@ LIMITS = {
 def make_core(**limits: int) -> Core:
     """A core with small limits, or those given."""
     given = {**LIMITS, **limits}
-    crew = Crew(
+    group = LoopGroup(
         1,
         max_connections=given.pop("max_connections"),
         max_of_address=given.pop("max_connections_per_address"),
         max_in_flight=given.pop("max_in_flight_total"),
         max_held=given.pop("max_held"),
     )
-    return Core(**given, node=NODE, crew=crew)
+    return Core(**given, node=NODE, group=group)
 
 
 @dataclass

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgpack
 
-from gossipkv.serving._serving import Loop, Refused
+from gossipkv.serving._serving import Loop, Refusal
 from gossipkv.serving._transport import Sockets
 from gossipkv.serving.published import publish
 from tests.oracle.http import Failed
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from gossipkv.serving._serving import Caller, Core, Pending
+    from gossipkv.serving._serving import Caller, Core, PendingRequest
 
 RESET = struct.pack("ii", 1, 0)  # Without a farewell, which would hold a port for a minute.
 QUIET_ROUNDS = 2  # In one a connection is read again that has been held, in the next there would be something to do.
@@ -65,7 +65,7 @@ class Served:
             listener.settimeout(0)
         self.address = listeners[1].getsockname()
         self.loop = Loop(self.core, Sockets(listeners[0], None, listeners[1], polls=False))
-        self.hand_offs: list[Pending] = []
+        self.hand_offs: list[PendingRequest] = []
         self.detached: list[tuple[int, Caller, bytes]] = []
 
     def connect(self, *, receive_buffer: int | None = None) -> socket.socket:
@@ -144,12 +144,12 @@ def received_of(client: socket.socket) -> tuple[bytes, bool]:
     return bytes(received), True
 
 
-def response(method: bytes, params: bytes) -> bytes | Refused:
+def response(method: bytes, params: bytes) -> bytes | Refusal:
     database, key, options = msgpack.unpackb(params)
     assert (method, options) == (b"get", {"explain": True})
     name = database.decode()
     result = world.result_of(name, key)
     if isinstance(result, Failed):
-        return Refused(msgpack.packb([result.code, result.message, world.details_of(name, result)]))
+        return Refusal(msgpack.packb([result.code, result.message, world.details_of(name, result)]))
     origin = result.token if result.version is None else result.version
     return msgpack.packb([result.value, origin, {"node": result.other_node or NODE}])

@@ -10,7 +10,7 @@ from uuid import uuid4
 import msgpack
 import pytest
 
-from gossipkv.serving.loop import Refused, Welcome
+from gossipkv.serving.loop import ProvenResult, Refusal
 from gossipkv.wire import rpc
 from tests.unit.serving.secured import Authority, Client, Intermediate, Secured
 
@@ -108,18 +108,18 @@ def test_a_token_counts_before_the_certificate(served: Named) -> None:
     client = served.meet(served.context("bob"))
     client.send(rpc.request(1, "auth", [b"token"]))
     served.advance(client, lambda: bool(served.hand_offs))
-    served.loop.complete(served.hand_offs.pop(), Welcome(ANA, msgpack.packb("ana")))
+    served.loop.complete(served.hand_offs.pop(), ProvenResult(ANA, msgpack.packb("ana")))
     served.take(client, len(rpc.response(1, "ana")))
     assert served.asks_as(client) is None
     client = served.meet(served.context("ana"), to=served.resp)
     client.send(b"GET db:no\r\nAUTH token\r\n")
     served.advance(client, lambda: bool(served.hand_offs))
-    served.loop.complete(served.hand_offs.pop(), Welcome(BOB, msgpack.packb(b"+OK\r\n")))
+    served.loop.complete(served.hand_offs.pop(), ProvenResult(BOB, msgpack.packb(b"+OK\r\n")))
     assert served.take(client, 10) == b"$-1\r\n+OK\r\n"
     client.send(b"GET db:no\r\n")
     served.advance(client, lambda: bool(served.hand_offs))
     assert served.hand_offs[0].waiting.caller.user == BOB
-    served.loop.complete(served.hand_offs.pop(), Refused(msgpack.packb(["UNAUTHORIZED", "no", {}])))
+    served.loop.complete(served.hand_offs.pop(), Refusal(msgpack.packb(["UNAUTHORIZED", "no", {}])))
     client.send(b"RESET\r\nGET db:no\r\n")
     refused = b"-NOPERM No permissions to access a key or to run this command\r\n"
     assert served.take(client, len(refused) + 13) == refused + b"+RESET\r\n$-1\r\n"
@@ -135,7 +135,7 @@ def test_by_http(served: Named) -> None:
         else:
             served.advance(client, lambda: bool(served.hand_offs))
             assert served.hand_offs[0].waiting.caller.user == user
-            served.loop.complete(served.hand_offs.pop(), Refused(msgpack.packb(["UNAUTHORIZED", "no", {}])))
+            served.loop.complete(served.hand_offs.pop(), Refusal(msgpack.packb(["UNAUTHORIZED", "no", {}])))
         client.send(STRANGE)
         taken = []
 
@@ -154,7 +154,7 @@ def test_a_user_who_is_gone_has_no_connection(served: Named) -> None:
     gone, other = (served.meet(served.context("bob")) for _ in range(2))
     other.send(rpc.request(1, "auth", [b"token"]))
     served.advance(other, lambda: bool(served.hand_offs))
-    served.loop.complete(served.hand_offs.pop(), Welcome(ANA, msgpack.packb("ana")))
+    served.loop.complete(served.hand_offs.pop(), ProvenResult(ANA, msgpack.packb("ana")))
     served.take(other, len(rpc.response(1, "ana")))
     served.loop.end_those_of(BOB)
     served.advance(gone, lambda: gone.has_ended)

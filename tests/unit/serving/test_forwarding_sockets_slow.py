@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgpack
 import pytest
 
-from gossipkv.serving._serving import Refused
+from gossipkv.serving._serving import Refusal
 from gossipkv.wire import rpc
 from tests.unit.serving.asker import (
     ALL,
@@ -88,7 +88,7 @@ def test_who_is_of_another_cluster_is_told_so_and_goes(tmp_path: Path) -> None:
         error = ["UNAUTHORIZED", "no", {}]
         client.sendall(rpc.request(msgid, "hello", [{}]))
         owner.until(lambda: bool(owner.hand_offs))
-        owner.loop.complete(owner.hand_offs.pop(), Refused(msgpack.packb(error), ends=ends))
+        owner.loop.complete(owner.hand_offs.pop(), Refusal(msgpack.packb(error), ends=ends))
         expected = msgpack.packb([1, msgid, error, None])
         assert (owner.ends(client) if ends else owner.receive(client, len(expected))) == expected
     client.close()

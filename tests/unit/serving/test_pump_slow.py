@@ -20,7 +20,7 @@ import trio.testing
 from gossipkv.environment import trio_world
 from gossipkv.environment.trio_world import RealSockets
 from gossipkv.serving import pump
-from gossipkv.serving._serving import Loop, Refused
+from gossipkv.serving._serving import Loop, Refusal
 from gossipkv.serving._transport import Sockets
 from gossipkv.serving.pump import Pump
 from gossipkv.wire import rpc
@@ -67,7 +67,7 @@ class MadeUpAnswers:
         self.begun = 0
         self.later: list[Callable[[Value | Packed | GossipKVError], None]] = []  # Who waits for `later`.
 
-    def answer(self, method: bytes, params: bytes, _caller: Caller) -> bytes | Refused | DeferredResult | Later:
+    def answer(self, method: bytes, params: bytes, _caller: Caller) -> bytes | Refusal | DeferredResult | Later:
         if method == b"heavy":
             self.heavy += 1
             time.sleep(0.002)  # As a page of a scan does.
@@ -75,7 +75,7 @@ class MadeUpAnswers:
             self.large += 1
             return PACKED_LARGE
         if method == b"wrong":
-            return Refused(msgpack.packb(["BAD_REQUEST", "as asked", {}]))
+            return Refusal(msgpack.packb(["BAD_REQUEST", "as asked", {}]))
         if method == b"later":
             self.asked.set()
             return Later(self.later.append)
@@ -93,11 +93,11 @@ class MadeUpAnswers:
 
         return DeferredResult(wait, shared_by=params if method == b"shared" else None)
 
-    async def complete(self, method: bytes, waiting: DeferredResult) -> bytes | Refused:
+    async def complete(self, method: bytes, waiting: DeferredResult) -> bytes | Refusal:
         del method
         return msgpack.packb(await waiting.result())
 
-    def begin(self, method: bytes, later: Later, on_answer: Callable[[bytes | Refused], None]) -> None:
+    def begin(self, method: bytes, later: Later, on_answer: Callable[[bytes | Refusal], None]) -> None:
         del method
         later.begin(lambda result: on_answer(msgpack.packb(result)))
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
-    from gossipkv.serving._serving import Caller, Refused
+    from gossipkv.serving._serving import Caller, Refusal
 
 PATIENCE_S = 60
 COUNT = 3
@@ -46,7 +46,7 @@ class EchoingAnswers:
         self.go = trio.Event()
         self.later: list[Callable[[object], object]] = []
 
-    def answer(self, method: bytes | None, params: bytes, _caller: Caller) -> bytes | Refused | DeferredResult | Later:
+    def answer(self, method: bytes | None, params: bytes, _caller: Caller) -> bytes | Refusal | DeferredResult | Later:
         del params
         if method == b"slow":
 
@@ -59,11 +59,11 @@ class EchoingAnswers:
             return Later(self.later.append)
         return msgpack.packb(method)
 
-    async def complete(self, method: bytes, waiting: DeferredResult) -> bytes | Refused:
+    async def complete(self, method: bytes, waiting: DeferredResult) -> bytes | Refusal:
         del method
         return msgpack.packb(await waiting.result())
 
-    def begin(self, method: bytes, later: Later, on_answer: Callable[[bytes | Refused], None]) -> None:
+    def begin(self, method: bytes, later: Later, on_answer: Callable[[bytes | Refusal], None]) -> None:
         del method
         later.begin(lambda result: on_answer(msgpack.packb(result)))
 

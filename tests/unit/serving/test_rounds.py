@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gossipkv.serving._serving import Loop, Refused
+from gossipkv.serving._serving import Loop, Refusal
 from gossipkv.wire import rpc
 from tests.unit.serving.asker import ALL, AWAY, IDENTITY, PARTITIONS, table
 from tests.unit.serving.driven import make_core, one_database
@@ -20,7 +20,7 @@ from tests.world.nodes.streams import over_streams
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gossipkv.serving._serving import Caller, Pending
+    from gossipkv.serving._serving import Caller, PendingRequest
     from gossipkv.serving.published import Published
     from gossipkv.wire.rpc import Value
 
@@ -186,13 +186,13 @@ class World:
         self.clock = HandClock()
         self.loop = Loop(self.core, over_streams(self.clock)(self.listener, polls=False))
         self.clients: list[Client] = []
-        self.pending: list[Pending] = []
+        self.pending: list[PendingRequest] = []
         self.draw = random.Random(seed)
 
     def answer(self, method: bytes | None, params: bytes, _caller: Caller) -> object:
         """What Python says; of `later` the parameters, to be given in the end."""
         if method == b"wrong":
-            return Refused(msgpack.packb(["BAD_REQUEST"]))
+            return Refusal(msgpack.packb(["BAD_REQUEST"]))
         assert method in {b"echo", b"later"}
         result = msgpack.packb(msgpack.unpackb(params)[0])
         return result if method == b"echo" else [result]

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from gossipkv.serving._serving import Caller, Pending
+    from gossipkv.serving._serving import Caller, PendingRequest
     from gossipkv.wire.rpc import Value
 
 RECORDS = {b"key%03d" % number: b"value%d" % number for number in range(1000)} | {b"big": b"x" * 500_000}
@@ -71,7 +71,7 @@ class Served:
         self.resp: tuple[str, int] = resp.getsockname()
         self.http: tuple[str, int] = http.getsockname()
         self.loop = Loop(self.core, Sockets(listener, resp, http, polls=polls))
-        self.hand_offs: list[Pending] = []
+        self.hand_offs: list[PendingRequest] = []
         self.clients: list[socket.socket] = []
 
     def connect(
@@ -96,7 +96,7 @@ class Served:
         self.hand_offs += self.loop.round(Asked, serve_us, 1000)
         assert self.core.broken_invariants() == []
 
-    def reply(self, pending: Pending, result: Value) -> None:
+    def reply(self, pending: PendingRequest, result: Value) -> None:
         """Answer what was handed off, with the next round."""
         self.loop.complete(pending, msgpack.packb(result))
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgpack
 import pytest
 
-from gossipkv.serving.loop import Refused, Welcome
+from gossipkv.serving.loop import ProvenResult, Refusal
 from gossipkv.serving.published import publish
 from gossipkv.wire import rpc
 from tests.unit.serving.driven import make_version
@@ -72,7 +72,7 @@ def become(served: Served, client: socket.socket, user: int) -> None:
     """Have Python say that it is that user."""
     client.sendall(rpc.request(0, "auth", [b"token"]))
     served.until(lambda: bool(served.hand_offs))
-    served.loop.complete(served.hand_offs.pop(), Welcome(user, msgpack.packb("somebody")))
+    served.loop.complete(served.hand_offs.pop(), ProvenResult(user, msgpack.packb("somebody")))
     assert served.receive(client, 13) == msgpack.packb([1, 0, None, "somebody"])
 
 
@@ -113,7 +113,7 @@ def test_requests_of_one_turn_are_of_one_user_each(served):
         served.until(lambda expected=refused: len(served.hand_offs) == len(expected))
         assert {pending.waiting.caller.user for pending in served.hand_offs} == refused
         while served.hand_offs:
-            served.loop.complete(served.hand_offs.pop(), Refused(msgpack.packb(["UNAUTHORIZED"])))
+            served.loop.complete(served.hand_offs.pop(), Refusal(msgpack.packb(["UNAUTHORIZED"])))
         for user, client in enumerate(clients):
             right = [1, user, ["UNAUTHORIZED"], None] if user in refused else [1, user, None, [b"v" * 100, "v1"]]
             assert served.receive(client, len(msgpack.packb(right))) == msgpack.packb(right)
@@ -161,7 +161,7 @@ def test_by_resp(served):
     """AUTH is Python's; RESET makes it nobody again; what is refused is said as Redis says it."""
     client = served.connect(to=served.resp)
 
-    def told(line: bytes, answer: Refused | Welcome | None = None) -> bytes:
+    def told(line: bytes, answer: Refusal | ProvenResult | None = None) -> bytes:
         client.sendall(line + b"\r\n")
         received = b""
 
@@ -177,17 +177,17 @@ def test_by_resp(served):
         served.until(done)
         return received
 
-    nobody = Refused(msgpack.packb(["UNAUTHORIZED", "no", {"auth": "missing"}]))
-    not_you = Refused(msgpack.packb(["UNAUTHORIZED", "no", {}]))
+    nobody = Refusal(msgpack.packb(["UNAUTHORIZED", "no", {"auth": "missing"}]))
+    not_you = Refusal(msgpack.packb(["UNAUTHORIZED", "no", {}]))
     assert told(b"GET db1:k001", nobody) == b"-NOAUTH Authentication required.\r\n"
     assert told(b"GET db0:no") == b"$-1\r\n"
-    assert told(b"AUTH token", Welcome(ODD, msgpack.packb(b"+OK\r\n"))) == b"+OK\r\n"
+    assert told(b"AUTH token", ProvenResult(ODD, msgpack.packb(b"+OK\r\n"))) == b"+OK\r\n"
     assert told(b"GET db1:no") == b"$-1\r\n"
     assert told(b"GET db0:no", not_you) == b"-NOPERM No permissions to access a key or to run this command\r\n"
     assert told(b"MGET db1:no db0:no", not_you).startswith(b"-NOPERM ")
     assert told(b"RESET") == b"+RESET\r\n"
     assert told(b"GET db1:no", nobody).startswith(b"-NOAUTH ")
-    assert told(b"HELLO 3 AUTH default token", Welcome(ODD, msgpack.packb(b"+hello\r\n"))) == b"+hello\r\n"
+    assert told(b"HELLO 3 AUTH default token", ProvenResult(ODD, msgpack.packb(b"+hello\r\n"))) == b"+hello\r\n"
     assert told(b"GET db1:no") == b"_\r\n"
 
 

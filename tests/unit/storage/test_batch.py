@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gossipkv.errors import LimitExceeded
 from gossipkv.storage._storage import RecordSorter, Scratch, SortedFileWriter, seed_of
-from gossipkv.storage.batch import Batch
+from gossipkv.storage.batch import RecordBatch
 from tests.oracle import sorted_file as oracle
 from tests.unit.storage.memory_files import MemoryFiles
 from tests.unit.storage.records import KEYS, VALUES
@@ -22,7 +22,7 @@ BATCH_RECORDS = 16_384
 @given(st.lists(st.tuples(KEYS, VALUES, st.integers(0, 2**64 - 1))))
 def test_what_goes_in_comes_out(records):
     """Keys, values and offsets, in the order in which they were put in."""
-    batch = Batch()
+    batch = RecordBatch()
     assert all(batch.append(*record) for record in records)
     assert len(batch) == batch.count == len(records)
     assert list(batch) == [(key, value) for key, value, _ in records]
@@ -34,7 +34,7 @@ def test_what_goes_in_comes_out(records):
 
 def test_a_full_batch_takes_no_more():
     """The record that found no room is not there, and after a clear there is room again."""
-    batch = Batch()
+    batch = RecordBatch()
     for number in range(BATCH_RECORDS):
         assert not batch.full
         assert batch.append(b"%d" % number, b"v")
@@ -49,7 +49,7 @@ def test_a_full_batch_takes_no_more():
 
 def test_a_batch_holds_what_it_points_at():
     """The buffers live as long as the records."""
-    batch = Batch()
+    batch = RecordBatch()
     key = b"%d" % 12_345
     before = sys.getrefcount(key)
     batch.append(key, b"value")
@@ -63,7 +63,7 @@ def test_a_file_of_batches_is_the_oracles(records):
     """The sorter makes the same of a batch as the oracle's writer makes of its records."""
     files = MemoryFiles()
     sorter = RecordSorter(lambda: Scratch(files, "run.tmp"), ROOMY)
-    batch = Batch()
+    batch = RecordBatch()
     for record in records:
         batch.append(*record)
     sorter.add_batch(batch)
@@ -87,7 +87,7 @@ def test_a_batch_with_a_long_key_is_refused():
     """By the sorter's one error, as a single record is."""
     files = MemoryFiles()
     sorter = RecordSorter(lambda: Scratch(files, "run.tmp"), ROOMY)
-    batch = Batch()
+    batch = RecordBatch()
     batch.append(bytes(65_536), b"")
     with pytest.raises(LimitExceeded, match="65535 bytes"):
         sorter.add_batch(batch)

@@ -313,5 +313,5 @@ def test_suffix() -> None:
     """The names that builders and documents agree on."""
     assert sorted_file.SUFFIX == ".gkv"
     assert sorted_file.__all__ == [
-        "DEFAULT_CACHE_BYTES", "HEADER_MAGIC", "SUFFIX", "Scan", "SortedFile", "prefix_end", "pretend",
+        "DEFAULT_CACHE_BYTES", "HEADER_MAGIC", "SUFFIX", "FileScan", "SortedFile", "prefix_end", "pretend",
     ]  # fmt: skip

@@ -11,7 +11,7 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
 from gossipkv.keyspace._hashing cimport CASCADING, TEXT, partition_of, partition_of_hash, sequins_hash
-from gossipkv.storage._storage cimport Batch, BatchRecord
+from gossipkv.storage._storage cimport RecordBatch, BatchRecord
 
 cdef enum:
     MAX_CLAIMS = 5
@@ -80,7 +80,7 @@ cdef class Assigner:
         for place in range(self.claim_count):
             self.expected[place] = -1 if expected[place] is None else expected[place]
 
-    def assign(self, Batch batch not None):
+    def assign(self, RecordBatch batch not None):
         """Set every record's group; return for each claim the number of the first stray record, or -1."""
         cdef Py_ssize_t claim
         for claim in range(self.claim_count):
@@ -94,7 +94,7 @@ cdef class Assigner:
         """Return the number of strays from each claim so far."""
         return [self.misses[claim] for claim in range(self.claim_count)]
 
-    def drop_unwanted(self, Batch batch not None):
+    def drop_unwanted(self, RecordBatch batch not None):
         """Remove the records of unwanted partitions; the others keep their order."""
         cdef Py_ssize_t number, kept = 0
         with nogil:
@@ -104,7 +104,7 @@ cdef class Assigner:
                     kept += 1
         batch.count = kept
 
-    cdef void assign_all(self, Batch batch) noexcept nogil:
+    cdef void assign_all(self, RecordBatch batch) noexcept nogil:
         cdef Py_ssize_t number, place, held
         cdef BatchRecord* record
         cdef int claim

@@ -12,11 +12,11 @@ from cpython.buffer cimport PyBUF_SIMPLE, Py_buffer, PyBuffer_Release, PyObject_
 from libc.stdint cimport uint8_t, uint64_t
 from libc.string cimport memcpy
 
-from gossipkv.storage._storage cimport Batch
+from gossipkv.storage._storage cimport RecordBatch
 
 
 @cython.final
-cdef class Memory:
+cdef class HeldBuffer:
     """Holds a buffer until it is released."""
 
     cdef Py_buffer view
@@ -105,11 +105,11 @@ cdef class Column:
         return column
 
     cdef const uint8_t* own(self, object buffer, uint64_t* size) except? NULL:
-        cdef Memory memory
+        cdef HeldBuffer memory
         size[0] = 0
         if buffer is None:
             return <const uint8_t*> b""
-        memory = Memory(buffer)
+        memory = HeldBuffer(buffer)
         self.owners.append(memory)
         size[0] = <uint64_t> memory.view.len
         return <const uint8_t*> memory.view.buf
@@ -153,8 +153,8 @@ cdef class Column:
 
 
 def fill_columns(
-    Batch batch not None, Column keys not None, Column values not None, Py_ssize_t row, Py_ssize_t max_value_bytes,
-    uint64_t offset,
+    RecordBatch batch not None, Column keys not None, Column values not None, Py_ssize_t row,
+    Py_ssize_t max_value_bytes, uint64_t offset,
 ):
     """Put rows from `row` on into a batch; return the row at which it ended.
 

@@ -5,7 +5,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from libc.stdint cimport uint8_t
 from libc.string cimport memcmp
 
-from gossipkv.storage._storage cimport BATCH_RECORDS, Batch
+from gossipkv.storage._storage cimport BATCH_RECORDS, RecordBatch
 
 from gossipkv.dataset.formats import reading
 from gossipkv.dataset.formats.excerpt import excerpt
@@ -75,7 +75,7 @@ cdef class JsonLines(Lines):
         self.value.name_size = PyBytes_GET_SIZE(self.value_name)
         self.wrong = NOTHING_WRONG
 
-    cdef int begin(self, Py_ssize_t size, Batch batch) except -1:
+    cdef int begin(self, Py_ssize_t size, RecordBatch batch) except -1:
         """Allocate room: unescaped, decoded or compact bytes are never longer, and unwritten pages cost nothing."""
         # A field may be both key and value.
         room = PyBytes_FromStringAndSize(NULL, 2 * size)
@@ -83,7 +83,7 @@ cdef class JsonLines(Lines):
         batch.hold(room)
         return 0
 
-    cdef LineResult take(self, const uint8_t* line, Py_ssize_t size, Batch batch) noexcept nogil:
+    cdef LineResult take(self, const uint8_t* line, Py_ssize_t size, RecordBatch batch) noexcept nogil:
         cdef Cursor cursor
         cdef Span key, value
         if batch.count == BATCH_RECORDS:

@@ -1,6 +1,6 @@
 from libc.stdint cimport uint8_t, uint64_t
 
-from gossipkv.storage._storage cimport Batch
+from gossipkv.storage._storage cimport RecordBatch
 
 cdef enum:
     MAX_KEY_BYTES = 65535  # The same as in `gossipkv.dataset.formats.reading`.
@@ -27,10 +27,10 @@ cdef class Lines:
     cdef readonly uint64_t line
     cdef readonly uint64_t offset
 
-    cdef int begin(self, Py_ssize_t size, Batch batch) except -1
-    cdef LineResult take(self, const uint8_t* line, Py_ssize_t size, Batch batch) noexcept nogil
+    cdef int begin(self, Py_ssize_t size, RecordBatch batch) except -1
+    cdef LineResult take(self, const uint8_t* line, Py_ssize_t size, RecordBatch batch) noexcept nogil
     cdef str reason(self, bytes line)
 
-    cdef bint take_whole(self, bytes line, Batch batch) except -1
+    cdef bint take_whole(self, bytes line, RecordBatch batch) except -1
     cdef int carry(self, Py_ssize_t start) except -1
     cdef int refuse(self, bytes line) except -1

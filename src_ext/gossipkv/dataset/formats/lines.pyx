@@ -9,7 +9,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport uint8_t, uint64_t
 from libc.string cimport memchr
 
-from gossipkv.storage._storage cimport Batch
+from gossipkv.storage._storage cimport RecordBatch
 
 from gossipkv.errors import SourceError
 
@@ -33,11 +33,11 @@ cdef class Lines:
 
     # -- methods of a format ----------------------------------------------------------------------------------------
 
-    cdef int begin(self, Py_ssize_t size, Batch batch) except -1:
+    cdef int begin(self, Py_ssize_t size, RecordBatch batch) except -1:
         """Prepare for lines of `size` bytes in all."""
         return 0
 
-    cdef LineResult take(self, const uint8_t* line, Py_ssize_t size, Batch batch) noexcept nogil:
+    cdef LineResult take(self, const uint8_t* line, Py_ssize_t size, RecordBatch batch) noexcept nogil:
         """Put the line's record into the batch; unless the result is TAKEN, nothing has changed."""
         return WRONG_LINE
 
@@ -54,7 +54,7 @@ cdef class Lines:
         self.chunk = chunk
         self.at = 0
 
-    def fill(self, Batch batch not None):
+    def fill(self, RecordBatch batch not None):
         """Fill the batch; True if the chunk is used up, False if the batch is full.
 
         Raises:
@@ -108,7 +108,7 @@ cdef class Lines:
         self.carry(start)
         return True
 
-    def finish(self, Batch batch not None):
+    def finish(self, RecordBatch batch not None):
         """Take the last line; True if none is left, False if the batch is full.
 
         Raises:
@@ -123,7 +123,7 @@ cdef class Lines:
         self.carried_bytes = 0
         return True
 
-    cdef bint take_whole(self, bytes line, Batch batch) except -1:
+    cdef bint take_whole(self, bytes line, RecordBatch batch) except -1:
         """Take a line that is not in the chunk; False if the batch is full."""
         cdef Py_ssize_t first = batch.count, size = PyBytes_GET_SIZE(line)
         cdef LineResult taken

@@ -19,7 +19,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy
 
-from gossipkv.storage._storage cimport BATCH_RECORDS, MAX_KEY_SIZE, Batch
+from gossipkv.storage._storage cimport BATCH_RECORDS, MAX_KEY_SIZE, RecordBatch
 
 from gossipkv.dataset.formats.codecs import DamagedError
 from gossipkv.dataset.formats.reading import refusal
@@ -33,7 +33,7 @@ cdef enum:
     NUMBER_BYTES = 20  # The size of the longest number's text, -9223372036854775808.
 
 # The kind of a field; kinds after BYTES become text.
-cdef enum Kind:
+cdef enum FieldKind:
     TEXT
     BYTES
     NULL_FIELD
@@ -88,24 +88,24 @@ REASONS = {
     FIELDS_LEFT: "{got:,} bytes are left behind its fields",
 }
 
-cdef struct Trouble:
+cdef struct FieldFault:
     SequenceFault fault
     int64_t got
     int64_t room
 
 # The kinds of a record's fields, and the room for the text of its numbers.
-cdef struct Shape:
-    Kind key
-    Kind value
+cdef struct RecordShape:
+    FieldKind key
+    FieldKind value
     Py_ssize_t max_value_size
     uint8_t* numbers
 
-cdef struct Region:
+cdef struct ByteRange:
     const uint8_t* at
     const uint8_t* end
 
 
-cdef inline SequenceFault blame(Trouble* trouble, SequenceFault fault, int64_t got, int64_t room) noexcept nogil:
+cdef inline SequenceFault blame(FieldFault* trouble, SequenceFault fault, int64_t got, int64_t room) noexcept nogil:
     trouble.fault = fault
     trouble.got = got
     trouble.room = room
@@ -116,7 +116,7 @@ cdef inline int32_t load_int(const uint8_t* at) noexcept nogil:
     return <int32_t> (<uint32_t> at[0] << 24 | <uint32_t> at[1] << 16 | <uint32_t> at[2] << 8 | <uint32_t> at[3])
 
 
-cdef SequenceFault take_wide_vint(Region* region, int32_t* number) noexcept nogil:
+cdef SequenceFault take_wide_vint(ByteRange* region, int32_t* number) noexcept nogil:
     """Take a vint of more than one byte; `region` is not empty."""
     cdef int first = <int8_t> region.at[0]
     cdef bint negative = first < -120
@@ -136,7 +136,7 @@ cdef SequenceFault take_wide_vint(Region* region, int32_t* number) noexcept nogi
     return FINE
 
 
-cdef inline SequenceFault take_vint(Region* region, int32_t* number) noexcept nogil:
+cdef inline SequenceFault take_vint(ByteRange* region, int32_t* number) noexcept nogil:
     if region.at == region.end:
         return NOT_ENOUGH
     if <int8_t> region.at[0] < -112:
@@ -146,7 +146,7 @@ cdef inline SequenceFault take_vint(Region* region, int32_t* number) noexcept no
     return FINE
 
 
-cdef SequenceFault take_integer(Region* region, Kind kind, int64_t* number) noexcept nogil:
+cdef SequenceFault take_integer(ByteRange* region, FieldKind kind, int64_t* number) noexcept nogil:
     """Take a number of this kind from `region`."""
     cdef bint is_variable = kind == VINT or kind == VLONG
     cdef Py_ssize_t size = 4 if kind == INT else 8
@@ -179,7 +179,7 @@ cdef SequenceFault take_integer(Region* region, Kind kind, int64_t* number) noex
 
 
 cdef SequenceFault spell_field(
-    Region* field, Kind kind, SequenceFault wrong, Shape* shape, Trouble* trouble
+    ByteRange* field, FieldKind kind, SequenceFault wrong, RecordShape* shape, FieldFault* trouble
 ) noexcept nogil:
     """Replace the region of a number by that of its decimal text; the empty region stays."""
     cdef Py_ssize_t field_size = field.end - field.at
@@ -208,7 +208,8 @@ cdef SequenceFault spell_field(
 
 
 cdef inline SequenceFault open_field(
-    Region* field, Kind kind, SequenceFault wrong_length, Py_ssize_t limit, SequenceFault too_long, Trouble* trouble
+    ByteRange* field, FieldKind kind, SequenceFault wrong_length, Py_ssize_t limit, SequenceFault too_long,
+    FieldFault* trouble,
 ) noexcept nogil:
     """Replace the region of a Text or a BytesWritable by that of its content."""
     cdef int32_t size = 0
@@ -229,19 +230,19 @@ cdef inline SequenceFault open_field(
     return FINE
 
 
-cdef inline SequenceFault open_key(Region* field, Shape* shape, Trouble* trouble) noexcept nogil:
+cdef inline SequenceFault open_key(ByteRange* field, RecordShape* shape, FieldFault* trouble) noexcept nogil:
     if shape.key > BYTES:
         return spell_field(field, shape.key, WRONG_KEY, shape, trouble)
     return open_field(field, shape.key, KEY_LENGTH, MAX_KEY_SIZE, LONG_KEY, trouble)
 
 
-cdef inline SequenceFault open_value(Region* field, Shape* shape, Trouble* trouble) noexcept nogil:
+cdef inline SequenceFault open_value(ByteRange* field, RecordShape* shape, FieldFault* trouble) noexcept nogil:
     if shape.value > BYTES:
         return spell_field(field, shape.value, WRONG_VALUE, shape, trouble)
     return open_field(field, shape.value, VALUE_LENGTH, shape.max_value_size, LONG_VALUE, trouble)
 
 
-cdef int hold_numbers(Batch batch, Shape* shape, Py_ssize_t most) except -1:
+cdef int hold_numbers(RecordBatch batch, RecordShape* shape, Py_ssize_t most) except -1:
     """Make the batch hold room for the numbers of `most` more records."""
     cdef Py_ssize_t count = ((shape.key > NULL_FIELD) + (shape.value > NULL_FIELD)) * most
     cdef bytes room
@@ -253,11 +254,11 @@ cdef int hold_numbers(Batch batch, Shape* shape, Py_ssize_t most) except -1:
     return 0
 
 
-cdef inline Region region_of(const Py_buffer* view) noexcept nogil:
-    return Region(<const uint8_t*> view.buf, <const uint8_t*> view.buf + view.len)
+cdef inline ByteRange region_of(const Py_buffer* view) noexcept nogil:
+    return ByteRange(<const uint8_t*> view.buf, <const uint8_t*> view.buf + view.len)
 
 
-cdef Py_ssize_t content_of(found, Region* region) except -1:
+cdef Py_ssize_t content_of(found, ByteRange* region) except -1:
     """Set `region` to exclusively owned decompressed data; return its size."""
     cdef Py_ssize_t size
     if isinstance(found, bytes):
@@ -272,7 +273,7 @@ cdef Py_ssize_t content_of(found, Region* region) except -1:
     return size
 
 
-cdef object explain(const Trouble* trouble):
+cdef object explain(const FieldFault* trouble):
     return REASONS[trouble.fault].format(got=trouble.got, room=trouble.room)
 
 
@@ -283,7 +284,7 @@ def sum_of_lengths(lengths, Py_ssize_t count, str name not None, uint64_t offset
         SourceError: there are fewer or more lengths, or one is negative.
     """
     cdef Py_buffer view
-    cdef Trouble trouble = Trouble(FINE, 0, 0)
+    cdef FieldFault trouble = FieldFault(FINE, 0, 0)
     cdef int64_t total = 0
     PyObject_GetBuffer(lengths, &view, PyBUF_SIMPLE)
     with nogil:
@@ -294,7 +295,7 @@ def sum_of_lengths(lengths, Py_ssize_t count, str name not None, uint64_t offset
     return total
 
 
-cdef SequenceFault add_lengths(Region region, Py_ssize_t count, int64_t* total, Trouble* trouble) noexcept nogil:
+cdef SequenceFault add_lengths(ByteRange region, Py_ssize_t count, int64_t* total, FieldFault* trouble) noexcept nogil:
     cdef int32_t length = 0
     cdef SequenceFault fault
     while count > 0:
@@ -319,8 +320,8 @@ cdef class Block:
 
     cdef Py_buffer views[4]
     cdef int view_count
-    cdef Region key_lengths, keys, value_lengths, values
-    cdef Shape shape
+    cdef ByteRange key_lengths, keys, value_lengths, values
+    cdef RecordShape shape
     cdef str name
     cdef uint64_t offset
     cdef Py_ssize_t count
@@ -335,7 +336,7 @@ cdef class Block:
         self.keys = self.view(keys)
         self.value_lengths = self.view(value_lengths)
         self.values = self.view(values)
-        self.shape = Shape(KINDS[key_class], KINDS[value_class], max_value_bytes, NULL)
+        self.shape = RecordShape(KINDS[key_class], KINDS[value_class], max_value_bytes, NULL)
         self.name = name
         self.offset = offset
         self.count = count
@@ -345,18 +346,18 @@ cdef class Block:
             self.view_count -= 1
             PyBuffer_Release(&self.views[self.view_count])
 
-    cdef Region view(self, object buffer) except *:
+    cdef ByteRange view(self, object buffer) except *:
         PyObject_GetBuffer(buffer, &self.views[self.view_count], PyBUF_SIMPLE)
         self.view_count += 1
         return region_of(&self.views[self.view_count - 1])
 
-    def fill(self, Batch batch not None):
+    def fill(self, RecordBatch batch not None):
         """Put in as many of the remaining records as fit; False if there were none.
 
         Raises:
             SourceError: the block contradicts its lengths.
         """
-        cdef Trouble trouble = Trouble(FINE, 0, 0)
+        cdef FieldFault trouble = FieldFault(FINE, 0, 0)
         if self.done == self.count:
             return False
         batch.hold(self)
@@ -370,11 +371,11 @@ cdef class Block:
             )
         return True
 
-    cdef SequenceFault fill_without_gil(self, Batch batch, Trouble* trouble) noexcept nogil:
-        cdef Region key_lengths = self.key_lengths, keys = self.keys
-        cdef Region value_lengths = self.value_lengths, values = self.values
-        cdef Shape shape = self.shape
-        cdef Region key, value
+    cdef SequenceFault fill_without_gil(self, RecordBatch batch, FieldFault* trouble) noexcept nogil:
+        cdef ByteRange key_lengths = self.key_lengths, keys = self.keys
+        cdef ByteRange value_lengths = self.value_lengths, values = self.values
+        cdef RecordShape shape = self.shape
+        cdef ByteRange key, value
         cdef Py_ssize_t most = min(self.count - self.done, BATCH_RECORDS - batch.count)
         cdef Py_ssize_t number
         for number in range(most):
@@ -402,7 +403,9 @@ cdef class Block:
         return FINE
 
 
-cdef inline SequenceFault take_field(Region* lengths, Region* fields, Region* field, Trouble* trouble) noexcept nogil:
+cdef inline SequenceFault take_field(
+    ByteRange* lengths, ByteRange* fields, ByteRange* field, FieldFault* trouble
+) noexcept nogil:
     cdef int32_t length = 0
     cdef SequenceFault fault = take_vint(lengths, &length)
     if fault != FINE:
@@ -427,7 +430,7 @@ cdef class RecordDecoder:
     Lifetime: batches point into the buffers, and hold them.
     """
 
-    cdef Shape shape
+    cdef RecordShape shape
     cdef str name
     cdef uint8_t sync[SYNC_SIZE]
     cdef object decompress
@@ -440,19 +443,19 @@ cdef class RecordDecoder:
         if PyBytes_GET_SIZE(sync) != SYNC_SIZE:
             raise ValueError(f"a sync mark has {SYNC_SIZE} bytes, got {PyBytes_GET_SIZE(sync)}")
         memcpy(self.sync, PyBytes_AS_STRING(sync), SYNC_SIZE)
-        self.shape = Shape(KINDS[key_class], KINDS[value_class], max_value_bytes, NULL)
+        self.shape = RecordShape(KINDS[key_class], KINDS[value_class], max_value_bytes, NULL)
         self.name = name
         self.decompress = decompress
 
-    def fill(self, Batch batch not None, bytes buffer not None, Py_ssize_t start, uint64_t offset):
+    def fill(self, RecordBatch batch not None, bytes buffer not None, Py_ssize_t start, uint64_t offset):
         """Put in the records of `buffer` from `start` on, as many as fit; the buffer begins at `offset`.
 
         Raises:
             SourceError: a record contradicts its lengths.
         """
         cdef const uint8_t* first = <const uint8_t*> PyBytes_AS_STRING(buffer)
-        cdef Region region
-        cdef Trouble trouble = Trouble(FINE, 0, 0)
+        cdef ByteRange region
+        cdef FieldFault trouble = FieldFault(FINE, 0, 0)
         if not 0 <= start <= PyBytes_GET_SIZE(buffer):
             raise ValueError(f"byte {start} of {PyBytes_GET_SIZE(buffer)}")
         region.at = first + start
@@ -469,9 +472,9 @@ cdef class RecordDecoder:
         return region.at - first
 
     cdef SequenceFault fill_without_gil(
-        self, Batch batch, Region* region, const uint8_t* first, uint64_t offset, Trouble* trouble
+        self, RecordBatch batch, ByteRange* region, const uint8_t* first, uint64_t offset, FieldFault* trouble
     ) noexcept nogil:
-        cdef Region key, value
+        cdef ByteRange key, value
         cdef const uint8_t* end
         while batch.count < BATCH_RECORDS:
             if self.take_record(region, &key, &value, trouble) != FINE or self.wanted:
@@ -488,9 +491,11 @@ cdef class RecordDecoder:
             region.at = end
         return FINE
 
-    cdef int fill_decompressed(self, Batch batch, Region* region, const uint8_t* first, uint64_t offset) except -1:
-        cdef Region key, value
-        cdef Trouble trouble = Trouble(FINE, 0, 0)
+    cdef int fill_decompressed(
+        self, RecordBatch batch, ByteRange* region, const uint8_t* first, uint64_t offset
+    ) except -1:
+        cdef ByteRange key, value
+        cdef FieldFault trouble = FieldFault(FINE, 0, 0)
         cdef uint64_t place = offset
         cdef bytes packed
         cdef object found
@@ -519,7 +524,9 @@ cdef class RecordDecoder:
             region.at = end
         return 0
 
-    cdef SequenceFault take_record(self, Region* region, Region* key, Region* value, Trouble* trouble) noexcept nogil:
+    cdef SequenceFault take_record(
+        self, ByteRange* region, ByteRange* key, ByteRange* value, FieldFault* trouble
+    ) noexcept nogil:
         """Find the fields of the next record; `region` then begins with the record, after any sync marks."""
         cdef Py_ssize_t left
         cdef int64_t size

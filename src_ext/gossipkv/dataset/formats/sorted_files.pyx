@@ -11,8 +11,8 @@ from libc.string cimport memcpy
 
 from gossipkv.keyspace._hashing cimport partition_of
 from gossipkv.storage._storage cimport (
-    MAX_KEY_SIZE, MAX_PLAIN_SIZE, Batch, BatchRecord, Record as Parsed, Slice, aligned8, compare_keys, lz4_decompress,
-    parse_record,
+    MAX_KEY_SIZE, MAX_PLAIN_SIZE, BatchRecord, Record as Parsed, RecordBatch, Slice, aligned8, compare_keys,
+    lz4_decompress, parse_record,
 )
 
 cdef enum:
@@ -20,7 +20,7 @@ cdef enum:
     MORE_BYTES = 7  # The most bytes of both varints together.
 
 
-def fill_records(Batch batch not None, bytes data not None, Py_ssize_t at, uint64_t offset, Py_ssize_t step):
+def fill_records(RecordBatch batch not None, bytes data not None, Py_ssize_t at, uint64_t offset, Py_ssize_t step):
     """Put records from `data[at]` on into the batch, until it is full or a record is incomplete.
 
     `offset` is the position of `data` in its file.  `step` is 1 if records lie there as they do here, 0 if only their
@@ -49,7 +49,7 @@ def fill_records(Batch batch not None, bytes data not None, Py_ssize_t at, uint6
     return at
 
 
-def first_longer(Batch batch not None, uint64_t limit):
+def first_longer(RecordBatch batch not None, uint64_t limit):
     """Return the first record whose value has more than `limit` bytes; the batch's size if there is none."""
     cdef Py_ssize_t number
     for number in range(batch.count):
@@ -118,7 +118,7 @@ cdef class Placement:
         self.partition = partition
         self.partitions = partitions
 
-    def first_wrong(self, Batch batch not None):
+    def first_wrong(self, RecordBatch batch not None):
         """Return the first record of the batch that is out of place; the batch's size if there is none."""
         cdef Py_ssize_t number = 0, count = batch.count
         cdef BatchRecord* record

@@ -4,7 +4,7 @@ cimport cython
 from libc.stdint cimport uint8_t
 from libc.string cimport memchr, memcmp
 
-from gossipkv.storage._storage cimport Batch
+from gossipkv.storage._storage cimport RecordBatch
 
 from gossipkv.dataset.formats.excerpt import excerpt
 
@@ -19,7 +19,7 @@ cdef class TabSeparatedLines(Lines):
     def __cinit__(self, str name not None, Py_ssize_t max_value_bytes):
         self.max_line_bytes = MAX_KEY_BYTES + 1 + max_value_bytes
 
-    cdef LineResult take(self, const uint8_t* line, Py_ssize_t size, Batch batch) noexcept nogil:
+    cdef LineResult take(self, const uint8_t* line, Py_ssize_t size, RecordBatch batch) noexcept nogil:
         cdef const uint8_t* tab
         cdef Py_ssize_t key_size, value_size
         if self.offset == 0 and size >= 3 and memcmp(line, b"\xef\xbb\xbf", 3) == 0:  # Skip the byte order mark.

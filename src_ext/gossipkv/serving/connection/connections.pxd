@@ -17,7 +17,7 @@ cdef enum:
     ANONYMOUS = 0  # The number of a user (`gossipkv.node.access`) that has proved nothing.
     PROVEN = 1  # The number for nodes of the cluster, and for this node's gateway.
 
-cdef enum State:
+cdef enum ConnectionState:
     FREE = 0
     OPEN = 1
     FINISHING = 2  # reads no more; ends when everything received is answered and sent
@@ -30,7 +30,7 @@ cdef struct Connection:
     uint32_t certified  # the user named in its certificate, which `user` was at first; 0 for none
     int fd
     uint32_t interest  # events that are watched for now
-    State state
+    ConnectionState state
     int reason  # the counter for its end; counted on release
     bint held  # `input` has unprocessed bytes because something else must give way first
     bint spoken  # a whole message of its peer has been taken
@@ -46,7 +46,7 @@ cdef struct Connection:
     bint gateway  # this node's own gateway, exempt from the limits for clients
     int column  # column of the peer; NO_COLUMN if the peer is forgotten
     uint64_t listener  # the listener it came to, which determines the dialect
-    Owing* owing  # pending replies in request order; NULL for MessagePack-RPC
+    ReplyQueue* replies  # pending replies in request order; NULL for MessagePack-RPC
     FrameState scan
     Buffer input  # a frame that has not arrived whole, or held input
     Buffer output  # bytes that the peer has not taken yet
@@ -65,7 +65,7 @@ cdef struct Connection:
     Py_ssize_t seen_bytes
     uint32_t seen_in_flight
 
-cdef struct Broken:
+cdef struct BrokenInvariant:
     const char* invariant
     uint64_t handle  # 0 for no connection
 
@@ -79,7 +79,7 @@ cdef class Connections:
     cdef Py_ssize_t max_queued
     cdef Py_ssize_t share  # bytes this loop may hold, out of the node's total
     cdef uint32_t max_in_flight
-    cdef Crew crew  # the limits that all serving loops share
+    cdef LoopGroup group  # the limits that all serving loops share
     cdef int pump  # the number of this serving loop
     cdef TimeLimits time_limits
 
@@ -96,7 +96,7 @@ cdef class Connections:
     cdef uint32_t in_flight_count  # ids in flight on all connections
     cdef Py_ssize_t held_bytes  # bytes of all inputs and outputs
     cdef Buffer out  # answers of the connection being processed
-    cdef Buffer said  # the same answers in the connection's dialect
+    cdef Buffer translated  # the same answers in the connection's dialect
     cdef HttpWords http
     cdef Buffer runnable  # handles of connections with held input that may go on
     cdef Buffer handshakes  # handles of connections with a handshake step due
@@ -109,7 +109,7 @@ cdef class Connections:
     cdef uint64_t counts[COUNTERS]
     cdef Py_ssize_t seen_bytes  # bytes counted in all connections
     cdef uint32_t seen_in_flight
-    cdef Broken broken[MAX_BROKEN]
+    cdef BrokenInvariant broken[MAX_BROKEN]
     cdef int broken_count
 
     cdef int admit(self, uint64_t address) noexcept nogil
@@ -120,7 +120,7 @@ cdef class Connections:
     cdef int grow(self) noexcept nogil
     cdef Connection* find(self, uint64_t handle) noexcept nogil
     cdef void release(self, Connection* connection) noexcept nogil
-    cdef void become(self, Connection* connection, State state) noexcept nogil
+    cdef void become(self, Connection* connection, ConnectionState state) noexcept nogil
     cdef void finish(self, Connection* connection, int reason) noexcept nogil
     cdef void linger(self, Connection* connection) noexcept nogil
     cdef void doom(self, Connection* connection, int reason) noexcept nogil
@@ -135,15 +135,15 @@ cdef class Connections:
     cdef Py_ssize_t room(self) noexcept nogil
     cdef Py_ssize_t held_by(self, const Connection* connection) noexcept nogil
     cdef Connection* largest_holder(self) noexcept nogil
-    cdef bint make_room(self, const Connection* asking, Py_ssize_t size) noexcept nogil
+    cdef bint make_room(self, const Connection* asker, Py_ssize_t size) noexcept nogil
     cdef int hold_input(self, Connection* connection, const uint8_t* data, Py_ssize_t size) noexcept nogil
     cdef void drop_input(self, Connection* connection, Py_ssize_t size) noexcept nogil
     cdef Buffer take_input(self, Connection* connection) noexcept nogil
     cdef void put_input_back(self, Connection* connection, Buffer* kept) noexcept nogil
     cdef void note_output(self, Connection* connection, Py_ssize_t size) noexcept nogil
     cdef void hold_output(self, Connection* connection, Py_ssize_t skip) noexcept nogil
-    cdef void say(self, Connection* connection) noexcept nogil
-    cdef void drop_owing(self, Connection* connection) noexcept nogil
+    cdef void translate_answers(self, Connection* connection) noexcept nogil
+    cdef void drop_replies(self, Connection* connection) noexcept nogil
     cdef void sent(self, Connection* connection, Py_ssize_t size) noexcept nogil
     cdef void set_time(self, int64_t now_ns) noexcept nogil
     cdef void drop_readers(self) noexcept nogil
@@ -181,28 +181,28 @@ cdef inline bint awaits_others(Connection* connection) noexcept nogil:
 
 
 cdef inline bint may_hold(Connections connections, Py_ssize_t size) noexcept nogil:
-    """True if all connections together may hold `size` more bytes; borrow from the crew if needed."""
+    """True if all connections together may hold `size` more bytes; borrow from the loop group if needed."""
     if size > connections.room():
-        connections.share += connections.crew.lend(size - connections.room())
+        connections.share += connections.group.lend(size - connections.room())
     return size <= connections.room()
 
 
 cdef inline void give_back(Connections connections) noexcept nogil:
-    """Return borrowed bytes to the crew, except one block that the next request may need."""
-    cdef Py_ssize_t block = connections.crew.block
+    """Return borrowed bytes to the group, except one block that the next request may need."""
+    cdef Py_ssize_t block = connections.group.block
     cdef Py_ssize_t idle
     if connections.share > block:
         idle = (connections.room() - block) // block * block
         if idle > 0:
             connections.share -= idle
-            connections.crew.take_back(idle)
+            connections.group.take_back(idle)
 
 
-cdef inline void note_owed(Connections connections, Connection* connection, Py_ssize_t held) noexcept nogil:
+cdef inline void note_reply_bytes(Connections connections, Connection* connection, Py_ssize_t held) noexcept nogil:
     """Count the connection's pending replies as bytes held by its relays."""
-    connection.relays.held_bytes += held - connection.owing.held
-    connections.relays.held_bytes += held - connection.owing.held
-    connection.owing.held = held
+    connection.relays.held_bytes += held - connection.replies.held
+    connections.relays.held_bytes += held - connection.replies.held
+    connection.replies.held = held
 
 
 cdef inline void check(

@@ -24,7 +24,7 @@ cdef enum:
     SPARE_OUT_BYTES = 4 * 1024 * 1024
 
 
-cdef inline bint may_become(State state, State other) noexcept nogil:
+cdef inline bint may_become(ConnectionState state, ConnectionState other) noexcept nogil:
     """True for a legal transition: to the next state, or from any state to FREE."""
     return other != state and (other == FREE or <int>other == <int>state + 1)
 
@@ -53,7 +53,7 @@ cdef class Connections:
         *,
         int max_in_flight,
         Py_ssize_t max_queued,
-        Crew crew not None,
+        LoopGroup group not None,
         int pump,
         int64_t frame_timeout_ms,
         int64_t output_timeout_ms,
@@ -61,8 +61,8 @@ cdef class Connections:
     ):
         self.max_in_flight = max_in_flight
         self.max_queued = max_queued
-        self.crew = crew
-        self.share = crew.block
+        self.group = group
+        self.share = group.block
         self.pump = pump
         self.time_limits.frame_ms = frame_timeout_ms
         self.time_limits.output_ms = output_timeout_ms
@@ -76,15 +76,15 @@ cdef class Connections:
             buffer_release(&self.slots[i].input)
             buffer_release(&self.slots[i].output)
             ids_release(&self.slots[i].in_flight)
-            if self.slots[i].owing != NULL:
-                owing_release(self.slots[i].owing)
+            if self.slots[i].replies != NULL:
+                replies_release(self.slots[i].replies)
             free(self.slots[i])
         scans_release(&self.scans)
         free(self.slots)
         free(self.free_slots)
         relays_release(&self.relays)
         buffer_release(&self.out)
-        buffer_release(&self.said)
+        buffer_release(&self.translated)
         http_forget(&self.http)
         buffer_release(&self.lost)
         buffer_release(&self.runnable)
@@ -95,7 +95,7 @@ cdef class Connections:
 
     cdef int admit(self, uint64_t address) noexcept nogil:
         """Choose the serving loop for a new connection; negative if a limit (total or per address) is reached."""
-        cdef int pump = self.crew.admit(address)
+        cdef int pump = self.group.admit(address)
         if pump < 0:
             self.counts[CONNECTIONS_REFUSED_BY_ADDRESS if pump == TOO_MANY_OF_ADDRESS else CONNECTIONS_REFUSED] += 1
         if pump == TOO_MANY_CONNECTIONS:
@@ -103,24 +103,24 @@ cdef class Connections:
         return pump
 
     cdef Connection* begin(self, int fd, uint64_t address, uint64_t listener) noexcept nogil:
-        """Return a new connection that the crew has admitted here; NULL if out of memory, after uncounting it."""
+        """Return a new connection that the group has admitted here; NULL if out of memory, after uncounting it."""
         cdef Connection* connection = NULL
-        cdef Owing* owing = NULL
+        cdef ReplyQueue* replies = NULL
         if listener != LISTENER:
-            owing = http_begin(&self.http) if listener == HTTP_LISTENER else resp_begin()
-        if listener == LISTENER or owing != NULL:
+            replies = http_begin(&self.http) if listener == HTTP_LISTENER else resp_begin()
+        if listener == LISTENER or replies != NULL:
             connection = self.enter(fd)
         if connection == NULL:
-            if owing != NULL:
-                owing_release(owing)
+            if replies != NULL:
+                replies_release(replies)
             self.counts[CONNECTIONS_REFUSED] += 1
-            self.crew.leave(self.pump, address)
+            self.group.leave(self.pump, address)
             return NULL
         connection.address = address
         connection.listener = listener
-        connection.owing = owing
+        connection.replies = replies
         self.counts[CONNECTIONS_ACCEPTED] += 1
-        if is_short(self.crew):
+        if is_short(self.group):
             make_way(self, connection)
         return connection
 
@@ -196,20 +196,20 @@ cdef class Connections:
         self.counts[connection.reason] += 1
         self.held_bytes -= buffer_size(&connection.input) + buffer_size(&connection.output)
         self.in_flight_count -= connection.in_flight.count
-        count_in_flight(self.crew, -connection.in_flight.count)
+        count_in_flight(self.group, -connection.in_flight.count)
         if connection.peer:
             self.peer_count -= 1
             if connection.column != NO_COLUMN:
                 push_handle(&self.lost, <uint64_t>connection.column << 32 | <uint64_t>connection.reason)
         elif not connection.gateway:
-            self.crew.leave(self.pump, connection.address)
+            self.group.leave(self.pump, connection.address)
         buffer_release(&connection.input)
         buffer_release(&connection.output)
         ids_release(&connection.in_flight)
         self.backlog.forget_queue(connection.handle)
         scans_drop(&self.scans, &connection.scanner)
         relays_drop(&self.relays, &connection.relays)
-        self.drop_owing(connection)
+        self.drop_replies(connection)
         attempts_lose(&self.relays, &connection.attempts)
         self.connection_count -= 1
         if CHECKED:
@@ -223,7 +223,7 @@ cdef class Connections:
             b"a slot is free or has a connection",
         )
 
-    cdef void become(self, Connection* connection, State state) noexcept nogil:
+    cdef void become(self, Connection* connection, ConnectionState state) noexcept nogil:
         check(
             self, connection, may_become(connection.state, state),
             b"a connection goes from open over finishing to lingering, and from each of them to its end",
@@ -275,7 +275,7 @@ cdef class Connections:
 
     cdef bint may_detach(self, const Connection* connection) noexcept nogil:
         """True if all requests before the strange one are answered and sent. Requires: there is a strange one."""
-        return not connection.doomed and owed_count(connection.owing) == 0 and buffer_size(&connection.output) == 0
+        return not connection.doomed and reply_count(connection.replies) == 0 and buffer_size(&connection.output) == 0
 
     cdef void run_later(self, Connection* connection) noexcept nogil:
         """Process the held input in the next step."""
@@ -313,7 +313,7 @@ cdef class Connections:
             self.doom(connection, CLOSED_MEMORY)
             return False
         self.in_flight_count += 1
-        count_in_flight(self.crew, 1)
+        count_in_flight(self.group, 1)
         if CHECKED:
             self.check_sums(connection)
         return True
@@ -323,7 +323,7 @@ cdef class Connections:
         if not ids_remove(&connection.in_flight, msgid):
             return False
         self.in_flight_count -= 1
-        count_in_flight(self.crew, -<uint32_t>1)
+        count_in_flight(self.group, -<uint32_t>1)
         if CHECKED:
             self.check_sums(connection)
         return True
@@ -359,18 +359,18 @@ cdef class Connections:
                     largest = self.slots[i]
         return largest
 
-    cdef bint make_room(self, const Connection* asking, Py_ssize_t size) noexcept nogil:
-        """Make room for `size` bytes held by connection `asking`. Return True if it may hold them.
+    cdef bint make_room(self, const Connection* asker, Py_ssize_t size) noexcept nogil:
+        """Make room for `size` bytes held by connection `asker`. Return True if it may hold them.
 
-        A connection is closed first if it holds more than `asking` would then hold, so that a few large holders do not
+        A connection is closed first if it holds more than `asker` would then hold, so that a few large holders do not
         drive out many small ones. Each pass over all connections frees the memory of the largest one.
         """
         cdef Connection* largest
         while not may_hold(self, size):
             largest = self.largest_holder()
-            if largest == NULL or largest == asking:
+            if largest == NULL or largest == asker:
                 return False
-            if self.held_by(largest) <= self.held_by(asking) + size:
+            if self.held_by(largest) <= self.held_by(asker) + size:
                 return False
             self.held_bytes -= buffer_size(&largest.input) + buffer_size(&largest.output)
             buffer_release(&largest.input)
@@ -378,7 +378,7 @@ cdef class Connections:
             self.backlog.forget_queue(largest.handle)
             scans_drop(&self.scans, &largest.scanner)
             relays_drop(&self.relays, &largest.relays)
-            self.drop_owing(largest)
+            self.drop_replies(largest)
             if CHECKED:
                 self.check_sums(largest)
             self.doom(largest, CLOSED_MEMORY)
@@ -445,54 +445,54 @@ cdef class Connections:
                     connection.blocked_ms = self.now_ms
         if self.out.capacity > SPARE_OUT_BYTES:
             buffer_release(&self.out)
-            buffer_release(&self.said)
+            buffer_release(&self.translated)
         self.out.start = 0
         self.out.end = 0
         if CHECKED:
             self.check_sums(connection)
 
-    cdef void say(self, Connection* connection) noexcept nogil:
+    cdef void translate_answers(self, Connection* connection) noexcept nogil:
         """Translate new answers into the dialect, in order: first those behind the output, then those in `out`.
 
         Answers that wait for earlier ones count as held by its relays. Requires: the connection has pending replies in
         order.
         """
-        cdef Owing* owing = connection.owing
+        cdef ReplyQueue* replies = connection.replies
         cdef Buffer* output = &connection.output
         cdef Buffer out = self.out
-        cdef Py_ssize_t size = buffer_size(output) - owing.said
+        cdef Py_ssize_t size = buffer_size(output) - replies.translated
         cdef bint done = True
         if size > 0 and not connection.doomed:
-            done = say_answers(owing, output.data + output.start + owing.said, size, &self.said) == 0
+            done = write_answers(replies, output.data + output.start + replies.translated, size, &self.translated) == 0
             output.end -= size
-            done = done and buffer_append(output, self.said.data, self.said.end) == 0
-            self.held_bytes += buffer_size(output) - owing.said - size
-            self.said.end = 0
-        owing.said = buffer_size(output)
+            done = done and buffer_append(output, self.translated.data, self.translated.end) == 0
+            self.held_bytes += buffer_size(output) - replies.translated - size
+            self.translated.end = 0
+        replies.translated = buffer_size(output)
         if buffer_size(&out) > 0 and not connection.doomed:
-            done = done and say_answers(owing, out.data + out.start, buffer_size(&out), &self.said) == 0
-            self.out = self.said
-            self.said = out
-            self.said.start = self.said.end = 0
+            done = done and write_answers(replies, out.data + out.start, buffer_size(&out), &self.translated) == 0
+            self.out = self.translated
+            self.translated = out
+            self.translated.start = self.translated.end = 0
         if not done:
             self.doom(connection, CLOSED_MEMORY)
-        if owing.said == 0:
+        if replies.translated == 0:
             connection.blocked_ms = 0
-        note_owed(self, connection, owing_bytes(owing))
+        note_reply_bytes(self, connection, replies_bytes(replies))
 
-    cdef void drop_owing(self, Connection* connection) noexcept nogil:
-        if connection.owing != NULL:
-            note_owed(self, connection, 0)
-            owing_release(connection.owing)
-            connection.owing = NULL
+    cdef void drop_replies(self, Connection* connection) noexcept nogil:
+        if connection.replies != NULL:
+            note_reply_bytes(self, connection, 0)
+            replies_release(connection.replies)
+            connection.replies = NULL
 
     cdef void sent(self, Connection* connection, Py_ssize_t size) noexcept nogil:
         """Forget the first `size` bytes of the output, which the peer took; held input may go on."""
         self.held_bytes -= size
         if size > 0:
             buffer_drop(&connection.output, size)
-            if connection.owing != NULL:
-                connection.owing.said -= size
+            if connection.replies != NULL:
+                connection.replies.translated -= size
             connection.blocked_ms = connection.active_ms = self.now_ms
         if buffer_size(&connection.output) == 0:
             connection.blocked_ms = 0

@@ -10,7 +10,7 @@ cdef enum:
     SPARE_ANSWER_BYTES = 4096
     MAX_PARTS = 64  # Requests of one command, each for another database than the one before.
 
-cdef struct Owed:  # the pending reply to a request
+cdef struct PendingReply:  # the pending reply to a request
     uint8_t form  # how to write the reply, in the dialect's own numbers
     uint8_t protocol  # RESP version at the time of the request
     uint16_t parts  # number of requests (this one and the next ones) with one common answer; 0 for those next ones
@@ -23,24 +23,24 @@ cdef struct Owed:  # the pending reply to a request
     int64_t last
 
 # Write the next answer if it is a plain one, reading it once; False for any other answer.
-ctypedef bint (*SayPlain)(Owing* owing, Cursor* left, Buffer* out) noexcept nogil
+ctypedef bint (*WritePlainReply)(ReplyQueue* replies, Cursor* left, Buffer* out) noexcept nogil
 # Write the answer that these `error, result` bodies make up; -1 if out of memory.
-ctypedef int (*Say)(Owing* owing, const Cursor* bodies, int parts, Buffer* out) noexcept nogil
+ctypedef int (*WriteReply)(ReplyQueue* replies, const Cursor* bodies, int parts, Buffer* out) noexcept nogil
 
-cdef struct Owing:  # reply queue of a connection in a dialect without ids
-    SayPlain say_plain  # NULL if the dialect has no short way
-    Say say  # writes the answer to the first pending request
+cdef struct ReplyQueue:  # reply queue of a connection in a dialect without ids
+    WritePlainReply write_plain  # NULL if the dialect has no short way
+    WriteReply write  # writes the answer to the first pending request
     uint32_t first_id  # id of the request that is answered next
-    Buffer owed  # an `Owed` for each unanswered request
+    Buffer pending  # an `PendingReply` for each unanswered request
     Buffer notes  # the dialect's notes on each request for its answer
     Buffer kept  # answers that wait for earlier ones, as they came
     uint32_t kept_count
     Py_ssize_t held  # size of all three buffers as last counted
-    Py_ssize_t said  # bytes of the output already in the dialect; the rest is to be translated
+    Py_ssize_t translated  # bytes of the output already in the dialect; the rest is to be translated
 
 
-cdef void owing_release(Owing* owing) noexcept nogil
-cdef int say_answers(Owing* owing, const uint8_t* data, Py_ssize_t size, Buffer* out) noexcept nogil
+cdef void replies_release(ReplyQueue* replies) noexcept nogil
+cdef int write_answers(ReplyQueue* replies, const uint8_t* data, Py_ssize_t size, Buffer* out) noexcept nogil
 
 
 cdef inline void skip_value(Cursor* cursor) noexcept nogil:
@@ -53,46 +53,48 @@ cdef inline void skip_value(Cursor* cursor) noexcept nogil:
     ) == FRAME_COMPLETE else cursor.end
 
 
-cdef inline uint32_t owed_count(const Owing* owing) noexcept nogil:
-    return <uint32_t>((owing.owed.end - owing.owed.start) // <Py_ssize_t>sizeof(Owed))
+cdef inline uint32_t reply_count(const ReplyQueue* replies) noexcept nogil:
+    return <uint32_t>((replies.pending.end - replies.pending.start) // <Py_ssize_t>sizeof(PendingReply))
 
 
-cdef inline Owed* owed_of(const Owing* owing, uint32_t number) noexcept nogil:
+cdef inline PendingReply* reply_at(const ReplyQueue* replies, uint32_t number) noexcept nogil:
     """Return the pending reply `number` places behind the first."""
-    return <Owed*>(owing.owed.data + owing.owed.start) + number
+    return <PendingReply*>(replies.pending.data + replies.pending.start) + number
 
 
-cdef inline Py_ssize_t owing_bytes(const Owing* owing) noexcept nogil:
+cdef inline Py_ssize_t replies_bytes(const ReplyQueue* replies) noexcept nogil:
     return (
-        owing.owed.end - owing.owed.start + owing.kept.end - owing.kept.start + owing.notes.end - owing.notes.start
+        replies.pending.end - replies.pending.start
+        + replies.kept.end - replies.kept.start
+        + replies.notes.end - replies.notes.start
     )
 
 
-cdef inline uint32_t next_id(const Owing* owing) noexcept nogil:
+cdef inline uint32_t next_id(const ReplyQueue* replies) noexcept nogil:
     """Return the id of the request that is read next."""
-    return owing.first_id + owed_count(owing)
+    return replies.first_id + reply_count(replies)
 
 
-cdef inline Owed* owe(Owing* owing, int form, int parts) noexcept nogil:
+cdef inline PendingReply* queue_reply(ReplyQueue* replies, int form, int parts) noexcept nogil:
     """Queue a reply for the request with `next_id`; NULL if out of memory."""
-    cdef Owed* owed
-    if buffer_reserve(&owing.owed, sizeof(Owed)) < 0:
+    cdef PendingReply* reply
+    if buffer_reserve(&replies.pending, sizeof(PendingReply)) < 0:
         return NULL
-    owed = <Owed*>(owing.owed.data + owing.owed.end)
-    owing.owed.end += sizeof(Owed)
-    owed.form = <uint8_t>form
-    owed.parts = <uint16_t>parts
-    owed.is_kept = False
-    owed.is_last = False
-    owed.note_size = 0
-    return owed
+    reply = <PendingReply*>(replies.pending.data + replies.pending.end)
+    replies.pending.end += sizeof(PendingReply)
+    reply.form = <uint8_t>form
+    reply.parts = <uint16_t>parts
+    reply.is_kept = False
+    reply.is_last = False
+    reply.note_size = 0
+    return reply
 
 
-cdef inline void take_back(Owing* owing, uint32_t id) noexcept nogil:
+cdef inline void withdraw_replies(ReplyQueue* replies, uint32_t id) noexcept nogil:
     """Withdraw the replies from that request on, as if those requests had not been read."""
-    while next_id(owing) != id:
-        owing.notes.end -= owed_of(owing, owed_count(owing) - 1).note_size
-        owing.owed.end -= sizeof(Owed)
+    while next_id(replies) != id:
+        replies.notes.end -= reply_at(replies, reply_count(replies) - 1).note_size
+        replies.pending.end -= sizeof(PendingReply)
 
 
 cdef inline void empty(Buffer* buffer) noexcept nogil:
@@ -102,15 +104,15 @@ cdef inline void empty(Buffer* buffer) noexcept nogil:
     buffer.start = buffer.end = 0
 
 
-cdef inline void pay(Owing* owing, uint32_t count) noexcept nogil:
+cdef inline void remove_replies(ReplyQueue* replies, uint32_t count) noexcept nogil:
     """Remove the first `count` replies, which have been sent."""
     cdef uint32_t i
     for i in range(count):
-        owing.notes.start += owed_of(owing, i).note_size
-    owing.first_id += count
-    owing.owed.start += <Py_ssize_t>(count * sizeof(Owed))
-    if owing.kept_count == 0 and owing.kept.end > 0:
-        empty(&owing.kept)
-    if owing.owed.start == owing.owed.end:
-        empty(&owing.owed)
-        empty(&owing.notes)
+        replies.notes.start += reply_at(replies, i).note_size
+    replies.first_id += count
+    replies.pending.start += <Py_ssize_t>(count * sizeof(PendingReply))
+    if replies.kept_count == 0 and replies.kept.end > 0:
+        empty(&replies.kept)
+    if replies.pending.start == replies.pending.end:
+        empty(&replies.pending)
+        empty(&replies.notes)

@@ -41,10 +41,10 @@ cdef void expire_one(Connections connections, Connection* connection) noexcept n
         reason == CLOSED_FRAME_TIMEOUT
         and connection.listener == HTTP_LISTENER
         and connection.shaking == 0
-        and owed_count(connection.owing) == 0
+        and reply_count(connection.replies) == 0
     ):
         refuse_slow_request(connections, connection)
-    elif reason == 0 and is_unproven(connections, connection) and is_crowded(connections.crew) and (
+    elif reason == 0 and is_unproven(connections, connection) and is_crowded(connections.group) and (
         connections.now_ms - connection.begun_ms > PROOF_MS
     ):
         connections.doom(connection, CLOSED_UNPROVEN)
@@ -55,10 +55,10 @@ cdef void expire_one(Connections connections, Connection* connection) noexcept n
 cdef void refuse_slow_request(Connections connections, Connection* connection) noexcept nogil:
     """Answer, in HTTP, that a request did not arrive whole in time, and end the connection after the answer."""
     cdef Py_ssize_t before = buffer_size(&connection.output)
-    if say_too_slow(&connections.http, connections.time_limits.frame_ms, &connection.output) < 0:
+    if write_too_slow(&connections.http, connections.time_limits.frame_ms, &connection.output) < 0:
         connections.doom(connection, CLOSED_MEMORY)
         return
-    connection.owing.said = buffer_size(&connection.output)
+    connection.replies.translated = buffer_size(&connection.output)
     connection.broken = True
     connection.partial_ms = 0
     connections.finish(connection, CLOSED_FRAME_TIMEOUT)
@@ -84,13 +84,13 @@ cdef void make_way(Connections connections, const Connection* newcomer) noexcept
         if connection == newcomer or not is_unproven(connections, connection):
             continue
         if count == 0 or connection.address != busiest:
-            of_address = connections.crew.count_of(connection.address)
+            of_address = connections.group.count_of(connection.address)
             if count == 0 or of_address > most:
                 most = of_address
                 busiest = connection.address
                 count = 0
                 kept = 0
-            elif connections.crew.max_of_address > 0:
+            elif connections.group.max_of_address > 0:
                 continue
         count += 1
         if kept == MAX_SENT_AWAY and ages[kept - 1] <= connection.begun_ms:

@@ -23,14 +23,14 @@ cdef inline void swap_buffers(Buffer* one, Buffer* other) noexcept nogil:
     other[0] = kept
 
 
-cdef inline Py_ssize_t expected_bytes(const Reading* reading) noexcept nogil:
+cdef inline Py_ssize_t expected_bytes(const BatchRead* reading) noexcept nogil:
     """Estimate the bytes of a batch's values from the version's mean value."""
     return min(reading.count * (reading.version.mean_value + HEAD_BYTES) + 4 * HEAD_BYTES, reading.max_frame)
 
 
-cdef Batch* begin_batch(Asking asking, Connection* client, const Envelope* request) noexcept nogil:
+cdef GetMany* begin_batch(RelayDriver driver, Connection* client, const Envelope* request) noexcept nogil:
     """Create a batch, with its id in flight; NULL if out of memory."""
-    cdef Batch* batch = <Batch*>relay_begin(asking.relays, BATCH, &client.relays)
+    cdef GetMany* batch = <GetMany*>relay_begin(driver.relays, BATCH, &client.relays)
     if batch == NULL:
         return NULL
     batch.parts.above = batch.head.owner
@@ -39,27 +39,27 @@ cdef Batch* begin_batch(Asking asking, Connection* client, const Envelope* reque
     batch.head.begun_ns = client.received_ns
     batch.head.subject_at = batch.head.subject_size = 0
     if buffer_append(&batch.head.body, request.params.at, request.params.end - request.params.at) < 0:
-        relay_end(asking.relays, &batch.head)
+        relay_end(driver.relays, &batch.head)
         return NULL
     batch.head.params_size = batch.head.body.end
-    relay_note_size(asking.relays, &batch.head)
+    relay_note_size(driver.relays, &batch.head)
     return batch
 
 
-cdef int queue_batch(Asking asking, Connection* client, Batch* batch) noexcept nogil:
+cdef int queue_batch(RelayDriver driver, Connection* client, GetMany* batch) noexcept nogil:
     """Queue the batch to be read from its beginning; until its turn it holds only its parameters."""
-    forget_read(asking.relays, batch)
-    relay_note_size(asking.relays, &batch.head)
-    return scans_queue(&asking.connections.scans, &client.scanner, batch)
+    forget_read(driver.relays, batch)
+    relay_note_size(driver.relays, &batch.head)
+    return scans_queue(&driver.connections.scans, &client.scanner, batch)
 
 
-cdef void hold_table(Batch* batch, PublishedTable table) noexcept nogil:
+cdef void hold_table(GetMany* batch, PublishedTable table) noexcept nogil:
     """Read from that table; its files stay until `let_table_go`."""
     batch.table = <PyObject*>table
     table.readers += 1
 
 
-cdef void let_table_go(Batch* batch) noexcept nogil:
+cdef void let_table_go(GetMany* batch) noexcept nogil:
     """Release the table, at the end or before a pause."""
     if batch.table != NULL:
         let_go(<PublishedTable>batch.table)
@@ -76,61 +76,61 @@ cdef void keep_spare(Relays* relays, Buffer* values) noexcept nogil:
     buffer_release(values)
 
 
-cdef void forget_read(Relays* relays, Batch* batch) noexcept nogil:
+cdef void forget_read(Relays* relays, GetMany* batch) noexcept nogil:
     let_table_go(batch)
     keep_spare(relays, &batch.values)
     buffer_release(&batch.places)
 
 
 cdef void release_batch(Relays* relays, Relay* relay) noexcept nogil:
-    relays_drop(relays, &(<Batch*>relay).parts)
-    forget_read(relays, <Batch*>relay)
+    relays_drop(relays, &(<GetMany*>relay).parts)
+    forget_read(relays, <GetMany*>relay)
 
 
 cdef Py_ssize_t more_of_batch(const Relay* relay) noexcept nogil:
-    return (<const Batch*>relay).values.end + (<const Batch*>relay).places.end
+    return (<const GetMany*>relay).values.end + (<const GetMany*>relay).places.end
 
 
-cdef void ask_disk(Asking asking, Batch* batch, Wait* wait) noexcept nogil:
+cdef void ask_disk(RelayDriver driver, GetMany* batch, PageWait* wait) noexcept nogil:
     """Read the missing pages of the current and the next keys."""
-    read_cold(&batch.reading, &asking.read_limits, asking.cold, wait, batch.table)
+    read_cold(&batch.reading, &driver.read_limits, driver.cold, wait, batch.table)
 
 
-cdef int read_batch(Asking asking, Batch* batch, int64_t* work, Buffer* out) noexcept nogil:
+cdef int read_batch(RelayDriver driver, GetMany* batch, int64_t* work, Buffer* out) noexcept nogil:
     """Read local keys until the work budget is used. Return `UNDER_WAY` if the batch must continue.
 
     `COLD` means the same, after the pages of `ask_disk` were read. With any other outcome the reading has ended: the
     batch is answered, has failed, or other nodes are asked for the missing keys. The answer is in `out`, or, if `out`
     is NULL, in the connection's output.
     """
-    cdef int outcome = read_on(asking, batch, work)
+    cdef int outcome = read_on(driver, batch, work)
     batch.here_bytes = batch.values.end
     batch.missing = place_count(batch)
-    relay_note_size(asking.relays, &batch.head)
+    relay_note_size(driver.relays, &batch.head)
     if outcome == ANSWERED and batch.missing == 0:
-        answer_batch(asking, batch, out)
+        answer_batch(driver, batch, out)
     elif outcome == ANSWERED:
-        count_asking(asking, batch)
+        count_asking(driver, batch)
         let_table_go(batch)
-        if ask_for_rest(asking, batch) == OUT_OF_MEMORY:
-            fail_client(asking, batch.head.client)
+        if ask_for_rest(driver, batch) == OUT_OF_MEMORY:
+            fail_client(driver, batch.head.client)
     elif outcome == REFUSED_SIZE:
-        refuse_batch(asking, batch, out)
+        refuse_batch(driver, batch, out)
     elif outcome == OUT_OF_MEMORY:
-        fail_client(asking, batch.head.client)
+        fail_client(driver, batch.head.client)
     elif outcome != UNDER_WAY and outcome != COLD:
-        hand_back(asking, &batch.head)
+        hand_back(driver, &batch.head)
     return outcome
 
 
-cdef int open_batch(Asking asking, Batch* batch) noexcept nogil:
+cdef int open_batch(RelayDriver driver, GetMany* batch) noexcept nogil:
     """Choose the version for the whole batch, and hold its table."""
-    cdef Reading* reading = &batch.reading
+    cdef BatchRead* reading = &batch.reading
     cdef Cursor ahead = Cursor(batch.head.body.data, batch.head.body.data + batch.head.params_size)
     cdef ReadOptions options
     cdef Blob unused
     cdef Py_ssize_t keys_at
-    cdef int outcome = plan_reading(asking.published, ahead, &asking.read_limits, reading, &options)
+    cdef int outcome = plan_reading(driver.published, ahead, &driver.read_limits, reading, &options)
     if outcome != ANSWERED:
         return outcome
     set_limits(&batch.head, &options)
@@ -145,81 +145,81 @@ cdef int open_batch(Asking asking, Batch* batch) noexcept nogil:
         return OUT_OF_MEMORY
     reading.params = batch.head.body.data  # The append may have moved the buffer.
     reading.keys = Cursor(batch.head.body.data + keys_at, batch.head.body.data + batch.head.params_size)
-    batch.values = asking.relays.spare
-    buffer_init(&asking.relays.spare)
+    batch.values = driver.relays.spare
+    buffer_init(&driver.relays.spare)
     if buffer_reserve(&batch.values, expected_bytes(reading)) < 0:
         return OUT_OF_MEMORY
-    hold_table(batch, asking.published)
+    hold_table(batch, driver.published)
     return begin_reading(reading, batch.head.msgid, &batch.values)
 
 
-cdef int read_on(Asking asking, Batch* batch, int64_t* work) noexcept nogil:
+cdef int read_on(RelayDriver driver, GetMany* batch, int64_t* work) noexcept nogil:
     """Continue the reading, and handle damaged keys."""
-    cdef Reading* reading = &batch.reading
-    cdef const Place* damaged
+    cdef BatchRead* reading = &batch.reading
+    cdef const RemoteKey* damaged
     cdef Py_ssize_t left
     cdef uint32_t places
     cdef int outcome = ANSWERED
     if batch.table == NULL:
-        outcome = open_batch(asking, batch)
+        outcome = open_batch(driver, batch)
     while outcome == ANSWERED:
         left = reading.left
         places = place_count(batch)
         outcome = read_keys(
-            reading, &asking.read_limits, &batch.values, &batch.places if reading.may_ask else NULL, work
+            reading, &driver.read_limits, &batch.values, &batch.places if reading.may_ask else NULL, work
         )
-        asking.counts[KEYS_READ] += <uint64_t>(left - reading.left) - (place_count(batch) - places)
-        if outcome != DAMAGED or not reading.may_ask or not asking.peers.is_held(
+        driver.counts[KEYS_READ] += <uint64_t>(left - reading.left) - (place_count(batch) - places)
+        if outcome != DAMAGED or not reading.may_ask or not driver.peers.is_held(
             batch.head.identity, reading.partition
         ):
             break
         outcome = pass_over(reading, &batch.values, &batch.places)
         if outcome == ANSWERED:
             damaged = &places_of(batch)[place_count(batch) - 1]
-            note_damage(asking, &batch.head, batch.head.body.data + damaged.key_at, damaged.key_size)
+            note_damage(driver, &batch.head, batch.head.body.data + damaged.key_at, damaged.key_size)
     return outcome
 
 
-cdef void count_asking(Asking asking, Batch* batch) noexcept nogil:
+cdef void count_asking(RelayDriver driver, GetMany* batch) noexcept nogil:
     """Count the batch as forwarded, once, and set its time limits."""
-    cdef VersionRow* version = asking.published.heir_of(batch.reading.version)
+    cdef VersionRow* version = driver.published.heir_of(batch.reading.version)
     if not batch.head.forwarded:
         batch.head.forwarded = True
         batch.head.whole_ns = batch.head.limit_ns
-        limit_asking(asking, &batch.head)
+        limit_asking(driver, &batch.head)
         if batch.head.whole_ns == NEVER:
-            batch.head.whole_ns = min(asking.connections.now_ns + asking.whole_ns, batch.head.limit_ns)
-        asking.counts[FORWARDED] += 1
+            batch.head.whole_ns = min(driver.connections.now_ns + driver.whole_ns, batch.head.limit_ns)
+        driver.counts[FORWARDED] += 1
         if version != NULL:
             count_forwarded(version, batch.reading.by_name)
 
 
-cdef void refuse_batch(Asking asking, Batch* batch, Buffer* out) noexcept nogil:
+cdef void refuse_batch(RelayDriver driver, GetMany* batch, Buffer* out) noexcept nogil:
     cdef Buffer error
     buffer_init(&error)
-    if refuse_reading(&batch.reading, batch.head.msgid, &asking.read_limits, &error) == OUT_OF_MEMORY:
-        fail_client(asking, batch.head.client)
+    if refuse_reading(&batch.reading, batch.head.msgid, &driver.read_limits, &error) == OUT_OF_MEMORY:
+        fail_client(driver, batch.head.client)
     else:
-        asking.counts[REPLIES_TOO_LARGE] += 1
-        count_read(asking, batch, True)
-        give_answer(asking, batch, &error, out)
+        driver.counts[REPLIES_TOO_LARGE] += 1
+        count_read(driver, batch, True)
+        give_answer(driver, batch, &error, out)
 
 
-cdef void read_again(Asking asking, Relay* relay) noexcept nogil:
+cdef void read_again(RelayDriver driver, Relay* relay) noexcept nogil:
     """Read the batch from its beginning: at once if the work budget allows, else in its turn."""
-    cdef Batch* batch = <Batch*>relay
+    cdef GetMany* batch = <GetMany*>relay
     cdef int outcome
-    relays_drop(asking.relays, &batch.parts)
-    forget_read(asking.relays, batch)
+    relays_drop(driver.relays, &batch.parts)
+    forget_read(driver.relays, batch)
     batch.hedged = False
-    outcome = read_batch(asking, batch, &asking.connections.work, NULL)
+    outcome = read_batch(driver, batch, &driver.connections.work, NULL)
     if (outcome == UNDER_WAY or outcome == COLD) and (
-        queue_batch(asking, asking.connections.find(batch.head.client), batch) < 0
+        queue_batch(driver, driver.connections.find(batch.head.client), batch) < 0
     ):
-        fail_client(asking, batch.head.client)
+        fail_client(driver, batch.head.client)
 
 
-cdef void answer_batch(Asking asking, Batch* batch, Buffer* out) noexcept nogil:
+cdef void answer_batch(RelayDriver driver, GetMany* batch, Buffer* out) noexcept nogil:
     """Answer with the values in the order of the keys, or refuse them as too large.
 
     If all keys were local, `values` already is the answer.
@@ -232,30 +232,30 @@ cdef void answer_batch(Asking asking, Batch* batch, Buffer* out) noexcept nogil:
         outcome = end_reading(&batch.reading, &batch.values)
         swap_buffers(&answer, &batch.values)
     elif batch.missing == 0:
-        outcome = put_values(asking, batch, &answer)
+        outcome = put_values(driver, batch, &answer)
     if outcome == OUT_OF_MEMORY:
         buffer_release(&answer)
-        fail_client(asking, batch.head.client)
+        fail_client(driver, batch.head.client)
         return
     refused = batch.missing > 0 or answer.end > batch.reading.max_frame
-    count_read(asking, batch, refused)
+    count_read(driver, batch, refused)
     if refused:
         answer.end = 0
-        outcome = refuse_reading(&batch.reading, batch.head.msgid, &asking.read_limits, &answer)
+        outcome = refuse_reading(&batch.reading, batch.head.msgid, &driver.read_limits, &answer)
     if outcome == OUT_OF_MEMORY:
         buffer_release(&answer)
-        fail_client(asking, batch.head.client)
+        fail_client(driver, batch.head.client)
     else:
-        give_answer(asking, batch, &answer, out)
+        give_answer(driver, batch, &answer, out)
 
 
-cdef int put_values(Asking asking, Batch* batch, Buffer* out) noexcept nogil:
+cdef int put_values(RelayDriver driver, GetMany* batch, Buffer* out) noexcept nogil:
     """Merge the values of other nodes into their places among the local ones. Return `ANSWERED` or `OUT_OF_MEMORY`.
 
     Requires: no value is missing.
     """
     cdef Blob version = version_name(&batch.head)
-    cdef const Place* place
+    cdef const RemoteKey* place
     cdef Py_ssize_t at = 0
     cdef uint32_t i
     if buffer_reserve(out, batch.values.end + version.size + HEAD_BYTES) < 0:
@@ -270,44 +270,44 @@ cdef int put_values(Asking asking, Batch* batch, Buffer* out) noexcept nogil:
     return ANSWERED
 
 
-cdef void give_answer(Asking asking, Batch* batch, Buffer* answer, Buffer* out) noexcept nogil:
+cdef void give_answer(RelayDriver driver, GetMany* batch, Buffer* answer, Buffer* out) noexcept nogil:
     """Send the client the answer, which is copied only behind an earlier one."""
-    cdef Connection* connection = claim_client(asking, &batch.head)
+    cdef Connection* connection = claim_client(driver, &batch.head)
     cdef Py_ssize_t size = answer.end
     cdef Py_ssize_t before = buffer_size(&connection.output)
     cdef Buffer* into = out if out != NULL else &connection.output
     cdef bint fits
-    relay_end(asking.relays, &batch.head)
-    fits = not connection.doomed and (out != NULL or asking.connections.make_room(connection, size))
+    relay_end(driver.relays, &batch.head)
+    fits = not connection.doomed and (out != NULL or driver.connections.make_room(connection, size))
     if fits and buffer_size(into) == 0:
         swap_buffers(into, answer)
     elif not fits or buffer_append(into, answer.data, size) < 0:
-        asking.connections.doom(connection, CLOSED_MEMORY)
-    keep_spare(asking.relays, answer)
+        driver.connections.doom(connection, CLOSED_MEMORY)
+    keep_spare(driver.relays, answer)
     if out == NULL:
-        asking.connections.note_output(connection, buffer_size(&connection.output) - before)
-        asking.connections.flush_later(connection)
-        asking.connections.sent(connection, 0)
+        driver.connections.note_output(connection, buffer_size(&connection.output) - before)
+        driver.connections.flush_later(connection)
+        driver.connections.sent(connection, 0)
 
 
-cdef void count_read(Asking asking, const Batch* batch, bint refused) noexcept nogil:
+cdef void count_read(RelayDriver driver, const GetMany* batch, bint refused) noexcept nogil:
     """Count a batch and its hits in the present table, or count its refusal."""
     cdef VersionRow* version
     if batch.head.forwarded:
-        count_values(asking, batch, refused)
+        count_values(driver, batch, refused)
         return
-    asking.counts[GET_MANYS] += 1
-    version = asking.published.heir_of(batch.reading.version)
+    driver.counts[GET_MANYS] += 1
+    version = driver.published.heir_of(batch.reading.version)
     if version != NULL and refused:
         count_refused(version, batch.reading.by_name)
     elif version != NULL:
         count_reading(version, &batch.reading)
 
 
-cdef void count_values(Asking asking, const Batch* batch, bint refused) noexcept nogil:
+cdef void count_values(RelayDriver driver, const GetMany* batch, bint refused) noexcept nogil:
     """Count the local and forwarded values of a batch, or count its refusal."""
-    cdef DatabaseRow* database = database_of(asking, &batch.head)
-    cdef const Reading* reading = &batch.reading
+    cdef DatabaseRow* database = database_of(driver, &batch.head)
+    cdef const BatchRead* reading = &batch.reading
     cdef const uint8_t* at
     cdef uint32_t i
     if database != NULL and refused:
@@ -321,16 +321,16 @@ cdef void count_values(Asking asking, const Batch* batch, bint refused) noexcept
             count_value(&database.counts, Cursor(at, at + places_of(batch)[i].size))
 
 
-cdef void answer_with_parts(Asking asking, Relay* relay) noexcept nogil:
+cdef void answer_with_parts(RelayDriver driver, Relay* relay) noexcept nogil:
     """Complete a batch after its last part, or once it is too large."""
-    answer_batch(asking, <Batch*>relay, NULL)
+    answer_batch(driver, <GetMany*>relay, NULL)
 
 
-cdef Reason waiting_for_its_parts() noexcept nogil:
+cdef WaitReason parts_reason() noexcept nogil:
     """Return the steps of a batch: it waits for its turn, and then for its parts, which have its deadline."""
-    cdef Reason reason
-    memset(&reason, 0, sizeof(Reason))
-    reason.body.size = sizeof(Batch)
+    cdef WaitReason reason
+    memset(&reason, 0, sizeof(WaitReason))
+    reason.body.size = sizeof(GetMany)
     reason.body.more = more_of_batch
     reason.body.release = release_batch
     reason.method = b"get_many"

@@ -16,34 +16,34 @@ from gossipkv.wire._wire cimport (
 
 
 cdef int begin_forwarded_get(
-    Asking asking, Connection* client, const Envelope* request, const Lookup* lookup
+    RelayDriver driver, Connection* client, const Envelope* request, const Lookup* lookup
 ) noexcept nogil:
     """Ask an owner, or wait until one is known. After `UNDER_WAY` the request's id is in flight.
 
     Return `HAND_OFF` if the record is here but damaged, and no other node may or can be asked.
     """
     cdef Get* get
-    if lookup.file != NULL and not may_divert(asking, request.params, lookup):
+    if lookup.file != NULL and not may_divert(driver, request.params, lookup):
         return HAND_OFF
-    get = keep_get(asking, client, request)
+    get = keep_get(driver, client, request)
     if get == NULL:
         return OUT_OF_MEMORY
-    if set_version(asking, &get.head, lookup) < 0:
-        relay_end(asking.relays, &get.head)
+    if set_version(driver, &get.head, lookup) < 0:
+        relay_end(driver.relays, &get.head)
         return OUT_OF_MEMORY
-    go_elsewhere(asking, &get.head, lookup)
+    go_elsewhere(driver, &get.head, lookup)
     return UNDER_WAY
 
 
 cdef int begin_cold_get(
-    Asking asking, Connection* client, const Envelope* request, const Lookup* lookup
+    RelayDriver driver, Connection* client, const Envelope* request, const Lookup* lookup
 ) noexcept nogil:
     """Read the page that the lookup missed. After `UNDER_WAY` the request's id is in flight."""
-    cdef Get* get = keep_get(asking, client, request)
+    cdef Get* get = keep_get(driver, client, request)
     if get == NULL:
         return OUT_OF_MEMORY
-    asking.counts[COLD_READS] += 1
-    wait_for_page(asking, get, lookup.file)
+    driver.counts[COLD_READS] += 1
+    wait_for_page(driver, get, lookup.file)
     return UNDER_WAY
 
 
@@ -62,17 +62,17 @@ cdef inline int keep_params(Relay* relay, const Cursor* params) noexcept nogil:
     return 0
 
 
-cdef Get* keep_get(Asking asking, Connection* client, const Envelope* request) noexcept nogil:
+cdef Get* keep_get(RelayDriver driver, Connection* client, const Envelope* request) noexcept nogil:
     """Create the relay of a get that is not answered at once, with its parameters; NULL if out of memory."""
     cdef Cursor params = request.params
     cdef ReadOptions options
-    cdef Relay* relay = relay_begin(asking.relays, READ, &client.relays)
+    cdef Relay* relay = relay_begin(driver.relays, READ, &client.relays)
     if relay == NULL:
         return NULL
     if keep_params(relay, &params) < 0:
-        relay_end(asking.relays, relay)
+        relay_end(driver.relays, relay)
         return NULL
-    relay_note_size(asking.relays, relay)
+    relay_note_size(driver.relays, relay)
     take_array(&params)
     params.at += relay.subject_size
     take_options(&params, 2 + (params.at < params.end), False, &options)
@@ -84,119 +84,119 @@ cdef Get* keep_get(Asking asking, Connection* client, const Envelope* request) n
     return <Get*>relay
 
 
-cdef void go_elsewhere(Asking asking, Relay* relay, const Lookup* lookup) noexcept nogil:
+cdef void go_elsewhere(RelayDriver driver, Relay* relay, const Lookup* lookup) noexcept nogil:
     """Ask an owner instead of reading here."""
     relay.kind = READ
-    limit_asking(asking, relay)
-    relay.whole_ns = min(asking.connections.now_ns + asking.whole_ns, relay.limit_ns)
+    limit_asking(driver, relay)
+    relay.whole_ns = min(driver.connections.now_ns + driver.whole_ns, relay.limit_ns)
     if not relay.forwarded:  # The get may have waited for the disk since it was first forwarded.
         relay.forwarded = True
-        asking.counts[FORWARDED] += 1
+        driver.counts[FORWARDED] += 1
         count_forwarded(lookup.version, lookup.by_name)
     if lookup.file != NULL:
-        note_damage(asking, relay, NULL, 0)
-    ask_next(asking, relay)
+        note_damage(driver, relay, NULL, 0)
+    ask_next(driver, relay)
 
 
-cdef bint may_divert(Asking asking, Cursor params, const Lookup* lookup) noexcept nogil:
+cdef bint may_divert(RelayDriver driver, Cursor params, const Lookup* lookup) noexcept nogil:
     """True if other nodes may and can be asked for a record that is damaged here."""
     cdef ReadOptions options
     cdef Blob unused
-    cdef const VersionRow* version = asking.published.plan(&params, &unused, &options, False)
-    return may_go_elsewhere(version, &options) and asking.peers.is_held(version.identity, lookup.partition)
+    cdef const VersionRow* version = driver.published.plan(&params, &unused, &options, False)
+    return may_go_elsewhere(version, &options) and driver.peers.is_held(version.identity, lookup.partition)
 
 
-cdef void look_up_again(Asking asking, Relay* relay) noexcept nogil:
+cdef void look_up_again(RelayDriver driver, Relay* relay) noexcept nogil:
     """Repeat the lookup in the present table, since a needed page was read."""
     cdef Cursor params = Cursor(relay.body.data, relay.body.data + relay.params_size)
     cdef Lookup lookup
     cdef int outcome
-    read_for(asking, relay)
-    outcome = asking.published.begin_get(params, &asking.read_limits, &lookup)
+    read_for(driver, relay)
+    outcome = driver.published.begin_get(params, &driver.read_limits, &lookup)
     relay.rounds += 1
-    if outcome == ANSWERED and answer_here(asking, relay, &lookup):
+    if outcome == ANSWERED and answer_here(driver, relay, &lookup):
         return
-    if outcome == HAND_OFF or set_version(asking, relay, &lookup) < 0:
-        hand_back(asking, relay)
+    if outcome == HAND_OFF or set_version(driver, relay, &lookup) < 0:
+        hand_back(driver, relay)
         return
-    go_elsewhere(asking, relay, &lookup)  # The partition is elsewhere by now, or damaged here.
+    go_elsewhere(driver, relay, &lookup)  # The partition is elsewhere by now, or damaged here.
 
 
-cdef void go_on_with_get(Asking asking, Relay* relay) noexcept nogil:
+cdef void go_on_with_get(RelayDriver driver, Relay* relay) noexcept nogil:
     if not relay.resting:
-        ask_next(asking, relay)
+        ask_next(driver, relay)
 
 
-cdef void begin_get_round(Asking asking, Relay* relay) noexcept nogil:
+cdef void begin_get_round(RelayDriver driver, Relay* relay) noexcept nogil:
     """Plan the get again, by the present table and holders, and ask all owners again except those still silent."""
     cdef Cursor params = Cursor(relay.body.data, relay.body.data + relay.params_size)
     cdef Lookup lookup
     cdef int outcome
-    outcome = asking.published.begin_get(params, &asking.read_limits, &lookup)
+    outcome = driver.published.begin_get(params, &driver.read_limits, &lookup)
     relay.rounds += 1
     relay.tried_count = 0
-    asking.counts[FORWARD_ROUNDS] += 1
-    if outcome == ANSWERED and answer_here(asking, relay, &lookup):
+    driver.counts[FORWARD_ROUNDS] += 1
+    if outcome == ANSWERED and answer_here(driver, relay, &lookup):
         return
     if outcome == HAND_OFF:
-        hand_back(asking, relay)
-    elif set_version(asking, relay, &lookup) == 0:
-        relay_stir(asking.relays, relay)
+        hand_back(driver, relay)
+    elif set_version(driver, relay, &lookup) == 0:
+        relay_stir(driver.relays, relay)
     else:
-        hand_back(asking, relay)
+        hand_back(driver, relay)
 
 
-cdef bint answer_here(Asking asking, Relay* relay, Lookup* lookup) noexcept nogil:
+cdef bint answer_here(RelayDriver driver, Relay* relay, Lookup* lookup) noexcept nogil:
     """Answer a read of a local partition. Return False if other nodes must be asked. Requires: `out` is empty."""
-    cdef Buffer* out = &asking.connections.out
+    cdef Buffer* out = &driver.connections.out
     cdef Connection* connection
     cdef int outcome
-    asking.published.fetch_record(lookup)
-    outcome = asking.published.end_get(
-        lookup, relay.msgid, &asking.read_limits, &asking.own_name, is_patient(<Get*>relay), out
+    driver.published.fetch_record(lookup)
+    outcome = driver.published.end_get(
+        lookup, relay.msgid, &driver.read_limits, &driver.own_name, is_patient(<Get*>relay), out
     )
     if outcome == COLD:
-        wait_for_page(asking, <Get*>relay, lookup.file)
+        wait_for_page(driver, <Get*>relay, lookup.file)
         return True
-    if outcome == DAMAGED and asking.peers.is_held(lookup.version.identity, lookup.partition):
+    if outcome == DAMAGED and driver.peers.is_held(lookup.version.identity, lookup.partition):
         return False
     if outcome == HAND_OFF or outcome == DAMAGED:
-        hand_back(asking, relay)
+        hand_back(driver, relay)
         return True
-    connection = claim_client(asking, relay)
+    connection = claim_client(driver, relay)
     if outcome == OUT_OF_MEMORY:
-        asking.connections.doom(connection, CLOSED_MEMORY)
+        driver.connections.doom(connection, CLOSED_MEMORY)
     elif relay.forwarded:
         lookup.version.database.counts.asked_again += 1
     else:
-        asking.counts[GETS] += 1
-        asking.counts[KEYS_READ] += 1
-    relay_end(asking.relays, relay)
-    asking.connections.hold_output(connection, 0)
-    asking.connections.flush_later(connection)
-    asking.connections.sent(connection, 0)
+        driver.counts[GETS] += 1
+        driver.counts[KEYS_READ] += 1
+    relay_end(driver.relays, relay)
+    driver.connections.hold_output(connection, 0)
+    driver.connections.flush_later(connection)
+    driver.connections.sent(connection, 0)
     return True
 
 
 cdef void pass_answer(
-    Asking asking, Relay* relay, const Cursor* said, bint refused, int column
+    RelayDriver driver, Relay* relay, const Cursor* said, bint refused, int column
 ) noexcept nogil:
     """Send the client the owner's answer, under the client's id."""
-    cdef Connection* connection = claim_client(asking, relay)
-    cdef const Blob* node = &asking.peers.routes.peers[column].name
+    cdef Connection* connection = claim_client(driver, relay)
+    cdef const Blob* node = &driver.peers.routes.peers[column].name
     cdef bint explained = not refused and (<Get*>relay).explain
     cdef Py_ssize_t frame_size = said.end - said.at + ENVELOPE_BYTES + unsigned_size(relay.msgid)
     cdef Buffer* out = &connection.output
     cdef Py_ssize_t before
     if explained:
         frame_size += explanation_bytes(node)
-    count_answer(asking, relay, said[0], refused)
-    if not asking.connections.make_room(connection, frame_size) or buffer_reserve(out, frame_size) < 0:
-        asking.connections.doom(connection, CLOSED_MEMORY)
+    count_answer(driver, relay, said[0], refused)
+    if not driver.connections.make_room(connection, frame_size) or buffer_reserve(out, frame_size) < 0:
+        driver.connections.doom(connection, CLOSED_MEMORY)
     elif not connection.doomed:
         before = buffer_size(out)
         if explained:
-            put_explained(asking, out, relay, said[0], node)
+            put_explained(driver, out, relay, said[0], node)
         else:
             put_response(out, relay.msgid)
             if not refused:
@@ -204,14 +204,14 @@ cdef void pass_answer(
             put_bytes(out, said.at, said.end - said.at)
             if refused:
                 put_nil(out)
-        asking.connections.note_output(connection, buffer_size(out) - before)
-    relay_end(asking.relays, relay.whole)
-    asking.connections.flush_later(connection)
-    asking.connections.sent(connection, 0)
+        driver.connections.note_output(connection, buffer_size(out) - before)
+    relay_end(driver.relays, relay.whole)
+    driver.connections.flush_later(connection)
+    driver.connections.sent(connection, 0)
 
 
 cdef void put_explained(
-    Asking asking, Buffer* out, const Relay* relay, Cursor result, const Blob* node
+    RelayDriver driver, Buffer* out, const Relay* relay, Cursor result, const Blob* node
 ) noexcept nogil:
     """Write the owner's answer and its name, which the owner's answer lacks: only this node was asked to explain.
 
@@ -223,49 +223,49 @@ cdef void put_explained(
     put_array(out, 3)
     put_bytes(out, result.at, result.end - result.at)
     put_explanation(out, node)
-    if out.end - before > asking.read_limits.max_frame:
+    if out.end - before > driver.read_limits.max_frame:
         out.end = before
         refuse_too_large(
-            out, relay.msgid, b"the value does not fit into an answer", asking.read_limits.max_frame, -1
+            out, relay.msgid, b"the value does not fit into an answer", driver.read_limits.max_frame, -1
         )
 
 
-cdef void count_answer(Asking asking, const Relay* relay, Cursor result, bint refused) noexcept nogil:
+cdef void count_answer(RelayDriver driver, const Relay* relay, Cursor result, bint refused) noexcept nogil:
     """Count the answer of an owner, `[value or nil, version]` or an error."""
-    cdef DatabaseRow* database = database_of(asking, relay)
+    cdef DatabaseRow* database = database_of(driver, relay)
     if database != NULL and refused:
         database.counts.errors += 1
     elif database != NULL and take_array(&result) > 0:
         count_value(&database.counts, result)
 
 
-cdef void take_value(Asking asking, Relay* relay, Cursor result, int column) noexcept nogil:
-    pass_answer(asking, relay, &result, False, column)
+cdef void take_value(RelayDriver driver, Relay* relay, Cursor result, int column) noexcept nogil:
+    pass_answer(driver, relay, &result, False, column)
 
 
-cdef void give_get_up(Asking asking, Relay* relay) noexcept nogil:
+cdef void give_get_up(RelayDriver driver, Relay* relay) noexcept nogil:
     cdef Blob nothing = Blob(NULL, 0)
-    report_unanswered(asking, relay, relay.partition, &nothing)
+    report_unanswered(driver, relay, relay.partition, &nothing)
 
 
 cdef void refuse_read(
-    Asking asking, Relay* relay, const Blob* code, const Cursor* error, int column
+    RelayDriver driver, Relay* relay, const Blob* code, const Cursor* error, int column
 ) noexcept nogil:
     """Ask the next owner, unless all owners would refuse in the same way."""
-    cdef Tried outcome = outcome_of(code)
+    cdef AttemptOutcome outcome = outcome_of(code)
     if blob_is(code, b"TOO_LARGE", 9):
-        pass_answer(asking, relay, error, True, column)
+        pass_answer(driver, relay, error, True, column)
         return
-    asking.counts[counter_of(outcome)] += 1
+    driver.counts[counter_of(outcome)] += 1
     if outcome == SAID_OVERLOADED:
-        asking.peers.routes.peers[column].slow = True
+        driver.peers.routes.peers[column].slow = True
     elif outcome == SAID_NOT_SERVED:
-        asking.peers.note_not_served(column, error)
+        driver.peers.note_not_served(column, error)
     relay_note(relay, column, outcome)
-    relay_stir(asking.relays, relay)
+    relay_stir(driver.relays, relay)
 
 
-cdef inline Tried outcome_of(const Blob* code) noexcept nogil:
+cdef inline AttemptOutcome outcome_of(const Blob* code) noexcept nogil:
     """Return the outcome that an error means for the read."""
     if blob_is(code, b"NOT_SERVED", 10):
         return SAID_NOT_SERVED
@@ -278,7 +278,7 @@ cdef inline Tried outcome_of(const Blob* code) noexcept nogil:
     return SAID_OVERLOADED if blob_is(code, b"OVERLOADED", 10) else SAID_OTHERWISE
 
 
-cdef inline int counter_of(Tried outcome) noexcept nogil:
+cdef inline int counter_of(AttemptOutcome outcome) noexcept nogil:
     if outcome == SAID_NOT_SERVED:
         return FORWARD_NOT_SERVED
     if outcome == SAID_NOT_READY:
@@ -311,10 +311,10 @@ cdef bint is_version_asked(const Relay* relay, Cursor result) noexcept nogil:
         and memcmp(version.data, asked.data, asked.size) == 0
     )
 
-cdef Reason waiting_for_an_owner() noexcept nogil:
+cdef WaitReason owner_reason() noexcept nogil:
     """Return the steps of a get for a partition on other nodes."""
-    cdef Reason reason
-    memset(&reason, 0, sizeof(Reason))
+    cdef WaitReason reason
+    memset(&reason, 0, sizeof(WaitReason))
     reason.body.size = sizeof(Get)
     reason.body.release = release_get
     reason.method = b"get"
@@ -329,9 +329,9 @@ cdef Reason waiting_for_an_owner() noexcept nogil:
     return reason
 
 
-cdef Reason waiting_for_the_disk() noexcept nogil:
+cdef WaitReason disk_reason() noexcept nogil:
     """Return the steps of a get that waits for a page; an owner asked before may still answer the get."""
-    cdef Reason reason = waiting_for_an_owner()
+    cdef WaitReason reason = owner_reason()
     reason.go_on = look_up_again
     reason.expire = refuse_slow
     return reason

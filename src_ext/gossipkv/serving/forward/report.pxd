@@ -3,4 +3,4 @@
 from gossipkv.wire._wire cimport Blob
 
 
-cdef void report_unanswered(Asking asking, Relay* relay, Py_ssize_t partition, const Blob* key) noexcept nogil
+cdef void report_unanswered(RelayDriver driver, Relay* relay, Py_ssize_t partition, const Blob* key) noexcept nogil

@@ -10,7 +10,7 @@ cdef enum:
     # Room in a report for a peer: its name and the outcome.
     OUTCOME_BYTES = 300
 
-# The names of outcomes in a report, in the order of `Tried`.
+# The names of outcomes in a report, in the order of `AttemptOutcome`.
 cdef const char* OUTCOMES[12]
 OUTCOMES[:] = [
     b"asked", b"silent", b"lost", b"not connected", b"queue full", b"NOT_SERVED", b"NOT_READY", b"UNKNOWN_VERSION",
@@ -26,15 +26,15 @@ cdef inline bint was_tried(const Relay* relay, int column) noexcept nogil:
     return False
 
 
-cdef void put_outcome(Asking asking, Buffer* out, int column, Tried outcome) noexcept nogil:
-    cdef const Blob* name = &asking.peers.routes.peers[column].name
+cdef void put_outcome(RelayDriver driver, Buffer* out, int column, AttemptOutcome outcome) noexcept nogil:
+    cdef const Blob* name = &driver.peers.routes.peers[column].name
     put_array(out, 2)
     put_bin(out, name.data, name.size)
     put_text(out, OUTCOMES[<int>outcome])
 
 
 cdef int write_report(
-    Asking asking, const Relay* relay, Py_ssize_t partition, const Blob* key, Buffer* out
+    RelayDriver driver, const Relay* relay, Py_ssize_t partition, const Blob* key, Buffer* out
 ) noexcept nogil:
     """Write `[[database, key], version, partition, rounds, ms, [[peer, outcome], ...]]` as MessagePack."""
     cdef const Relay* whole = relay.whole
@@ -57,33 +57,33 @@ cdef int write_report(
     put_bin(out, version.data, version.size)
     put_unsigned(out, <uint64_t>partition)
     put_unsigned(out, relay.rounds)
-    put_unsigned(out, <uint64_t>max(asking.connections.now_ns - relay.begun_ns, <int64_t>0) // 1000000)
+    put_unsigned(out, <uint64_t>max(driver.connections.now_ns - relay.begun_ns, <int64_t>0) // 1000000)
     put_array(out, count)
     for i in range(relay.tried_count):
-        put_outcome(asking, out, relay.tried[i].column, <Tried>relay.tried[i].outcome)
+        put_outcome(driver, out, relay.tried[i].column, <AttemptOutcome>relay.tried[i].outcome)
     attempt = relay.attempts
     while attempt != NULL:
         if not was_tried(relay, attempt.column):
-            put_outcome(asking, out, attempt.column, WAS_SILENT)
+            put_outcome(driver, out, attempt.column, WAS_SILENT)
         attempt = attempt.next_of_relay
     return 0
 
 
-cdef void report_unanswered(Asking asking, Relay* relay, Py_ssize_t partition, const Blob* key) noexcept nogil:
+cdef void report_unanswered(RelayDriver driver, Relay* relay, Py_ssize_t partition, const Blob* key) noexcept nogil:
     """End a client's request and let Python report that no owner answered; `key` is for a subject without one."""
-    cdef Connection* connection = asking.connections.find(relay.client)
-    cdef Request* waiting = NULL
+    cdef Connection* connection = driver.connections.find(relay.client)
+    cdef BacklogRequest* waiting = NULL
     cdef Buffer report
     buffer_init(&report)
-    asking.counts[FORWARD_FAILED] += 1
-    if write_report(asking, relay, partition, key, &report) == 0:
-        waiting = asking.connections.backlog.put(
+    driver.counts[FORWARD_FAILED] += 1
+    if write_report(driver, relay, partition, key, &report) == 0:
+        waiting = driver.connections.backlog.put(
             relay.client, relay.msgid, UNANSWERED, relay.begun_ns, 0, report.end
         )
     if waiting == NULL:
-        asking.connections.doom(connection, CLOSED_MEMORY)
-        asking.connections.flush_later(connection)
+        driver.connections.doom(connection, CLOSED_MEMORY)
+        driver.connections.flush_later(connection)
     else:
         memcpy(request_bytes(waiting), report.data, report.end)
     buffer_release(&report)
-    relay_end(asking.relays, relay.whole)
+    relay_end(driver.relays, relay.whole)

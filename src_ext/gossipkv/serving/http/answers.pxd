@@ -9,7 +9,7 @@ from gossipkv.wire._wire cimport Blob
 cdef enum:
     DATED_BYTES = 151  # `Date: Thu, 01 Jan 1970 00:00:00 GMT`, the line's end, and `GUARDS`
 
-cdef enum Wanted:  # values of `Owed.form`
+cdef enum BodyForm:  # values of `PendingReply.form`
     WHOLE = 0  # the value
     BYTE_RANGE = 1  # its bytes from `first` to `last`; -1 for its end
     LAST_BYTES = 2  # its last `last` bytes
@@ -30,12 +30,12 @@ cdef struct HttpWords:  # the variable words of answers, shared by all connectio
     int64_t dated_s  # second in which `dated` was written
     uint8_t dated[DATED_BYTES]  # the headers common to all answers
 
-cdef struct Http:  # state of a connection
-    Owing owing  # first member, so that the pointers can be cast
+cdef struct HttpState:  # state of a connection
+    ReplyQueue replies  # first member, so that the pointers can be cast
     HttpWords* words
 
 
-cdef Owing* http_begin(HttpWords* words) noexcept nogil
+cdef ReplyQueue* http_begin(HttpWords* words) noexcept nogil
 cdef void http_forget(HttpWords* words) noexcept nogil
-cdef int note_request(Owing* owing, Owed* owed, const Blob* database, const Blob* tag) noexcept nogil
-cdef int say_too_slow(HttpWords* words, int64_t limit_ms, Buffer* out) noexcept nogil
+cdef int note_request(ReplyQueue* replies, PendingReply* reply, const Blob* database, const Blob* tag) noexcept nogil
+cdef int write_too_slow(HttpWords* words, int64_t limit_ms, Buffer* out) noexcept nogil

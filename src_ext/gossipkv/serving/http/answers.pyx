@@ -39,32 +39,32 @@ cdef enum:
     HEAD_ROOM = 1024
     CODES = 17
 
-cdef struct Status:
+cdef struct StatusLine:
     const char* code  # code on the wire
     const char* line
 
-cdef Status STATUSES[CODES]
+cdef StatusLine STATUSES[CODES]
 STATUSES[:] = [
-    Status(b"NOT_READY", b"503 Service Unavailable"),
-    Status(b"UNKNOWN_DATABASE", b"404 Not Found"),
-    Status(b"UNAVAILABLE", b"502 Bad Gateway"),
-    Status(b"OVERLOADED", b"429 Too Many Requests"),
-    Status(b"TIMEOUT", b"504 Gateway Timeout"),
-    Status(b"BAD_REQUEST", b"400 Bad Request"),
-    Status(b"UNAUTHORIZED", b"401 Unauthorized"),
-    Status(b"UNKNOWN_VERSION", b"404 Not Found"),
-    Status(b"CONFLICT", b"409 Conflict"),
-    Status(b"STALE_CONFIG", b"409 Conflict"),
-    Status(b"WRITE_LOST", b"410 Gone"),
-    Status(b"TOO_LARGE", b"413 Content Too Large"),
-    Status(b"CORRUPT", b"500 Internal Server Error"),
-    Status(b"INTERNAL", b"500 Internal Server Error"),
-    Status(b"NOT_SERVED", b"500 Internal Server Error"),
-    Status(b"UNKNOWN_METHOD", b"501 Not Implemented"),
-    Status(b"UNKNOWN", b"504 Gateway Timeout"),
+    StatusLine(b"NOT_READY", b"503 Service Unavailable"),
+    StatusLine(b"UNKNOWN_DATABASE", b"404 Not Found"),
+    StatusLine(b"UNAVAILABLE", b"502 Bad Gateway"),
+    StatusLine(b"OVERLOADED", b"429 Too Many Requests"),
+    StatusLine(b"TIMEOUT", b"504 Gateway Timeout"),
+    StatusLine(b"BAD_REQUEST", b"400 Bad Request"),
+    StatusLine(b"UNAUTHORIZED", b"401 Unauthorized"),
+    StatusLine(b"UNKNOWN_VERSION", b"404 Not Found"),
+    StatusLine(b"CONFLICT", b"409 Conflict"),
+    StatusLine(b"STALE_CONFIG", b"409 Conflict"),
+    StatusLine(b"WRITE_LOST", b"410 Gone"),
+    StatusLine(b"TOO_LARGE", b"413 Content Too Large"),
+    StatusLine(b"CORRUPT", b"500 Internal Server Error"),
+    StatusLine(b"INTERNAL", b"500 Internal Server Error"),
+    StatusLine(b"NOT_SERVED", b"500 Internal Server Error"),
+    StatusLine(b"UNKNOWN_METHOD", b"501 Not Implemented"),
+    StatusLine(b"UNKNOWN", b"504 Gateway Timeout"),
 ]
 
-cdef struct Said:  # an answer of the core to a `get`
+cdef struct HttpAnswer:  # an answer of the core to a `get`
     Blob database
     Blob tag  # value of `If-None-Match`; empty for none
     Blob value
@@ -76,14 +76,14 @@ cdef struct Said:  # an answer of the core to a `get`
     uint32_t checksum  # CRC-32C of the value
 
 
-cdef Owing* http_begin(HttpWords* words) noexcept nogil:
+cdef ReplyQueue* http_begin(HttpWords* words) noexcept nogil:
     """Return the state of a new connection; NULL if out of memory."""
-    cdef Http* http = <Http*>calloc(1, sizeof(Http))
+    cdef HttpState* http = <HttpState*>calloc(1, sizeof(HttpState))
     if http == NULL:
         return NULL
     http.words = words
-    http.owing.say = say_http
-    return &http.owing
+    http.replies.write = write_http_answer
+    return &http.replies
 
 
 cdef void http_forget(HttpWords* words) noexcept nogil:
@@ -92,85 +92,86 @@ cdef void http_forget(HttpWords* words) noexcept nogil:
     words.type_count = 0
 
 
-cdef int note_request(Owing* owing, Owed* owed, const Blob* database, const Blob* tag) noexcept nogil:
+cdef int note_request(ReplyQueue* replies, PendingReply* reply, const Blob* database, const Blob* tag) noexcept nogil:
     """Keep the parts of a request that its answer needs; -1 if out of memory."""
     cdef uint16_t sizes[2]
     sizes[0] = <uint16_t>database.size
     sizes[1] = <uint16_t>tag.size
-    if buffer_reserve(&owing.notes, sizeof(sizes) + database.size + tag.size) < 0:
+    if buffer_reserve(&replies.notes, sizeof(sizes) + database.size + tag.size) < 0:
         return -1
-    buffer_append(&owing.notes, <const uint8_t*>sizes, sizeof(sizes))
-    put_blob(&owing.notes, database)
-    put_blob(&owing.notes, tag)
-    owed.note_size = sizeof(sizes) + database.size + tag.size
+    buffer_append(&replies.notes, <const uint8_t*>sizes, sizeof(sizes))
+    put_blob(&replies.notes, database)
+    put_blob(&replies.notes, tag)
+    reply.note_size = sizeof(sizes) + database.size + tag.size
     return 0
 
 
-cdef inline void read_note(const Owing* owing, Said* said) noexcept nogil:
-    cdef const uint8_t* at = owing.notes.data + owing.notes.start
+cdef inline void read_note(const ReplyQueue* replies, HttpAnswer* answer) noexcept nogil:
+    cdef const uint8_t* at = replies.notes.data + replies.notes.start
     cdef uint16_t sizes[2]
     memcpy(sizes, at, sizeof(sizes))
-    said.database = Blob(at + sizeof(sizes), sizes[0])
-    said.tag = Blob(said.database.data + sizes[0], sizes[1])
+    answer.database = Blob(at + sizeof(sizes), sizes[0])
+    answer.tag = Blob(answer.database.data + sizes[0], sizes[1])
 
 
-cdef int say_http(Owing* owing, const Cursor* bodies, int parts, Buffer* out) noexcept nogil:
+cdef int write_http_answer(ReplyQueue* replies, const Cursor* bodies, int parts, Buffer* out) noexcept nogil:
     """Write the answer to the first pending request."""
-    cdef HttpWords* words = (<Http*>owing).words
-    cdef const Owed* owed = owed_of(owing, 0)
-    cdef bint is_last = owed.is_last or (words.draining and owed_count(owing) == 1)
+    cdef HttpWords* words = (<HttpState*>replies).words
+    cdef const PendingReply* reply = reply_at(replies, 0)
+    cdef bint is_last = reply.is_last or (words.draining and reply_count(replies) == 1)
     cdef Cursor result = bodies[0]
     cdef Blob media_type
-    cdef Said said
-    read_note(owing, &said)
+    cdef HttpAnswer answer
+    read_note(replies, &answer)
     if not take_nil(&result):
-        return say_http_refusal(words, result, owed.form == HEAD, is_last, out)
-    read_result(words, &result, &said)
+        return write_http_refusal(words, result, reply.form == HEAD, is_last, out)
+    read_result(words, &result, &answer)
     # The name is another node's lie, which must not inject a header.
-    if not said.of_table and not is_name(&said.origin):
-        return say_bad_node(words, owed.form == HEAD, is_last, out)
-    media_type = type_of(words, &said.database)
+    if not answer.of_table and not is_name(&answer.origin):
+        return write_bad_node(words, reply.form == HEAD, is_last, out)
+    media_type = type_of(words, &answer.database)
     if buffer_reserve(
-        out, HEAD_ROOM + said.value.size + said.database.size + media_type.size + 3 * said.origin.size + said.node.size
+        out, HEAD_ROOM + answer.value.size + answer.database.size + media_type.size + 3 * answer.origin.size +
+        answer.node.size
     ) < 0:
         return -1
-    if not said.found:
-        put_missing(words, &said, owed.form == HEAD, is_last, out)
-    elif said.of_table:
+    if not answer.found:
+        put_missing(words, &answer, reply.form == HEAD, is_last, out)
+    elif answer.of_table:
         put_status(words, b"200 OK", out)
         put_type(&media_type, out)
-        put_about(&said, out)
-        end_head(said.value.size, is_last, out)
-        if owed.form != HEAD:
-            put_blob(out, &said.value)
+        put_about(&answer, out)
+        end_head(answer.value.size, is_last, out)
+        if reply.form != HEAD:
+            put_blob(out, &answer.value)
     else:
-        put_value(words, owed, &said, &media_type, is_last, out)
+        put_value(words, reply, &answer, &media_type, is_last, out)
     return 0
 
 
-cdef void read_result(HttpWords* words, Cursor* result, Said* said) noexcept nogil:
+cdef void read_result(HttpWords* words, Cursor* result, HttpAnswer* answer) noexcept nogil:
     """Parse `[value or nil, version or token, {"node": ...}]`, and find the version's modification time."""
     cdef Py_ssize_t count = take_array(result)
     cdef DatabaseRow* database = NULL
     cdef VersionRow* version = NULL
     cdef Blob name
-    said.value = said.origin = said.node = said.modified = Blob(NULL, 0)
-    said.found = take_blob(result, &said.value)
-    if not said.found:
+    answer.value = answer.origin = answer.node = answer.modified = Blob(NULL, 0)
+    answer.found = take_blob(result, &answer.value)
+    if not answer.found:
         take_nil(result)
-    said.of_table = take_bin(result, &said.origin)
-    if not said.of_table:
-        take_str(result, &said.origin)
+    answer.of_table = take_bin(result, &answer.origin)
+    if not answer.of_table:
+        take_str(result, &answer.origin)
         if words.table != NULL:
-            database = (<PublishedTable>words.table).find_database(&said.database)
+            database = (<PublishedTable>words.table).find_database(&answer.database)
         if database != NULL:
-            version = version_named(database, &said.origin)
+            version = version_named(database, &answer.origin)
         if version != NULL:
-            said.modified = version.modified
+            answer.modified = version.modified
     if count > 2 and take_map(result) > 0 and take_blob(result, &name) and blob_is(&name, b"node", 4):
-        take_blob(result, &said.node)
-        if compare(&said.node, &words.node) == 0 or not is_printable(&said.node):
-            said.node.size = 0
+        take_blob(result, &answer.node)
+        if compare(&answer.node, &words.node) == 0 or not is_printable(&answer.node):
+            answer.node.size = 0
 
 
 cdef bint is_name(const Blob* name) noexcept nogil:
@@ -213,21 +214,21 @@ cdef Blob type_of(const HttpWords* words, const Blob* database) noexcept nogil:
 
 
 cdef void put_value(
-    HttpWords* words, const Owed* owed, Said* said, const Blob* media_type, bint is_last, Buffer* out
+    HttpWords* words, const PendingReply* reply, HttpAnswer* answer, const Blob* media_type, bint is_last, Buffer* out
 ) noexcept nogil:
     """Write a version's value, a part of the value, or that the client knows it."""
     cdef int64_t first
     cdef int64_t last
-    cdef bint is_part = choose_part(owed, said.value.size, &first, &last)
-    said.checksum = crc32c_of(said.value.data, said.value.size, 0)
-    if said.tag.size > 0 and is_known(said):
+    cdef bint is_part = choose_part(reply, answer.value.size, &first, &last)
+    answer.checksum = crc32c_of(answer.value.data, answer.value.size, 0)
+    if answer.tag.size > 0 and matches_tag(answer):
         put_status(words, b"304 Not Modified", out)
-        put_validators(said, out)
-        put_about(said, out)
+        put_validators(answer, out)
+        put_about(answer, out)
         end_connection(is_last, out)
         return
-    if is_part and first >= said.value.size:
-        put_unsatisfiable(words, said, is_last, out)
+    if is_part and first >= answer.value.size:
+        put_unsatisfiable(words, answer, is_last, out)
         return
     put_status(words, b"206 Partial Content" if is_part else b"200 OK", out)
     put_type(media_type, out)
@@ -237,47 +238,47 @@ cdef void put_value(
         put(out, 0x2D)
         put_decimal(out, <uint64_t>last)
         put(out, 0x2F)
-        put_decimal(out, <uint64_t>said.value.size)
+        put_decimal(out, <uint64_t>answer.value.size)
         put_end(out)
     else:
         put_word(out, b"Accept-Ranges: bytes\r\n")
-    put_validators(said, out)
-    put_about(said, out)
+    put_validators(answer, out)
+    put_about(answer, out)
     end_head(last + 1 - first, is_last, out)
-    if owed.form != HEAD:
-        put_bytes(out, said.value.data + first, <Py_ssize_t>(last + 1 - first))
+    if reply.form != HEAD:
+        put_bytes(out, answer.value.data + first, <Py_ssize_t>(last + 1 - first))
 
 
-cdef bint choose_part(const Owed* owed, int64_t size, int64_t* first, int64_t* last) noexcept nogil:
+cdef bint choose_part(const PendingReply* reply, int64_t size, int64_t* first, int64_t* last) noexcept nogil:
     """Find the first and last byte to send. Return True for a part, which may be empty."""
     first[0] = 0
     last[0] = size - 1
-    if owed.form == BYTE_RANGE:
-        first[0] = owed.first
-        if owed.last >= 0:
-            last[0] = min(owed.last, size - 1)
+    if reply.form == BYTE_RANGE:
+        first[0] = reply.first
+        if reply.last >= 0:
+            last[0] = min(reply.last, size - 1)
         return True
     # The last bytes of an empty value are the whole value.
-    if owed.form == LAST_BYTES and (size > 0 or owed.last == 0):
-        first[0] = max(size - owed.last, <int64_t>0)
+    if reply.form == LAST_BYTES and (size > 0 or reply.last == 0):
+        first[0] = max(size - reply.last, <int64_t>0)
         return True
     return False
 
 
-cdef bint is_known(const Said* said) noexcept nogil:
+cdef bint matches_tag(const HttpAnswer* answer) noexcept nogil:
     """True if `If-None-Match` names the value's tag, weak or not; `*` names any tag."""
-    cdef const uint8_t* at = said.tag.data
-    cdef Py_ssize_t size = said.tag.size
+    cdef const uint8_t* at = answer.tag.data
+    cdef Py_ssize_t size = answer.tag.size
     cdef uint8_t checksum[8]
     if at[0] == 0x2A:
         return True
     if at[0] == 0x57:  # The tag is weak (`W/`).
         at += 2
         size -= 2
-    if size != said.origin.size + 11 or memcmp(at + 1, said.origin.data, said.origin.size) != 0:
+    if size != answer.origin.size + 11 or memcmp(at + 1, answer.origin.data, answer.origin.size) != 0:
         return False
-    write_checksum(said.checksum, checksum)
-    return at[said.origin.size + 1] == 0x2D and memcmp(at + said.origin.size + 2, checksum, 8) == 0
+    write_checksum(answer.checksum, checksum)
+    return at[answer.origin.size + 1] == 0x2D and memcmp(at + answer.origin.size + 2, checksum, 8) == 0
 
 
 cdef inline void write_checksum(uint32_t checksum, uint8_t* digits) noexcept nogil:
@@ -292,39 +293,41 @@ cdef inline void write_checksum(uint32_t checksum, uint8_t* digits) noexcept nog
 # Answers without a value ------------------------------------------------------------------------------------------
 
 
-cdef void put_missing(HttpWords* words, const Said* said, bint is_head, bint is_last, Buffer* out) noexcept nogil:
+cdef void put_missing(
+    HttpWords* words, const HttpAnswer* answer, bint is_head, bint is_last, Buffer* out
+) noexcept nogil:
     """Write `DATABASE VERSION has no such key`, or `DATABASE has no such key` for a table."""
-    cdef Py_ssize_t size = said.database.size + 17 + (0 if said.of_table else 1 + said.origin.size)
+    cdef Py_ssize_t size = answer.database.size + 17 + (0 if answer.of_table else 1 + answer.origin.size)
     put_status(words, b"404 Not Found", out)
     put_text_type(out)
-    put_about(said, out)
+    put_about(answer, out)
     end_head(size, is_last, out)
     if is_head:
         return
-    put_blob(out, &said.database)
-    if not said.of_table:
+    put_blob(out, &answer.database)
+    if not answer.of_table:
         put(out, 0x20)
-        put_blob(out, &said.origin)
+        put_blob(out, &answer.origin)
     put_word(out, b" has no such key\n")
 
 
-cdef void put_unsatisfiable(HttpWords* words, const Said* said, bint is_last, Buffer* out) noexcept nogil:
+cdef void put_unsatisfiable(HttpWords* words, const HttpAnswer* answer, bint is_last, Buffer* out) noexcept nogil:
     """Refuse a range that has no byte of the value."""
     cdef char line[128]
     cdef int size = snprintf(
-        line, sizeof(line), b"the value has %lld bytes, and none of them was asked for\n", <long long>said.value.size
+        line, sizeof(line), b"the value has %lld bytes, and none of them was asked for\n", <long long>answer.value.size
     )
     put_status(words, b"416 Range Not Satisfiable", out)
     put_text_type(out)
     put_word(out, b"Content-Range: bytes */")
-    put_decimal(out, <uint64_t>said.value.size)
+    put_decimal(out, <uint64_t>answer.value.size)
     put_end(out)
-    put_about(said, out)
+    put_about(answer, out)
     end_head(size, is_last, out)
     put_bytes(out, <const uint8_t*>line, size)
 
 
-cdef int say_http_refusal(HttpWords* words, Cursor error, bint is_head, bint is_last, Buffer* out) noexcept nogil:
+cdef int write_http_refusal(HttpWords* words, Cursor error, bint is_head, bint is_last, Buffer* out) noexcept nogil:
     """Write `[code, message, details]` as a text line, with the code as a header; an unknown code is UNAVAILABLE."""
     cdef Blob code = Blob(NULL, 0)
     cdef Blob message = Blob(NULL, 0)
@@ -341,7 +344,7 @@ cdef int say_http_refusal(HttpWords* words, Cursor error, bint is_head, bint is_
     return put_refusal(words, line, &code, &strange, &message, is_head, is_last, out)
 
 
-cdef int say_bad_node(HttpWords* words, bint is_head, bint is_last, Buffer* out) noexcept nogil:
+cdef int write_bad_node(HttpWords* words, bint is_head, bint is_last, Buffer* out) noexcept nogil:
     """Answer that another node has sent an invalid version name."""
     cdef const char* line = b"a node answered from a version of which the name is none"
     cdef Blob code = Blob(<const uint8_t*>b"UNAVAILABLE", 11)
@@ -418,7 +421,7 @@ cdef Py_ssize_t put_one_line(const Blob* message, Buffer* out) noexcept nogil:
     return size
 
 
-cdef int say_too_slow(HttpWords* words, int64_t limit_ms, Buffer* out) noexcept nogil:
+cdef int write_too_slow(HttpWords* words, int64_t limit_ms, Buffer* out) noexcept nogil:
     """Answer that a request was incomplete at its time-out, and end the connection after that; -1 if out of memory."""
     cdef char line[128]
     cdef Blob message = Blob(<const uint8_t*>line, 0)
@@ -477,33 +480,33 @@ cdef void put_text_type(Buffer* out) noexcept nogil:
     put_word(out, b"Content-Type: text/plain; charset=utf-8\r\n")
 
 
-cdef void put_validators(const Said* said, Buffer* out) noexcept nogil:
+cdef void put_validators(const HttpAnswer* answer, Buffer* out) noexcept nogil:
     """Write the tag of version and checksum, since a version may be republished under its name; and its time."""
     cdef uint8_t checksum[8]
-    write_checksum(said.checksum, checksum)
+    write_checksum(answer.checksum, checksum)
     put_word(out, b"ETag: \"")
-    put_blob(out, &said.origin)
+    put_blob(out, &answer.origin)
     put(out, 0x2D)
     put_bytes(out, checksum, 8)
     put_word(out, b"\"\r\n")
-    put_blob(out, &said.modified)
+    put_blob(out, &answer.modified)
 
 
-cdef void put_about(const Said* said, Buffer* out) noexcept nogil:
+cdef void put_about(const HttpAnswer* answer, Buffer* out) noexcept nogil:
     """Write the version or token, and the name of the node that answered if it was another."""
-    if not said.of_table:
+    if not answer.of_table:
         put_word(out, b"X-Sequins-Version: ")
-        put_blob(out, &said.origin)
+        put_blob(out, &answer.origin)
         put_end(out)
     else:
         put_word(out, b"Cache-Control: no-store\r\n")
-        if said.origin.size > 0:
+        if answer.origin.size > 0:
             put_word(out, b"X-GossipKV-Token: ")
-            put_base64(&said.origin, out)
+            put_base64(&answer.origin, out)
             put_end(out)
-    if said.node.size > 0:
+    if answer.node.size > 0:
         put_word(out, b"X-Sequins-Proxied-To: ")
-        put_blob(out, &said.node)
+        put_blob(out, &answer.node)
         put_end(out)
 
 

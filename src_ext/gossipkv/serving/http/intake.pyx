@@ -21,7 +21,7 @@ cdef Py_ssize_t take_plain(Core core, Connection* connection, const uint8_t* dat
     cdef Py_ssize_t at = 0
     cdef Py_ssize_t length
     cdef Envelope request
-    cdef Plain plain
+    cdef PlainRequest plain
     while at < size:
         if connection.strange or not may_process(core, connection):
             connection.held = not connection.broken
@@ -32,7 +32,7 @@ cdef Py_ssize_t take_plain(Core core, Connection* connection, const uint8_t* dat
             if gather(core, data + at, &request) != HAND_OFF:
                 note(core, connection, &plain)
                 at += length
-                if (plain.is_last or core.gathered.count == GATHERED_MOST) and not answer_gathered(
+                if (plain.is_last or core.gathered.count == MAX_GATHERED) and not answer_gathered(
                     core, connection, data, &at
                 ):
                     break
@@ -67,7 +67,7 @@ cdef inline void end_behind(Core core, Connection* connection) noexcept nogil:
 
 
 cdef inline void write_plain_get(
-    Core core, Connection* connection, const Plain* plain, Envelope* request
+    Core core, Connection* connection, const PlainRequest* plain, Envelope* request
 ) noexcept nogil:
     """Rewrite the request as `get [database, key, {"explain": true}]`."""
     cdef Buffer* out = &core.words
@@ -78,17 +78,17 @@ cdef inline void write_plain_get(
     put_map(out, 1)
     put_text(out, b"explain")
     put(out, TRUE)
-    request.msgid = next_id(connection.owing)
+    request.msgid = next_id(connection.replies)
     request.method = Blob(<const uint8_t*>b"get", 3)
     request.params = Cursor(out.data + begin, out.data + out.end)
 
 
-cdef inline void note(Core core, Connection* connection, const Plain* plain) noexcept nogil:
+cdef inline void note(Core core, Connection* connection, const PlainRequest* plain) noexcept nogil:
     """Note how to write the answer."""
-    cdef Owed* owed = owe(connection.owing, plain.wanted, 1)
-    if owed == NULL or note_request(connection.owing, owed, &plain.database, &plain.tag) < 0:
+    cdef PendingReply* reply = queue_reply(connection.replies, plain.wanted, 1)
+    if reply == NULL or note_request(connection.replies, reply, &plain.database, &plain.tag) < 0:
         core.connections.doom(connection, CLOSED_MEMORY)
         return
-    owed.is_last = plain.is_last
-    owed.first = plain.first
-    owed.last = plain.last
+    reply.is_last = plain.is_last
+    reply.first = plain.first
+    reply.last = plain.last

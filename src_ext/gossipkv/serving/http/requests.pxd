@@ -10,11 +10,11 @@ cdef enum:
     NOT_WHOLE = 0  # Results in place of a length.
     STRANGE = -1
 
-cdef struct Plain:
+cdef struct PlainRequest:
     Blob database
     Blob key  # key with its escapes
     Py_ssize_t escapes  # number of `%XX` in the key
-    Wanted wanted
+    BodyForm wanted
     int64_t first  # first and last requested byte
     int64_t last
     Blob tag  # value of `If-None-Match`; empty for none
@@ -22,5 +22,5 @@ cdef struct Plain:
     bint is_last  # the connection ends after this request
 
 
-cdef Py_ssize_t read_plain(const uint8_t* data, Py_ssize_t size, Plain* plain) noexcept nogil
-cdef void put_key(const Plain* plain, Buffer* out) noexcept nogil
+cdef Py_ssize_t read_plain(const uint8_t* data, Py_ssize_t size, PlainRequest* plain) noexcept nogil
+cdef void put_key(const PlainRequest* plain, Buffer* out) noexcept nogil

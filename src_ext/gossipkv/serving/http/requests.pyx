@@ -25,7 +25,7 @@ cdef enum:
     HIDDEN = 6
     TOKEN_SIZE = 14
 
-cdef enum Meaning:
+cdef enum FieldMeaning:
     NO_MEANING = 0  # ignored in a read
     HOST = 1
     CONNECTION = 2
@@ -33,44 +33,44 @@ cdef enum Meaning:
     IF_NONE_MATCH = 8
     COOKIE = 16
 
-cdef struct Field:
+cdef struct HeaderField:
     const char* name
     int size
-    Meaning meaning
+    FieldMeaning meaning
 
-cdef Field ALLOWED[FIELDS]
+cdef HeaderField ALLOWED[FIELDS]
 ALLOWED[:] = [
-    Field(b"host", 4, HOST),
-    Field(b"user-agent", 10, NO_MEANING),
-    Field(b"accept", 6, NO_MEANING),
-    Field(b"accept-encoding", 15, NO_MEANING),
-    Field(b"accept-language", 15, NO_MEANING),
-    Field(b"connection", 10, CONNECTION),
-    Field(b"if-none-match", 13, IF_NONE_MATCH),
-    Field(b"range", 5, RANGE_FIELD),
-    Field(b"cache-control", 13, NO_MEANING),
-    Field(b"pragma", 6, NO_MEANING),
-    Field(b"referer", 7, NO_MEANING),
-    Field(b"cookie", 6, COOKIE),
-    Field(b"dnt", 3, NO_MEANING),
-    Field(b"origin", 6, NO_MEANING),
-    Field(b"via", 3, NO_MEANING),
-    Field(b"forwarded", 9, NO_MEANING),
-    Field(b"x-forwarded-for", 15, NO_MEANING),
-    Field(b"x-forwarded-host", 16, NO_MEANING),
-    Field(b"x-forwarded-proto", 17, NO_MEANING),
-    Field(b"x-real-ip", 9, NO_MEANING),
-    Field(b"x-request-id", 12, NO_MEANING),
-    Field(b"traceparent", 11, NO_MEANING),
-    Field(b"tracestate", 10, NO_MEANING),
-    Field(b"priority", 8, NO_MEANING),
-    Field(b"upgrade-insecure-requests", 25, NO_MEANING),
-    Field(b"x-forwarded-port", 16, NO_MEANING),
-    Field(b"x-correlation-id", 16, NO_MEANING),
-    Field(b"x-amzn-trace-id", 15, NO_MEANING),
-    Field(b"baggage", 7, NO_MEANING),
-    Field(b"b3", 2, NO_MEANING),
-    Field(b"content-type", 12, NO_MEANING),  # Some clients send it with every request.
+    HeaderField(b"host", 4, HOST),
+    HeaderField(b"user-agent", 10, NO_MEANING),
+    HeaderField(b"accept", 6, NO_MEANING),
+    HeaderField(b"accept-encoding", 15, NO_MEANING),
+    HeaderField(b"accept-language", 15, NO_MEANING),
+    HeaderField(b"connection", 10, CONNECTION),
+    HeaderField(b"if-none-match", 13, IF_NONE_MATCH),
+    HeaderField(b"range", 5, RANGE_FIELD),
+    HeaderField(b"cache-control", 13, NO_MEANING),
+    HeaderField(b"pragma", 6, NO_MEANING),
+    HeaderField(b"referer", 7, NO_MEANING),
+    HeaderField(b"cookie", 6, COOKIE),
+    HeaderField(b"dnt", 3, NO_MEANING),
+    HeaderField(b"origin", 6, NO_MEANING),
+    HeaderField(b"via", 3, NO_MEANING),
+    HeaderField(b"forwarded", 9, NO_MEANING),
+    HeaderField(b"x-forwarded-for", 15, NO_MEANING),
+    HeaderField(b"x-forwarded-host", 16, NO_MEANING),
+    HeaderField(b"x-forwarded-proto", 17, NO_MEANING),
+    HeaderField(b"x-real-ip", 9, NO_MEANING),
+    HeaderField(b"x-request-id", 12, NO_MEANING),
+    HeaderField(b"traceparent", 11, NO_MEANING),
+    HeaderField(b"tracestate", 10, NO_MEANING),
+    HeaderField(b"priority", 8, NO_MEANING),
+    HeaderField(b"upgrade-insecure-requests", 25, NO_MEANING),
+    HeaderField(b"x-forwarded-port", 16, NO_MEANING),
+    HeaderField(b"x-correlation-id", 16, NO_MEANING),
+    HeaderField(b"x-amzn-trace-id", 15, NO_MEANING),
+    HeaderField(b"baggage", 7, NO_MEANING),
+    HeaderField(b"b3", 2, NO_MEANING),
+    HeaderField(b"content-type", 12, NO_MEANING),  # Some clients send it with every request.
 ]
 
 cdef const char* TOKEN = b"gossipkv-token"
@@ -80,7 +80,7 @@ cdef const char* HIDING[HIDDEN]
 HIDING[:] = [b"healthz", b"livez", b"readyz", b"metrics", b"debug", b"static"]
 
 
-cdef Py_ssize_t read_plain(const uint8_t* data, Py_ssize_t size, Plain* plain) noexcept nogil:
+cdef Py_ssize_t read_plain(const uint8_t* data, Py_ssize_t size, PlainRequest* plain) noexcept nogil:
     """Parse the first request. Return its length, `NOT_WHOLE` or `STRANGE`."""
     cdef const uint8_t* at
     cdef const uint8_t* end = data + min(size, <Py_ssize_t>MAX_HEAD)
@@ -122,7 +122,7 @@ cdef Py_ssize_t read_plain(const uint8_t* data, Py_ssize_t size, Plain* plain) n
     return left
 
 
-cdef const uint8_t* read_target(const uint8_t* at, const uint8_t* end, Plain* plain) noexcept nogil:
+cdef const uint8_t* read_target(const uint8_t* at, const uint8_t* end, PlainRequest* plain) noexcept nogil:
     """Parse database, key and the rest of the line. Return the position behind, NULL if strange, or `end` if cut."""
     cdef const uint8_t* begin = at
     cdef int i
@@ -157,7 +157,7 @@ cdef const uint8_t* read_target(const uint8_t* at, const uint8_t* end, Plain* pl
     return at + 11 if plain.key.size > 0 else NULL
 
 
-cdef int read_field(const uint8_t** at, const uint8_t* end, Plain* plain) noexcept nogil:
+cdef int read_field(const uint8_t** at, const uint8_t* end, PlainRequest* plain) noexcept nogil:
     """Parse a header and move `at` behind it, or to `end` if incomplete. Return its meaning, or `STRANGE`."""
     cdef const uint8_t* begin = at[0]
     cdef const uint8_t* colon = <const uint8_t*>memchr(begin, 0x3A, end - begin)
@@ -253,7 +253,7 @@ cdef bint is_tag(const Blob* value) noexcept nogil:
     return True
 
 
-cdef bint read_range(Blob value, Plain* plain) noexcept nogil:
+cdef bint read_range(Blob value, PlainRequest* plain) noexcept nogil:
     """Parse `bytes=a-b`, `bytes=a-` or `bytes=-n`. Return False for any other or an invalid range."""
     cdef const uint8_t* at = value.data + 6
     cdef const uint8_t* end = value.data + value.size
@@ -282,7 +282,7 @@ cdef int64_t read_digits(const uint8_t** at, const uint8_t* end) noexcept nogil:
     return number if at[0] > begin else -1
 
 
-cdef void put_key(const Plain* plain, Buffer* out) noexcept nogil:
+cdef void put_key(const PlainRequest* plain, Buffer* out) noexcept nogil:
     """Write the key as MessagePack, with escapes decoded. Requires: there is room."""
     cdef const uint8_t* at = plain.key.data
     cdef const uint8_t* end = at + plain.key.size

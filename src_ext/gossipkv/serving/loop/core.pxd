@@ -6,7 +6,7 @@ from gossipkv.wire._buffer cimport Buffer
 from gossipkv.wire._wire cimport Blob, Envelope, FrameLimits, LatencyHistogram
 
 cdef enum:
-    GATHERED_MOST = 32  # the size of a window of `get_many`
+    MAX_GATHERED = 32  # the size of a window of `get_many`
     INBOX_BYTES = 65536  # One receive holds 1,300 gets, which take a quarter of a millisecond.
     # A receive is limited to this size once the work of the round is done.
     MIN_INBOX_BYTES = 8192
@@ -15,29 +15,29 @@ cdef enum:
     # A larger batch is read in slices if there is no time for all of it at once.
     SMALL_BATCH_WORK = 1000
 
-cdef struct Gathered:
+cdef struct GatheredGet:
     const uint8_t* message  # first byte of the message
     Envelope request
     Lookup lookup
 
 cdef struct GatheredGets:
     int count
-    Gathered entries[GATHERED_MOST]
+    GatheredGet entries[MAX_GATHERED]
 
 
 cdef class Core:
     cdef Connections connections
     cdef Buffer* out  # the buffer of `connections`
     cdef uint64_t* counts  # the counts of `connections`
-    cdef Asking asking
-    cdef ColdPages cold  # the cold pages of `asking`
+    cdef RelayDriver driver
+    cdef ColdPages cold  # the cold pages of `driver`
     cdef PublishedTable published
     cdef list retired  # tables that are no longer served, but read by scans
     cdef FrameLimits frame_limits
     cdef ReadLimits read_limits
 
     cdef long thread  # the owning thread of a core without a lock
-    cdef readonly Turn turn  # the core lock; None if `thread` owns the core
+    cdef readonly CoreLock lock  # the core lock; None if `thread` owns the core
     cdef list resp_databases  # owns the bytes that `resp_names` points to
     cdef Blob* resp_names  # the databases that `SELECT` 1, 2 and so on mean
     cdef int resp_name_count
@@ -52,7 +52,7 @@ cdef class Core:
     cdef LatencyHistogram handed_off
 
     cdef list http_types  # owns the bytes that the HTTP words point to
-    cdef int know_databases(self, list names) except -1
+    cdef int set_databases(self, list names) except -1
     cdef int keep_types(self, str usual, dict by_database) except -1
     cdef int check_thread(self) except -1
     cdef int release_retired(self) except -1

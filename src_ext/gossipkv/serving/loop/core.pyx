@@ -2,8 +2,8 @@
 
 Input is bytes and the time, output is bytes and hand-offs: no sockets, no clock, no Trio. `connection/connections.pyx`
 holds the connections, `request/intake.pyx` takes arrived bytes apart, `request/requests.pyx` serves requests,
-`request/handoff.pyx` hands requests to Python, `peer/client.pyx` waits for other nodes. `loop.pyx` drives the core over
-sockets or simulated streams.
+`request/handoff.pyx` hands requests to Python, `peer/relay_driver.pyx` waits for other nodes. `loop.pyx` drives the
+core over sockets or simulated streams.
 
 Thread rule: one thread owns the first serving loop's core; a core lock guards each other core (`core_lock.pyx`). The
 loop drops the GIL inside the core. A `nogil` function therefore touches no Python object except the published table,
@@ -27,7 +27,7 @@ cdef Blob blob_of(bytes text):
 @cython.final
 @cython.no_gc_clear  # Running scans and batches hold their table until they end.
 cdef class Core:
-    """The connections of one serving loop and their requests; `crew` holds the limits of the node's loops."""
+    """The connections of one serving loop and their requests; `group` holds the limits of the node's loops."""
 
     def __cinit__(
         self,
@@ -47,7 +47,7 @@ cdef class Core:
         int64_t proxy_stage_timeout_ms=25,
         uint64_t seed=0,
         str node not None="",
-        Crew crew not None,
+        LoopGroup group not None,
         int pump=0,
         resp_databases=(),
     ):
@@ -57,15 +57,15 @@ cdef class Core:
             raise ValueError("every limit of a core must be positive")
         if max_depth > FRAME_DEPTH:
             raise ValueError(f"the scanner has room for {FRAME_DEPTH} levels, not {max_depth}")
-        if not 0 <= pump < crew.size:
-            raise ValueError(f"a crew of {crew.size} has no pump {pump}")
+        if not 0 <= pump < group.size:
+            raise ValueError(f"a group of {group.size} has no pump {pump}")
         if pump > 0:
-            self.turn = Turn()
+            self.lock = CoreLock()
         self.thread = <long>PyThread_get_thread_ident()
         self.connections = Connections(
             max_in_flight=max_in_flight,
             max_queued=max_queued,
-            crew=crew,
+            group=group,
             pump=pump,
             frame_timeout_ms=frame_timeout_ms,
             output_timeout_ms=output_timeout_ms,
@@ -83,22 +83,22 @@ cdef class Core:
         self.read_limits.max_value = max_value
         self.connections.scans.limits = self.read_limits
         self.connections.scans.scan_limit = scan_limit
-        self.asking = Asking(self.connections, node, proxy_timeout_ms, proxy_stage_timeout_ms, seed)
-        self.asking.frame_limits = self.frame_limits
-        self.asking.read_limits = self.read_limits
-        know_reasons(self.asking)
+        self.driver = RelayDriver(self.connections, node, proxy_timeout_ms, proxy_stage_timeout_ms, seed)
+        self.driver.frame_limits = self.frame_limits
+        self.driver.read_limits = self.read_limits
+        set_wait_reasons(self.driver)
         self.answered = LatencyHistogram()
-        self.cold = self.asking.cold
+        self.cold = self.driver.cold
         self.handed_off = LatencyHistogram()
-        self.asking.answered_here = self.answered
-        self.connections.http.node = self.asking.own_name
+        self.driver.answered_here = self.answered
+        self.connections.http.node = self.driver.own_name
         self.connections.http.dated_s = -1
         self.connections.http.table = <PyObject*>self.published
         self.keep_types("application/octet-stream", {})
-        self.know_databases([name.encode() for name in resp_databases])
+        self.set_databases([name.encode() for name in resp_databases])
         begin_step(self)
 
-    cdef int know_databases(self, list names) except -1:
+    cdef int set_databases(self, list names) except -1:
         """Set the databases that RESP clients select by number."""
         cdef int i
         self.resp_databases = names
@@ -120,9 +120,9 @@ cdef class Core:
 
     cdef int check_thread(self) except -1:
         """Raise RuntimeError unless this thread may enter the core: a step that dropped the GIL would race."""
-        if self.turn is not None:
-            if not self.turn.is_mine():
-                raise RuntimeError("it is not this thread's turn")
+        if self.lock is not None:
+            if not self.lock.is_mine():
+                raise RuntimeError("this thread does not hold the core lock")
         elif <long>PyThread_get_thread_ident() != self.thread:
             raise RuntimeError("a core belongs to the thread that made it")
         return 0
@@ -136,7 +136,7 @@ cdef class Core:
     @property
     def has_retired(self):
         """True if retired tables wait for release in a core where no round of Python releases them anyway."""
-        return self.turn is not None and len(self.retired) > 0
+        return self.lock is not None and len(self.retired) > 0
 
     def publish(self, PublishedTable published not None):
         """Serve this table from the next message on; counters continue.
@@ -148,7 +148,7 @@ cdef class Core:
         if published is not older:
             published.inherit(older)
             self.published = published
-            self.asking.published = published
+            self.driver.published = published
             self.connections.http.table = <PyObject*>published
             self.retired = release_unread([*self.retired, older])
 
@@ -187,35 +187,35 @@ cdef class Core:
     def set_peer(self, int column, str name not None, int state):
         """Record a member under a column (a small number) with its state: 0 ALIVE, 1 SUSPECT, 2 DEAD."""
         self.check_thread()
-        self.asking.peers.routes.set_peer(column, name, state)
+        self.driver.peers.routes.set_peer(column, name, state)
 
     def forget_peer(self, int column):
         """Forget a member and end its connection: the column may be reused."""
         self.check_thread()
-        self.asking.peers.forget_peer(column)
+        self.driver.peers.forget_peer(column)
 
     def set_holder(self, bytes identity not None, Py_ssize_t partitions, int column, bytes bitmap not None):
         """Record which of an identity's partitions a peer holds: bit p of `bitmap`, the lowest first."""
         self.check_thread()
-        self.asking.peers.routes.set_holder(identity, partitions, column, bitmap)
+        self.driver.peers.routes.set_holder(identity, partitions, column, bitmap)
 
     def forget_route(self, bytes identity not None):
         """Forget all holders of an identity; reads of it are handed off from now on."""
         self.check_thread()
-        self.asking.peers.routes.forget_route(identity)
+        self.driver.peers.routes.forget_route(identity)
 
     def ask(self, int column, bytes method not None, bytes params not None, int64_t timeout_ms):
         """Send a request in the next round. Return the token of its answer, or 0 if the peer cannot be asked now."""
         self.check_thread()
-        return ask_peer(self.asking, column, method, params, timeout_ms)
+        return ask_peer(self.driver, column, method, params, timeout_ms)
 
     def take_replies(self):
         """Return replies since the last call: `(token, result or None, error or None)`; both None for a lost one."""
-        return take_replies(self.asking) if self.connections.relays.first_reply != NULL else []
+        return take_replies(self.driver) if self.connections.relays.first_reply != NULL else []
 
     def take_peer_events(self):
         """Return events of peers, and of reads that they take over, since the last call: `(column, event, detail)`."""
-        return self.asking.peers.take_peer_events() if self.asking.peers.has_events() else []
+        return self.driver.peers.take_peer_events() if self.driver.peers.has_events() else []
 
     def broken_invariants(self):
         """Describe the invariants broken since the last call, with the connection; only the debug build checks them."""
@@ -225,7 +225,7 @@ cdef class Core:
         """Return histograms of answer times, from the receive of the request to the send of the answer."""
         return {
             "local": self.answered,
-            "forwarded": self.asking.answered,
+            "forwarded": self.driver.answered,
             "handed_off": self.handed_off,
         }
 

@@ -21,7 +21,7 @@ cdef enum:
     CACHE_LINE_BYTES = 64
 
 
-cdef class Turn:
+cdef class CoreLock:
     cdef pthread_mutex_t mutex
     cdef pthread_cond_t given
     cdef bint taken

@@ -17,19 +17,19 @@ cdef extern from "<sys/eventfd.h>" nogil:
 
 cdef extern from *:
     """
-    #define gkv_turn_load(from) __atomic_load_n(from, __ATOMIC_ACQUIRE)
-    #define gkv_turn_store(to, value) __atomic_store_n(to, value, __ATOMIC_RELEASE)
+    #define gkv_lock_load(from) __atomic_load_n(from, __ATOMIC_ACQUIRE)
+    #define gkv_lock_store(to, value) __atomic_store_n(to, value, __ATOMIC_RELEASE)
     """
-    int load_int "gkv_turn_load"(const int* source) noexcept nogil
-    void store_int "gkv_turn_store"(int* target, int value) noexcept nogil
-    unsigned long load_thread "gkv_turn_load"(const unsigned long* source) noexcept nogil
-    void store_thread "gkv_turn_store"(unsigned long* target, unsigned long value) noexcept nogil
+    int load_int "gkv_lock_load"(const int* source) noexcept nogil
+    void store_int "gkv_lock_store"(int* target, int value) noexcept nogil
+    unsigned long load_thread "gkv_lock_load"(const unsigned long* source) noexcept nogil
+    void store_thread "gkv_lock_store"(unsigned long* target, unsigned long value) noexcept nogil
 
 
 @cython.final
 @cython.no_gc
-cdef class Turn:
-    """The core lock of a serving loop with its own thread; `with turn:` acquires it, reentrantly."""
+cdef class CoreLock:
+    """The core lock of a serving loop with its own thread; `with lock:` acquires it, reentrantly."""
 
     def __cinit__(self):
         pthread_mutex_init(&self.mutex, NULL)

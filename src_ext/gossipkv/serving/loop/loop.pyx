@@ -32,7 +32,7 @@ cdef enum:
     DRAIN_NS = 50000000  # The receives of all connections share this time: a second signal must not wait for long.
     QUIET_MS = 1000  # A connection silent for this long has nothing on its way that a close could destroy.
     BUSY = 0  # Events have arrived since the last idle moment.
-    LOOKED_OUT = -1  # No event is ready, and a busy poll has already counted the gap; also the initial state.
+    POLLED = -1  # No event is ready, and a busy poll has already counted the gap; also the initial state.
     # Time-outs of connections are exact to this interval. A look at 10,000 connections takes about 1 ms.
     SWEEP_NS = 500000000
     # Deadlines within this interval are handled at once.
@@ -41,7 +41,7 @@ cdef enum:
     MAX_REST_S = 3600
 
 
-cdef struct Detached:
+cdef struct DetachedConnection:
     int fd
     uint64_t handle
     uint32_t user
@@ -73,14 +73,14 @@ cdef class Loop:
     cdef bint others_wait  # Trio has something to do, so this round ends
     cdef bint is_due  # the timer has gone off
     cdef PollCredit poll
-    cdef Turn turn  # the core's lock
+    cdef CoreLock lock  # the core's lock
     cdef bint alone  # the loop has its own thread; Python answers while holding the core lock
     cdef bint stopping  # the thread of `serve_alone` must end
     cdef object user_named  # function from the name in a certificate to a user number
-    cdef uint64_t asking  # the connection that is being answered; 0 for none
+    cdef uint64_t answering  # the connection that is being answered; 0 for none
     cdef int64_t idle_ns  # when the current idle gap began; or BUSY, or LOOKED_OUT
     cdef bytes method  # method of the latest request that Python answered
-    cdef Buffer detached  # a `Detached` and its bytes for each connection that left the loop
+    cdef Buffer detached  # a `DetachedConnection` and its bytes for each connection that left the loop
     cdef Buffer given  # arrival times of the requests that this round answers
 
     def __cinit__(self, Core core not None, Transport transport not None):
@@ -96,13 +96,13 @@ cdef class Loop:
         self.armed_ns = NEVER
         self.sweep_ns = self.connections.now_ns + SWEEP_NS
         self.arm()
-        self.idle_ns = LOOKED_OUT
+        self.idle_ns = POLLED
         core.cold.pager.tell(transport.waker_fd())
-        core.connections.crew.seats[core.connections.pump].waker = transport.waker_fd()
-        self.turn = core.turn
-        self.alone = core.turn is not None
+        core.connections.group.entries[core.connections.pump].waker = transport.waker_fd()
+        self.lock = core.lock
+        self.alone = core.lock is not None
         if self.alone:
-            self.turn.waker = transport.waker_fd()
+            self.lock.waker = transport.waker_fd()
             transport.be_alone()
 
     def __dealloc__(self):
@@ -148,7 +148,7 @@ cdef class Loop:
         cdef Connection* adopted
         cdef int fd
         self.core.check_thread()
-        self.core.asking.peers.routes.peer(column)
+        self.core.driver.peers.routes.peer(column)
         fd = self.transport.admit(connection)
         if self.closed:
             self.transport.close(fd, True)
@@ -156,7 +156,7 @@ cdef class Loop:
         self.tell_time()
         adopted = self.connections.begin_peer(fd, column)
         self.watch_made(fd, adopted)
-        self.core.asking.peers.adopt(adopted)
+        self.core.driver.peers.adopt(adopted)
 
     def serve_gateway(self, int fd):
         """Take over this end of a socket pair and serve this node's own gateway on it.
@@ -194,9 +194,9 @@ cdef class Loop:
     def proven(self):
         """The uuid (16 bytes) proved by the node that is being answered; None if no uuid was proved."""
         cdef Connection* connection
-        if self.asking == 0:
+        if self.answering == 0:
             return None
-        connection = self.connections.find(self.asking)
+        connection = self.connections.find(self.answering)
         return None if connection == NULL else self.transport.proven(connection.fd)
 
     def watch_others(self, int fd):
@@ -231,9 +231,9 @@ cdef class Loop:
     def round(self, answer, int64_t serve_us, int64_t answer_us):
         """Serve ready connections, answer handed-off requests and send the answers, until nothing is ready.
 
-        `answer(method, parameters, caller)` returns the result as MessagePack, a `Refused` or a `Welcome`. Every other
-        object is returned here in a `Pending`, for `complete`. For a read that no other node has answered, the method
-        is None and `parameters` is the report (`Forwarding.write_report`). A round takes at most `serve_us`,
+        `answer(method, parameters, caller)` returns the result as MessagePack, a `Refusal` or a `ProvenResult`. Every
+        other object is returned here in a `PendingRequest`, for `complete`. For a read that no other node has answered,
+        the method is None and `parameters` is the report (`Forwarding.write_report`). A round takes at most `serve_us`,
         `answer_us` and the time of one request.
         """
         cdef list pending = []
@@ -262,7 +262,7 @@ cdef class Loop:
         """Serve requests that need no Python until `stop`, in the thread of a serving loop other than the first."""
         assert self.alone
         with nogil:
-            self.turn.take()
+            self.lock.take()
             while not self.stopping:
                 self.begin_round(serve_us)
                 self.rest_until_ns = self.connections.now_ns + <int64_t>MAX_REST_S * 1000000000
@@ -272,27 +272,27 @@ cdef class Loop:
                 serve_handshakes(self)
                 self.flush_dirty()
                 self.arm()
-            self.turn.give(False)
+            self.lock.give(False)
 
     def stop(self):
         """Make the thread in `serve_alone` end soon."""
         self.core.check_thread()
         self.stopping = True
 
-    def complete(self, Pending pending not None, answer):
-        """Answer a pending request in the next round, with MessagePack, a `Refused` or a `Welcome`."""
+    def complete(self, PendingRequest pending not None, answer):
+        """Answer a pending request in the next round, with MessagePack, a `Refusal` or a `ProvenResult`."""
         cdef Connection* connection = self.connections.find(pending.handle)
         cdef bytes body = body_of(answer)
         cdef Py_ssize_t size = len(body)
-        cdef Request* waiting = NULL
+        cdef BacklogRequest* waiting = NULL
         self.core.check_thread()
         if connection == NULL or connection.doomed:
             self.counts[REPLIES_DROPPED] += 1
             return
-        self.heed(connection, answer)
+        self.apply_effect(connection, answer)
         if self.connections.make_room(connection, size):
             waiting = self.connections.backlog.put(
-                pending.handle, pending.msgid, REFUSAL if isinstance(answer, Refused) else RESULT,
+                pending.handle, pending.msgid, REFUSAL if isinstance(answer, Refusal) else RESULT,
                 pending.received_ns, 0, size,
             )
         if waiting == NULL:
@@ -303,7 +303,7 @@ cdef class Loop:
         if connection.parked:
             limit_parked(self.core, connection)
 
-    def refuse(self, Pending pending not None, Refused error not None):
+    def refuse(self, PendingRequest pending not None, Refusal error not None):
         """Refuse a pending request because too many are pending."""
         self.counts[OVERLOADED] += 1
         self.complete(pending, error)
@@ -322,14 +322,14 @@ cdef class Loop:
     def take_detached(self):
         """Return the connections that the caller now owns, as (descriptor, caller, received bytes)."""
         cdef list taken = []
-        cdef Detached head
+        cdef DetachedConnection head
         cdef const char* at
         while buffer_size(&self.detached) > 0:
             at = <const char*>self.detached.data + self.detached.start
-            memcpy(&head, at, sizeof(Detached))
-            self.detached.start += sizeof(Detached) + head.size
+            memcpy(&head, at, sizeof(DetachedConnection))
+            self.detached.start += sizeof(DetachedConnection) + head.size
             caller = Caller(head.handle, self.connections.pump, head.user, head.address)
-            taken.append((head.fd, caller, at[sizeof(Detached):sizeof(Detached) + head.size]))
+            taken.append((head.fd, caller, at[sizeof(DetachedConnection):sizeof(DetachedConnection) + head.size]))
         buffer_release(&self.detached)
         return taken
 
@@ -386,7 +386,7 @@ cdef class Loop:
             self.serve_ready()
             self.serve_scans()
             serve_handshakes(self)
-            go_on_with_relays(self.core.asking)
+            go_on_with_relays(self.core.driver)
             if not self.connections.backlog.is_empty():
                 return True
             goes_on = self.end_step()
@@ -471,7 +471,7 @@ cdef class Loop:
         return (
             not self.connections.backlog.is_empty()
             or self.connections.relays.first_reply != NULL
-            or self.core.asking.peers.has_events()
+            or self.core.driver.peers.has_events()
             or buffer_size(&self.detached) > 0
             or self.connections.broken_count > 0
             or (
@@ -503,7 +503,7 @@ cdef class Loop:
         self.event_at = 0
         self.event_count = 0
         if self.alone:
-            self.let_others()
+            self.yield_lock()
         give_back(self.connections)
         if self.others_wait or self.stopping:  # Trio's descriptor stays among the events until the round has ended.
             return False
@@ -518,7 +518,7 @@ cdef class Loop:
                 and poll_pays(&self.poll)
                 and self.connections.now_ns < self.deadline_ns
             ):
-                self.look_out()
+                self.busy_poll()
         if self.event_count == 0 and rests:
             self.sleep()
         allow_work(self.core)
@@ -539,32 +539,32 @@ cdef class Loop:
         """Rest until an event comes. A thread of its own releases the core lock meanwhile."""
         cdef int wait_ms = self.rest_ms()  # Another thread may set the time once the core lock is released.
         if self.alone:
-            self.turn.give(True)
+            self.lock.give(True)
         self.event_count = self.transport.fetch(self.events, EVENTS, wait_ms)
         if self.alone:
-            self.turn.take()
+            self.lock.take()
             self.welcome_arrivals()
 
-    cdef void let_others(self) noexcept nogil:
+    cdef void yield_lock(self) noexcept nogil:
         """Wake Python if it has something to do here, and let waiting threads take the core lock."""
         if self.wants_python():
             self.transport.ring()
-        if self.turn.is_wanted():
-            self.turn.give(False)
-            self.turn.take()
+        if self.lock.is_wanted():
+            self.lock.give(False)
+            self.lock.take()
 
     cdef int rest_ms(self) noexcept nogil:
         """Return how long to rest, rounded up as Trio does, so a deadline is not polled for twice."""
         return <int>((self.rest_until_ns - self.connections.now_ns + MILLISECOND_NS - 1) // MILLISECOND_NS)
 
-    cdef void look_out(self) noexcept nogil:
+    cdef void busy_poll(self) noexcept nogil:
         """Busy-poll for a moment, or until the round ends."""
         cdef int64_t until_ns = min(self.connections.now_ns + POLL_NS, self.deadline_ns)
         self.counts[BUSY_POLLS] += 1
         while self.event_count == 0 and self.connections.now_ns < until_ns:
             self.event_count = self.transport.fetch(self.events, EVENTS, 0)
             self.tell_time()
-        self.idle_ns = LOOKED_OUT
+        self.idle_ns = POLLED
         if self.event_count > 0:
             self.counts[BUSY_POLL_HITS] += 1
             poll_hit(&self.poll)
@@ -574,7 +574,7 @@ cdef class Loop:
     cdef void answer_some(self, answer, int64_t budget_ns, list pending):
         """Answer one request of each connection in turn, until the time is over."""
         cdef int64_t deadline_ns = self.transport.now_ns() + budget_ns
-        cdef Request* request = next_request(self.core)
+        cdef BacklogRequest* request = next_request(self.core)
         while request != NULL:
             try:
                 self.answer_one(answer, request, pending)
@@ -582,7 +582,7 @@ cdef class Loop:
                 free(request)
             request = next_request(self.core) if self.transport.now_ns() < deadline_ns else NULL
 
-    cdef int answer_one(self, answer, Request* request, list pending) except -1:
+    cdef int answer_one(self, answer, BacklogRequest* request, list pending) except -1:
         cdef bytes method = None
         cdef bytes body
         if request.kind == RESULT or request.kind == REFUSAL:
@@ -593,27 +593,29 @@ cdef class Loop:
                 # Keep the method for the next request, which is mostly the same; its hash is computed by then.
                 self.method = method_of(request)
             method = self.method
-        self.asking = request.handle
+        self.answering = request.handle
         reply = answer(method, params_of(request), caller_of(self.core, request.handle))
-        self.asking = 0
+        self.answering = 0
         body = body_of(reply)
         if body is None:
             assert method is not None, "a report is answered at once"
-            pending.append(Pending(request.handle, request.msgid, request.received_ns, method, reply))
+            pending.append(PendingRequest(request.handle, request.msgid, request.received_ns, method, reply))
             return 0
-        self.heed(self.connections.find(request.handle), reply)
-        self.give_answer(request, <const uint8_t*><const char*>body, len(body), isinstance(reply, Refused))
+        self.apply_effect(self.connections.find(request.handle), reply)
+        self.give_answer(request, <const uint8_t*><const char*>body, len(body), isinstance(reply, Refusal))
         return 0
 
-    cdef int heed(self, Connection* connection, answer) except -1:
+    cdef int apply_effect(self, Connection* connection, answer) except -1:
         """Apply an answer's effect on its connection: a new user, or the end."""
-        if isinstance(answer, Welcome):
-            connection.user = (<Welcome>answer).user
-        elif isinstance(answer, Refused) and (<Refused>answer).ends:
+        if isinstance(answer, ProvenResult):
+            connection.user = (<ProvenResult>answer).user
+        elif isinstance(answer, Refusal) and (<Refusal>answer).ends:
             self.connections.finish(connection, CLOSED_UNAUTHORIZED)
         return 0
 
-    cdef void give_answer(self, Request* request, const uint8_t* body, Py_ssize_t size, bint refused) noexcept nogil:
+    cdef void give_answer(
+        self, BacklogRequest* request, const uint8_t* body, Py_ssize_t size, bint refused
+    ) noexcept nogil:
         if respond(self.core, request.handle, request.msgid, body, size, refused):
             buffer_append(&self.given, <const uint8_t*>&request.received_ns, sizeof(int64_t))
 
@@ -652,14 +654,14 @@ cdef class Loop:
         """Send the answers of this round, with one send for each connection."""
         cdef Connection* connection
         cdef int64_t received_ns
-        go_on_with_relays(self.core.asking)
+        go_on_with_relays(self.core.driver)
         while buffer_size(&self.connections.dirty) > 0:
             connection = self.connections.find(pop_handle(&self.connections.dirty))
             if connection != NULL:
                 connection.dirty = False
                 self.transmit_held(connection)
                 self.settle(connection)
-            go_on_with_relays(self.core.asking)  # A peer may have gone.
+            go_on_with_relays(self.core.driver)  # A peer may have gone.
         check(
             self.connections, NULL, buffer_size(&self.connections.out) == 0,
             b"no answer is left in `out` when the round's answers are sent",
@@ -681,7 +683,7 @@ cdef class Loop:
 
     cdef void expire_due(self) noexcept nogil:
         self.tell_time()
-        expire_relays(self.core.asking)
+        expire_relays(self.core.driver)
         if self.connections.now_ns >= self.sweep_ns:
             self.expire_all()
 
@@ -753,8 +755,8 @@ cdef class Loop:
                 self.transport.close(fd, True)
             elif pump == self.connections.pump:
                 self.welcome(fd, address, listener)
-            elif not self.connections.crew.send(pump, Arrival(fd, address, listener)):
-                self.connections.crew.move(pump, self.connections.pump)
+            elif not self.connections.group.send(pump, Arrival(fd, address, listener)):
+                self.connections.group.move(pump, self.connections.pump)
                 self.welcome(fd, address, listener)
 
     cdef void welcome(self, int fd, uint64_t address, uint64_t listener) noexcept nogil:
@@ -774,21 +776,21 @@ cdef class Loop:
     cdef void welcome_arrivals(self) noexcept nogil:
         """Serve the connections that the first serving loop accepted for this one."""
         cdef Arrival arrival
-        while self.connections.crew.receive(self.connections.pump, &arrival):
+        while self.connections.group.receive(self.connections.pump, &arrival):
             self.welcome(arrival.fd, arrival.address, arrival.listener)
 
     cdef void turn_away_arrivals(self) noexcept nogil:
         """Close the connections that the first serving loop accepted for this one."""
         cdef Arrival arrival
-        while self.connections.crew.receive(self.connections.pump, &arrival):
-            self.connections.crew.leave(self.connections.pump, arrival.address)
+        while self.connections.group.receive(self.connections.pump, &arrival):
+            self.connections.group.leave(self.connections.pump, arrival.address)
             self.transport.close(arrival.fd, True)
 
     cdef bint read(self, Connection* connection) noexcept nogil:
         """Receive once and answer. Return True if bytes came."""
         cdef ssize_t size = self.transport.receive(connection.fd, self.inbox, most_to_receive(self.core))
         if size > 0 and connection.peer:
-            receive_answers(self.core.asking, connection, self.inbox, size)
+            receive_answers(self.core.driver, connection, self.inbox, size)
             self.tell_time()
             return True
         if size > 0:
@@ -817,26 +819,26 @@ cdef class Loop:
         """Send the answers that the core has just written, or queue them behind waiting ones."""
         cdef ssize_t taken = 0
         cdef Py_ssize_t size
-        if connection.owing != NULL:
-            self.say(connection)
+        if connection.replies != NULL:
+            self.translate_answers(connection)
         size = buffer_size(&self.connections.out)
         if size > 0 and buffer_size(&connection.output) == 0 and not connection.doomed:
             taken = self.give(connection, self.connections.out.data + self.connections.out.start, size)
         self.connections.hold_output(connection, taken)
-        if connection.owing != NULL:
-            connection.owing.said = buffer_size(&connection.output)
+        if connection.replies != NULL:
+            connection.replies.translated = buffer_size(&connection.output)
         self.connections.sent(connection, 0)
 
-    cdef inline void say(self, Connection* connection) noexcept nogil:
+    cdef inline void translate_answers(self, Connection* connection) noexcept nogil:
         """Translate the answers into the connection's dialect."""
         if connection.listener == HTTP_LISTENER:
             self.connections.http.now_s = self.transport.wall_s()
-        self.connections.say(connection)
+        self.connections.translate_answers(connection)
 
     cdef void transmit_held(self, Connection* connection) noexcept nogil:
         cdef Py_ssize_t size
-        if connection.owing != NULL:
-            self.say(connection)
+        if connection.replies != NULL:
+            self.translate_answers(connection)
         size = buffer_size(&connection.output)
         if size > 0 and not connection.doomed:
             self.connections.sent(
@@ -845,17 +847,17 @@ cdef class Loop:
 
     cdef void detach(self, Connection* connection) noexcept nogil:
         """Move the connection out of this loop, with its kept input, to another server."""
-        cdef Detached head = Detached(
+        cdef DetachedConnection head = DetachedConnection(
             -1, connection.handle, connection.user, connection.address, buffer_size(&connection.input)
         )
         cdef Buffer* input = &connection.input
-        if buffer_reserve(&self.detached, sizeof(Detached) + head.size) == 0:
+        if buffer_reserve(&self.detached, sizeof(DetachedConnection) + head.size) == 0:
             head.fd = self.transport.leave(connection.fd)
         if head.fd < 0:
             self.connections.doom(connection, CLOSED_MEMORY)
             self.connections.flush_later(connection)
             return
-        buffer_append(&self.detached, <const uint8_t*>&head, sizeof(Detached))
+        buffer_append(&self.detached, <const uint8_t*>&head, sizeof(DetachedConnection))
         buffer_append(&self.detached, input.data + input.start, head.size)
         connection.reason = CLOSED_DETACHED
         self.connections.release(connection)

@@ -12,7 +12,7 @@ cdef enum:
     MAX_SENT_AWAY = 64  # Evictions at once: a look at all connections takes as long as a thousand reads.
     MAX_ARRIVALS = 64  # Arrivals waiting for one loop; beyond that the accepting loop serves the connection itself.
 
-cdef enum Refusal:
+cdef enum AdmitFailure:
     TOO_MANY_CONNECTIONS = -1
     TOO_MANY_OF_ADDRESS = -2
 
@@ -21,13 +21,13 @@ cdef struct Arrival:
     uint64_t address
     uint64_t listener  # the listener it came to
 
-cdef struct Seat:  # the entry of a serving loop
+cdef struct LoopEntry:  # the entry of a serving loop
     uint32_t connections  # connections of this loop, or on their way to it
     Arrival arrivals[MAX_ARRIVALS]
     uint32_t arrival_count  # can be read without the mutex
     int waker  # eventfd that wakes the loop to receive arrivals
 
-cdef class Crew:
+cdef class LoopGroup:
     cdef pthread_mutex_t mutex
     cdef readonly int size
     cdef uint32_t max_connections
@@ -39,7 +39,7 @@ cdef class Crew:
     cdef PageThreads page_threads  # disk readers for all loops
     cdef uint32_t connections  # connections of all loops, without those to other nodes
     cdef AddressCounts addresses
-    cdef Seat* seats
+    cdef LoopEntry* entries
     # All loops write this number, so it has a cache line of its own.
     cdef char before[CACHE_LINE_BYTES]
     cdef uint32_t in_flight
@@ -57,29 +57,29 @@ cdef class Crew:
 
 cdef extern from *:
     """
-    #define gkv_crew_load(from) __atomic_load_n(from, __ATOMIC_RELAXED)
-    #define gkv_crew_add(to, value) __atomic_fetch_add(to, value, __ATOMIC_RELAXED)
+    #define gkv_group_load(from) __atomic_load_n(from, __ATOMIC_RELAXED)
+    #define gkv_group_add(to, value) __atomic_fetch_add(to, value, __ATOMIC_RELAXED)
     """
-    uint32_t atomic_load "gkv_crew_load"(const uint32_t* source) noexcept nogil
-    uint32_t atomic_add "gkv_crew_add"(uint32_t* target, uint32_t value) noexcept nogil
+    uint32_t atomic_load "gkv_group_load"(const uint32_t* source) noexcept nogil
+    uint32_t atomic_add "gkv_group_add"(uint32_t* target, uint32_t value) noexcept nogil
 
 
-cdef inline bint is_crowded(Crew crew) noexcept nogil:
+cdef inline bint is_crowded(LoopGroup group) noexcept nogil:
     """True while so many are connected that clients have to prove themselves."""
-    return atomic_load(&crew.connections) > crew.max_connections * <uint64_t>CROWDED_PERCENT // 100
+    return atomic_load(&group.connections) > group.max_connections * <uint64_t>CROWDED_PERCENT // 100
 
 
-cdef inline bint is_short(Crew crew) noexcept nogil:
+cdef inline bint is_short(LoopGroup group) noexcept nogil:
     """True while so few more may connect that some unproven connections must be closed."""
-    cdef uint32_t room = min(crew.max_connections // 10 + 1, <uint32_t>MAX_SENT_AWAY)
-    return atomic_load(&crew.connections) + room > crew.max_connections
+    cdef uint32_t room = min(group.max_connections // 10 + 1, <uint32_t>MAX_SENT_AWAY)
+    return atomic_load(&group.connections) + room > group.max_connections
 
 
-cdef inline bint may_be_in_flight(Crew crew) noexcept nogil:
+cdef inline bint may_be_in_flight(LoopGroup group) noexcept nogil:
     """True if one more request of the node may be in flight."""
-    return atomic_load(&crew.in_flight) < crew.max_in_flight
+    return atomic_load(&group.in_flight) < group.max_in_flight
 
 
-cdef inline void count_in_flight(Crew crew, uint32_t more) noexcept nogil:
+cdef inline void count_in_flight(LoopGroup group, uint32_t more) noexcept nogil:
     """Add `more` requests in flight; modulo 2**32, so also a negative number."""
-    atomic_add(&crew.in_flight, more)
+    atomic_add(&group.in_flight, more)

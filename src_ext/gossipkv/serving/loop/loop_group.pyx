@@ -1,4 +1,4 @@
-"""The crew: a node's serving loops share its limits, and each new connection goes to the loop with the fewest.
+"""The group of a node's serving loops: they share its limits, and each new connection goes to the loop with the fewest.
 
 The first loop accepts connections and passes them on as *arrivals*: descriptors that the target loop takes when woken.
 Connections (in all, and per address) are counted under a mutex, since they come and go seldom. Requests in flight are
@@ -33,20 +33,20 @@ cdef extern from *:
     #define gkv_give_back_from(size) ((void)(size))
     #endif
     """
-    void give_back_from "gkv_give_back_from"(int size)
+    void return_blocks "gkv_give_back_from"(int size)
 
 
 @cython.final
 @cython.no_gc
-cdef class Crew:
+cdef class LoopGroup:
     """The limits that `size` serving loops share; `max_of_address` 0 means no limit per address."""
 
     def __cinit__(
         self, int size, *, int max_connections, int max_of_address, int max_in_flight, Py_ssize_t max_held
     ):
         if min(size, max_connections, max_in_flight) < 1 or max_of_address < 0 or max_held < size:
-            raise ValueError("a crew has a pump, and every limit of it must be positive")
-        give_back_from(LARGE_CAPACITY)
+            raise ValueError("a loop group has a loop, and every limit of it must be positive")
+        return_blocks(LARGE_CAPACITY)
         pthread_mutex_init(&self.mutex, NULL)
         self.size = size
         self.max_connections = max_connections
@@ -56,17 +56,17 @@ cdef class Crew:
         self.block = max(1, min(MAX_OF_ITS_OWN, max_held // (4 * size)))
         self.spare = max_held - size * self.block
         self.page_threads = PageThreads()
-        self.seats = <Seat*>calloc(size, sizeof(Seat))
-        if self.seats == NULL:
+        self.entries = <LoopEntry*>calloc(size, sizeof(LoopEntry))
+        if self.entries == NULL:
             raise MemoryError
 
     def __dealloc__(self):
-        free(self.seats)
+        free(self.entries)
         free(self.addresses.entries)
         pthread_mutex_destroy(&self.mutex)
 
     cdef int admit(self, uint64_t address) noexcept nogil:
-        """Choose the loop with the fewest connections, and count the new one there; or return a `Refusal`."""
+        """Choose the loop with the fewest connections, and count the new one there; or return a `AdmitFailure`."""
         cdef int least = 0
         cdef int pump
         pthread_mutex_lock(&self.mutex)
@@ -78,9 +78,9 @@ cdef class Crew:
             least = TOO_MANY_CONNECTIONS
         else:
             for pump in range(1, self.size):
-                if self.seats[pump].connections < self.seats[least].connections:
+                if self.entries[pump].connections < self.entries[least].connections:
                     least = pump
-            self.seats[least].connections += 1
+            self.entries[least].connections += 1
             self.connections += 1
         pthread_mutex_unlock(&self.mutex)
         return least
@@ -95,42 +95,42 @@ cdef class Crew:
 
     cdef bint send(self, int pump, Arrival arrival) noexcept nogil:
         """Pass an admitted connection to that loop. Return False if too many wait for the loop."""
-        cdef Seat* seat = &self.seats[pump]
+        cdef LoopEntry* entry = &self.entries[pump]
         cdef bint sent
         pthread_mutex_lock(&self.mutex)
-        sent = seat.arrival_count < MAX_ARRIVALS
+        sent = entry.arrival_count < MAX_ARRIVALS
         if sent:
-            seat.arrivals[seat.arrival_count] = arrival
-            atomic_add(&seat.arrival_count, 1)
-            eventfd_write(seat.waker, 1)
+            entry.arrivals[entry.arrival_count] = arrival
+            atomic_add(&entry.arrival_count, 1)
+            eventfd_write(entry.waker, 1)
         pthread_mutex_unlock(&self.mutex)
         return sent
 
     cdef bint receive(self, int pump, Arrival* arrival) noexcept nogil:
         """Take an arrival of that loop; False for none. Each wake-up calls this, so the check only reads."""
-        cdef Seat* seat = &self.seats[pump]
+        cdef LoopEntry* entry = &self.entries[pump]
         cdef bint received
-        if atomic_load(&seat.arrival_count) == 0:  # A sender wakes the loop after it has counted, so none is missed.
+        if atomic_load(&entry.arrival_count) == 0:  # A sender wakes the loop after it has counted, so none is missed.
             return False
         pthread_mutex_lock(&self.mutex)
-        received = seat.arrival_count > 0
+        received = entry.arrival_count > 0
         if received:
-            atomic_add(&seat.arrival_count, -<uint32_t>1)
-            arrival[0] = seat.arrivals[seat.arrival_count]
+            atomic_add(&entry.arrival_count, -<uint32_t>1)
+            arrival[0] = entry.arrivals[entry.arrival_count]
         pthread_mutex_unlock(&self.mutex)
         return received
 
     cdef void move(self, int pump, int other) noexcept nogil:
         """Count a connection at loop `other` that was admitted to `pump`."""
         pthread_mutex_lock(&self.mutex)
-        self.seats[pump].connections -= 1
-        self.seats[other].connections += 1
+        self.entries[pump].connections -= 1
+        self.entries[other].connections += 1
         pthread_mutex_unlock(&self.mutex)
 
     cdef void leave(self, int pump, uint64_t address) noexcept nogil:
         """Count one connection less. Requires: it was admitted, and belongs to that loop."""
         pthread_mutex_lock(&self.mutex)
-        self.seats[pump].connections -= 1
+        self.entries[pump].connections -= 1
         self.connections -= 1
         if self.max_of_address > 0:
             addresses_remove(&self.addresses, address)

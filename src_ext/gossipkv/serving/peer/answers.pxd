@@ -3,4 +3,4 @@
 from libc.stdint cimport uint8_t
 
 
-cdef void receive_answers(Asking asking, Connection* peer, const uint8_t* data, Py_ssize_t size) noexcept nogil
+cdef void receive_answers(RelayDriver driver, Connection* peer, const uint8_t* data, Py_ssize_t size) noexcept nogil

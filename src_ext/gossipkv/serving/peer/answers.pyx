@@ -13,7 +13,7 @@ from gossipkv.wire._wire cimport (
 )
 
 
-cdef void receive_answers(Asking asking, Connection* peer, const uint8_t* data, Py_ssize_t size) noexcept nogil:
+cdef void receive_answers(RelayDriver driver, Connection* peer, const uint8_t* data, Py_ssize_t size) noexcept nogil:
     """Process bytes that arrived from a peer.
 
     Kept input is detached while it is read: making room for an answer may free what a connection holds, even this
@@ -21,85 +21,87 @@ cdef void receive_answers(Asking asking, Connection* peer, const uint8_t* data, 
     """
     cdef Buffer kept
     cdef Py_ssize_t consumed
-    asking.counts[BYTES_RECEIVED] += <uint64_t>size
-    peer.active_ms = asking.connections.now_ms
-    peer.received_ns = asking.connections.now_ns
+    driver.counts[BYTES_RECEIVED] += <uint64_t>size
+    peer.active_ms = driver.connections.now_ms
+    peer.received_ns = driver.connections.now_ns
     if buffer_size(&peer.input) == 0:
-        consumed = consume_answers(asking, peer, data, size)
+        consumed = consume_answers(driver, peer, data, size)
         if consumed < size and not peer.doomed:
-            asking.connections.hold_input(peer, data + consumed, size - consumed)
-    elif asking.connections.hold_input(peer, data, size) == 0:
-        kept = asking.connections.take_input(peer)
-        consumed = consume_answers(asking, peer, kept.data + kept.start, buffer_size(&kept))
+            driver.connections.hold_input(peer, data + consumed, size - consumed)
+    elif driver.connections.hold_input(peer, data, size) == 0:
+        kept = driver.connections.take_input(peer)
+        consumed = consume_answers(driver, peer, kept.data + kept.start, buffer_size(&kept))
         buffer_drop(&kept, consumed)
-        asking.connections.put_input_back(peer, &kept)
+        driver.connections.put_input_back(peer, &kept)
     else:
         return
     if buffer_size(&peer.input) == 0:
         peer.partial_ms = 0
     elif consumed > 0 or peer.partial_ms == 0:
-        peer.partial_ms = asking.connections.now_ms
+        peer.partial_ms = driver.connections.now_ms
 
 
-cdef Py_ssize_t consume_answers(Asking asking, Connection* peer, const uint8_t* data, Py_ssize_t size) noexcept nogil:
+cdef Py_ssize_t consume_answers(
+    RelayDriver driver, Connection* peer, const uint8_t* data, Py_ssize_t size
+) noexcept nogil:
     """Process answer after answer. Return how many bytes they had."""
     cdef Py_ssize_t at = 0
     cdef Py_ssize_t length
     cdef int result
     while at < size and not peer.doomed:
-        result = frame_scan(&peer.scan, data + at, size - at, &asking.frame_limits)
+        result = frame_scan(&peer.scan, data + at, size - at, &driver.frame_limits)
         if result == FRAME_PARTIAL:
             break
         if result != FRAME_COMPLETE:
-            asking.counts[frame_fault(result)] += 1
-            asking.connections.doom(peer, CLOSED_BAD_FRAME)
+            driver.counts[frame_fault(result)] += 1
+            driver.connections.doom(peer, CLOSED_BAD_FRAME)
             break
         length = peer.scan.position
         frame_begin(&peer.scan)
-        take_answer(asking, peer, data + at, length)
+        take_answer(driver, peer, data + at, length)
         at += length
     return at
 
 
-cdef void take_answer(Asking asking, Connection* peer, const uint8_t* data, Py_ssize_t size) noexcept nogil:
+cdef void take_answer(RelayDriver driver, Connection* peer, const uint8_t* data, Py_ssize_t size) noexcept nogil:
     """Process one whole frame, if it answers a request on that connection."""
     cdef Cursor body = Cursor(data, data + size)
     cdef Cursor error
     cdef Attempt* attempt
     cdef Relay* relay
-    cdef const Reason* reason
+    cdef const WaitReason* reason
     cdef uint32_t id = 0
     cdef Blob code
     cdef bint refused
     if not take_response(&body, &id):
-        asking.connections.doom(peer, CLOSED_BAD_MESSAGE)
+        driver.connections.doom(peer, CLOSED_BAD_MESSAGE)
         return
-    attempt = attempt_find(asking.relays, id, peer.handle)
+    attempt = attempt_find(driver.relays, id, peer.handle)
     if attempt == NULL:
-        asking.connections.doom(peer, CLOSED_UNASKED_RESPONSE)
+        driver.connections.doom(peer, CLOSED_UNASKED_RESPONSE)
         return
-    asking.counts[FORWARD_ANSWERS] += 1
-    asking.peers.routes.peers[attempt.column].slow = False
+    driver.counts[FORWARD_ANSWERS] += 1
+    driver.peers.routes.peers[attempt.column].slow = False
     refused = not take_nil(&body)
-    if refused and not take_failure(body, &asking.frame_limits, &code, &error):
-        asking.connections.doom(peer, CLOSED_BAD_ANSWER)
+    if refused and not take_failure(body, &driver.frame_limits, &code, &error):
+        driver.connections.doom(peer, CLOSED_BAD_ANSWER)
         return
     relay = attempt.relay
-    reason = &asking.reasons[<int>relay.kind] if relay != NULL else NULL
+    reason = &driver.reasons[<int>relay.kind] if relay != NULL else NULL
     if relay == NULL:
-        asking.counts[FORWARD_ANSWERS_LATE] += 1
-        attempt_end(asking.relays, attempt)
+        driver.counts[FORWARD_ANSWERS_LATE] += 1
+        attempt_end(driver.relays, attempt)
     elif refused:
-        attempt_end(asking.relays, attempt)
-        reason.refuse(asking, relay, &code, &error, peer.column)
+        attempt_end(driver.relays, attempt)
+        reason.refuse(driver, relay, &code, &error, peer.column)
     elif reason.is_answer(relay, body):
-        attempt_end(asking.relays, attempt)
-        reason.take(asking, relay, body, peer.column)
+        attempt_end(driver.relays, attempt)
+        reason.take(driver, relay, body, peer.column)
     else:
         relay_note(relay, attempt.column, SAID_NONSENSE)
-        relay_stir(asking.relays, relay)
-        attempt_end(asking.relays, attempt)
-        asking.connections.doom(peer, CLOSED_BAD_ANSWER)
+        relay_stir(driver.relays, relay)
+        attempt_end(driver.relays, attempt)
+        driver.connections.doom(peer, CLOSED_BAD_ANSWER)
 
 
 cdef bint take_failure(Cursor body, const FrameLimits* limits, Blob* code, Cursor* error) noexcept nogil:

@@ -19,14 +19,14 @@ cdef extern from "<stdint.h>" nogil:
 cdef enum RelayKind:
     UNUSED = 0
     READ = 1  # a client's get
-    QUESTION = 2  # a request of Python to a peer
+    PEER_REQUEST = 2  # a request of Python to a peer
     REPLIED = 3  # the reply to such a request, until Python takes it
     BATCH = 4  # a client's get_many
     PART = 5  # the keys of a batch that one owner is asked for
     WAITING_READ = 6  # a client's get of a local record that is not in memory
     KINDS = 7
 
-cdef enum Tried:
+cdef enum AttemptOutcome:
     ASKED_STILL = 0  # no answer yet
     WAS_SILENT = 1  # a stage has passed without an answer
     WAS_LOST = 2  # the connection has ended
@@ -40,7 +40,7 @@ cdef enum Tried:
     SAID_OTHERWISE = 10
     SAID_NONSENSE = 11
 
-cdef struct Asked:
+cdef struct AskedOwner:
     uint16_t column
     uint8_t outcome
 
@@ -71,7 +71,7 @@ cdef struct Relay:  # the head; each kind has its own struct that begins with th
     int64_t pause_ns  # pause before the next round
     uint32_t rounds
     uint32_t tried_count
-    Asked tried[MAX_TRIED]
+    AskedOwner tried[MAX_TRIED]
     uint8_t identity[IDENTITY_BYTES]  # the identity whose owners are asked
     Py_ssize_t partition
     # A client's request keeps its parameters as received, then the version's name. A part keeps the places of its keys,
@@ -83,7 +83,7 @@ cdef struct Relay:  # the head; each kind has its own struct that begins with th
     Py_ssize_t keys_size  # size of the keys that are sent behind the subject
     Py_ssize_t held
 
-cdef struct Body:  # the body of a relay kind
+cdef struct RelayBody:  # the body of a relay kind
     size_t size  # size including the head
     Py_ssize_t (*more)(const Relay* relay) noexcept nogil  # bytes held beside `body`; NULL for none
     void (*release)(Relays* relays, Relay* relay) noexcept nogil  # NULL if nothing is held
@@ -104,12 +104,12 @@ cdef struct PeerAttempts:  # the attempts on a connection to a peer
     uint32_t count
     uint32_t abandoned
 
-cdef struct Due:
+cdef struct Deadline:
     int64_t due_ns
     Relay* relay
 
 cdef struct Relays:
-    Body bodies[KINDS]
+    RelayBody bodies[KINDS]
     size_t slot_size  # size of the largest kind
     char** chunks
     Attempt** attempt_chunks
@@ -119,7 +119,7 @@ cdef struct Relays:
     Attempt* free_attempts
     uint32_t count
     uint32_t attempt_count
-    Due* heap
+    Deadline* heap
     uint32_t heap_count
     uint32_t heap_capacity
     Relay* first_restless
@@ -130,7 +130,7 @@ cdef struct Relays:
     Py_ssize_t held_bytes
 
 
-cdef void relays_know(Relays* relays, RelayKind kind, Body body) noexcept nogil
+cdef void set_relay_body(Relays* relays, RelayKind kind, RelayBody body) noexcept nogil
 cdef void relays_release(Relays* relays) noexcept nogil
 cdef Relay* relay_begin(Relays* relays, RelayKind kind, ClientRelays* owner) noexcept nogil
 cdef void relay_note_size(Relays* relays, Relay* relay) noexcept nogil
@@ -143,7 +143,7 @@ cdef Attempt* attempt_begin(
 cdef Attempt* attempt_find(Relays* relays, uint32_t id, uint64_t handle) noexcept nogil
 cdef void attempt_end(Relays* relays, Attempt* attempt) noexcept nogil
 cdef void attempts_lose(Relays* relays, PeerAttempts* peer) noexcept nogil
-cdef void relay_note(Relay* relay, uint16_t column, Tried outcome) noexcept nogil
+cdef void relay_note(Relay* relay, uint16_t column, AttemptOutcome outcome) noexcept nogil
 cdef void relay_stir(Relays* relays, Relay* relay) noexcept nogil
 cdef Relay* next_restless(Relays* relays) noexcept nogil
 cdef void set_due(Relays* relays, Relay* relay, int64_t due_ns) noexcept nogil

@@ -29,7 +29,7 @@ cdef uint32_t NOWHERE_DUE = 0xFFFFFFFFU
 # Memory -----------------------------------------------------------------------------------------------------------
 
 
-cdef void relays_know(Relays* relays, RelayKind kind, Body body) noexcept nogil:
+cdef void set_relay_body(Relays* relays, RelayKind kind, RelayBody body) noexcept nogil:
     """Register the body of that kind. Requires: no relay exists."""
     relays.bodies[<int>kind] = body
     relays.slot_size = max(relays.slot_size, body.size)
@@ -43,13 +43,13 @@ cdef int grow_relays(Relays* relays) noexcept nogil:
     """Add a chunk of free relays, and room in the heap for their deadlines."""
     cdef uint32_t capacity = (relays.chunk_count + 1) * CHUNK
     cdef char** chunks = <char**>realloc(relays.chunks, (relays.chunk_count + 1) * sizeof(char*))
-    cdef Due* heap
+    cdef Deadline* heap
     cdef Relay* relay
     cdef uint32_t i
     if chunks == NULL:
         return -1
     relays.chunks = chunks
-    heap = <Due*>realloc(relays.heap, capacity * sizeof(Due))
+    heap = <Deadline*>realloc(relays.heap, capacity * sizeof(Deadline))
     if heap == NULL:
         return -1
     relays.heap = heap
@@ -215,7 +215,7 @@ cdef void relay_reply(Relays* relays, Relay* relay) noexcept nogil:
     relays.last_reply = relay
 
 
-cdef void relay_note(Relay* relay, uint16_t column, Tried outcome) noexcept nogil:
+cdef void relay_note(Relay* relay, uint16_t column, AttemptOutcome outcome) noexcept nogil:
     """Record the outcome of asking that peer in this round, for at most MAX_TRIED peers."""
     cdef uint32_t i
     for i in range(relay.tried_count):
@@ -223,7 +223,7 @@ cdef void relay_note(Relay* relay, uint16_t column, Tried outcome) noexcept nogi
             relay.tried[i].outcome = outcome
             return
     if relay.tried_count < MAX_TRIED:
-        relay.tried[relay.tried_count] = Asked(column, outcome)
+        relay.tried[relay.tried_count] = AskedOwner(column, outcome)
         relay.tried_count += 1
 
 
@@ -345,13 +345,13 @@ cdef void attempts_lose(Relays* relays, PeerAttempts* peer) noexcept nogil:
 # Deadlines --------------------------------------------------------------------------------------------------------
 
 
-cdef inline void place(Relays* relays, uint32_t at, Due due) noexcept nogil:
+cdef inline void place(Relays* relays, uint32_t at, Deadline due) noexcept nogil:
     relays.heap[at] = due
     due.relay.heap_at = at
 
 
 cdef void sift_up(Relays* relays, uint32_t at) noexcept nogil:
-    cdef Due due = relays.heap[at]
+    cdef Deadline due = relays.heap[at]
     cdef uint32_t above
     while at > 0:
         above = (at - 1) // 2
@@ -363,7 +363,7 @@ cdef void sift_up(Relays* relays, uint32_t at) noexcept nogil:
 
 
 cdef void sift_down(Relays* relays, uint32_t at) noexcept nogil:
-    cdef Due due = relays.heap[at]
+    cdef Deadline due = relays.heap[at]
     cdef uint32_t below
     while 2 * at + 1 < relays.heap_count:
         below = 2 * at + 1
@@ -387,7 +387,7 @@ cdef void set_due(Relays* relays, Relay* relay, int64_t due_ns) noexcept nogil:
     if relay.heap_at == NOWHERE_DUE:
         relay.heap_at = relays.heap_count
         relays.heap_count += 1
-        relays.heap[relay.heap_at] = Due(due_ns, relay)
+        relays.heap[relay.heap_at] = Deadline(due_ns, relay)
         sift_up(relays, relay.heap_at)
     elif due_ns < relays.heap[relay.heap_at].due_ns:
         relays.heap[relay.heap_at].due_ns = due_ns

@@ -1,4 +1,4 @@
 """The reasons to wait; `wait_reasons.pyx` has the table."""
 
 
-cdef void know_reasons(Asking asking) noexcept nogil
+cdef void set_wait_reasons(RelayDriver driver) noexcept nogil

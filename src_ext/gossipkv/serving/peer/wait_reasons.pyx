@@ -4,10 +4,10 @@ A new reason needs a new module beside these, a kind in `relays.pxd`, and a line
 """
 
 
-cdef void know_reasons(Asking asking) noexcept nogil:
-    know_reason(asking, READ, waiting_for_an_owner())
-    know_reason(asking, WAITING_READ, waiting_for_the_disk())
-    know_reason(asking, BATCH, waiting_for_its_parts())
-    know_reason(asking, PART, waiting_for_an_owner_of_keys())
-    know_reason(asking, QUESTION, waiting_for_a_reply())
-    know_reason(asking, REPLIED, waiting_for_a_reply())  # The reply waits for Python to take it.
+cdef void set_wait_reasons(RelayDriver driver) noexcept nogil:
+    set_wait_reason(driver, READ, owner_reason())
+    set_wait_reason(driver, WAITING_READ, disk_reason())
+    set_wait_reason(driver, BATCH, parts_reason())
+    set_wait_reason(driver, PART, key_owner_reason())
+    set_wait_reason(driver, PEER_REQUEST, reply_reason())
+    set_wait_reason(driver, REPLIED, reply_reason())  # The reply waits for Python to take it.

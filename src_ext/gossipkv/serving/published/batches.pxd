@@ -10,7 +10,7 @@ cdef enum:
     KEY_WORK = 2  # work for a key, in units of some 50 ns, if its data is in memory
     MISSING_VALUE = -1  # the value has not arrived
 
-cdef struct Place:  # a key that other nodes are asked for
+cdef struct RemoteKey:  # a key that other nodes are asked for
     Py_ssize_t partition
     Py_ssize_t key_at  # offset of the encoded key in the parameters
     Py_ssize_t key_size
@@ -19,7 +19,7 @@ cdef struct Place:  # a key that other nodes are asked for
     Py_ssize_t size  # MISSING_VALUE until it arrives
     bint damaged  # the local record cannot be read
 
-cdef struct Reading:
+cdef struct BatchRead:
     VersionRow* version
     const uint8_t* params  # beginning of the parameters
     Cursor keys  # keys that are not read yet
@@ -36,34 +36,34 @@ cdef struct Reading:
     Py_ssize_t stopped_at  # number of unread keys at the last stop at a missing page
     int stops  # consecutive stops there
 
-cdef struct Batch:  # a `get_many` read in slices, or with keys that other nodes are asked for
+cdef struct GetMany:  # a `get_many` read in slices, or with keys that other nodes are asked for
     Relay head
     ClientRelays parts  # relays for the keys that other nodes are asked for
-    Reading reading
+    BatchRead reading
     PyObject* table  # the table it reads from; NULL if it does not read
     Buffer values  # local values as the beginning of an answer, then values of other nodes
     Py_ssize_t here_bytes  # size of the local part
-    Buffer places  # a `Place` for each key that other nodes are asked for
+    Buffer places  # a `RemoteKey` for each key that other nodes are asked for
     uint32_t missing  # number of places without an answer
     bint hedged  # keys of some parts went to further owners, and the first owners may still answer
 
 
 cdef int plan_reading(
-    PublishedTable table, Cursor params, const ReadLimits* limits, Reading* reading, ReadOptions* options
+    PublishedTable table, Cursor params, const ReadLimits* limits, BatchRead* reading, ReadOptions* options
 ) noexcept nogil
-cdef int begin_reading(Reading* reading, uint32_t msgid, Buffer* out) noexcept nogil
+cdef int begin_reading(BatchRead* reading, uint32_t msgid, Buffer* out) noexcept nogil
 cdef int read_keys(
-    Reading* reading, const ReadLimits* limits, Buffer* out, Buffer* places, int64_t* work
+    BatchRead* reading, const ReadLimits* limits, Buffer* out, Buffer* places, int64_t* work
 ) noexcept nogil
 cdef int read_cold(
-    Reading* reading, const ReadLimits* limits, ColdPages cold, Wait* wait, PyObject* table
+    BatchRead* reading, const ReadLimits* limits, ColdPages cold, PageWait* wait, PyObject* table
 ) noexcept nogil
-cdef int pass_over(Reading* reading, const Buffer* out, Buffer* places) noexcept nogil
-cdef int end_reading(const Reading* reading, Buffer* out) noexcept nogil
-cdef int refuse_reading(const Reading* reading, uint32_t msgid, const ReadLimits* limits, Buffer* out) noexcept nogil
+cdef int pass_over(BatchRead* reading, const Buffer* out, Buffer* places) noexcept nogil
+cdef int end_reading(const BatchRead* reading, Buffer* out) noexcept nogil
+cdef int refuse_reading(const BatchRead* reading, uint32_t msgid, const ReadLimits* limits, Buffer* out) noexcept nogil
 
 
-cdef inline void count_reading(VersionRow* version, const Reading* reading) noexcept nogil:
+cdef inline void count_reading(VersionRow* version, const BatchRead* reading) noexcept nogil:
     """Count a batch of that version with only local keys."""
     count_request(version, reading.by_name)
     version.counts.hits += reading.hits
@@ -71,9 +71,9 @@ cdef inline void count_reading(VersionRow* version, const Reading* reading) noex
     version.counts.value_bytes += reading.value_bytes
 
 
-cdef inline uint32_t place_count(const Batch* batch) noexcept nogil:
-    return <uint32_t>(batch.places.end // <Py_ssize_t>sizeof(Place))
+cdef inline uint32_t place_count(const GetMany* batch) noexcept nogil:
+    return <uint32_t>(batch.places.end // <Py_ssize_t>sizeof(RemoteKey))
 
 
-cdef inline Place* places_of(const Batch* batch) noexcept nogil:
-    return <Place*>batch.places.data
+cdef inline RemoteKey* places_of(const GetMany* batch) noexcept nogil:
+    return <RemoteKey*>batch.places.data

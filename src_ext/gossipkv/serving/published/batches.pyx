@@ -28,7 +28,7 @@ cdef enum:
     # After so many stops at one key for missing pages, the next lookup of the key waits for the disk.
     MAX_BATCH_STOPS = 8
 
-cdef struct Target:
+cdef struct KeyLookup:
     const uint8_t* at  # the encoded key
     Py_ssize_t size  # size of the encoded key
     Blob key
@@ -39,7 +39,7 @@ cdef struct Target:
 
 
 cdef int plan_reading(
-    PublishedTable table, Cursor params, const ReadLimits* limits, Reading* reading, ReadOptions* options
+    PublishedTable table, Cursor params, const ReadLimits* limits, BatchRead* reading, ReadOptions* options
 ) noexcept nogil:
     """Parse the parameters of a `get_many` and choose the version. Return `ANSWERED` or `HAND_OFF`."""
     cdef Blob unused
@@ -59,7 +59,7 @@ cdef int plan_reading(
     return ANSWERED
 
 
-cdef int begin_reading(Reading* reading, uint32_t msgid, Buffer* out) noexcept nogil:
+cdef int begin_reading(BatchRead* reading, uint32_t msgid, Buffer* out) noexcept nogil:
     """Write the head of the answer. Return `ANSWERED` or `OUT_OF_MEMORY`."""
     reading.room = buffer_size(out) + reading.max_frame - reading.version.packed_name.size
     if buffer_reserve(out, 4 * HEAD_BYTES) < 0:
@@ -71,7 +71,7 @@ cdef int begin_reading(Reading* reading, uint32_t msgid, Buffer* out) noexcept n
 
 
 cdef int read_keys(
-    Reading* reading, const ReadLimits* limits, Buffer* out, Buffer* places, int64_t* work
+    BatchRead* reading, const ReadLimits* limits, Buffer* out, Buffer* places, int64_t* work
 ) noexcept nogil:
     """Read until all keys are read (`ANSWERED`), the budget is used (`UNDER_WAY`), or a key has another outcome.
 
@@ -92,11 +92,11 @@ cdef int read_keys(
 
 
 cdef int read_window(
-    Reading* reading, Py_ssize_t count, const ReadLimits* limits, Buffer* out, Buffer* places, int64_t work
+    BatchRead* reading, Py_ssize_t count, const ReadLimits* limits, Buffer* out, Buffer* places, int64_t work
 ) noexcept nogil:
     """Look up some keys so that their cache misses overlap."""
-    cdef Target targets[WINDOW]
-    cdef Target* target
+    cdef KeyLookup targets[WINDOW]
+    cdef KeyLookup* target
     cdef VersionRow* version = reading.version
     cdef Cursor ahead = reading.keys
     cdef Py_ssize_t most = buffer_size(out) + work * BYTES_PER_WORK
@@ -141,13 +141,13 @@ cdef int read_window(
     return ANSWERED
 
 
-cdef inline bint is_patient_batch(const Reading* reading) noexcept nogil:
+cdef inline bint is_patient_batch(const BatchRead* reading) noexcept nogil:
     """True if the lookup of the current key should now wait for the disk."""
     return reading.left == reading.stopped_at and reading.stops >= MAX_BATCH_STOPS
 
 
 cdef inline int read_value(
-    Reading* reading, const Target* target, const ReadLimits* limits, bint waits, Buffer* out
+    BatchRead* reading, const KeyLookup* target, const ReadLimits* limits, bint waits, Buffer* out
 ) noexcept nogil:
     """Append the value of one local key, or nil."""
     cdef Slice value
@@ -180,7 +180,7 @@ cdef inline int read_value(
 
 
 cdef int read_cold(
-    Reading* reading, const ReadLimits* limits, ColdPages cold, Wait* wait, PyObject* table
+    BatchRead* reading, const ReadLimits* limits, ColdPages cold, PageWait* wait, PyObject* table
 ) noexcept nogil:
     """Request the missing pages of the next keys, from the current one on. Return how many are being read.
 
@@ -208,21 +208,21 @@ cdef int read_cold(
     return <int>wait.count
 
 
-cdef int add_place(Reading* reading, const Target* target, const Buffer* out, Buffer* places) noexcept nogil:
+cdef int add_place(BatchRead* reading, const KeyLookup* target, const Buffer* out, Buffer* places) noexcept nogil:
     """Leave a place for the value of a key that other nodes have."""
-    cdef Place place
+    cdef RemoteKey place
     place.partition = target.partition
     place.key_at = target.at - reading.params
     place.key_size = target.size
     place.slot = buffer_size(out)
     place.size = MISSING_VALUE
     place.damaged = target.file != NULL
-    return ANSWERED if buffer_append(places, <const uint8_t*>&place, sizeof(Place)) == 0 else OUT_OF_MEMORY
+    return ANSWERED if buffer_append(places, <const uint8_t*>&place, sizeof(RemoteKey)) == 0 else OUT_OF_MEMORY
 
 
-cdef int pass_over(Reading* reading, const Buffer* out, Buffer* places) noexcept nogil:
+cdef int pass_over(BatchRead* reading, const Buffer* out, Buffer* places) noexcept nogil:
     """Leave a place for the current key with a damaged local record. Return `ANSWERED` or `OUT_OF_MEMORY`."""
-    cdef Target target
+    cdef KeyLookup target
     target.at = reading.keys.at
     take_blob(&reading.keys, &target.key)
     target.size = reading.keys.at - target.at
@@ -232,7 +232,7 @@ cdef int pass_over(Reading* reading, const Buffer* out, Buffer* places) noexcept
     return add_place(reading, &target, out, places)
 
 
-cdef int end_reading(const Reading* reading, Buffer* out) noexcept nogil:
+cdef int end_reading(const BatchRead* reading, Buffer* out) noexcept nogil:
     """Write the end of an answer with only local values. Return `ANSWERED` or `OUT_OF_MEMORY`."""
     if buffer_reserve(out, reading.version.packed_name.size) < 0:
         return OUT_OF_MEMORY
@@ -240,7 +240,7 @@ cdef int end_reading(const Reading* reading, Buffer* out) noexcept nogil:
     return ANSWERED
 
 
-cdef int refuse_reading(const Reading* reading, uint32_t msgid, const ReadLimits* limits, Buffer* out) noexcept nogil:
+cdef int refuse_reading(const BatchRead* reading, uint32_t msgid, const ReadLimits* limits, Buffer* out) noexcept nogil:
     """Refuse the batch as too large. Return `REFUSED_SIZE` or `OUT_OF_MEMORY`."""
     if reading.too_long > 0:
         return refuse_too_large(out, msgid, VALUE_TOO_LONG, limits.max_value, reading.too_long)

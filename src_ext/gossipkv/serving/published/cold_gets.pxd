@@ -10,10 +10,10 @@ cdef enum:
 cdef struct Get:  # a client's get of a key that other nodes have, or that is not in memory
     Relay head
     bint explain  # the answer names the answering node
-    Wait wait  # the wait for pages of local files
+    PageWait wait  # the wait for pages of local files
 
 
-cdef void wait_for_page(Asking asking, Get* get, PyObject* file) noexcept nogil
+cdef void wait_for_page(RelayDriver driver, Get* get, PyObject* file) noexcept nogil
 cdef bint is_patient(const Get* get) noexcept nogil
 cdef void release_get(Relays* relays, Relay* relay) noexcept nogil
-cdef void refuse_slow(Asking asking, Relay* relay) noexcept nogil
+cdef void refuse_slow(RelayDriver driver, Relay* relay) noexcept nogil

@@ -14,16 +14,16 @@ cdef enum:
     MAX_LOOKUPS = 16
 
 
-cdef void wait_for_page(Asking asking, Get* get, PyObject* file) noexcept nogil:
+cdef void wait_for_page(RelayDriver driver, Get* get, PyObject* file) noexcept nogil:
     """Continue the get when the page at which that file's last lookup stopped has been read."""
     cdef Relay* relay = &get.head
     if relay.kind != WAITING_READ:
         relay.kind = WAITING_READ
-        set_due(asking.relays, relay, min(relay.limit_ns, asking.connections.now_ns + DISK_NS))
+        set_due(driver.relays, relay, min(relay.limit_ns, driver.connections.now_ns + DISK_NS))
     get.wait.whose = relay
-    if asking.cold.ask(&get.wait, file, <PyObject*>asking.published, 0) < 0:
+    if driver.cold.ask(&get.wait, file, <PyObject*>driver.published, 0) < 0:
         get.wait.failures = PATIENCE
-        relay_stir(asking.relays, relay)
+        relay_stir(driver.relays, relay)
 
 
 cdef bint is_patient(const Get* get) noexcept nogil:
@@ -35,13 +35,13 @@ cdef void release_get(Relays* relays, Relay* relay) noexcept nogil:
     forget_wait(&(<Get*>relay).wait)
 
 
-cdef void refuse_slow(Asking asking, Relay* relay) noexcept nogil:
+cdef void refuse_slow(RelayDriver driver, Relay* relay) noexcept nogil:
     """Answer that the disk is too slow. Requires: `out` is empty."""
-    cdef Connection* connection = claim_client(asking, relay)
-    asking.counts[COLD_REFUSED] += 1
-    if refuse_disk(&asking.connections.out, relay.msgid) < 0:
-        asking.connections.doom(connection, CLOSED_MEMORY)
-    relay_end(asking.relays, relay)
-    asking.connections.hold_output(connection, 0)
-    asking.connections.flush_later(connection)
-    asking.connections.sent(connection, 0)
+    cdef Connection* connection = claim_client(driver, relay)
+    driver.counts[COLD_REFUSED] += 1
+    if refuse_disk(&driver.connections.out, relay.msgid) < 0:
+        driver.connections.doom(connection, CLOSED_MEMORY)
+    relay_end(driver.relays, relay)
+    driver.connections.hold_output(connection, 0)
+    driver.connections.flush_later(connection)
+    driver.connections.sent(connection, 0)

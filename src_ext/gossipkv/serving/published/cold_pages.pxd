@@ -9,7 +9,7 @@ cdef enum:
     # Pages that are read at the same time for one request.
     MAX_AT_ONCE = 32
 
-cdef struct Wait:  # the wait of a relay, or of a connection's scans
+cdef struct PageWait:  # the wait of a relay, or of a connection's scans
     ColdPage* first  # the pages it waits for
     uint32_t count
     uint32_t failures  # failed reads since the wait was last forgotten
@@ -20,7 +20,7 @@ cdef struct ColdPage:
     PageRead read  # first member, so that the pointers can be cast
     PyObject* file  # borrowed from the table
     PyObject* table  # holds its files until the page is read
-    Wait* wait  # NULL if no request waits any more
+    PageWait* wait  # NULL if no request waits any more
     ColdPage* next  # next page of the same wait, or next free one
     ColdPage* previous
 
@@ -32,10 +32,10 @@ cdef class ColdPages:
     cdef uint64_t* counts
     cdef int64_t epoch_ns  # when pages found in memory must be checked again
 
-    cdef int ask(self, Wait* wait, PyObject* file, PyObject* table, uint64_t ahead) noexcept nogil
-    cdef Wait* take(self, int64_t now_ns) noexcept nogil
+    cdef int ask(self, PageWait* wait, PyObject* file, PyObject* table, uint64_t ahead) noexcept nogil
+    cdef PageWait* take(self, int64_t now_ns) noexcept nogil
     cdef void come_back(self, ColdPage* page) noexcept nogil
     cdef void end(self) noexcept nogil
 
 
-cdef void forget_wait(Wait* wait) noexcept nogil
+cdef void forget_wait(PageWait* wait) noexcept nogil

@@ -46,7 +46,7 @@ cdef class ColdPages:
             self.free = page.next
             free(page)
 
-    cdef int ask(self, Wait* wait, PyObject* file, PyObject* table, uint64_t ahead) noexcept nogil:
+    cdef int ask(self, PageWait* wait, PyObject* file, PyObject* table, uint64_t ahead) noexcept nogil:
         """Read the page at which the file's last lookup stopped, and `ahead` bytes behind it.
 
         Return -1 if the page cannot be requested. Requires: the file is one of the table's.
@@ -77,10 +77,10 @@ cdef class ColdPages:
         wait.count += 1
         return 0
 
-    cdef Wait* take(self, int64_t now_ns) noexcept nogil:
+    cdef PageWait* take(self, int64_t now_ns) noexcept nogil:
         """Return a wait that has no unread pages left; NULL if there is no further one."""
         cdef ColdPage* page
-        cdef Wait* wait
+        cdef PageWait* wait
         if now_ns >= self.epoch_ns:
             self.epoch_ns = now_ns + EPOCH_NS
             begin_epoch(<uint64_t>(now_ns // EPOCH_NS))
@@ -95,7 +95,7 @@ cdef class ColdPages:
         return NULL
 
     cdef void come_back(self, ColdPage* page) noexcept nogil:
-        cdef Wait* wait = page.wait
+        cdef PageWait* wait = page.wait
         let_go(<PublishedTable>page.table)
         self.count -= 1
         self.counts[COLD_PAGES_FAILED] += <uint64_t>page.read.failed
@@ -124,7 +124,7 @@ cdef class ColdPages:
             page = <ColdPage*>self.pager.take()
 
 
-cdef void forget_wait(Wait* wait) noexcept nogil:
+cdef void forget_wait(PageWait* wait) noexcept nogil:
     """Detach the wait from its pages, so its owner may end before they are read."""
     cdef ColdPage* page = wait.first
     while page != NULL:

@@ -43,17 +43,17 @@ cdef class Backlog:
         """Return the connection whose turn it is. Requires: the backlog is not empty."""
         return self.queues[self.first_turn].handle
 
-    cdef Request* put(
-        self, uint64_t handle, uint32_t msgid, RequestKind kind, int64_t received_ns, Py_ssize_t method_size,
+    cdef BacklogRequest* put(
+        self, uint64_t handle, uint32_t msgid, BacklogKind kind, int64_t received_ns, Py_ssize_t method_size,
         Py_ssize_t size
     ) noexcept nogil:
         """Append a request to its connection's queue; the caller writes its bytes. NULL if out of memory."""
         cdef uint32_t slot = <uint32_t>handle
-        cdef Queue* queue
-        cdef Request* request
+        cdef BacklogQueue* queue
+        cdef BacklogRequest* request
         if slot >= self.capacity and self.reach(slot) < 0:
             return NULL
-        request = <Request*>malloc(sizeof(Request) + method_size + size)
+        request = <BacklogRequest*>malloc(sizeof(BacklogRequest) + method_size + size)
         if request == NULL:
             return NULL
         queue = &self.queues[slot]
@@ -81,11 +81,11 @@ cdef class Backlog:
             self.size_bytes += method_size + size
         return request
 
-    cdef Request* pop(self) noexcept nogil:
+    cdef BacklogRequest* pop(self) noexcept nogil:
         """Remove and return the oldest request of the connection in turn; the caller frees it. Requires: not empty."""
         cdef uint32_t slot = self.first_turn
-        cdef Queue* queue = &self.queues[slot]
-        cdef Request* request = queue.first
+        cdef BacklogQueue* queue = &self.queues[slot]
+        cdef BacklogRequest* request = queue.first
         queue.first = request.next
         queue.size_bytes -= request.method_size + request.size
         self.size_bytes -= request.method_size + request.size
@@ -96,7 +96,7 @@ cdef class Backlog:
         return request
 
     cdef void park_queue(self, uint64_t handle) noexcept nogil:
-        cdef Queue* queue = self.find(handle)
+        cdef BacklogQueue* queue = self.find(handle)
         if queue != NULL and not queue.parked:
             self.leave(<uint32_t>handle)
             queue.parked = True
@@ -104,7 +104,7 @@ cdef class Backlog:
             self.parked_bytes += queue.size_bytes
 
     cdef void resume_queue(self, uint64_t handle) noexcept nogil:
-        cdef Queue* queue = self.find(handle)
+        cdef BacklogQueue* queue = self.find(handle)
         if queue != NULL and queue.parked:
             queue.parked = False
             self.enter(<uint32_t>handle)
@@ -112,8 +112,8 @@ cdef class Backlog:
             self.parked_bytes -= queue.size_bytes
 
     cdef void forget_queue(self, uint64_t handle) noexcept nogil:
-        cdef Queue* queue = self.find(handle)
-        cdef Request* request
+        cdef BacklogQueue* queue = self.find(handle)
+        cdef BacklogRequest* request
         if queue == NULL:
             return
         if queue.parked:
@@ -128,7 +128,7 @@ cdef class Backlog:
         queue.size_bytes = 0
         queue.parked = False
 
-    cdef Queue* find(self, uint64_t handle) noexcept nogil:
+    cdef BacklogQueue* find(self, uint64_t handle) noexcept nogil:
         """Return the connection's queue; NULL if it is empty."""
         cdef uint32_t slot = <uint32_t>handle
         if slot >= self.capacity or self.queues[slot].handle != handle or self.queues[slot].first == NULL:
@@ -137,19 +137,19 @@ cdef class Backlog:
 
     cdef Py_ssize_t bytes_of(self, uint64_t handle) noexcept nogil:
         """Return the bytes of a connection's waiting parameters and answers."""
-        cdef Queue* queue = self.find(handle)
+        cdef BacklogQueue* queue = self.find(handle)
         return queue.size_bytes if queue != NULL else 0
 
     cdef int reach(self, uint32_t slot) noexcept nogil:
         """Allocate queues for slots up to this one."""
         cdef size_t capacity = self.capacity if self.capacity > 0 else MIN_QUEUES
-        cdef Queue* queues
+        cdef BacklogQueue* queues
         while capacity <= slot:
             capacity *= 2
-        queues = <Queue*>realloc(self.queues, capacity * sizeof(Queue))
+        queues = <BacklogQueue*>realloc(self.queues, capacity * sizeof(BacklogQueue))
         if queues == NULL:
             return -1
-        memset(queues + self.capacity, 0, (capacity - self.capacity) * sizeof(Queue))
+        memset(queues + self.capacity, 0, (capacity - self.capacity) * sizeof(BacklogQueue))
         self.queues = queues
         self.capacity = <uint32_t>capacity
         return 0
@@ -183,7 +183,7 @@ cdef class Backlog:
 
     def add(self, hand_offs):
         """Append requests in this order: `(handle, message id, method, parameters)`."""
-        cdef Request* request
+        cdef BacklogRequest* request
         cdef bytes method
         cdef bytes params
         for handle, msgid, method, params in hand_offs:
@@ -204,7 +204,7 @@ cdef class Backlog:
         """Take the oldest request of the connection in turn. Raises: IndexError if no request can be taken."""
         if self.is_empty():
             raise IndexError("nothing can be taken")
-        cdef Request* request = self.pop()
+        cdef BacklogRequest* request = self.pop()
         result = (request.handle, request.msgid, method_of(request), params_of(request))
         free(request)
         return result

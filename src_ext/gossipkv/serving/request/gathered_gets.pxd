@@ -35,7 +35,7 @@ cdef inline bint may_process(Core core, const Connection* connection) noexcept n
 
 cdef inline int gather(Core core, const uint8_t* message, const Envelope* request) noexcept nogil:
     """Gather a plain get for a common answer, local or forwarded, and prefetch local data. Else return `HAND_OFF`."""
-    cdef Gathered* entry = &core.gathered.entries[core.gathered.count]
+    cdef GatheredGet* entry = &core.gathered.entries[core.gathered.count]
     cdef int outcome
     if not blob_is(&request.method, b"get", 3):
         return HAND_OFF

@@ -5,12 +5,12 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from gossipkv.wire._wire cimport Envelope
 
 
-cdef class Refused:
+cdef class Refusal:
     cdef readonly bytes error
     cdef readonly bint ends
 
 
-cdef class Welcome:
+cdef class ProvenResult:
     cdef readonly uint32_t user
     cdef readonly bytes body
 
@@ -22,7 +22,7 @@ cdef class Caller:
     cdef readonly uint64_t address
 
 
-cdef class Pending:
+cdef class PendingRequest:
     cdef readonly uint64_t handle
     cdef readonly uint32_t msgid
     cdef readonly int64_t received_ns
@@ -32,7 +32,7 @@ cdef class Pending:
 
 cdef int may_hand_off(Core core, const Connection* connection, const Envelope* request) noexcept nogil
 cdef void hand_off(Core core, Connection* connection, const Envelope* request) noexcept nogil
-cdef Request* next_request(Core core) noexcept nogil
+cdef BacklogRequest* next_request(Core core) noexcept nogil
 cdef void limit_parked(Core core, Connection* connection) noexcept nogil
 cdef Connection* claim_answered(Core core, uint64_t handle, uint32_t msgid) noexcept nogil
 cdef void deliver(Core core, Connection* connection) noexcept nogil

@@ -21,7 +21,7 @@ cdef enum:
 
 
 @cython.final
-cdef class Refused:
+cdef class Refusal:
     """A refusal by Python: the error `[code, message, details]` as MessagePack.
 
     With `ends` the connection takes no more requests, for example because its peer is a node of another cluster.
@@ -33,7 +33,7 @@ cdef class Refused:
 
 
 @cython.final
-cdef class Welcome:
+cdef class ProvenResult:
     """A result for a caller that has proved its identity, with the connection's user from now on."""
 
     def __cinit__(self, uint32_t user, bytes body not None):
@@ -53,7 +53,7 @@ cdef class Caller:
 
 
 @cython.final
-cdef class Pending:
+cdef class PendingRequest:
     """A request with a slow answer: its method, and the object that Python returned instead of an answer."""
 
     def __cinit__(self, uint64_t handle, uint32_t msgid, int64_t received_ns, bytes method not None, waiting):
@@ -68,9 +68,9 @@ cdef bytes body_of(object answer):
     """Return an answer as MessagePack; None for an object that is no answer, so the request is pending."""
     if isinstance(answer, bytes):
         return <bytes>answer
-    if isinstance(answer, Refused):
-        return (<Refused>answer).error
-    return (<Welcome>answer).body if isinstance(answer, Welcome) else None
+    if isinstance(answer, Refusal):
+        return (<Refusal>answer).error
+    return (<ProvenResult>answer).body if isinstance(answer, ProvenResult) else None
 
 
 cdef Caller caller_of(Core core, uint64_t handle):
@@ -93,9 +93,9 @@ cdef int may_hand_off(Core core, const Connection* connection, const Envelope* r
     elif core.elements > HAND_OFF_ELEMENTS and not takes_many(request):
         core.counts[BAD_REQUESTS] += 1
         written = refuse_elements(core.out, request.msgid, HAND_OFF_ELEMENTS, core.elements)
-    elif not may_be_in_flight(core.connections.crew):
+    elif not may_be_in_flight(core.connections.group):
         core.counts[OVERLOADED] += 1
-        written = refuse_load(core.out, request.msgid, core.connections.crew.max_in_flight)
+        written = refuse_load(core.out, request.msgid, core.connections.group.max_in_flight)
     elif core.connections.backlog.size_bytes >= MAX_WAITING_BYTES:
         core.counts[OVERLOADED] += 1
         written = refuse_load(core.out, request.msgid, MAX_WAITING_BYTES)
@@ -107,7 +107,7 @@ cdef int may_hand_off(Core core, const Connection* connection, const Envelope* r
 cdef void hand_off(Core core, Connection* connection, const Envelope* request) noexcept nogil:
     """Copy the request for Python; the receive buffer is reused, and a held frame is dropped."""
     cdef Py_ssize_t size = request.params.end - request.params.at
-    cdef Request* waiting = NULL
+    cdef BacklogRequest* waiting = NULL
     if (
         core.connections.make_room(connection, request.method.size + size - buffer_size(&connection.input))
         and core.connections.add_in_flight(connection, request.msgid)
@@ -125,7 +125,7 @@ cdef void hand_off(Core core, Connection* connection, const Envelope* request) n
     core.counts[HANDED_OFF] += 1
 
 
-cdef Request* next_request(Core core) noexcept nogil:
+cdef BacklogRequest* next_request(Core core) noexcept nogil:
     """Return the next request to answer, for the caller to free; NULL for none. Park those of peers not reading."""
     cdef Connection* connection
     cdef uint64_t handle

@@ -83,7 +83,7 @@ cdef Py_ssize_t consume(Core core, Connection* connection, const uint8_t* data, 
     elif data[0] == HANDSHAKE and size > 1 and data[1] == HANDSHAKE_VERSION and not connection.spoken:
         refuse_handshake(core, connection)
         at = size
-    elif connection.owing == NULL:
+    elif connection.replies == NULL:
         at = take_messages(core, connection, data, size)
     else:
         at = take_commands(core, connection, data, size)
@@ -118,7 +118,7 @@ cdef Py_ssize_t take_messages(Core core, Connection* connection, const uint8_t* 
             if outcome != HAND_OFF:
                 frame_begin(&connection.scan)
                 at += length
-                if core.gathered.count == GATHERED_MOST and not answer_gathered(core, connection, data, &at):
+                if core.gathered.count == MAX_GATHERED and not answer_gathered(core, connection, data, &at):
                     break
                 continue
         if core.gathered.count > 0:  # The gathered gets come first, and may leave no room for this message.
@@ -182,7 +182,7 @@ cdef void refuse_frame(
 cdef void refuse_handshake(Core core, Connection* connection) noexcept nogil:
     """End a connection that sends a TLS handshake where TLS is not served."""
     connection.broken = True
-    core.connections.drop_owing(connection)  # The alert is sent as it is, in no dialect.
+    core.connections.drop_replies(connection)  # The alert is sent as it is, in no dialect.
     core.connections.finish(connection, CLOSED_BAD_MESSAGE)
     if refuse_tls(core.out) < 0:
         core.connections.doom(connection, CLOSED_MEMORY)

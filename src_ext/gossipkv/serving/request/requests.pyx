@@ -35,7 +35,7 @@ cdef inline int answer_ping(Core core, const Envelope* request) noexcept nogil:
 
 cdef bint answer_gathered(Core core, Connection* connection, const uint8_t* data, Py_ssize_t* at) noexcept nogil:
     """Answer the gathered gets. Return False if there is room for some only; `at` is then where to resume."""
-    cdef Gathered* entry
+    cdef GatheredGet* entry
     cdef int count = core.gathered.count
     cdef int outcome
     cdef int i
@@ -54,8 +54,8 @@ cdef bint answer_gathered(Core core, Connection* connection, const uint8_t* data
         if i > 0 and not may_process(core, connection):
             at[0] = entry.message - data
             # The remaining gets will be read again, so their pending replies are withdrawn.
-            if connection.owing != NULL:
-                take_back(connection.owing, entry.request.msgid)
+            if connection.replies != NULL:
+                withdraw_replies(connection.replies, entry.request.msgid)
             frame_begin(&connection.scan)
             connection.held = True
             return False
@@ -64,7 +64,7 @@ cdef bint answer_gathered(Core core, Connection* connection, const uint8_t* data
             wait_elsewhere(core, connection, &entry.request, &entry.lookup, ELSEWHERE)
             continue
         outcome = core.published.end_get(
-            &entry.lookup, entry.request.msgid, &core.read_limits, &core.asking.own_name, False, core.out
+            &entry.lookup, entry.request.msgid, &core.read_limits, &core.driver.own_name, False, core.out
         )
         if outcome == DAMAGED or outcome == COLD:
             wait_elsewhere(core, connection, &entry.request, &entry.lookup, outcome)
@@ -111,7 +111,7 @@ cdef void take_request(Core core, Connection* connection, const Envelope* reques
     elif blob_is(&request.method, b"scan", 4):
         outcome = scans_ask(
             &core.connections.scans, &connection.scanner, core.published, request, connection.received_ns,
-            may_be_in_flight(core.connections.crew), &core.turn_work, core.out,
+            may_be_in_flight(core.connections.group), &core.turn_work, core.out,
         )
     elif blob_is(&request.method, b"ping", 4):
         outcome = answer_ping(core, request)
@@ -130,7 +130,7 @@ cdef int take_batch(Core core, Connection* connection, const Envelope* request) 
     """Answer a batch at once if it is little work and all of its data is here."""
     cdef Py_ssize_t before = buffer_size(core.out)
     cdef int64_t work = KEY_WORK * core.elements
-    cdef Reading reading
+    cdef BatchRead reading
     cdef ReadOptions options
     cdef int outcome
     if work > SMALL_BATCH_WORK and (work > core.turn_work or scans_have_turn(&core.connections.scans)):
@@ -162,20 +162,20 @@ cdef int take_batch(Core core, Connection* connection, const Envelope* request) 
 
 cdef int defer_batch(Core core, Connection* connection, const Envelope* request, bint at_once) noexcept nogil:
     """Read a batch in slices, the connections in turn, or at once if other nodes must be asked for parts of it."""
-    cdef Batch* batch
+    cdef GetMany* batch
     cdef int outcome = UNDER_WAY
-    if not may_be_in_flight(core.connections.crew):
+    if not may_be_in_flight(core.connections.group):
         return HAND_OFF
     if not core.connections.add_in_flight(connection, request.msgid):
         return OUT_OF_MEMORY
-    batch = begin_batch(core.asking, connection, request)
+    batch = begin_batch(core.driver, connection, request)
     if batch == NULL:
         return OUT_OF_MEMORY
     if at_once:
-        outcome = read_batch(core.asking, batch, &core.turn_work, NULL)
+        outcome = read_batch(core.driver, batch, &core.turn_work, NULL)
     if outcome != UNDER_WAY and outcome != COLD:
         return TAKEN_OVER
-    if queue_batch(core.asking, connection, batch) < 0 or not core.connections.make_room(connection, 0):
+    if queue_batch(core.driver, connection, batch) < 0 or not core.connections.make_room(connection, 0):
         return OUT_OF_MEMORY
     return TAKEN_OVER
 
@@ -207,9 +207,9 @@ cdef void wait_elsewhere(
         core.fresh_answers += outcome == ANSWERED
     elif core.connections.add_in_flight(connection, request.msgid):
         if why == COLD:
-            outcome = begin_cold_get(core.asking, connection, request, lookup)
+            outcome = begin_cold_get(core.driver, connection, request, lookup)
         else:
-            outcome = begin_forwarded_get(core.asking, connection, request, lookup)
+            outcome = begin_forwarded_get(core.driver, connection, request, lookup)
         if outcome == HAND_OFF:
             core.connections.remove_in_flight(connection, request.msgid)
             hand_off(core, connection, request)
@@ -277,10 +277,10 @@ cdef bint run_batch(Core core, Scanner* scanner, int64_t* work) noexcept nogil:
     """Continue the connection's first batch, which ends with its answer in `out`. Return True if still under way."""
     cdef Connection* connection = core.connections.find(scanner.handle)
     cdef int64_t slice = BATCH_SLICE_WORK
-    cdef int outcome = read_batch(core.asking, scanner.first.batch, &slice, core.out)
+    cdef int outcome = read_batch(core.driver, scanner.first.batch, &slice, core.out)
     work[0] -= BATCH_SLICE_WORK - slice + REQUEST_WORK
     if outcome == COLD:
-        ask_disk(core.asking, scanner.first.batch, &scanner.wait)
+        ask_disk(core.driver, scanner.first.batch, &scanner.wait)
         fetch_pages(core, scanner)
     elif outcome == UNDER_WAY:
         scans_yield(&core.connections.scans, scanner, BATCH_SLICE_WORK - slice)
@@ -294,7 +294,7 @@ cdef bint run_batch(Core core, Scanner* scanner, int64_t* work) noexcept nogil:
 
 cdef void end_scan(Core core, Connection* connection, int outcome) noexcept nogil:
     """Count the connection's first scan, which has ended, or hand it off."""
-    cdef Job* job = connection.scanner.first
+    cdef ScanJob* job = connection.scanner.first
     cdef Envelope request
     check(
         core.connections, connection, ids_contain(&connection.in_flight, job.msgid),

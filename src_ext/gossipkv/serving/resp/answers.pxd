@@ -6,7 +6,7 @@ from libc.stdint cimport uint8_t, uint32_t
 cdef enum:
     MAX_NAME = 255
 
-cdef enum Form:  # how an answer is written
+cdef enum AnswerForm:  # how an answer is written
     SAID = 0  # the result is RESP already
     VALUE = 1  # value of a `get`, or null
     LENGTH = 2  # length of the value
@@ -19,17 +19,17 @@ cdef enum Form:  # how an answer is written
     DONE = 9  # success of a write
     DELETED = 10  # number of deletes
 
-cdef struct Resp:  # state of a connection
-    Owing owing  # first member, so that the pointers can be cast
+cdef struct RespState:  # state of a connection
+    ReplyQueue replies  # first member, so that the pointers can be cast
     int protocol
     uint32_t database  # number of the last `SELECT`
     uint8_t name_size
     uint8_t name[MAX_NAME]
 
 
-cdef Owing* resp_begin() noexcept nogil
+cdef ReplyQueue* resp_begin() noexcept nogil
 
 
-cdef inline Resp* resp_of(Owing* owing) noexcept nogil:
+cdef inline RespState* resp_of(ReplyQueue* replies) noexcept nogil:
     """Return the connection's RESP state. Requires: it speaks RESP."""
-    return <Resp*>owing
+    return <RespState*>replies

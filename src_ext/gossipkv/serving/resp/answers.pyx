@@ -1,4 +1,4 @@
-"""RESP: answers of the core, written in the form that the request noted (`Form`).
+"""RESP: answers of the core, written in the form that the request noted (`AnswerForm`).
 
 `connection/reply_queue.pyx` has the reply queue.
 An answer that needs no request (PING, an error, Python's INFO) is a message with a RESP result (`SAID`). MGET over
@@ -22,29 +22,29 @@ cdef const char* NO_TOKEN = b"Authentication required."
 cdef const char* NO_PERMISSION = b"No permissions to access a key or to run this command"
 
 
-cdef Owing* resp_begin() noexcept nogil:
+cdef ReplyQueue* resp_begin() noexcept nogil:
     """Return the state of a new connection; NULL if out of memory."""
-    cdef Resp* resp = <Resp*>calloc(1, sizeof(Resp))
+    cdef RespState* resp = <RespState*>calloc(1, sizeof(RespState))
     if resp == NULL:
         return NULL
     resp.protocol = 2
-    resp.owing.say = say_resp
-    resp.owing.say_plain = say_value
-    return &resp.owing
+    resp.replies.write = write_resp_answer
+    resp.replies.write_plain = write_value_answer
+    return &resp.replies
 
 
-cdef bint say_value(Owing* owing, Cursor* left, Buffer* out) noexcept nogil:
+cdef bint write_value_answer(ReplyQueue* replies, Cursor* left, Buffer* out) noexcept nogil:
     """Write the next answer if it is a value or null in its turn, as most are, so that it is read once."""
-    cdef const Owed* owed = owed_of(owing, 0)
+    cdef const PendingReply* reply = reply_at(replies, 0)
     cdef Cursor ahead = Cursor(left.at + 2, left.end)
     cdef uint64_t id = 0
     cdef Blob value
     cdef Blob version
     cdef bint found
-    if owed_count(owing) == 0 or owed.form != VALUE:
+    if reply_count(replies) == 0 or reply.form != VALUE:
         return False
     take_unsigned(&ahead, &id)
-    if <uint32_t>id != owing.first_id or not take_nil(&ahead) or take_array(&ahead) != 2:
+    if <uint32_t>id != replies.first_id or not take_nil(&ahead) or take_array(&ahead) != 2:
         return False
     found = take_bin(&ahead, &value)
     if not (found or take_nil(&ahead)) or not take_str(&ahead, &version):
@@ -54,18 +54,18 @@ cdef bint say_value(Owing* owing, Cursor* left, Buffer* out) noexcept nogil:
     if found:
         put_bulk(out, value.data, value.size)
     else:
-        put_null(out, owed.protocol)
+        put_null(out, reply.protocol)
     left.at = ahead.at
-    pay(owing, 1)
+    remove_replies(replies, 1)
     return True
 
 
 # Forms of answers -------------------------------------------------------------------------------------------------
 
 
-cdef int say_resp(Owing* owing, const Cursor* bodies, int parts, Buffer* out) noexcept nogil:
+cdef int write_resp_answer(ReplyQueue* replies, const Cursor* bodies, int parts, Buffer* out) noexcept nogil:
     """Write the first error, or the results in the noted form."""
-    cdef const Owed* owed = owed_of(owing, 0)
+    cdef const PendingReply* reply = reply_at(replies, 0)
     cdef Cursor results[MAX_PARTS]
     cdef Py_ssize_t size = 0
     cdef int i
@@ -73,19 +73,19 @@ cdef int say_resp(Owing* owing, const Cursor* bodies, int parts, Buffer* out) no
         results[i] = bodies[i]
         size += results[i].end - results[i].at
         if not take_nil(&results[i]):
-            return say_resp_refusal(results[i], out)
-    if owed.form == VALUES:
-        return say_values(owed, results, parts, out)
+            return write_resp_refusal(results[i], out)
+    if reply.form == VALUES:
+        return write_values(reply, results, parts, out)
     if buffer_reserve(out, size + BULK_BYTES) < 0:
         return -1
-    if owed.form >= FOUND_OF:
-        put_sum(owed, results, parts, out)
+    if reply.form >= FOUND_OF:
+        put_sum(reply, results, parts, out)
     else:
-        put_one(owed, results[0], out)
+        put_one(reply, results[0], out)
     return 0
 
 
-cdef int say_resp_refusal(Cursor error, Buffer* out) noexcept nogil:
+cdef int write_resp_refusal(Cursor error, Buffer* out) noexcept nogil:
     """Write `[code, message, details]` as a line `-CODE message` without line breaks; or in Redis's own words."""
     cdef Py_ssize_t at
     cdef Blob code = Blob(NULL, 0)
@@ -114,39 +114,39 @@ cdef int say_resp_refusal(Cursor error, Buffer* out) noexcept nogil:
     return 0
 
 
-cdef void put_one(const Owed* owed, Cursor result, Buffer* out) noexcept nogil:
+cdef void put_one(const PendingReply* reply, Cursor result, Buffer* out) noexcept nogil:
     """Write a form of a single value, or a result that is RESP already."""
     cdef Blob value = Blob(NULL, 0)
     cdef int64_t first
     cdef int64_t last
     cdef bint found
-    if owed.form == SAID:
+    if reply.form == SAID:
         take_bin(&result, &value)
         put_bytes(out, value.data, value.size)
         return
     take_array(&result)
     found = take_blob(&result, &value)
-    if owed.form == VALUE:
+    if reply.form == VALUE:
         if found:
             put_bulk(out, value.data, value.size)
         else:
-            put_null(out, owed.protocol)
-    elif owed.form == RANGE:
-        first = max(owed.first + value.size if owed.first < 0 else owed.first, <int64_t>0)
-        last = min(owed.last + value.size if owed.last < 0 else owed.last, <int64_t>value.size - 1)
+            put_null(out, reply.protocol)
+    elif reply.form == RANGE:
+        first = max(reply.first + value.size if reply.first < 0 else reply.first, <int64_t>0)
+        last = min(reply.last + value.size if reply.last < 0 else reply.last, <int64_t>value.size - 1)
         if first <= last:
             put_bulk(out, value.data + first, <Py_ssize_t>(last - first + 1))
         else:
             put_bulk(out, out.data, 0)
-    elif owed.form == TYPE:
+    elif reply.form == TYPE:
         put_bytes(out, <const uint8_t*>(b"+string\r\n" if found else b"+none\r\n"), 9 if found else 7)
-    elif owed.form == LIFETIME:  # No key expires; -2 is for a missing key.
+    elif reply.form == LIFETIME:  # No key expires; -2 is for a missing key.
         put_line(out, 0x3A, -1 if found else -2)
     else:
-        put_line(out, 0x3A, value.size if owed.form == LENGTH else found)
+        put_line(out, 0x3A, value.size if reply.form == LENGTH else found)
 
 
-cdef int say_values(const Owed* owed, Cursor* results, int parts, Buffer* out) noexcept nogil:
+cdef int write_values(const PendingReply* reply, Cursor* results, int parts, Buffer* out) noexcept nogil:
     """Write the values of all `get_many` results as one array."""
     cdef Py_ssize_t counts[MAX_PARTS]
     cdef Py_ssize_t room = BULK_BYTES
@@ -167,19 +167,19 @@ cdef int say_values(const Owed* owed, Cursor* results, int parts, Buffer* out) n
                 put_bulk(out, value.data, value.size)
             else:
                 take_nil(&results[i])
-                put_null(out, owed.protocol)
+                put_null(out, reply.protocol)
     return 0
 
 
-cdef void put_sum(const Owed* owed, Cursor* results, int parts, Buffer* out) noexcept nogil:
+cdef void put_sum(const PendingReply* reply, Cursor* results, int parts, Buffer* out) noexcept nogil:
     """Write success, the number of found keys, or the number of deletes."""
     cdef Blob value
     cdef int64_t found = 0
     cdef int i
-    if owed.form == DONE:
+    if reply.form == DONE:
         put_bytes(out, <const uint8_t*>b"+OK\r\n", 5)
         return
-    if owed.form == DELETED:
+    if reply.form == DELETED:
         put_line(out, 0x3A, parts)
         return
     for i in range(parts):

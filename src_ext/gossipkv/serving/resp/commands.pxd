@@ -27,7 +27,7 @@ cdef enum Verb:
 
 cdef struct Command:
     Verb verb
-    Form form
+    AnswerForm form
     Py_ssize_t count  # number of words, including the name
     Blob name
     const char* known  # name as known here, if it is
@@ -38,7 +38,9 @@ cdef struct Command:
     Envelope request  # complete for one key; only the method for many
 
 
-cdef inline bint divide_key(Core core, const Resp* resp, const Blob* word, Blob* database, Blob* key) noexcept nogil:
+cdef inline bint divide_key(
+    Core core, const RespState* resp, const Blob* word, Blob* database, Blob* key
+) noexcept nogil:
     """Split a word into database and key. Return False if it names no database."""
     cdef const uint8_t* colon
     if resp.database > 0:
@@ -62,7 +64,7 @@ cdef inline Cursor params_from(const Buffer* out, Py_ssize_t begin) noexcept nog
     return Cursor(out.data + begin, out.data + out.end)
 
 
-cdef inline bint write_get(Core core, const Resp* resp, const Blob* word, Envelope* request) noexcept nogil:
+cdef inline bint write_get(Core core, const RespState* resp, const Blob* word, Envelope* request) noexcept nogil:
     """Write the request `get [database, key]`. Return False if the word names no database."""
     cdef Py_ssize_t begin = core.words.end
     cdef Blob database
@@ -71,7 +73,7 @@ cdef inline bint write_get(Core core, const Resp* resp, const Blob* word, Envelo
         return False
     begin_params(&core.words, 2, &database)
     put_bin(&core.words, key.data, key.size)
-    request.msgid = next_id(&resp.owing)
+    request.msgid = next_id(&resp.replies)
     request.method = Blob(<const uint8_t*>b"get", 3)
     request.params = params_from(&core.words, begin)
     return True
@@ -80,7 +82,7 @@ cdef inline bint write_get(Core core, const Resp* resp, const Blob* word, Envelo
 cdef void read_command(
     Core core, const Connection* connection, const uint8_t* data, Py_ssize_t size, Command* command
 ) noexcept nogil
-cdef bint owe_answer(Core core, Connection* connection, const Command* command, int parts) noexcept nogil
+cdef bint queue_answer(Core core, Connection* connection, const Command* command, int parts) noexcept nogil
 cdef void take_command(Core core, Connection* connection, Command* command) noexcept nogil
-cdef void say_line(Core core, Connection* connection, const char* line) noexcept nogil
-cdef void say_now(Core core, Connection* connection, const uint8_t* data, Py_ssize_t size) noexcept nogil
+cdef void write_line(Core core, Connection* connection, const char* line) noexcept nogil
+cdef void write_now(Core core, Connection* connection, const uint8_t* data, Py_ssize_t size) noexcept nogil

@@ -24,36 +24,36 @@ cdef enum:
     COMMANDS = 21
     ERROR_LINE_BYTES = 256  # limit of the error lines written here
 
-cdef struct Known:
+cdef struct CommandRule:
     const char* name
     Verb verb
-    Form form
+    AnswerForm form
     int least  # least number of words, including the name
     int most  # 0 for no limit
 
-cdef Known KNOWN[COMMANDS]
-KNOWN[:] = [
-    Known(b"get", ONE_KEY, VALUE, 2, 2),
-    Known(b"mget", MANY_KEYS, VALUES, 2, 0),
-    Known(b"exists", MANY_KEYS, FOUND_OF, 2, 0),
-    Known(b"strlen", ONE_KEY, LENGTH, 2, 2),
-    Known(b"getrange", ONE_KEY, RANGE, 4, 4),
-    Known(b"type", ONE_KEY, TYPE, 2, 2),
-    Known(b"ttl", ONE_KEY, LIFETIME, 2, 2),
-    Known(b"pttl", ONE_KEY, LIFETIME, 2, 2),
-    Known(b"set", SET, DONE, 3, 0),
-    Known(b"mset", SET_MANY, DONE, 3, 0),
-    Known(b"del", DELETE, DELETED, 2, 0),
-    Known(b"unlink", DELETE, DELETED, 2, 0),
-    Known(b"ping", PING, SAID, 1, 2),
-    Known(b"echo", ECHO, SAID, 2, 2),
-    Known(b"select", SELECT, SAID, 2, 2),
-    Known(b"hello", HELLO, SAID, 1, 0),
-    Known(b"reset", RESET, SAID, 1, 1),
-    Known(b"auth", AUTH, SAID, 2, 3),
-    Known(b"client", CLIENT, SAID, 2, 0),
-    Known(b"quit", QUIT, SAID, 1, 0),
-    Known(b"substr", ONE_KEY, RANGE, 4, 4),
+cdef CommandRule COMMAND_RULES[COMMANDS]
+COMMAND_RULES[:] = [
+    CommandRule(b"get", ONE_KEY, VALUE, 2, 2),
+    CommandRule(b"mget", MANY_KEYS, VALUES, 2, 0),
+    CommandRule(b"exists", MANY_KEYS, FOUND_OF, 2, 0),
+    CommandRule(b"strlen", ONE_KEY, LENGTH, 2, 2),
+    CommandRule(b"getrange", ONE_KEY, RANGE, 4, 4),
+    CommandRule(b"type", ONE_KEY, TYPE, 2, 2),
+    CommandRule(b"ttl", ONE_KEY, LIFETIME, 2, 2),
+    CommandRule(b"pttl", ONE_KEY, LIFETIME, 2, 2),
+    CommandRule(b"set", SET, DONE, 3, 0),
+    CommandRule(b"mset", SET_MANY, DONE, 3, 0),
+    CommandRule(b"del", DELETE, DELETED, 2, 0),
+    CommandRule(b"unlink", DELETE, DELETED, 2, 0),
+    CommandRule(b"ping", PING, SAID, 1, 2),
+    CommandRule(b"echo", ECHO, SAID, 2, 2),
+    CommandRule(b"select", SELECT, SAID, 2, 2),
+    CommandRule(b"hello", HELLO, SAID, 1, 0),
+    CommandRule(b"reset", RESET, SAID, 1, 1),
+    CommandRule(b"auth", AUTH, SAID, 2, 3),
+    CommandRule(b"client", CLIENT, SAID, 2, 0),
+    CommandRule(b"quit", QUIT, SAID, 1, 0),
+    CommandRule(b"substr", ONE_KEY, RANGE, 4, 4),
 ]
 
 cdef const char* OK = b"+OK\r\n"
@@ -175,9 +175,9 @@ cdef void read_command(
             refuse(command, BAD_QUOTES if command.count == -1 else BAD_COUNT)
     if command.count > 0:
         take_word(&command.words, &command.name)
-        know_command(command)
+        find_command_rule(command)
         if command.verb == ONE_KEY:
-            read_key(core, resp_of(connection.owing), command)
+            read_key(core, resp_of(connection.replies), command)
 
 
 cdef inline void refuse(Command* command, const char* why) noexcept nogil:
@@ -185,14 +185,14 @@ cdef inline void refuse(Command* command, const char* why) noexcept nogil:
     command.why = why
 
 
-cdef void know_command(Command* command) noexcept nogil:
+cdef void find_command_rule(Command* command) noexcept nogil:
     """Look up the command's name, and check its number of words."""
-    cdef const Known* known
+    cdef const CommandRule* known
     cdef int i
     command.verb = OTHER
     command.form = SAID
     for i in range(COMMANDS):
-        known = &KNOWN[i]
+        known = &COMMAND_RULES[i]
         if not word_is(&command.name, known.name):
             continue
         command.known = known.name
@@ -209,7 +209,7 @@ cdef void know_command(Command* command) noexcept nogil:
             command.form = FOUND
 
 
-cdef void read_key(Core core, const Resp* resp, Command* command) noexcept nogil:
+cdef void read_key(Core core, const RespState* resp, Command* command) noexcept nogil:
     cdef Blob word
     take_word(&command.words, &word)
     if not write_get(core, resp, &word, &command.request):
@@ -226,22 +226,22 @@ cdef void read_key(Core core, const Resp* resp, Command* command) noexcept nogil
             return
 
 
-cdef bint owe_answer(Core core, Connection* connection, const Command* command, int parts) noexcept nogil:
+cdef bint queue_answer(Core core, Connection* connection, const Command* command, int parts) noexcept nogil:
     """Queue the reply to the next request in the command's form; False if out of memory."""
-    cdef Owed* owed = owe(connection.owing, command.form, parts)
-    if owed == NULL:
+    cdef PendingReply* reply = queue_reply(connection.replies, command.form, parts)
+    if reply == NULL:
         core.connections.doom(connection, CLOSED_MEMORY)
         return False
-    owed.protocol = <uint8_t>resp_of(connection.owing).protocol
-    owed.first = command.first
-    owed.last = command.last
+    reply.protocol = <uint8_t>resp_of(connection.replies).protocol
+    reply.first = command.first
+    reply.last = command.last
     return True
 
 
 cdef void ask(Core core, Connection* connection, Command* command, int parts) noexcept nogil:
     """Serve the command's request; one reply is written for `parts` requests."""
-    command.request.msgid = next_id(connection.owing)
-    if owe_answer(core, connection, command, parts):
+    command.request.msgid = next_id(connection.replies)
+    if queue_answer(core, connection, command, parts):
         take_request(core, connection, &command.request)
 
 
@@ -256,7 +256,7 @@ cdef void take_command(Core core, Connection* connection, Command* command) noex
     elif command.verb == MANY_KEYS or command.verb == DELETE:
         take_runs(core, connection, command, 1)
     elif command.verb == SET and command.count > 3:
-        say_line(core, connection, NO_OPTIONS)
+        write_line(core, connection, NO_OPTIONS)
     elif command.verb == SET_MANY and command.count % 2 == 0:
         refuse_count(core, connection, command)
     elif command.verb == SET or command.verb == SET_MANY:
@@ -264,7 +264,7 @@ cdef void take_command(Core core, Connection* connection, Command* command) noex
     elif command.verb == REFUSED:
         core.counts[BAD_REQUESTS] += 1
         if command.why != NULL:
-            say_line(core, connection, command.why)
+            write_line(core, connection, command.why)
         else:
             refuse_count(core, connection, command)
     elif command.verb == OTHER or command.verb == AUTH:
@@ -273,7 +273,7 @@ cdef void take_command(Core core, Connection* connection, Command* command) noex
         take_word_of_connection(core, connection, command)
 
 
-cdef int count_runs(Core core, const Resp* resp, const Command* command, int step) noexcept nogil:
+cdef int count_runs(Core core, const RespState* resp, const Command* command, int step) noexcept nogil:
     """Count the requests that the words make; -1 if a word names no database."""
     cdef Cursor words = command.words
     cdef Blob word
@@ -298,11 +298,11 @@ cdef int count_runs(Core core, const Resp* resp, const Command* command, int ste
 
 cdef void take_runs(Core core, Connection* connection, Command* command, int step) noexcept nogil:
     """Serve a request for each run of keys of one database; `step` is 2 for writes of pairs."""
-    cdef int parts = count_runs(core, resp_of(connection.owing), command, step)
+    cdef int parts = count_runs(core, resp_of(connection.replies), command, step)
     cdef Py_ssize_t left = (command.count - 1) // step
     cdef int part
     if not 0 <= parts <= MAX_PARTS:
-        say_line(core, connection, NO_DATABASE if parts < 0 else TOO_MANY_KEYS)
+        write_line(core, connection, NO_DATABASE if parts < 0 else TOO_MANY_KEYS)
         return
     for part in range(parts):
         left -= ask_run(core, connection, command, step, left, parts if part == 0 else 0)
@@ -323,10 +323,10 @@ cdef Py_ssize_t ask_run(
     if parts == 1:
         count = left
         take_word(&ahead, &word)
-        divide_key(core, resp_of(connection.owing), &word, &former, &key)
+        divide_key(core, resp_of(connection.replies), &word, &former, &key)
     while count < left:  # The number of keys is written before the keys, so count first.
         take_word(&ahead, &word)
-        divide_key(core, resp_of(connection.owing), &word, &database, &key)
+        divide_key(core, resp_of(connection.replies), &word, &database, &key)
         if step == 2:
             take_word(&ahead, &word)
         if count > 0 and (command.verb == DELETE or not blob_is(&former, <const char*>database.data, database.size)):
@@ -339,7 +339,7 @@ cdef Py_ssize_t ask_run(
         put_array(out, count)
     for _ in range(count):
         take_word(&command.words, &word)
-        divide_key(core, resp_of(connection.owing), &word, &database, &key)
+        divide_key(core, resp_of(connection.replies), &word, &database, &key)
         if command.verb == SET_MANY:
             put_array(out, 2)
         put_bin(out, key.data, key.size)
@@ -359,7 +359,7 @@ cdef Py_ssize_t ask_run(
 
 cdef void hand_over(Core core, Connection* connection, Command* command) noexcept nogil:
     """Let Python answer: `resp [connection, protocol, database, name, [words]]`."""
-    cdef const Resp* resp = resp_of(connection.owing)
+    cdef const RespState* resp = resp_of(connection.replies)
     cdef Buffer* out = &core.words
     cdef Py_ssize_t begin = out.end
     cdef Cursor words = command.words
@@ -388,7 +388,7 @@ cdef void hand_over(Core core, Connection* connection, Command* command) noexcep
 
 cdef void take_word_of_connection(Core core, Connection* connection, Command* command) noexcept nogil:
     """Answer PING, ECHO and commands that change the connection."""
-    cdef Resp* resp = resp_of(connection.owing)
+    cdef RespState* resp = resp_of(connection.replies)
     cdef Cursor words = command.words
     cdef Blob word = Blob(NULL, 0)
     cdef int64_t number = 0
@@ -397,12 +397,12 @@ cdef void take_word_of_connection(Core core, Connection* connection, Command* co
     if command.verb == HELLO:
         greet(core, connection, command)
     elif command.verb == PING and command.count == 1:
-        say_line(core, connection, b"+PONG\r\n")
+        write_line(core, connection, b"+PONG\r\n")
     elif command.verb == PING or command.verb == ECHO:
         take_word(&words, &word)
-        say_bulk(core, connection, &word)
+        write_bulk(core, connection, &word)
     elif command.verb == QUIT:
-        say_line(core, connection, OK)
+        write_line(core, connection, OK)
         connection.broken = True
         core.connections.finish(connection, CLOSED_BY_PEER)
     elif command.verb == RESET:
@@ -411,26 +411,26 @@ cdef void take_word_of_connection(Core core, Connection* connection, Command* co
         resp.name_size = 0
         connection.user = connection.certified
         read_as(core.published, connection.user)
-        say_line(core, connection, b"+RESET\r\n")
+        write_line(core, connection, b"+RESET\r\n")
     elif command.verb == SELECT:
         take_word(&words, &word)
         if not word_number(&word, &number):
-            say_line(core, connection, NO_INTEGER)
+            write_line(core, connection, NO_INTEGER)
         elif not 0 <= number <= core.resp_name_count:
-            say_line(core, connection, b"-ERR DB index is out of range\r\n")
+            write_line(core, connection, b"-ERR DB index is out of range\r\n")
         else:
             resp.database = <uint32_t>number
-            say_line(core, connection, OK)
+            write_line(core, connection, OK)
     else:
         take_word(&words, &word)
         if word_is(&word, b"setname") and command.count == 3:
             take_word(&words, &word)
-            say_line(core, connection, OK if set_name(resp, &word) else BAD_NAME)
+            write_line(core, connection, OK if set_name(resp, &word) else BAD_NAME)
         else:
             hand_over(core, connection, command)
 
 
-cdef bint set_name(Resp* resp, const Blob* name) noexcept nogil:
+cdef bint set_name(RespState* resp, const Blob* name) noexcept nogil:
     """Set the connection's name. Return False if the name is not allowed."""
     cdef Py_ssize_t i
     if name.size > MAX_NAME:
@@ -445,7 +445,7 @@ cdef bint set_name(Resp* resp, const Blob* name) noexcept nogil:
 
 cdef void greet(Core core, Connection* connection, Command* command) noexcept nogil:
     """HELLO [2 or 3 [AUTH name token] [SETNAME name]]: Python describes the server, or refuses, in that protocol."""
-    cdef Resp* resp = resp_of(connection.owing)
+    cdef RespState* resp = resp_of(connection.replies)
     cdef Cursor words = command.words
     cdef Py_ssize_t left = command.count - 1
     cdef int64_t protocol = resp.protocol
@@ -455,10 +455,10 @@ cdef void greet(Core core, Connection* connection, Command* command) noexcept no
         take_word(&words, &word)
         left -= 1
         if not word_number(&word, &protocol):
-            say_line(core, connection, b"-ERR Protocol version is not an integer or out of range\r\n")
+            write_line(core, connection, b"-ERR Protocol version is not an integer or out of range\r\n")
             return
         if protocol != 2 and protocol != 3:
-            say_line(core, connection, b"-NOPROTO unsupported protocol version\r\n")
+            write_line(core, connection, b"-NOPROTO unsupported protocol version\r\n")
             return
     while left > 0:
         take_word(&words, &word)
@@ -470,12 +470,12 @@ cdef void greet(Core core, Connection* connection, Command* command) noexcept no
             take_word(&words, &name)
             left -= 2
         else:
-            say_line(
+            write_line(
                 core, connection, b"-ERR Syntax error in HELLO: HELLO [2 | 3 [AUTH name token] [SETNAME name]]\r\n"
             )
             return
     if not set_name(resp, &name):
-        say_line(core, connection, BAD_NAME)
+        write_line(core, connection, BAD_NAME)
         return
     resp.protocol = <int>protocol
     hand_over(core, connection, command)
@@ -487,23 +487,23 @@ cdef void greet(Core core, Connection* connection, Command* command) noexcept no
 cdef void refuse_count(Core core, Connection* connection, const Command* command) noexcept nogil:
     cdef char line[ERROR_LINE_BYTES]
     snprintf(line, ERROR_LINE_BYTES, b"-ERR wrong number of arguments for '%s' command\r\n", command.known)
-    say_line(core, connection, line)
+    write_line(core, connection, line)
 
 
-cdef void say_line(Core core, Connection* connection, const char* line) noexcept nogil:
+cdef void write_line(Core core, Connection* connection, const char* line) noexcept nogil:
     """Queue this line as the answer, behind earlier ones."""
-    say_now(core, connection, <const uint8_t*>line, <Py_ssize_t>strlen(line))
+    write_now(core, connection, <const uint8_t*>line, <Py_ssize_t>strlen(line))
 
 
-cdef void say_bulk(Core core, Connection* connection, const Blob* word) noexcept nogil:
+cdef void write_bulk(Core core, Connection* connection, const Blob* word) noexcept nogil:
     cdef Py_ssize_t begin = core.words.end
     put_bulk(&core.words, word.data, word.size)
-    say_now(core, connection, core.words.data + begin, core.words.end - begin)
+    write_now(core, connection, core.words.data + begin, core.words.end - begin)
 
 
-cdef void say_now(Core core, Connection* connection, const uint8_t* data, Py_ssize_t size) noexcept nogil:
-    cdef uint32_t id = next_id(connection.owing)
-    if owe(connection.owing, SAID, 1) == NULL or buffer_reserve(core.out, size + 3 * HEAD_BYTES) < 0:
+cdef void write_now(Core core, Connection* connection, const uint8_t* data, Py_ssize_t size) noexcept nogil:
+    cdef uint32_t id = next_id(connection.replies)
+    if queue_reply(connection.replies, SAID, 1) == NULL or buffer_reserve(core.out, size + 3 * HEAD_BYTES) < 0:
         core.connections.doom(connection, CLOSED_MEMORY)
         return
     put_answer(core.out, id)

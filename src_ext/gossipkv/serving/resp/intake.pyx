@@ -54,7 +54,7 @@ cdef Py_ssize_t take_commands(Core core, Connection* connection, const uint8_t* 
         length = gather_get(core, connection, data + at, size - at) if connection.scan.position == 0 else 0
         if length > 0:
             at += length
-            if core.gathered.count == GATHERED_MOST and not answer_gathered(core, connection, data, &at):
+            if core.gathered.count == MAX_GATHERED and not answer_gathered(core, connection, data, &at):
                 break
             continue
         result = RESP_PARTIAL
@@ -71,10 +71,10 @@ cdef Py_ssize_t take_commands(Core core, Connection* connection, const uint8_t* 
                 read_command(core, connection, data + at, length, &command)
             if is_read and command.verb == ONE_KEY:
                 if gather(core, data + at, &command.request) != HAND_OFF:
-                    owe_answer(core, connection, &command, 1)
+                    queue_answer(core, connection, &command, 1)
                     frame_begin(&connection.scan)
                     at += length
-                    if core.gathered.count == GATHERED_MOST and not answer_gathered(core, connection, data, &at):
+                    if core.gathered.count == MAX_GATHERED and not answer_gathered(core, connection, data, &at):
                         break
                     continue
         if core.gathered.count > 0:  # The gathered gets come first, and may leave no room for this command.
@@ -116,21 +116,21 @@ cdef inline Py_ssize_t gather_get(
 ) noexcept nogil:
     """Gather a plain `GET`. Return its length, or 0 for any other command."""
     cdef Envelope request
-    cdef Owed* owed
+    cdef PendingReply* reply
     cdef Blob key
     cdef Py_ssize_t length = scan_get(data, size, &core.frame_limits, &key)
     if (
         length == 0
         or not find_room(core, connection, length + RESP_PARAMS_BYTES)
-        or not write_get(core, resp_of(connection.owing), &key, &request)
+        or not write_get(core, resp_of(connection.replies), &key, &request)
         or gather(core, data, &request) == HAND_OFF
     ):
         return 0
-    owed = owe(connection.owing, VALUE, 1)
-    if owed == NULL:
+    reply = queue_reply(connection.replies, VALUE, 1)
+    if reply == NULL:
         core.connections.doom(connection, CLOSED_MEMORY)
     else:
-        owed.protocol = <uint8_t>resp_of(connection.owing).protocol
+        reply.protocol = <uint8_t>resp_of(connection.replies).protocol
     return length
 
 
@@ -145,7 +145,7 @@ cdef inline void break_stream(Core core, Connection* connection, int counter) no
 
 cdef void refuse_stream(Core core, Connection* connection, int result) noexcept nogil:
     """Answer, as Redis does, why no further command can be found."""
-    say_line(core, connection, WHY[-result])
+    write_line(core, connection, WHY[-result])
     break_stream(core, connection, COUNTED[-result])
 
 
@@ -160,10 +160,10 @@ cdef bint is_foreign(
         kind = read_envelope(data, size, &envelope)
         buffer_init(&answer)
         if (kind == IS_REQUEST or kind == BAD_REQUEST) and write_bad_request(&answer, envelope.msgid, NO_MESSAGES) == 0:
-            say_now(core, connection, answer.data, answer.end)
+            write_now(core, connection, answer.data, answer.end)
         buffer_release(&answer)
     elif result == RESP_COMPLETE and size > 10 and memcmp(data + size - 10, b"HTTP/1.", 7) == 0:
-        say_line(core, connection, NO_HTTP)
+        write_line(core, connection, NO_HTTP)
     else:
         return False
     connection.broken = True

@@ -30,7 +30,7 @@ cdef enum:
     ARRAY_HEAD_BYTES = 5
     PAGE_HEAD_BYTES = 14
 
-cdef struct Range:
+cdef struct KeyRange:
     # Keys from `start` (inclusive) to `end` (exclusive), where these are given.
     Blob start
     Blob end
@@ -38,7 +38,7 @@ cdef struct Range:
     bint has_end
     bint reverse
 
-cdef struct Head:
+cdef struct FileHead:
     uint64_t word
     PyObject* file  # borrowed
     Record record  # valid only in the slice that read it if the file is compressed
@@ -46,12 +46,12 @@ cdef struct Head:
     uint64_t slice
     Walk walk
 
-cdef struct Entry:
+cdef struct TreeEntry:
     uint64_t word  # bytes of the head's key, which decide most comparisons
     Py_ssize_t head
 
-cdef struct Page:
-    Range range
+cdef struct ScanPage:
+    KeyRange range
     PyObject** files  # borrowed, without NULL
     Py_ssize_t file_count
     Py_ssize_t limit
@@ -61,13 +61,13 @@ cdef struct Page:
     PageStage stage
     uint64_t slice
     Py_ssize_t at  # number of opened files, then of ordered heads
-    Head* heads  # one for each file with a record in the range
+    FileHead* heads  # one for each file with a record in the range
     Py_ssize_t head_count
     Py_ssize_t head_room
     Py_ssize_t shared  # number of first bytes that all keys of all files share
     PyObject* first_file  # first file with any record
-    Entry* losers
-    Entry winner
+    TreeEntry* losers
+    TreeEntry winner
     PyObject* damaged
     bint waits  # reads wait for the disk
     bint owes  # the winner's record was written, and the next one of its file is not found yet
@@ -83,10 +83,10 @@ cdef struct Page:
 
 
 cdef void page_begin(
-    Page* page, PyObject** files, Py_ssize_t file_count, const Range* range,
+    ScanPage* page, PyObject** files, Py_ssize_t file_count, const KeyRange* range,
     Py_ssize_t limit, Py_ssize_t max_bytes, Py_ssize_t max_value,
 ) noexcept nogil
-cdef int page_run(Page* page, int64_t* work) noexcept nogil
-cdef PyObject* page_look(Page* page, Py_ssize_t ahead) noexcept nogil
-cdef void page_close(Page* page, const uint8_t* envelope, Py_ssize_t size) noexcept nogil
-cdef void page_release(Page* page) noexcept nogil
+cdef int page_run(ScanPage* page, int64_t* work) noexcept nogil
+cdef PyObject* page_look(ScanPage* page, Py_ssize_t ahead) noexcept nogil
+cdef void page_close(ScanPage* page, const uint8_t* envelope, Py_ssize_t size) noexcept nogil
+cdef void page_release(ScanPage* page) noexcept nogil

@@ -36,7 +36,7 @@ cdef enum:
 
 
 cdef void page_begin(
-    Page* page, PyObject** files, Py_ssize_t file_count, const Range* range,
+    ScanPage* page, PyObject** files, Py_ssize_t file_count, const KeyRange* range,
     Py_ssize_t limit, Py_ssize_t max_bytes, Py_ssize_t max_value,
 ) noexcept nogil:
     """Begin a page. Requires: the memory of `page` is zero, or was used for a page before.
@@ -68,7 +68,7 @@ cdef void page_begin(
     page.more = False
 
 
-cdef void page_release(Page* page) noexcept nogil:
+cdef void page_release(ScanPage* page) noexcept nogil:
     free(page.heads)
     free(page.losers)
     page.heads = NULL
@@ -77,7 +77,7 @@ cdef void page_release(Page* page) noexcept nogil:
     buffer_release(&page.out)
 
 
-cdef int page_run(Page* page, int64_t* work) noexcept nogil:
+cdef int page_run(ScanPage* page, int64_t* work) noexcept nogil:
     """Continue until the page ends or `work`, which is reduced, is used up. Return a `PageResult`.
 
     A page without `waits` may stop as `PAGE_COLD`, and continues at that place.
@@ -107,7 +107,7 @@ cdef int page_run(Page* page, int64_t* work) noexcept nogil:
     return result
 
 
-cdef bint all_whole(Page* page) noexcept nogil:
+cdef bint all_whole(ScanPage* page) noexcept nogil:
     """True if all files were readable throughout this slice and those before, so the copied bytes are sound."""
     cdef Py_ssize_t i
     for i in range(page.file_count):
@@ -120,7 +120,7 @@ cdef bint all_whole(Page* page) noexcept nogil:
 # Opening ----------------------------------------------------------------------------------------------------------
 
 
-cdef inline void look_ahead(Page* page) noexcept nogil:
+cdef inline void look_ahead(ScanPage* page) noexcept nogil:
     """Prefetch for the searches in the next files: each search alone waits for half a dozen cache lines in turn."""
     cdef PyObject* ahead
     if page.at + FIELDS_AHEAD < page.file_count:
@@ -136,11 +136,11 @@ cdef inline void look_ahead(Page* page) noexcept nogil:
         prefetch((<SortedFile>ahead).checked_pages)
 
 
-cdef int open_file(Page* page, PyObject* file, int64_t* work) noexcept nogil:
+cdef int open_file(ScanPage* page, PyObject* file, int64_t* work) noexcept nogil:
     """Find the first record of the range in one file."""
     cdef uint64_t at = 0
     cdef uint64_t end = (<SortedFile>file).position_end
-    cdef Head* head
+    cdef FileHead* head
     cdef int result
     work[0] -= OPEN_WORK
     if (<SortedFile>file).record_count == 0:
@@ -160,7 +160,7 @@ cdef int open_file(Page* page, PyObject* file, int64_t* work) noexcept nogil:
     return why_stopped(page, file) if result < 0 else PAGE_UNFINISHED
 
 
-cdef inline int seek_in(Page* page, PyObject* file, const Blob* key, uint64_t* position) noexcept nogil:
+cdef inline int seek_in(ScanPage* page, PyObject* file, const Blob* key, uint64_t* position) noexcept nogil:
     """Check that the file's last byte can be read, as `is_whole` does, and `seek` the key unless `key` is NULL."""
     cdef int result = 0
     (<SortedFile>file).asks = (<SortedFile>file).paged and not page.waits
@@ -172,14 +172,14 @@ cdef inline int seek_in(Page* page, PyObject* file, const Blob* key, uint64_t* p
     return result
 
 
-cdef inline const Blob* beginning(const Page* page) noexcept nogil:
+cdef inline const Blob* beginning(const ScanPage* page) noexcept nogil:
     """Return the key at which the range begins in the scan's direction; NULL for none."""
     if page.range.reverse:
         return &page.range.end if page.range.has_end else NULL
     return &page.range.start if page.range.has_start else NULL
 
 
-cdef int why_stopped(Page* page, PyObject* file) noexcept nogil:
+cdef int why_stopped(ScanPage* page, PyObject* file) noexcept nogil:
     """Record and return the result for a read of that file that has just failed."""
     if (<SortedFile>file).fault_reason == FAULT_COLD:
         page.cold = file
@@ -188,7 +188,7 @@ cdef int why_stopped(Page* page, PyObject* file) noexcept nogil:
     return PAGE_DAMAGED
 
 
-cdef PyObject* page_look(Page* page, Py_ssize_t ahead) noexcept nogil:
+cdef PyObject* page_look(ScanPage* page, Py_ssize_t ahead) noexcept nogil:
     """Return a later file if its search will stop at a missing page; else NULL."""
     cdef Py_ssize_t at = page.at + ahead
     cdef uint64_t unused
@@ -199,9 +199,9 @@ cdef PyObject* page_look(Page* page, Py_ssize_t ahead) noexcept nogil:
     return page.files[at] if (<SortedFile>page.files[at]).fault_reason == FAULT_COLD else NULL
 
 
-cdef int add_heads(Page* page) noexcept nogil:
+cdef int add_heads(ScanPage* page) noexcept nogil:
     cdef Py_ssize_t room = min(max(<Py_ssize_t>MIN_HEADS, 4 * page.head_room), page.file_count)
-    cdef Head* heads = <Head*>realloc(page.heads, room * sizeof(Head))
+    cdef FileHead* heads = <FileHead*>realloc(page.heads, room * sizeof(FileHead))
     if heads == NULL:
         return -1
     page.heads = heads
@@ -209,7 +209,7 @@ cdef int add_heads(Page* page) noexcept nogil:
     return 0
 
 
-cdef inline void share(Page* page, PyObject* file) noexcept nogil:
+cdef inline void share(ScanPage* page, PyObject* file) noexcept nogil:
     """Reduce `shared` to the prefix that this file's keys share with the earlier files."""
     cdef Py_ssize_t i
     if page.first_file == NULL:
@@ -224,7 +224,7 @@ cdef inline void share(Page* page, PyObject* file) noexcept nogil:
                 return
 
 
-cdef inline int next_record(Page* page, Head* head, int64_t* work) noexcept nogil:
+cdef inline int next_record(ScanPage* page, FileHead* head, int64_t* work) noexcept nogil:
     """Read the next record of a head's file. Return a `WalkResult`."""
     cdef int result
     (<SortedFile>head.file).asks = (<SortedFile>head.file).paged and not page.waits
@@ -237,7 +237,7 @@ cdef inline int next_record(Page* page, Head* head, int64_t* work) noexcept nogi
     return result
 
 
-cdef inline bint is_behind(Page* page, const Head* head) noexcept nogil:
+cdef inline bint is_behind(ScanPage* page, const FileHead* head) noexcept nogil:
     """True if the head's record, and so all later ones in its file, lie behind the range."""
     cdef const Blob* bound
     if page.range.reverse:
@@ -254,9 +254,9 @@ cdef inline bint is_behind(Page* page, const Head* head) noexcept nogil:
 # Ordering ---------------------------------------------------------------------------------------------------------
 
 
-cdef int begin_ordering(Page* page) noexcept nogil:
+cdef int begin_ordering(ScanPage* page) noexcept nogil:
     """Begin the ordering, since all files are open."""
-    cdef Entry* losers
+    cdef TreeEntry* losers
     cdef Py_ssize_t i
     page.at = 0
     page.stage = ORDERING
@@ -266,7 +266,7 @@ cdef int begin_ordering(Page* page) noexcept nogil:
     page.out.end = PAGE_HEAD_BYTES  # The bytes are written when the number of records is known.
     if page.head_count == 0:
         return PAGE_UNFINISHED
-    losers = <Entry*>realloc(page.losers, page.head_count * sizeof(Entry))
+    losers = <TreeEntry*>realloc(page.losers, page.head_count * sizeof(TreeEntry))
     if losers == NULL:
         return PAGE_NO_MEMORY
     page.losers = losers
@@ -275,13 +275,13 @@ cdef int begin_ordering(Page* page) noexcept nogil:
     return PAGE_UNFINISHED
 
 
-cdef inline uint64_t rank(const Page* page, const Head* head) noexcept nogil:
+cdef inline uint64_t rank(const ScanPage* page, const FileHead* head) noexcept nogil:
     """Return a number that orders keys as the scan does, equal for keys with equal first bytes."""
     cdef uint64_t word = word_of(head.record.key.data, head.record.key.size, page.shared)
     return ~word if page.range.reverse else word
 
 
-cdef bint key_is_here(Page* page, Head* head) noexcept nogil:
+cdef bint key_is_here(ScanPage* page, FileHead* head) noexcept nogil:
     """Read the head's record again if this slice has not. Return False if it is damaged.
 
     Between slices, other readers may evict a block of a compressed file from its cache. The files stay pinned.
@@ -294,10 +294,10 @@ cdef bint key_is_here(Page* page, Head* head) noexcept nogil:
     return True
 
 
-cdef bint keys_before(Page* page, Py_ssize_t one, Py_ssize_t other) noexcept nogil:
+cdef bint keys_before(ScanPage* page, Py_ssize_t one, Py_ssize_t other) noexcept nogil:
     """Compare two heads with equal words."""
-    cdef Head* first
-    cdef Head* second
+    cdef FileHead* first
+    cdef FileHead* second
     cdef int order
     if one == NO_RECORD or other == NO_RECORD:
         return one != NO_RECORD
@@ -311,17 +311,17 @@ cdef bint keys_before(Page* page, Py_ssize_t one, Py_ssize_t other) noexcept nog
     return order > 0 if page.range.reverse else order < 0
 
 
-cdef inline bint before(Page* page, const Entry* one, const Entry* other) noexcept nogil:
+cdef inline bint before(ScanPage* page, const TreeEntry* one, const TreeEntry* other) noexcept nogil:
     """True if the record of `one` comes before that of `other`."""
     if one.word != other.word:
         return one.word < other.word
     return keys_before(page, one.head, other.head)
 
 
-cdef void order_head(Page* page, Py_ssize_t at) noexcept nogil:
+cdef void order_head(ScanPage* page, Py_ssize_t at) noexcept nogil:
     """Insert one head: it rises to the first node without an entry."""
-    cdef Entry rising
-    cdef Entry loser
+    cdef TreeEntry rising
+    cdef TreeEntry loser
     cdef Py_ssize_t node = (page.head_count + at) // 2
     if not key_is_here(page, &page.heads[at]):
         return
@@ -339,12 +339,12 @@ cdef void order_head(Page* page, Py_ssize_t at) noexcept nogil:
     page.winner = rising
 
 
-cdef inline int replace_winner(Page* page, int64_t* work) noexcept nogil:
+cdef inline int replace_winner(ScanPage* page, int64_t* work) noexcept nogil:
     """Read the winner's next record and let it rise. Return a `PageResult`."""
     cdef Py_ssize_t at = page.winner.head
-    cdef Head* head = &page.heads[at]
-    cdef Entry rising
-    cdef Entry loser
+    cdef FileHead* head = &page.heads[at]
+    cdef TreeEntry rising
+    cdef TreeEntry loser
     cdef Py_ssize_t node = (page.head_count + at) // 2
     cdef int result = next_record(page, head, work)
     if result < 0:
@@ -368,8 +368,8 @@ cdef inline int replace_winner(Page* page, int64_t* work) noexcept nogil:
 # Merging ----------------------------------------------------------------------------------------------------------
 
 
-cdef int merge_files(Page* page, int64_t* work) noexcept nogil:
-    cdef Head* head
+cdef int merge_files(ScanPage* page, int64_t* work) noexcept nogil:
+    cdef FileHead* head
     cdef Py_ssize_t size
     cdef int result
     while work[0] > 0:
@@ -408,7 +408,7 @@ cdef int merge_files(Page* page, int64_t* work) noexcept nogil:
     return PAGE_UNFINISHED
 
 
-cdef void page_close(Page* page, const uint8_t* envelope, Py_ssize_t size) noexcept nogil:
+cdef void page_close(ScanPage* page, const uint8_t* envelope, Py_ssize_t size) noexcept nogil:
     """Write the page's head: `envelope`, and the number of records. Requires: the page is ready."""
     cdef uint8_t data[ARRAY_HEAD_BYTES]
     cdef Buffer head
@@ -452,16 +452,16 @@ def page(
         Corrupt: a file is damaged where the scan went.
         TooLarge: the first value is longer than `max_value`.
     """
-    cdef Page made
-    cdef Range range
+    cdef ScanPage made
+    cdef KeyRange range
     cdef tuple held = tuple(files)
     cdef SortedFile file
     cdef PyObject** pointers
     cdef Py_ssize_t i
     cdef int result = PAGE_UNFINISHED
     cdef int64_t work
-    memset(&made, 0, sizeof(Page))
-    memset(&range, 0, sizeof(Range))
+    memset(&made, 0, sizeof(ScanPage))
+    memset(&range, 0, sizeof(KeyRange))
     range.has_start = hold_bound(start, &range.start)
     range.has_end = hold_bound(end, &range.end)
     range.reverse = reverse

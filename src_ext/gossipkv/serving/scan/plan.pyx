@@ -95,22 +95,22 @@ cdef inline int compare_blobs(const Blob* one, const Blob* other) noexcept nogil
     return compare_keys(one.data, one.size, other.data, other.size)
 
 
-cdef inline void raise_start(Range* range, const Blob* key) noexcept nogil:
+cdef inline void raise_start(KeyRange* range, const Blob* key) noexcept nogil:
     if not range.has_start or compare_blobs(&range.start, key) < 0:
         range.start = key[0]
         range.has_start = True
 
 
-cdef inline void lower_end(Range* range, const Blob* key) noexcept nogil:
+cdef inline void lower_end(KeyRange* range, const Blob* key) noexcept nogil:
     if not range.has_end or compare_blobs(key, &range.end) < 0:
         range.end = key[0]
         range.has_end = True
 
 
-cdef int set_range(const ScanOptions* asked, const Blob* last, Buffer* bounds, Range* range) noexcept nogil:
+cdef int set_range(const ScanOptions* asked, const Blob* last, Buffer* bounds, KeyRange* range) noexcept nogil:
     """Set the range to the requested keys behind `last` (NULL for all); derived keys are stored in `bounds`."""
     cdef Blob made
-    memset(range, 0, sizeof(Range))
+    memset(range, 0, sizeof(KeyRange))
     range.reverse = asked.reverse
     range.has_start = asked.has_start
     range.start = asked.start
@@ -139,7 +139,7 @@ cdef int set_range(const ScanOptions* asked, const Blob* last, Buffer* bounds, R
 
 
 cdef int make_plan(
-    PublishedTable table, Cursor params, const ReadLimits* limits, Py_ssize_t scan_limit, Buffer* bounds, Plan* plan
+    PublishedTable table, Cursor params, const ReadLimits* limits, Py_ssize_t scan_limit, Buffer* bounds, ScanPlan* plan
 ) noexcept nogil:
     """Parse `database, {options}` and choose the version. Return `ANSWERED`, or the reason for no plan."""
     cdef Py_ssize_t count = take_array(&params)

@@ -17,24 +17,24 @@ cdef enum:
     # Each request costs this much, however little it asks for.
     REQUEST_WORK = 4
 
-cdef enum ScannerPlace:
+cdef enum ScannerState:
     NOWHERE = 0  # no unanswered scan or batch
     RUNNING = 1
     WAITING = 2
     PARKED = 3  # the peer does not read
     FETCHING = 4  # the first job needs pages that are not in memory
 
-cdef struct Job:
-    Job* next  # next job of the same connection
-    Batch* batch  # the batch to read; NULL for a scan
+cdef struct ScanJob:
+    ScanJob* next  # next job of the same connection
+    GetMany* batch  # the batch to read; NULL for a scan
     uint32_t msgid
     int64_t received_ns
     bint begun
     Buffer params  # a copy, once the request has left the receive buffer
     Buffer bounds  # keys that the plan derived from the given ones
-    Plan plan
+    ScanPlan plan
     PyObject* table  # the table that the job reads from
-    Page page
+    ScanPage page
     Py_ssize_t held
     int stops  # consecutive stops at missing pages without a record in between
     Py_ssize_t stopped_at  # number of records at the last stop
@@ -44,14 +44,14 @@ cdef struct Scanner:
     Scanner* next
     Scanner* previous
     uint64_t handle  # the connection's handle
-    ScannerPlace place
+    ScannerState place
     int64_t turn_work  # work done in this turn
     Py_ssize_t held_bytes
-    Job* first
-    Job* last
-    Wait wait
+    ScanJob* first
+    ScanJob* last
+    PageWait wait
 
-cdef struct Line:
+cdef struct ScannerQueue:
     Scanner* first
     Scanner* last
     uint32_t count
@@ -59,10 +59,10 @@ cdef struct Line:
 cdef struct Scans:
     ReadLimits limits
     Py_ssize_t scan_limit
-    Line running
-    Line waiting
+    ScannerQueue running
+    ScannerQueue waiting
     uint32_t fetching
-    Job* spare  # memory of an ended job, for reuse
+    ScanJob* spare  # memory of an ended job, for reuse
     Py_ssize_t held_bytes
     uint64_t answered
     uint64_t slices
@@ -77,7 +77,7 @@ cdef int scans_ask(
     Scans* scans, Scanner* scanner, PublishedTable table, const Envelope* request, int64_t received_ns, bint may_wait,
     int64_t* work, Buffer* out,
 ) noexcept nogil
-cdef int scans_queue(Scans* scans, Scanner* scanner, Batch* batch) noexcept nogil
+cdef int scans_queue(Scans* scans, Scanner* scanner, GetMany* batch) noexcept nogil
 cdef Scanner* scans_turn(Scans* scans) noexcept nogil
 cdef int scans_run(Scans* scans, Scanner* scanner, PublishedTable table, int64_t* work, Buffer* out) noexcept nogil
 cdef void scans_read_cold(Scanner* scanner, ColdPages cold) noexcept nogil

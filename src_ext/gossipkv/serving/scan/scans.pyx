@@ -36,30 +36,30 @@ cdef enum:
 # One scan ---------------------------------------------------------------------------------------------------------
 
 
-cdef Job* new_job(Scans* scans) noexcept nogil:
-    cdef Job* job = scans.spare
+cdef ScanJob* new_job(Scans* scans) noexcept nogil:
+    cdef ScanJob* job = scans.spare
     scans.spare = NULL
-    return job if job != NULL else <Job*>calloc(1, sizeof(Job))
+    return job if job != NULL else <ScanJob*>calloc(1, sizeof(ScanJob))
 
 
-cdef void note_size(Scans* scans, Scanner* scanner, Job* job) noexcept nogil:
+cdef void note_size(Scans* scans, Scanner* scanner, ScanJob* job) noexcept nogil:
     """Count the bytes that the job holds now."""
     cdef Py_ssize_t size = (
-        <Py_ssize_t>sizeof(Job)
+        <Py_ssize_t>sizeof(ScanJob)
         + job.params.capacity
         + job.bounds.capacity
         + job.page.out.end
-        + job.page.head_count * <Py_ssize_t>(sizeof(Head) + sizeof(Entry))
+        + job.page.head_count * <Py_ssize_t>(sizeof(FileHead) + sizeof(TreeEntry))
     )
     scans.held_bytes += size - job.held
     scanner.held_bytes += size - job.held
     job.held = size
 
 
-cdef void end_job(Scans* scans, Job* job) noexcept nogil:
+cdef void end_job(Scans* scans, ScanJob* job) noexcept nogil:
     """Release the job's data; its memory may serve the next job."""
     cdef Py_ssize_t capacity = job.params.capacity + job.bounds.capacity + job.page.out.capacity
-    capacity += job.page.head_room * <Py_ssize_t>(sizeof(Head) + sizeof(Entry))
+    capacity += job.page.head_room * <Py_ssize_t>(sizeof(FileHead) + sizeof(TreeEntry))
     if job.begun:
         let_go(<PublishedTable>job.table)
         job.begun = False
@@ -73,14 +73,14 @@ cdef void end_job(Scans* scans, Job* job) noexcept nogil:
         free_job(job)
 
 
-cdef void free_job(Job* job) noexcept nogil:
+cdef void free_job(ScanJob* job) noexcept nogil:
     buffer_release(&job.params)
     buffer_release(&job.bounds)
     page_release(&job.page)
     free(job)
 
 
-cdef void begin_job(Scans* scans, Job* job, PublishedTable table) noexcept nogil:
+cdef void begin_job(Scans* scans, ScanJob* job, PublishedTable table) noexcept nogil:
     """Start a scan. Requires: a plan, made with that table."""
     job.begun = True
     job.table = <PyObject*>table
@@ -99,7 +99,9 @@ cdef void begin_job(Scans* scans, Job* job, PublishedTable table) noexcept nogil
     job.ahead = MIN_AHEAD
 
 
-cdef int keep_job(Scans* scans, Scanner* scanner, Job* job, PublishedTable table, const Cursor* params) noexcept nogil:
+cdef int keep_job(
+    Scans* scans, Scanner* scanner, ScanJob* job, PublishedTable table, const Cursor* params
+) noexcept nogil:
     """Copy the request, since its buffer is reused, and make the plan again, so that it points into the copy."""
     cdef Cursor copy
     if buffer_append(&job.params, params.at, params.end - params.at) < 0:
@@ -112,7 +114,7 @@ cdef int keep_job(Scans* scans, Scanner* scanner, Job* job, PublishedTable table
     return 0
 
 
-cdef int go_on(Scans* scans, Job* job, PublishedTable table, int64_t* work, Buffer* out) noexcept nogil:
+cdef int go_on(Scans* scans, ScanJob* job, PublishedTable table, int64_t* work, Buffer* out) noexcept nogil:
     """Run a slice of a started scan; the answer is in `out` when the scan ends."""
     cdef Py_ssize_t records = job.page.records
     cdef Py_ssize_t searched = job.page.at if job.page.stage == OPENING else job.page.file_count
@@ -133,9 +135,9 @@ cdef int go_on(Scans* scans, Job* job, PublishedTable table, int64_t* work, Buff
     return finish(scans, job, table, out)
 
 
-cdef int finish(Scans* scans, Job* job, PublishedTable table, Buffer* out) noexcept nogil:
+cdef int finish(Scans* scans, ScanJob* job, PublishedTable table, Buffer* out) noexcept nogil:
     """Write the frame around the records: `[1, id, nil, [records, cursor or nil, version]]`."""
-    cdef Page* page = &job.page
+    cdef ScanPage* page = &job.page
     cdef const Blob* version = &job.plan.version.packed_name
     cdef uint8_t data[2 * HEAD_BYTES]
     cdef Buffer envelope
@@ -168,7 +170,7 @@ cdef int finish(Scans* scans, Job* job, PublishedTable table, Buffer* out) noexc
     return ANSWERED if buffer_append(out, page.out.data + at, buffer_size(&page.out)) == 0 else OUT_OF_MEMORY
 
 
-cdef void write_cursor(Page* page, const Blob* version) noexcept nogil:
+cdef void write_cursor(ScanPage* page, const Blob* version) noexcept nogil:
     """Write the cursor as `bin`: a checksum, then `[version, last key]` as MessagePack. Requires: there is room.
 
         offset size field
@@ -192,7 +194,7 @@ cdef void write_cursor(Page* page, const Blob* version) noexcept nogil:
     out.end = body - CURSOR_CHECKSUM_BYTES + size
 
 
-cdef void count_scan(PublishedTable table, const Job* job, bint refused) noexcept nogil:
+cdef void count_scan(PublishedTable table, const ScanJob* job, bint refused) noexcept nogil:
     """Count the scan in the current table; the table that it read from may no longer be served."""
     cdef VersionRow* version = table.heir_of(job.plan.version)
     if version != NULL:
@@ -203,40 +205,40 @@ cdef void count_scan(PublishedTable table, const Job* job, bint refused) noexcep
 # Turns ------------------------------------------------------------------------------------------------------------
 
 
-cdef inline Line* line_of(Scans* scans, const Scanner* scanner) noexcept nogil:
+cdef inline ScannerQueue* queue_of(Scans* scans, const Scanner* scanner) noexcept nogil:
     if scanner.place == RUNNING:
         return &scans.running
     return &scans.waiting if scanner.place == WAITING else NULL
 
 
-cdef void move(Scans* scans, Scanner* scanner, ScannerPlace place) noexcept nogil:
+cdef void move(Scans* scans, Scanner* scanner, ScannerState place) noexcept nogil:
     """Move the scanner to the end of a line (also its own), or out of all lines."""
-    cdef Line* line = line_of(scans, scanner)
-    if line != NULL:
-        line.count -= 1
+    cdef ScannerQueue* queue = queue_of(scans, scanner)
+    if queue != NULL:
+        queue.count -= 1
         if scanner.previous != NULL:
             scanner.previous.next = scanner.next
         else:
-            line.first = scanner.next
+            queue.first = scanner.next
         if scanner.next != NULL:
             scanner.next.previous = scanner.previous
         else:
-            line.last = scanner.previous
+            queue.last = scanner.previous
     scans.fetching += place == FETCHING
     scans.fetching -= scanner.place == FETCHING
     scanner.place = place
     scanner.turn_work = 0
     scanner.next = NULL
     scanner.previous = NULL
-    line = line_of(scans, scanner)
-    if line != NULL:
-        line.count += 1
-        scanner.previous = line.last
-        if line.last != NULL:
-            line.last.next = scanner
+    queue = queue_of(scans, scanner)
+    if queue != NULL:
+        queue.count += 1
+        scanner.previous = queue.last
+        if queue.last != NULL:
+            queue.last.next = scanner
         else:
-            line.first = scanner
-        line.last = scanner
+            queue.first = scanner
+        queue.last = scanner
 
 
 cdef list release_unread(list tables):
@@ -280,7 +282,7 @@ cdef int scans_ask(
 
     A request that may not wait is handed off, and refused there.
     """
-    cdef Job* job = new_job(scans)
+    cdef ScanJob* job = new_job(scans)
     cdef int outcome
     cdef bint at_once = scanner.place == NOWHERE and has_place(scans) and work[0] > 0
     cdef int64_t slice = min(work[0], <int64_t>SLICE_WORK)
@@ -309,7 +311,7 @@ cdef int scans_ask(
     return UNDER_WAY
 
 
-cdef void append_job(Scans* scans, Scanner* scanner, Job* job, ScannerPlace place) noexcept nogil:
+cdef void append_job(Scans* scans, Scanner* scanner, ScanJob* job, ScannerState place) noexcept nogil:
     """Append a job to its connection's list; the first job puts the connection into `place`."""
     job.next = NULL
     if scanner.first == NULL:
@@ -320,9 +322,9 @@ cdef void append_job(Scans* scans, Scanner* scanner, Job* job, ScannerPlace plac
     scanner.last = job
 
 
-cdef int scans_queue(Scans* scans, Scanner* scanner, Batch* batch) noexcept nogil:
+cdef int scans_queue(Scans* scans, Scanner* scanner, GetMany* batch) noexcept nogil:
     """Queue a batch for its turn; -1 if out of memory."""
-    cdef Job* job = <Job*>calloc(1, sizeof(Job))
+    cdef ScanJob* job = <ScanJob*>calloc(1, sizeof(ScanJob))
     if job == NULL:
         return -1
     job.batch = batch
@@ -350,7 +352,7 @@ cdef Scanner* scans_turn(Scans* scans) noexcept nogil:
 
 cdef int scans_run(Scans* scans, Scanner* scanner, PublishedTable table, int64_t* work, Buffer* out) noexcept nogil:
     """Run a slice of the connection's first scan. Return `UNDER_WAY`, `COLD`, or the final `Outcome`, before `done`."""
-    cdef Job* job = scanner.first
+    cdef ScanJob* job = scanner.first
     cdef Cursor params
     cdef int outcome
     work[0] -= REQUEST_WORK
@@ -369,7 +371,7 @@ cdef int scans_run(Scans* scans, Scanner* scanner, PublishedTable table, int64_t
 
 cdef void scans_read_cold(Scanner* scanner, ColdPages cold) noexcept nogil:
     """Read the page at which the scan has stopped, and the pages at which the next files' searches will stop."""
-    cdef Job* job = scanner.first
+    cdef ScanJob* job = scanner.first
     cdef PyObject* file = job.page.cold
     cdef Py_ssize_t records = job.page.records + job.page.at
     cdef Py_ssize_t i
@@ -410,7 +412,7 @@ cdef void scans_yield(Scans* scans, Scanner* scanner, int64_t work) noexcept nog
 
 cdef void scans_done(Scans* scans, Scanner* scanner) noexcept nogil:
     """Remove the connection's first job; the next one, if any, waits for its turn."""
-    cdef Job* job = scanner.first
+    cdef ScanJob* job = scanner.first
     scanner.first = job.next
     scanner.held_bytes -= job.held
     end_job(scans, job)
@@ -430,7 +432,7 @@ cdef void scans_unpark(Scans* scans, Scanner* scanner) noexcept nogil:
 
 cdef void scans_drop(Scans* scans, Scanner* scanner) noexcept nogil:
     """Drop all jobs of a connection that is gone."""
-    cdef Job* job
+    cdef ScanJob* job
     forget_wait(&scanner.wait)
     while scanner.first != NULL:
         job = scanner.first

@@ -4,7 +4,7 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 from gossipkv.wire._buffer cimport Buffer
 
-cdef struct Line:
+cdef struct TlsConnection:
     void* tls  # NULL if the connection is plain, or its handshake has not begun
     uint64_t handle
     uint32_t interest
@@ -16,11 +16,11 @@ cdef struct Line:
     void* tunnel  # the tunnel to another server; NULL if the connection is served here
 
 
-cdef class Secured:
+cdef class TlsConnections:
     cdef Tls tls  # for new connections; None without TLS
-    cdef Line* lines  # indexed by descriptor
+    cdef TlsConnection* slots  # indexed by descriptor
     cdef int size
-    cdef Buffer holding  # descriptors of lines that hold input, or did
+    cdef Buffer holding  # descriptors of connections that hold input, or did
 
     cdef int shake(self, int fd, uint64_t handle) noexcept nogil
     cdef int take_over(self, int fd, TlsEnd end) except -1
@@ -35,6 +35,6 @@ cdef class Secured:
     cdef void forget(self, int fd) noexcept nogil
 
 
-cdef inline Line* line_of(Secured secured, int fd) noexcept nogil:
-    """Return the line of that connection; NULL if it is plain."""
-    return &secured.lines[fd] if fd < secured.size and secured.lines[fd].tls != NULL else NULL
+cdef inline TlsConnection* tls_connection_of(TlsConnections tls_connections, int fd) noexcept nogil:
+    """Return the TLS connection of that descriptor; NULL if it is plain."""
+    return &tls_connections.slots[fd] if fd < tls_connections.size and tls_connections.slots[fd].tls != NULL else NULL

@@ -1,7 +1,7 @@
 """TLS handshakes: a queue of due steps, some of which are run behind the reads of each step of the loop.
 
-A step costs as much as many reads, so handshakes have their own queue. A connection is not watched while it is queued: a
-thousand new clients are a thousand queue entries, and no events. `connections.pyx` has the state of OpenSSL.
+A step costs as much as many reads, so handshakes have their own queue. A connection is not watched while it is queued:
+a thousand new clients are a thousand queue entries, and no events. `connections.pyx` has the state of OpenSSL.
 """
 
 from libc.stdint cimport int64_t, uint32_t
@@ -59,7 +59,7 @@ cdef void take_handshake_step(Loop loop, Connection* connection) noexcept nogil:
             set_certified_user(loop, connection)
         return
     connection.broken = True
-    loop.connections.drop_owing(connection)  # Nothing sent from here on is an answer.
+    loop.connections.drop_replies(connection)  # Nothing sent from here on is an answer.
     loop.connections.finish(connection, CLOSED_HANDSHAKE)
     if waits == FOREIGN:
         answer_plain(loop, connection)

@@ -12,7 +12,7 @@ cdef struct Signers:  # OpenSSL's X509_STORE*: signing authorities; NULL for non
     void* peers  # authorities for nodes
     void* clients  # authorities for users
 
-cdef struct Functions:
+cdef struct OpensslFunctions:
     # The functions used of OpenSSL, in the order of `NAMES`.
     unsigned long (*version)() noexcept nogil
     void (*clear_errors)() noexcept nogil

@@ -96,7 +96,7 @@ cdef enum:  # OpenSSL's own numbers, the same in every 3.x.
     SIGNED_BY_PEERS = 1
     SIGNED_BY_CLIENTS = 2
 
-cdef Functions openssl
+cdef OpensslFunctions openssl
 cdef bint is_open = False
 cdef int signers_index = -1
 

@@ -20,7 +20,7 @@ cdef struct Tunnel:
 
 
 cdef class Tunnels:
-    cdef Secured secured
+    cdef TlsConnections tls_connections
     cdef int epoll
     cdef readonly int count
     cdef Tunnel* first

@@ -37,17 +37,17 @@ cdef enum:
 cdef class Tunnels:
     """The tunnels of a transport, with events from `epoll`."""
 
-    def __cinit__(self, Secured secured not None, int epoll):
-        self.secured = secured
+    def __cinit__(self, TlsConnections tls_connections not None, int epoll):
+        self.tls_connections = tls_connections
         self.epoll = epoll
 
     def __dealloc__(self):
         self.close_all()
 
     cdef int begin(self, int fd, int64_t now_ns) noexcept nogil:
-        """Start a tunnel on that line. Return the server's descriptor, or -1 if there are no resources.
+        """Start a tunnel on that connection. Return the server's descriptor, or -1 if there are no resources.
 
-        Requires: the line is watched, and no output waits.
+        Requires: it is watched, and no output waits.
         """
         cdef int ends[2]
         cdef Tunnel* tunnel = <Tunnel*>calloc(1, sizeof(Tunnel))
@@ -68,9 +68,9 @@ cdef class Tunnels:
             close_descriptor(ends[1])
             free(tunnel)
             return -1
-        self.secured.lines[fd].handle = FIRST_HANDLE + 2 * <uint64_t>fd
-        self.secured.lines[fd].interest = READABLE
-        self.secured.lines[fd].tunnel = tunnel
+        self.tls_connections.slots[fd].handle = FIRST_HANDLE + 2 * <uint64_t>fd
+        self.tls_connections.slots[fd].interest = READABLE
+        self.tls_connections.slots[fd].tunnel = tunnel
         tunnel.next = self.first
         self.first = tunnel
         self.count += 1
@@ -88,7 +88,7 @@ cdef class Tunnels:
         cdef Tunnel* tunnel
         if not FIRST_HANDLE <= handle < <uint64_t>1 << 32:
             return False
-        tunnel = <Tunnel*>self.secured.lines[(handle - FIRST_HANDLE) // 2].tunnel
+        tunnel = <Tunnel*>self.tls_connections.slots[(handle - FIRST_HANDLE) // 2].tunnel
         if tunnel == NULL:
             return True
         if what & ENDED and not at_pair:
@@ -104,7 +104,7 @@ cdef class Tunnels:
 
     cdef void carry_in(self, Tunnel* tunnel) noexcept nogil:
         """Carry bytes from the client to the server."""
-        cdef void* tls = self.secured.lines[tunnel.fd].tls
+        cdef void* tls = self.tls_connections.slots[tunnel.fd].tls
         cdef int left = CHUNKS
         cdef ssize_t size = 0
         cdef ssize_t sent = 0
@@ -125,7 +125,7 @@ cdef class Tunnels:
                 sent = size  # The server is gone. Bytes left unread would make the system reset output on its way.
             if sent > 0:
                 tls_receive(tls, self.chunk, sent, &holds)
-        self.secured.note(tunnel.fd, size > 0 and sent == size and tls_holds(tls))
+        self.tls_connections.note(tunnel.fd, size > 0 and sent == size and tls_holds(tls))
         if tunnel.client_ended:
             self.watch(tunnel, tunnel.interest & ~READABLE, tunnel.pair_interest & ~WRITABLE)
         elif size > 0 and sent < size:
@@ -135,7 +135,7 @@ cdef class Tunnels:
 
     cdef bint carry_out(self, Tunnel* tunnel, int64_t now_ns) noexcept nogil:
         """Carry bytes from the server to the client. Return False if the tunnel is broken."""
-        cdef void* tls = self.secured.lines[tunnel.fd].tls
+        cdef void* tls = self.tls_connections.slots[tunnel.fd].tls
         cdef int left = CHUNKS
         cdef ssize_t size = 0
         cdef ssize_t taken = 0
@@ -170,7 +170,7 @@ cdef class Tunnels:
         """Watch both sides for these events; a failure to watch shows when the other side ends."""
         if interest != tunnel.interest:
             self.control(EPOLL_CTL_MOD, tunnel, False, interest)
-            tunnel.interest = self.secured.lines[tunnel.fd].interest = interest
+            tunnel.interest = self.tls_connections.slots[tunnel.fd].interest = interest
         if pair_interest != tunnel.pair_interest:
             if not tunnel.server_gone:
                 self.control(EPOLL_CTL_MOD, tunnel, True, pair_interest)
@@ -182,8 +182,8 @@ cdef class Tunnels:
             at = &at[0].next
         at[0] = tunnel.next
         self.count -= 1
-        self.secured.lines[tunnel.fd].tunnel = NULL
-        self.secured.forget(tunnel.fd)
+        self.tls_connections.slots[tunnel.fd].tunnel = NULL
+        self.tls_connections.forget(tunnel.fd)
         close_descriptor(tunnel.fd)
         close_descriptor(tunnel.pair)
         free(tunnel)

@@ -82,7 +82,7 @@ cdef class Sockets(Transport):
     cdef int bell  # not in `epoll`: Trio waits for the bell, and `epoll` for Trio
     cdef bint rings  # true from `ring` to `hush`, which one thread calls
     cdef epoll_event ready[EVENTS]
-    cdef Secured secured
+    cdef TlsConnections tls_connections
     cdef Tunnels tunnels
 
     def __cinit__(self, listener, *beside, bint polls):
@@ -93,14 +93,14 @@ cdef class Sockets(Transport):
         self.timer = -1
         self.bell = -1
         self.polls = polls
-        self.secured = Secured()
+        self.tls_connections = TlsConnections()
         self.listeners = [listener, *beside, *[None] * (LISTENERS - 1 - len(beside))]
         for i in range(LISTENERS):
             self.listens[i] = -1 if self.listeners[i] is None else self.listeners[i].fileno()
         self.epoll = epoll_create1(EPOLL_CLOEXEC)
         if self.epoll < 0:
             raise OSError(errno, "epoll_create1 failed")
-        self.tunnels = Tunnels(self.secured, self.epoll)
+        self.tunnels = Tunnels(self.tls_connections, self.epoll)
         for i in range(LISTENERS):
             if self.listens[i] >= 0 and self.control(EPOLL_CTL_ADD, self.listens[i], i, READABLE) < 0:
                 raise OSError(errno, "the listening socket cannot be watched")
@@ -143,8 +143,8 @@ cdef class Sockets(Transport):
         cdef uint64_t ignored
         cdef int i
         cdef Event* others = events
-        if buffer_size(&self.secured.holding) > 0:
-            told = self.secured.tell(events, most - 1)
+        if buffer_size(&self.tls_connections.holding) > 0:
+            told = self.tls_connections.tell(events, most - 1)
             others += told
         count = epoll_wait(self.epoll, self.ready, min(most - told, EVENTS), wait_ms if told == 0 else 0)
         for i in range(count):
@@ -200,61 +200,61 @@ cdef class Sockets(Transport):
 
     cdef int begin(self, int fd, uint64_t handle) noexcept nogil:
         cdef int one = 1
-        cdef Line* line = line_of(self.secured, fd)
+        cdef TlsConnection* connection = tls_connection_of(self.tls_connections, fd)
         setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one))
-        if line != NULL:
-            line.handle = handle
-            line.interest = READABLE
-            self.secured.note(fd, tls_holds(line.tls))
+        if connection != NULL:
+            connection.handle = handle
+            connection.interest = READABLE
+            self.tls_connections.note(fd, tls_holds(connection.tls))
         return self.control(EPOLL_CTL_ADD, fd, handle, READABLE)
 
     cdef int watch(self, int fd, uint64_t handle, uint32_t interest) noexcept nogil:
-        cdef Line* line = line_of(self.secured, fd)
-        if line != NULL:
-            line.interest = interest
+        cdef TlsConnection* connection = tls_connection_of(self.tls_connections, fd)
+        if connection != NULL:
+            connection.interest = interest
         return self.control(EPOLL_CTL_MOD, fd, handle, interest)
 
     cdef bint is_secured(self, uint64_t listener) noexcept nogil:
-        return self.secured.tls is not None and self.secured.tls.listeners >> listener & 1
+        return self.tls_connections.tls is not None and self.tls_connections.tls.listeners >> listener & 1
 
     cdef int shake(self, int fd, uint64_t handle) noexcept nogil:
-        return self.secured.shake(fd, handle)
+        return self.tls_connections.shake(fd, handle)
 
     cdef bint is_resumed(self, int fd) noexcept nogil:
-        return tls_resumed(line_of(self.secured, fd).tls)
+        return tls_resumed(tls_connection_of(self.tls_connections, fd).tls)
 
     cdef bint is_certified(self, int fd) noexcept nogil:
-        return tls_certified(line_of(self.secured, fd).tls)
+        return tls_certified(tls_connection_of(self.tls_connections, fd).tls)
 
     cdef ssize_t receive(self, int fd, uint8_t* data, Py_ssize_t size) noexcept nogil:
         cdef ssize_t came
-        if line_of(self.secured, fd) != NULL:
-            return self.secured.receive(fd, data, size)
+        if tls_connection_of(self.tls_connections, fd) != NULL:
+            return self.tls_connections.receive(fd, data, size)
         came = recv(fd, data, size, 0)
         return came if came >= 0 else socket_failed()
 
     cdef ssize_t send(self, int fd, const uint8_t* data, Py_ssize_t size) noexcept nogil:
-        cdef Line* line = line_of(self.secured, fd)
+        cdef TlsConnection* connection = tls_connection_of(self.tls_connections, fd)
         cdef ssize_t taken
-        if line != NULL:
-            return tls_send(line.tls, data, size)
+        if connection != NULL:
+            return tls_send(connection.tls, data, size)
         taken = send_bytes(fd, data, size, MSG_NOSIGNAL)
         return taken if taken >= 0 else socket_failed()
 
     cdef void end(self, int fd) noexcept nogil:
-        if line_of(self.secured, fd) != NULL:
-            self.secured.end(fd)
+        if tls_connection_of(self.tls_connections, fd) != NULL:
+            self.tls_connections.end(fd)
         shutdown(fd, SHUT_WR)
 
     cdef void close(self, int fd, bint cut) noexcept nogil:
-        if line_of(self.secured, fd) != NULL:
+        if tls_connection_of(self.tls_connections, fd) != NULL:
             if not cut:
-                self.secured.end(fd)
-            self.secured.forget(fd)
+                self.tls_connections.end(fd)
+            self.tls_connections.forget(fd)
         close_descriptor(fd)  # Sent bytes still arrive, unless input is unread: the system sends a reset then.
 
     cdef int leave(self, int fd) noexcept nogil:
-        if line_of(self.secured, fd) != NULL:
+        if tls_connection_of(self.tls_connections, fd) != NULL:
             return self.tunnels.begin(fd, self.now_ns())
         self.control(EPOLL_CTL_DEL, fd, 0, 0)
         return fd
@@ -279,17 +279,17 @@ cdef class Sockets(Transport):
         return self.waker
 
     cdef bint has_events(self) except -1:
-        return self.secured.has_events()
+        return self.tls_connections.has_events()
 
     cdef int use_tls(self, tls) except -1:
-        self.secured.tls = tls
+        self.tls_connections.tls = tls
         return 0
 
     cdef object proven(self, int fd):
-        return self.secured.proven(fd)
+        return self.tls_connections.proven(fd)
 
     cdef object named(self, int fd):
-        return self.secured.named(fd)
+        return self.tls_connections.named(fd)
 
     cdef int wake(self) except -1:
         if self.watches_others:
@@ -323,7 +323,7 @@ cdef class Sockets(Transport):
         if fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK) < 0:
             raise OSError(errno, "the connection to a peer cannot be taken")
         if isinstance(connection, TlsEnd):
-            self.secured.take_over(fd, connection)
+            self.tls_connections.take_over(fd, connection)
         return fd
 
     cdef int stop_listening(self) except -1:

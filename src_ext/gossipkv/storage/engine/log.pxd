@@ -33,7 +33,7 @@ cdef class Batch:
     cdef tuple spaces_of(self, uint8_t least, uint8_t most)
 
 
-cdef class Frames:
+cdef class FrameBuffer:
     cdef uint8_t* data
     cdef Py_ssize_t used
     cdef Py_ssize_t capacity
@@ -54,7 +54,7 @@ cdef class Frame:
     cdef readonly bytes payload
 
 
-cdef class FrameReader:
+cdef class FrameParser:
     cdef Py_buffer view
     cdef const uint8_t* data
     cdef uint64_t base              # Offset of the buffer in the file.

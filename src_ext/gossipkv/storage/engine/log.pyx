@@ -279,7 +279,7 @@ cdef uint32_t seed_of(uint64_t salt) noexcept nogil:
 
 
 @cython.final
-cdef class Frames:
+cdef class FrameBuffer:
     """Consecutive frames, stamped with the salt of their segment: the data of one write."""
 
     def __cinit__(self, uint64_t salt):
@@ -399,7 +399,7 @@ cdef class Frame:
 
 
 @cython.final
-cdef class FrameReader:
+cdef class FrameParser:
     """Reads the frames in a part of a segment, and checks each: `buffer` begins at `base` of a file of `limit` bytes.
 
     `offset` is the start of the next frame; `position` is that of the last frame, 0 if any may come first. `first` is

@@ -34,7 +34,7 @@ cdef struct Chunk:
     uint64_t size
 
 
-cdef struct Cursor:
+cdef struct MemtableCursor:
     # A record, or none if `leaf` is NULL. Valid until the next put.
     Leaf* leaf
     int at
@@ -66,7 +66,7 @@ cdef class Memtable:
     cdef int apply_operations(self, const uint8_t* at, Py_ssize_t size) noexcept nogil
     cdef int applied(self, int result) except -1
     cdef bint find(self, const uint8_t* key, Py_ssize_t size, Slice* value) noexcept nogil
-    cdef void seek(self, const uint8_t* key, Py_ssize_t size, bint reverse, Cursor* cursor) noexcept nogil
+    cdef void seek(self, const uint8_t* key, Py_ssize_t size, bint reverse, MemtableCursor* cursor) noexcept nogil
     cdef Extent extent_between(
         self, const uint8_t* start, Py_ssize_t start_size, const uint8_t* end, Py_ssize_t end_size
     ) noexcept nogil
@@ -106,12 +106,12 @@ cdef inline bint may_have(Memtable memtable, uint64_t hash) noexcept nogil:
     )
 
 
-cdef inline const uint8_t* cursor_record(const Cursor* cursor) noexcept nogil:
+cdef inline const uint8_t* cursor_record(const MemtableCursor* cursor) noexcept nogil:
     """Return the cursor's record. Requires: the cursor is at a record."""
     return cursor.leaf.records[cursor.at]
 
 
-cdef inline void cursor_step(Cursor* cursor, bint reverse) noexcept nogil:
+cdef inline void cursor_step(MemtableCursor* cursor, bint reverse) noexcept nogil:
     """Move to the next record, or the one before. Requires: the cursor is at a record."""
     if reverse:
         cursor.at -= 1

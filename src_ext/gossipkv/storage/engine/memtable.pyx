@@ -51,7 +51,7 @@ cdef enum:
     NO_OPERATION = -2
 
 
-cdef struct Inner:
+cdef struct InnerNode:
     int count                       # Number of children; there is one separator less.
     uint32_t depth
     uint64_t words[INNER_CHILDREN]
@@ -59,9 +59,9 @@ cdef struct Inner:
     void* children[INNER_CHILDREN]
 
 
-cdef struct Step:
+cdef struct PathStep:
     # A step on the way from the root: a node, and the index of its next child.
-    Inner* inner
+    InnerNode* inner
     int at
 
 
@@ -117,7 +117,7 @@ cdef inline int place_in(
     return low
 
 
-cdef inline int child_of(Inner* inner, const uint8_t* key, Py_ssize_t size) noexcept nogil:
+cdef inline int child_of(InnerNode* inner, const uint8_t* key, Py_ssize_t size) noexcept nogil:
     """Return the index of the child that has the key, if any has."""
     cdef bint same = False
     cdef int below = place_in(inner.words, inner.separators, inner.count - 1, inner.depth, key, size, &same)
@@ -215,7 +215,7 @@ cdef const uint8_t* write_record(
 cdef inline bint is_full(Memtable self, const void* node, bint is_leaf) noexcept nogil:
     if is_leaf:
         return (<const Leaf*> node).count == LEAF_RECORDS
-    return (<const Inner*> node).count == INNER_CHILDREN
+    return (<const InnerNode*> node).count == INNER_CHILDREN
 
 
 cdef const uint8_t* split_leaf(
@@ -261,10 +261,10 @@ cdef const uint8_t* split_leaf(
 
 
 cdef const uint8_t* split_inner(
-    Memtable self, Inner* left, const uint8_t* lower, const uint8_t* upper, void** made
+    Memtable self, InnerNode* left, const uint8_t* lower, const uint8_t* upper, void** made
 ) noexcept nogil:
     """Split an inner node like `split_leaf`; the separator moves up."""
-    cdef Inner* right = <Inner*> take_node(self, sizeof(Inner))
+    cdef InnerNode* right = <InnerNode*> take_node(self, sizeof(InnerNode))
     cdef int keep = left.count // 2
     cdef const uint8_t* separator
     if right == NULL:
@@ -286,9 +286,9 @@ cdef const uint8_t* split_inner(
     return separator
 
 
-cdef int split_nodes(Memtable self, const Step* path, int depth, const uint8_t* record) noexcept nogil:
+cdef int split_nodes(Memtable self, const PathStep* path, int depth, const uint8_t* record) noexcept nogil:
     """Split the full child at the end of a path from the root, whose last node has room; -1: no memory."""
-    cdef Inner* parent = path[depth - 1].inner
+    cdef InnerNode* parent = path[depth - 1].inner
     cdef int at = path[depth - 1].at, behind = parent.count - 1 - at, i
     cdef void* made = NULL
     cdef const uint8_t* separator
@@ -302,7 +302,7 @@ cdef int split_nodes(Memtable self, const Step* path, int depth, const uint8_t* 
     if depth == self.levels:
         separator = split_leaf(self, <Leaf*> parent.children[at], record, lower, upper, &made)
     else:
-        separator = split_inner(self, <Inner*> parent.children[at], lower, upper, &made)
+        separator = split_inner(self, <InnerNode*> parent.children[at], lower, upper, &made)
     if separator == NULL:
         return NO_MEMORY
     memmove(parent.words + at + 1, parent.words + at, <size_t> behind * 8)
@@ -318,12 +318,12 @@ cdef int split_nodes(Memtable self, const Step* path, int depth, const uint8_t* 
 cdef Leaf* leaf_for(Memtable self, const uint8_t* record) noexcept nogil:
     """Return the leaf for the record, with room for it; NULL: there is no memory."""
     cdef Slice key = record_key(record)
-    cdef Step path[MAX_LEVELS]
+    cdef PathStep path[MAX_LEVELS]
     cdef void* node
-    cdef Inner* inner
+    cdef InnerNode* inner
     cdef int depth = 0
     if is_full(self, self.root, self.levels == 0):
-        inner = <Inner*> take_node(self, sizeof(Inner))
+        inner = <InnerNode*> take_node(self, sizeof(InnerNode))
         if inner == NULL or self.levels == MAX_LEVELS:
             return NULL
         inner.count = 1
@@ -332,7 +332,7 @@ cdef Leaf* leaf_for(Memtable self, const uint8_t* record) noexcept nogil:
         self.levels += 1
     node = self.root
     while depth < self.levels:
-        inner = <Inner*> node
+        inner = <InnerNode*> node
         path[depth].inner = inner
         path[depth].at = child_of(inner, key.data, key.size)
         node = inner.children[path[depth].at]
@@ -352,7 +352,7 @@ cdef Leaf* leaf_of(Memtable self, const uint8_t* key, Py_ssize_t size) noexcept 
     cdef int below = self.levels
     while below > 0:
         below -= 1
-        node = (<Inner*> node).children[child_of(<Inner*> node, key, size)]
+        node = (<InnerNode*> node).children[child_of(<InnerNode*> node, key, size)]
         prefetch_node(node, False)
     return <Leaf*> node
 
@@ -362,7 +362,7 @@ cdef Leaf* edge_leaf(Memtable self, bint last) noexcept nogil:
     cdef int below = self.levels
     while below > 0:
         below -= 1
-        node = (<Inner*> node).children[(<Inner*> node).count - 1 if last else 0]
+        node = (<InnerNode*> node).children[(<InnerNode*> node).count - 1 if last else 0]
     return <Leaf*> node
 
 
@@ -471,7 +471,7 @@ cdef class Memtable:
             value[0] = record_value(leaf.records[at])
         return same
 
-    cdef void seek(self, const uint8_t* key, Py_ssize_t size, bint reverse, Cursor* cursor) noexcept nogil:
+    cdef void seek(self, const uint8_t* key, Py_ssize_t size, bint reverse, MemtableCursor* cursor) noexcept nogil:
         """Move to the first record not below `key`; backwards, to the last one below. `key` NULL: no bound."""
         cdef bint same = False
         if key == NULL:
@@ -492,7 +492,7 @@ cdef class Memtable:
         self, const uint8_t* start, Py_ssize_t start_size, const uint8_t* end, Py_ssize_t end_size
     ) noexcept nogil:
         """Measure the records from `start` up to `end`; `end` NULL: no bound. Requires: `start` is below `end`."""
-        cdef Cursor at, last
+        cdef MemtableCursor at, last
         cdef Extent found = Extent(0, 0)
         self.seek(start, start_size, False, &at)
         last.leaf = NULL
@@ -515,7 +515,7 @@ cdef class Memtable:
 
         Requires: there are that many.
         """
-        cdef Cursor at
+        cdef MemtableCursor at
         cdef Slice key
         cdef uint64_t here
         self.seek(start, start_size, False, &at)
@@ -573,7 +573,7 @@ cdef class Memtable:
 
     def list_records(self, bytes bound=None, *, bint reverse=False):
         """Return internal keys, flags and values, from the first not below `bound` on, or back from the last below."""
-        cdef Cursor cursor
+        cdef MemtableCursor cursor
         cdef const uint8_t* record
         cdef list found = []
         if bound is None:

@@ -10,8 +10,8 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
 from gossipkv.storage._storage cimport (
-    HEADER_SIZE, MAX_KEY_SIZE, PAGE_SIZE, WALK_RECORD, Entry, Merge, Record, RecordSorter, SortedFile, SortedFileWriter,
-    Source, Walk, compare_keys, is_whole, record_size, seek, walk_begin, walk_next,
+    HEADER_SIZE, MAX_KEY_SIZE, PAGE_SIZE, WALK_RECORD, Merge, Record, RecordSorter, RunEntry, SortedFile,
+    SortedFileWriter, Source, Walk, compare_keys, is_whole, record_size, seek, walk_begin, walk_next,
 )
 
 from gossipkv.errors import Corrupt
@@ -184,15 +184,15 @@ cdef class StoreMerge(Merge):
 
     def next_key(self):
         """Return the next key, whether or not its record stays; None at the end."""
-        cdef const Entry* found = self.settle()
+        cdef const RunEntry* found = self.settle()
         return None if found == NULL else PyBytes_FromStringAndSize(<const char*> found.key, found.key_size)
 
     def next_kept(self, bytes bound):
         """Return the next key below `bound` (None: any) whose record stays; skips the records before it."""
-        cdef const Entry* found = self.look(bound)
+        cdef const RunEntry* found = self.look(bound)
         return None if found == NULL else PyBytes_FromStringAndSize(<const char*> found.key, found.key_size)
 
-    cdef bint stays(self, const Entry* entry) except -1:
+    cdef bint stays(self, const RunEntry* entry) except -1:
         """Return True if the record that `settle` has just found comes out."""
         cdef uint32_t space = space_of(entry.key)
         if self.purges and self.heap[0].source:
@@ -203,8 +203,8 @@ cdef class StoreMerge(Merge):
             self.is_live = space in self.spaces
         return self.is_live and not (self.drops_tombstones and entry.value[0] == TOMBSTONE)
 
-    cdef const Entry* look(self, bytes bound) except? NULL:
-        cdef const Entry* found
+    cdef const RunEntry* look(self, bytes bound) except? NULL:
+        cdef const RunEntry* found
         cdef const uint8_t* end = NULL if bound is None else <const uint8_t*> PyBytes_AS_STRING(bound)
         while True:
             found = self.settle()
@@ -218,7 +218,7 @@ cdef class StoreMerge(Merge):
 
     def write(self, SortedFileWriter writer not None, bytes bound, uint64_t file_bytes):
         """Append the kept records below `bound`; returns True if the file is full before the next of them."""
-        cdef const Entry* found
+        cdef const RunEntry* found
         while True:
             found = self.look(bound)
             if found == NULL:

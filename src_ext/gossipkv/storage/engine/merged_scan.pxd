@@ -23,36 +23,36 @@ cdef struct RunFiles:
     Slice* first_keys
     Py_ssize_t count
 
-cdef struct Sources:
+cdef struct ScanSources:
     # The sources of one read, the newest first.
     PyObject* memtables[MAX_MEMTABLES]
     RunFiles runs[MAX_RUNS]
     int memtable_count
     int run_count
 
-cdef struct Bounds:
+cdef struct KeyBounds:
     # Internal keys of one space: from `start` (inclusive) to `end` (exclusive). An `end` that consists of a space only
     # is the next space; an empty one lies behind all spaces.
     Slice start
     Slice end
     bint reverse
 
-cdef struct Head:
+cdef struct SourceHead:
     uint64_t word           # Word of the key behind the space, inverted for scans backwards.
     Slice key
     Slice value
     int age                 # 0 for the newest source.
     # A memtable uses `cursor`, a run the fields below it; `run` is NULL for a memtable.
-    Cursor cursor
+    MemtableCursor cursor
     const RunFiles* run
     Py_ssize_t at           # Index in the run's files.
     Py_ssize_t first_at     # First index of the scan in the run.
     Walk walk
 
 cdef struct MergedScan:
-    Bounds bounds
-    const Sources* sources
-    Head heads[MAX_SOURCES]
+    KeyBounds bounds
+    const ScanSources* sources
+    SourceHead heads[MAX_SOURCES]
     int order[MAX_SOURCES]     # Heads with a record left, the next one first.
     int count
     int passed
@@ -62,7 +62,7 @@ cdef struct MergedScan:
 
 
 cdef Py_ssize_t file_of(const RunFiles* run, const uint8_t* key, Py_ssize_t size) noexcept nogil
-cdef int scan_begin(MergedScan* scan, const Sources* sources, const Bounds* bounds) noexcept nogil
+cdef int scan_begin(MergedScan* scan, const ScanSources* sources, const KeyBounds* bounds) noexcept nogil
 cdef int scan_next(MergedScan* scan, Slice* key, Slice* value) noexcept nogil
 cdef int scan_peek(MergedScan* scan, Slice* key) noexcept nogil
 cdef PyObject* scan_loss(const MergedScan* scan) noexcept nogil

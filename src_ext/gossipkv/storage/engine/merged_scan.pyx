@@ -59,7 +59,7 @@ cdef inline uint64_t rank(const MergedScan* scan, const Slice* key) noexcept nog
 # Heads ------------------------------------------------------------------------------------------------------------
 
 
-cdef inline int head_next(MergedScan* scan, Head* head) noexcept nogil:
+cdef inline int head_next(MergedScan* scan, SourceHead* head) noexcept nogil:
     """Take the source's next record; returns 1, 0 if it has none within the bounds, -1 if damaged."""
     cdef Record record
     cdef uint64_t position
@@ -90,7 +90,7 @@ cdef inline int head_next(MergedScan* scan, Head* head) noexcept nogil:
     return 1
 
 
-cdef bint next_file(MergedScan* scan, Head* head) noexcept nogil:
+cdef bint next_file(MergedScan* scan, SourceHead* head) noexcept nogil:
     """Move to the run's next file, in the scan's direction; returns False if there is none."""
     if scan.bounds.reverse:
         head.at -= 1
@@ -106,7 +106,7 @@ cdef bint next_file(MergedScan* scan, Head* head) noexcept nogil:
     return True
 
 
-cdef int open_run(MergedScan* scan, Head* head, const RunFiles* run, uint64_t hash) noexcept nogil:
+cdef int open_run(MergedScan* scan, SourceHead* head, const RunFiles* run, uint64_t hash) noexcept nogil:
     """Find the start of the scan in a run; -1 if damaged."""
     cdef const Slice* bound = &scan.bounds.end if scan.bounds.reverse else &scan.bounds.start
     cdef uint64_t at = 0, end
@@ -138,7 +138,7 @@ cdef int open_run(MergedScan* scan, Head* head, const RunFiles* run, uint64_t ha
     return 0
 
 
-cdef inline bint comes_after(const MergedScan* scan, const Head* one, const Head* other) noexcept nogil:
+cdef inline bint comes_after(const MergedScan* scan, const SourceHead* one, const SourceHead* other) noexcept nogil:
     """Return True if the first head comes behind the second: by key, then by age."""
     cdef int order
     if one.word != other.word:
@@ -168,7 +168,7 @@ cdef int advance(MergedScan* scan, int place) noexcept nogil:
     return 0
 
 
-cdef int add_head(MergedScan* scan, Head* head) noexcept nogil:
+cdef int add_head(MergedScan* scan, SourceHead* head) noexcept nogil:
     """Add a source, if it has a record within the bounds; -1 if damaged."""
     cdef int result = head_next(scan, head), place = scan.count
     if result <= 0:
@@ -184,7 +184,7 @@ cdef int add_head(MergedScan* scan, Head* head) noexcept nogil:
 # The scan ---------------------------------------------------------------------------------------------------------
 
 
-cdef int scan_begin(MergedScan* scan, const Sources* sources, const Bounds* bounds) noexcept nogil:
+cdef int scan_begin(MergedScan* scan, const ScanSources* sources, const KeyBounds* bounds) noexcept nogil:
     """Begin a scan; -1 if damaged. The memory of `scan` may have any content.
 
     Requires: both bounds are in one space, and `start` has at least the space's bytes. Lifetime: the pinned sources,
@@ -194,7 +194,7 @@ cdef int scan_begin(MergedScan* scan, const Sources* sources, const Bounds* boun
     cdef uint64_t hashes[MAX_RUNS]
     cdef int i
     cdef Py_ssize_t at
-    cdef Head* head
+    cdef SourceHead* head
     scan.bounds = bounds[0]
     scan.sources = sources
     scan.count = 0
@@ -224,8 +224,8 @@ cdef int scan_begin(MergedScan* scan, const Sources* sources, const Bounds* boun
 
 cdef inline int leave_used(MergedScan* scan) noexcept nogil:
     """Advance behind the record that was handed out, and all that it replaced; -1 if damaged."""
-    cdef Head* first
-    cdef Head* second
+    cdef SourceHead* first
+    cdef SourceHead* second
     if not scan.used:
         return 0
     scan.used = False
@@ -244,7 +244,7 @@ cdef inline int leave_used(MergedScan* scan) noexcept nogil:
 
 cdef int scan_next(MergedScan* scan, Slice* key, Slice* value) noexcept nogil:
     """Read the next record, its value without the flag; returns a `StepResult`. Valid until the next step."""
-    cdef Head* head
+    cdef SourceHead* head
     while True:
         if leave_used(scan) < 0:
             return STEP_DAMAGED
@@ -278,7 +278,7 @@ cdef int scan_peek(MergedScan* scan, Slice* key) noexcept nogil:
 
 cdef PyObject* scan_loss(const MergedScan* scan) noexcept nogil:
     """Return the first file read by the scan that is no longer whole; NULL: the copied bytes are valid."""
-    cdef const Head* head
+    cdef const SourceHead* head
     cdef Py_ssize_t at, last
     cdef int i
     for i in range(scan.sources.memtable_count, scan.sources.memtable_count + scan.sources.run_count):

@@ -39,7 +39,7 @@ cdef enum:
     SHORT_KEY_BYTES = 256       # An internal key up to this size needs no memory of its own.
 
 
-cdef struct Probe:
+cdef struct RunProbe:
     # A candidate place of a key in one run.
     PyObject* file          # NULL: the key is below all of the run.
     uint64_t hash
@@ -55,10 +55,10 @@ cdef struct Lookup:
     int asked               # Number of runs asked.
     PyObject* damaged
     const uint8_t* bad_record
-    Probe probes[MAX_RUNS]
+    RunProbe probes[MAX_RUNS]
 
 
-cdef struct Span:
+cdef struct SourceRange:
     # The records of a source within bounds, and the range of a run's files with them.
     Extent extent
     Py_ssize_t first
@@ -68,7 +68,7 @@ cdef struct Span:
 PAGE_BYTES = 1 << 16      # A longer page would have left the cache when Python reads it.
 
 
-cdef struct Pending:
+cdef struct PendingLookup:
     Lookup lookup
     uint8_t key[SHORT_KEY_BYTES]
 
@@ -105,9 +105,9 @@ cdef inline Slice whole_slice(bytes data):
     return slice
 
 
-cdef inline Bounds bounds_of(bytes low, bytes high):
+cdef inline KeyBounds bounds_of(bytes low, bytes high):
     """Return the bounds of a forward scan. Lifetime: both keys must stay alive."""
-    cdef Bounds bounds
+    cdef KeyBounds bounds
     bounds.start = whole_slice(low)
     bounds.end = whole_slice(high)
     bounds.reverse = False
@@ -125,7 +125,7 @@ cdef class View:
     Lifetime: values are copies. Files are pinned, and memtables live, until `close`.
     """
 
-    cdef Sources sources
+    cdef ScanSources sources
     cdef tuple memtables
     cdef tuple files        # Files of all runs.
     cdef list first_keys
@@ -219,7 +219,7 @@ cdef class View:
         """Prefetch from all sources for a lookup whose key is set: the first stage."""
         cdef int i
         cdef Py_ssize_t at
-        cdef Probe* probe
+        cdef RunProbe* probe
         lookup.found = -1
         lookup.asked = 0
         lookup.damaged = NULL
@@ -240,7 +240,7 @@ cdef class View:
     cdef void fetch(self, Lookup* lookup) noexcept nogil:
         """Ask the memtables, and prefetch the records at the places in the runs' buckets: the second stage."""
         cdef int i
-        cdef Probe* probe
+        cdef RunProbe* probe
         for i in range(self.sources.memtable_count):
             if may_have(<Memtable> self.sources.memtables[i], lookup.hash) and (
                 <Memtable> self.sources.memtables[i]
@@ -258,7 +258,7 @@ cdef class View:
         Copy the value, and then call `confirm`, which decides whether the answer may leave, also that of an absent key.
         """
         cdef int found = lookup.found
-        cdef Probe* probe
+        cdef RunProbe* probe
         if found < 0:
             found = 0
             while found == 0 and lookup.asked < self.sources.run_count:
@@ -300,7 +300,7 @@ cdef class View:
         Raises:
             Corrupt: a page of the lookup is damaged.
         """
-        cdef Pending pending
+        cdef PendingLookup pending
         cdef bytes long_key
         cdef Slice value
         cdef object answer = None
@@ -334,8 +334,8 @@ cdef class View:
         """
         cdef tuple sequence = tuple(keys)
         cdef Py_ssize_t count = len(sequence), i
-        cdef Pending window[WINDOW]
-        cdef Pending* pending
+        cdef PendingLookup window[WINDOW]
+        cdef PendingLookup* pending
         cdef Slice value
         cdef int found
         cdef bytes key, long_key
@@ -387,7 +387,7 @@ cdef class View:
             Corrupt: a part of the page is damaged.
         """
         cdef MergedScan scan
-        cdef Bounds bounds
+        cdef KeyBounds bounds
         cdef Slice key, value
         cdef int result = STEP_RECORD
         cdef Py_ssize_t left = most_bytes
@@ -436,7 +436,7 @@ cdef class View:
 
     # -- sizes -----------------------------------------------------------------------------------------------------
 
-    cdef int span_of(self, int source, const Bounds* bounds, Span* span) except -1:
+    cdef int span_of(self, int source, const KeyBounds* bounds, SourceRange* span) except -1:
         """Measure a source's records within bounds, the first below the second, and for a run, find their files."""
         cdef const Slice* end = &bounds.end
         cdef const RunFiles* run
@@ -477,9 +477,9 @@ cdef class View:
     cdef Extent extent_within(self, uint32_t space, bytes start, bytes end) except *:
         """Return the total of all sources within bounds."""
         cdef bytes low = internal_key(space, start), high = end_of(space, end)
-        cdef Bounds bounds = bounds_of(low, high)
+        cdef KeyBounds bounds = bounds_of(low, high)
         cdef Extent total = Extent(0, 0)
-        cdef Span span
+        cdef SourceRange span
         cdef int i
         self.ensure_open()
         if not high or low < high:
@@ -518,8 +518,8 @@ cdef class View:
             Corrupt: a path to the key is damaged.
         """
         cdef bytes low = internal_key(space, start), high = end_of(space, end), middle
-        cdef Bounds bounds = bounds_of(low, high)
-        cdef Span span, most
+        cdef KeyBounds bounds = bounds_of(low, high)
+        cdef SourceRange span, most
         cdef Slice key
         cdef int largest = 0, i
         self.ensure_open()
@@ -547,7 +547,7 @@ cdef class View:
 
     cdef bytes first_key(self, bytes low, bytes high):
         """Return the first internal key within bounds of any source, including tombstones; None: there is none."""
-        cdef Bounds bounds = bounds_of(low, high)
+        cdef KeyBounds bounds = bounds_of(low, high)
         cdef MergedScan scan
         cdef Slice key
         cdef bytes found = None
@@ -560,7 +560,7 @@ cdef class View:
             raise self.damage(scan.damaged, NULL)
         return found
 
-    cdef bytes middle_of_run(self, const RunFiles* run, const Bounds* bounds, const Span* span):
+    cdef bytes middle_of_run(self, const RunFiles* run, const KeyBounds* bounds, const SourceRange* span):
         """Return the last internal key that begins in the first half of a run's span.
 
         Requires: the span is not empty.

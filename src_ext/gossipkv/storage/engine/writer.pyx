@@ -38,7 +38,7 @@ def batch_cost(Batch batch not None):
 
 
 @cython.final
-cdef class Active:
+cdef class OpenSegment:
     """A segment that is open for writing: `offset` of the next group, and `first`, its first position, or 0."""
 
     cdef readonly object name
@@ -61,7 +61,7 @@ cdef class Active:
 
 @cython.final
 @cython.freelist(64)
-cdef class Planned:
+cdef class PlannedFrame:
     """A frame with its position and segment, not written yet."""
 
     cdef int kind
@@ -71,7 +71,7 @@ cdef class Planned:
 
 @cython.final
 @cython.freelist(4)
-cdef class Group:
+cdef class WriteGroup:
     """The data of one write into one segment, up to `position`; if it `ends`, it is the segment's last."""
 
     cdef readonly int descriptor
@@ -83,7 +83,7 @@ cdef class Group:
 
 @cython.final
 @cython.freelist(4)
-cdef class Written:
+cdef class WrittenGroup:
     """The batches of a written group, and the segment that it ended, if any."""
 
     cdef readonly list batches
@@ -99,8 +99,8 @@ cdef class Writer:
     approximate size including planned batches.
     """
 
-    cdef readonly Active active
-    cdef public Active prepared
+    cdef readonly OpenSegment active
+    cdef public OpenSegment prepared
     cdef readonly uint64_t position
     cdef readonly uint64_t synced
     cdef readonly uint64_t waiting_bytes
@@ -115,11 +115,11 @@ cdef class Writer:
     cdef uint64_t last_batch        # Position of the last batch written in this life.
     cdef object planned             # A deque.
     cdef list flying
-    cdef Frames frames
+    cdef FrameBuffer frames
     cdef object data
 
     def __init__(
-        self, Active active not None, Memtable memtable not None, set spaces not None, *,
+        self, OpenSegment active not None, Memtable memtable not None, set spaces not None, *,
         uint64_t life, uint64_t position
     ):
         self.active = active
@@ -133,7 +133,7 @@ cdef class Writer:
         self.limit = active.size_bytes - RESERVED
         self.planned = _deque()
         self.flying = []
-        self.frames = Frames(active.name.salt)
+        self.frames = FrameBuffer(active.name.salt)
         self.data = None
         # A new store begins at position 1.
         self.plan_frame(BEGIN_FRAME, None, LIFE_GAP if position else 1, frame_size(8))
@@ -197,7 +197,7 @@ cdef class Writer:
         self.cost = 0
 
     cdef uint64_t plan_frame(self, int kind, Batch batch, uint64_t gap, uint64_t size_bytes) except 0:
-        cdef Planned one = Planned.__new__(Planned)
+        cdef PlannedFrame one = PlannedFrame.__new__(PlannedFrame)
         self.position += gap
         self.offset += size_bytes
         one.kind = kind
@@ -217,15 +217,15 @@ cdef class Writer:
 
     def group(self):
         """Return the next group to write; None while a group is under way, or if nothing is planned."""
-        cdef Frames frames = self.frames
-        cdef Planned one
-        cdef Group group
+        cdef FrameBuffer frames = self.frames
+        cdef PlannedFrame one
+        cdef WriteGroup group
         cdef bytes payload
         if self.flying or not self.planned:
             return None
         frames.clear(self.active.name.salt)
         while self.planned and <uint64_t> frames.used < MAX_GROUP:
-            one = <Planned> self.planned.popleft()
+            one = <PlannedFrame> self.planned.popleft()
             if one.batch is not None:
                 frames.append_bytes(one.kind, one.position, self.synced, one.batch.data, one.batch.used)
                 self.waiting_bytes -= frame_size(<uint64_t> one.batch.used)
@@ -239,9 +239,9 @@ cdef class Writer:
                 break
         assert self.active.offset + <uint64_t> frames.used <= self.active.size_bytes, "a group lies in one segment"
         if self.active.first == 0:
-            self.active.first = (<Planned> self.flying[0]).position
+            self.active.first = (<PlannedFrame> self.flying[0]).position
         self.data = frames.view()
-        group = Group.__new__(Group)
+        group = WriteGroup.__new__(WriteGroup)
         group.descriptor = self.active.descriptor
         group.offset = self.active.offset
         group.data = self.data
@@ -258,11 +258,11 @@ cdef class Writer:
 
     def written(self, uint64_t position):
         """Record that the group under way, which ends with `position`, is written and synced; returns its content."""
-        cdef Written told = Written.__new__(Written)
-        cdef Planned one = None
+        cdef WrittenGroup told = WrittenGroup.__new__(WrittenGroup)
+        cdef PlannedFrame one = None
         cdef list flying = self.flying
         assert flying, "a group is under way"
-        one = <Planned> flying[len(flying) - 1]
+        one = <PlannedFrame> flying[len(flying) - 1]
         assert one.position == position, (one.position, position)
         self.flying = []
         self.data.release()     # The next group reuses its memory.

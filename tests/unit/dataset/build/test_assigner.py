@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from gossipkv.dataset.build._assigner import Assigner
 from gossipkv.keyspace.partitioner import FUNCTIONS, code
-from gossipkv.storage.batch import Batch
+from gossipkv.storage.batch import RecordBatch
 from tests.oracle import hashing as oracle
 
 UNWANTED = 0xFFFFFFFF
@@ -16,7 +16,7 @@ KEYS = st.one_of(
 
 
 def batch_of(keys):
-    batch = Batch()
+    batch = RecordBatch()
     for place, key in enumerate(keys):
         assert batch.append(key, b"%d" % place, place)
     return batch

@@ -9,7 +9,7 @@ from gossipkv.dataset.build.trouble import FOR_READERS, BuildError, Trouble, tro
 from gossipkv.dataset.formats import detect, json_lines, tab_separated
 from gossipkv.dataset.formats.reading import FileReading
 from gossipkv.errors import Corrupt, GossipKVError
-from gossipkv.storage.batch import Batch
+from gossipkv.storage.batch import RecordBatch
 from tests.unit.dataset.formats.cut_reader import CutReader
 
 SECRET = "salary of ana"
@@ -19,8 +19,8 @@ def reader(data: bytes) -> CutReader:
     return CutReader(data, (1 << 18,), "part-0")
 
 
-def batch() -> Batch:
-    made = Batch()
+def batch() -> RecordBatch:
+    made = RecordBatch()
     made.append(SECRET.encode() + b"\xff", b"", 7)
     return made
 

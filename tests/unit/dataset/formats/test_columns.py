@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gossipkv.dataset.formats._formats import Column, fill_columns
-from gossipkv.storage.batch import Batch
+from gossipkv.storage.batch import RecordBatch
 from tests.oracle import columns as oracle
 
 LIMIT = 1 << 20
@@ -20,7 +20,7 @@ def packed(numbers, size):
 
 def rows(keys, values=None):
     """The records of two columns, and the row where that ended."""
-    batch = Batch()
+    batch = RecordBatch()
     end = fill_columns(batch, keys, keys if values is None else values, 0, LIMIT, 7)
     assert batch.offsets() == [7] * end
     return [key for key, _ in batch], end
@@ -101,7 +101,7 @@ def test_nonsense_is_refused():
         with pytest.raises(IndexError):
             column.size_of(row)
     with pytest.raises(IndexError):
-        fill_columns(Batch(), column, column, -1, 1, 0)
+        fill_columns(RecordBatch(), column, column, -1, 1, 0)
 
 
 def test_limits_end_it():
@@ -110,8 +110,8 @@ def test_limits_end_it():
     small = Column(b"ab", 2, width=1)
     assert rows(keys, small)[1] == 1
     wide = Column(b"abcd", 2, width=2)
-    assert fill_columns(Batch(), small, wide, 0, 1, 0) == 0
-    batch = Batch()
+    assert fill_columns(RecordBatch(), small, wide, 0, 1, 0) == 0
+    batch = RecordBatch()
     many = Column(bytes(20_000), 20_000, width=1)
     assert fill_columns(batch, many, many, 0, 1, 0) == 16_384
     batch.clear()
@@ -120,7 +120,7 @@ def test_limits_end_it():
 
 def test_the_batch_holds_the_buffers():
     """Records outlive the columns that they came from."""
-    batch = Batch()
+    batch = RecordBatch()
     data = bytearray(b"abcd")
     fill_columns(
         batch, Column(data, 2, width=2), Column(data, 4, width=1).chosen(packed([3, 0], 1), 1, count=2), 0, 9, 0

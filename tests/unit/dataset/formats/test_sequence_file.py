@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from gossipkv.dataset.formats import sequence_file
 from gossipkv.dataset.formats.reading import BLOCKS_IN_MEMORY, FileReading, enough_memory
 from gossipkv.errors import SourceChanged, SourceError
-from gossipkv.storage.batch import Batch
+from gossipkv.storage.batch import RecordBatch
 from tests.oracle import sequence_file as oracle
 from tests.unit.dataset.formats.readers import MemoryReader
 from tests.unit.dataset.formats.sequence_files import CLASSES, CODECS, kinds, read, short
@@ -410,7 +410,7 @@ SHAPE = {"key_class": oracle.TEXT, "value_class": oracle.TEXT, "max_value_bytes"
 
 def test_batches_hold_what_they_point_into():
     """The buffers outlive the decoders while a batch has records of them, and no longer."""
-    batch = Batch()
+    batch = RecordBatch()
     buffer = GOOD * 3
     free = sys.getrefcount(buffer)
     sequence_file.RecordDecoder(PLAIN.sync, **SHAPE).fill(batch, buffer, 0, 0)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from gossipkv.dataset.formats import sequence_file
 from gossipkv.dataset.formats._formats import KINDS
 from gossipkv.errors import SourceError
-from gossipkv.storage.batch import Batch
+from gossipkv.storage.batch import RecordBatch
 from tests.oracle import sequence_file as oracle
 from tests.unit.dataset.formats.sequence_files import read
 
@@ -148,7 +148,7 @@ def test_a_batch_holds_the_texts_of_its_numbers():
     """They outlive the decoder, and nothing is held for what has no numbers."""
     kind = oracle.Kind(key_class=oracle.INT_WRITABLE, value_class=oracle.INT_WRITABLE, compression=oracle.NONE)
     data = oracle.write([(b"-5", b"1234567")], kind)
-    batch = Batch()
+    batch = RecordBatch()
     decoder = sequence_file.RecordDecoder(kind.sync, kind.key_class, kind.value_class, 100, "x")
     decoder.fill(batch, data, len(oracle.write_header(kind)), 0)
     del decoder

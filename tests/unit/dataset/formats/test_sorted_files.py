@@ -12,7 +12,7 @@ from gossipkv.dataset.formats._formats import Placement, decompress_block, fill_
 from gossipkv.dataset.formats.reading import FileReading
 from gossipkv.errors import Corrupt, SourceError, UnsupportedFormat
 from gossipkv.keyspace.partitioner import FUNCTIONS, code, partition
-from gossipkv.storage.batch import Batch
+from gossipkv.storage.batch import RecordBatch
 from gossipkv.storage.builder import build
 from gossipkv.storage.label import read_label
 from tests.oracle import sorted_file as oracle
@@ -114,7 +114,7 @@ def test_a_value_over_the_limit_is_refused_with_its_place():
 def test_the_extension_checks_where_it_is_sent():
     """Places outside the data are refused; what is not whole is not taken."""
     data = oracle.encode(b"key", b"value")
-    batch = Batch()
+    batch = RecordBatch()
     for wrong in (-1, len(data) + 1):
         for function in (lambda at: fill_records(batch, data, at, 0, 1), lambda at: record_span(data, at)):
             with pytest.raises(ValueError, match="at "):
@@ -148,7 +148,7 @@ def test_the_first_record_out_of_place_is_found(keys, function, partitions, batc
     placement = Placement(code(function), held, partitions)
     done = 0
     for at in range(0, len(keys), batch_size):
-        batch = Batch()
+        batch = RecordBatch()
         for key in keys[at : at + batch_size]:
             batch.append(key, b"")
         wrong = placement.first_wrong(batch)

@@ -8,7 +8,7 @@ from gossipkv.dataset.formats._formats import TabSeparatedLines
 from gossipkv.dataset.formats.reading import MAX_KEY_BYTES, MAX_VALUE_BYTES, FileReading
 from gossipkv.dataset.formats.tab_separated import batches
 from gossipkv.errors import SourceError
-from gossipkv.storage.batch import Batch
+from gossipkv.storage.batch import RecordBatch
 from tests.oracle import tab_separated as oracle
 from tests.unit.dataset.formats.cut_reader import CutReader, everything
 
@@ -133,7 +133,7 @@ def test_the_limit_of_values_can_be_lowered():
 def test_a_cut_line_waits_for_room():
     """The line that the end of a chunk cuts is the first that a full batch has no room for."""
     lines = TabSeparatedLines("x", 100)
-    batch = Batch()
+    batch = RecordBatch()
     lines.feed(b"a\t\n" * BATCH_RECORDS + b"cut")
     assert lines.fill(batch)
     assert batch.full

@@ -15,7 +15,7 @@ from gossipkv.environment.real_files import RealFiles
 from gossipkv.errors import Corrupt
 from gossipkv.storage.directories import make_directory
 from gossipkv.storage.engine import works
-from gossipkv.storage.engine._engine import BATCH, BEGIN, HEADER_BYTES, MARK, NEXT, Frames
+from gossipkv.storage.engine._engine import BATCH, BEGIN, HEADER_BYTES, MARK, NEXT, FrameBuffer
 from gossipkv.storage.engine.manifest import LOG, LifeEnd, SegmentName, StoreManifest, segment_path
 from gossipkv.storage.engine.recovery import recover, rewrite
 from gossipkv.storage.engine.segments import (
@@ -138,7 +138,7 @@ class Log:
 
     def put_frame(self, kind: int, payload: bytes, position: int | None = None) -> None:
         self.position = self.position + 1 if position is None else position
-        frames = Frames(self.name.salt)
+        frames = FrameBuffer(self.name.salt)
         frames.append(kind, self.position, self.synced, payload)
         self.write(frames.view())
         self.end += frames.size_bytes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gossipkv.storage.engine._engine import BATCH, HEADER_BYTES, MARK, Frames
+from gossipkv.storage.engine._engine import BATCH, HEADER_BYTES, MARK, FrameBuffer
 from gossipkv.storage.engine.manifest import LOG, segment_path
 from gossipkv.storage.engine.merge import LogInput
 from gossipkv.storage.engine.segments import SegmentHeader, encode_header
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def write_segment(directory: Path, number: int, batches: Iterable[bytes]) -> LogInput:
     """A segment of these batches, closed by a mark, and how a merge is told of it."""
     salt = number * 0x1234_5678_9ABC
-    frames = Frames(salt)
+    frames = FrameBuffer(salt)
     position = number * 1_000
     for batch in batches:
         position += 1

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gossipkv.storage.engine._engine import MARK, Committer, Frames
+from gossipkv.storage.engine._engine import MARK, Committer, FrameBuffer
 from tests.oracle import log as oracle
 
 
@@ -54,7 +54,7 @@ def test_what_is_written_is_what_a_plain_file_holds(tmp_path_factory, jobs):
 
 def test_a_thousand_jobs_in_order(committer, file):
     """Each is done when its result is there, and none before it was submitted."""
-    frames = Frames(7)
+    frames = FrameBuffer(7)
     end = 0
     for position in range(1, 1001):
         frames.append(MARK, position, position - 1, b"")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from gossipkv.errors import LimitExceeded
 from gossipkv.storage.engine import _engine
-from gossipkv.storage.engine._engine import BATCH, BEGIN, HEADER_BYTES, MARK, NEXT, PUT, Batch, FrameReader, Frames
+from gossipkv.storage.engine._engine import BATCH, BEGIN, HEADER_BYTES, MARK, NEXT, PUT, Batch, FrameBuffer, FrameParser
 from tests.oracle import log as oracle
 
 SALT = 0x1234567890ABCDEF
@@ -143,7 +143,7 @@ FRAMES = st.lists(
 
 def stamped(frames, first=1, salt=SALT):
     """Frames with ascending positions, as bytes of a segment from both: ours must be the oracle's."""
-    ours, plain = Frames(salt), b""
+    ours, plain = FrameBuffer(salt), b""
     for position, (kind, payload) in enumerate(frames, first):
         ours.append(kind, position, position - 1, payload)
         plain += oracle.frame(salt, kind, position, position - 1, payload)
@@ -156,7 +156,7 @@ def stamped(frames, first=1, salt=SALT):
 def test_frames_are_read_as_they_were_written(frames, first, salt):
     """Each with where it lies; behind the last there is none, and nothing more is wanted to know it."""
     data = stamped(frames, first, salt)
-    reader = FrameReader(data + bytes(64), salt)
+    reader = FrameParser(data + bytes(64), salt)
     found = told(reader)
     assert [(one.kind, one.payload) for one in found] == frames
     assert found == [oracle.frame_at(data, one.offset, salt) for one in found]
@@ -169,7 +169,7 @@ def test_batches_without_a_frame_for_each(frames, cut):
     """Up to any other frame, or to where none holds: those that `next` gives, and the reader stands where it would."""
     data = stamped(frames)
     data = data[: max(HEADER_BYTES, len(data) - cut)]
-    one_by_one, reader = FrameReader(data, SALT), FrameReader(data, SALT)
+    one_by_one, reader = FrameParser(data, SALT), FrameParser(data, SALT)
     found, others = [], []
     while True:
         reader.each_batch(lambda name, position, payload: found.append((name, position, payload)), "it")
@@ -204,7 +204,7 @@ def test_batches_that_touch_spaces(frames, spaces, after, until):
     """Those between two positions and before a `next`, with the operations in these spaces alone; no others."""
     data = stamped([(kind, oracle.batch(told) if kind == BATCH else told) for kind, told in frames])
     end = next((at for at, (kind, _) in enumerate(frames, 1) if kind == NEXT), len(frames))
-    reader, last = FrameReader(data, SALT), min(until, end)
+    reader, last = FrameParser(data, SALT), min(until, end)
     expected = [
         (at, touching)
         for at, (kind, told) in enumerate(frames[:last], 1)
@@ -214,14 +214,14 @@ def test_batches_that_touch_spaces(frames, spaces, after, until):
     assert reader.position == last
     assert reader.has_ended == (0 < last == end and frames[last - 1][0] == NEXT)
     for position in range(last):
-        behind = FrameReader(data, SALT)
+        behind = FrameParser(data, SALT)
         found = behind.touching(spaces, after, position) + behind.touching(spaces, after, until)
         assert found == expected
 
 
 def test_whoever_takes_batches_may_refuse_one():
     """What it raises comes through, and the reader stands behind that batch."""
-    reader = FrameReader(stamped([(BATCH, b"one"), (BATCH, b"two"), (BATCH, b"three")]), SALT)
+    reader = FrameParser(stamped([(BATCH, b"one"), (BATCH, b"two"), (BATCH, b"three")]), SALT)
 
     def refuse(_, position, payload):
         if position == 2:
@@ -235,7 +235,7 @@ def test_whoever_takes_batches_may_refuse_one():
 def test_a_batch_and_its_bytes_make_the_same_frame():
     """`append` takes either."""
     batch = batch_of([(oracle.VALUE, 7, b"key", b"value")])
-    of_batch, of_bytes = Frames(SALT), Frames(SALT)
+    of_batch, of_bytes = FrameBuffer(SALT), FrameBuffer(SALT)
     of_batch.append(BATCH, 5, 4, batch)
     of_bytes.append(BATCH, 5, 4, batch.payload)
     assert bytes(of_batch.view()) == bytes(of_bytes.view())
@@ -250,7 +250,7 @@ def test_every_damaged_byte_is_noticed():
         for bit in range(8):
             damaged = bytearray(data)
             damaged[at] ^= 1 << bit
-            reader = FrameReader(damaged, SALT)
+            reader = FrameParser(damaged, SALT)
             assert [frame.position for frame in told(reader)] == [1]
             assert reader.offset == second
 
@@ -258,7 +258,7 @@ def test_every_damaged_byte_is_noticed():
 def test_another_salt_sees_nothing():
     """Frames that line up and would follow are none, for they were stamped for an earlier use of the file."""
     data = stamped([(MARK, b"")] * 3)
-    reader = FrameReader(data, SALT + 1)
+    reader = FrameParser(data, SALT + 1)
     assert told(reader) == []
     assert reader.claims(0) == 0
 
@@ -277,14 +277,14 @@ def test_another_salt_sees_nothing():
 )
 def test_positions_follow_each_other(kinds, positions, held):
     """Only a `begin` may leave some out, and none goes back."""
-    frames = Frames(SALT)
+    frames = FrameBuffer(SALT)
     for kind, position in zip(kinds, positions, strict=True):
         frames.append(kind, position, 0, b"l" * 8 if kind == BEGIN else b"")
     data = bytes(HEADER_BYTES) + bytes(frames.view())
-    assert [one.position for one in told(FrameReader(data, SALT))] == positions[:held]
+    assert [one.position for one in told(FrameParser(data, SALT))] == positions[:held]
     assert [one.position for one in oracle.frames(data, SALT)] == positions[:held]
-    assert len(told(FrameReader(data, SALT, position=positions[0]))) == 0
-    assert len(told(FrameReader(data, SALT, position=positions[0] - 1))) == held
+    assert len(told(FrameParser(data, SALT, position=positions[0]))) == 0
+    assert len(told(FrameParser(data, SALT, position=positions[0] - 1))) == held
 
 
 @pytest.mark.parametrize(
@@ -303,9 +303,9 @@ def test_positions_follow_each_other(kinds, positions, held):
 def test_a_frame_that_cannot_be_is_neither_written_nor_read(kind, position, synced, payload):
     """The same rule on both sides."""
     with pytest.raises(ValueError, match="no frame"):
-        Frames(SALT).append(kind, position, synced, payload)
+        FrameBuffer(SALT).append(kind, position, synced, payload)
     data = bytes(HEADER_BYTES) + oracle.frame(SALT, kind, position, synced, payload)
-    assert FrameReader(data, SALT).next() is None
+    assert FrameParser(data, SALT).next() is None
     assert oracle.frame_at(data, HEADER_BYTES, SALT) is None
 
 
@@ -317,7 +317,7 @@ def test_a_part_of_a_segment_says_what_it_lacks(frames, skipped, size):
     wanted = size
     while True:
         part = data[at : at + max(wanted, size)]
-        reader = FrameReader(part, SALT, at, position, base=at, limit=len(data))
+        reader = FrameParser(part, SALT, at, position, base=at, limit=len(data))
         found += told(reader)
         assert reader.wanted == 0 or reader.wanted > len(part) - (reader.offset - at)
         at, position, wanted = reader.offset, reader.position, reader.wanted
@@ -325,7 +325,7 @@ def test_a_part_of_a_segment_says_what_it_lacks(frames, skipped, size):
             break
         parts += 1
         assert parts <= len(frames) * 3 + 3
-    assert found == told(FrameReader(data, SALT))
+    assert found == told(FrameParser(data, SALT))
 
 
 def test_a_torn_frame_is_told_from_nothing():
@@ -334,11 +334,11 @@ def test_a_torn_frame_is_told_from_nothing():
     for at in (HEADER_BYTES + 64, len(whole) - 8):
         torn = bytearray(whole)
         torn[at] ^= 1
-        reader = FrameReader(torn, SALT)
+        reader = FrameParser(torn, SALT)
         assert len(told(reader)) == 1
         assert reader.is_torn
     old = bytes(HEADER_BYTES) + oracle.frame(SALT, MARK, 9, 8, b"") + oracle.frame(SALT + 1, MARK, 3, 2, b"")
-    reader = FrameReader(old, SALT)
+    reader = FrameParser(old, SALT)
     assert len(told(reader)) == 1
     assert not reader.is_torn
 
@@ -352,7 +352,7 @@ def test_claims_are_found_wherever_they_lie(frames, data):
         segment[chance.randrange(HEADER_BYTES, len(segment))] ^= 1 << chance.randrange(8)
     inserted = chance.randrange(HEADER_BYTES, len(segment))
     segment[inserted:inserted] = chance.randbytes(chance.randrange(20))
-    reader = FrameReader(segment, SALT)
+    reader = FrameParser(segment, SALT)
     at = chance.randrange(HEADER_BYTES, len(segment))
     expected = oracle.claim(bytes(segment), SALT, at)
     assert reader.claims(at) == expected
@@ -363,23 +363,23 @@ def test_claims_are_found_wherever_they_lie(frames, data):
 def test_a_long_claim_is_checked_in_stretches():
     """Checksums of frames much longer than a stretch, that begin and end anywhere within one, are the plain ones."""
     chance = random.Random(17)
-    frames = Frames(SALT)
+    frames = FrameBuffer(SALT)
     position = 0
     for size in (1, 7, 900, 1023, 1024, 1025, 5000, 70_000, 300_001):
         for _ in range(3):
             position += 1
             frames.append(BATCH, position, position - 1, chance.randbytes(size))
     data = bytes(HEADER_BYTES) + bytes(frames.view())
-    reader = FrameReader(data, SALT)
+    reader = FrameParser(data, SALT)
     found = told(reader)
     assert len(found) == position
     for frame in found:
-        alone = FrameReader(data[: frame.end], SALT)
+        alone = FrameParser(data[: frame.end], SALT)
         assert alone.claims(frame.offset) == frame.synced
         assert alone.claims(frame.offset, frame.synced + 1) == 0
     damaged = bytearray(data)
     damaged[found[-1].end - 20] ^= 4
-    assert FrameReader(damaged, SALT).claims(HEADER_BYTES) == found[-2].synced
+    assert FrameParser(damaged, SALT).claims(HEADER_BYTES) == found[-2].synced
 
 
 def test_claims_within_claims():
@@ -390,12 +390,12 @@ def test_claims_within_claims():
     for number in range(count):
         words += struct.pack("<IIQQQ", 0, size - 32 * number - 32, 2**40, number + 1, BATCH)
     words += oracle.frame(SALT, MARK, 2**40, 7, b"")
-    assert FrameReader(words, SALT, 0).claims(0) == 7
+    assert FrameParser(words, SALT, 0).claims(0) == 7
 
 
 def test_frames_stay_while_somebody_looks():
     """Else their bytes would move under whoever writes them."""
-    frames = Frames(SALT)
+    frames = FrameBuffer(SALT)
     assert bytes(frames.view()) == b""
     frames.append(MARK, 1, 0, b"")
     view = frames.view()
@@ -413,7 +413,7 @@ def test_frames_stay_while_somebody_looks():
 
 def test_large_frames_let_their_memory_go():
     """And go on as before."""
-    frames = Frames(SALT)
+    frames = FrameBuffer(SALT)
     frames.append(BATCH, 1, 0, bytes(5 << 20))
     frames.clear(SALT)
     frames.append(MARK, 2, 1, b"")
@@ -425,9 +425,9 @@ def test_a_reader_stands_in_its_file():
     data = bytes(64)
     for arguments in ({"offset": 4}, {"offset": 0, "base": 8}, {"offset": 0, "limit": 63}):
         with pytest.raises(ValueError, match="no frame begins"):
-            FrameReader(data, SALT, **arguments)
+            FrameParser(data, SALT, **arguments)
     with pytest.raises(ValueError, match="lies before"):
-        FrameReader(data, SALT, 8, base=8).claims(0)
-    assert FrameReader(data, SALT, 4096, limit=4096).next() is None
-    assert FrameReader(b"", SALT, 1 << 40, limit=1 << 41).next() is None
-    assert FrameReader(data, SALT, 0).claims(1 << 60) == 0
+        FrameParser(data, SALT, 8, base=8).claims(0)
+    assert FrameParser(data, SALT, 4096, limit=4096).next() is None
+    assert FrameParser(b"", SALT, 1 << 40, limit=1 << 41).next() is None
+    assert FrameParser(data, SALT, 0).claims(1 << 60) == 0

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from gossipkv.errors import Corrupt, UnsupportedFormat
 from gossipkv.storage.directories import make_directory
 from gossipkv.storage.engine import segments
-from gossipkv.storage.engine._engine import BATCH, BEGIN, HEADER_BYTES, MARK, NEXT, Frames, operations
+from gossipkv.storage.engine._engine import BATCH, BEGIN, HEADER_BYTES, MARK, NEXT, FrameBuffer, operations
 from gossipkv.storage.engine.log_reader import MARK_BYTES, SLICE_BYTES, LogCursor, LogPlace, LogReader
 from gossipkv.storage.engine.manifest import LOG, SegmentName, segment_path
 from gossipkv.storage.engine.segments import (
@@ -208,7 +208,7 @@ def test_real_files(tmp_path):
 def test_frames_of_any_length_are_read_across_parts(seed):
     """Parts of a segment end anywhere within frames, and some frames are longer than a part."""
     chance = random.Random(seed)
-    frames = Frames(HEADER.salt)
+    frames = FrameBuffer(HEADER.salt)
     expected = []
     for position in range(1, chance.randrange(2, 60)):
         size = chance.choice([1, 100, 5000, 60_000, 400_000])
@@ -236,7 +236,7 @@ def test_frames_of_any_length_are_read_across_parts(seed):
 
 def test_a_file_that_is_cut_while_it_is_read():
     """Is damage, at the place where it ends now."""
-    frames = Frames(HEADER.salt)
+    frames = FrameBuffer(HEADER.salt)
     frames.append(BATCH, 1, 0, bytes(PART_BYTES * 2))
     disk = disk_with_log()
     header = HEADER._replace(size_bytes=PART_BYTES * 4)

@@ -11,7 +11,7 @@ import pytest
 from gossipkv.storage.checksum import crc32c
 from gossipkv.storage.document import read_document
 from gossipkv.storage.engine import _engine, manifest, options, policy, segments, shell
-from gossipkv.storage.engine._engine import LIFE_GAP, Batch, Frames
+from gossipkv.storage.engine._engine import LIFE_GAP, Batch, FrameBuffer
 from gossipkv.storage.engine.manifest import SegmentName
 from gossipkv.storage.engine.segments import SegmentHeader, encode_header, next_payload
 from tests.unit.storage.engine.logs import ROOT, Log
@@ -83,7 +83,7 @@ def test_the_bytes_of_a_segment_s_header() -> None:
 
 
 def frame(salt: int, kind: int, payload: bytes) -> bytes:
-    frames = Frames(salt)
+    frames = FrameBuffer(salt)
     frames.append(kind, 8, 7, payload)
     return bytes(frames.view())
 

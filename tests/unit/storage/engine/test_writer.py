@@ -13,10 +13,10 @@ from gossipkv.storage.engine._engine import (
     LIFE_GAP,
     MARK,
     NEXT,
-    Active,
     Batch,
-    FrameReader,
+    FrameParser,
     Memtable,
+    OpenSegment,
     Writer,
     batch_cost,
     frame_bytes,
@@ -47,7 +47,7 @@ class Log:
 
     def segment(self, number):
         """One that is open; its descriptor is its number."""
-        return Active(SegmentName(number, number * 77), number, self.segment_bytes, HEADER_BYTES, 0)
+        return OpenSegment(SegmentName(number, number * 77), number, self.segment_bytes, HEADER_BYTES, 0)
 
     def prepare(self):
         self.number += 1
@@ -70,7 +70,7 @@ class Log:
             pass
 
     def frames(self, number):
-        reader = FrameReader(bytes(self.disk[number]), number * 77)
+        reader = FrameParser(bytes(self.disk[number]), number * 77)
         found = []
         while (frame := reader.next()) is not None:
             found.append(frame)

@@ -8,9 +8,9 @@ A request that waits for other nodes is a relay (`relays.pyx`)::
                │  └── a pause ── begins anew, by the table of then <── all were asked
                └────────────── the time is over ──> handed to Python with a report
 
-`Reason` tells for each kind of relay (`wait_reasons.pyx`) which request is sent, which result is an answer, and where
-it goes. No function here touches a Python object, so a peer that dies under ten thousand reads costs no call. Python
-provides owners and connections, and writes the errors.
+`WaitReason` tells for each kind of relay (`wait_reasons.pyx`) which request is sent, which result is an answer, and
+where it goes. No function here touches a Python object, so a peer that dies under ten thousand reads costs no call.
+Python provides owners and connections, and writes the errors.
 """
 
 cimport cython
@@ -31,7 +31,7 @@ cdef enum:
 
 
 @cython.final
-cdef class Asking:
+cdef class RelayDriver:
     """The shared state of waiting requests: other nodes, the disk, local data, limits, and the reasons to wait.
 
     * Owners of the partition of that very identity are asked, in the order of `gossipkv.placement.candidates`.
@@ -48,7 +48,7 @@ cdef class Asking:
         self.relays = &connections.relays
         self.counts = connections.counts
         self.peers = Peers(connections, seed)
-        self.cold = ColdPages(connections.crew.page_threads, seed)
+        self.cold = ColdPages(connections.group.page_threads, seed)
         self.cold.counts = connections.counts
         self.published = PublishedTable(())
         self.whole_ns = whole_ms * 1000000
@@ -58,96 +58,96 @@ cdef class Asking:
         self.own_name = Blob(<const uint8_t*><const char*>self.name, len(self.name))
 
 
-cdef void know_reason(Asking asking, RelayKind kind, Reason reason) noexcept nogil:
+cdef void set_wait_reason(RelayDriver driver, RelayKind kind, WaitReason reason) noexcept nogil:
     """Register a reason to wait. Requires: no request waits."""
-    asking.reasons[<int>kind] = reason
-    relays_know(asking.relays, kind, reason.body)
+    driver.reasons[<int>kind] = reason
+    set_relay_body(driver.relays, kind, reason.body)
 
 
 # Requests of clients --------------------------------------------------------------------------------------------
 
 
-cdef int set_version(Asking asking, Relay* relay, const Lookup* lookup) noexcept nogil:
+cdef int set_version(RelayDriver driver, Relay* relay, const Lookup* lookup) noexcept nogil:
     """Let the relay ask for this version from now on."""
     relay.body.end = relay.params_size
     if buffer_append(&relay.body, lookup.version.name.data, lookup.version.name.size) < 0:
         return -1
     memcpy(relay.identity, lookup.version.identity, IDENTITY_BYTES)
     relay.partition = lookup.partition
-    relay_note_size(asking.relays, relay)
+    relay_note_size(driver.relays, relay)
     return 0
 
 
 # Choice of owners ---------------------------------------------------------------------------------------------
 
 
-cdef void limit_asking(Asking asking, Relay* relay) noexcept nogil:
+cdef void limit_asking(RelayDriver driver, Relay* relay) noexcept nogil:
     """Set a time limit for a relay that asks other nodes and has no limit of its client."""
     if relay.limit_ns == NEVER:
-        relay.limit_ns = asking.connections.now_ns + max(<int64_t>READ_TIMEOUT_NS, asking.whole_ns)
+        relay.limit_ns = driver.connections.now_ns + max(<int64_t>READ_TIMEOUT_NS, driver.whole_ns)
 
 
-cdef void ask_next(Asking asking, Relay* relay) noexcept nogil:
+cdef void ask_next(RelayDriver driver, Relay* relay) noexcept nogil:
     """Ask the next owner, or pause until the next round."""
-    cdef int column = next_to_ask(asking, relay, relay.partition)
+    cdef int column = next_to_ask(driver, relay, relay.partition)
     while column >= 0:
-        if send_request(asking, relay, column):
+        if send_request(driver, relay, column):
             return
-        column = next_to_ask(asking, relay, relay.partition)
-    rest_relay(asking, relay)
+        column = next_to_ask(driver, relay, relay.partition)
+    rest_relay(driver, relay)
 
 
-cdef int next_to_ask(Asking asking, Relay* relay, Py_ssize_t partition) noexcept nogil:
+cdef int next_to_ask(RelayDriver driver, Relay* relay, Py_ssize_t partition) noexcept nogil:
     """Return the next owner with a connection and room in its output; -1 if none is left in this round."""
     cdef Connection* connection
     cdef int column
     while relay.tried_count < MAX_TRIED:
-        column = asking.peers.next_owner(relay, partition)
+        column = driver.peers.next_owner(relay, partition)
         if column < 0:
             break
-        connection = asking.peers.connection_of(column)
+        connection = driver.peers.connection_of(column)
         if connection == NULL:
-            asking.counts[FORWARD_UNCONNECTED] += 1
+            driver.counts[FORWARD_UNCONNECTED] += 1
             relay_note(relay, column, WAS_UNCONNECTED)
-            asking.peers.want(column)
-        elif buffer_size(&connection.output) >= asking.connections.max_queued:
-            note_full(asking, relay, column)
+            driver.peers.want(column)
+        elif buffer_size(&connection.output) >= driver.connections.max_queued:
+            note_full(driver, relay, column)
         else:
             return column
     return -1
 
 
-cdef void note_full(Asking asking, Relay* relay, int column) noexcept nogil:
+cdef void note_full(RelayDriver driver, Relay* relay, int column) noexcept nogil:
     """Record that too much output waits for that owner."""
-    asking.counts[FORWARD_QUEUE_FULL] += 1
-    asking.peers.routes.peers[column].slow = True
+    driver.counts[FORWARD_QUEUE_FULL] += 1
+    driver.peers.routes.peers[column].slow = True
     relay_note(relay, column, WAS_FULL)
 
 
-cdef void rest_relay(Asking asking, Relay* relay) noexcept nogil:
+cdef void rest_relay(RelayDriver driver, Relay* relay) noexcept nogil:
     """Start the next round after a pause that doubles."""
     relay.resting = True
-    set_due(asking.relays, relay, min(asking.connections.now_ns + relay.pause_ns, relay.whole_ns))
-    relay.pause_ns = min(2 * relay.pause_ns, asking.stage_ns)
+    set_due(driver.relays, relay, min(driver.connections.now_ns + relay.pause_ns, relay.whole_ns))
+    relay.pause_ns = min(2 * relay.pause_ns, driver.stage_ns)
 
 
-cdef bint send_request(Asking asking, Relay* relay, int column) noexcept nogil:
+cdef bint send_request(RelayDriver driver, Relay* relay, int column) noexcept nogil:
     """Add a request to that peer's output of this round. Return False if out of memory."""
-    cdef const Reason* reason = reason_of(asking, relay)
-    cdef Connection* connection = asking.peers.connection_of(column)
+    cdef const WaitReason* reason = reason_of(driver, relay)
+    cdef Connection* connection = driver.peers.connection_of(column)
     cdef Attempt* attempt
     cdef Buffer* out = &connection.output
     cdef Py_ssize_t size = relay.whole.subject_size + relay.keys_size + REQUEST_BYTES
     cdef Py_ssize_t before
-    if not may_hold(asking.connections, size) or buffer_reserve(out, size) < 0:
-        note_full(asking, relay, column)
+    if not may_hold(driver.connections, size) or buffer_reserve(out, size) < 0:
+        note_full(driver, relay, column)
         return False
-    attempt = attempt_begin(asking.relays, relay, &connection.attempts, connection.handle, <uint16_t>column)
+    attempt = attempt_begin(driver.relays, relay, &connection.attempts, connection.handle, <uint16_t>column)
     if attempt == NULL:
         relay_note(relay, column, WAS_FULL)
         return False
     check(
-        asking.connections, connection, connection.peer and connection.column == column,
+        driver.connections, connection, connection.peer and connection.column == column,
         b"a read asks a peer on the connection to that peer",
     )
     before = out.end
@@ -163,74 +163,74 @@ cdef bint send_request(Asking asking, Relay* relay, int column) noexcept nogil:
     put_text(out, b"identity")
     put_bin(out, relay.identity, IDENTITY_BYTES)
     put_text(out, b"max_frame")
-    put_unsigned(out, <uint64_t>asking.frame_limits.max_size)
-    asking.connections.note_output(connection, out.end - before)
+    put_unsigned(out, <uint64_t>driver.frame_limits.max_size)
+    driver.connections.note_output(connection, out.end - before)
     relay_note(relay, column, ASKED_STILL)
-    set_due(asking.relays, relay, min(asking.connections.now_ns + asking.stage_ns, relay.whole_ns))
-    asking.counts[FORWARD_ATTEMPTS] += 1
+    set_due(driver.relays, relay, min(driver.connections.now_ns + driver.stage_ns, relay.whole_ns))
+    driver.counts[FORWARD_ATTEMPTS] += 1
     return True
 
 
 # Next steps ---------------------------------------------------------------------------------------------------
 
 
-cdef void go_on_with_relays(Asking asking) noexcept nogil:
+cdef void go_on_with_relays(RelayDriver driver) noexcept nogil:
     """Continue relays after a page read, a refusal or a lost peer. Requires: `out` is empty."""
-    cdef Wait* wait = asking.cold.take(asking.connections.now_ns)
+    cdef PageWait* wait = driver.cold.take(driver.connections.now_ns)
     cdef Relay* relay
     while wait != NULL:
         if wait.scans:
-            scans_go_on(&asking.connections.scans, <Scanner*>wait.whose)
+            scans_go_on(&driver.connections.scans, <Scanner*>wait.whose)
         else:
-            relay_stir(asking.relays, <Relay*>wait.whose)
-        wait = asking.cold.take(asking.connections.now_ns)
-    relay = next_restless(asking.relays)
+            relay_stir(driver.relays, <Relay*>wait.whose)
+        wait = driver.cold.take(driver.connections.now_ns)
+    relay = next_restless(driver.relays)
     while relay != NULL:
-        reason_of(asking, relay).go_on(asking, relay)
-        relay = next_restless(asking.relays)
-    asking.cold.pager.submit()
+        reason_of(driver, relay).go_on(driver, relay)
+        relay = next_restless(driver.relays)
+    driver.cold.pager.submit()
 
 
-cdef void expire_relays(Asking asking) noexcept nogil:
+cdef void expire_relays(RelayDriver driver) noexcept nogil:
     """Handle all expired deadlines before any new request, so all silent peers are known. Requires: `out` is empty."""
-    cdef Relay* relay = pop_due(asking.relays, asking.connections.now_ns)
+    cdef Relay* relay = pop_due(driver.relays, driver.connections.now_ns)
     while relay != NULL:
-        reason_of(asking, relay).expire(asking, relay)
-        relay = pop_due(asking.relays, asking.connections.now_ns)
+        reason_of(driver, relay).expire(driver, relay)
+        relay = pop_due(driver.relays, driver.connections.now_ns)
 
 
-cdef void expire_asked(Asking asking, Relay* relay) noexcept nogil:
+cdef void expire_asked(RelayDriver driver, Relay* relay) noexcept nogil:
     """Handle the end of a stage, of a pause or of the time limit of a relay that asks other nodes.
 
     While an answer is arriving no other owner is asked, within the relay's time limit: a large value may take longer
     than a stage. An answer that stalls for a stage counts as silence, and the time for further owners counts from the
     last byte.
     """
-    cdef int64_t now_ns = asking.connections.now_ns
-    cdef int64_t heard_ns = reason_of(asking, relay).heard(asking, relay)
+    cdef int64_t now_ns = driver.connections.now_ns
+    cdef int64_t heard_ns = reason_of(driver, relay).heard(driver, relay)
     cdef const Attempt* attempt = relay.attempts
     if now_ns >= relay.limit_ns:
-        reason_of(asking, relay).give_up(asking, relay)
-    elif heard_ns > 0 and now_ns < heard_ns + asking.stage_ns:
-        relay.whole.whole_ns = min(max(relay.whole.whole_ns, heard_ns + asking.whole_ns), relay.limit_ns)
+        reason_of(driver, relay).give_up(driver, relay)
+    elif heard_ns > 0 and now_ns < heard_ns + driver.stage_ns:
+        relay.whole.whole_ns = min(max(relay.whole.whole_ns, heard_ns + driver.whole_ns), relay.limit_ns)
         relay.whole_ns = relay.whole.whole_ns
-        set_due(asking.relays, relay, min(heard_ns + asking.stage_ns, relay.limit_ns))
+        set_due(driver.relays, relay, min(heard_ns + driver.stage_ns, relay.limit_ns))
     elif now_ns >= relay.whole_ns:
-        reason_of(asking, relay).give_up(asking, relay)
+        reason_of(driver, relay).give_up(driver, relay)
     elif relay.resting:
         relay.resting = False
-        read_for(asking, relay.whole)
-        reason_of(asking, relay).begin_round(asking, relay)
+        read_for(driver, relay.whole)
+        reason_of(driver, relay).begin_round(driver, relay)
     else:
         while attempt != NULL:
-            asking.peers.routes.peers[attempt.column].slow = True
+            driver.peers.routes.peers[attempt.column].slow = True
             relay_note(relay, attempt.column, WAS_SILENT)
             attempt = attempt.next_of_relay
-        asking.counts[FORWARD_SILENCES] += 1
-        relay_stir(asking.relays, relay)
+        driver.counts[FORWARD_SILENCES] += 1
+        relay_stir(driver.relays, relay)
 
 
-cdef int64_t last_heard(Asking asking, const Relay* relay) noexcept nogil:
+cdef int64_t last_heard(RelayDriver driver, const Relay* relay) noexcept nogil:
     """Return when bytes of an incomplete answer to the relay last arrived; 0 if no answer has begun."""
     cdef const Attempt* attempt = relay.attempts
     cdef Connection* connection
@@ -238,7 +238,7 @@ cdef int64_t last_heard(Asking asking, const Relay* relay) noexcept nogil:
     cdef uint32_t id
     cdef int64_t heard_ns = 0
     while attempt != NULL:
-        connection = asking.connections.find(attempt.handle)
+        connection = driver.connections.find(attempt.handle)
         begun = Cursor(connection.input.data + connection.input.start, connection.input.data + connection.input.end)
         if buffer_size(&connection.input) > 0 and take_response(&begun, &id) and id == attempt.id:
             heard_ns = max(heard_ns, connection.received_ns)
@@ -246,34 +246,34 @@ cdef int64_t last_heard(Asking asking, const Relay* relay) noexcept nogil:
     return heard_ns
 
 
-cdef void read_for(Asking asking, const Relay* relay) noexcept nogil:
+cdef void read_for(RelayDriver driver, const Relay* relay) noexcept nogil:
     """Let the next reads be made with the present rights of the relay's client."""
-    read_as(asking.published, asking.connections.find(relay.client).user)
+    read_as(driver.published, driver.connections.find(relay.client).user)
 
 
 # The end ------------------------------------------------------------------------------------------------------
 
 
-cdef Connection* claim_client(Asking asking, const Relay* relay) noexcept nogil:
+cdef Connection* claim_client(RelayDriver driver, const Relay* relay) noexcept nogil:
     """Return the connection that awaits the answer and stop awaiting. A relay ends with its client, so one exists."""
-    cdef Connection* connection = asking.connections.find(relay.client)
-    cdef bint awaited = asking.connections.remove_in_flight(connection, relay.msgid)
-    cdef uint64_t taken_ns = <uint64_t>(asking.connections.now_ns - relay.begun_ns)
-    check(asking.connections, connection, awaited, b"the id of a relay is in flight until it is answered")
-    asking.counts[REPLIES] += relay.forwarded
-    connection.active_ms = asking.connections.now_ms
-    histogram_record(&asking.answered.histogram if relay.forwarded else &asking.answered_here.histogram, taken_ns, 1)
+    cdef Connection* connection = driver.connections.find(relay.client)
+    cdef bint awaited = driver.connections.remove_in_flight(connection, relay.msgid)
+    cdef uint64_t taken_ns = <uint64_t>(driver.connections.now_ns - relay.begun_ns)
+    check(driver.connections, connection, awaited, b"the id of a relay is in flight until it is answered")
+    driver.counts[REPLIES] += relay.forwarded
+    connection.active_ms = driver.connections.now_ms
+    histogram_record(&driver.answered.histogram if relay.forwarded else &driver.answered_here.histogram, taken_ns, 1)
     return connection
 
 
 cdef void note_damage(
-    Asking asking, const Relay* relay, const uint8_t* key, Py_ssize_t key_size
+    RelayDriver driver, const Relay* relay, const uint8_t* key, Py_ssize_t key_size
 ) noexcept nogil:
     """Keep for Python the unreadable record as `[database, key, version]`; `key` is for a subject without one.
 
     Only one record is kept per round: many reads may meet the same damage.
     """
-    cdef Buffer* told = &asking.peers.damaged
+    cdef Buffer* told = &driver.peers.damaged
     cdef Blob version = version_name(relay)
     cdef Py_ssize_t size = relay.subject_size + key_size + version.size + 2 * HEAD_BYTES
     if buffer_size(told) > 0 or buffer_reserve(told, size) < 0:
@@ -285,28 +285,28 @@ cdef void note_damage(
     put_bin(told, version.data, version.size)
 
 
-cdef void hand_back(Asking asking, Relay* relay) noexcept nogil:
+cdef void hand_back(RelayDriver driver, Relay* relay) noexcept nogil:
     """Let Python answer the request as if it had just arrived: the reply needs knowledge that only Python has."""
-    cdef Connection* connection = asking.connections.find(relay.client)
-    cdef DatabaseRow* database = database_of(asking, relay)
-    cdef const char* method = reason_of(asking, relay).method
+    cdef Connection* connection = driver.connections.find(relay.client)
+    cdef DatabaseRow* database = database_of(driver, relay)
+    cdef const char* method = reason_of(driver, relay).method
     cdef Py_ssize_t size = <Py_ssize_t>strlen(method)
-    cdef Request* waiting = asking.connections.backlog.put(
+    cdef BacklogRequest* waiting = driver.connections.backlog.put(
         relay.client, relay.msgid, ASKED, relay.begun_ns, size, relay.params_size
     )
     if waiting == NULL:
-        asking.connections.doom(connection, CLOSED_MEMORY)
-        asking.connections.flush_later(connection)
+        driver.connections.doom(connection, CLOSED_MEMORY)
+        driver.connections.flush_later(connection)
     else:
         memcpy(request_bytes(waiting), method, size)
         memcpy(request_bytes(waiting) + size, relay.body.data, relay.params_size)
         if database != NULL and relay.forwarded:
             database.counts.asked_again += 1
-    relay_end(asking.relays, relay)
+    relay_end(driver.relays, relay)
 
 
-cdef void fail_client(Asking asking, uint64_t handle) noexcept nogil:
+cdef void fail_client(RelayDriver driver, uint64_t handle) noexcept nogil:
     """Close a client's connection: there is no memory for its request."""
-    cdef Connection* connection = asking.connections.find(handle)
-    asking.connections.doom(connection, CLOSED_MEMORY)
-    asking.connections.flush_later(connection)
+    cdef Connection* connection = driver.connections.find(handle)
+    driver.connections.doom(connection, CLOSED_MEMORY)
+    driver.connections.flush_later(connection)

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 import msgpack
 import pytest
 
-from gossipkv.serving._serving import Core, Crew, Loop, Turn
+from gossipkv.serving._serving import Core, CoreLock, Loop, LoopGroup
 from gossipkv.serving._transport import Sockets
 from gossipkv.wire import rpc
-from tests.oracle.turn import faults
+from tests.oracle.core_lock import faults
 from tests.unit.serving.driven import LIMITS, NODE, make_core
 from tests.world._world import OwnThread
 
@@ -30,11 +30,11 @@ TURNS = 300
 @pytest.fixture
 def beside() -> Iterator[tuple[Loop, socket.socket]]:
     """The loop of a second pump, which a thread serves, and a client of it."""
-    crew = Crew(2, max_connections=9, max_of_address=0, max_in_flight=9, max_held=1 << 24)
+    group = LoopGroup(2, max_connections=9, max_of_address=0, max_in_flight=9, max_held=1 << 24)
     of_all = ("connections", "total", "held")
     limits = {name: limit for name, limit in LIMITS.items() if not any(word in name for word in of_all)}
-    first = Loop(Core(**limits, node=NODE, crew=crew), Sockets(listener := listening(), polls=False))
-    loop = Loop(Core(**limits, node=NODE, crew=crew, pump=1), Sockets(None, polls=False))
+    first = Loop(Core(**limits, node=NODE, group=group), Sockets(listener := listening(), polls=False))
+    loop = Loop(Core(**limits, node=NODE, group=group, pump=1), Sockets(None, polls=False))
     clients = [socket.create_connection(listener.getsockname(), timeout=60) for _ in range(2)]
     thread = threading.Thread(target=loop.serve_alone, args=(1000,))
     thread.start()
@@ -43,11 +43,11 @@ def beside() -> Iterator[tuple[Loop, socket.socket]]:
     try:
         yield loop, served(clients)
     finally:
-        assert loop.core.turn is not None
-        with loop.core.turn:
+        assert loop.core.lock is not None
+        with loop.core.lock:
             loop.stop()
         thread.join()
-        with loop.core.turn:
+        with loop.core.lock:
             loop.close()
         first.close()
         for client in clients:
@@ -65,8 +65,8 @@ def never(method: object, params: object, _caller: object) -> bytes:
 
 
 def counted(loop: Loop) -> int:
-    assert loop.core.turn is not None
-    with loop.core.turn:
+    assert loop.core.lock is not None
+    with loop.core.lock:
         return loop.connection_count
 
 
@@ -83,16 +83,16 @@ def served(clients: list[socket.socket]) -> socket.socket:
 def test_one_thread_at_a_time(beside: tuple[Loop, socket.socket], seed: int) -> None:
     """Whoever takes it again inside has it on; the pump serves between, and nobody waits for ever."""
     loop, client = beside
-    turn, log = loop.core.turn, []
-    assert turn is not None
+    lock, log = loop.core.lock, []
+    assert lock is not None
 
     def take_turns(who: int) -> None:
         chance = random.Random(seed * THREADS + who)
         for _ in range(TURNS):
-            with turn:
+            with lock:
                 log.append(("enter", who))
                 if chance.random() < 0.3:
-                    with turn:
+                    with lock:
                         log.append(("enter", who))
                         loop.core.counters()
                         log.append(("leave", who))
@@ -120,21 +120,21 @@ def test_the_oracle_sees_two_at_once() -> None:
 def test_what_belongs_to_whose_turn_it_is(beside: tuple[Loop, socket.socket]) -> None:
     """Without it nothing is changed; the first pump is its thread's."""
     loop, _ = beside
-    with pytest.raises(RuntimeError, match="not this thread's turn"):
+    with pytest.raises(RuntimeError, match="does not hold the core lock"):
         loop.core.set_peer(0, "n2", 0)
-    assert loop.core.turn is not None
-    with loop.core.turn:
+    assert loop.core.lock is not None
+    with loop.core.lock:
         loop.core.set_peer(0, "n2", 0)
-    assert make_core().turn is None
+    assert make_core().lock is None
 
 
 def test_a_thread_that_waits_goes_before_the_pump() -> None:
     """A pump that gives its turn back and takes it at once has let the thread in."""
-    turn, entered = Turn(), []
-    own = OwnThread(turn, -1)
+    lock, entered = CoreLock(), []
+    own = OwnThread(lock, -1)
 
     def enter() -> None:
-        with turn:
+        with lock:
             entered.append(True)
 
     own.take()
@@ -152,11 +152,11 @@ def test_a_thread_that_waits_goes_before_the_pump() -> None:
 
 def test_a_sleeping_pump_is_woken() -> None:
     """A thread that had the turn may have left work for the pump."""
-    turn, waker = Turn(), os.eventfd(0)
-    own = OwnThread(turn, waker)
+    lock, waker = CoreLock(), os.eventfd(0)
+    own = OwnThread(lock, waker)
     own.take()
     own.give(asleep=True)
-    with turn:
+    with lock:
         pass
     is_woken = select.select([waker], [], [], 0)[0] == [waker]
     os.close(waker)
