@@ -120,8 +120,8 @@ cdef class Generator:
         self.epoll = epoll_create1(EPOLL_CLOEXEC)
         if self.epoll < 0:
             raise OSError(errno, "epoll_create1 failed")
-        for i, each in enumerate(sockets):
-            self.adopt(each, 0 if targets is None else targets[i])
+        for i, connected in enumerate(sockets):
+            self.adopt(connected, 0 if targets is None else targets[i])
 
     def __dealloc__(self):
         self.close_all()

@@ -267,11 +267,11 @@ cdef class HttpDialect(Dialect):
         """Write an array of keys; its size is computed first."""
         cdef const Record* record
         cdef Py_ssize_t size = 1 if count < 16 else (3 if count < 65536 else 5)
-        cdef Py_ssize_t one
+        cdef Py_ssize_t key_size
         cdef uint32_t i
         for i in range(count):
-            one = self.records[keys[i]].key_size
-            size += one + (2 if one < 256 else (3 if one < 65536 else 5))
+            key_size = self.records[keys[i]].key_size
+            size += key_size + (2 if key_size < 256 else (3 if key_size < 65536 else 5))
         put_bytes(out, self.many_head.data, self.many_head.size)
         put_decimal(out, size)
         put_bytes(out, <const uint8_t*>b"\r\n\r\n", 4)

@@ -27,7 +27,7 @@ cdef struct VersionCounts:
 
 # The versions from which one server answered.
 cdef struct ServerVersions:
-    VersionCounts told[VERSIONS]
+    VersionCounts counts[VERSIONS]
     int32_t count
     int32_t last
     int32_t newest  # The newest of all versions; -1: none.

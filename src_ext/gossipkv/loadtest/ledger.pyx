@@ -230,31 +230,31 @@ cdef class Tally:
 cdef int32_t find_version(ServerVersions* versions, const uint8_t* name, Py_ssize_t size) noexcept nogil:
     """Return the number of a version, adding it to the table."""
     cdef int32_t at = versions.last
-    cdef VersionCounts* told = versions.told
+    cdef VersionCounts* known_versions = versions.counts
     if size == 0:
         return NAMELESS
-    if at > OTHER and told[at].size == size and memcmp(told[at].name, name, size) == 0:
+    if at > OTHER and known_versions[at].size == size and memcmp(known_versions[at].name, name, size) == 0:
         return at
     for at in range(OTHER + 1, versions.count):
-        if told[at].size == size and memcmp(told[at].name, name, size) == 0:
+        if known_versions[at].size == size and memcmp(known_versions[at].name, name, size) == 0:
             versions.last = at
             return at
     if versions.count == VERSIONS or size > VERSION_BYTES:
         return OTHER
     at = versions.count
-    memcpy(told[at].name, name, size)
-    told[at].size = size
+    memcpy(known_versions[at].name, name, size)
+    known_versions[at].size = size
     versions.count += 1
     versions.last = at
     return at
 
 
-cdef bint is_older(const ServerVersions* versions, int32_t one, int32_t other) noexcept nogil:
-    """Return True if `one` precedes `other`, both known."""
-    cdef const VersionCounts* first = versions.told + one
-    cdef const VersionCounts* second = versions.told + other
+cdef bint is_older(const ServerVersions* versions, int32_t left, int32_t right) noexcept nogil:
+    """Return True if version `left` precedes `right`, both known."""
+    cdef const VersionCounts* first = versions.counts + left
+    cdef const VersionCounts* second = versions.counts + right
     cdef int found
-    if one == other or one <= OTHER or other <= OTHER:
+    if left == right or left <= OTHER or right <= OTHER:
         return False
     found = memcmp(first.name, second.name, min(first.size, second.size))
     return found < 0 or (found == 0 and first.size < second.size)
@@ -263,9 +263,9 @@ cdef bint is_older(const ServerVersions* versions, int32_t one, int32_t other) n
 cdef int32_t note_version(ServerVersions* versions, const Reply* reply) noexcept nogil:
     """Count an answer, its wrong and its unknown values; return the number of its version."""
     cdef int32_t at = find_version(versions, reply.version, reply.version_size)
-    versions.told[at].requests += 1
-    versions.told[at].wrong += reply.wrong
-    versions.told[at].untold += reply.untold
+    versions.counts[at].requests += 1
+    versions.counts[at].wrong += reply.wrong
+    versions.counts[at].untold += reply.untold
     if at > OTHER and (versions.newest < 0 or is_older(versions, versions.newest, at)):
         versions.newest = at
     return at
@@ -293,8 +293,8 @@ cdef class Ledger:
         for i in range(stages * self.targets):
             self.tally_of[i] = <PyObject*>self.tallies[i]
         for i in range(self.targets):
-            memcpy(self.versions[i].told[OTHER].name, b"other", 5)
-            self.versions[i].told[OTHER].size = 5
+            memcpy(self.versions[i].counts[OTHER].name, b"other", 5)
+            self.versions[i].counts[OTHER].size = 5
             self.versions[i].count = OTHER + 1
             self.versions[i].newest = -1
 
@@ -314,7 +314,7 @@ cdef class Ledger:
             raise IndexError(f"target {target} of {self.targets}")
         found = {}
         for i in range(self.versions[target].count):
-            version = self.versions[target].told[i]
+            version = self.versions[target].counts[i]
             if version.requests > 0:
                 name = version.name[:version.size].decode("utf-8", "backslashreplace")
                 counted = version.requests, version.wrong, version.untold

@@ -92,7 +92,7 @@ cdef class LatencyHistogram:
 
     def buckets(self):
         """Return the counts below each bound: `[(microseconds, count), ...]`; all histograms have the same bounds."""
-        cdef list told = []
+        cdef list counts = []
         cdef uint64_t below = 0
         cdef int bucket = 0
         cdef int bits
@@ -100,8 +100,8 @@ cdef class LatencyHistogram:
             while bucket < histogram_buckets_below(bits):
                 below += self.histogram.buckets[bucket]
                 bucket += 1
-            told.append((<double>(<uint64_t>1 << bits) / NS_IN_US, below))
-        return told
+            counts.append((<double>(<uint64_t>1 << bits) / NS_IN_US, below))
+        return counts
 
     def to_map(self):
         """Return `count`, and microseconds: `mean_us`, `p50_us`, `p90_us`, `p99_us`, `p999_us`, `max_us`."""

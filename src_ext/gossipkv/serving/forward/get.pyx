@@ -179,29 +179,29 @@ cdef bint answer_here(RelayDriver driver, Relay* relay, Lookup* lookup) noexcept
 
 
 cdef void pass_answer(
-    RelayDriver driver, Relay* relay, const Cursor* said, bint refused, int column
+    RelayDriver driver, Relay* relay, const Cursor* answer, bint refused, int column
 ) noexcept nogil:
     """Send the client the owner's answer, under the client's id."""
     cdef Connection* connection = claim_client(driver, relay)
     cdef const Blob* node = &driver.peers.routes.peers[column].name
     cdef bint explained = not refused and (<Get*>relay).explain
-    cdef Py_ssize_t frame_size = said.end - said.at + ENVELOPE_BYTES + unsigned_size(relay.msgid)
+    cdef Py_ssize_t frame_size = answer.end - answer.at + ENVELOPE_BYTES + unsigned_size(relay.msgid)
     cdef Buffer* out = &connection.output
     cdef Py_ssize_t before
     if explained:
         frame_size += explanation_bytes(node)
-    count_answer(driver, relay, said[0], refused)
+    count_answer(driver, relay, answer[0], refused)
     if not driver.connections.make_room(connection, frame_size) or buffer_reserve(out, frame_size) < 0:
         driver.connections.doom(connection, CLOSED_MEMORY)
     elif not connection.doomed:
         before = buffer_size(out)
         if explained:
-            put_explained(driver, out, relay, said[0], node)
+            put_explained(driver, out, relay, answer[0], node)
         else:
             put_response(out, relay.msgid)
             if not refused:
                 put_nil(out)
-            put_bytes(out, said.at, said.end - said.at)
+            put_bytes(out, answer.at, answer.end - answer.at)
             if refused:
                 put_nil(out)
         driver.connections.note_output(connection, buffer_size(out) - before)

@@ -173,7 +173,7 @@ cdef class Core:
         cdef Py_ssize_t i
         if types == NULL:
             raise MemoryError
-        for name, media_type in sorted([(key.encode(), said.encode()) for key, said in by_database.items()]):
+        for name, media_type in sorted([(key.encode(), text.encode()) for key, text in by_database.items()]):
             kept += [name, media_type]
         for i in range(len(by_database)):
             types[i] = MediaType(blob_of(kept[1 + 2 * i]), blob_of(kept[2 + 2 * i]))

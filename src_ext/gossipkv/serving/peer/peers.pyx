@@ -165,7 +165,7 @@ cdef class Peers:
         version]`.
         """
         cdef list taken = []
-        cdef Buffer* told = &self.not_served
+        cdef Buffer* events = &self.not_served
         cdef uint64_t lost
         cdef uint32_t head[2]
         cdef int column
@@ -176,15 +176,15 @@ cdef class Peers:
             column = <int>pop_handle(&self.wanted)
             self.routes.peers[column].wanted = False
             taken.append((column, "wanted", None))
-        while buffer_size(told) > 0:
-            memcpy(head, told.data + told.start, sizeof(head))
-            told.start += <Py_ssize_t>sizeof(head)
+        while buffer_size(events) > 0:
+            memcpy(head, events.data + events.start, sizeof(head))
+            events.start += <Py_ssize_t>sizeof(head)
             taken.append((
-                <int>head[0], "not_served", PyBytes_FromStringAndSize(<const char*>told.data + told.start, head[1])
+                <int>head[0], "not_served", PyBytes_FromStringAndSize(<const char*>events.data + events.start, head[1])
             ))
-            told.start += head[1]
-        told.start = 0
-        told.end = 0
+            events.start += head[1]
+        events.start = 0
+        events.end = 0
         if buffer_size(&self.damaged) > 0:
             taken.append((-1, "damaged", PyBytes_FromStringAndSize(<const char*>self.damaged.data, self.damaged.end)))
             self.damaged.end = 0

@@ -273,16 +273,16 @@ cdef void note_damage(
 
     Only one record is kept per round: many reads may meet the same damage.
     """
-    cdef Buffer* told = &driver.peers.damaged
+    cdef Buffer* damaged = &driver.peers.damaged
     cdef Blob version = version_name(relay)
     cdef Py_ssize_t size = relay.subject_size + key_size + version.size + 2 * HEAD_BYTES
-    if buffer_size(told) > 0 or buffer_reserve(told, size) < 0:
+    if buffer_size(damaged) > 0 or buffer_reserve(damaged, size) < 0:
         return
-    put_array(told, 3)
-    put_bytes(told, relay.body.data + relay.subject_at, relay.subject_size)
+    put_array(damaged, 3)
+    put_bytes(damaged, relay.body.data + relay.subject_at, relay.subject_size)
     if key_size > 0:
-        put_bytes(told, key, key_size)
-    put_bin(told, version.data, version.size)
+        put_bytes(damaged, key, key_size)
+    put_bin(damaged, version.data, version.size)
 
 
 cdef void hand_back(RelayDriver driver, Relay* relay) noexcept nogil:

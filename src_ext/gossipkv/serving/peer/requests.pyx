@@ -72,12 +72,12 @@ cdef list take_replies(RelayDriver driver):
     return taken
 
 
-cdef void keep_reply(RelayDriver driver, Relay* relay, const Cursor* said, bint refused) noexcept nogil:
+cdef void keep_reply(RelayDriver driver, Relay* relay, const Cursor* answer, bint refused) noexcept nogil:
     """Keep the peer's answer for Python."""
     relay.body.start = 0
     relay.body.end = 0
     (<PeerRequest*>relay).refused = refused
-    (<PeerRequest*>relay).answered = buffer_append(&relay.body, said.at, said.end - said.at) == 0
+    (<PeerRequest*>relay).answered = buffer_append(&relay.body, answer.at, answer.end - answer.at) == 0
     relay_reply(driver.relays, relay)
 
 

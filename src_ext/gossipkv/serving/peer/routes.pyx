@@ -49,7 +49,7 @@ cdef class Routes:
 
     def set_peer(self, int column, str name not None, int state):
         """Record a member under that column with its state: 0 ALIVE, 1 SUSPECT, 2 DEAD."""
-        cdef bytes told = name.encode()
+        cdef bytes encoded = name.encode()
         cdef uint32_t count
         cdef Peer* peers
         if not 0 <= column < MAX_PEERS:
@@ -65,10 +65,10 @@ cdef class Routes:
             self.names += [None] * (count - self.peer_count)
             self.peers = peers
             self.peer_count = count
-        if len(told) > LONGEST_NAME:
-            raise ValueError(f"a name has at most {LONGEST_NAME} bytes, not {len(told)}")
-        self.names[column] = told
-        self.peers[column].name = Blob(<const uint8_t*><const char*>told, len(told))
+        if len(encoded) > LONGEST_NAME:
+            raise ValueError(f"a name has at most {LONGEST_NAME} bytes, not {len(encoded)}")
+        self.names[column] = encoded
+        self.peers[column].name = Blob(<const uint8_t*><const char*>encoded, len(encoded))
         self.peers[column].known = True
         self.peers[column].state = state
 

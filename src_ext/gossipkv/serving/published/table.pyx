@@ -252,16 +252,16 @@ cdef class PublishedTable:
         `value_bytes` the hits' bytes, and `errors` the loop's error answers.
         """
         cdef DatabaseRow* database
-        cdef dict told = dict(self.gone)
+        cdef dict totals = dict(self.gone)
         cdef Py_ssize_t d
         cdef Py_ssize_t v
         for d in range(self.database_count):
             database = &self.databases[d]
-            counts = added(told.get(text_of(&database.name), NO_COUNTS), &database.counts)
+            counts = added(totals.get(text_of(&database.name), NO_COUNTS), &database.counts)
             for v in range(database.version_count):
                 counts = added(counts, &database.versions[v].counts)
-            told[text_of(&database.name)] = counts
-        return told
+            totals[text_of(&database.name)] = counts
+        return totals
 
     def requests_of(self, str database, str version):
         """Return requests so far that this version answered, by name or not; 0 if it is not held."""

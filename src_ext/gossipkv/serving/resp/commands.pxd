@@ -30,7 +30,7 @@ cdef struct Command:
     AnswerForm form
     Py_ssize_t count  # number of words, including the name
     Blob name
-    const char* known  # name as known here, if it is
+    const char* known_name  # the name as spelled in `COMMAND_RULES`, if it is there
     Cursor words  # the words behind the name
     const char* why
     int64_t first  # first and last byte of a range of a value

@@ -187,18 +187,18 @@ cdef inline void refuse(Command* command, const char* why) noexcept nogil:
 
 cdef void find_command_rule(Command* command) noexcept nogil:
     """Look up the command's name, and check its number of words."""
-    cdef const CommandRule* known
+    cdef const CommandRule* rule
     cdef int i
     command.verb = OTHER
     command.form = SAID
     for i in range(COMMANDS):
-        known = &COMMAND_RULES[i]
-        if not word_is(&command.name, known.name):
+        rule = &COMMAND_RULES[i]
+        if not word_is(&command.name, rule.name):
             continue
-        command.known = known.name
-        command.verb = known.verb
-        command.form = known.form
-        if command.count < known.least or (known.most > 0 and command.count > known.most):
+        command.known_name = rule.name
+        command.verb = rule.verb
+        command.form = rule.form
+        if command.count < rule.least or (rule.most > 0 and command.count > rule.most):
             refuse(command, NULL)
             return
         break
@@ -486,7 +486,7 @@ cdef void greet(Core core, Connection* connection, Command* command) noexcept no
 
 cdef void refuse_count(Core core, Connection* connection, const Command* command) noexcept nogil:
     cdef char line[ERROR_LINE_BYTES]
-    snprintf(line, ERROR_LINE_BYTES, b"-ERR wrong number of arguments for '%s' command\r\n", command.known)
+    snprintf(line, ERROR_LINE_BYTES, b"-ERR wrong number of arguments for '%s' command\r\n", command.known_name)
     write_line(core, connection, line)
 
 

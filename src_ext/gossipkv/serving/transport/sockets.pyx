@@ -138,24 +138,24 @@ cdef class Sockets(Transport):
         return <int64_t>now.tv_sec * 1000000000 + now.tv_nsec
 
     cdef int fetch(self, Event* events, int most, int wait_ms) noexcept nogil:
-        cdef int told = 0
+        cdef int held_count = 0
         cdef int count
         cdef uint64_t ignored
         cdef int i
-        cdef Event* others = events
+        cdef Event* free_events = events
         if buffer_size(&self.tls_connections.holding) > 0:
-            told = self.tls_connections.tell(events, most - 1)
-            others += told
-        count = epoll_wait(self.epoll, self.ready, min(most - told, EVENTS), wait_ms if told == 0 else 0)
+            held_count = self.tls_connections.tell(events, most - 1)
+            free_events += held_count
+        count = epoll_wait(self.epoll, self.ready, min(most - held_count, EVENTS), wait_ms if held_count == 0 else 0)
         for i in range(count):
-            others[i].handle = self.ready[i].data.u64
-            others[i].what = self.ready[i].events
-            if others[i].handle == WAKER:
+            free_events[i].handle = self.ready[i].data.u64
+            free_events[i].what = self.ready[i].events
+            if free_events[i].handle == WAKER:
                 eventfd_read(self.waker, &ignored)
-            elif others[i].handle == TIMER:
+            elif free_events[i].handle == TIMER:
                 eventfd_read(self.timer, &ignored)  # A timer is read like an event counter.
-        told += max(0, count)
-        return told if self.tunnels.count == 0 else self.serve_tunnels(events, told)
+        held_count += max(0, count)
+        return held_count if self.tunnels.count == 0 else self.serve_tunnels(events, held_count)
 
     cdef int serve_tunnels(self, Event* events, int count) noexcept nogil:
         """Let tunnels handle their events. Return how many other events remain, which are moved to the front."""
@@ -199,9 +199,9 @@ cdef class Sockets(Transport):
         return NOT_YET
 
     cdef int begin(self, int fd, uint64_t handle) noexcept nogil:
-        cdef int one = 1
+        cdef int enabled = 1
         cdef TlsConnection* connection = tls_connection_of(self.tls_connections, fd)
-        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one))
+        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &enabled, sizeof(enabled))
         if connection != NULL:
             connection.handle = handle
             connection.interest = READABLE

@@ -39,7 +39,7 @@ def add_operations(RecordSorter sorter not None, bytes payload not None, frozens
     cdef const uint8_t* after
     cdef uint8_t* value
     cdef Operation operation
-    cdef uint32_t space, known = 0
+    cdef uint32_t space, last_space = 0
     cdef bint is_live = 0 in spaces
     while at < end:
         after = next_operation(at, end, &operation)
@@ -49,8 +49,8 @@ def add_operations(RecordSorter sorter not None, bytes payload not None, frozens
         if operation.kind >= NEW_SPACE:
             continue
         space = space_of(operation.key)
-        if space != known:
-            known, is_live = space, space in spaces
+        if space != last_space:
+            last_space, is_live = space, space in spaces
         if is_live:
             value = sorter.make_room(0, operation.key, operation.key_size, 1 + <Py_ssize_t> operation.value_size)
             value[0] = operation.kind
@@ -234,12 +234,12 @@ cdef class StoreMerge(Merge):
 
     def end_file(self):
         """Return the counts of records and tombstones, and the last key, of the file that ends here."""
-        cdef object told = (
+        cdef object counts = (
             self.records, self.tombstones,
             PyBytes_FromStringAndSize(<const char*> self.written_key, self.written_size),
         )
         self.records = self.tombstones = 0
-        return told
+        return counts
 
     def confirm(self):
         """Check that all records that came out were really in their files.

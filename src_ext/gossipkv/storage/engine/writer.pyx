@@ -197,13 +197,13 @@ cdef class Writer:
         self.cost = 0
 
     cdef uint64_t plan_frame(self, int kind, Batch batch, uint64_t gap, uint64_t size_bytes) except 0:
-        cdef PlannedFrame one = PlannedFrame.__new__(PlannedFrame)
+        cdef PlannedFrame frame = PlannedFrame.__new__(PlannedFrame)
         self.position += gap
         self.offset += size_bytes
-        one.kind = kind
-        one.position = self.position
-        one.batch = batch
-        self.planned.append(one)
+        frame.kind = kind
+        frame.position = self.position
+        frame.batch = batch
+        self.planned.append(frame)
         return self.position
 
     @property
@@ -218,24 +218,24 @@ cdef class Writer:
     def group(self):
         """Return the next group to write; None while a group is under way, or if nothing is planned."""
         cdef FrameBuffer frames = self.frames
-        cdef PlannedFrame one
+        cdef PlannedFrame frame
         cdef WriteGroup group
         cdef bytes payload
         if self.flying or not self.planned:
             return None
         frames.clear(self.active.name.salt)
         while self.planned and <uint64_t> frames.used < MAX_GROUP:
-            one = <PlannedFrame> self.planned.popleft()
-            if one.batch is not None:
-                frames.append_bytes(one.kind, one.position, self.synced, one.batch.data, one.batch.used)
-                self.waiting_bytes -= frame_size(<uint64_t> one.batch.used)
+            frame = <PlannedFrame> self.planned.popleft()
+            if frame.batch is not None:
+                frames.append_bytes(frame.kind, frame.position, self.synced, frame.batch.data, frame.batch.used)
+                self.waiting_bytes -= frame_size(<uint64_t> frame.batch.used)
             else:
-                payload = self.payload_of(one.kind)
+                payload = self.payload_of(frame.kind)
                 frames.append_bytes(
-                    one.kind, one.position, self.synced, <const uint8_t*> <const char*> payload, len(payload)
+                    frame.kind, frame.position, self.synced, <const uint8_t*> <const char*> payload, len(payload)
                 )
-            self.flying.append(one)
-            if one.kind == NEXT_FRAME:
+            self.flying.append(frame)
+            if frame.kind == NEXT_FRAME:
                 break
         assert self.active.offset + <uint64_t> frames.used <= self.active.size_bytes, "a group lies in one segment"
         if self.active.first == 0:
@@ -245,8 +245,8 @@ cdef class Writer:
         group.descriptor = self.active.descriptor
         group.offset = self.active.offset
         group.data = self.data
-        group.position = one.position
-        group.ends = one.kind == NEXT_FRAME
+        group.position = frame.position
+        group.ends = frame.kind == NEXT_FRAME
         return group
 
     cdef bytes payload_of(self, int kind):
@@ -258,31 +258,31 @@ cdef class Writer:
 
     def written(self, uint64_t position):
         """Record that the group under way, which ends with `position`, is written and synced; returns its content."""
-        cdef WrittenGroup told = WrittenGroup.__new__(WrittenGroup)
-        cdef PlannedFrame one = None
+        cdef WrittenGroup result = WrittenGroup.__new__(WrittenGroup)
+        cdef PlannedFrame frame = None
         cdef list flying = self.flying
         assert flying, "a group is under way"
-        one = <PlannedFrame> flying[len(flying) - 1]
-        assert one.position == position, (one.position, position)
+        frame = <PlannedFrame> flying[len(flying) - 1]
+        assert frame.position == position, (frame.position, position)
         self.flying = []
         self.data.release()     # The next group reuses its memory.
         self.data = None
-        told.batches = []
-        told.size_bytes = <uint64_t> self.frames.used
-        self.active.offset += told.size_bytes
+        result.batches = []
+        result.size_bytes = <uint64_t> self.frames.used
+        self.active.offset += result.size_bytes
         self.claimed = self.synced
         self.synced = position
-        for one in flying:
-            if one.batch is not None:
-                told.batches.append(one.batch)
-                self.last_batch = one.position
-        if one.kind == NEXT_FRAME:
-            told.closed = self.active.until(position)
+        for frame in flying:
+            if frame.batch is not None:
+                result.batches.append(frame.batch)
+                self.last_batch = frame.position
+        if frame.kind == NEXT_FRAME:
+            result.closed = self.active.until(position)
             assert self.prepared is not None, "the next segment was named"
             self.active = self.prepared
             self.prepared = None
             self.frames.clear(self.active.name.salt)
-        return told
+        return result
 
     def stop(self):
         """Drop all planned frames and the group under way; nothing is handed out or accepted any more."""
