@@ -1,4 +1,4 @@
-"""What simulations drive in place of sockets: connections of a core, and streams of bytes."""
+"""Connections of a core, and streams of bytes, that simulations drive in place of sockets."""
 
 include "driver.pyx"
 include "nodes/streams.pyx"

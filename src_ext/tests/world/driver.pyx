@@ -1,8 +1,8 @@
 """The connection core step by step, for tests: without a transport, and without the order of a round.
 
-What the loop does in one turn of a connection is here a call each, so that a test may do them in any order; the core's
-C functions are the same.  `take_output` with a limit is a peer that reads slowly, and one that is never called is a
-peer that does not read.  Nodes, simulated ones too, have the loop (`loop/loop.pyx`).
+Each step of a connection's turn in the loop is a method here, so a test can take the steps in any order, through the
+same C functions of the core. A peer that reads slowly is a `take_output` with a limit; a peer that does not read is one
+whose output is never taken. Nodes, simulated ones too, use the loop (`loop/loop.pyx`).
 """
 
 cimport cython
@@ -23,11 +23,11 @@ from gossipkv.wire._buffer cimport buffer_append, buffer_size
 
 @cython.final
 cdef class Driver:
-    """Connections of a core that are not sockets."""
+    """The connections of a core, without sockets."""
 
     cdef Core core
     cdef Connections connections
-    cdef uint64_t* counts  # those of `connections`
+    cdef uint64_t* counts  # the counts of `connections`
 
     def __cinit__(self, Core core not None):
         self.core = core
@@ -35,9 +35,9 @@ cdef class Driver:
         self.counts = self.connections.counts
 
     cdef list collect(self):
-        """All that was handed off: `(handle, message id, method, parameters)`, the connections in turn.
+        """Return the hand-offs as `(handle, message id, method, parameters)`, the connections in turn.
 
-        Of a read that no other node has answered the method is None, and the report stands for the parameters.
+        For a read that no other node has answered, the method is None and the parameters are the report.
         """
         cdef list result = []
         cdef Connection* connection
@@ -48,7 +48,7 @@ cdef class Driver:
             method = None if request.kind == UNANSWERED else method_of(request)
             result.append((request.handle, request.msgid, method, params_of(request)))
             free(request)
-        while buffer_size(&self.connections.dirty) > 0:  # Whoever drives takes the output of all.
+        while buffer_size(&self.connections.dirty) > 0:  # The test takes the output of each connection itself.
             connection = self.connections.find(pop_handle(&self.connections.dirty))
             if connection != NULL:
                 connection.dirty = False
@@ -58,23 +58,23 @@ cdef class Driver:
         return result
 
     cdef int raise_broken(self) except -1:
-        """An invariant of the core that did not hold, as an AssertionError; the debug build alone looks."""
+        """Raise AssertionError if an invariant of the core is broken; only the debug build checks them."""
         if CHECKED and self.connections.broken_count > 0:
             raise AssertionError("; ".join(self.connections.take_broken()))
         return 0
 
-    cdef void give(self, Connection* connection) noexcept:
-        """Put its answers where `take_output` finds them."""
+    cdef void hold_answers(self, Connection* connection) noexcept:
+        """Keep the answers for `take_output`."""
         if connection.replies != NULL:
-            self.say(connection)
+            self.translate_answers(connection)
         self.connections.hold_output(connection, 0)
         if connection.replies != NULL:
-            connection.replies.said = buffer_size(&connection.output)
+            connection.replies.translated = buffer_size(&connection.output)
         self.connections.sent(connection, 0)
 
-    cdef void say(self, Connection* connection) noexcept:
+    cdef void translate_answers(self, Connection* connection) noexcept:
         self.connections.http.now_s = self.connections.now_ms // 1000
-        self.connections.say(connection)
+        self.connections.translate_answers(connection)
 
     cdef Connection* live(self, uint64_t handle) except NULL:
         cdef Connection* connection = self.connections.find(handle)
@@ -83,9 +83,9 @@ cdef class Driver:
         return connection
 
     def open(self, int64_t now_ms, bytes address not None=b"\0\0\0\0", int listener=LISTENER):
-        """A new connection's handle, or None: there are as many as allowed; `address` has 4 or 16 bytes.
+        """Return the handle of a new connection, or None at the limit of connections; `address` has 4 or 16 bytes.
 
-        `listener`: the number of the one that it came to, 0 for MessagePack-RPC, 1 for RESP, 2 for HTTP.
+        `listener` is 0 for MessagePack-RPC, 1 for RESP, 2 for HTTP.
         """
         cdef Connection* connection
         cdef uint64_t number
@@ -99,7 +99,7 @@ cdef class Driver:
         return None if connection == NULL else connection.handle
 
     def adopt(self, int column, int64_t now_ms):
-        """A connection to that peer, on which it is asked from now on; its handle."""
+        """Open a connection to the peer in that column, for requests to it; return the handle."""
         self.connections.set_time(now_ms * 1000000)
         cdef Connection* connection = self.connections.begin_peer(-1, column)
         if connection == NULL:
@@ -113,9 +113,9 @@ cdef class Driver:
         return connection.handle
 
     def feed(self, uint64_t handle, bytes data not None, int64_t now_ms):
-        """Bytes arrived; the hand-offs they led to.  Answers wait for `take_output`.
+        """Process received bytes and return the resulting hand-offs. Answers wait for `take_output`.
 
-        Requires: `wants_input`, as a transport that is told to stop reading has nothing to feed.
+        Requires: `wants_input`; a transport does not read otherwise.
         """
         cdef Connection* connection = self.live(handle)
         if not self.connections.wants_read(connection):
@@ -127,12 +127,12 @@ cdef class Driver:
             )
         elif data:
             receive_requests(self.core, connection, <const uint8_t*>PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
-            self.give(connection)
+            self.hold_answers(connection)
             count_answered(self.core, connection)
         return self.collect()
 
     def run(self, int64_t now_ms):
-        """Look at held input that may go on, each connection's once, and do a slice of scans; the hand-offs."""
+        """Process held input, each connection once, and a slice of scans; return the hand-offs."""
         cdef int64_t work = SLICE_WORK
         cdef Connection* connection
         cdef Py_ssize_t left = buffer_size(&self.connections.runnable) // <Py_ssize_t>sizeof(uint64_t)
@@ -142,17 +142,17 @@ cdef class Driver:
             connection = self.connections.next_runnable()
             if connection != NULL:
                 resume_requests(self.core, connection)
-                self.give(connection)
+                self.hold_answers(connection)
                 count_answered(self.core, connection)
         connection = run_scans(self.core, &work)
         while connection != NULL:
-            self.give(connection)
+            self.hold_answers(connection)
             connection = run_scans(self.core, &work)
         return self.collect()
 
     @property
     def has_work(self):
-        """Whether `run` has something to do."""
+        """True if `run` has something to do."""
         return (
             not self.connections.backlog.is_empty()
             or buffer_size(&self.connections.dirty) > 0
@@ -161,12 +161,12 @@ cdef class Driver:
         )
 
     def take_output(self, uint64_t handle, Py_ssize_t limit, int64_t now_ms):
-        """What the peer reads now, at most `limit` bytes."""
+        """Return the output that the peer reads now, at most `limit` bytes."""
         cdef Connection* connection = self.live(handle)
         cdef Py_ssize_t size
         self.connections.set_time(now_ms * 1000000)
         if connection.replies != NULL:
-            self.say(connection)
+            self.translate_answers(connection)
         size = min(limit, buffer_size(&connection.output))
         if size <= 0:
             return b""
@@ -177,22 +177,22 @@ cdef class Driver:
         return result
 
     def receive(self, uint64_t handle, bytes data not None, int64_t now_ms):
-        """`feed` and then `take_output` of everything: answers and hand-offs."""
+        """Call `feed`, then `take_output` without a limit; return answers and hand-offs."""
         hand_offs = self.feed(handle, data, now_ms)
         return self.take_output(handle, self.connections.group.max_held, now_ms), hand_offs
 
     def end_input(self, uint64_t handle):
-        """The peer sends no more; what it has asked is still answered."""
+        """End the peer's input; its received requests are still answered."""
         self.connections.finish(self.live(handle), CLOSED_BY_PEER)
 
     def user_of(self, uint64_t handle):
-        """The number of the user that the connection is of now."""
+        """Return the number of the connection's user."""
         return self.live(handle).user
 
     def reply(self, uint64_t handle, uint32_t msgid, bytes frame not None, int64_t user=-1):
-        """Answer a hand-off with a whole frame; False when nobody waits for it any more.
+        """Answer a hand-off with a whole frame; return False if its connection is gone.
 
-        The connection is that user's from then on, as a `ProvenResult` has it; -1: it stays whose it is.
+        The connection has that user from then on, as after a `ProvenResult`; -1 keeps its user.
         """
         self.core.check_thread()
         if user >= 0:
@@ -211,33 +211,33 @@ cdef class Driver:
         return True
 
     def may_reply(self, uint64_t handle):
-        """Whether its peer has read enough for one more answer to what was handed off, as the loop would ask."""
+        """True if the peer has read enough for the loop to give the next answer to a hand-off."""
         cdef Connection* connection = self.connections.find(handle)
         return bool(
             connection == NULL or connection.doomed or buffer_size(&connection.output) < self.connections.max_queued
         )
 
     def drop(self, uint64_t handle):
-        """It takes too much memory."""
+        """Close the connection as one that holds too much memory."""
         self.connections.doom(self.live(handle), CLOSED_MEMORY)
 
     def close(self, uint64_t handle):
-        """The connection is gone."""
+        """Release the connection, as after its end."""
         self.connections.release(self.live(handle))
         go_on_with_relays(self.core.driver)
         self.raise_broken()
 
     def wants_input(self, uint64_t handle):
-        """Whether the transport should read."""
+        """True if the transport should read."""
         return bool(self.connections.wants_read(self.live(handle)))
 
     def should_close(self, uint64_t handle):
-        """Whether to end the connection: everything is answered and taken, or it is not worth keeping."""
+        """True if the connection must end: every answer was taken, or the core has given it up."""
         cdef Connection* connection = self.live(handle)
         return bool(connection.doomed or self.connections.is_finished(connection))
 
     def expire(self, int64_t now_ms):
-        """Mark every connection whose time is up, so that `should_close` says so."""
+        """Mark overdue connections, so that `should_close` becomes true for them."""
         cdef uint32_t i
         self.connections.set_time(now_ms * 1000000)
         self.connections.http.now_s = now_ms // 1000
@@ -249,14 +249,14 @@ cdef class Driver:
 
     @property
     def checks(self):
-        """Whether this is the debug build, which checks the invariants."""
+        """True in the debug build, which checks the invariants."""
         return bool(CHECKED)
 
     def break_invariant(self, uint64_t handle, str which):
-        """Do what no code may, so that a test sees it noticed.  Requires: `checks`.
+        """Break an invariant on purpose, so a test sees that it is noticed. Requires: `checks`.
 
         Raises:
-            AssertionError: it was noticed at once; else the next step raises it.
+            AssertionError: the violation was noticed at once; else the next step raises it.
         """
         cdef Connection* connection = self.live(handle)
         if not CHECKED:
@@ -294,7 +294,7 @@ cdef class Driver:
 
 @cython.final
 cdef class OwnThread:
-    """A pump's own thread, as the pump's turn knows it; `waker` is the eventfd that ends its sleep."""
+    """The thread of a serving loop, as its core lock knows it; `waker` is the eventfd that ends its sleep."""
 
     cdef CoreLock lock
 
@@ -303,15 +303,15 @@ cdef class OwnThread:
         lock.waker = waker
 
     def take(self):
-        """Wait for the turn, and for all others who do."""
+        """Acquire the lock, after all other waiting threads."""
         with nogil:
             self.lock.take()
 
     def give(self, bint asleep):
-        """Give the turn back."""
+        """Release the lock."""
         self.lock.give(asleep)
 
     @property
     def is_wanted(self):
-        """True if another thread waits for the turn."""
+        """True if another thread waits for the lock."""
         return self.lock.is_wanted()

@@ -1,8 +1,8 @@
-"""The transport of a node in a simulation: streams and a clock with Python's methods (`streams.py` has what they are).
+"""The transport of a simulated node: streams and a clock, which are Python objects (`streams.py`).
 
-The rounds call it without the GIL, which each call takes.  There is no system here that would look after readiness, so
-each `fetch` asks all streams: a simulated node has few.  The descriptor is the listener's, and tells of what moves
-between rounds; what a round has left ready is asked for by `has_events`.
+Rounds call the transport without the GIL, so each method takes it. No system reports readiness here, so `fetch` asks
+each stream; a simulated node has few. The listener's descriptor reports events between rounds, and `has_events`
+reports events that a round has left.
 """
 
 cimport cython
@@ -14,15 +14,15 @@ from gossipkv.serving._transport cimport BROKEN, ENDED, LISTENER, NOT_YET, READA
 
 
 @cython.final
-cdef class Line:
-    """One of the streams, and what it is watched for."""
+cdef class WatchedStream:
+    """A stream, with the events that it is watched for."""
 
     cdef object stream
     cdef uint64_t handle
     cdef uint32_t interest
 
     cdef uint32_t ready(self) except? 0:
-        """What it is watched for and has come, and whether it is broken."""
+        """Return the events that have occurred, among the watched ones and ENDED."""
         cdef uint32_t what = 0
         if self.stream.is_broken:
             what = ENDED
@@ -39,31 +39,31 @@ cdef class Streams(Transport):
 
     cdef object listener
     cdef object clock
-    cdef dict lines  # by descriptor
+    cdef dict watched_streams  # by descriptor
     cdef int latest_fd
-    cdef int64_t latest_ns  # the time, when it was told last
+    cdef int64_t latest_ns  # the time as last returned
     cdef int64_t due_ns
     cdef bint listening
-    cdef object failure  # of a stream, if it was not its peer's doing
+    cdef object failure  # an exception of a stream that is not its peer's fault
 
     def __cinit__(self, listener, clock):
         self.listener = listener
         self.clock = clock
-        self.lines = {}
+        self.watched_streams = {}
         self.due_ns = NEVER
         self.listening = True
 
     cdef int enter(self, stream) except -1:
-        cdef Line line = Line()
-        line.stream = stream
+        cdef WatchedStream watched = WatchedStream()
+        watched.stream = stream
         self.latest_fd += 1
-        self.lines[self.latest_fd] = line
+        self.watched_streams[self.latest_fd] = watched
         return self.latest_fd
 
     cdef int look(self, Event* events, int most) except -1:
-        """Write down what is ready."""
+        """Store the events that are ready; return their number."""
         cdef int count = 0
-        cdef Line line
+        cdef WatchedStream watched
         cdef uint32_t what
         if self.due_ns != NEVER and self.clock.monotonic_ns() >= self.due_ns:
             events[count] = Event(TIMER, READABLE)
@@ -71,16 +71,16 @@ cdef class Streams(Transport):
         if count < most and self.listening and self.listener.is_readable:
             events[count] = Event(LISTENER, READABLE)
             count += 1
-        for line in self.lines.values():
+        for watched in self.watched_streams.values():
             if count == most:
                 break
-            what = line.ready()
+            what = watched.ready()
             if what > 0:
-                events[count] = Event(line.handle, what)
+                events[count] = Event(watched.handle, what)
                 count += 1
         return count
 
-    # What a round does ------------------------------------------------------------------------------------------
+    # Within a round ---------------------------------------------------------------------------------------------
 
     cdef int64_t now_ns(self) noexcept with gil:
         try:
@@ -92,7 +92,7 @@ cdef class Streams(Transport):
     cdef int fetch(self, Event* events, int most, int wait_ms) noexcept with gil:
         cdef int count = 0
         if self.failure is not None:
-            return 0  # The round ends, and raises it.
+            return 0  # The round ends and raises the failure.
         try:
             count = self.look(events, most)
         except BaseException as error:
@@ -118,21 +118,21 @@ cdef class Streams(Transport):
             return NOT_YET
 
     cdef int begin(self, int fd, uint64_t handle) noexcept with gil:
-        cdef Line line = self.lines[fd]
-        line.handle = handle
-        line.interest = READABLE
+        cdef WatchedStream watched = self.watched_streams[fd]
+        watched.handle = handle
+        watched.interest = READABLE
         return 0
 
     cdef int watch(self, int fd, uint64_t handle, uint32_t interest) noexcept with gil:
-        cdef Line line = self.lines[fd]
-        line.interest = interest
+        cdef WatchedStream watched = self.watched_streams[fd]
+        watched.interest = interest
         return 0
 
     cdef ssize_t receive(self, int fd, uint8_t* data, Py_ssize_t size) noexcept with gil:
-        cdef Line line = self.lines[fd]
+        cdef WatchedStream watched = self.watched_streams[fd]
         cdef bytes came
         try:
-            came = line.stream.receive(size)
+            came = watched.stream.receive(size)
             if came is None:
                 return NOT_YET
             if len(came) > size:
@@ -146,15 +146,15 @@ cdef class Streams(Transport):
             return BROKEN
 
     cdef ssize_t send(self, int fd, const uint8_t* data, Py_ssize_t size) noexcept with gil:
-        cdef Line line = self.lines[fd]
+        cdef WatchedStream watched = self.watched_streams[fd]
         cdef Py_ssize_t taken
         try:
-            if line.stream.is_broken:
+            if watched.stream.is_broken:
                 return BROKEN
-            taken = min(size, <Py_ssize_t>line.stream.room_bytes)
+            taken = min(size, <Py_ssize_t>watched.stream.room_bytes)
             if taken == 0:
                 return NOT_YET
-            line.stream.send((<const char*>data)[:taken])
+            watched.stream.send((<const char*>data)[:taken])
             return taken
         except OSError:
             return BROKEN
@@ -163,23 +163,23 @@ cdef class Streams(Transport):
             return BROKEN
 
     cdef void end(self, int fd) noexcept with gil:
-        cdef Line line = self.lines[fd]
+        cdef WatchedStream watched = self.watched_streams[fd]
         try:
-            line.stream.close()
+            watched.stream.close()
         except BaseException as error:
             self.failure = error
 
     cdef void close(self, int fd, bint cut) noexcept with gil:
-        cdef Line line = self.lines.pop(fd)
+        cdef WatchedStream watched = self.watched_streams.pop(fd)
         try:
             if cut:
-                line.stream.abort()
+                watched.stream.abort()
             else:
-                line.stream.close()
+                watched.stream.close()
         except BaseException as error:
             self.failure = error
 
-    # What Python does between rounds ----------------------------------------------------------------------------
+    # Between rounds, from Python --------------------------------------------------------------------------------
 
     cdef int fileno(self) except -2:
         return self.listener.fileno()
@@ -191,7 +191,7 @@ cdef class Streams(Transport):
     cdef object due_s(self):
         if self.due_ns == NEVER:
             return None
-        # Whole milliseconds: a clock that runs slow would be asked again and again towards the end.
+        # Rounded up to milliseconds: otherwise a slow clock would be polled repeatedly towards the end.
         return max(0, -((self.clock.monotonic_ns() - self.due_ns) // 1000000)) / 1000
 
     cdef int wake(self) except -1:
