@@ -85,8 +85,8 @@ MUTANTS: tuple[Mutant, ...] = (
             ),
             Edit(
                 "gossipkv.serving.peer._relay_driver:expire_asked",
-                "set_due(asking.relays, relay, min(heard_ns + asking.stage_ns, relay.limit_ns))",
-                "set_due(asking.relays, relay, heard_ns + asking.stage_ns)",
+                "set_due(driver.relays, relay, min(heard_ns + driver.stage_ns, relay.limit_ns))",
+                "set_due(driver.relays, relay, heard_ns + driver.stage_ns)",
             ),
         ),
         ("tests/unit/serving/test_forwarding.py",),
@@ -95,7 +95,7 @@ MUTANTS: tuple[Mutant, ...] = (
     planted(
         "answers that wait for earlier ones are not counted",
         "gossipkv.serving.connection._connections:Connections.translate_answers",
-        "note_owed(self, connection, owing_bytes(owing))",
+        "note_reply_bytes(self, connection, replies_bytes(replies))",
         "pass",
         "tests/unit/serving/test_resp.py",
     ),

@@ -8,8 +8,8 @@ MUTANTS: tuple[Mutant, ...] = (
     planted(
         "nobody else is asked when an owner is silent",
         "gossipkv.serving.peer._relay_driver:expire_asked",
-        "relay_stir(asking.relays, relay)",
-        "set_due(asking.relays, relay, relay.whole_ns)",
+        "relay_stir(driver.relays, relay)",
+        "set_due(driver.relays, relay, relay.whole_ns)",
         "tests/unit/serving/test_forwarding.py",
     ),
     Mutant(
@@ -17,13 +17,13 @@ MUTANTS: tuple[Mutant, ...] = (
         (
             Edit(
                 "gossipkv.serving.peer._relay_driver:expire_asked",
-                "elif heard_ns > 0 and now_ns < heard_ns + asking.stage_ns:",
+                "elif heard_ns > 0 and now_ns < heard_ns + driver.stage_ns:",
                 "elif heard_ns > 0:",
             ),
             Edit(
                 "gossipkv.serving.peer._relay_driver:expire_asked",
-                "set_due(asking.relays, relay, min(heard_ns + asking.stage_ns, relay.limit_ns))",
-                "set_due(asking.relays, relay, now_ns + asking.stage_ns)",
+                "set_due(driver.relays, relay, min(heard_ns + driver.stage_ns, relay.limit_ns))",
+                "set_due(driver.relays, relay, now_ns + driver.stage_ns)",
             ),
         ),
         ("tests/unit/serving/test_forwarding.py",),

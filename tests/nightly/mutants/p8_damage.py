@@ -94,7 +94,7 @@ MUTANTS: tuple[Mutant, ...] = (
     planted(
         "nobody hears of damage for which others answer",
         "gossipkv.serving.peer._relay_driver:note_damage",
-        "put_bin(told, version.data, version.size)",
+        "put_bin(damaged, version.data, version.size)",
         "told.end = 0",
         "tests/unit/serving/test_damaged_here.py",
     ),

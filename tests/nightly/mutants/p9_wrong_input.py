@@ -85,8 +85,8 @@ MUTANTS: tuple[Mutant, ...] = (
     planted(
         "an answer is said before its turn",
         "gossipkv.serving.connection._reply_queue:write_answers",
-        "if id == 0 and owed.parts == 1:",
-        "if owed.parts == 1:",
+        "if id == 0 and reply.parts == 1:",
+        "if reply.parts == 1:",
         "tests/unit/serving/test_resp_forwarding.py",
     ),
     planted(

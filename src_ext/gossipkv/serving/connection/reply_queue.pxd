@@ -31,7 +31,7 @@ cdef struct ReplyQueue:  # reply queue of a connection in a dialect without ids
     WritePlainReply write_plain  # NULL if the dialect has no short way
     WriteReply write  # writes the answer to the first pending request
     uint32_t first_id  # id of the request that is answered next
-    Buffer pending  # an `PendingReply` for each unanswered request
+    Buffer pending  # a `PendingReply` for each unanswered request
     Buffer notes  # the dialect's notes on each request for its answer
     Buffer kept  # answers that wait for earlier ones, as they came
     uint32_t kept_count

@@ -105,7 +105,7 @@ cdef int read_batch(RelayDriver driver, GetMany* batch, int64_t* work, Buffer* o
     """
     cdef int outcome = read_on(driver, batch, work)
     batch.here_bytes = batch.values.end
-    batch.missing = place_count(batch)
+    batch.missing = remote_key_count(batch)
     relay_note_size(driver.relays, &batch.head)
     if outcome == ANSWERED and batch.missing == 0:
         answer_batch(driver, batch, out)
@@ -164,18 +164,18 @@ cdef int read_on(RelayDriver driver, GetMany* batch, int64_t* work) noexcept nog
         outcome = open_batch(driver, batch)
     while outcome == ANSWERED:
         left = reading.left
-        places = place_count(batch)
+        places = remote_key_count(batch)
         outcome = read_keys(
             reading, &driver.read_limits, &batch.values, &batch.places if reading.may_ask else NULL, work
         )
-        driver.counts[KEYS_READ] += <uint64_t>(left - reading.left) - (place_count(batch) - places)
+        driver.counts[KEYS_READ] += <uint64_t>(left - reading.left) - (remote_key_count(batch) - places)
         if outcome != DAMAGED or not reading.may_ask or not driver.peers.is_held(
             batch.head.identity, reading.partition
         ):
             break
         outcome = pass_over(reading, &batch.values, &batch.places)
         if outcome == ANSWERED:
-            damaged = &places_of(batch)[place_count(batch) - 1]
+            damaged = &remote_keys_of(batch)[remote_key_count(batch) - 1]
             note_damage(driver, &batch.head, batch.head.body.data + damaged.key_at, damaged.key_size)
     return outcome
 
@@ -228,7 +228,7 @@ cdef void answer_batch(RelayDriver driver, GetMany* batch, Buffer* out) noexcept
     cdef bint refused
     cdef int outcome = ANSWERED
     buffer_init(&answer)
-    if place_count(batch) == 0:
+    if remote_key_count(batch) == 0:
         outcome = end_reading(&batch.reading, &batch.values)
         swap_buffers(&answer, &batch.values)
     elif batch.missing == 0:
@@ -260,8 +260,8 @@ cdef int put_values(RelayDriver driver, GetMany* batch, Buffer* out) noexcept no
     cdef uint32_t i
     if buffer_reserve(out, batch.values.end + version.size + HEAD_BYTES) < 0:
         return OUT_OF_MEMORY
-    for i in range(place_count(batch)):
-        place = &places_of(batch)[i]
+    for i in range(remote_key_count(batch)):
+        place = &remote_keys_of(batch)[i]
         put_bytes(out, batch.values.data + at, place.slot - at)
         put_bytes(out, batch.values.data + place.at, place.size)
         at = place.slot
@@ -314,11 +314,11 @@ cdef void count_values(RelayDriver driver, const GetMany* batch, bint refused) n
         database.counts.errors += 1
     elif database != NULL:
         database.counts.hits += reading.hits
-        database.counts.misses += <uint64_t>(reading.count - place_count(batch)) - reading.hits
+        database.counts.misses += <uint64_t>(reading.count - remote_key_count(batch)) - reading.hits
         database.counts.value_bytes += reading.value_bytes
-        for i in range(place_count(batch)):
-            at = batch.values.data + places_of(batch)[i].at
-            count_value(&database.counts, Cursor(at, at + places_of(batch)[i].size))
+        for i in range(remote_key_count(batch)):
+            at = batch.values.data + remote_keys_of(batch)[i].at
+            count_value(&database.counts, Cursor(at, at + remote_keys_of(batch)[i].size))
 
 
 cdef void answer_with_parts(RelayDriver driver, Relay* relay) noexcept nogil:

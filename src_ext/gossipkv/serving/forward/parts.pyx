@@ -31,17 +31,17 @@ cdef inline Py_ssize_t key_count(const BatchPart* part) noexcept nogil:
     return part.head.body.end // <Py_ssize_t>sizeof(uint32_t)
 
 
-cdef inline RemoteKey* place_of(const BatchPart* part, Py_ssize_t number) noexcept nogil:
+cdef inline RemoteKey* remote_key_of(const BatchPart* part, Py_ssize_t number) noexcept nogil:
     """Return the place of a part's key."""
-    return &places_of(batch_of(part))[(<const uint32_t*>part.head.body.data)[number]]
+    return &remote_keys_of(batch_of(part))[(<const uint32_t*>part.head.body.data)[number]]
 
 
 cdef inline const RemoteKey* first_missing(const BatchPart* part) noexcept nogil:
     """Return the place of the part's first missing value; NULL for none."""
     cdef Py_ssize_t i
     for i in range(key_count(part)):
-        if place_of(part, i).size == MISSING_VALUE:
-            return place_of(part, i)
+        if remote_key_of(part, i).size == MISSING_VALUE:
+            return remote_key_of(part, i)
     return NULL
 
 
@@ -49,14 +49,14 @@ cdef inline bint asks_for(const BatchPart* part, const RemoteKey* place) noexcep
     """True if the part has the key of that place."""
     cdef Py_ssize_t i
     for i in range(key_count(part)):
-        if place_of(part, i) == place:
+        if remote_key_of(part, i) == place:
             return True
     return False
 
 
 cdef inline bint add_key(BatchPart* part, uint32_t place) noexcept nogil:
     """Add a key to the part; False if out of memory."""
-    part.head.keys_size += places_of(batch_of(part))[place].key_size
+    part.head.keys_size += remote_keys_of(batch_of(part))[place].key_size
     return buffer_append(&part.head.body, <const uint8_t*>&place, sizeof(uint32_t)) == 0
 
 
@@ -67,7 +67,7 @@ cdef void put_keys(Buffer* out, const Relay* relay) noexcept nogil:
     cdef Py_ssize_t i
     put_array(out, key_count(part))
     for i in range(key_count(part)):
-        place = place_of(part, i)
+        place = remote_key_of(part, i)
         put_bytes(out, batch_of(part).head.body.data + place.key_at, place.key_size)
 
 
@@ -76,7 +76,7 @@ cdef inline bint is_any_here(const BatchPart* part, const VersionRow* version) n
     cdef const RemoteKey* place
     cdef Py_ssize_t i
     for i in range(key_count(part)):
-        place = place_of(part, i)
+        place = remote_key_of(part, i)
         if version.files[place.partition] != NULL and not place.damaged:
             return True
     return False
@@ -111,7 +111,7 @@ cdef int ask_for_rest(RelayDriver driver, GetMany* batch) noexcept nogil:
     cdef uint32_t i
     if part == NULL:
         return OUT_OF_MEMORY
-    for i in range(place_count(batch)):
+    for i in range(remote_key_count(batch)):
         if not add_key(part, i):
             return OUT_OF_MEMORY
     return UNDER_WAY if divide(driver, part) == 0 else OUT_OF_MEMORY
@@ -160,9 +160,9 @@ cdef int divide(RelayDriver driver, BatchPart* part) noexcept nogil:
     cdef int column
     cdef int result = 0
     for i in range(key_count(part)):
-        if place_of(part, i).size != MISSING_VALUE:
+        if remote_key_of(part, i).size != MISSING_VALUE:
             continue
-        column = next_to_ask(driver, &part.head, place_of(part, i).partition)
+        column = next_to_ask(driver, &part.head, remote_key_of(part, i).partition)
         group = <BatchPart*>driver.peers.routes.peers[column].gathering if column >= 0 else resting
         if group == NULL or group.head.keys_size >= PART_BYTES:
             group = begin_part(driver, &part.head)
@@ -258,7 +258,7 @@ cdef void take_values(RelayDriver driver, Relay* relay, Cursor result, int colum
         begin = result.at
         if not take_nil(&result):
             take_bin(&result, &unused)
-        place = place_of(part, i)
+        place = remote_key_of(part, i)
         if place.size == MISSING_VALUE:
             place.at = batch.values.end
             place.size = result.at - begin

@@ -28,12 +28,12 @@ cdef extern from *:
     """
     #ifdef __GLIBC__
     #include <malloc.h>
-    #define gkv_give_back_from(size) (mallopt(M_MMAP_THRESHOLD, size), mallopt(M_TRIM_THRESHOLD, 16 * (size)))
+    #define gkv_set_thresholds(size) (mallopt(M_MMAP_THRESHOLD, size), mallopt(M_TRIM_THRESHOLD, 16 * (size)))
     #else  /* musl gives back what is large */
-    #define gkv_give_back_from(size) ((void)(size))
+    #define gkv_set_thresholds(size) ((void)(size))
     #endif
     """
-    void return_blocks "gkv_give_back_from"(int size)
+    void set_malloc_thresholds "gkv_set_thresholds"(int size)
 
 
 @cython.final
@@ -46,7 +46,7 @@ cdef class LoopGroup:
     ):
         if min(size, max_connections, max_in_flight) < 1 or max_of_address < 0 or max_held < size:
             raise ValueError("a loop group has a loop, and every limit of it must be positive")
-        return_blocks(LARGE_CAPACITY)
+        set_malloc_thresholds(LARGE_CAPACITY)
         pthread_mutex_init(&self.mutex, NULL)
         self.size = size
         self.max_connections = max_connections

@@ -71,9 +71,9 @@ cdef inline void count_reading(VersionRow* version, const BatchRead* reading) no
     version.counts.value_bytes += reading.value_bytes
 
 
-cdef inline uint32_t place_count(const GetMany* batch) noexcept nogil:
+cdef inline uint32_t remote_key_count(const GetMany* batch) noexcept nogil:
     return <uint32_t>(batch.places.end // <Py_ssize_t>sizeof(RemoteKey))
 
 
-cdef inline RemoteKey* places_of(const GetMany* batch) noexcept nogil:
+cdef inline RemoteKey* remote_keys_of(const GetMany* batch) noexcept nogil:
     return <RemoteKey*>batch.places.data
