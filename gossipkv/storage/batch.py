@@ -5,6 +5,6 @@ A batch that an iterator yields is valid until the next one is requested, since 
 
 from __future__ import annotations
 
-from gossipkv.storage._storage import Batch
+from gossipkv.storage._storage import RecordBatch
 
-__all__ = ["Batch"]
+__all__ = ["RecordBatch"]

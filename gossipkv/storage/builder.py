@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from gossipkv.environment.seam import Files
     from gossipkv.storage._storage import OrderedRecords, RunReader
-    from gossipkv.storage.batch import Batch
+    from gossipkv.storage.batch import RecordBatch
 
 TEMPORARY_SUFFIX = ".tmp"
 
@@ -144,7 +144,7 @@ class LaneBuilder:
         with refusals(self._directory):
             self._sorter.add_all(records, group)
 
-    def add_batch(self, batch: Batch) -> None:
+    def add_batch(self, batch: RecordBatch) -> None:
         with refusals(self._directory):
             self._sorter.add_batch(batch)
 
