@@ -38,7 +38,9 @@ async def test_a_look_that_is_done_anew_misses_nothing(tmp_path, has_begun):
         copy = Held(space)
         written = [await store.put(space, b"%d" % number, LONG) for number in range(RECORDS)]
         replication = Replication(store, None, real(), b"m" * 16, ReplicationLimits(relay_s=1.0, max_waiting_bytes=1))
-        replication.replicas.spaces.read = lambda page, _: [SimpleNamespace(copy=copy, position=at) for at, _ in page]
+        replication.replicas.spaces.read = lambda page, _: [
+            SimpleNamespace(replica=copy, position=at) for at, _ in page
+        ]
         feed = replication.replicas._peer(NODE).sender
         feed.statuses[copy] = None
         lane = feed._shared
