@@ -96,7 +96,7 @@ ROWS = (
     ("a child's clock has no former assignments", f"{IN_DIVIDING}:ChildReplica.named",
      NAMED, "return tuple(sorted(host.assignment for host in self.hosts))", DIVIDING),
     ("an heir originates under its parent's assignment", f"{IN_DIVIDING}:_put", HEIR_LINE,
-     HEIR_LINE.replace("heir.identity", "heir.identity._replace(assignment=parent.assignment)"), DIVIDING),
+     HEIR_LINE.replace("child.identity", "child.identity._replace(assignment=parent.assignment)"), DIVIDING),
     ("what hosts have told of the parent is told of its heirs", f"{IN_FEED}.divided",
      "self.let_go(replica)", PARENTS_TOLD, DIVIDING),
     ("each child reads the log of its space for itself", f"{IN_FEED}._begin",
