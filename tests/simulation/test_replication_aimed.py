@@ -82,7 +82,7 @@ def test_an_older_copy_of_a_disk():
             assert cluster.have(node, FIRST, [RecordWrite(KEY, b"other")], ONE, 1.0) is None
             await trio.sleep(2.0)
         copies = node.life.replication.replicas.by_partition.values()
-        assert [copy.identity.partition for copy in copies if copy.aside] == [FIRST]
+        assert [copy.identity.partition for copy in copies if copy.barred] == [FIRST]
         assert "copy_set_aside" in str(logs)
         assert cluster.have(node, FIRST, [RecordWrite(KEY, b"other")], ONE, 1.0) is None
         await answered(cluster, put(cluster, 1, level=ALL))

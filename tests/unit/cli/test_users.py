@@ -56,7 +56,7 @@ def test_who_has_no_token(users):
         done = users(*arguments)
         assert (done.status, done.out) == (0, "")
     known = read(users.path)
-    assert known.by_certificate("probe").may(Right.SEE)
+    assert known.named["probe"].may(Right.SEE)
     assert known.anonymous.may(Right.READ, "public")
     assert users("list").out == "probe\tcertificate\tsee\nanonymous\tanybody\tread:public\n"
 
