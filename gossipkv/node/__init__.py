@@ -13,6 +13,7 @@ Read in this order:
     publications.py     the keys that the node publishes in the tree
     gossip.py           the node's part in gossip
     peers/              connections to the other nodes, and the questions asked on them
+    sharing.py          the datasets' part in the cluster: statements of members, and questions to them
     names.py            a name stands for a dataset or for a table
     readiness.py        whether clients should be sent to this node
     info.py             the method `info`

@@ -7,5 +7,4 @@ Read in this order:
     dialling.py     how another node is dialled, and the proof that it is that node
     greeting.py     how two nodes say who they are, when one dials the other
     connections.py  which members are dialled, when again, and the questions asked on connections
-    sharing.py      the databases' part in the cluster: statements of other members, and questions to them
 """

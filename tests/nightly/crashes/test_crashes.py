@@ -32,7 +32,7 @@ pytestmark = pytest.mark.timeout(3600)
 STRIDE = int(os.environ.get("CRASH_STRIDE", "1"))
 SERVE = ("--refresh-period", "100ms", "--retire-after", "0s")
 # Nobody else has to hear that a version is no longer here before it goes.  Last of what is changed: it loads the node.
-ALONE = "from gossipkv.node.peers import sharing\nsharing.GRACE_INTERVALS = 0"
+ALONE = "from gossipkv.node import sharing\nsharing.GRACE_INTERVALS = 0"
 OLD = [{b"a": b"1", b"b": b"1"}, {b"c": b"1"}]
 NEW = [{b"a": b"2", b"b": b"2"}, {b"c": b"2"}, {b"d": b"2"}]
 CONTENT = {"v1": OLD, "v2": NEW}

@@ -8,7 +8,7 @@ from gossipkv.dataset.cluster.members import DatasetMember, Membership, MemberSt
 from gossipkv.errors import TooLarge
 from gossipkv.gossip import member as gossip
 from gossipkv.gossip.tree.watch import TreeWatch
-from gossipkv.node.peers.sharing import SharedBytes, Sharing
+from gossipkv.node.sharing import SharedBytes, Sharing
 from gossipkv.placement.statement import DatabaseStatement, encode_database
 
 
