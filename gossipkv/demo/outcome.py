@@ -45,7 +45,7 @@ class DemoOutcome:
 
     def holds(self, name: str) -> bool:
         """Return True if that count is within its bounds."""
-        required = next(each for each in self.required if each.name == name)
+        required = next(bound for bound in self.required if bound.name == name)
         return self.counts[name] >= required.least and (required.most is None or self.counts[name] <= required.most)
 
     @property

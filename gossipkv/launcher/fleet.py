@@ -189,8 +189,8 @@ class NodeFleet:
             return
         here = [node for node in self._plan.nodes if not node.wrapper and node.index not in self._http_reservations]
         # The ports of the rest are chosen anew.
-        others = [node for node in self._plan.nodes if base_port is None or node not in here]
-        taken = {node.port for node in self._plan.nodes} | {node.http_port for node in others}
+        kept = [node for node in self._plan.nodes if base_port is None or node not in here]
+        taken = {node.port for node in self._plan.nodes} | {node.http_port for node in kept}
         if base_port is None:
             for node in here:
                 held = ports.reserve(node.host, node.http_port) if node.http_port else None
@@ -222,8 +222,8 @@ class NodeFleet:
         """Give a node another port, and remember it; 0: any free one."""
         if port == node.port and node.index in self._reservations:
             return
-        others = [other for other in self._plan.nodes if other.index != node.index]
-        if port and (sibling := self._sibling(node, port, among=others)) is not None:
+        siblings = [other for other in self._plan.nodes if other.index != node.index]
+        if port and (sibling := self._sibling(node, port, among=siblings)) is not None:
             where = Address(node.host, port)
             raise LocalError(f"{where} is the port of {sibling.name}; choose another --port", {"port": port})
         taken = {port for other in self._plan.nodes for port in (other.port, other.http_port)}

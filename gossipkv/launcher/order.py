@@ -28,8 +28,8 @@ def _name(environ: Mapping[str, str]) -> dict[str, str]:
     Raises:
         ConfigError: the environment has settings that nodes would refuse.
     """
-    told = config.load(environ=environ, flags={"data": "/"})  # Each node has a directory of its own.
-    return {"cluster": told.cluster if "cluster" in told.origins else f"{told.cluster}-{secrets.token_hex(4)}"}
+    node = config.load(environ=environ, flags={"data": "/"})  # Each node has a directory of its own.
+    return {"cluster": node.cluster if "cluster" in node.origins else f"{node.cluster}-{secrets.token_hex(4)}"}
 
 
 @final
@@ -81,8 +81,8 @@ class ClusterOrder:
             ConfigError: a setting is unknown, is refused by nodes, or is chosen by the launcher.
         """
         before = ClusterPlan([], settings=_name(environ)) if remembered is None else remembered
-        known = len(before.nodes)
-        nodes = before.nodes + [NodePlan(index, 0) for index in range(known + 1, self._count(known) + 1)]
+        planned = len(before.nodes)
+        nodes = before.nodes + [NodePlan(index, 0) for index in range(planned + 1, self._count(planned) + 1)]
         for at, place in enumerate(self.places[: len(nodes)]):
             nodes[at] = dataclasses.replace(nodes[at], **asdict(place))
         check_names(self.settings)
@@ -98,12 +98,12 @@ class ClusterOrder:
             plan.check(node)
         return plan
 
-    def _count(self, known: int) -> int:
-        count = self.nodes or max(len(self.places), known) or DEFAULT_NODES
+    def _count(self, planned: int) -> int:
+        count = self.nodes or max(len(self.places), planned) or DEFAULT_NODES
         if not 1 <= count <= MAX_NODES:
             raise LocalError(f"a cluster on one machine has 1 to {MAX_NODES} nodes, not {count}")
-        if count < known:
+        if count < planned:
             raise LocalError(
-                f"the cluster has {known} nodes and does not shrink to {count}: begin anew in another --data"
+                f"the cluster has {planned} nodes and does not shrink to {count}: begin anew in another --data"
             )
         return count

@@ -106,8 +106,8 @@ class ClusterPlan:
 
     def with_node(self, node: NodePlan) -> ClusterPlan:
         """Return the plan with that node replaced or added."""
-        others = [other for other in self.nodes if other.index != node.index]
-        return replace(self, nodes=sorted([*others, node], key=lambda one: one.index))
+        siblings = [other for other in self.nodes if other.index != node.index]
+        return replace(self, nodes=sorted([*siblings, node], key=lambda planned: planned.index))
 
     def settings_of(self, node: NodePlan) -> dict[str, str]:
         """Return the settings of a node, without those that are its own alone."""

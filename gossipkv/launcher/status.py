@@ -100,9 +100,9 @@ class NodeFailed(LocalError):
     def of(cls, node: NodeStatus, what: str | None = None) -> NodeFailed:
         """Make the error of a node: `what`, else a description of its end."""
         words = f"{what or f'{node.name} {node.end()}'}; the end of {node.log}:"
-        said = node.last_words() or ["(nothing)"]
-        message = "\n".join([words, *(f"    {line}" for line in said)])
-        return cls(message, {"node": node.index, "words": words, "said": [*said]})
+        last_lines = node.last_words() or ["(nothing)"]
+        message = "\n".join([words, *(f"    {line}" for line in last_lines)])
+        return cls(message, {"node": node.index, "words": words, "said": [*last_lines]})
 
 
 ANSWER_MS: Final = 500  # Short, since a busy node must not delay the others; each is asked again.
@@ -126,9 +126,9 @@ def unread(nodes: Iterable[NodeStatus]) -> Iterator[Unread]:
             with blocking.connect(node.address, timeout_ms=ANSWER_MS) as client:
                 if (why := client.info().get("source_error")) is not None:
                     yield Unread("the source", node.name, str(why), is_coming=False)
-                for told in client.databases():
-                    if told.get("kind", "dataset") == "dataset":
-                        yield from _unread(client, str(told["name"]), node)
+                for database in client.databases():
+                    if database.get("kind", "dataset") == "dataset":
+                        yield from _unread(client, str(database["name"]), node)
         except GossipKVError as error:
             yield Unread("any dataset", node.name, error.message, isinstance(error, TimedOut))
 

@@ -48,9 +48,9 @@ from gossipkv.node.names import Names
 from gossipkv.node.peers.connections import NodePeers, PeerEvents
 from gossipkv.node.peers.dialling import Proofs
 from gossipkv.node.peers.greeting import Greeter
-from gossipkv.node.sharing import DATABASES, Sharing, terms_of
 from gossipkv.node.readiness import TABLES_LOOK_S, TABLES_S, NodeReadiness
 from gossipkv.node.report_methods import ReportMethods
+from gossipkv.node.sharing import DATABASES, Sharing, terms_of
 from gossipkv.node.users_file import UsersFile
 from gossipkv.node.verdicts import NodeVerdicts, VerdictReport
 from gossipkv.processes.supervisor import NOBODY, ProcessSupervisor
