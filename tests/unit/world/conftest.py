@@ -1,4 +1,4 @@
-"""What the tests of the simulated world share."""
+"""Fixtures that the tests of the simulated world share."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.world.__main__ import simulate
 
 @pytest.fixture
 def run():
-    """Run `python -m tests.world` in this process: its status, and what it wrote."""
+    """Return a function that runs `python -m tests.world` in this process and returns its status and output."""
 
     def command(*arguments):
         result = CliRunner().invoke(simulate, [str(argument) for argument in arguments], catch_exceptions=False)

@@ -1,4 +1,4 @@
-"""Ordered connections: in order or broken, both ends told who is there, nothing of an old one on a new one."""
+"""Ordered connections deliver in order or break, name both ends, and never mix old and new connections."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from tests.world.world import World
 
 
 class Talker:
-    """It hears of connections; `answers`: it sends each message back."""
+    """A process that records what it hears; with `answers` it echoes each message."""
 
     def __init__(self, machine, connections):
         self.machine, self.connections = machine, connections
         self.connections.listen(machine, self)
-        self.said = []  # What it heard, life after life: (life, what, …).
+        self.said = []  # Events of all lives: (life, event, …).
         self.answers = False
         self.wakes_at_ms = NEVER_MS
 
@@ -60,7 +60,7 @@ class Talker:
     def on_broken(self, address, peer):
         self.said.append((self.machine.life, "broken", peer))
 
-    # What a test asks.
+    # Methods that tests call.
 
     def send(self, other, message):
         self.connections.send(self.machine, other.machine.address, message)
@@ -73,7 +73,7 @@ class Talker:
 
 
 def talkers(count=2, seed=1):
-    """A world of so many, all up; the world and their rigs."""
+    """Return a world of `count` running machines, and their rigs."""
     world = World(seed)
     connections = Connections(world)
     for number in range(count):
@@ -90,14 +90,14 @@ def numbered(first, count):
 
 
 def link(world, source, target):
-    """The link of one direction, to be set."""
+    """Return the link of one direction, for a test to configure."""
     found = world.network.link(source.machine, target.machine)
     world.network.changed()
     return found
 
 
 def test_both_are_told_who_is_there():
-    """Before any message each end hears of the other's node, store and life; one connection serves both."""
+    """Each end learns the other's node, store and life before any message; one connection serves both."""
     world, first, second = talkers()
     second.answers = True
     first.send(second, b"hello")
@@ -115,7 +115,7 @@ def test_both_are_told_who_is_there():
 
 @pytest.mark.parametrize("seed", range(10))
 def test_messages_come_in_order(seed):
-    """Whatever a link does to single segments, all come, once, in the order in which they were sent."""
+    """Faults of single segments neither lose nor reorder messages."""
     world, first, second = talkers(seed=seed)
     usual = world.network.usual
     usual.loss, usual.heavy_delay, usual.reorder, usual.duplicate, usual.corrupt = 0.2, 0.3, 0.5, 0.5, 0.5
@@ -137,7 +137,6 @@ def test_messages_come_in_order(seed):
 
 
 def test_both_may_begin_at_once():
-    """It is one connection."""
     world, first, second = talkers()
     first.send(second, b"a")
     second.send(first, b"b")
@@ -147,7 +146,7 @@ def test_both_may_begin_at_once():
 
 
 def test_nobody_there():
-    """A machine without its process refuses at once, an address of nobody in time."""
+    """A machine without its process refuses at once; an unused address fails after the break time."""
     world, first, second = talkers()
     second.machine.crash()
     first.send(second, b"hello")
@@ -167,7 +166,7 @@ def test_nobody_there():
 
 @pytest.mark.parametrize("seed", range(20))
 def test_a_restart_is_a_break(seed):
-    """The other end is told, and nothing that was sent to the earlier life reaches the next one."""
+    """The other end is told of the break, and no message reaches a later life than it was sent to."""
     world, first, second = talkers(seed=seed)
     first.send(second, b"0")
     world.run(SECOND)
@@ -192,7 +191,7 @@ def test_a_restart_is_a_break(seed):
 
 @pytest.mark.parametrize("seed", range(20))
 def test_what_was_sent_before_a_crash_arrives(seed):
-    """A process ends right after a message: that one arrives, and then the other end is told."""
+    """The message before a crash arrives, and then the other end is told of the break."""
     world, first, second = talkers(seed=seed)
     first.send(second, b"0")
     world.run(SECOND)
@@ -208,7 +207,7 @@ def test_what_was_sent_before_a_crash_arrives(seed):
 
 
 def test_some_machines_tell_nobody():
-    """Mostly the other end hears at once that a process is over, and sometimes only later; but never not at all."""
+    """The other end usually hears at once of a process's end and sometimes later, but always hears."""
     took = []
     for seed in range(40):
         world, first, second = talkers(seed=seed)
@@ -225,7 +224,7 @@ def test_some_machines_tell_nobody():
 
 
 def test_who_sends_to_the_restarted_hears_soon():
-    """A peer that came back knows nothing of the connection, and its machine says so."""
+    """A restarted peer's machine reports that the connection is unknown."""
     for seed in range(20):
         world, first, second = talkers(seed=seed)
         first.send(second, b"0")
@@ -242,7 +241,6 @@ def test_who_sends_to_the_restarted_hears_soon():
 
 
 def test_a_cut_that_heals_in_time():
-    """It costs time and nothing else."""
     world, first, second = talkers()
     first.send(second, b"0")
     world.run(SECOND)
@@ -258,7 +256,7 @@ def test_a_cut_that_heals_in_time():
 
 
 def test_a_cut_that_lasts():
-    """One way is enough: the sender is told, the other end too; what comes back meanwhile arrives; then all is new."""
+    """A one-way cut breaks both ends; messages of the other direction arrive meanwhile; a new connection follows."""
     world, first, second = talkers()
     first.send(second, b"0")
     world.run(SECOND)
@@ -279,7 +277,7 @@ def test_a_cut_that_lasts():
 
 
 def test_connects_may_be_cut():
-    """Where no connection may begin, one that there is passes."""
+    """A cut of new connections leaves existing ones alone."""
     world, first, second, third = talkers(3)
     first.send(second, b"0")
     world.run(SECOND)
@@ -293,7 +291,7 @@ def test_connects_may_be_cut():
 
 
 def test_the_paused_read_later():
-    """What comes during a pause waits, in order, and so does the news that the connection is over."""
+    """Messages that arrive during a pause wait in order, and so does the news that the connection is over."""
     world, first, second = talkers()
     first.send(second, b"0")
     world.run(SECOND)
@@ -310,7 +308,7 @@ def test_the_paused_read_later():
 
 
 def test_a_starved_sender():
-    """Nothing leaves until it is fed; if that takes long, the connection is over."""
+    """Nothing leaves a starved process; a long starvation breaks the connection."""
     world, first, second = talkers()
     first.send(second, b"0")
     world.run(SECOND)
@@ -331,7 +329,7 @@ def test_a_starved_sender():
 
 
 def test_a_full_buffer():
-    """More than the buffer has room for breaks the connection; as much as it has is kept for a paused reader."""
+    """A buffer that overflows breaks the connection; its capacity is kept for a paused reader."""
     world, first, second = talkers()
     second.machine.pause()
     large = bytes(BUFFER_BYTES // 4)
@@ -347,7 +345,7 @@ def test_a_full_buffer():
 
 
 def test_an_end_that_closes():
-    """It hears nothing more of it; the other end is told; what it had not yet sent never leaves."""
+    """The closing end hears nothing more, the other end is told, and unsent messages never leave."""
     world, first, second = talkers()
     first.on_connected = lambda peer: first.connections.close(first.machine, peer)
     first.send(second, b"not for you")
@@ -364,7 +362,7 @@ def test_an_end_that_closes():
 
 
 def strike(world, one, other, what, chance):
-    """Something that befalls a machine or a link."""
+    """Apply a fault to a machine or a link."""
     machine = one.machine
     held_us = chance.randrange(8 * SECOND)
     match what:
@@ -383,7 +381,7 @@ def strike(world, one, other, what, chance):
 
 
 def run_of(seed):
-    """The trace, and everything that three talkers heard in a minute of faults and in a quarter of one after it."""
+    """Return the trace, and all that three talkers heard in a minute of faults and 15 seconds after it."""
     world, *rigs = talkers(3, seed)
     chance, numbers = world.streams["test"], itertools.count(1)
     world.network.usual.loss = world.network.usual.heavy_delay = 0.1
@@ -403,7 +401,7 @@ def run_of(seed):
     world.network.heal()
     for machine in world.machines:
         machine.heal()
-    world.run(2 * BREAK_US + SECOND)  # Until all have heard of the end of what is over.
+    world.run(2 * BREAK_US + SECOND)  # By then all ends have heard of broken connections.
     for one, other in itertools.permutations(rigs, 2):
         one.send(other, b"%d from %d in %d" % (LAST, one.machine.number, one.machine.life))
     world.run(2 * SECOND)
@@ -412,7 +410,7 @@ def run_of(seed):
 
 @pytest.mark.parametrize("seed", range(12))
 def test_whatever_strikes(seed):
-    """By connection each end hears first who is there, then its messages in order, then once that it is over."""
+    """Each end of a connection first hears the peer's name, then messages in order, then once of the break."""
     _, told = run_of(seed)
     heard = 0
     for said in told:
@@ -440,6 +438,5 @@ def test_whatever_strikes(seed):
 
 
 def test_the_same_twice():
-    """Equal seeds, equal runs."""
     assert run_of(5) == run_of(5)
     assert run_of(5) != run_of(6)

@@ -1,4 +1,4 @@
-"""A machine's disk keeps what it has promised to keep, loses what it may, and counts only what was really lost."""
+"""A machine's disk keeps all it promised, loses only what it may, and counts only real losses."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ PEERS = [Address("10.0.0.1", 4000), Address("10.0.0.2", 4000)]
 
 
 def fresh(seed):
-    """A disk, what struck it, and a start on it."""
+    """Return a disk, its fault counters, and a function that starts on it."""
     streams, struck = Streams(seed), Counter()
     disk = Disk("m", streams, struck)
     return disk, struck, lambda: begun(disk, "m", streams["start"], least_epoch=100)
 
 
 def begun(disk, name, chance, *, least_epoch):
-    """Who lives on a disk, in an epoch that is kept."""
+    """Return the record of a start, once its epoch is kept on the disk."""
     record, _ = disk.next_life(name, chance, least_epoch=least_epoch)
     disk.keep(record)
     return record
 
 
 def damage(disk):
-    """One byte of who lives here is another, in either slot."""
+    """Damage one byte of the identity in both slots."""
     files = disk._files
     descriptor = files.open(NODE)
     for slot in range(SLOTS):
@@ -47,7 +47,6 @@ def content(disk):
 
 
 def test_what_was_written_stays_without_the_power():
-    """Power that goes between two writes takes nothing, and nothing is counted."""
     disk, struck, start = fresh(1)
     record = start()
     for turn in range(1, 50):
@@ -60,7 +59,7 @@ def test_what_was_written_stays_without_the_power():
 
 
 def struck_write(seed):
-    """A write around which the power goes: what NODE held before, at the loss, and after."""
+    """Crash around a write; return NODE's content before, at and after the loss, the counters and the start."""
     disk, struck, start = fresh(seed)
     record = start()
     files, at_loss = disk._files, []
@@ -80,7 +79,7 @@ def struck_write(seed):
 
 
 def test_a_crash_may_take_the_power():
-    """A start finds the old record or the new one; what had been seen and is gone counts as forgotten."""
+    """A start finds the old or the new record; a visible record that is lost counts as forgotten."""
     ways = Counter()
     for seed in SEEDS:
         before, at_loss, after, struck, start = struck_write(seed)
@@ -97,7 +96,7 @@ def test_a_crash_may_take_the_power():
 
 
 def test_a_torn_write():
-    """A write that reached the disk in part counts as torn, and only that; whoever lives there starts nevertheless."""
+    """Only a write that reached the disk in part counts as torn; a start succeeds nevertheless."""
     torn = 0
     for seed in SEEDS:
         before, at_loss, after, struck, start = struck_write(seed)
@@ -109,7 +108,7 @@ def test_a_torn_write():
 
 
 def test_power_has_a_stream_of_its_own():
-    """Whether a crash takes the power changes nothing about what else is drawn for the disk."""
+    """A power loss does not change later random draws for the disk."""
     after = []
     for power in (False, True):
         streams = Streams(5)
@@ -121,7 +120,6 @@ def test_power_has_a_stream_of_its_own():
 
 
 def test_damage_is_noticed():
-    """A start on a damaged document is an error that names it."""
     disk, _, start = fresh(1)
     start()
     damage(disk)
@@ -130,7 +128,6 @@ def test_damage_is_noticed():
 
 
 def test_a_copy():
-    """A copy holds who lives here and whom it remembers, and has a number of its own."""
     disk, _, start = fresh(1)
     record = start()
     disk.remember(PEERS)

@@ -1,4 +1,4 @@
-"""The fault-injecting layer strikes where it was told, and counts what it saw."""
+"""The fault-injecting layer strikes at the chosen operation, and counts all operations."""
 
 import errno
 import os
@@ -24,7 +24,7 @@ def workload(files, directory):
 
 
 def test_a_calm_run_counts_every_operation(tmp_path):
-    """The counts are what "for every N" iterates over."""
+    """The tests over every N iterate over these counts."""
     files = FaultyFiles(RealFiles())
     workload(files, tmp_path)
     assert files.counts == {
@@ -36,7 +36,6 @@ def test_a_calm_run_counts_every_operation(tmp_path):
 
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC, errno.EMFILE])
 def test_every_operation_can_fail(tmp_path, error):
-    """One after the other, each once, with the error that was asked for."""
     struck = []
     for at in range(11):
         directory = tmp_path / str(at)
@@ -50,7 +49,6 @@ def test_every_operation_can_fail(tmp_path, error):
 
 
 def test_a_kind_can_be_chosen(tmp_path):
-    """The second sync, and nothing else."""
     files = FaultyFiles(RealFiles(), Fault(1, Action.FAIL, kinds={"sync"}))
     with pytest.raises(OSError, match=os.strerror(errno.EIO)):
         workload(files, tmp_path)
@@ -59,7 +57,7 @@ def test_a_kind_can_be_chosen(tmp_path):
 
 
 def test_a_lasting_fault_lasts(tmp_path):
-    """A full disk does not become empty by trying again."""
+    """A full disk stays full."""
     files = FaultyFiles(RealFiles(), Fault(1, Action.FAIL, kinds={"pwrite"}, error=errno.ENOSPC, lasting=True))
     descriptor = files.open(tmp_path / "a", READ_WRITE_NEW)
     files.pwrite(descriptor, b"1", 0)
@@ -81,7 +79,6 @@ def test_a_lasting_fault_lasts(tmp_path):
     ],
 )
 def test_a_write_is_struck_before_halfway_or_after(tmp_path, action, error, left):
-    """What is on the disk says when."""
     files = FaultyFiles(RealFiles(), Fault(0, action, kinds={"pwrite"}))
     with pytest.raises(error):
         workload(files, tmp_path)
@@ -99,7 +96,7 @@ def test_a_write_is_struck_before_halfway_or_after(tmp_path, action, error, left
     ],
 )
 def test_an_allocation_is_struck_before_halfway_or_after(tmp_path, action, error, left):
-    """Halfway the file has grown by a half; of one byte that is nothing."""
+    """Halfway the file has grown by a half, which is nothing for one byte."""
     for size_bytes, expected in ((1001, left), (1, left // 1001)):
         files = FaultyFiles(RealFiles(), Fault(0, action, kinds={"allocate"}))
         path = tmp_path / f"{size_bytes}"
@@ -122,7 +119,7 @@ def test_an_allocation_is_struck_before_halfway_or_after(tmp_path, action, error
     ],
 )
 def test_a_link_is_there_or_not(tmp_path, action, error, is_there):
-    """A name has no half; a failure says which file was to have it."""
+    """A link has no halfway state; the error names the source."""
     (tmp_path / "a").write_bytes(b"x")
     files = FaultyFiles(RealFiles(), Fault(0, action, kinds={"link"}, error=errno.EXDEV))
     with pytest.raises(error) as caught:
@@ -134,7 +131,7 @@ def test_a_link_is_there_or_not(tmp_path, action, error, is_there):
 
 
 def test_nothing_happens_after_a_crash(tmp_path):
-    """Clean-up code does not run in a process that is gone."""
+    """Clean-up code does not run in a killed process."""
     files = FaultyFiles(RealFiles(), Fault(0, Action.CRASH_AFTER, kinds={"rename"}))
     with pytest.raises(Crash):
         workload(files, tmp_path)
@@ -146,11 +143,11 @@ def test_nothing_happens_after_a_crash(tmp_path):
 
 
 def test_a_crash_is_not_caught_as_an_exception():
-    """`except Exception` is how code survives what it should; a kill it does not."""
+    """`except Exception` must not survive a kill."""
     assert not issubclass(Crash, Exception)
 
 
 def test_every_operation_of_the_seam_is_wrapped():
-    """An operation that were passed over could not be struck."""
+    """A missing operation could not be struck."""
     operations = {name for name in vars(RealFiles) if not name.startswith("_")}
     assert operations <= set(vars(FaultyFiles))

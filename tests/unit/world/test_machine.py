@@ -9,12 +9,12 @@ from tests.world.scheduler import MS, SECOND
 
 
 def set_back(machine):
-    """Sets the wall clock to long ago, so that the next start's epoch is one above what the disk kept."""
+    """Set the wall clock to long ago, so that the next epoch is one above the kept one."""
     machine.clocks.wall_offset_ms = -(1 << 41)
 
 
 def test_a_crash_and_a_restart():
-    """A process that crashed hears and sends nothing; its next start has the same uuid and a higher epoch."""
+    """A crashed process hears and sends nothing; its next start has the same uuid and a higher epoch."""
     world, first, second = two()
     world.run(5 * SECOND)
     uuid, epoch = first.core.boot.uuid, first.core.boot.epoch
@@ -31,7 +31,7 @@ def test_a_crash_and_a_restart():
 
 
 def test_power_loss_keeps_what_was_synced():
-    """An epoch that a start has made durable survives every power loss."""
+    """The epoch of a start survives every power loss."""
     world, first, _ = two()
     set_back(first)
     world.run(SECOND)
@@ -44,7 +44,7 @@ def test_power_loss_keeps_what_was_synced():
 
 
 def test_a_lost_disk_is_a_new_one():
-    """After its disk was lost a machine has another uuid, and its first epoch is newer than those of its past."""
+    """The machine gets another uuid, and its first epoch is newer than all earlier ones."""
     world, first, _ = two()
     world.run(SECOND)
     uuid, epoch = first.core.boot.uuid, first.core.boot.epoch
@@ -57,11 +57,11 @@ def test_a_lost_disk_is_a_new_one():
 
 
 def test_a_crash_exactly_after_a_send():
-    """The fuse lets so many datagrams through and none after."""
+    """The fuse lets two datagrams through and none after them."""
     world, first, second = two()
     world.run(2 * SECOND)
     heard, sent = len(second.core.heard), world.network.sent
-    second.pause()  # So that only the first sends.
+    second.pause()  # Now only the first machine sends.
     first.restarts = False
     first.set_fuse(2)
     world.run(10 * SECOND)
@@ -73,7 +73,7 @@ def test_a_crash_exactly_after_a_send():
 
 
 def test_a_crash_around_a_sync():
-    """Wherever a write is struck, the disk holds the old document or the new one, and both happen."""
+    """Wherever a write is struck, the disk holds the old or the new document, and both happen."""
     epochs = set()
     for seed in range(40):
         world, first, _ = two(seed)
@@ -96,7 +96,7 @@ def test_a_crash_around_a_sync():
 
 @pytest.mark.parametrize("full", [False, True])
 def test_a_disk_that_refuses(full):
-    """A process that cannot write its epoch as it starts is silent, and speaks once the epoch is kept."""
+    """A process that cannot write its epoch at the start stays silent until the epoch is kept."""
     world, first, _ = two()
     world.run(SECOND)
     epoch = first.core.boot.epoch
@@ -118,7 +118,7 @@ def test_a_disk_that_refuses(full):
 
 
 def test_a_first_start_that_the_disk_refuses():
-    """There is nothing to serve, and nobody to be: the process ends, and is started again a second later."""
+    """The process ends and is started again a second later."""
     world, first, _ = two()
     world.run(SECOND)
     first.crash()
@@ -133,7 +133,7 @@ def test_a_first_start_that_the_disk_refuses():
 
 @pytest.mark.parametrize("full", [False, True])
 def test_what_the_disk_refused_is_tried_again(full):
-    """A running process whose disk refuses a write goes on, and tries until it is kept; what is later waits for it."""
+    """A running process retries a refused write; later writes wait for the earlier one."""
     world, first, _ = two()
     set_back(first)
     world.run(SECOND)
@@ -154,7 +154,7 @@ def test_what_the_disk_refused_is_tried_again(full):
 
 
 def test_refused_peers_harm_nobody():
-    """Addresses that the disk does not take are not remembered, and the process goes on."""
+    """The process goes on, and has no remembered peers after a restart."""
     world, first, second = two()
     world.run(SECOND)
     first.disk.fail_next(full=True)
@@ -171,7 +171,7 @@ def test_refused_peers_harm_nobody():
 
 
 def test_a_damaged_disk_is_said():
-    """A process that finds its document damaged does not start, and is not started again and again."""
+    """The process does not start, and is not restarted in a loop."""
     world, first, _ = two()
     world.run(SECOND)
     first.crash()
@@ -183,7 +183,7 @@ def test_a_damaged_disk_is_said():
 
 
 def test_what_is_stored_is_told_and_kept():
-    """The core is told when its epoch is durable, and the next start goes on from there, with the peers remembered."""
+    """The core is told of the durable epoch; the next start continues from that epoch and remembers peers."""
     world, first, second = two()
     set_back(first)
     world.run(SECOND)
@@ -200,7 +200,7 @@ def test_what_is_stored_is_told_and_kept():
 
 
 def test_a_pause_reads_the_socket_before_timers():
-    """Nothing runs while it lasts; then what came meanwhile is read, and only then timers run."""
+    """After a pause the waiting datagrams are read first, and only then timers run."""
     world, first, _second = two()
     world.run(3 * SECOND)
     first.pause()
@@ -215,7 +215,6 @@ def test_a_pause_reads_the_socket_before_timers():
 
 
 def test_a_full_socket_loses_what_does_not_fit():
-    """While a process is paused its socket takes only so many bytes."""
     world, first, second = two()
     second.joins *= 100
     second.crash()
@@ -230,7 +229,7 @@ def test_a_full_socket_loses_what_does_not_fit():
 
 
 def test_starved_io_keeps_timers():
-    """A starved process is woken, sends nothing and hears nothing; afterwards both go through."""
+    """A starved process is woken but sends and hears nothing; afterwards both go through."""
     world, first, second = two()
     world.run(3 * SECOND)
     first.starve()
@@ -246,7 +245,7 @@ def test_starved_io_keeps_timers():
 
 
 def test_clocks():
-    """A fast clock wakes its process more often; a suspended machine's clock stands still; no two clocks agree."""
+    """A fast clock wakes its process more often, a suspended machine's clock stands still, and clocks differ."""
     world, first, second = two()
     world.run(2 * SECOND)
     assert abs(first.now_ms - second.now_ms) > 1000
@@ -267,7 +266,6 @@ def test_clocks():
 
 
 def test_late_timers():
-    """With a lag every timer comes late."""
     world, first, _ = two()
     world.run(2 * SECOND)
     first.timer_lag_us = lambda: 700 * MS
@@ -277,7 +275,7 @@ def test_late_timers():
 
 
 def test_asks():
-    """A request is answered; refused where nobody runs; ends with the time allowed where nobody is, or all is cut."""
+    """A request is answered, refused where no process runs, and times out at an unused address or behind a cut."""
     world, first, second = two()
     world.run(SECOND)
     core = first.core
@@ -309,7 +307,7 @@ def test_asks():
 
 
 def test_asks_outlive_loss_and_short_cuts():
-    """Loss and a cut that ends in time cost a connection nothing but time."""
+    """Loss and a short cut only delay answers."""
     world, first, second = two()
     world.run(SECOND)
     world.network.usual.loss = 0.5
@@ -326,7 +324,7 @@ def test_asks_outlive_loss_and_short_cuts():
 
 
 def test_asks_of_the_paused_and_the_dying():
-    """A paused process answers when it goes on; one that crashes meanwhile breaks the connection."""
+    """A paused process answers when it resumes; a crash in a pause breaks the connection."""
     world, first, second = two()
     world.run(SECOND)
     second.pause()
@@ -347,7 +345,6 @@ def test_asks_of_the_paused_and_the_dying():
 
 
 def test_a_new_address():
-    """A machine that moved is reached at its new address only."""
     world, first, second = two()
     world.run(3 * SECOND)
     old = first.address
@@ -355,6 +352,6 @@ def test_a_new_address():
     first.move(world.free_address())
     first.start()
     world.run(3 * SECOND)
-    assert pings(first) == []  # The other was told the old address.
+    assert pings(first) == []  # The other machine has only the old address.
     sources = {source for _, kind, _, source in second.core.heard if kind == messages.PING}
     assert sources == {old, first.address}

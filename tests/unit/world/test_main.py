@@ -1,4 +1,4 @@
-"""`python -m tests.world`: a run replayed, a run that fails, and the same with fewer faults."""
+"""`python -m tests.world`: a replayed run, a failing run, and the failing run with fewer faults."""
 
 from __future__ import annotations
 
@@ -13,19 +13,18 @@ SEED = 1
 
 @pytest.fixture
 def wrong(monkeypatch):
-    """Members that say to be isolated whatever they hear."""
+    """Make members claim to be isolated whatever they hear."""
     monkeypatch.setattr(Gossip, "isolated", lambda self, *, now_ms: True)
 
 
 def test_several_seeds(run):
-    """Each has its line."""
     told = run("--seed", SEED, "--runs", 2, "--members", 2).out
     assert f"seed {SEED}: 2 members" in told
     assert f"seed {SEED + 1}: 2 members" in told
 
 
 def test_a_broken_promise(run, wrong):
-    """The status says so, the violation is told, and the line that replays it with the same faults switched off."""
+    """The status, the violation and the replay command with the same faults switched off are reported."""
     told = run("--seed", SEED, "--members", 3, "--without", "loss,crash")
     assert told.status == 3
     assert "healed_in_time" in told.out
@@ -37,14 +36,14 @@ def test_a_broken_promise(run, wrong):
     (["--metadata", "--json"], "--seed and --runs alone"), (["--whole", "join", "--stored"], "--whole goes with"),
 ])  # fmt: skip
 def test_options_that_would_be_passed_over(run, options, told):
-    """Are refused: what was asked for is not what would run."""
+    """Options that would be ignored are refused."""
     refused = run("--seed", SEED, *options)
     assert (refused.status, refused.out) == (2, "")
     assert told in refused.err
 
 
 def test_an_unknown_fault(run):
-    """A fault that there is not is named, with those that there are."""
+    """The error lists the known faults."""
     told = run("--seed", SEED, "--without", "sunshine")
     assert told.status == 2
     assert "sunshine" in told.err
@@ -52,7 +51,7 @@ def test_an_unknown_fault(run):
 
 
 def test_faults_are_drawn():
-    """Some seeds have none, some many, and each fault is in some."""
+    """Some seeds draw no fault, and each fault is drawn by a seed."""
     found = [drawn(Streams(seed)["scenario"]) for seed in range(200)]
     assert frozenset() in found
     assert frozenset().union(*found) == set(FAULTS)

@@ -1,4 +1,4 @@
-"""Tests that cost seconds; `test_main.py` has the others."""
+"""Slow tests of `python -m tests.world`; the fast ones are in `test_main.py`."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ SEED = 1
 
 @pytest.fixture
 def wrong(monkeypatch):
-    """Members that say to be isolated whatever they hear."""
+    """Make members claim to be isolated whatever they hear."""
     monkeypatch.setattr(Gossip, "isolated", lambda self, *, now_ms: True)
 
 
 def test_a_run_is_replayed(run):
-    """The same seed tells the same, as text and as JSON."""
+    """The same seed prints the same run, as text and as JSON."""
     first, second = run("--seed", SEED), run("--seed", SEED)
     assert first.status == 0
     assert first.out == second.out
@@ -34,7 +34,7 @@ def test_a_run_is_replayed(run):
 
 
 def test_a_sealed_run(run):
-    """It is another run, and its command says that it is sealed."""
+    """The replay command has `--sealed`; options that a sealed run does not take are refused."""
     document = json.loads(run("--seed", SEED, "--sealed", "--json").out)
     assert document["command"] == f"python -m tests.world --seed {SEED} --sealed"
     assert document["struck"]["keys_changed"] > 0
@@ -44,7 +44,7 @@ def test_a_sealed_run(run):
 
 
 def test_faults_are_switched_off_while_it_fails(wrong):
-    """What has nothing to do with the failure is gone from the plan, and it still fails."""
+    """Faults that do not matter for the failure are removed from the plan, and the run still fails."""
     seed = next(seed for seed in range(100) if 1 < len(run_plan(SwarmPlan(seed, members=2)).faults) < 6)
     failed = run_plan(SwarmPlan(seed, members=2))
     told = []

@@ -7,7 +7,6 @@ from tests.world.scheduler import MS, SECOND
 
 
 def test_quiet_links_lose_nothing():
-    """Without faults every datagram arrives, in less than the longest delay."""
     world, _first, second = two()
     world.run(100 * SECOND)
     assert len(pings(second)) in {99, 100}
@@ -16,7 +15,7 @@ def test_quiet_links_lose_nothing():
 
 
 def test_loss():
-    """About as many datagrams are lost as was asked for, in that direction only."""
+    """The loss is about as frequent as configured, in that direction only."""
     world, first, second = two()
     world.network.link(first, second).loss = 0.3
     world.network.changed()
@@ -27,7 +26,6 @@ def test_loss():
 
 
 def test_a_one_way_cut():
-    """A cut link lets nothing through, and its way back everything, until it is healed."""
     world, first, second = two()
     world.network.partition([first], [second], one_way=True)
     world.run(10 * SECOND)
@@ -39,7 +37,6 @@ def test_a_one_way_cut():
 
 
 def test_datagrams_cut_alone():
-    """Where only datagrams are cut, a connection passes."""
     world, first, second = two()
     world.network.link(first, second).datagrams_cut = True
     world.network.changed()
@@ -53,7 +50,7 @@ def test_datagrams_cut_alone():
 
 @pytest.mark.parametrize("fault", ["duplicate", "reorder", "corrupt", "heavy_delay"])
 def test_each_fault_of_a_link_shows(fault):
-    """Doubled ones come twice, reordered and late ones late, damaged ones are dropped by the codec."""
+    """Duplicates come twice, reordered and delayed datagrams late, and the codec drops damaged ones."""
     world, first, second = two()
     setattr(world.network.usual, fault, 0.5)
     world.network.changed()
@@ -67,18 +64,17 @@ def test_each_fault_of_a_link_shows(fault):
         assert len(got) < 0.8 * sent
     else:
         gaps = [now_ms % 1000 for now_ms, *_ in second.core.heard]
-        assert max(gaps) - min(gaps) > 5  # Quiet links differ by less than one.
+        assert max(gaps) - min(gaps) > 5  # Delays of quiet links differ by less than 1 ms.
 
 
 def test_late_datagrams_overtake():
-    """With reordering a later datagram can come first."""
     world, first, second = two()
     for machine in (first, second):
         machine.joins *= 3
     world.network.usual.reorder = 0.5
     world.network.changed()
     world.run(2 * SECOND)
-    first.core.sequence = 100  # Three at once, and three more within a millisecond.
+    first.core.sequence = 100  # Three datagrams leave at once, and three more within a millisecond.
     first.core.wakes_at_ms = first.now_ms
     first.poke()
     first.core.wakes_at_ms = first.now_ms
@@ -89,7 +85,7 @@ def test_late_datagrams_overtake():
 
 
 def test_a_clogged_link_delivers_at_once_and_in_order():
-    """What waited arrives in the moment in which the clog ends."""
+    """The waiting datagrams arrive in the moment in which the clog ends."""
     world, first, second = two()
     world.run(2 * SECOND)
     before = len(second.core.heard)
@@ -104,7 +100,6 @@ def test_a_clogged_link_delivers_at_once_and_in_order():
 
 
 def test_a_small_mtu_swallows_large_datagrams():
-    """A datagram over the link's size vanishes, and is counted."""
     world, _first, second = two()
     world.network.usual.mtu_bytes = 40
     world.network.changed()
@@ -114,7 +109,7 @@ def test_a_small_mtu_swallows_large_datagrams():
 
 
 def run_for_trace(seed):
-    """A run with every fault of a link, and its trace."""
+    """Return the trace of a run with every fault of a link."""
     world, _, _ = two(seed)
     usual = world.network.usual
     usual.loss = usual.duplicate = usual.reorder = usual.corrupt = usual.heavy_delay = 0.2
@@ -124,12 +119,10 @@ def run_for_trace(seed):
 
 
 def test_the_same_seed_is_the_same_run():
-    """Two runs of a seed have one trace, another seed has another."""
     assert run_for_trace(1) == run_for_trace(1) != run_for_trace(2)
 
 
 def test_a_draw_more_in_one_stream_changes_no_other():
-    """Whoever draws once more from one stream leaves all others as they were."""
     first, _, _ = two(5)
     second, _, _ = two(5)
     second.streams["network/loss?"].random()

@@ -1,4 +1,4 @@
-"""Tests over real processes, sockets, threads or time; `test_network.py` has the others."""
+"""Slow tests of the network; the fast ones are in `test_network.py`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.world.scheduler import SECOND
 
 
 def run_for_trace(seed):
-    """A run with every fault of a link, and its trace."""
+    """Return the trace of a run with every fault of a link."""
     world, _, _ = two(seed)
     usual = world.network.usual
     usual.loss = usual.duplicate = usual.reorder = usual.corrupt = usual.heavy_delay = 0.2
@@ -23,7 +23,6 @@ def run_for_trace(seed):
 
 @pytest.mark.parametrize("hash_seed", ["0", "4711"])
 def test_the_hashing_of_strings_does_not_matter(hash_seed):
-    """A process that hashes strings differently has the same run."""
     code = "from tests.unit.world.test_network import run_for_trace; print(run_for_trace(3))"
     ran = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, env={"PYTHONHASHSEED": hash_seed}

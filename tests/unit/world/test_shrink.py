@@ -1,4 +1,4 @@
-"""The shrinker: of a run that fails, one with fewer faults that fails in the same way."""
+"""The shrinker finds a run with fewer faults that fails in the same way."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ ALL = frozenset({"crash", "cut", "loss", "pause", "starve"})
 
 @dataclass(frozen=True)
 class Two(Plan):
-    """Two faults together break one promise, a third alone another one."""
+    """Two faults together break one promise; a third fault alone breaks another."""
 
     def run(self) -> Outcome:
-        """Nothing but the faults that are on says what breaks."""
+        """Break a promise as the active faults alone determine."""
         on = ALL - self.without
         outcome = Outcome(self, faults=on)
         if {"cut", "pause"} <= on:

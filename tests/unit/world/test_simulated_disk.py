@@ -1,4 +1,4 @@
-"""The simulated disk, a plain one and the system's files go through the same: what is seen, and what may be left."""
+"""The simulated disk, the oracle and the real files show the same, before and after a power loss."""
 
 import copy
 import itertools
@@ -25,7 +25,7 @@ from tests.world.sparse_bytes import BLOCK_BYTES
 
 CAPACITY_BYTES = 5 * BLOCK_BYTES
 SECTOR_BYTES = 8
-FEW = 8  # As many may wait where all states are tried: the oracle tries everything.
+FEW = 8  # The oracle tries every state, so at most this many changes may wait.
 
 directories = st.sampled_from(["/d", "/e", "/d/f"])
 names = st.sampled_from(["/a", "/b", "/d/a", "/d/b", "/e/a"])
@@ -37,7 +37,7 @@ LONG = b"long" * (BLOCK_BYTES // 3)
 
 
 def snapshot(files, nodes=None, above=""):
-    """What is on a simulated disk, as the oracle says it."""
+    """Return the content of a simulated disk in the oracle's form."""
     found = []
     nodes = {} if nodes is None else nodes
     for entry in files.list_directory(above or "/"):
@@ -62,7 +62,7 @@ def snapshot(files, nodes=None, above=""):
 
 
 def snapshot_of_real(root):
-    """What is in a directory of the system."""
+    """Return the content of a real directory in the oracle's form."""
     first, found = {}, []
     paths = [os.path.join(above, name) for above, *inner in os.walk(root) for names in inner for name in names]
     for path in sorted(paths):
@@ -76,7 +76,7 @@ def snapshot_of_real(root):
 
 
 def outcome(operation, *arguments):
-    """What it returns, or the number of its error."""
+    """Return the result of an operation, or its error number."""
     try:
         return operation(*arguments)
     except OSError as error:
@@ -101,7 +101,7 @@ def remove_all(disks):
 
 
 class Disks(RuleBasedStateMachine):
-    """Three disks."""
+    """The same operations on a simulated disk, the oracle and real files."""
 
     def __init__(self):
         super().__init__()
@@ -110,11 +110,11 @@ class Disks(RuleBasedStateMachine):
         self.real = RealFiles()
         self.roots = tempfile.mkdtemp()
         self.root = tempfile.mkdtemp(dir=self.roots)
-        self.opened = []  # Descriptors of the simulated and of the real files.
+        self.opened = []  # Pairs of simulated and real descriptors.
 
     @initialize(content=st.sampled_from([b"", b"old and durable", bytes(12), LONG]))
     def begin(self, content):
-        """With files, one of them open, and directories; else most operations would find nothing."""
+        """Create files, one of them open, and directories; otherwise most operations would find nothing."""
         for path in ("/d", "/e"):
             self.both("make_directory", path)
         for path in ("/d/a", "/a"):
@@ -170,7 +170,7 @@ class Disks(RuleBasedStateMachine):
     @precondition(lambda self: self.opened)
     @rule(number=numbers, offset=offsets)
     def write_much(self, number, offset):
-        """Over several blocks, and durable: of that much, not all states can be tried."""
+        """Write several blocks and sync; not all states of that many sectors can be tried."""
         self.write(number, offset, LONG)
         self.sync(number)
 
@@ -231,7 +231,7 @@ class Disks(RuleBasedStateMachine):
     @precondition(lambda self: self.plain.waiting() <= FEW)
     @rule(move=st.sampled_from([None, sync_all, write_all, remove_all]))
     def try_every_state(self, move):
-        """Each once, whatever the disk does meanwhile; it goes on."""
+        """Compare all states after a power loss with the oracle's, while the disk goes on."""
         assert self.files.pending == self.plain.pending()
         expected = self.plain.states()
         states = self.files.power_loss_states()
@@ -245,7 +245,7 @@ class Disks(RuleBasedStateMachine):
     @precondition(lambda self: self.plain.waiting() <= FEW)
     @rule(seeds=st.lists(st.integers(0, 1 << 32), min_size=1, max_size=4), copied=st.booleans())
     def lose_power(self, seeds, copied):
-        """Whatever is drawn is one of the states; the last of them is what there is from now on."""
+        """Each drawn loss is a legal state; continue from the last one."""
         legal = self.plain.states()
         for seed in seeds:
             before = self.files.copied() if copied else copy.deepcopy(self.files)
@@ -299,7 +299,7 @@ steps = st.one_of(
 
 @given(content=st.sampled_from([b"", b"old and durable", LONG]), taken=st.lists(steps, min_size=2, max_size=6))
 def test_every_state_of_a_few_steps(content, taken):
-    """Little is refused and nothing else synced: so much waits, of names and of what is in files."""
+    """Every state after a power loss is tried while few changes of names and contents wait."""
     disks = Disks()
     try:
         disks.begin(content)

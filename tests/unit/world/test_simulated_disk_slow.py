@@ -1,4 +1,4 @@
-"""Tests that cost seconds; `test_simulated_disk.py` has the others."""
+"""Slow tests of the simulated disk; the fast ones are in `test_simulated_disk.py`."""
 
 from hypothesis import settings
 from hypothesis.stateful import (
@@ -9,5 +9,5 @@ from tests.unit.world.test_simulated_disk import Disks
 
 
 def test_three_disks_show_the_same():
-    """In whatever order files are made, written, allocated, linked, renamed, synced, and the power goes."""
+    """The three disks agree for any order of operations and power losses."""
     run_state_machine_as_test(Disks, settings=settings(stateful_step_count=40))

@@ -1,4 +1,4 @@
-"""The simulated disk behaves as a disk does, and forgets what a disk may forget."""
+"""The simulated disk behaves as a real disk, and forgets only what a disk may forget."""
 
 import errno
 import os
@@ -35,7 +35,7 @@ def get(files, path):
 
 
 def check_allocation(files, descriptor):
-    """Of a file that has the ten bytes of the suite."""
+    """Check allocations in the suite's file of ten bytes."""
     files.allocate(descriptor, 4, 16)
     files.allocate(descriptor, 0, 8)
     assert files.pread(descriptor, 100, 0) == b"hello\0\0\0\0!" + bytes(10)
@@ -51,7 +51,7 @@ def check_allocation(files, descriptor):
 
 
 def check_links(files, root, descriptor):
-    """Of a file that is open, and has a second name at the end instead of its first."""
+    """Check links of an open file, which ends with its second name only."""
     files.link(f"{root}/copy", f"{root}/e/link")
     files.unlink(f"{root}/copy")
     files.pwrite(descriptor, b"J", 0)
@@ -135,18 +135,17 @@ def check_files(files, root):
 
 
 def test_the_simulation_conforms():
-    """The same suite as for the real files."""
     check_files(SimulatedFiles(), "/")
 
 
 def test_the_real_files_conform(tmp_path):
-    """Else the simulation would simulate something else."""
+    """The simulation must not simulate anything else."""
     check_files(RealFiles(), tmp_path)
 
 
 @pytest.mark.parametrize("sector_bytes", [8, SECTOR_BYTES])
 def test_torn_files_are_counted(sector_bytes):
-    """A file counts as torn when it holds some pieces of a write and not others, and whoever reads it can tell."""
+    """A file is torn when it mixes old and new pieces that a reader can tell apart."""
     old, new = b"o" * 2000, b"n" * 2000
     seen = set()
     for seed in SEEDS:
@@ -165,7 +164,7 @@ def test_torn_files_are_counted(sector_bytes):
 
 
 def test_equal_content_is_not_torn():
-    """What was written over with the same bytes reads as it was written, whatever pieces of it landed."""
+    """An overwrite with the same bytes reads the same, whichever pieces landed."""
     for seed in SEEDS:
         files = SimulatedFiles()
         put(files, "/a", b"o" * 2000)
@@ -175,7 +174,7 @@ def test_equal_content_is_not_torn():
 
 
 def test_what_was_synced_with_its_name_stays():
-    """Data by `sync`, the name by `sync_directory`."""
+    """`sync` keeps the data, and `sync_directory` the name."""
     for seed in SEEDS:
         files = SimulatedFiles()
         put(files, "/a", b"x" * 2000)
@@ -184,7 +183,7 @@ def test_what_was_synced_with_its_name_stays():
 
 
 def test_a_name_that_was_not_synced_is_there_or_not():
-    """Both happen; the data is whole when it is there, since it was synced."""
+    """The file is missing or whole, since its data was synced."""
     found = set()
     for seed in SEEDS:
         files = SimulatedFiles()
@@ -194,7 +193,7 @@ def test_a_name_that_was_not_synced_is_there_or_not():
 
 
 def test_un_synced_writes_are_torn_at_sectors_only():
-    """Any subset of sectors, and nothing finer."""
+    """Any subset of whole sectors may land."""
     patterns = set()
     for seed in SEEDS:
         files = SimulatedFiles()
@@ -210,7 +209,7 @@ def test_un_synced_writes_are_torn_at_sectors_only():
 
 
 def test_un_synced_writes_are_lost_independently():
-    """The later without the earlier, too."""
+    """A later write may land without the earlier one."""
     found = set()
     for seed in SEEDS:
         files = SimulatedFiles()
@@ -225,7 +224,6 @@ def test_un_synced_writes_are_lost_independently():
 
 
 def test_a_rename_is_old_or_new_and_never_both_or_neither():
-    """Within a directory and between two."""
     for target in ("/b", "/d/b"):
         found = set()
         for seed in SEEDS:
@@ -240,7 +238,7 @@ def test_a_rename_is_old_or_new_and_never_both_or_neither():
 
 
 def test_a_rename_over_a_file_keeps_one_of_the_two():
-    """What a document's replacement rests on."""
+    """The replacement of documents relies on this."""
     found = set()
     for seed in SEEDS:
         files = SimulatedFiles()
@@ -253,7 +251,7 @@ def test_a_rename_over_a_file_keeps_one_of_the_two():
 
 
 def test_a_removal_that_was_not_synced_may_come_back():
-    """With what the file durably held."""
+    """The file comes back with its durable content."""
     found = set()
     for seed in SEEDS:
         files = SimulatedFiles()
@@ -265,7 +263,6 @@ def test_a_removal_that_was_not_synced_may_come_back():
 
 
 def test_what_is_in_a_lost_directory_is_lost():
-    """A directory is a name, too."""
     found = set()
     for seed in SEEDS:
         files = SimulatedFiles()
@@ -293,7 +290,7 @@ def test_the_same_seed_finds_the_same_disk():
 
 
 def test_a_full_disk_takes_a_part_and_refuses():
-    """ENOSPC in the middle of a write; removing makes room."""
+    """A write ends with ENOSPC in the middle; a removal makes room."""
     files = SimulatedFiles(capacity_bytes=1000)
     put(files, "/a", b"x" * 600)
     with pytest.raises(OSError, match="space"):
@@ -305,7 +302,7 @@ def test_a_full_disk_takes_a_part_and_refuses():
 
 
 def test_a_disk_without_power_does_nothing():
-    """What runs on after the loss, in a test, was not there in the world."""
+    """Code that runs on after the loss must not change the disk."""
     files = SimulatedFiles()
     put(files, "/a", b"x")
     files.power_loss(1)
@@ -314,7 +311,7 @@ def test_a_disk_without_power_does_nothing():
 
 
 def test_an_allocation_is_refused_whole():
-    """What is promised has room: writes into it need none; a file counts once, however many names it has."""
+    """Writes into an allocation need no more room; a file with two names counts once."""
     files = SimulatedFiles(capacity_bytes=1000)
     descriptor = files.open("/a", READ_WRITE_NEW)
     files.allocate(descriptor, 0, 600)
@@ -333,7 +330,7 @@ def test_an_allocation_is_refused_whole():
 
 
 def test_an_allocation_that_was_not_synced_is_there_or_not():
-    """Whole, and without regard to the writes into it."""
+    """The allocation lands as a whole or not at all, independently of the writes into it."""
     found = set()
     for seed in SEEDS:
         files = SimulatedFiles()
@@ -348,7 +345,6 @@ def test_an_allocation_that_was_not_synced_is_there_or_not():
 
 
 def test_a_synced_allocation_stays():
-    """With data and size."""
     for seed in SEEDS:
         files = SimulatedFiles()
         descriptor = files.open("/a", READ_WRITE_NEW)
@@ -359,7 +355,7 @@ def test_a_synced_allocation_stays():
 
 
 def test_a_link_is_durable_when_its_directory_is_synced():
-    """The file is one, whatever names of it are left; its content is drawn once."""
+    """Both names are one file, whose content is drawn once."""
     for synced, possible in (("/", {True, False}), ("/d", {True})):
         found = set()
         for seed in SEEDS:
@@ -381,7 +377,7 @@ def test_a_link_is_durable_when_its_directory_is_synced():
 
 
 def test_a_log_costs_what_is_written():
-    """Of a long allocated file a few blocks are kept, and none is copied at a sync; nothing is left to draw."""
+    """Few blocks of a long allocated file are kept, and a sync copies none."""
     files = SimulatedFiles()
     descriptor = files.open("/log", READ_WRITE_NEW)
     files.allocate(descriptor, 0, 64 << 20)
@@ -396,11 +392,11 @@ def test_a_log_costs_what_is_written():
     finally:
         tracemalloc.stop()
     assert files.size(descriptor) == 64 << 20
-    assert files.pending == 1  # The name.
+    assert files.pending == 1  # The name alone is not synced.
 
 
 def test_every_state_is_found_while_few_wait():
-    """Twelve at most; of what is durably gone nothing shows."""
+    """At most twelve changes may wait; changes in removed directories do not count."""
     files = SimulatedFiles()
     files.make_directory("/gone")
     put(files, "/gone/a", b"x" * 100 * SECTOR_BYTES, sync=False)
@@ -424,7 +420,7 @@ def test_every_state_is_found_while_few_wait():
 
 
 def test_equal_states_are_one():
-    """Whatever wrote them, into whichever file: what is there is what counts."""
+    """States with equal content count once, whatever wrote them."""
     files = SimulatedFiles()
     put(files, "/a", b"x" + bytes(2 * BLOCK_BYTES))
     files.sync_directory("/")
@@ -439,7 +435,7 @@ def test_equal_states_are_one():
 
 
 def test_a_lost_change_takes_later_ones_of_its_names_in_every_state():
-    """A file that is renamed twice has one name, whatever was lost."""
+    """A file that was renamed twice has one name, whatever was lost."""
     files = SimulatedFiles()
     put(files, "/a", b"x")
     files.sync_directory("/")
@@ -450,7 +446,7 @@ def test_a_lost_change_takes_later_ones_of_its_names_in_every_state():
 
 
 def test_states_are_those_of_the_moment():
-    """Whatever is done to the disk while somebody looks at them one by one."""
+    """Later changes of the disk do not alter the states that are still being listed."""
     files = SimulatedFiles()
     put(files, "/a", b"x")
     files.sync_directory("/")
@@ -465,7 +461,6 @@ def test_states_are_those_of_the_moment():
 
 
 def test_equal_blocks_in_other_places_are_other_states():
-    """The same bytes, here or there."""
     files = SimulatedFiles()
     put(files, "/a", bytes(2 * BLOCK_BYTES))
     files.sync_directory("/")
@@ -476,13 +471,13 @@ def test_equal_blocks_in_other_places_are_other_states():
 
 
 def test_every_operation_of_the_seam_is_simulated():
-    """Else a test would meet an AttributeError."""
+    """A missing operation would raise AttributeError in a test."""
     operations = {name for name in vars(RealFiles) if not name.startswith("_")}
     assert operations <= set(vars(SimulatedFiles))
 
 
 def test_a_rename_between_directories_is_durable_when_both_are_synced():
-    """One of them is not enough, whichever it is."""
+    """One synced directory is not enough."""
     for synced, possible in ((["/d"], 2), (["/"], 2), (["/", "/d"], 1)):
         found = set()
         for seed in SEEDS:
@@ -500,7 +495,7 @@ def test_a_rename_between_directories_is_durable_when_both_are_synced():
 
 
 def test_changes_of_one_name_keep_their_order():
-    """What builds on a lost change is lost with it; what was synced later does not bring back what went before."""
+    """A change is lost with the change that it builds on; a later sync does not restore an earlier name."""
     found = set()
     for seed in SEEDS:
         files = SimulatedFiles()

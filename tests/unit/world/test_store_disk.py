@@ -1,4 +1,4 @@
-"""Disks that sync by and by: told is durable, what is left is a prefix, and only what is synced can be read."""
+"""A simulated disk acknowledges only durable batches, keeps a prefix, and shows only synced records."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ LAST = b"last"
 
 
 class Keeper:
-    """It writes numbers, one after the other, and holds against its disk what it was told."""
+    """A process that writes consecutive numbers, and compares its disk with the acknowledgements."""
 
     def __init__(self, machine):
         self.machine, self.disk = machine, machine.disk
         self.wakes_at_ms = NEVER_MS
-        self.appended = []  # What is on the disk as far as anybody knows, in order.
-        self.told = 0  # So many of them are synced.
-        self.numbers = {}  # Of batches: how many were appended then.
-        self.found = []  # At each start: store, life, and how many of the appended ones there were.
+        self.appended = []  # The numbers on the disk as far as is known, in order.
+        self.told = 0  # How many of the appended numbers are synced.
+        self.numbers = {}  # By batch: how many numbers were appended then.
+        self.found = []  # At each start: store, life, and how many appended numbers were found.
         self.next = 0
 
     def boot(self):
@@ -48,7 +48,7 @@ class Keeper:
             assert self.disk.get(1, key) is None, "it can be read before it is synced"
 
     def on_synced(self, number):
-        # A store may first have to end a segment of its log, which is a number of its own.
+        # A store may first have to end a segment of its log, which takes a batch number of its own.
         told = max((count for each, count in self.numbers.items() if each <= number), default=self.told)
         assert told >= self.told
         assert number > self.heard, "told twice"
@@ -57,7 +57,7 @@ class Keeper:
         assert not self.machine.is_paused
 
     def forget(self):
-        """Another disk is here, or an older one."""
+        """Forget the appended numbers: the disk is another or an older one."""
         self.appended, self.told = [], 0
 
     def end(self):
@@ -68,7 +68,7 @@ class Keeper:
 
 
 def keeper(kind, seed=1):
-    """A world of one machine that runs, and its rig."""
+    """Return a world of one running machine, and its rig."""
     world = World(seed)
     machine = world.add("k", Keeper, disk=kind("k", world))
     machine.start()
@@ -78,7 +78,7 @@ def keeper(kind, seed=1):
 
 @DISKS
 def test_a_sync_takes_time_and_all_that_came_before(kind):
-    """What one event appends is one group; what comes meanwhile is the next one; both are told, in order."""
+    """Appends of one event are one sync group, later ones the next; both are acknowledged in order."""
     world, rig = keeper(kind)
     rig.write(5)
     world.run(0)
@@ -97,7 +97,7 @@ def test_a_sync_takes_time_and_all_that_came_before(kind):
 
 @DISKS
 def test_the_paused_are_told_later(kind):
-    """The disk goes on meanwhile."""
+    """The disk syncs during the pause."""
     world, rig = keeper(kind)
     rig.write(2)
     world.run(0)
@@ -112,7 +112,7 @@ def test_the_paused_are_told_later(kind):
 @pytest.mark.parametrize("power", [False, True])
 @pytest.mark.parametrize(("aim", "left"), [(Aim.BEFORE, {3}), (Aim.WITHIN, {3, 4, 5, 6}), (Aim.AFTER, {6})])
 def test_aimed(kind, aim, left, power):
-    """Before a sync nothing of it is left, after it all; within, it is as it comes; nobody is ever told."""
+    """A struck sync leaves nothing (before), all (after) or anything (within), and is never acknowledged."""
     seen = set()
     for seed in range(12):
         world, rig = keeper(kind, seed)
@@ -132,7 +132,7 @@ def test_aimed(kind, aim, left, power):
         assert rig.found[-1][0] == rig.found[0][0]
         assert rig.found[-1][1] == rig.found[0][1] + 1
     if aim is Aim.WITHIN and kind is StoreDisk:
-        # Its groups are written as a whole: they are there for the next process, and may be forgotten without power.
+        # StoreDisk writes groups as a whole: the next process finds them, and only a power loss may forget them.
         assert seen == ({3, 6} if power else {6})
     else:
         assert seen == left
@@ -140,7 +140,7 @@ def test_aimed(kind, aim, left, power):
 
 @DISKS
 def test_a_disk_that_refuses(kind):
-    """The process ends without being told, and is started again."""
+    """The process ends without an acknowledgement, and is started again."""
     world, rig = keeper(kind)
     rig.disk.fail_next(full=False)
     rig.write(3)
@@ -155,7 +155,7 @@ def test_a_disk_that_refuses(kind):
 @pytest.mark.parametrize("power", [False, True])
 @pytest.mark.parametrize("aim", [*Aim, None])
 def test_an_opening_that_is_struck(kind, aim, power):
-    """The process ends, and the next one finds what was there; its life is a later one."""
+    """The process ends; the next start finds the old content, in a later life."""
     lives = set()
     for seed in range(12):
         world, rig = keeper(kind, seed)
@@ -178,7 +178,7 @@ def test_an_opening_that_is_struck(kind, aim, power):
 
 @DISKS
 def test_a_lost_disk_and_an_old_one(kind):
-    """Another disk has another store, sometimes of another node; a machine that went back has the store of then."""
+    """A new disk has a new store, sometimes of another node; an old disk has its old store."""
     uuids = set()
     for seed in range(8):
         world, rig = keeper(kind, seed)
@@ -198,7 +198,7 @@ def test_a_lost_disk_and_an_old_one(kind):
         rig.machine.start()
         world.run(SECOND)
         uuids.add(disk.uuid == uuid)
-        for _ in range(2):  # It may go back again.
+        for _ in range(2):  # A machine may go back again.
             rig.machine.crash()
             disk.go_back(snapshot)
             rig.appended, rig.told = [1, 2, 3], 3
@@ -220,13 +220,13 @@ def test_a_lost_disk_and_an_old_one(kind):
 
 @DISKS
 def test_spaces(kind):
-    """Spaces are apart, and there is one of each number."""
+    """The spaces are separate."""
     world = World(1)
     disk = StoreDisk("k", world, spaces=3) if kind is StoreDisk else IdealDisk("k", world)
     machine = world.add("k", Keeper, disk=disk)
     machine.start()
     world.run(SECOND)
-    machine.rig.numbers[1 << 60] = 1  # So that it hears of syncs without having written.
+    machine.rig.numbers[1 << 60] = 1  # The rig hears of syncs without having written.
     machine.rig.on_synced = disk._on_synced = lambda number: None
     disk.append([(space, b"a", b"%d" % space) for space in (1, 2, 3)])
     world.run(SECOND)
@@ -235,7 +235,7 @@ def test_spaces(kind):
 
 
 def run_of(kind, seed):
-    """What a machine found at each of its starts, in a minute in which anything strikes."""
+    """Return the findings of each start, and the counters, of a minute of random faults."""
     world, rig = keeper(kind, seed)
     chance, machine, disk = world.streams["test"], rig.machine, rig.disk
 
@@ -244,7 +244,7 @@ def run_of(kind, seed):
             case 0 if machine.is_up:
                 machine.crash(power=chance.random() < 1 / 2)
                 machine.start()
-            case 1 if machine.is_up or chance.random() < 1 / 20:  # Else no start would ever go well.
+            case 1 if machine.is_up or chance.random() < 1 / 20:  # Otherwise no start would ever succeed.
                 disk.crash_soon(power=chance.random() < 1 / 2)
             case 2 if machine.is_up:
                 disk.fail_next(full=False)
@@ -261,7 +261,7 @@ def run_of(kind, seed):
 @DISKS
 @pytest.mark.parametrize("seed", range(1))
 def test_whatever_strikes(kind, seed):
-    """The rig holds each start against what it was told, over dozens of them; the same seed is the same run."""
+    """Each start agrees with the acknowledgements; the same seed gives the same run."""
     found, told, syncs, struck = first = run_of(kind, seed)
     assert seed > 0 or run_of(kind, seed) == first
     assert len(found) > 20

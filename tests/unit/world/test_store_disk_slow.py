@@ -1,5 +1,3 @@
-"""More seeds of `test_store_disk.py`."""
-
 from __future__ import annotations
 
 import pytest
@@ -10,5 +8,4 @@ from tests.unit.world import test_store_disk as line
 @line.DISKS
 @pytest.mark.parametrize("seed", range(1, 4))
 def test_whatever_strikes(kind: str, seed: int) -> None:
-    """Other faults."""
     line.test_whatever_strikes(kind, seed)

@@ -1,4 +1,4 @@
-"""`python -m tests.world --whole`: what it prints of runs, and its exit status."""
+"""`python -m tests.world --whole`: its output and its exit status."""
 
 import json
 
@@ -19,13 +19,13 @@ async def broken(cluster):
 
 
 async def silent(cluster):
-    """A check asks a node that is off."""
+    """Ask a node that is off."""
     await cluster.ask(cluster.machines[0], "ping", timeout_s=1)
 
 
 @pytest.fixture
 def scenarios(monkeypatch):
-    """Some that are quick, under names that there are."""
+    """Replace the scenarios by quick ones, under existing names."""
     monkeypatch.setattr(replay, "SCENARIOS", {"join": fine, "storm": broken, "leave": silent})
 
 
@@ -45,7 +45,7 @@ def test_a_run_that_ends_well(run):
 
 @pytest.mark.usefixtures("scenarios")
 def test_a_run_that_does_not(run):
-    """What the nodes logged last, what was wrong, and the command that replays it; each seed is tried."""
+    """The last log lines, the violation and the replay command are printed; each seed is tried."""
     result = run("--whole", "storm", "--members", "2", "--seed", "3", "--runs", "2")
     assert result.status == 3
     assert result.out.count("event=ready") == result.out.count("Violation: as planted") == 2
@@ -56,7 +56,7 @@ def test_a_run_that_does_not(run):
 
 @pytest.mark.usefixtures("scenarios")
 def test_a_run_whose_check_is_not_answered(run):
-    """Is broken as well: it can be replayed, and the seeds after it are tried."""
+    """The run counts as broken, has a replay command, and the following seeds are tried."""
     result = run("--whole", "leave", "--members", "2", "--seed", "3", "--runs", "2")
     assert (result.status, result.err) == (3, "")
     assert result.out.count("\nUnavailable: ") == 2
@@ -64,7 +64,7 @@ def test_a_run_whose_check_is_not_answered(run):
 
 
 def test_a_scenario_that_there_is_not(run):
-    """Those that there are, are named."""
+    """The error lists the known scenarios."""
     result = run("--whole", "peace", "--seed", "1")
     assert result.status == 2
     assert "'storm'" in result.err
@@ -75,7 +75,7 @@ def test_a_scenario_that_there_is_not(run):
     (["--without", "loss"], "--json alone"), (["--shrink"], "--json alone"), (["--members", "255"], "254 at most"),
 ])  # fmt: skip
 def test_what_whole_nodes_do_not_take(run, options, told):
-    """Is refused with a word, not passed over and no defect."""
+    """Options that whole nodes do not take are refused with a message."""
     result = run("--whole", "join", "--seed", "1", *options)
     assert (result.status, result.out) == (2, "")
     assert told in result.err

@@ -1,4 +1,4 @@
-"""A core as small as a world needs to be shown: it pings whom it was told of once a second, and counts."""
+"""A small core for worlds: it pings each known peer once a second, and counts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PERIOD_MS = 1000
 
 
 class Toy:
-    """Everyone it was told to join gets a ping each second; what came of it is counted."""
+    """A core that pings every joined peer once a second, and records what happens."""
 
     def __init__(self, boot: Boot) -> None:
         self.boot = boot
@@ -29,8 +29,8 @@ class Toy:
         self.envelope = Envelope("toy")
         self.peers = []
         self.wakes_at_ms = NEVER_MS
-        self.wakes = []  # At which time it was woken.
-        self.heard = []  # (time, kind, sequence, source).
+        self.wakes = []  # The times at which it was woken.
+        self.heard = []  # Tuples of (time, kind, sequence, source).
         self.answers = []
         self.was_stored = []
         self.dropped = 0
@@ -84,7 +84,7 @@ class Toy:
         effects, self.effects = self.effects, []
         return effects
 
-    # What a test has it do.
+    # Methods by which tests make it act.
 
     def ask(self, to, request, token, timeout_ms=10_000):
         self.effects.append(AskOverTcp(to, request, token, timeout_ms))
@@ -97,7 +97,7 @@ class Toy:
 
 
 def two(seed=1):
-    """A world of two machines that ping each other, and both."""
+    """Return a world of two machines that ping each other, and both machines."""
     world = World(seed)
     first, second = world.add("first", running(Toy)), world.add("second", running(Toy))
     first.joins.append(second.address)
@@ -108,5 +108,5 @@ def two(seed=1):
 
 
 def pings(machine):
-    """The sequence numbers of the pings that it heard, in order."""
+    """Return the sequence numbers of the pings that a machine heard, in order."""
     return [sequence for _, kind, sequence, _ in machine.core.heard if kind == messages.PING]

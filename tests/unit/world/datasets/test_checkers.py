@@ -1,4 +1,4 @@
-"""What clients of a cluster get is looked at: each promise that is broken is seen, and nothing else."""
+"""The checkers of datasets report each promise to clients that is broken, and nothing else."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.world.world import World
 
 
 class Watched:
-    """A world of two machines, version 1 and 2 at the source, and a checker."""
+    """A world of two machines, with versions 1 and 2 at the source, and a checker."""
 
     def __init__(self, least=1):
         self.world = World(1)
@@ -36,7 +36,7 @@ class Watched:
         return VersionIdentity(DATABASE, version, self.contents[version].source.digest, 6, FUNCTION, regrouped)
 
     def answer(self, of="1", **more):
-        """Take in an answer that is right, but for what is given."""
+        """Check an answer that is correct except for `more`; return the promises that it breaks."""
         key = KEY_NAMES[0]
         right = Answer("m0", of, self.identity(of), key, self.contents[of].value(key), None, None)
         self.checkers.answered(right._replace(**more))
@@ -47,13 +47,13 @@ class Watched:
         self.disks[machine.name].versions["1"] = Stored(self.identity(), PartitionSet.of(6, partitions), files)
 
     def switch(self):
-        """Have a machine begin to switch to version 1."""
+        """Let a machine begin to switch to version 1."""
         self.checkers.switching(Doing(self.machines[0]), self.identity())
         return set(self.checkers.result())
 
 
 class Doing:
-    """A node that does something."""
+    """A machine in the middle of an operation, as the checkers see it."""
 
     def __init__(self, machine, *, withdrawn=True):
         self.machine = machine
@@ -65,7 +65,7 @@ class Doing:
 
 
 def test_what_is_right_is_right():
-    """Values and misses, one version after the other, an old one by its name."""
+    """Values and misses of successive versions, and of an old version that was asked for by name, break no promise."""
     watched = Watched()
     absent = next(key for key in KEY_NAMES if watched.contents["1"].value(key) is None)
     assert watched.answer() == set()
@@ -85,18 +85,15 @@ def test_what_is_right_is_right():
     ],
 )
 def test_an_untruth_is_seen(wrong):
-    """A wrong miss, a wrong value, another label, another version than was asked for."""
     assert "truth" in Watched().answer(**wrong)
 
 
 def test_a_value_of_another_version_is_seen():
-    """Under the label of the one that was asked for."""
     watched = Watched()
     assert watched.answer("2", identity=watched.identity("1")) >= {"truth"}
 
 
 def test_a_step_back_is_seen():
-    """On one machine, after an answer that was there before it was asked; not of two that were asked at once."""
     watched = Watched()
     watched.answer("2")
     assert watched.checkers.floor("m0") == "2"
@@ -106,14 +103,13 @@ def test_a_step_back_is_seen():
 
 
 def test_two_contents_by_one_name_are_seen():
-    """On whichever machines."""
     watched = Watched()
     watched.answer()
     assert watched.answer(machine="m1", identity=watched.identity(regrouped=True)) == {"identities"}
 
 
 def test_a_switch_without_owners_is_seen():
-    """One that has it not, that is not up, or has not been for longer than an answer counts."""
+    """A switch needs owners of all partitions that are up; a crashed owner counts only as long as its answers do."""
     watched = Watched()
     first, second = watched.machines
     for machine in watched.machines:
@@ -129,7 +125,6 @@ def test_a_switch_without_owners_is_seen():
 
 
 def test_a_switch_with_too_few_owners_is_seen():
-    """Two are needed."""
     watched = Watched(least=2)
     for machine in watched.machines:
         machine.start()
@@ -141,7 +136,7 @@ def test_a_switch_with_too_few_owners_is_seen():
 
 @pytest.mark.parametrize("withdrawn", [True, False])
 def test_a_drop_of_what_is_published_is_seen(withdrawn):
-    """A copy goes only when nobody is told any more that it is there."""
+    """A copy may be dropped only when the node has withdrawn it."""
     watched = Watched()
     watched.put(watched.machines[0], 1)
     stored = watched.disks["m0"].versions["1"]

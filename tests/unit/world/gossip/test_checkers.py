@@ -1,4 +1,4 @@
-"""Each checker complains of a violation that is planted, and of nothing before."""
+"""Each checker of gossip reports the violation that is planted for it, and nothing before."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.world.scheduler import SECOND
 
 
 class Tampered:
-    """Something of a core, with other answers to some questions."""
+    """A core that gives other answers to some questions."""
 
     def __init__(self, real, **answers):
         self._real = real
@@ -31,7 +31,7 @@ class Tampered:
 
 @pytest.fixture
 def scene():
-    """Three members that publish, and checkers that have found nothing so far."""
+    """Return three members that publish, and checkers that have found nothing so far."""
     world = formed(1, 3, LOCAL, settle_us=SECOND)
     history = History(world)
     checkers = Checkers(world, history, LOCAL)
@@ -53,7 +53,7 @@ def complaints(scene):
 
 
 def show(scene, *change, drop=(), add=()):
-    """Have the first machine show the member m1 changed, some members not, others as well."""
+    """Let the first machine change m1 in its list, omit and add members; return the complaints."""
     core = gossip(scene.first)
     listed = [
         member._replace(**dict(change)) if member.name == "m1" else member
@@ -65,43 +65,35 @@ def show(scene, *change, drop=(), add=()):
 
 
 def test_a_member_shown_twice(scene):
-    """A name that stands twice in the list."""
     twice = gossip(scene.first).members.list()[2]
     assert "each_member_once" in show(scene, add=[twice])
 
 
 def test_a_member_that_does_not_know_itself(scene):
-    """A list without the one who shows it."""
     assert "knows_itself" in show(scene, drop={"m0"})
 
 
 def test_an_epoch_that_nobody_began(scene):
-    """A member in an epoch after its own."""
     assert "only_real_epochs" in show(scene, ("epoch", 7))
 
 
 def test_an_incarnation_that_nobody_said(scene):
-    """A member in an incarnation that it has not reached."""
     assert "only_own_incarnations" in show(scene, ("incarnation", 3))
 
 
 def test_a_member_that_did_not_leave(scene):
-    """LEFT, of a member that said nothing of the kind."""
     assert "only_the_leaver_leaves" in show(scene, ("state", MemberState.LEFT))
 
 
 def test_a_place_that_is_nobodys(scene):
-    """A member with another's uuid."""
     assert "only_real_places" in show(scene, ("uuid", bytes(16)))
 
 
 def test_a_member_that_vanishes(scene):
-    """A live member that is listed no longer."""
     assert "nobody_vanishes" in show(scene, drop={"m1"})
 
 
 def test_a_rank_that_falls(scene):
-    """A member that is dead and then alive in the same incarnation."""
     show(scene, ("state", MemberState.DEAD))
     scene.checkers.violations.clear()
     core = gossip(scene.first)
@@ -117,12 +109,10 @@ def tamper_entries(scene, change):
 
 
 def test_a_state_that_nobody_had(scene):
-    """A branch of which one key is missing that came before others."""
     assert "only_real_states" in tamper_entries(scene, lambda found, _: [one for one in found if one.name != "1"])
 
 
 def test_a_branch_that_goes_back(scene):
-    """A branch as it once was."""
     history, other = scene.history, scene.world.machines[1]
     core = gossip(scene.first)
     before = core.tree.entries("keys", now_ms=0), core.tree.entries("keys", now_ms=0, all=True)
@@ -134,25 +124,21 @@ def test_a_branch_that_goes_back(scene):
 
 
 def test_entries_of_a_stranger(scene):
-    """Entries whose owner is no member."""
     added = tamper_entries(scene, lambda found, _: [*found, *(one._replace(owner="nobody") for one in found[:1])])
     assert "only_members_publish" in added
 
 
 def test_entries_of_a_suspect(scene):
-    """Entries that are shown although their owner is suspected."""
     assert "only_the_live_are_shown" in show(scene, ("state", MemberState.SUSPECT))
 
 
 def test_children_that_are_not_there(scene):
-    """A child without an entry."""
     core = gossip(scene.first)
     core.tree = Tampered(core.tree, children=lambda path: ["0", "1", "2", "3"])
     assert "children_are_the_visible" in complaints(scene)
 
 
 def test_a_watch_that_sleeps(scene):
-    """Something changed and the revision did not."""
     scene.checkers.forget(scene.first)
     core = gossip(scene.first)
     core.tree = Tampered(core.tree, watch=lambda path: SimpleNamespace(revision=0))
@@ -164,25 +150,23 @@ def test_a_watch_that_sleeps(scene):
 
 @pytest.mark.parametrize("silent", [True, False])
 def test_an_isolated_flag_that_lies(scene, silent):
-    """Somebody who hears nothing and does not say so; somebody alone who says so."""
     core = gossip(scene.first)
     if silent:
         scene.first.heard_ms -= 60_000
     else:
         core.members = Tampered(core.members, list=lambda: [core.members.own])
-        scene.checkers.forget(scene.first)  # Else the others would have vanished.
+        scene.checkers.forget(scene.first)  # Otherwise the other members would have vanished.
         scene.world.scheduler.now_us += 60 * SECOND
     assert "isolated_says_so" in complaints(scene)
 
 
 def test_a_packet_that_does_not_fit(scene):
-    """A datagram over the profile's size."""
     scene.world.network.send(scene.first, scene.world.machines[1].address, bytes(1401))
     assert complaints(scene) == {"packets_fit"}
 
 
 def test_a_complaint_of_what_is_not_so(scene):
-    """That nobody answers somewhere may be told; of another id only while there is one; of a twin never."""
+    """Nobody may answer at an address; a foreign id must be real; a twin never is."""
     tell = scene.world.told
     tell(scene.first, Complain(LocalError("no member answers at x, which this node is to join; it goes on asking")))
     assert not complaints(scene)
@@ -200,7 +184,7 @@ def test_a_complaint_of_what_is_not_so(scene):
 
 
 def test_places_that_are_wrong(scene):
-    """One that somebody lacks, and one that two claim."""
+    """A place that a node does not publish and a place that two nodes claim are both reported."""
     places = gossip(scene.first).tree.children("nodes")
     own = next(place for place in places if place.endswith(str(scene.first.address)))
     gossip(scene.first).tree.withdraw(f"nodes/{own}")
@@ -213,7 +197,7 @@ def test_places_that_are_wrong(scene):
 
 
 def test_views_that_differ_in_the_end(scene):
-    """A member that somebody does not know, suspects, or knows as it was; missing entries; one that is down."""
+    """A member that is unknown, suspected or outdated, missing entries, and a node that is down are reported."""
     core = gossip(scene.first)
     real = core.members
     for tampered, why in (
@@ -233,7 +217,7 @@ def test_views_that_differ_in_the_end(scene):
 
 
 def come_back(scene, machine, **change):
-    """A machine crashes, and its next process says something else of itself."""
+    """Crash a machine and let its next process state changed facts about itself."""
     machine.crash()
     record = begun(machine.disk, machine.name, scene.world.streams["test"], least_epoch=1)
     machine.disk.keep(record._replace(**change))
@@ -242,20 +226,18 @@ def come_back(scene, machine, **change):
 
 
 def test_a_process_that_forgot_its_epoch(scene):
-    """An epoch that its past had has begun again, or an earlier one."""
     scene.first.clocks.wall_offset_ms = -(1 << 41)
     come_back(scene, scene.first, epoch=gossip(scene.first).members.own.epoch - 1)
     assert "comes_back_as_itself" in complaints(scene)
 
 
 def test_a_process_that_forgot_who_it_is(scene):
-    """Another uuid on the same disk."""
     come_back(scene, scene.first, uuid="f" * 32)
     assert "comes_back_as_itself" in complaints(scene)
 
 
 def test_a_process_that_cannot_read_its_disk(scene):
-    """Who is damaged does not come back at all."""
+    """A node with a damaged disk stays down."""
     scene.first.crash()
     damage(scene.first.disk)
     scene.first.start()
@@ -265,7 +247,7 @@ def test_a_process_that_cannot_read_its_disk(scene):
 
 
 def test_whoever_comes_back_as_itself_is_right(scene):
-    """Nobody complains of a restart, of one that stops when it is told, or of a lost disk."""
+    """A restart, a power loss and a lost disk cause no complaint."""
     for lost in (False, True, False):
         scene.first.crash(power=True)
         if lost:

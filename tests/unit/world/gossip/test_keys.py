@@ -13,11 +13,11 @@ from tests.world.gossip.swarm import SwarmPlan, run
 if TYPE_CHECKING:
     import pytest
 
-SEED = 8  # Of a run with a restart.
+SEED = 8  # The seed of a run with a restart.
 
 
 class Standing:
-    """A sealing that forgets to count."""
+    """A sealing whose counter stands still."""
 
     def __init__(self, real):
         self._real = real
@@ -31,12 +31,11 @@ class Standing:
 
 
 def complaints():
-    """The names of what a sealed run finds broken."""
+    """Return the names of the checkers that complain of a sealed run."""
     return {violation.checker for violation in run(SwarmPlan(SEED, sealed=True)).violations}
 
 
 def test_a_right_run():
-    """Nothing is found where nothing is wrong, and processes restarted and keys changed in it."""
     outcome = run(SwarmPlan(SEED, sealed=True))
     assert outcome.is_right
     assert outcome.struck["keys_changed"] > 0
@@ -44,7 +43,7 @@ def test_a_right_run():
 
 
 def test_a_session_that_outlives_its_process(monkeypatch: pytest.MonkeyPatch):
-    """Counters that begin again under the same session are found."""
+    """A session whose counters begin again after a restart is reported."""
 
     def again(self, boot):
         made = self._running[boot.name] = keys.sealing(self._file(boot.name), boot.name.encode().ljust(16))
@@ -55,8 +54,6 @@ def test_a_session_that_outlives_its_process(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_a_counter_that_stands(monkeypatch: pytest.MonkeyPatch):
-    """So is one nonce for every packet."""
-
     def standing(ring, session):
         return Standing(real(ring, session))
 
@@ -66,7 +63,6 @@ def test_a_counter_that_stands(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_a_member_that_sends_plain(monkeypatch: pytest.MonkeyPatch):
-    """A packet that is not sealed is found."""
     chance, real = Random(1), Envelope.wrap
 
     def wrap(envelope, message):

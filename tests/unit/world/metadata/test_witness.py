@@ -1,4 +1,4 @@
-"""The checkers of METADATA: each sees the violation that is planted for it, and none where there is none."""
+"""Each checker of METADATA reports the violation that is planted for it, and nothing else."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ KEY = shard_key(0)
 
 
 class Scene:
-    """Three disks on which a test puts what it wants; the catalogue names one table, whose head is the first."""
+    """Three disks that a test fills; the catalogue names one table, whose head is the first."""
 
     def __init__(self):
         self.random = Random(1)
@@ -98,7 +98,7 @@ class Scene:
         return top.followed_by(top.config + 1, self.random.randbytes(16), root)
 
     def assign(self, base=1):
-        """A wish that the second node has the partition."""
+        """Return an operation that assigns the partition to the second node."""
         return self.wish("assign", KEY, 5, self.random.getrandbits(60), WHO[1].node, 0, base=base)
 
     def show(self, head, who=0, generation=0):
@@ -110,12 +110,12 @@ class Scene:
 
 @pytest.fixture
 async def scene():
-    """Where nothing is wrong yet."""
+    """Return a scene without violations."""
     return Scene()
 
 
 async def test_what_is_right_is_right(scene):
-    """A transaction, a refusal, a conflict, what is told of them and shown, and the end of the table."""
+    """A transaction, a refusal, a conflict, their answers and the end of the table break nothing."""
     moved, late = scene.assign(), scene.assign()
     refused = scene.wish("advance", KEY, 5, 1, 2, base=2)
     first = scene.tops[TABLE]
@@ -138,7 +138,6 @@ async def test_what_is_right_is_right(scene):
 
 
 async def test_two_values_in_a_ballot(scene):
-    """One acceptor has another than the rest."""
     head = scene.tops[TABLE]
     ballot = Ballot(0, 0, 90, 1)
     scene.commit(TABLE, head, disks=[0, 1], ballot=ballot)
@@ -148,7 +147,6 @@ async def test_two_values_in_a_ballot(scene):
 
 @pytest.mark.parametrize("fork", ["from another", "a sequence left out", "after the end", "the end taken back"])
 async def test_a_fork(scene, fork):
-    """A head that does not follow."""
     first = scene.tops[TABLE]
     changed = scene.judged(TABLE, scene.assign())
     scene.put(TABLE, changed)
@@ -168,7 +166,6 @@ async def test_a_fork(scene, fork):
 
 
 async def test_a_commit_below_the_top(scene):
-    """A head that was overtaken, and is not among those that the top follows."""
     changed, other = scene.judged(TABLE, scene.assign()), scene.judged(TABLE, scene.assign())
     scene.put(TABLE, changed)
     scene.put(TABLE, other)
@@ -181,7 +178,6 @@ async def test_a_commit_below_the_top(scene):
 
 
 async def test_a_body_that_no_majority_holds(scene):
-    """It is pinned on one acceptor of three."""
     changed = scene.judged(TABLE, scene.assign())
     scene.put(TABLE, changed, disks=[0])
     scene.commit(TABLE, scene.next_head(TABLE, changed.root), disks=[0, 1])
@@ -190,7 +186,6 @@ async def test_a_body_that_no_majority_holds(scene):
 
 
 async def test_an_acceptor_without_the_pages(scene):
-    """A majority holds them, but not this one, which accepts all the same."""
     changed = scene.judged(TABLE, scene.assign())
     scene.put(TABLE, changed, disks=[0, 1])
     scene.commit(TABLE, scene.next_head(TABLE, changed.root))
@@ -200,13 +195,13 @@ async def test_an_acceptor_without_the_pages(scene):
 
 @pytest.mark.parametrize("tag", [PAGE, PIN])
 async def test_what_is_needed_is_collected(scene, tag):
-    """A page of the top, or its pin, on two of three."""
+    """A page of the top, or its pin, must stay on two of three acceptors."""
     scene.sync([(MAP + TABLE + tag + scene.tops[TABLE].root, None)], disks=[0, 1])
     assert scene.broken() == {"held"}
 
 
 async def test_a_table_is_named_before_it_is_held(scene):
-    """The catalogue names one whose first map is on one disk."""
+    """The catalogue may name a table only when a majority holds its first map."""
     changed = first_body(
         TableMeta(b"o" * 16, "o", "hash", 1, 1),
         {KEY: Partition.of(5, [Assignment(6, WHO[0].node, 0, AssignmentState.AVAILABLE)])}, 1,
@@ -220,14 +215,12 @@ async def test_a_table_is_named_before_it_is_held(scene):
 
 
 async def test_a_page_under_another_name(scene):
-    """Its bytes are those of another."""
     page = next(iter(scene.pages.values()))
     scene.sync([(MAP + TABLE + PAGE + bytes(32), page)], disks=[2])
     assert scene.broken() == {"names"}
 
 
 async def test_what_was_never_committed_is_shown(scene):
-    """A root that one acceptor has accepted, and nobody else."""
     changed = scene.judged(TABLE, scene.assign())
     scene.put(TABLE, changed)
     head = scene.next_head(TABLE, changed.root)
@@ -237,7 +230,7 @@ async def test_what_was_never_committed_is_shown(scene):
 
 
 async def test_what_is_shown_falls(scene):
-    """In memory, or on the disk; another generation does not."""
+    """The shown head may not fall in memory or on disk; heads of different generations are independent."""
     first = scene.tops[TABLE]
     scene.do(TABLE, scene.assign())
     second = scene.tops[TABLE]
@@ -253,7 +246,6 @@ async def test_what_is_shown_falls(scene):
 
 
 async def test_an_operation_happens_twice(scene):
-    """Another transaction has it again."""
     operation = scene.wish("unassign", KEY, 5, 9)
     scene.do(TABLE, operation)
     top = scene.tops[TABLE]
@@ -267,7 +259,7 @@ async def test_an_operation_happens_twice(scene):
 
 @pytest.mark.parametrize("plant", ["re-based over a touched partition", "not applied", "dead"])
 async def test_a_transaction_is_judged_otherwise(scene, plant):
-    """What is recorded, or what it leaves, is not what the rules say."""
+    """The outcomes that a transaction records, and its map, must be those that the rules give."""
     scene.do(TABLE, scene.assign())
     top = scene.tops[TABLE]
     edit = MapTree.opened(scene.pages.__getitem__, top.root, "partitions").edit(top.config + 1)
@@ -293,7 +285,7 @@ async def test_a_transaction_is_judged_otherwise(scene, plant):
     ("create", OperationOutcome.REFUSED),
 ])  # fmt: skip
 async def test_what_was_told_is_not_so(scene, by, told):
-    """It is done all the same; and what nobody did was told to be done."""
+    """An answer must agree with the recorded outcome, and DONE must have happened."""
     operation = scene.assign()
     scene.do(TABLE, operation)
     scene.witness.told.append(Answered(TABLE, operation.id, told, by))
@@ -306,7 +298,7 @@ async def test_what_was_told_is_not_so(scene, by, told):
 
 
 async def test_what_must_be_so_after_healing(scene):
-    """A node that shows other tables, and pages of a table that nobody names."""
+    """A node that shows other tables is reported, and so are pages of a table that nothing names."""
     node = SimpleNamespace(
         uuid=WHO[0].node,
         disk=scene.disks[0],

@@ -1,4 +1,4 @@
-"""Tests that cost seconds; `test_witness.py` has the others."""
+"""Slow tests of the METADATA checkers; the fast ones are in `test_witness.py`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ from tests.world.metadata import world
 
 
 def test_a_register_that_takes_nothing(monkeypatch):
-    """In the time that it has, which is none."""
+    """With no time to take effect, no change counts as live."""
     monkeypatch.setattr(world, "LIVE_S", 0)
     assert {violation.checker for violation in world.run(1).violations} == {"live"}

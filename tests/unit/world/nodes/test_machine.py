@@ -1,4 +1,4 @@
-"""The lives of a simulated machine: what each kind of end leaves, and what its peers notice."""
+"""The ends of a simulated machine's process: the state that each leaves, and what peers notice."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def test_a_killed_node_restarts_as_itself() -> None:
-    """Its lock is free, its documents are whole, and clients find it again; while it is down they are refused."""
+    """After a kill the lock is free and the documents are whole; clients are refused until the restart."""
 
     async def scenario(cluster: SimulatedCluster) -> None:
         (machine,) = cluster.machines
@@ -39,7 +39,7 @@ def test_a_killed_node_restarts_as_itself() -> None:
 
 
 def test_a_machine_without_power_does_not_answer() -> None:
-    """Not even to say no; afterwards it serves again, whatever its disk had forgotten."""
+    """Requests to it time out; afterwards it serves again with whatever its disk has kept."""
 
     async def scenario(cluster: SimulatedCluster) -> None:
         (machine,) = cluster.machines
@@ -55,7 +55,7 @@ def test_a_machine_without_power_does_not_answer() -> None:
 
 
 def test_only_what_strikes_is_counted() -> None:
-    """Not what was meant for a process that is not there, and a crash not before it comes."""
+    """A fault for a process that does not run is not counted, nor is a pending crash before it strikes."""
 
     async def scenario(cluster: SimulatedCluster) -> None:
         while not any(machine.runs for machine in cluster.machines):
@@ -73,7 +73,7 @@ def test_only_what_strikes_is_counted() -> None:
 
 
 def test_a_full_disk_is_an_error_of_its_own() -> None:
-    """The node ends and says so; that is no defect."""
+    """The node ends with a StorageError, which is no defect."""
 
     async def scenario(cluster: SimulatedCluster) -> None:
         (machine,) = cluster.machines
@@ -86,8 +86,6 @@ def test_a_full_disk_is_an_error_of_its_own() -> None:
 
 
 def test_sigterm_ends_a_node_and_a_second_one_at_once() -> None:
-    """In good order: nothing that was asked is lost."""
-
     async def scenario(cluster: SimulatedCluster) -> None:
         (machine,) = cluster.machines
         await machine.start()
@@ -104,8 +102,6 @@ def test_sigterm_ends_a_node_and_a_second_one_at_once() -> None:
 
 
 def test_a_signal_that_nobody_awaits_ends_the_process() -> None:
-    """As the system does with one that starts."""
-
     async def scenario(cluster: SimulatedCluster) -> None:
         (machine,) = cluster.machines
         async with trio.open_nursery() as nursery:
@@ -118,7 +114,7 @@ def test_a_signal_that_nobody_awaits_ends_the_process() -> None:
 
 
 def test_two_nodes_do_not_share_a_directory() -> None:
-    """The disk's lock holds between lives, and is free when one is gone."""
+    """The lock of a directory is held by one process and is freed when that process ends."""
 
     async def scenario(cluster: SimulatedCluster) -> None:
         first, second = cluster.machines
@@ -134,13 +130,13 @@ def test_two_nodes_do_not_share_a_directory() -> None:
 
 
 def test_a_defect_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A method that raises what it should not ends the run, by the log line that tells of it."""
+    """An unexpected exception in a method ends the run with the log line that reports it."""
 
     async def scenario(cluster: SimulatedCluster) -> None:
         (machine,) = cluster.machines
         await machine.start()
         await cluster.ask(machine, "info")
 
-    monkeypatch.setattr("gossipkv.node.peers.hello.PROTOCOL", property)  # It cannot be encoded.
+    monkeypatch.setattr("gossipkv.node.peers.hello.PROTOCOL", property)  # A property cannot be encoded.
     with pytest.raises(Defect, match="internal_error"):
         simulate(scenario, 1, machines=1)

@@ -1,4 +1,4 @@
-"""Tests that cost seconds; `test_machine.py` has the others."""
+"""Slow tests of the simulated machine; the fast ones are in `test_machine.py`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @pytest.mark.parametrize("power", [False, True])
 def test_a_crash_at_any_change_of_the_disk(power: bool) -> None:
-    """Before, halfway and after each step of a first start: the next start is a good one."""
+    """After a crash before, during or after any step of the first start, the next start succeeds."""
 
     async def scenario(cluster: SimulatedCluster) -> None:
         (machine,) = cluster.machines

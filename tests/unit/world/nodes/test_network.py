@@ -1,4 +1,4 @@
-"""Simulated connections: in order and whole whatever the wire does, and gone when their machine is."""
+"""Simulated connections deliver bytes in order and whole, and end with their machine."""
 
 from __future__ import annotations
 
@@ -20,8 +20,6 @@ THERE = Address(B, 7070)
 
 
 class Pair:
-    """A connection from A to B."""
-
     def __init__(self, network: SimulatedNetwork) -> None:
         self.here, self.there = SimulatedSockets(network, A), SimulatedSockets(network, B)
         self.listener = self.there.listen(*THERE, 10)
@@ -45,7 +43,7 @@ async def read_all(stream: SimulatedStream) -> bytes:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_bytes_arrive_in_order_and_whole(seed: int) -> None:
-    """A third of the segments are lost, others late; more than a window is on its way in each direction."""
+    """A third of the segments are lost, others are late, and more than a window is on its way in each direction."""
     sent = bytes(range(256)) * (3 * WINDOW_BYTES // 256)
 
     async def check(network: SimulatedNetwork) -> None:
@@ -76,7 +74,7 @@ def test_bytes_arrive_in_order_and_whole(seed: int) -> None:
 
 
 def test_a_sender_waits_for_a_reader() -> None:
-    """One window is taken, no more; then as much as is read."""
+    """A sender gets rid of one window; then of as much as is read."""
 
     async def check(network: SimulatedNetwork) -> None:
         client, server = await Pair(network).connect()
@@ -92,7 +90,7 @@ def test_a_sender_waits_for_a_reader() -> None:
 
 
 def test_a_cut_holds_bytes_up_and_loses_none() -> None:
-    """They arrive when it heals before the sender gives up, as soon as they are sent again."""
+    """Bytes arrive after the cut heals, when they are sent again, provided that the sender has not given up."""
 
     async def check(network: SimulatedNetwork) -> None:
         client, server = await Pair(network).connect()
@@ -109,7 +107,7 @@ def test_a_cut_holds_bytes_up_and_loses_none() -> None:
 
 
 def test_a_cut_of_datagrams_lets_connections_pass() -> None:
-    """As a firewall does that knows nothing of UDP."""
+    """This is how a firewall behaves that lets only TCP pass."""
 
     async def check(network: SimulatedNetwork) -> None:
         network.partition([A], [B], datagrams_only=True)
@@ -121,7 +119,7 @@ def test_a_cut_of_datagrams_lets_connections_pass() -> None:
 
 
 def test_nobody_listens() -> None:
-    """That is heard at once; and so it is when the listener has been closed with one in its queue."""
+    """A connect is refused at once, and a connection that waits in the queue of a closed listener is reset at once."""
 
     async def check(network: SimulatedNetwork) -> None:
         pair = Pair(network)
@@ -136,11 +134,11 @@ def test_nobody_listens() -> None:
 
 
 def test_nobody_answers() -> None:
-    """After two minutes it is given up."""
+    """A connect times out after two minutes."""
 
     async def check(network: SimulatedNetwork) -> None:
         pair = Pair(network)
-        network.partition([B], [A], one_way=True)  # The answers are lost.
+        network.partition([B], [A], one_way=True)
         began = trio.current_time()
         with pytest.raises(TimeoutError):
             await pair.here.connect(THERE)
@@ -150,7 +148,7 @@ def test_nobody_answers() -> None:
 
 
 def test_the_peer_of_a_killed_process_is_told() -> None:
-    """What had arrived can still be read."""
+    """Bytes that had arrived can still be read before the reset."""
 
     async def check(network: SimulatedNetwork) -> None:
         pair = Pair(network)
@@ -169,7 +167,7 @@ def test_the_peer_of_a_killed_process_is_told() -> None:
 
 
 def test_the_peer_of_a_machine_without_power_hears_nothing() -> None:
-    """Until it sends, and the machine is up again before it gives up."""
+    """Only a send, after the machine is up again, finds that the connection is gone."""
 
     async def check(network: SimulatedNetwork) -> None:
         pair = Pair(network)
@@ -191,7 +189,7 @@ def test_the_peer_of_a_machine_without_power_hears_nothing() -> None:
 
 
 def test_a_full_queue_turns_newcomers_away() -> None:
-    """Those who wait are served."""
+    """Connections that wait in the queue are served."""
 
     async def check(network: SimulatedNetwork) -> None:
         pair = Pair(network)

@@ -1,4 +1,4 @@
-"""The network as a process sees it: addresses, names, datagrams, and when something is readable."""
+"""The network as a process sees it: addresses, names, datagrams and readiness."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FROM, TO = Address(A, 7070), Address(B, 7070)
 
 
 def pair(network: SimulatedNetwork) -> tuple[SimulatedDatagrams, SimulatedDatagrams, SimulatedSockets]:
-    """A socket on each machine, and what the receiver waits with."""
+    """Return a socket on each machine, and the sockets by which the receiver waits."""
     there = SimulatedSockets(network, B)
     return SimulatedSockets(network, A).datagrams(*FROM), there.datagrams(*TO), there
 
@@ -37,8 +37,6 @@ async def hear(sockets: SimulatedSockets, datagrams: SimulatedDatagrams, for_s: 
 
 
 def test_a_datagram_arrives() -> None:
-    """With the address of its sender; then none waits."""
-
     async def check(network: SimulatedNetwork) -> None:
         sender, receiver, sockets = pair(network)
         sender.send(b"hello", TO)
@@ -52,7 +50,7 @@ def test_a_datagram_arrives() -> None:
 
 
 def test_what_waits_is_readable_until_it_is_received() -> None:
-    """Also for one who has taken only a part of it."""
+    """The socket stays readable when only a part has been received."""
 
     async def check(network: SimulatedNetwork) -> None:
         sender, receiver, sockets = pair(network)
@@ -72,7 +70,7 @@ def test_what_waits_is_readable_until_it_is_received() -> None:
 
 @pytest.mark.parametrize("fault", ["loss", "duplicate", "reorder", "corrupt", "heavy_delay"])
 def test_a_fault_strikes_and_is_counted(fault: str) -> None:
-    """Of a thousand datagrams, about as many as was asked for."""
+    """About as many of a thousand datagrams are struck as the fault's probability says."""
     sent = [number.to_bytes(2, "big") for number in range(1000)]
 
     async def check(network: SimulatedNetwork) -> None:
@@ -94,7 +92,7 @@ def test_a_fault_strikes_and_is_counted(fault: str) -> None:
 
 
 def test_cuts_sizes_and_clogs() -> None:
-    """One way, of datagrams alone, what is too large, and what waits behind a clog."""
+    """A one-way cut, a cut of datagrams, an oversized datagram and a clog each hold up the right datagrams."""
 
     async def check(network: SimulatedNetwork) -> None:
         sender, receiver, sockets = pair(network)
@@ -115,7 +113,7 @@ def test_cuts_sizes_and_clogs() -> None:
 
 
 def test_a_full_buffer_loses_what_comes() -> None:
-    """And counts it, as the system does; of what is too long only a part is received."""
+    """The loss is counted, as the system does; a datagram that is too long is truncated."""
 
     async def check(network: SimulatedNetwork) -> None:
         sender, receiver, _ = pair(network)
@@ -132,7 +130,7 @@ def test_a_full_buffer_loses_what_comes() -> None:
 
 
 def test_nobody_hears_what_comes_to_a_closed_socket() -> None:
-    """Nor does anybody hear what a process sends that is gone."""
+    """Datagrams that an ended process has sent are not delivered either."""
 
     async def check(network: SimulatedNetwork) -> None:
         sender, receiver, sockets = pair(network)
@@ -150,7 +148,7 @@ def test_nobody_hears_what_comes_to_a_closed_socket() -> None:
 
 
 def test_addresses() -> None:
-    """An address is this machine's and free, or an error; port 0 is any that is free."""
+    """Only a free address of this machine can be bound; port 0 chooses a free port."""
 
     async def check(network: SimulatedNetwork) -> None:
         sockets = SimulatedSockets(network, A)
@@ -171,8 +169,6 @@ def test_addresses() -> None:
 
 
 def test_names() -> None:
-    """What the name service knows now, and what it does not."""
-
     async def check(network: SimulatedNetwork) -> None:
         sockets = SimulatedSockets(network, A)
         with pytest.raises(OSError, match="nobody knows cluster"):

@@ -1,4 +1,4 @@
-"""A pump over simulated connections does what it does over the system's (`test_pump_slow.py`)."""
+"""A pump over simulated connections behaves as over the system's sockets (`test_pump_slow.py`)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ THERE = Address(B, 7070)
 
 @final
 class Running:
-    """A pump on one machine, clients on another."""
+    """A pump on one machine and clients on another."""
 
     def __init__(self, network: SimulatedNetwork, directory: Path, at: Address = THERE, **limits: int) -> None:
         self.network = network
@@ -94,7 +94,7 @@ async def exchange(stream: SimulatedStream, data: bytes, count: int) -> list[lis
 
 
 def test_answers_from_core_and_python(tmp_path: Path) -> None:
-    """A mix in one pipeline, refusals among them, on several connections."""
+    """One pipeline mixes answers and refusals on several connections."""
 
     async def check(running: Running) -> None:
         for _ in range(3):
@@ -118,7 +118,7 @@ def test_answers_from_core_and_python(tmp_path: Path) -> None:
 
 
 def test_answers_over_a_stream_are_the_oracle_s(tmp_path: Path) -> None:
-    """A stream of everything, more than one receive takes: answers are the plain-Python node's, in order."""
+    """A stream that takes several receives gets the answers of the plain-Python node, in order."""
     stream = b"".join(
         rpc.request(number, "get", ["db", b"k"])
         + rpc.notification("note", [number])
@@ -147,7 +147,7 @@ def test_answers_over_a_stream_are_the_oracle_s(tmp_path: Path) -> None:
 
 
 def test_a_defect_of_a_stream_ends_the_pump(tmp_path: Path) -> None:
-    """What no peer can cause is raised where it is heard of, and not taken for a connection's end."""
+    """An error that no peer can cause is raised and not taken for the end of a connection."""
 
     async def check(running: Running) -> None:
         def accept() -> None:
@@ -164,8 +164,6 @@ def test_a_defect_of_a_stream_ends_the_pump(tmp_path: Path) -> None:
 
 
 def test_a_request_byte_by_byte(tmp_path: Path) -> None:
-    """Frames need not arrive whole."""
-
     async def check(running: Running) -> None:
         stream = await running.connect()
         for byte in rpc.request(1, "info", []):
@@ -177,7 +175,7 @@ def test_a_request_byte_by_byte(tmp_path: Path) -> None:
 
 
 def test_waiting_answers_hold_up_nobody(tmp_path: Path) -> None:
-    """A request that takes time is overtaken, and answered in the end; those for the same share a task."""
+    """A slow request is overtaken and answered later; requests for the same result share a task."""
 
     async def check(running: Running) -> None:
         stream = await running.connect()
@@ -196,7 +194,7 @@ def test_waiting_answers_hold_up_nobody(tmp_path: Path) -> None:
 
 
 def test_held_requests_go_on_after_a_waiting_answer(tmp_path: Path) -> None:
-    """With one hand-off allowed, what stands behind a slow one is served once it is answered, though nobody sends."""
+    """With one hand-off allowed, requests behind a slow one are served once it is answered, without further input."""
 
     async def check(running: Running) -> None:
         stream = await running.connect()
@@ -210,7 +208,7 @@ def test_held_requests_go_on_after_a_waiting_answer(tmp_path: Path) -> None:
 
 
 def test_a_peer_that_does_not_read_is_not_answered(tmp_path: Path) -> None:
-    """It holds `max_queued` and one answer, others go on, and all its answers come in order once it reads."""
+    """The pump holds `max_queued` and one answer, serves others, and sends all answers in order once the peer reads."""
 
     async def check(running: Running) -> None:
         greedy, other = await running.connect(), await running.connect()
@@ -227,7 +225,7 @@ def test_a_peer_that_does_not_read_is_not_answered(tmp_path: Path) -> None:
 
 
 def test_a_peer_that_never_reads_is_closed_in_time(tmp_path: Path) -> None:
-    """After `output_timeout`, and another that sends half a frame after `frame_timeout`."""
+    """It is closed after `output_timeout`; a peer that sends half a frame is closed after `frame_timeout`."""
 
     async def check(running: Running) -> None:
         greedy, half = await running.connect(), await running.connect()
@@ -242,7 +240,7 @@ def test_a_peer_that_never_reads_is_closed_in_time(tmp_path: Path) -> None:
 
 
 def test_what_is_sent_to_nobody_is_dropped(tmp_path: Path) -> None:
-    """A client that is gone before its answer harms nobody."""
+    """A client that disconnects before its answer does no harm."""
 
     async def check(running: Running) -> None:
         stream, other = await running.connect(), await running.connect()
@@ -260,7 +258,7 @@ def test_what_is_sent_to_nobody_is_dropped(tmp_path: Path) -> None:
 
 
 def test_garbage_ends_its_connection(tmp_path: Path) -> None:
-    """What was asked before it is answered."""
+    """Requests before the garbage are answered."""
 
     async def check(running: Running) -> None:
         stream = await running.connect()
@@ -274,7 +272,7 @@ def test_garbage_ends_its_connection(tmp_path: Path) -> None:
 
 
 def test_beyond_the_most_connections_a_newcomer_is_turned_away(tmp_path: Path) -> None:
-    """Those who are here stay, once they have asked something."""
+    """Established connections stay, once they have sent a request."""
 
     async def check(running: Running) -> None:
         here = []
@@ -291,7 +289,7 @@ def test_beyond_the_most_connections_a_newcomer_is_turned_away(tmp_path: Path) -
 
 
 def test_drain_waits_for_what_was_asked(tmp_path: Path) -> None:
-    """Newcomers are refused, a slow request is answered, idle connections end, then the pump does."""
+    """New connections are refused, a slow request is answered, idle connections end, and then the pump ends."""
 
     async def check(running: Running) -> None:
         stream, idle = await running.connect(), await running.connect()
@@ -317,7 +315,7 @@ def test_drain_waits_for_what_was_asked(tmp_path: Path) -> None:
 
 
 def test_a_drain_ends_in_time(tmp_path: Path) -> None:
-    """One who waits for an answer that does not come is cut off."""
+    """A request whose answer does not come is cut off."""
 
     async def check(running: Running) -> None:
         stream = await running.connect()
@@ -333,7 +331,7 @@ def test_a_drain_ends_in_time(tmp_path: Path) -> None:
 
 
 def test_another_node_answers(tmp_path: Path) -> None:
-    """Over a simulated stream, and so it does a question; a read that nobody answers is given up in time."""
+    """Another node answers a get over a simulated stream and a question; a get that it does not answer times out."""
     identity = b"0123456789abcdef"
 
     async def check(owner: Running) -> None:
@@ -352,7 +350,7 @@ def test_another_node_answers(tmp_path: Path) -> None:
             while not asker.replies:
                 await trio.sleep(0.01)
             assert asker.replies == [(token, msgpack.packb("pong"), None)]
-            owner.core.publish(PublishedTable(()))  # What it answers from now on is none of our methods' answers.
+            owner.core.publish(PublishedTable(()))  # From now on the owner's answers are not those of a node.
             began_s = trio.current_time()
             assert await exchange(stream, rpc.request(2, "get", ["db", b"k"]), 1) == [[1, 2, None, None]]
             assert 0.09 <= trio.current_time() - began_s <= 0.2

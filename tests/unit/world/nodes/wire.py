@@ -1,4 +1,4 @@
-"""What the tests of simulated networks share: a network that runs, in virtual time."""
+"""A network that runs in virtual time, for the tests of simulated networks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ A, B = "10.0.0.1", "10.0.0.2"
 
 
 def on_network(check: Callable[[SimulatedNetwork], Awaitable[None]], seed: int = 1) -> SimulatedNetwork:
-    """Runs `check` on a network with the machines A and B; the network, for what it has counted."""
+    """Run `check` on a network with the machines A and B; return the network for its counters."""
 
     async def main() -> SimulatedNetwork:
         network = SimulatedNetwork(Streams(seed), Counter(), Trace())

@@ -1,4 +1,4 @@
-"""Histories of one register, drawn: some that a register went through, some that nobody did."""
+"""Random histories of one register: correct ones and impossible ones."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ STATES = ((), (1,), (2,), (1, 2))
 
 
 def draw_call(chance, number):
-    """A call; states come back and numbers are used again, so that orders are hard to tell apart."""
+    """Draw a call; states and numbers repeat, so that orders are hard to tell apart."""
     match chance.randrange(3):
         case 0:
             return Read()
@@ -19,7 +19,7 @@ def draw_call(chance, number):
 
 
 def perform(call, state):
-    """The state after a call, and what a register says."""
+    """Return the state after a call, and the register's answer."""
     match call:
         case Read():
             return state, Done(state)
@@ -30,19 +30,19 @@ def perform(call, state):
 
 
 def draw_telling_call(chance, number, state):
-    """A call of clients that use no number twice, so that what is read tells who wrote it."""
+    """Draw a call that uses no number twice, so that each read identifies its writer."""
     return chance.choice((Read(), Append(number), Swap(state, (number,)), Swap((number,), ())))
 
 
 def draw_correct(chance, most, overlap=20, least=1, *, is_telling=False):
-    """What clients of a right register see, in the order in which it happened."""
+    """Return the operations of clients of a correct register, in the order in which they took effect."""
     state, history = (), []
     for number in range(chance.randint(least, most)):
         at = 10 * number + 100
         call = draw_telling_call(chance, number, state) if is_telling else draw_call(chance, number + 3)
         invoked, completed = at - chance.randint(0, overlap), at + chance.randint(0, overlap)
         what = chance.randrange(10)
-        if what == 0:  # Unknown, and it never happened.
+        if what == 0:  # The outcome is unknown, and the call never took effect.
             history.append(Operation(call, invoked))
             continue
         if what == 1:
@@ -59,7 +59,7 @@ def draw_correct(chance, most, overlap=20, least=1, *, is_telling=False):
 
 
 def tamper(chance, history):
-    """The same with something said or done otherwise at one place."""
+    """Return the history with one operation changed."""
     place = chance.randrange(len(history))
     one = history[place]
     state = chance.choice(STATES)

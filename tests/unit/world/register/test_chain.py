@@ -1,4 +1,4 @@
-"""The chain check says nothing of what a register does, and names what is planted into it."""
+"""The chain check accepts correct histories and names each planted violation."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ASKED = [
 
 
 def test_what_is_right_is_right():
-    """Values that lost, values that were never seen committed, unknown ones, refused ones: nothing is wrong."""
+    """Losing values, values that were not seen committed, unknown and refused operations are accepted."""
     assert check_chain(WRITTEN, COMMITTED, ASKED) == []
     assert check_chain([], [], []) == []
 
@@ -52,7 +52,7 @@ def test_what_is_right_is_right():
     ],
 )
 def test_what_is_planted_is_named(what, written, committed, asked):
-    """Each violation alone, whatever order things are told in."""
+    """Each violation is named, in whatever order the facts are given."""
     chance = random.Random(what)
     for _ in range(5):
         everything = [*WRITTEN, *written], [*COMMITTED, *committed], [*ASKED, *asked]
@@ -64,7 +64,7 @@ def test_what_is_planted_is_named(what, written, committed, asked):
 
 
 def test_what_is_at_once_is_in_either_order():
-    """A read that is told at the moment in which another begins says nothing of it."""
+    """A read that ends in the moment in which another begins says nothing about their order."""
     early, late = Asked(None, 60, 70, "b"), Asked(None, 50, 60, "c")
     asked = [Asked(1, 0, 10, "b"), Asked(2, 5), Asked(3, 20)]
     assert check_chain(WRITTEN, COMMITTED, [*asked, late, early]) == []
@@ -72,7 +72,7 @@ def test_what_is_at_once_is_in_either_order():
 
 
 def test_long_chains_are_checked():
-    """Thousands of values, drawn with losers between them; one swap of two parents, and it is none."""
+    """Thousands of values with losers between them are accepted; a fork or a swap in time is found."""
     chance = random.Random(1)
     written, asked = [Written(0, None)], []
     for number in range(1, 5000):

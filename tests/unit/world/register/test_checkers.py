@@ -1,4 +1,4 @@
-"""Each checker of registers complains of what is planted, and of nothing before."""
+"""Each checker of registers reports the violation that is planted for it, and nothing before."""
 
 from __future__ import annotations
 
@@ -28,8 +28,6 @@ def ballot(counter, generation=0):
 
 
 class Scene:
-    """A register with two committed operations, checked so far."""
-
     def __init__(self):
         world = World(1)
         self.logs = Logs()
@@ -68,38 +66,35 @@ class Scene:
 
 @pytest.fixture
 def scene():
-    """A register of which nobody complains."""
+    """Return a register without complaints."""
     assert Scene().complaints() == set()
     return Scene()
 
 
 def test_one_value_a_ballot(scene):
-    """Two acceptors wrote different values under one."""
     scene.checkers.kept(MACHINE, REGISTER, AcceptorRecord(ballot(2), ballot(2), Value(ACCEPTORS, scene.first)))
     assert scene.complaints() == {"one_value_a_ballot"}
 
 
 def test_promise_not_below_accepted(scene):
-    """An acceptor forgot what it promised when it accepted."""
     scene.checkers.kept(MACHINE, REGISTER, AcceptorRecord(ballot(1), ballot(2), Value(ACCEPTORS, scene.second)))
     assert scene.complaints() == {"promise_not_below_accepted"}
 
 
 def test_promises_never_fall(scene):
-    """A disk has less than it had, be it a ballot or a generation."""
+    """A disk may not have a lower ballot or generation than before."""
     scene.checkers.synced(MACHINE, THREE[0], REGISTER, AcceptorRecord(ballot(1)))
     assert scene.complaints() == {"promise_never_falls"}
 
 
 def test_conflict_never_falls(scene):
-    """An acceptor forgot that there were two forces."""
+    """The count of conflicting forces may not fall."""
     for conflict in (1, 0):
         scene.checkers.synced(MACHINE, THREE[0], REGISTER, AcceptorRecord(ballot(9), conflict=conflict))
     assert scene.complaints() == {"conflict_never_falls"}
 
 
 def test_logs_are_linked(scene):
-    """A value was made from another one than it says."""
     other = scene.apply(Append(7), 7, b"")
     scene.checkers.kept(
         MACHINE, REGISTER, AcceptorRecord(ballot(3), ballot(3), Value(ACCEPTORS, other + scene.second[-15:]))
@@ -111,7 +106,7 @@ def test_logs_are_linked(scene):
     "synced", [None, AcceptorRecord(ballot(2)), AcceptorRecord(ballot(3), ballot(2), Value(ACCEPTORS, b""))]
 )
 def test_answered_is_synced(scene, synced):
-    """An acceptor told of what is not on its disk."""
+    """An acceptor may answer only with a record that is on its disk."""
     told = AcceptorRecord(ballot(3), ballot(3), Value(ACCEPTORS, scene.second))
     reply = Reply(AcceptorVerdict.OK, REGISTER, THREE[0], 1, ballot(3), told)
     scene.checkers.answered(MACHINE, reply, told)
@@ -121,7 +116,6 @@ def test_answered_is_synced(scene, synced):
 
 
 def test_told_is_committed(scene):
-    """A client was told of a value that only one acceptor has."""
     scene.commit(ballot(3), scene.second, by=THREE[:1])
     scene.checkers.told(REGISTER, ballot(2), Value(ACCEPTORS, scene.second))
     assert scene.complaints() == set()
@@ -130,7 +124,7 @@ def test_told_is_committed(scene):
 
 
 def test_one_chain(scene):
-    """A commit was lost: another was made from what was before."""
+    """A commit that does not build on the last one is reported."""
     other = scene.apply(Append(3), 3, scene.first)
     scene.history.asked[3] = Asked(3, Append(3), 50)
     scene.commit(ballot(3), other)
@@ -138,7 +132,6 @@ def test_one_chain(scene):
 
 
 def test_refused_ones_are_on_no_chain(scene):
-    """What was told not to be done is done."""
     scene.ask(3, Append(3), (50, 60), Refused(None), None, branch=None)
     assert scene.complaints() == set()
     scene.commit(ballot(3), scene.apply(Append(3), 3, scene.second))
@@ -146,13 +139,12 @@ def test_refused_ones_are_on_no_chain(scene):
 
 
 def test_reads_have_an_order(scene):
-    """A read of an old value, later."""
     scene.ask(3, Read(), (50, 60), Done((1,)), scene.second)
     assert scene.complaints() == {"linearizable"}
 
 
 def test_a_force_may_lose_what_was_committed(scene):
-    """What only those left out had is gone; but not what was told after the force, or is still there."""
+    """A force may lose what only the removed acceptors had, but not what was answered after it."""
     scene.history.forces[1, 1] = 45
     other = scene.apply(Append(3), 3, scene.first)
     scene.commit(ballot(1, generation=1), scene.first)
@@ -164,7 +156,7 @@ def test_a_force_may_lose_what_was_committed(scene):
 
 
 def test_a_force_keeps_what_its_survivors_had(scene):
-    """What was told before the force, and is on its chain, has its place in time."""
+    """Values on the chain of the force keep their place in time."""
     scene.history.forces[1, 1] = 45
     scene.commit(ballot(1, generation=1), scene.first)
     scene.ask(4, Read(), (70, 80), Done(()), b"", branch=(1, 1))

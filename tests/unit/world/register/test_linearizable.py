@@ -1,4 +1,4 @@
-"""The search for an order says what trying every order says, and explains what it rejects."""
+"""The search for an order gives the verdict of trying every order, and explains each rejection."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def agree(history):
 
 @pytest.mark.parametrize("seed", range(1))
 def test_verdicts_are_those_of_every_order(seed):
-    """On thousands of histories of up to six operations, right ones and tampered ones."""
+    """Both searches agree on thousands of correct and tampered histories of up to six operations."""
     chance = random.Random(seed)
     verdicts = Counter()
     for _ in range(1000):
@@ -57,7 +57,7 @@ def test_verdicts_are_those_of_every_order(seed):
 
 
 def test_the_bound_is_kept():
-    """What takes more steps than allowed is not said to be either."""
+    """A search that exceeds its steps is inconclusive."""
     chance = random.Random(2)
     right = draw_correct(chance, 120, least=100)
     verdict = check(right, most_steps=10)
@@ -65,7 +65,7 @@ def test_the_bound_is_kept():
 
 
 def test_many_unknown_ones_are_not_tried_in_every_order():
-    """Forty appends that nobody heard of again, of which one was read."""
+    """Forty appends have unknown outcomes, and one of them was read."""
     history = [Operation(Append(number), 0) for number in range(40)]
     history += [Operation(Read(), 10, 11, Done((7,))), Operation(Read(), 20, 21, Done((7, 33)))]
     verdict = check(history)
@@ -75,7 +75,7 @@ def test_many_unknown_ones_are_not_tried_in_every_order():
 
 
 def test_a_contradiction_is_short():
-    """Of much that was told only what cannot be together is shown: here a read of what was gone."""
+    """The contradiction names only the two operations that exclude each other."""
     history = [Operation(Append(number), 10 * number, 10 * number + 5, Done(None)) for number in range(20)]
     written = Operation(Swap(tuple(range(20)), (50,)), 300, 301, Done((50,)))
     stale = Operation(Read(), 400, 410, Done(tuple(range(20))))
@@ -86,7 +86,7 @@ def test_a_contradiction_is_short():
 
 
 def test_every_contradiction_cannot_be_and_cannot_be_shorter():
-    """With everything else unknown it is one, and without any of its statements it is none."""
+    """Without any one of its statements a contradiction, with all else unknown, has an order."""
     chance = random.Random(3)
     shown = 0
     while shown < 100:
@@ -102,7 +102,6 @@ def test_every_contradiction_cannot_be_and_cannot_be_shorter():
 
 
 def test_a_history_that_runs_backwards_is_refused():
-    """Nothing completes before it is invoked."""
     with pytest.raises(ValueError, match="completed before it was invoked"):
         check([Operation(Read(), 5, 4, Done(()))])
 
@@ -110,33 +109,32 @@ def test_a_history_that_runs_backwards_is_refused():
 @pytest.mark.parametrize(
     "history",
     [
-        # Read back and forth.
+        # The reads go back and forth.
         [
             Operation(Append(1), 0, 10, Done((1,))),
             Operation(Read(), 1, 2, Done((1,))),
             Operation(Read(), 3, 4, Done(())),
         ],
-        # Acknowledged and lost.
+        # The first append was acknowledged and lost.
         [Operation(Append(1), 0, 10, Done((1,))), Operation(Append(2), 20, 30, Done((2,)))],
-        # Two swaps of one state.
+        # Two swaps of one state succeed.
         [Operation(Swap((), (1,)), 0, 10, Done((1,))), Operation(Swap((), (2,)), 0, 10, Done((2,)))],
-        # Refused for a state that was not yet there.
+        # The swap is refused for a state that does not exist yet.
         [Operation(Swap((), (1,)), 0, 10, Refused((2,))), Operation(Append(2), 20)],
-        # Read, and yet not tried.
+        # The value was read although the append was never tried.
         [Operation(Append(1), 0, 10, Refused(None)), Operation(Read(), 5, 6, Done((1,)))],
-        # Unknown, and done twice.
+        # An append of unknown outcome took effect twice.
         [Operation(Append(1), 0), Operation(Read(), 5, 6, Done((1, 1)))],
-        # Read before it was asked for.
+        # The value was read before it was requested.
         [Operation(Read(), 5, 6, Done((1,))), Operation(Append(1), 7)],
-        # A read that is refused.
+        # A read is refused.
         [Operation(Read(), 5, 6, Refused(()))],
     ],
 )
 def test_planted_violations_are_rejected(history):
-    """Each way in which a register may lie, alone."""
     assert agree(history) is VIOLATION
 
 
 def test_what_says_nothing_is_left_out():
-    """A history without statements has an order."""
+    """Operations of unknown outcome always have an order."""
     assert check([Operation(Read(), 0), Operation(Append(1), 0), Operation(Read(), 1, 2, Done(None))]).steps == 0

@@ -1,4 +1,4 @@
-"""Tests that cost seconds; `test_linearizable.py` has the others."""
+"""Slow tests of the search for an order; the fast ones are in `test_linearizable.py`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LINEARIZABLE, VIOLATION, INCONCLUSIVE = Kind
 
 
 def test_long_histories_are_decided():
-    """Sixty operations, a tenth of them unknown: right ones, and ones with a read that goes back in time."""
+    """Sixty operations, a tenth of them unknown, are decided, with and without a stale read."""
     chance = random.Random(1)
     verdicts = Counter()
     for _ in range(20):
@@ -32,5 +32,4 @@ def test_long_histories_are_decided():
 
 @pytest.mark.parametrize("seed", range(1, 8))
 def test_verdicts_are_those_of_every_order(seed):
-    """More histories."""
     line.test_verdicts_are_those_of_every_order(seed)

@@ -1,4 +1,4 @@
-"""Runs of registers find what is planted into the core, each within a few seeds."""
+"""Runs of registers find each fault that is planted in the core within a few seeds."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ MAX_SEEDS = 60
 
 
 def found():
-    """The checkers that complain in the first run that is not right."""
+    """Return the checkers that complain in the first failing run."""
     for seed in range(MAX_SEEDS):
         outcome = RegisterPlan(seed).run()
         if not outcome.is_right:
@@ -19,7 +19,7 @@ def found():
 
 
 def test_what_cannot_heal_is_found(monkeypatch):
-    """A proposer that never takes another ballot gets nowhere after its first failure."""
+    """A proposer that never takes another ballot makes no progress after its first failure."""
     monkeypatch.setattr(proposer, "MIN_PAUSE_MS", 1 << 40)
     monkeypatch.setattr(proposer, "MAX_PAUSE_MS", 1 << 40)
     assert "healed_in_time" in found()

@@ -1,4 +1,4 @@
-"""Tests that cost seconds; `test_swarm.py` has the others."""
+"""Slow tests of runs of registers; the fast ones are in `test_swarm.py`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAX_SEEDS = 60
 
 
 def found():
-    """The checkers that complain in the first run that is not right."""
+    """Return the checkers that complain in the first failing run."""
     for seed in range(MAX_SEEDS):
         outcome = RegisterPlan(seed).run()
         if not outcome.is_right:
@@ -25,13 +25,13 @@ def found():
 
 
 def answer_at_once(self, register, answer):
-    """Tell of a record that is not synced."""
+    """Report a record that is not synced."""
     del register
     self._effects.append(answer)
 
 
 def refuse(self, pending):
-    """Say that a change is not done, though some may have accepted it."""
+    """Report a change as refused, though acceptors may have accepted it."""
     self._tell(pending, proposer.ProposalOutcome(pending.ticket, ChangeEnd.REFUSED, b"", "UNAVAILABLE", "late"))
 
 
@@ -45,6 +45,5 @@ def refuse(self, pending):
     ],
 )
 def test_what_is_planted_is_found(monkeypatch, where, name, planted, by):
-    """A rule of the core is broken, and a checker says so."""
     monkeypatch.setattr(where, name, planted)
     assert by in found()

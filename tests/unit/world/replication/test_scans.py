@@ -1,11 +1,11 @@
-"""The checker of scans sees each way in which one may be wrong, and nothing in one that is right."""
+"""The checker of scans reports each kind of wrong scan, and nothing in a correct one."""
 
 import pytest
 
 from tests.world.replication.scans import Asked, faults_of
 
 THERE, GONE = {b"a", b"c", b"e"}, {b"b"}
-RIGHT = [b"a", b"c", b"d", b"e"]  # `d` came and went: it may be in it, or not.
+RIGHT = [b"a", b"c", b"d", b"e"]  # `d` came and went during the scan: the result may hold it or not.
 
 
 @pytest.mark.parametrize("reverse", [False, True])
@@ -24,7 +24,6 @@ RIGHT = [b"a", b"c", b"d", b"e"]  # `d` came and went: it may be in it, or not.
     ],
 )
 def test_each_fault_is_seen(found, words, reverse):
-    """In both directions."""
     asked = Asked(reverse=reverse)
     shown = found[::-1] if reverse else found
     assert [fault.partition(": ")[2] for fault in faults_of(shown, asked, THERE, GONE)] == words
@@ -40,5 +39,4 @@ def test_each_fault_is_seen(found, words, reverse):
     ],
 )
 def test_a_part_is_what_was_asked_for(found, words):
-    """From the first bound on, and not up to the second one."""
     assert [fault.partition(": ")[2] for fault in faults_of(found, Asked(b"b", b"e"), THERE)] == words

@@ -1,4 +1,4 @@
-"""The checkers of replication: each sees the violation that is planted for it, and none where there is none."""
+"""Each checker of replication reports the violation that is planted for it, and nothing else."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NODES = {A: b"a", B: b"b", C: b"c"}
 
 
 def store_of(rows):
-    """A store with one space, in which this stands."""
+    """Return a store with one space that holds these rows."""
 
     def scan(space, start, end, limit):
         return [row for row in rows if start <= row[0] < end], None
@@ -31,7 +31,7 @@ def store_of(rows):
 
 
 class Scene:
-    """Three copies of a partition, and a history of theirs that a test makes."""
+    """Three replicas of a partition, with a history that a test writes."""
 
     def __init__(self):
         self.witness = Witness(now=lambda: 0.0)
@@ -50,7 +50,7 @@ class Scene:
         )
 
     def decides(self, version, states, former=(), settled=None, forced=()):
-        """The partition has these assignments, each in a slot of its own but `D`, which is in that of `A`."""
+        """Decide a map with these assignments; each has its own slot, but `D` shares that of `A`."""
         hosts = [Assignment(one, NODES.get(one, b"d"), one % D, state) for one, state in states.items()]
         self.witness.moves.forced |= {*forced}
         ends = tuple(Forced(one, None) for one in forced)
@@ -58,7 +58,7 @@ class Scene:
         self.witness.moves.decided(version, record, 3, settled or {})
 
     def joins(self, *records, spans=(), is_loaded=True, clock=None, is_whole=False, config=2):
-        """The target merges, or is whole by that."""
+        """Let the target merge records, or become whole."""
         self.positions += 1
         model = self.witness.models.setdefault(D, Model(b"d", 0, D))
         clock = dict(model.clock) if clock is None else clock
@@ -74,7 +74,7 @@ class Scene:
         return {violation.checker for violation in self.witness.violations}
 
     def applies(self, at, after, *records, before=None, config=1):
-        """A copy syncs a batch; of another map it has adopted that."""
+        """Let a replica sync a batch; a new `config` means that it has adopted that map."""
         self.positions += 1
         model = self.witness.models[at]
         self.witness.moves.maps[0].setdefault(config, self.witness.moves.last(0))
@@ -82,14 +82,14 @@ class Scene:
         self.witness.applies(Change(self.positions, at, state, records))
 
     def writes(self, origin, count, *, key=b"k", time=None, value=b"", before=None, config=None):
-        """An origin gives a record out, and syncs it; the record."""
+        """Let an origin issue and sync a record; return the record."""
         put = self.issues(origin, count, key=key, time=time, value=value)
         clock, config = self.witness.models[origin].clock, config or self.witness.models[origin].config
         self.applies(origin, {**clock, origin: count}, put, before=before, config=config)
         return put
 
     def deletes(self, origin, count, *, key):
-        """An origin gives a delete out, and syncs it; the record."""
+        """Let an origin issue and sync a delete; return the record."""
         data = record.encode(10 * count, origin, count, record.DELETED, b"", b"")
         self.witness.issued[origin, count] = key, data
         self.applies(origin, {**self.witness.models[origin].clock, origin: count}, (key, data))
@@ -106,7 +106,7 @@ class Scene:
         return key, data
 
     def told(self, origin, count, level="majority"):
-        """A client is told that it is written."""
+        """Acknowledge the write to a client."""
         number = len(self.witness.asked)
         self.witness.asked[number] += 1
         self.witness.answered[number] += 1
@@ -122,7 +122,7 @@ class Scene:
 
 @pytest.fixture
 def scene():
-    """One that a test goes on from: a record that all have, and a client knows of."""
+    """Return a scene with a record that all replicas have and a client knows."""
     scene = Scene()
     put = scene.writes(A, 1)
     for at in (B, C):
@@ -132,12 +132,12 @@ def scene():
 
 
 def test_what_is_right(scene):
-    """Origins that write at once, records that lose, batches of several, configs, a minority that is lost."""
+    """Concurrent origins, losing records, batches, new configs and a lost minority break nothing."""
     older, later = scene.writes(B, 1, time=50), scene.writes(C, 1, time=60)
     scene.applies(A, {A: 1, B: 1}, older)
     scene.applies(A, {A: 1, B: 1, C: 1}, later)
     scene.applies(B, {A: 1, B: 1, C: 1}, later)
-    scene.applies(C, {A: 1, B: 1, C: 1})  # What loses leaves nothing but the clock.
+    scene.applies(C, {A: 1, B: 1, C: 1})  # A losing record changes only the clock.
     scene.applies(C, {A: 1, B: 1, C: 1}, config=2)
     scene.witness.sends(NODES[A], [later[1]])
     scene.told(C, 1, "all")
@@ -145,39 +145,38 @@ def test_what_is_right(scene):
 
 
 def test_a_batch_that_goes_on_from_elsewhere(scene):
-    """The clock before is what the disk has."""
+    """A batch must start from the clock that the disk has."""
     scene.writes(A, 2, before={})
     assert "continuity" in scene.broken
 
 
 @pytest.mark.parametrize("counts", [(3,), (2, 2), (1,)])
 def test_counters_with_a_gap_or_a_repeat(scene, counts):
-    """An origin gives out 1, 2, 3: none is left out, none is given out twice."""
+    """An origin issues 1, 2, 3 without a gap or a repeat."""
     for number, count in enumerate(counts):
         put = scene.issues(A, count, value=b"%d" % number, time=100 + number)
         clock = scene.witness.models[A].clock
-        if count <= clock[A]:  # A life that began with less than was durable.
+        if count <= clock[A]:  # The life began with a counter below the durable one.
             scene.witness.models[A].clock = {A: count - 1}
         scene.applies(A, {A: count}, put)
     assert "counters" in scene.broken
 
 
 def test_own_and_taken_records_in_one_batch(scene):
-    """They go to others by different ways."""
+    """Own and received records take different paths to other replicas."""
     taken, own = scene.writes(B, 1), scene.issues(A, 2)
     scene.applies(A, {A: 2, B: 1}, taken, own)
     assert "mixed" in scene.broken
 
 
 def test_a_record_that_its_origin_has_not(scene):
-    """Nor has anybody else, then."""
     scene.issues(B, 1)
     scene.applies(A, {A: 1, B: 1}, (b"k", record.encode(70, B, 1, record.PUT, b"", b"another")))
     assert "made up" in scene.broken
 
 
 def test_a_record_without_its_clock(scene):
-    """A clock that lags has the record come again, when a later one may be collected."""
+    """A clock that lags causes a resend, when a later record may already be garbage-collected."""
     put = scene.writes(B, 1)
     scene.writes(C, 1)
     scene.applies(A, {A: 1, C: 1}, put)
@@ -185,14 +184,14 @@ def test_a_record_without_its_clock(scene):
 
 
 def test_a_clock_without_its_record(scene):
-    """Nobody sends that record again."""
+    """A record that a clock covers is never sent again."""
     scene.writes(B, 1)
     scene.applies(A, {A: 1, B: 1})
     assert scene.broken == {"missing", "unequal"}
 
 
 def test_an_older_record_over_a_later_one(scene):
-    """What was there when it was appended counts."""
+    """The record that was present at the append counts."""
     older = scene.writes(B, 1, time=50)
     scene.writes(A, 2, time=60)
     scene.applies(A, {A: 2, B: 1}, older)
@@ -200,7 +199,6 @@ def test_an_older_record_over_a_later_one(scene):
 
 
 def test_equal_clocks_and_unequal_records(scene):
-    """Two copies that took the same in."""
     scene.witness.models[C].records[b"k"] += b"other"
     put = scene.writes(A, 2, key=b"l")
     scene.applies(C, {A: 2}, put)
@@ -208,11 +206,11 @@ def test_equal_clocks_and_unequal_records(scene):
 
 
 def far(scene):
-    """Two have gone on: a later record, and a delete whose tombstone they have collected; the third has not."""
+    """Bring A and B ahead of C by a later record, and by a delete whose tombstone is garbage-collected."""
     at = scene.witness.models
     for put in (scene.writes(A, 2, key=b"l"), scene.writes(A, 3), scene.deletes(A, 4, key=b"l")):
         scene.applies(B, {A: at[B].clock[A] + 1}, put)
-    at[C].clock = {A: 4}  # As for a moment it seemed.
+    at[C].clock = {A: 4}  # At that moment C's clock seems to cover the tombstone.
     for one in (A, B):
         scene.witness.applies(Change(9, one, Stand(1, {}, {}), (), (b"l",)))
     at[C].clock = {A: 1}
@@ -221,7 +219,7 @@ def far(scene):
 
 @pytest.mark.parametrize(("named", "clock"), [(False, {}), (True, {}), (True, {A: 1})])
 def test_a_tombstone_that_goes_before_all_have_it(scene, named, clock):
-    """All that the map of who lets go of it names; a newcomer of a newer one has nothing older."""
+    """All replicas of the remover's map must have the tombstone; a newcomer of a newer map has nothing older."""
     scene.applies(B, {A: 2}, scene.deletes(A, 2, key=b"k"))
     scene.witness.models[C].clock = clock
     if not named:
@@ -231,7 +229,7 @@ def test_a_tombstone_that_goes_before_all_have_it(scene, named, clock):
 
 
 def test_a_copy_that_has_loaded(scene):
-    """All that its clock covers but for what was collected; what it had, and the source had not; then it goes on."""
+    """The loaded replica has all that its clock covers but collected records, keeps its own record, and goes on."""
     source, own = far(scene), scene.writes(C, 1, key=b"m")
     scene.loads(C, {A: 4, C: 1}, {**source, b"m": own[1]})
     scene.applies(B, {A: 4, C: 1}, own)
@@ -245,17 +243,17 @@ def test_a_copy_that_has_loaded(scene):
 @pytest.mark.parametrize(
     ("broken", "what"),
     [
-        ({"loaded"}, lambda _, source: ({A: 4}, {})),  # The clock has moved, and records have not come.
-        ({"loaded"}, lambda scene, source: ({A: 4}, {b"k": scene.issued[A, 1]})),  # An older one beats a later one.
-        ({"loaded"}, lambda scene, source: ({A: 4}, {**source, b"l": scene.issued[A, 2]})),  # What was deleted is back.
-        ({"loaded"}, lambda scene, source: ({A: 2}, source)),  # It is ahead of its clock.
+        ({"loaded"}, lambda _, source: ({A: 4}, {})),  # The clock has moved, and records are missing.
+        ({"loaded"}, lambda scene, source: ({A: 4}, {b"k": scene.issued[A, 1]})),  # An older record beats a later one.
+        ({"loaded"}, lambda scene, source: ({A: 4}, {**source, b"l": scene.issued[A, 2]})),  # A deleted record is back.
+        ({"loaded"}, lambda scene, source: ({A: 2}, source)),  # A record is ahead of the clock.
         ({"continuity"}, lambda scene, source: ({}, {})),
         ({"fed"}, lambda scene, source: ({A: 4, B: 1}, source)),
         ({"floor"}, lambda scene, source: ({A: 4}, source, {A: 1})),
     ],
 )
 def test_a_load_that_is_wrong(scene, broken, what):
-    """Something is missing, old, back, too new or from nowhere, or its log seems to begin where it was before."""
+    """A load with missing, old, deleted, too new or unknown records, or a wrong floor, is reported."""
     source = far(scene)
     issued = {dot: data for dot, (_, data) in scene.witness.issued.items()}
     scene.loads(C, *what(SimpleNamespace(issued=issued), source))
@@ -263,7 +261,7 @@ def test_a_load_that_is_wrong(scene, broken, what):
 
 
 def test_what_is_left_of_a_load(scene):
-    """A space that has no identity yet, and nobody who goes on with it."""
+    """A space with a leftover bulk load is reported."""
     for rows, broken in (([], set()), ([(LOADING, b"copy")], {"litter"})):
         scene.witness.check_litter(store_of(rows))
         assert scene.broken == broken
@@ -271,7 +269,7 @@ def test_what_is_left_of_a_load(scene):
 
 @pytest.mark.parametrize(("clock", "records"), [({A: 2}, {}), ({A: 1}, {b"k": b"r"}), ({A: 2}, {b"k": b"other"})])
 def test_a_disk_that_has_something_else(clock, records):
-    """What was synced is there in the next life."""
+    """Synced records must be there in the next life."""
     witness = Witness(now=lambda: 0.0)
     witness.models[A] = Model(b"a", 0, A, clock={A: 2}, records={b"k": b"r"})
     state = encode_state(0, 1, packed.of(clock.items()), packed.of([(A, 0)]))
@@ -282,7 +280,7 @@ def test_a_disk_that_has_something_else(clock, records):
 
 
 def test_what_is_not_durable_is_sent_or_taken(scene):
-    """The origin may lose its power, and give the counter to another record."""
+    """The origin may lose power and give the counter to another record."""
     put = scene.issues(A, 2)
     scene.witness.sends(NODES[A], [put[1]])
     assert scene.broken == {"fed"}
@@ -293,7 +291,7 @@ def test_what_is_not_durable_is_sent_or_taken(scene):
 @pytest.mark.parametrize(("level", "has", "config"), [("majority", (A,), 1), ("all", (A, B), 1), ("one", (), 1),
                                                      ("majority", (A, B), 2)])  # fmt: skip
 def test_acknowledged_and_short_of_its_level(scene, level, has, config):
-    """Too few have it durably, or not under the origin's config."""
+    """Too few replicas have the record durably, or they have it not under the origin's config."""
     put = scene.issues(A, 2)
     for at in has:
         scene.applies(at, {A: 2}, put, config=1 if at == A else config)
@@ -302,7 +300,7 @@ def test_acknowledged_and_short_of_its_level(scene, level, has, config):
 
 
 def test_acknowledged_and_missing_after_a_minority_is_lost(scene):
-    """Whoever is left has it in the end; at `one` it may be lost with its origin alone."""
+    """The remaining replicas must have the record; at `one` it may be lost with its origin."""
     put = scene.writes(A, 2)
     scene.told(A, 2, "one")
     assert scene.ends(NODES[A]) == set()
@@ -312,14 +310,12 @@ def test_acknowledged_and_missing_after_a_minority_is_lost(scene):
 
 
 def test_copies_that_do_not_become_equal(scene):
-    """A record that one never gets."""
     scene.applies(B, {A: 2}, scene.writes(A, 2))
     assert scene.ends() == {"level"}
 
 
 @pytest.mark.parametrize(("asked", "answered"), [(1, 0), (1, 2)])
 def test_a_put_that_is_answered_never_or_twice(scene, asked, answered):
-    """Once is right."""
     scene.witness.asked[9], scene.witness.answered[9] = asked, answered
     if not answered:
         del scene.witness.answered[9]
@@ -327,7 +323,7 @@ def test_a_put_that_is_answered_never_or_twice(scene, asked, answered):
 
 
 def test_how_often_a_record_travels():
-    """Twice, of three copies; more often is too much."""
+    """A record may travel about twice among three replicas."""
     scene = Scene()
     scene.witness.counts.update({"records": 100, "records sent": 204})
     scene.witness.check_travel()
@@ -338,7 +334,7 @@ def test_how_often_a_record_travels():
 
 
 def test_how_slow_a_write_is_while_a_link_is_cut():
-    """At the 99th percentile: one in a hundred may be, and not as many as come a relay time late."""
+    """At the 99th percentile: one write in a hundred may be slow, but not as many as come a relay time late."""
     scene = Scene()
     for slow, broken in ((0, set()), (2, {"slow"})):
         times = [(0.0, 0.01)] * 100 + [(1.0, 0.9)] * 9 + [(2.0, 0.015)] * (100 - slow) + [(2.0, 0.2)] * slow
@@ -348,7 +344,7 @@ def test_how_slow_a_write_is_while_a_link_is_cut():
 
 
 def test_what_is_never_quiet():
-    """Feeds, tells or appends that go on."""
+    """Feeds, acknowledgements or appends that never stop are reported."""
     for now in ((5, 5, 6), (5, 6, 5), (6, 5, 5)):
         scene = Scene()
         scene.witness.check_quiet((5, 5, 5), (5, 5, 5))
@@ -358,7 +354,7 @@ def test_what_is_never_quiet():
 
 
 def test_who_never_rests():
-    """Each of three nodes may ask each other one for its time, once; all else is a loop that burns the processor."""
+    """Three nodes may ask each other for the time once; any further turn is a busy loop."""
     for turns, times, broken in ((18, 1, set()), (19, 1, {"rest"}), (6, 2, {"rest"})):
         scene = Scene()
         scene.witness.check_rest(3, turns, times)
@@ -386,7 +382,7 @@ LEFT = {B: AssignmentState.AVAILABLE, C: AssignmentState.AVAILABLE, D: Assignmen
 
 @pytest.fixture
 def moving(scene):
-    """A target that has merged what was written since, and hosts that go by its map."""
+    """Return a scene in which a target has merged the new writes, and hosts use the target's map."""
     scene.decides(2, MOVES)
     for at in NODES:
         scene.applies(at, {A: 1}, config=2)
@@ -399,7 +395,7 @@ def moving(scene):
 
 
 def all_moved(scene):
-    """The target is whole and AVAILABLE, and what was acknowledged is at all of them."""
+    """Make the target whole and AVAILABLE, with every acknowledged record at all hosts."""
     for at in (B, C):
         scene.applies(at, {A: 2}, scene.put, config=2)
     scene.told(A, 2, "all")
@@ -410,7 +406,7 @@ def all_moved(scene):
 
 
 def test_a_move_that_is_right(moving):
-    """The source leaves, is settled and dropped; then clocks are silent of it."""
+    """The source leaves, is settled and dropped; then clocks omit the source."""
     all_moved(moving)
     moving.decides(4, LEFT, former=(A,))
     for at in (B, C, D):
@@ -426,7 +422,7 @@ def test_a_move_that_is_right(moving):
 
 
 def test_a_span_that_lacks_what_it_says(moving):
-    """A gap was joined; what lost to something that its source had before is not lacked."""
+    """A span with a gap is reported; a record that lost to one its source had before is not missing."""
     moving.writes(C, 1, key=b"k", time=50)
     moving.writes(B, 1, key=b"k", time=15)
     had = {A: 1, C: 1}
@@ -438,13 +434,13 @@ def test_a_span_that_lacks_what_it_says(moving):
 
 
 def test_who_is_whole_and_lacks_something(moving):
-    """Its clock covers what was written before, and it has not loaded that."""
+    """A whole replica must have loaded the records that its clock covers."""
     moving.joins(clock={A: 2}, is_whole=True)
     assert moving.broken == {"loaded"}
 
 
 def test_who_is_not_whole_and_feeds(moving):
-    """By its log, or what it sends."""
+    """A replica that is not whole may neither send records nor log them for others."""
     moving.witness.sends(b"d", [moving.put[1]])
     assert moving.broken == {"feeds", "fed"}
     moving.witness.violations.clear()
@@ -455,7 +451,7 @@ def test_who_is_not_whole_and_feeds(moving):
 
 
 def test_a_target_confirms_what_it_has_merged(moving):
-    """Behind where its span begins; and its slot has confirmed nothing without it."""
+    """A target confirms a record that lies in its span; without the target, its slot has confirmed nothing."""
     moving.applies(B, {A: 2}, moving.put, config=2)
     moving.told(A, 2)
     assert moving.broken == set()
@@ -466,7 +462,7 @@ def test_a_target_confirms_what_it_has_merged(moving):
 
 
 def test_a_slot_that_has_only_a_target(moving):
-    """It confirms nothing: what that and one more had would be lost with the one."""
+    """A slot with only a target confirms nothing: one lost replica could lose the record."""
     moving.copy.hosts = moving.copy.hosts[1:]
     put = moving.writes(B, 1, key=b"m", config=2)
     moving.joins(moving.put, put, spans=(Span(B, {A: 1}, {A: 1, B: 1}),), is_loaded=False)
@@ -475,7 +471,6 @@ def test_a_slot_that_has_only_a_target(moving):
 
 
 def test_former_assignments_that_are_dropped_too_early(moving):
-    """By the opinion of a copy, or by a map, before all have the same of it."""
     all_moved(moving)
     moving.decides(4, LEFT, former=(A,))
     moving.applies(B, {}, before={}, config=4)
@@ -484,7 +479,7 @@ def test_former_assignments_that_are_dropped_too_early(moving):
 
 @pytest.mark.parametrize("settled", [{A: 1}, {}])
 def test_what_is_settled_and_not_so(moving, settled):
-    """Copies have more than that; or nothing was said of it."""
+    """The settled clock must cover all that replicas have of the former assignment."""
     all_moved(moving)
     moving.decides(4, LEFT, former=(A,))
     moving.decides(5, LEFT, settled=settled)
@@ -492,7 +487,7 @@ def test_what_is_settled_and_not_so(moving, settled):
 
 
 def test_a_record_of_who_has_ended(moving):
-    """A push of a former life, beyond what was settled."""
+    """A push from an ended assignment, beyond its settled clock, is reported."""
     all_moved(moving)
     moving.decides(4, LEFT, former=(A,))
     moving.decides(5, LEFT, settled={A: 2})
@@ -503,7 +498,7 @@ def test_a_record_of_who_has_ended(moving):
 
 
 def test_fewer_hosts_that_are_available(scene):
-    """Only by force."""
+    """Only a force may reduce the number of available hosts."""
     scene.decides(2, {A: AssignmentState.AVAILABLE, B: AssignmentState.AVAILABLE}, former=(C,), forced=(C,))
     assert scene.broken == set()
     scene.decides(3, {A: AssignmentState.AVAILABLE}, former=(B, C))
@@ -511,7 +506,7 @@ def test_fewer_hosts_that_are_available(scene):
 
 
 def test_a_target_that_is_available_too_early(moving):
-    """One of those that had what was acknowledged has given its place to it, and it has not."""
+    """The target replaces a host that had an acknowledged record, and lacks the record."""
     moving.applies(B, {A: 2}, moving.put, config=2)
     moving.told(A, 2)
     moving.witness.models[D].joining = None
@@ -521,7 +516,7 @@ def test_a_target_that_is_available_too_early(moving):
 
 @pytest.mark.parametrize("how", ["dropped", "aside"])
 def test_a_copy_that_is_let_go_of_too_early(moving, how):
-    """It is assigned; or others send readers there; or it is set aside, and nobody has taken it by force."""
+    """The replica is still assigned or receives reads, or is quarantined without a force."""
     all_moved(moving)
     moving.leaves(A, how)
     assert moving.broken == {"dropped"}
@@ -533,7 +528,7 @@ def test_a_copy_that_is_let_go_of_too_early(moving, how):
 
 
 def test_what_is_set_aside_takes_and_sends_nothing(scene):
-    """Nobody merges it back."""
+    """A quarantined replica is never merged back."""
     scene.decides(2, {A: AssignmentState.AVAILABLE, B: AssignmentState.AVAILABLE}, former=(C,), forced=(C,))
     scene.leaves(C, "aside")
     assert scene.broken == set()
@@ -544,14 +539,14 @@ def test_what_is_set_aside_takes_and_sends_nothing(scene):
 
 
 def test_what_is_called_lost_and_was_acknowledged(scene):
-    """Beyond what is kept of an origin that was taken by force."""
+    """A record may be called lost only beyond the counter that is kept of a forced origin."""
     for kept, broken in ((1, set()), (0, {"called lost"})):
         scene.witness.moves.called_lost({"partition": 0, "assignment": f"{A:016x}", "kept": kept})
         assert scene.broken == broken
 
 
 def test_a_partition_in_no_place_or_in_two(moving):
-    """In the end it is where the map says, and nowhere else, unless a node that is lost stands in the way."""
+    """In the end a partition is exactly where the map says, unless a lost node prevents that."""
     all_moved(moving)
     moving.decides(4, LEFT, former=(A,))
     nodes = {*NODES.values(), b"d"}
@@ -566,7 +561,6 @@ def test_a_partition_in_no_place_or_in_two(moving):
 
 
 def test_a_table_that_was_dropped(scene):
-    """Nothing of it is anywhere in the end."""
     scene.witness.moves.dropped.add(0)
     scene.witness.moves.check_end({*NODES.values()}, is_placed=True)
     assert scene.broken == {"places"}

@@ -1,4 +1,4 @@
-"""The witness of divisions: it sees each violation that is planted for it, and none where there is none."""
+"""The witness of splits reports each violation that is planted for it, and nothing else."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ SPACE = 5
 
 
 def partition(id_, former=(), base=0):
-    """One that three nodes hold, under the assignments behind `base`."""
+    """Return a partition on three nodes, with assignments numbered from `base`."""
     hosts = [Assignment(base + number, node, number - 1, AssignmentState.AVAILABLE) for number, node in NODES.items()]
     return Partition.of(id_, hosts)._replace(former=former)
 
 
 class Scene:
-    """A range at three nodes, with a record in each half that all have; the map divides it."""
+    """A range on three nodes, with a record in each half that all have; the map splits the range."""
 
     def __init__(self):
         self.witness = Witness(now=lambda: 0.0)
@@ -72,13 +72,13 @@ class Scene:
         return encode_state(0, config, *(packed.of(sorted(one.items())) for one in clocks))
 
     def syncs(self, number, batch):
-        """A node appends a batch, and syncs it."""
+        """Let a node append a batch and sync it."""
         self.position += 1
         self.eyes[number].appended(self.position, batch)
         self.eyes[number].synced(self.position)
 
     def takes(self, number, *rows, clock, before):
-        """The parent's copy at a node takes records in."""
+        """Let the parent's replica at a node receive records."""
         batch = Batch()
         for key, data in rows:
             batch.put(SPACE, RECORD + key, data)
@@ -102,7 +102,7 @@ class Scene:
         self.syncs(number, batch)
 
     def deletes(self, number, *keys, leaves=None):
-        """A node deletes keys, and says of a child that it has left the space."""
+        """Let a node delete keys, and state that the child `leaves` has left the space."""
         batch = Batch()
         for key in keys:
             batch.delete(SPACE, key)
@@ -113,7 +113,7 @@ class Scene:
         self.syncs(number, batch)
 
     def stands(self, number, *rows, has=(LOW, HIGH)):
-        """What a later life of a node finds."""
+        """Return the store that a later life of a node finds."""
         found = [(RECORD + key, data) for key, data in rows]
         for id_ in has:
             found.append(
@@ -134,7 +134,7 @@ class Scene:
 
 @pytest.fixture
 def scene():
-    """One whose first node has adopted the division."""
+    """Return a scene whose first node has adopted the split."""
     scene = Scene()
     scene.adopts(1)
     assert scene.broken == set()
@@ -142,7 +142,7 @@ def scene():
 
 
 def test_what_is_right(scene):
-    """Each child begins with its half; a later life finds it so; who has not heard goes on, and one skips nothing."""
+    """Each child begins with its half and keeps it in a later life; a node that has not heard of the split goes on."""
     models = scene.witness.models
     assert [models[10 * id_ + 1].records.keys() for id_ in HALVES] == [{b"a"}, {b"z"}]
     assert models[1].left == "divided"
@@ -156,22 +156,22 @@ def test_what_is_right(scene):
 @pytest.mark.parametrize(
     ("how", "broken"),
     [
-        ({"clock": {}}, "ended"),  # A child's clock is empty.
+        ({"clock": {}}, "ended"),
         ({"clock": {1: 1}}, "continuity"),
-        ({"named": (81, 82, 83)}, "named"),  # It drops who is former.
+        ({"named": (81, 82, 83)}, "named"),  # The child drops a former assignment.
         ({"bounds": {LOW: KeyBounds(b"", b"n"), HIGH: KeyBounds(b"n", None)}}, "bounds"),
-        ({"aside": (HIGH,)}, "dropped"),  # A half is set aside that is this node's.
+        ({"aside": (HIGH,)}, "dropped"),  # A half of this node is quarantined.
     ],
 )
 def test_an_adoption_that_is_wrong(how, broken):
-    """A clock that says less, other names, other bounds, a half that is not there."""
+    """A wrong clock, wrong names, wrong bounds or a missing half is reported."""
     scene = Scene()
     scene.adopts(1, **how)
     assert broken in scene.broken
 
 
 def test_a_parent_that_goes_on_after_its_adoption(scene):
-    """Its copy is divided: whatever its state says then is nobody's."""
+    """The parent's replica is split: records under its state belong to no replica."""
     batch = Batch()
     batch.put(SPACE, IDENTITY, ReplicaIdentity(TABLE, PARENT, 1).encode())
     batch.put(SPACE, RECORD + b"c", scene.record(b"c", 3))
@@ -181,7 +181,7 @@ def test_a_parent_that_goes_on_after_its_adoption(scene):
 
 
 def test_records_that_a_child_lost(scene):
-    """By a disk, or by what a sibling has deleted."""
+    """A record may be lost neither by a disk nor by a sibling's delete."""
     scene.witness.opened(scene.eyes[1], scene.stands(1, *scene.rows[:1]))
     assert scene.broken == {"disk"}
     scene.witness.violations.clear()
@@ -190,7 +190,7 @@ def test_records_that_a_child_lost(scene):
 
 
 def test_what_is_left_may_be_deleted_and_nothing_else(scene):
-    """One child has loaded elsewhere: its records go, and not its sibling's."""
+    """After a child has loaded elsewhere its old records may be deleted, but not its sibling's."""
     batch = Batch()
     batch.new_space(6)
     batch.put(6, IDENTITY, ReplicaIdentity(TABLE, LOW, 81, HALVES[LOW]).encode())
@@ -207,7 +207,7 @@ def test_what_is_left_may_be_deleted_and_nothing_else(scene):
 
 
 def test_what_is_set_aside_stays():
-    """Until people drop it."""
+    """Only an operator may drop a quarantined replica."""
     scene = Scene()
     scene.adopts(1, aside=(HIGH,))
     scene.witness.violations.clear()
@@ -216,7 +216,7 @@ def test_what_is_set_aside_stays():
 
 
 def test_a_space_that_is_dropped_with_two_in_it(scene):
-    """The one that leaves takes only its own."""
+    """A child that leaves may delete only its own records."""
     batch = Batch()
     batch.drop_space(SPACE)
     scene.syncs(1, batch)
@@ -224,7 +224,6 @@ def test_a_space_that_is_dropped_with_two_in_it(scene):
 
 
 def test_what_a_copy_has_left_behind(scene):
-    """In the end nothing of it is there."""
     scene.witness.check_litter(scene.stands(1, *scene.rows))
     assert scene.broken == set()
     scene.witness.check_litter(scene.stands(1, *scene.rows, has=(HIGH,)))
@@ -232,7 +231,7 @@ def test_what_a_copy_has_left_behind(scene):
 
 
 def test_records_of_nobody(scene):
-    """A batch says something of one child, and has a record of the other."""
+    """A batch must not state one child's clock and hold the other child's record."""
     batch = Batch()
     batch.put(SPACE, RECORD + b"z", scene.record(b"z", 1, 81))
     batch.put(SPACE, STATE + suffix_of(LOW), scene.state(2, {1: 2, 81: 1}, (1, 2, 3, 81, 82, 83), {1: 2}))
@@ -242,11 +241,11 @@ def test_records_of_nobody(scene):
 
 @pytest.mark.parametrize(("hosts", "broken"), [((1, 2), set()), ((1,), {"acknowledged"})])
 def test_what_is_reached_across_a_division(scene, hosts, broken):
-    """Enough had it by the parent's map, or have it by the child's."""
+    """Enough replicas had the record by the parent's map, or have it by the child's."""
     for number in hosts[1:]:
         scene.adopts(number)
     if len(hosts) == 1:
-        for number in (2, 3):  # They never had it.
+        for number in (2, 3):  # The nodes never had the record.
             scene.witness.models[number].confirmed.clear()
     heirs = [
         SimpleNamespace(children=(), bounds=HALVES[id_], identity=ReplicaIdentity(TABLE, id_, 10 * id_ + 1))
