@@ -16,12 +16,12 @@ PLAIN = b"application/octet-stream"
 
 
 def context_of(node, *, alone=False, session=None, permissions=None):
-    """What reads need of a gateway; one that belongs to a node knows its name."""
+    """Return the context of reads for a gateway that belongs to the node `OWN`, or stands alone."""
     return ReadContext(node, None if alone else OWN, lambda database: PLAIN, alone, session, permissions)
 
 
 async def answer_to(context, request):
-    """Whose answer it is, as a site decides it for paths of databases."""
+    """Answer a request for a path of a database, as a site does."""
     try:
         named = target.parse(request.target)
     except target.BadTarget as bad:
@@ -32,7 +32,7 @@ async def answer_to(context, request):
 
 
 async def ask(context, method, path, headers=None, body=b""):
-    """Return status, headers and body of one answer, all of it."""
+    """Return status, headers and the whole body of one answer."""
     named = {name.lower().encode(): value.encode() for name, value in (headers or {}).items()}
     answer = await answer_to(context, HttpRequest(method.encode(), path.encode("latin-1"), named, body))
     return answer.status, {name.decode(): value.decode() for name, value in answer.headers}, await whole(answer)
@@ -43,7 +43,7 @@ async def whole(answer: HttpAnswer):
 
 
 async def converse(context, stream, *, pieces=None, limits=None):
-    """Return the requests and refusals of a stream, what is sent, and whether the connection closes then."""
+    """Return the requests and refusals of a stream, the bytes sent, and whether the connection closes."""
     exchange = HttpExchange(limits or RequestLimits())
     asked, sent = [], []
     for piece in pieces or [stream]:
@@ -67,7 +67,7 @@ async def sent_for(exchange, context, request):
 
 
 def read_answers(sent, methods):
-    """Return (status, headers, body) of every answer, by a client that is not ours; each to a request's method."""
+    """Parse answers with h11 as an independent client; return (status, headers, body) for each method."""
     answers = []
     for method in methods:
         client = h11.Connection(h11.CLIENT)

@@ -1,4 +1,4 @@
-"""A node as the wire's page has it, without a wire: versions, options, pages, errors; what a gateway asks is kept."""
+"""A fake node without a wire, with versions, options, pages and errors, that records the gateway's calls."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SCAN = READ | {"start", "end", "prefix", "reverse", "limit", "cursor"}
 
 @dataclass
 class FakeDatabase:
-    """Versions with their records; `elsewhere`: which node holds a key that is not here."""
+    """Versions with their records; `elsewhere` names the node that holds a key."""
 
     versions: dict[str, dict[bytes, bytes]]
     active: str | None
@@ -26,7 +26,7 @@ class FakeDatabase:
 
 @dataclass
 class FakeNode:
-    """An asker; `failure` is raised by every call, or by those of `fails`, a method, from call number `after` on."""
+    """A fake node; calls of the method `fails`, or all calls, raise `failure` from call number `after` on."""
 
     databases: dict[str, FakeDatabase]
     page: int = 1000
@@ -36,7 +36,7 @@ class FakeNode:
     calls: list[tuple] = field(default_factory=list)
 
     async def call(self, method, *params, timeout_ms=None):
-        """Answer as a node does; what goes in and out has been MessagePack."""
+        """Answer as a node does; parameters and results pass through MessagePack."""
         params = msgpack.unpackb(msgpack.packb(params), strict_map_key=True)
         self.calls.append((method, *copy.deepcopy(params)))
         asked = sum(call[0] == method for call in self.calls)
@@ -45,7 +45,6 @@ class FakeNode:
         return msgpack.unpackb(msgpack.packb(getattr(self, f"_{method}")(*params)))
 
     def asked(self, method):
-        """The parameters of every call of a method."""
         return [call[1:] for call in self.calls if call[0] == method]
 
     def _databases(self):
@@ -115,7 +114,7 @@ class FakeNode:
         return version, database.versions[version]
 
     def _here(self, name, key, version, options):
-        """The node that answers, or an error where this one must and cannot."""
+        """Return the answering node; raise if `local` forbids asking another node."""
         node = self.databases[name].elsewhere.get(key, OWN)
         if node != OWN and options.get("local"):
             raise NotServed(f"{name} {version}: that partition is not here", {"database": name, "version": version})
@@ -123,7 +122,7 @@ class FakeNode:
 
 
 def baby_names():
-    """A node with a database of two versions, one key of it elsewhere, and one database that is not ready."""
+    """Return a node with a database of two versions, one key on another node, and an empty database."""
     names = FakeDatabase(
         {
             "1": {b"1881/boy": b"John", b"old": b"here once"},

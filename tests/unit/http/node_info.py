@@ -1,4 +1,4 @@
-"""What a node says, made up: an `info` with all that the table of metrics knows, and who answers with such things."""
+"""Made-up reports of a node: an `info` with everything in the table of metrics, and a node that gives such answers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ BOUNDS_US = (8.192, 20, 50, 100, 1_000, 10_000_000)
 
 
 def histogram(*below, sum_us=2_500_000, more=0):
-    """A histogram with so many requests up to each of the bounds, and `more` beyond the last."""
+    """Return a histogram with cumulative counts for the bounds, and `more` requests beyond the last bound."""
     return {
         "count": below[-1] + more, "sum_us": sum_us, "mean_us": 1.0, "p50_us": 3.5, "p99_us": 80.0, "max_us": 99.0,
         "buckets": [list(bucket) for bucket in zip(BOUNDS_US, below, strict=True)],
@@ -20,7 +20,7 @@ def histogram(*below, sum_us=2_500_000, more=0):
 
 
 def counters():
-    """Every counter that the table names, each with another number, and some whose names have no end."""
+    """Return every counter of the table with a number of its own, and some of the open-ended names."""
     named = {place.path[1] for metric in METRICS for place in metric.places if place.path[0] == "counters"}
     names = sorted(name for name in named if not name.endswith("*"))
     found = {name: 1000 + number for number, name in enumerate(names)}
@@ -77,7 +77,7 @@ def info(databases=("geo",), **more):
     } | more  # fmt: skip
 
 
-# A node that says little: nothing by database, no buckets and no rest.
+# An `info` without databases, buckets and the other optional parts.
 SPARSE = {
     key: value
     for key, value in info().items()
@@ -86,7 +86,7 @@ SPARSE = {
 
 
 class Node:
-    """Whom to ask: answers by method, an error is raised; remembers what it was asked."""
+    """A node that answers by method, raises errors among the answers, and records the calls."""
 
     def __init__(self, **answers):
         self.answers = answers
@@ -104,7 +104,7 @@ class Node:
 
 
 def metric_at(path):
-    """The metric that a path of `info` belongs to, at its end or before it; None: to none."""
+    """Return the metric of a path of `info`, or None."""
     value = None
     for key in reversed(path):
         value = {key: value}

@@ -10,7 +10,7 @@ PAGE = (Path(__file__).parents[3] / "docs" / "users" / "http.md").read_text(enco
 
 
 class Line(NamedTuple):
-    """A request, and what the page says of its answer."""
+    """A request, and the page's statement of its answer."""
 
     method: str
     target: str
@@ -20,7 +20,7 @@ class Line(NamedTuple):
     body: str | None
 
     def check(self, status, headers, body):
-        """Assert that an answer is the one of the page; header names in lower case."""
+        """Check an answer against the page; header names are in lower case."""
         assert status == self.status, (self, body)
         for name, value in self.headers.items():
             assert headers[name.lower()] == value, (self, headers)

@@ -26,13 +26,13 @@ async def mget(body, headers=None, *, node=None, path="/baby-names/_mget", **con
 
 
 def said(body):
-    """The records of an answer in JSON lines."""
+    """Return the records of an answer in JSON lines."""
     assert body.endswith(b"\n") or not body
     return [json.loads(line) for line in body.splitlines()]
 
 
 async def test_keys_and_values_in_json_lines():
-    """Each key with its value or null, in the order asked, all from one version; bytes that are no text as base64."""
+    """Each key has its value or null, in the order asked, from one version; bytes that are no text are base64."""
     body = b'"1881/boy"\n{"base64": "AAAAKg=="}\n\n"foo"\r\n"empty"\n"1881/boy"'
     status, headers, answer = await mget(body, {"Content-Type": LINES})
     assert (status, headers["Content-Type"], headers["X-Sequins-Version"]) == (200, LINES, "2")
@@ -46,7 +46,7 @@ async def test_keys_and_values_in_json_lines():
 
 
 async def test_keys_and_values_in_messagepack():
-    """An array each way; a str is its UTF-8."""
+    """Keys and values are arrays; a str means its UTF-8."""
     body = msgpack.packb([b"1881/boy", "München", b"foo", b""])
     status, headers, answer = await mget(body, {"Content-Type": PACKED})
     assert (status, headers["Content-Type"], headers["X-Sequins-Version"]) == (200, PACKED, "2")
@@ -58,7 +58,7 @@ async def test_keys_and_values_in_messagepack():
     [(LINES, PACKED, PACKED), (PACKED, LINES, LINES), (PACKED, "application/json", LINES), (LINES, "*/*", LINES)],
 )
 async def test_the_answer_has_the_form_that_is_accepted(sent, accepted, answered):
-    """Whatever the request had."""
+    """The Accept header decides, whatever form the request had."""
     body = b'"foo"\n' if sent == LINES else msgpack.packb([b"foo"])
     status, headers, answer = await mget(body, {"Content-Type": sent, "Accept": accepted})
     assert (status, headers["Content-Type"]) == (200, answered)
@@ -66,7 +66,7 @@ async def test_the_answer_has_the_form_that_is_accepted(sent, accepted, answered
 
 
 async def test_forms_that_are_not_spoken():
-    """415 and 406 say which are."""
+    """415 and 406 list the supported forms."""
     status, headers, body = await mget(b"x", {"Content-Type": "application/x-www-form-urlencoded"})
     assert (status, headers["Accept-Post"]) == (415, f"{LINES}, {PACKED}")
     assert LINES.encode() in body
@@ -90,7 +90,7 @@ async def test_forms_that_are_not_spoken():
     ],
 )
 async def test_lines_that_are_no_keys(body, words):
-    """400, naming the line; nobody is asked."""
+    """The answer is 400 and names the line; the node is not asked."""
     node = baby_names()
     status, headers, answer = await mget(body, {"Content-Type": LINES}, node=node)
     assert (status, headers["X-GossipKV-Error"], node.calls) == (400, "BAD_REQUEST", [])
@@ -121,26 +121,27 @@ async def test_lines_that_are_no_keys(body, words):
     ],
 )
 async def test_messagepack_that_is_no_array_of_keys(body):
-    """400, whatever it is, and nobody is asked."""
+    """The answer is 400, and the node is not asked."""
     node = baby_names()
     status, headers, _ = await mget(body, {"Content-Type": PACKED}, node=node)
     assert (status, headers["X-GossipKV-Error"], node.calls) == (400, "BAD_REQUEST", [])
 
 
 async def test_too_many_keys():
-    """413 beyond the limit, which itself is taken."""
+    """The limit itself is accepted, one key more is 413."""
     keys = [b"%d" % number for number in range(MAX_KEYS + 1)]
     for form, body in ((PACKED, msgpack.packb(keys)), (LINES, b"".join(b'"%b"\n' % key for key in keys))):
         status, headers, _ = await mget(body, {"Content-Type": form})
         assert (status, headers["X-GossipKV-Error"]) == (413, "TOO_LARGE")
-    for body in (b"\n" * MAX_KEYS + b'"x"', b'"%b"' % (b"k" * MAX_DOCUMENT_BYTES)):  # Each takes time as well.
+    # Empty lines and long keys cost time as well.
+    for body in (b"\n" * MAX_KEYS + b'"x"', b'"%b"' % (b"k" * MAX_DOCUMENT_BYTES)):
         assert (await mget(body))[0] == 413
     status, _, answer = await mget(b"".join(b'"%b"\n' % key for key in keys[1:]))
     assert (status, len(said(answer))) == (200, MAX_KEYS)
 
 
 async def test_a_key_of_65535_bytes():
-    """No target is as long: such a key comes here."""
+    """No request target is that long, so such a key must be posted."""
     key = b"k" * 65_535
     node = FakeNode({"long": FakeDatabase({"1": {key: b"found"}}, "1")})
     status, _, answer = await mget(b'"%b"' % key, node=node, path="/long/_mget")
@@ -148,7 +149,7 @@ async def test_a_key_of_65535_bytes():
 
 
 async def test_a_large_answer_comes_in_pieces():
-    """Each small enough that others are served between two of them; together they are what was asked."""
+    """The pieces are small enough for other requests to be served between them."""
     records = {b"%d" % number: b"\xff%d" % number * 2000 for number in range(100)}
     node = FakeNode({"large": FakeDatabase({"1": records}, "1")})
     status, _, answer = await mget(b"".join(b'"%b"\n' % key for key in records), node=node, path="/large/_mget")
@@ -163,7 +164,7 @@ async def test_a_large_answer_comes_in_pieces():
 
 
 async def test_what_steers_a_read_steers_these():
-    """Version, time and `proxy` in the same words; a gateway alone keeps its session here, too."""
+    """Version, time and `proxy` work as for single reads, and a gateway alone keeps its session."""
     node = baby_names()
     status, headers, answer = await mget(b'"1881/boy"', {"X-Sequins-Version": "1"}, node=node)
     assert (status, headers["X-Sequins-Version"], said(answer)[0]["value"]) == (200, "1", "John")
@@ -176,7 +177,7 @@ async def test_what_steers_a_read_steers_these():
 
 
 async def test_errors_are_those_of_reads():
-    """By the same table, in a line."""
+    """Errors have the statuses of single reads."""
     node = baby_names()
     node.failure = TimedOut("too late")
     assert (await mget(b'"x"', node=node))[0] == 504
@@ -189,11 +190,10 @@ async def test_errors_are_those_of_reads():
 
 
 async def test_get_of_its_name_is_a_key():
-    """`_mget` is a place for POST alone."""
     assert (await ask(context_of(baby_names()), "GET", "/baby-names/_mget"))[0] == 404
 
 
 @given(st.binary())
 def test_bytes_in_json(data):
-    """Any bytes come back as they were."""
+    """Any bytes survive the round trip."""
     assert json_lines.key_of(json.loads(json_lines.line(json_form(data))), "it") == data

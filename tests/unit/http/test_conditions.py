@@ -59,7 +59,7 @@ def in_bytes(headers):
     st.sampled_from([None, TIME_S]),
 )
 def test_conditions_are_judged_as_by_the_oracle(method, headers, value, time_s):
-    """Status, body and parts are those of a reading of RFC 9110 by sets of positions."""
+    """Status, body and parts agree with an oracle that reads RFC 9110 by sets of positions."""
     status, parts = http_conditions.status(method, headers, (TAG, time_s, len(value)), ranges.MAX_RANGES)
     answer = conditions.answer(method.encode(), in_bytes(headers), found_of(value, time_s))
     told = dict(answer.headers)
@@ -81,7 +81,7 @@ def test_conditions_are_judged_as_by_the_oracle(method, headers, value, time_s):
 
 
 def parts_of(answer, size):
-    """`(bytes, first, last)` of each part; several are taken apart by the standard library."""
+    """Return (bytes, first, last) of each part; the standard library splits several parts."""
     told = dict(answer.headers)
     if b"Content-Range" in told:
         assert told[b"Content-Type"] == CONTENT_TYPE
@@ -105,7 +105,7 @@ def placed(content_range, size):
 
 @pytest.mark.parametrize("count", [ranges.MAX_RANGES, ranges.MAX_RANGES + 1, 700])
 def test_hundreds_of_ranges_are_answered_with_the_whole(count):
-    """Up to a limit each is a part; beyond it the header is ignored, as RFC 9110 allows."""
+    """Up to a limit each range is a part; beyond it the header is ignored, as RFC 9110 allows."""
     value = bytes(range(256)) * 8
     header = b"bytes=" + b",".join(b"%d-%d" % (at, at) for at in range(0, 2 * count, 2))
     answer = conditions.answer(b"GET", {b"range": header}, found_of(value))
@@ -118,7 +118,7 @@ def test_hundreds_of_ranges_are_answered_with_the_whole(count):
 
 @given(st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60)), min_size=1, max_size=30))
 def test_no_header_makes_an_answer_much_larger_than_its_value(pairs):
-    """Parts that overlap are no way to have a value sent again and again."""
+    """Overlapping ranges cannot make the server send a value many times."""
     value = b"v" * 50
     header = b"bytes=" + b",".join(b"%d-%d" % pair for pair in pairs)
     answer = conditions.answer(b"GET", {b"range": header}, found_of(value))
@@ -126,7 +126,7 @@ def test_no_header_makes_an_answer_much_larger_than_its_value(pairs):
 
 
 def test_a_boundary_is_no_part_of_the_value():
-    """A value that has the first choice gets another one."""
+    """A value that contains the first boundary gets another one."""
     parts = [ranges.BodyPart(0, 0), ranges.BodyPart(2, 2)]
     first = ranges.several(b"abc", parts, b"a/b")[1].partition(b"boundary=")[2]
     second = ranges.several(b"ab" + first, parts, b"a/b")[1].partition(b"boundary=")[2]
@@ -134,14 +134,14 @@ def test_a_boundary_is_no_part_of_the_value():
 
 
 def test_long_lists_are_read_in_one_pass():
-    """Quotes, commas and spaces by the thousand are no tag, and end at once."""
+    """Thousands of quotes, commas and spaces are not a tag, and are read in linear time."""
     for tags in (b'"' * 30_000, b", " * 15_000, b'W/"' * 10_000, b" " * 30_000):
         assert conditions.answer(b"GET", {b"if-none-match": tags}, found_of(b"x")).status == 200
         assert conditions.answer(b"GET", {b"if-match": tags}, found_of(b"x")).status == 412
 
 
 def test_a_tag_is_of_version_and_bytes():
-    """Either makes it another, and the same value has the same everywhere."""
+    """The tag differs by version and by bytes, and is equal on all nodes."""
     tags = {conditions.entity_tag(version, value) for version in ("1", "2") for value in (b"", b"x", b"y")}
     assert len(tags) == 6
     assert conditions.entity_tag("2", b"x") == conditions.entity_tag("2", b"x")
@@ -149,7 +149,7 @@ def test_a_tag_is_of_version_and_bytes():
 
 
 def test_tags_beyond_the_simple():
-    """A comma within quotes is the tag's own, and a weak one counts for If-None-Match alone."""
+    """A comma within quotes belongs to the tag, and a weak tag counts for If-None-Match alone."""
     for tags, strong, weak in (
         (f'"a,b", {TAG}', 200, 304),
         (f"W/{TAG}", 412, 304),
@@ -181,5 +181,5 @@ EARLIER, SAME = (http_date.write(TIME_S + by) for by in (-1, 0))
     ],
 )
 def test_the_order_of_evaluation(headers, status):
-    """What stands first in RFC 9110 decides; a tag counts before a time of its kind."""
+    """Conditions are evaluated in the order of RFC 9110; a tag takes precedence over a time."""
     assert conditions.answer(b"GET", headers, found_of(b"value")).status == status

@@ -29,7 +29,7 @@ BATCH = b"POST /db/_mget HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n%b"
 
 
 class Served:
-    """A gateway at the receiving end, and the node at the other; `stack`: what closes the sockets."""
+    """A gateway at the receiving end, and the node at the other; `stack` closes the sockets."""
 
     def __init__(self, stack, nursery, **limits):
         self._stack = stack
@@ -40,7 +40,7 @@ class Served:
         nursery.start_soon(self.gateway.run, DetachedListener(receiver))
 
     def detach(self, begun):
-        """Pass on a connection of which so much was read; the client's side of it."""
+        """Pass on a connection after `begun` was read; return the client's side."""
         client, served = socket.socketpair()
         with served:
             passing.send(self._sender, served.fileno(), NOBODY.before(begun))
@@ -50,14 +50,14 @@ class Served:
 
 @pytest.fixture
 def serve(nursery):
-    """Make one with such limits."""
+    """Return a function that starts a gateway with given limits."""
     with contextlib.ExitStack() as stack:
         yield partial(Served, stack, nursery)
         nursery.cancel_scope.cancel()
 
 
 async def answers(client, rest, methods):
-    """Send the rest, and return what comes until the other end closes."""
+    """Send the rest; return all answers until the other end closes."""
     await client.send_all(rest)
     await client.send_eof()
     came = b"".join([bytes(part) async for part in client])
@@ -66,7 +66,6 @@ async def answers(client, rest, methods):
 
 
 async def test_a_request_may_be_cut_anywhere(autojump_clock, serve):
-    """Between what the node has read of it and the rest, nothing of either among them."""
     served, request = serve(), BATCH % (len(b'"k"'), b'"k"')
     found = [await answers(served.detach(request[:cut]), request[cut:], ["POST"]) for cut in range(len(request) + 1)]
     assert {status for ((status, _, _),) in found} == {200}
@@ -74,7 +73,7 @@ async def test_a_request_may_be_cut_anywhere(autojump_clock, serve):
 
 
 async def test_more_was_read_than_is_taken_at_once(autojump_clock, serve):
-    """It comes in its order: a body longer than one piece, with the request behind it."""
+    """A long body and the request behind it stay in order."""
     body = b'"none"\n' * 10_000
     begun = BATCH % (len(body), body) + GET
     assert READ_BYTES < len(begun) < passing.MAX_BYTES
@@ -83,7 +82,7 @@ async def test_more_was_read_than_is_taken_at_once(autojump_clock, serve):
 
 
 async def test_its_limits_hold(autojump_clock, serve):
-    """For one more than there may be the longest idle makes room."""
+    """A connection beyond the limit replaces the longest idle one."""
     served = serve(max_connections=2)
     clients = []
     for _ in range(3):
@@ -94,7 +93,7 @@ async def test_its_limits_hold(autojump_clock, serve):
 
 
 async def test_at_the_end_of_descriptors_nobody_is_lost(autojump_clock, serve):
-    """The gateway pauses, and who waits is served when there is one again."""
+    """The gateway pauses, and serves the waiting client once a descriptor is free."""
     served = serve()
     client = served.detach(GET)
     with no_descriptor_free():
@@ -104,7 +103,7 @@ async def test_at_the_end_of_descriptors_nobody_is_lost(autojump_clock, serve):
 
 
 async def test_one_that_is_lost_all_the_same_is_told(autojump_clock, monkeypatch):
-    """Another thread took the last descriptor: this client's connection is closed, which counts as a pause."""
+    """Another thread took the last descriptor: the client's connection is closed, and the loss is reported."""
     monkeypatch.setattr(detached, "_check_that_one_is_free", lambda open_one: None)
     sender, receiver = passing.pair()
     with sender:
@@ -116,7 +115,7 @@ async def test_one_that_is_lost_all_the_same_is_told(autojump_clock, monkeypatch
 
 
 async def test_what_the_node_takes_back_and_its_end(autojump_clock):
-    """Neither is anything to accept."""
+    """The listener accepts neither a connection that the node takes back nor the end of the pipe."""
     sender, receiver = passing.pair()
     listener = DetachedListener(receiver.dup())
     accepted = []

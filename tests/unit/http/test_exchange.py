@@ -34,7 +34,7 @@ CHUNKS = (
 
 
 def heard(*pieces, limits=None):
-    """Return what an exchange makes of pieces, each received when it asks for more, and the exchange."""
+    """Return the results of an exchange that receives the pieces one by one, and the exchange."""
     exchange = HttpExchange(limits or RequestLimits())
     found = []
     for piece in pieces:
@@ -47,7 +47,7 @@ def heard(*pieces, limits=None):
 
 
 def refused(stream, limits=None):
-    """Return status and line of the refusal of what is all that comes."""
+    """Return status and line of the refusal of a stream."""
     found, exchange = heard(stream, limits=limits)
     assert [type(each) for each in found] == [HttpRefusal, NoRequest]
     refusal, _ = found
@@ -60,7 +60,7 @@ def refused(stream, limits=None):
 
 
 def judged_by_h11(stream):
-    """The requests of a stream, by h11 alone."""
+    """Return the requests that h11 alone finds in a stream."""
     connection = h11.Connection(h11.SERVER)
     connection.receive_data(stream)
     connection.receive_data(b"")
@@ -87,7 +87,7 @@ def judged_by_h11(stream):
     st.lists(st.integers(0, 600), max_size=8),
 )
 def test_requests_are_those_of_h11_however_they_are_cut(streams, last, cuts):
-    """Methods, targets, headers and bodies, in order, and the end behind the last."""
+    """Methods, targets, headers, bodies and the end agree with h11, in order."""
     stream = b"".join([*streams, last])
     expected = judged_by_h11(b"".join([each.removeprefix(b"\r\n") for each in streams] + [last]))
     at = sorted({0, len(stream), *(cut for cut in cuts if cut < len(stream))})
@@ -110,7 +110,7 @@ FIELDS = [
 
 
 def test_what_came_before_changes_no_request():
-    """Each pair of heads: the second is judged as if it came first, whatever it has in common with the first."""
+    """In each pair of heads the second is judged as if it came first."""
     heads = [b"%b\r\n%b\r\n" % head for head in product(LINES, FIELDS)]
     alone = {head: heard(head)[0] for head in heads}
     for first, second in product(heads, heads):
@@ -119,7 +119,7 @@ def test_what_came_before_changes_no_request():
 
 
 def test_a_request_byte_by_byte():
-    """It is there with its last byte and not before."""
+    """The request is complete with its last byte and not before."""
     for request in (GET, POST, CHUNKS, b"\r\n" + GET):
         exchange = HttpExchange(RequestLimits())
         for at in range(len(request) - 1):
@@ -132,7 +132,7 @@ def test_a_request_byte_by_byte():
 
 
 def test_answers_come_in_the_order_of_requests():
-    """Requests may be taken ahead; the answer to the second is not given first."""
+    """Several requests may be taken before the first answer; answers must keep the order."""
     (first, second), exchange = heard(GET + HEAD)
     with pytest.raises(AssertionError):
         exchange.head(HttpRequest(b"GET", b"/other"), text(200, "x"))
@@ -146,7 +146,7 @@ def test_answers_come_in_the_order_of_requests():
 
 @pytest.mark.parametrize("request_", [OLD, LAST, b"GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n"])
 def test_the_last_answer_says_so(request_):
-    """HTTP/1.0 and `Connection: close` end the connection; what comes behind is not taken."""
+    """HTTP/1.0 and `Connection: close` end the connection; later requests are not taken."""
     found, exchange = heard(GET + request_ + GET)
     first, last, closed = found
     assert closed is CLOSED
@@ -159,7 +159,7 @@ def test_the_last_answer_says_so(request_):
 
 
 def test_an_answer_in_pieces():
-    """Chunks, none of which is empty, and their end; without it a client sees that something is missing."""
+    """Chunks are never empty; without the final chunk a client notices the cut."""
 
     async def nothing():
         yield b""
@@ -183,7 +183,7 @@ def test_an_answer_in_pieces():
 
 
 def test_an_answer_in_pieces_to_an_old_client():
-    """HTTP/1.0 knows no chunks: the end of the connection ends the body."""
+    """HTTP/1.0 has no chunks: the end of the connection ends the body."""
 
     async def nothing():
         yield b""
@@ -200,14 +200,14 @@ def test_an_answer_in_pieces_to_an_old_client():
 
 @pytest.mark.parametrize("status", [204, 304])
 def test_answers_without_a_body(status):
-    """Neither has one, nor a length."""
+    """The answer has neither body nor length."""
     (request,), exchange = heard(GET)
     ((told, headers, body),) = read_answers(exchange.whole(request, HttpAnswer(status, [(b"ETag", b'"x"')])), ["GET"])
     assert (told, body, b"content-length" in headers) == (status, b"", False)
 
 
 def test_nothing_that_is_stored_is_a_page():
-    """Whatever is answered: no other type is guessed, no script runs; a page says for itself what may."""
+    """Answers forbid type guessing and scripts; only a page may set a policy of its own."""
     usual = b"default-src 'none'; style-src 'unsafe-inline'; sandbox"
     own = [(b"Content-Security-Policy", b"script-src 'self'")]
     values = [
@@ -228,7 +228,7 @@ def test_nothing_that_is_stored_is_a_page():
 
 
 def test_unknown_statuses_and_dates():
-    """A status without a phrase is sent as it is; the time is written once a second."""
+    """A status without a phrase is sent as a number; the date is written once a second."""
     now = [784_111_777.9]
     exchange = HttpExchange(RequestLimits(), dates=Dates(lambda: now[0]))
     dates = []
@@ -242,7 +242,7 @@ def test_unknown_statuses_and_dates():
 
 
 def test_a_header_is_not_broken_by_what_it_names():
-    """A line feed in a header of ours is our own bug, and never goes out."""
+    """A line feed in a header value is our own bug, and is never sent."""
     (request,), exchange = heard(GET)
     with pytest.raises(AssertionError):
         exchange.head(request, HttpAnswer(200, [(b"X", b"a\r\nSet-Cookie: b")]))
@@ -252,7 +252,7 @@ EXPECTING = b"POST /geo/_mget HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\nExpect
 
 
 def test_who_waits_for_leave_gets_it_once():
-    """A client that sends its body only then is told so; one that has sent it is not."""
+    """A client that waits for 100 Continue gets it once; a client that has sent its body does not."""
     exchange = HttpExchange(RequestLimits())
     exchange.receive(EXPECTING)
     assert exchange.next_request() is NEED_DATA
@@ -314,7 +314,7 @@ def test_who_waits_for_leave_gets_it_once():
     ],
 )
 def test_what_is_no_request_is_told_so_in_a_line(stream, status, said):
-    """A clear status and the end of the connection, at the first byte that shows it."""
+    """The refusal has a clear status, and ends the connection at the first wrong byte."""
     told, line = refused(stream)
     assert told == status
     assert said in line
@@ -333,7 +333,7 @@ def test_targets_of_8_kib_and_heads_of_32_are_taken():
 
 @pytest.mark.parametrize("cut", range(1, 60))
 def test_the_sizes_of_chunks_are_seen_wherever_they_are_cut(cut):
-    """In what the header of a chunk says before any of it has come, and in no byte of the chunks themselves."""
+    """An announced chunk that is too large is refused early; similar bytes within chunks are not."""
     head, _, _ = CHUNKS.partition(b"3;")
     data = b"fffffff\r\nfffffff\r\n"
     harmless = b"%x;n=v\r\n%b\r\n0000A\r\n0123456789\r\n" % (len(data), data)
@@ -349,7 +349,7 @@ def test_the_sizes_of_chunks_are_seen_wherever_they_are_cut(cut):
 @pytest.mark.parametrize("method", [b"PUT", b"DELETE", b"PATCH"])
 @pytest.mark.parametrize("body", [b"Content-Length: 3000000\r\n\r\nabc", b"Transfer-Encoding: chunked\r\n\r\n3\r\nabc"])
 def test_a_body_that_nobody_wants_is_left_unread(method, body):
-    """Whoever answers says what is allowed there, and the connection closes: what follows is no request."""
+    """The answer closes the connection: the bytes that follow are no request."""
     (request, closed), exchange = heard(method + b" /geo/x HTTP/1.1\r\nHost: h\r\n" + body + GET)
     assert (request.method, request.target, request.body, closed) == (method, b"/geo/x", b"", CLOSED)
     assert exchange.left_unread
@@ -358,7 +358,7 @@ def test_a_body_that_nobody_wants_is_left_unread(method, body):
 
 
 def test_a_body_in_too_many_pieces():
-    """A chunk for each byte costs more than it brings."""
+    """Too many small chunks are refused, and so is too large a body."""
     stream = CHUNKS.partition(b"3;")[0] + b"1\r\nx\r\n" * 20
     assert refused(stream, RequestLimits(max_pieces=10))[0] == 413
     assert refused(CHUNKS, RequestLimits(max_body=4))[0] == 413
@@ -367,7 +367,7 @@ def test_a_body_in_too_many_pieces():
 
 @pytest.mark.parametrize("begun", [b"", b"GET /geo", POST[:-1], CHUNKS[:-2]])
 def test_a_peer_that_ends_within_a_request(begun):
-    """There is nobody to answer."""
+    """The peer gets no answer."""
     found, exchange = heard(GET + begun, b"")
     request, closed = found
     assert closed is CLOSED
@@ -376,14 +376,14 @@ def test_a_peer_that_ends_within_a_request(begun):
 
 
 def test_bytes_beyond_ascii_in_a_target_are_escaped():
-    """A client like curl sends them as they were typed, and Sequins takes them."""
+    """Clients like curl send typed characters unescaped, and Sequins accepts them."""
     (request,), _ = heard("GET /geo/München HTTP/1.1\r\nHost: h\r\nX: ü\r\n\r\n".encode())
     assert request.target == b"/geo/M%C3%BCnchen"
     assert request.headers[b"x"] == "ü".encode()
 
 
 def test_a_thousand_requests_at_once():
-    """Each is taken when it is asked for, and nothing is read ahead."""
+    """Each request is parsed when it is asked for; none is read ahead."""
     exchange = HttpExchange(RequestLimits())
     exchange.receive(GET * 1000)
     for _ in range(1000):
@@ -392,7 +392,7 @@ def test_a_thousand_requests_at_once():
 
 
 def test_finishing():
-    """What was taken is answered, the last answer says that it is the last, and nothing more is taken."""
+    """Requests that were taken are answered, the last answer closes, and no further request is taken."""
     exchange = HttpExchange(RequestLimits())
     exchange.receive(GET + GET + GET)
     first, second = exchange.next_request(), exchange.next_request()
@@ -406,7 +406,7 @@ def test_finishing():
 
 
 def test_who_would_rather_speak_another_protocol():
-    """An offer to upgrade is not taken up: the request is answered, and the connection ends."""
+    """An upgrade is declined: the request is answered, and the connection ends."""
     upgrade = GET.replace(b"Host: h", b"Host: h\r\nConnection: Upgrade\r\nUpgrade: h2c")
     (request, closed), exchange = heard(upgrade + GET)
     assert closed is CLOSED

@@ -1,4 +1,4 @@
-"""The gateway over streams in memory, in virtual time: what connections take, and how they end."""
+"""The gateway over streams in memory, in virtual time: the limits of connections, and their ends."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ BIG = b"x" * 3_000_000
 
 
 def a_node():
-    """A node with a small value and one that fits no packet."""
+    """Return a node with a small value and a value that fits no packet."""
     return FakeNode({"db": FakeDatabase({"1": {b"k": b"value", b"big": BIG}}, "1", {"1": 0})})
 
 
 class Made:
-    """A site that answers as the test says."""
+    """A site with a given answer function."""
 
     def __init__(self, answering):
         self.is_draining = False
@@ -58,7 +58,7 @@ class Newcomers(trio.abc.Listener):
         return found
 
     async def aclose(self):
-        """Nobody is accepted any more, in a moment: other tasks may run before."""
+        """Stop accepting after a moment, so that other tasks may run before."""
         try:
             await trio.sleep(0.01)
         finally:
@@ -66,12 +66,12 @@ class Newcomers(trio.abc.Listener):
 
 
 def gateway_of(site=None, **limits):
-    """A gateway before a fake node, or of a site."""
+    """Return a gateway in front of a fake node, or of a site."""
     return HttpGateway(site or Site(context_of(a_node()), {}, None), GatewayLimits(**limits))
 
 
 async def received(stream):
-    """All that comes until the other end closes."""
+    """Return all bytes until the other end closes."""
     parts = []
     try:
         while part := await stream.receive_some():
@@ -82,7 +82,7 @@ async def received(stream):
 
 
 async def has_ended(stream):
-    """Whether the other end closes within a second, without a word."""
+    """Return True if the other end closes within a second without sending."""
     with trio.move_on_after(1):
         assert await received(stream) == b""
         return True
@@ -90,7 +90,7 @@ async def has_ended(stream):
 
 
 async def answers_to(stream, sent, count):
-    """Send, and return what has come when so many answers have."""
+    """Send; return the bytes received once there are `count` answers."""
     await stream.send_all(sent)
     came = b""
     while came.count(b"HTTP/1.1 ") < count or b"\r\n\r\n" not in came:
@@ -101,7 +101,6 @@ async def answers_to(stream, sent, count):
 
 
 async def test_a_thousand_pipelined_requests_are_answered_in_order(autojump_clock, nursery):
-    """By one task, and in few packets: a hit, a miss, a hit."""
     gateway = gateway_of()
     ours, theirs = memory_stream_pair()
     nursery.start_soon(gateway.converse, theirs)
@@ -113,7 +112,7 @@ async def test_a_thousand_pipelined_requests_are_answered_in_order(autojump_cloc
 
 
 async def test_headers_that_drip_have_so_much_time(autojump_clock, nursery):
-    """From the first byte on, however many follow: 408 and the end.  Another connection is served meanwhile."""
+    """The time counts from the first byte; then comes 408.  Another connection is served meanwhile."""
     gateway = gateway_of(request_timeout_ms=5000)
     newcomers = Newcomers()
     nursery.start_soon(gateway.run, newcomers)
@@ -136,7 +135,7 @@ async def test_headers_that_drip_have_so_much_time(autojump_clock, nursery):
 
 
 async def test_an_idle_connection_ends_without_a_word(autojump_clock, nursery):
-    """After its time, which each request begins anew; with none it stays."""
+    """Each request restarts the idle time; 0 means no limit."""
     for timeout_ms, lasts in ((10_000, False), (0, True)):
         gateway = gateway_of(idle_timeout_ms=timeout_ms)
         newcomers = Newcomers()
@@ -152,7 +151,7 @@ async def test_an_idle_connection_ends_without_a_word(autojump_clock, nursery):
 
 
 async def test_who_takes_nothing_is_closed(autojump_clock, nursery):
-    """In so much time since the last piece was taken; who takes a piece now and then has all of it."""
+    """The time counts from the last piece taken; a slow reader gets the whole answer."""
     for pause_s, is_whole in ((6.0, True), (30.0, False)):
         gateway = gateway_of(output_timeout_ms=10_000)
         newcomers = Newcomers()
@@ -172,7 +171,7 @@ async def test_who_takes_nothing_is_closed(autojump_clock, nursery):
 
 
 async def test_for_one_more_the_longest_idle_makes_room(autojump_clock, nursery):
-    """Where all are busy the newcomer is refused, and nobody else is touched."""
+    """If all connections are busy, the new one is refused."""
     busy = trio.Event()
 
     async def answering(request):
@@ -202,7 +201,7 @@ async def test_for_one_more_the_longest_idle_makes_room(autojump_clock, nursery)
 
 
 async def test_beyond_what_all_may_hold_the_largest_is_closed(autojump_clock, nursery):
-    """One that takes nothing of a large answer goes, the small ones beside it stay."""
+    """A client that does not take a large answer is closed; small ones stay."""
     gateway = gateway_of(held_bytes=5_000_000)
     newcomers = Newcomers()
     nursery.start_soon(gateway.run, newcomers)
@@ -225,7 +224,7 @@ async def test_beyond_what_all_may_hold_the_largest_is_closed(autojump_clock, nu
 
 
 async def test_a_body_on_its_way_counts(autojump_clock, nursery):
-    """Half-sent bodies of many are bounded as well."""
+    """Half-sent bodies count for the limit as well."""
     gateway = gateway_of(held_bytes=1_000_000)
     newcomers = Newcomers()
     nursery.start_soon(gateway.run, newcomers)
@@ -236,12 +235,12 @@ async def test_a_body_on_its_way_counts(autojump_clock, nursery):
         await trio.testing.wait_all_tasks_blocked()
     assert gateway._held_bytes <= 1_000_000
     assert gateway._troubles["closed_memory"] == 1
-    assert await received(streams[2]) == b""  # It had most when the last one was too much.
+    assert await received(streams[2]) == b""  # This connection held most when the limit was exceeded.
     nursery.cancel_scope.cancel()
 
 
 async def test_a_drain_lets_answers_out(autojump_clock, nursery):
-    """Idle ones end at once, one that waits for its answer gets it and hears that it is the last; no newcomers."""
+    """Idle connections end at once, a waiting request gets a last answer, and no connection is accepted."""
     going = trio.Event()
 
     async def answering(request):
@@ -268,7 +267,7 @@ async def test_a_drain_lets_answers_out(autojump_clock, nursery):
 
 
 async def test_a_drain_ends_in_time(autojump_clock, nursery):
-    """Who has not taken its answer by then is cut off, and the log says how many."""
+    """Connections without an answer by then are cut off and counted in the log."""
 
     async def answering(_request):
         await trio.sleep_forever()
@@ -289,7 +288,7 @@ async def test_a_drain_ends_in_time(autojump_clock, nursery):
 
 
 async def test_a_defect_costs_one_request(autojump_clock, nursery):
-    """It is answered 500 with the id under which the log has the traceback; the connection goes on."""
+    """The answer is 500 with the id of the logged traceback; the connection goes on."""
 
     async def answering(request):
         if request.target == b"/db/bad":
@@ -310,7 +309,7 @@ async def test_a_defect_costs_one_request(autojump_clock, nursery):
 
 
 async def test_a_defect_amid_a_stream_cuts_it_off(autojump_clock, nursery):
-    """The last chunk never comes, so nobody takes it for whole."""
+    """The last chunk is missing, so that no client takes the answer for whole."""
 
     async def pieces():
         yield b"first"
@@ -331,7 +330,7 @@ async def test_a_defect_amid_a_stream_cuts_it_off(autojump_clock, nursery):
 
 
 async def test_a_stream_ends_with_its_reader(autojump_clock, nursery):
-    """No further than it is taken, and its source is closed."""
+    """The source is read only as far as the client takes it, and is closed with the connection."""
     ended = trio.Event()
     made = []
 
@@ -359,7 +358,7 @@ async def test_a_stream_ends_with_its_reader(autojump_clock, nursery):
 
 
 async def test_a_refusal_is_read_by_who_still_sends(autojump_clock, nursery):
-    """The rest of what it sends is taken for a moment, and thrown away, so that no reset discards the answer."""
+    """Input after a refusal is discarded for a moment, so that no reset destroys the answer."""
     gateway = gateway_of()
     ours, theirs = memory_stream_pair()
     nursery.start_soon(gateway.converse, theirs)
@@ -373,7 +372,7 @@ async def test_a_refusal_is_read_by_who_still_sends(autojump_clock, nursery):
 
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.ENOBUFS])
 async def test_a_machine_that_is_short_of_something(autojump_clock, nursery, number):
-    """Who waits to be accepted waits a moment longer; anything else is a defect."""
+    """A transient error delays accepting; any other error is a defect."""
     gateway = gateway_of()
     newcomers = Newcomers()
     newcomers.arrive(OSError(number, "short"))
@@ -385,7 +384,7 @@ async def test_a_machine_that_is_short_of_something(autojump_clock, nursery, num
 
 
 async def test_troubles_are_told_once_a_minute(autojump_clock, nursery):
-    """A line for each kind that there was, with how often."""
+    """Each kind of trouble has one line with its count."""
     gateway = gateway_of(max_connections=1)
     newcomers = Newcomers()
     with capture_logs() as lines:

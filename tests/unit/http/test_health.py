@@ -1,4 +1,4 @@
-"""Health: Sequins' form, and what takes a node out of a balancer or has it started again."""
+"""Health endpoints: Sequins' form, and the checks for balancers and supervisors."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def lines(answer):
 
 
 async def test_healthz_tells_every_version_by_node():
-    """JSON of database, version and node, with the word that `status` has; 200 since one version is active."""
+    """The JSON has a state by database, version and node; the status is 200 if any version is active."""
     databases = [entry("geo", "v2", v1="RETIRING", v2="ACTIVE", v3="BUILDING"), entry("new", None, v1="ERROR")]
     answer = await healthz(Node(info=info(), databases=databases))
     assert (answer.status, answer.headers) == (200, [(b"Content-Type", b"application/json")])
@@ -52,7 +52,7 @@ async def test_healthz_tells_every_version_by_node():
 
 @pytest.mark.parametrize("databases", [[], [entry("geo", None)], [entry("geo", None, v1="BUILDING", v2="ERROR")]])
 async def test_healthz_is_404_while_nothing_is_active(databases):
-    """With no database, no version, or none that is ACTIVE the status is 404, and the form is the same."""
+    """Without an ACTIVE version the status is 404, in the same form."""
     answer = await healthz(Node(info=info(), databases=databases))
     assert answer.status == 404
     assert json.loads(answer.body).keys() == {each["name"] for each in databases}
@@ -60,7 +60,7 @@ async def test_healthz_is_404_while_nothing_is_active(databases):
 
 @pytest.mark.parametrize(("error", "code"), [(GONE, 502), (TimedOut("not in time"), 504)])
 async def test_healthz_without_a_node(error, code):
-    """A node that is gone is no 404, which would say that it has no data, but one line and the wire's code."""
+    """A 404 would say that there is no data; the answer is one line with the wire's code."""
     for answers in ({"info": error}, {"info": info(), "databases": error}):
         answer = await healthz(Node(**answers))
         assert (answer.status, len(lines(answer))) == (code, 1)
@@ -68,7 +68,7 @@ async def test_healthz_without_a_node(error, code):
 
 
 async def test_livez_pings_the_node():
-    """It answers what the node answers, and 503 with one line where that is gone, whatever the reason."""
+    """The answer is 503 with one line if the node does not answer."""
     node = Node(ping="pong")
     assert (await livez(node)).status == 200
     assert node.asked == [("ping",)]
@@ -79,7 +79,7 @@ async def test_livez_pings_the_node():
 
 
 async def test_readyz_asks_for_one_thing():
-    """A node that has joined, opened and does not drain is ready, and is asked for nothing but `info`."""
+    """A node that has joined and opened, and is not draining, is ready; only `info` is asked for."""
     node = Node(info=info())
     answer = await readyz(node, verbose=False, may_see=yes)
     assert (answer.status, lines(answer), node.asked) == (200, ["ready"], [("info",)])
@@ -95,7 +95,7 @@ async def test_readyz_asks_for_one_thing():
     ],
 )
 async def test_what_makes_a_node_unready(changed, words):
-    """Each check alone makes it 503, in one line that says which; `verbose` marks it and comes to the same verdict."""
+    """Each failed check gives 503 with a line that names it; `verbose` marks it."""
     told = info(ready={"joined": True, "opened": True, "draining": False} | changed)
     answer = await readyz(Node(info=told), verbose=False, may_see=yes)
     assert (answer.status, len(lines(answer))) == (503, 1)
@@ -108,7 +108,7 @@ async def test_what_makes_a_node_unready(changed, words):
 
 
 async def test_trouble_elsewhere_does_not_make_a_node_unready():
-    """The verdict that was made last and each reason for it is a line, and the node is ready; what is well is none."""
+    """The last verdict and its reasons are warnings, and the node stays ready."""
     verdict = judge(
         reports.said(
             members={"n3": "dead"},
@@ -130,7 +130,7 @@ async def test_trouble_elsewhere_does_not_make_a_node_unready():
 
 
 async def test_why_the_cluster_is_not_well_is_told_to_whoever_may_see_it():
-    """Anybody else hears how much is wrong, and neither files nor what stands in them."""
+    """Without the right, only the number of problems is shown, and no files or contents."""
     said = reports.said(n2={"geo": reports.entry("2", error="/srv/geo/2/part-0: no TAB in 'salary of ana'")})
     node = Node(info=info(), verdict=judge(said).to_map())
     told = [lines(await readyz(node, verbose=True, may_see=may)) for may in (yes, no)]
@@ -142,7 +142,6 @@ async def test_why_the_cluster_is_not_well_is_told_to_whoever_may_see_it():
 
 
 async def test_a_sound_node_has_no_warnings():
-    """All is well: the checks that hold, and the verdict."""
     answer = await readyz(Node(info=info(), verdict=WELL), verbose=True, may_see=yes)
     assert lines(answer) == [
         "[+] the node answers", "[+] has joined its cluster", "[+] has opened what it holds", "[+] is not draining",
@@ -151,7 +150,7 @@ async def test_a_sound_node_has_no_warnings():
 
 
 async def test_a_verdict_that_fails_is_a_warning():
-    """What cannot be found out is told, and does not make the node unready."""
+    """An unknown verdict is a warning, and does not make the node unready."""
     answer = await readyz(Node(info=info(), verdict=TimedOut("not in time")), verbose=True, may_see=yes)
     assert (answer.status, lines(answer)[-1]) == (200, "ready")
     assert "[!] whether all is well is not known: not in time" in lines(answer)
@@ -159,21 +158,20 @@ async def test_a_verdict_that_fails_is_a_warning():
 
 @pytest.mark.parametrize("verbose", [False, True])
 async def test_readyz_without_a_node(verbose):
-    """A node that is gone is not ready: 503 and one line."""
     answer = await readyz(Node(info=GONE), verbose=verbose, may_see=yes)
     assert (answer.status, len(lines(answer))) == (503, 1)
 
 
 @pytest.mark.parametrize("nonsense", [None, 7, [], {"ready": 3, "claimed_twice": 4}, {"ready": {"joined": "yes"}}])
 async def test_nonsense_is_no_crash(nonsense):
-    """Whatever a node says, there is an answer; a check that is not said plainly does not hold."""
+    """A check without a plain statement counts as failed."""
     answer = await readyz(Node(info=nonsense, verdict=nonsense), verbose=True, may_see=yes)
     assert answer.status == 503
     assert (await healthz(Node(info=nonsense, databases=nonsense))).status == 404
 
 
 async def test_the_page_shows_what_is_answered():
-    """Both examples of the page are answers, to the letter."""
+    """Both examples in the documentation are literal answers."""
     page = PAGE.read_text(encoding="utf-8")
     told = info(ready={"joined": True, "opened": False, "draining": False})
     answer = await readyz(Node(info=told, verdict=judge(DEAD).to_map()), verbose=True, may_see=yes)

@@ -1,4 +1,4 @@
-"""What docs/users/http.md says is so: Sequins' requests and their answers, the numbers."""
+"""docs/users/http.md is correct: Sequins' requests and their answers, and the numbers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from tests.unit.http.sequins_table import PAGE, lines
 
 @pytest.mark.parametrize("line", lines(), ids=lambda line: f"{line.method} {line.target}")
 async def test_sequins_requests_get_their_answers(line):
-    """Each line of the table, as bytes through an exchange."""
     stream = f"{line.method} {line.target} HTTP/1.1\r\nHost: localhost:9599\r\n\r\n".encode()
     _, sent, closing = await converse(context_of(baby_names()), stream)
     ((status, headers, body),) = read_answers(sent, [line.method])
@@ -23,13 +22,13 @@ async def test_sequins_requests_get_their_answers(line):
 
 
 def test_the_table_has_them_all():
-    """Every status that Sequins has of itself is among them, and the one that is ours."""
+    """The table has every status of Sequins and the one that GossipKV adds."""
     assert {line.status for line in lines()} == {200, 400, 404, 405, 500, 501}
     assert len(lines()) > 20
 
 
 def test_numbers_are_those_of_the_code():
-    """The limits that the page states."""
+    """The page states the limits of the code."""
     said = " ".join(PAGE.split())
     limits = RequestLimits()
     assert f"at most {MAX_TARGET_BYTES >> 10} KiB (414)" in said

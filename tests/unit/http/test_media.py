@@ -29,7 +29,7 @@ BOTH = (Media.LINES, Media.MESSAGEPACK)
     ],
 )
 def test_what_is_wanted_most(accept, expected):
-    """By quality; a name counts before its kind, and that before all; of equals the usual one."""
+    """Quality decides, then an exact name before its kind and a wildcard; equals give the usual one."""
     headers = {} if accept is None else {b"accept": accept}
     if expected is None:
         with pytest.raises(BadMedia) as refused:
@@ -40,7 +40,6 @@ def test_what_is_wanted_most(accept, expected):
 
 
 def test_the_usual_one_is_the_first_of_equals():
-    """A request in MessagePack is answered so, where the client does not care."""
     assert media.wanted({b"accept": b"*/*"}, BOTH, usual=Media.MESSAGEPACK) is Media.MESSAGEPACK
     assert media.wanted({b"accept": b"*/*;q=0.5"}, BOTH, usual=Media.MESSAGEPACK) is Media.MESSAGEPACK
 
@@ -59,7 +58,7 @@ def test_the_usual_one_is_the_first_of_equals():
     ],
 )
 def test_what_is_given(content_type, known, expected):
-    """By the name before any parameter; lines of JSON may be called JSON."""
+    """Parameters are ignored; JSON lines may be called JSON."""
     headers = {} if content_type is None else {b"content-type": content_type}
     if expected is None:
         with pytest.raises(BadMedia) as refused:

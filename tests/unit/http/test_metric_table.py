@@ -1,4 +1,4 @@
-"""The table of metrics by Prometheus' rules, and what is written beside it: page, alerts, dashboard."""
+"""The table of metrics follows Prometheus' rules, and agrees with page, alerts and dashboard."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ FIRED = Path(__file__).with_name("alerts_test.yml")
 DASHBOARD = json.loads((OPERATORS / "grafana-dashboard.json").read_text(encoding="utf-8"))
 
 NAME = re.compile(r"\b(?:gossipkv|process)_\w+|\bup\b")
-BY_PROMETHEUS = {"up"}  # It makes that one itself.
+BY_PROMETHEUS = {"up"}  # Prometheus makes this metric itself.
 
 
 def scraped():
-    """The name of each sample, and its labels but for those that Prometheus adds."""
+    """Return the label names of each sample, without those that Prometheus adds."""
     found = {sample.name: sample.labels for family in InfoCollector(info()).collect() for sample in family.samples}
     return {name: set(labels) for name, labels in found.items()}
 
@@ -36,7 +36,7 @@ def expressions():
 
 
 def dashboard_expressions():
-    """Every expression of the dashboard, and the title of what it is for."""
+    """Return every expression of the dashboard with the title of its panel."""
     targets = [(target["expr"], panel["title"]) for panel in DASHBOARD["panels"] for target in panel.get("targets", ())]
     marks = [(mark["expr"], mark["name"]) for mark in DASHBOARD["annotations"]["list"]]
     asked = [each for each in DASHBOARD["templating"]["list"] if each["type"] == "query"]
@@ -53,7 +53,7 @@ def _row(name, kind, labels, tells):
 
 
 def written():
-    """The page with the tables of the code: every metric, in its order, and what is left out."""
+    """Return the page with tables generated from the code: every metric in order, and the omitted fields."""
     text = PAGE.read_text(encoding="utf-8")
     shown = [_row(f"{IDENTITY_NAME}_info", "info", IDENTITY, IDENTITY_HELP)]
     for one in METRICS:
@@ -69,7 +69,7 @@ def written():
 
 
 def test_names_follow_prometheus_rules():
-    """Only what grows ends in `_total`; units are base units; no name has its type or comes twice."""
+    """Only counters end in `_total`; units are base units; names are unique and do not contain the type."""
     names = [metric.name for metric in METRICS]
     assert len(set(names)) == len(names)
     for metric in METRICS:
@@ -80,7 +80,7 @@ def test_names_follow_prometheus_rules():
 
 
 def test_labels_fit_their_places():
-    """What is fixed, what stars stand for, and the text of a `MetricKind.TEXT` are as many as there are labels."""
+    """Fixed labels, stars and the text of a `MetricKind.TEXT` are as many as the metric's labels."""
     for metric in METRICS:
         for place in metric.places:
             stars = sum(name.endswith("*") for name in place.path)
@@ -89,14 +89,14 @@ def test_labels_fit_their_places():
 
 
 def test_nothing_is_by_partition_or_key():
-    """Labels are few: what grows with the data is none."""
+    """No label grows with the data."""
     labels = {label for metric in METRICS for label in metric.labels}
     of_requests = {"database", "version", "method", "code", "path", "limit", "reason", "fate"}
     assert labels == of_requests | {"state", "event", "resident", "table", "node"}
 
 
 def test_every_code_is_foreseen():
-    """Each code that a node may answer with is a label from the start on."""
+    """Each error code of a node is a label from the start."""
     (errors,) = [metric for metric in METRICS if metric.is_code]
     told, codes = [GossipKVError], {"INTERNAL"}
     while told:
@@ -107,12 +107,11 @@ def test_every_code_is_foreseen():
 
 
 def test_the_page_has_every_metric():
-    """The page's tables are the code's."""
     assert PAGE.read_text(encoding="utf-8") == written()
 
 
 def test_expressions_name_metrics_that_exist():
-    """Alerts and dashboard ask for nothing that no node tells, and select by labels that the metric has."""
+    """Alerts and dashboard use existing metrics with the labels that these have."""
     known = scraped()
     for text in expressions():
         bare = re.sub(r'"[^"]*"', '""', text)
@@ -126,12 +125,11 @@ def test_expressions_name_metrics_that_exist():
 
 
 def test_a_strange_name_is_seen():
-    """The check above tells a metric from a label and from a function."""
+    """The pattern above tells metrics from labels and functions."""
     assert NAME.findall('rate(gossipkv_moons_total{job="x"}[5m]) + up') == ["gossipkv_moons_total", "up"]
 
 
 def test_every_alert_says_what_to_do():
-    """Each has a severity, a summary and an action, and a name of its own."""
     alerts = ALERTS.read_text(encoding="utf-8").split("- alert: ")[1:]
     for alert in alerts:
         assert re.search(r"severity: (critical|warning)", alert), alert
@@ -141,12 +139,11 @@ def test_every_alert_says_what_to_do():
 
 
 def test_every_alert_is_fired_in_a_test():
-    """The rules' own test expects each of them."""
     assert set(names_of_alerts(FIRED)) == set(names_of_alerts(ALERTS))
 
 
 def test_panels_of_the_dashboard_do_not_overlap():
-    """Each has a title, a number of its own and a place of its own; all use the source that was chosen."""
+    """Each panel has a title, an id and a place of its own, and uses the chosen source."""
     taken = set()
     for panel in DASHBOARD["panels"]:
         at = panel["gridPos"]

@@ -1,4 +1,4 @@
-"""Tests over real processes, sockets, threads or time; `test_metric_table.py` has the others."""
+"""Slow tests of the table of metrics with promtool; the fast ones are in `test_metric_table.py`."""
 
 from __future__ import annotations
 
@@ -15,21 +15,20 @@ promtool = pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool
 
 
 def checked(*command):
-    """What promtool says, and whether it is content."""
+    """Run promtool; return its exit status and output."""
     done = subprocess.run(["promtool", *map(str, command)], capture_output=True, text=True, check=False)
     return done.returncode, done.stdout + done.stderr
 
 
 @promtool
 def test_promtool_reads_the_alerts():
-    """Prometheus can parse each rule."""
     code, said = checked("check", "rules", ALERTS)
     assert code == 0, said
 
 
 @promtool
 def test_alerts_fire_where_they_should(tmp_path):
-    """Each fires where what it is about is wrong, after its time, and none where nothing is."""
+    """Each alert fires after its time where its condition holds, and nowhere else."""
     path = tmp_path / "fired.yml"
     path.write_text(FIRED.read_text(encoding="utf-8").replace("[ALERTS]", f"[{ALERTS}]"), encoding="utf-8")
     code, said = checked("test", "rules", path)
@@ -38,7 +37,7 @@ def test_alerts_fire_where_they_should(tmp_path):
 
 @promtool
 def test_prometheus_can_parse_the_dashboard(tmp_path):
-    """Each expression is one, with its variables filled in."""
+    """Each expression is valid with its variables filled in."""
     lines = ["groups:", "- name: dashboard", "  rules:"]
     for number, (text, title) in enumerate(dashboard_expressions()):
         filled = text.replace("$__rate_interval", "5m").replace("$job", "x").replace("$instance", ".*")
@@ -52,7 +51,7 @@ def test_prometheus_can_parse_the_dashboard(tmp_path):
 
 @promtool
 def test_prometheus_takes_the_configuration_of_the_page(tmp_path):
-    """What the page says to write into Prometheus' file is what it reads, with the alerts beside it."""
+    """The example configuration in the documentation is valid, with the alerts beside it."""
     block = re.search(r"```yaml\n(scrape_configs:.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)[1]
     (tmp_path / "prometheus.yml").write_text(block, encoding="utf-8")
     shutil.copy(ALERTS, tmp_path / "alerts.yml")

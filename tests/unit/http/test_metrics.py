@@ -1,4 +1,4 @@
-"""`/metrics` as scrapers read it, by their own parsers, and `/debug/vars` beside it."""
+"""`/metrics` as scrapers' own parsers read it, and `/debug/vars` beside it."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ from gossipkv.http.samples import Histogram, samples
 from tests.unit.http.node_info import SPARSE, Node, counters, database, info
 
 OPENMETRICS = b"application/json, Application/OpenMetrics-Text; version=1.0.0; charset=utf-8"
-PROMETHEUS = b"application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.3,*/*;q=0.1"  # Sends it.
+# Prometheus sends this header.
+PROMETHEUS = b"application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.3,*/*;q=0.1"
 ODD = 'n"1\\ \n<script>'
 
 
 def scraped(answer):
-    """All samples of an answer, by name and labels, as Prometheus' parser finds them."""
+    """Return all samples of an answer by name and labels, as Prometheus' parser finds them."""
     families = parser.text_string_to_metric_families(answer.body.decode())
     return {
         (sample.name, tuple(sorted(sample.labels.items()))): sample.value
@@ -32,11 +33,11 @@ def scraped(answer):
 
 
 async def test_every_metric_is_scraped():
-    """Each sample of the table arrives with its name, labels and value; types and helps are said."""
+    """Each sample has its name, labels, value, type and help."""
     answer = await metrics(Node(info=info(("geo", "users"))))
     assert (answer.status, answer.headers) == (200, [(b"Content-Type", b"text/plain; version=0.0.4; charset=utf-8")])
     found = scraped(answer)
-    expected = 1  # Who answers.
+    expected = 1  # The metric of the node's identity.
     for metric in METRICS:
         for labels, sample in samples(info(("geo", "users")))[metric.name].items():
             named = tuple(sorted(zip(metric.labels, labels, strict=True)))
@@ -55,7 +56,7 @@ async def test_every_metric_is_scraped():
 
 
 async def test_the_histogram_is_prometheus_own():
-    """Buckets in seconds, cumulative, the last one endless and equal to the count; the sum in seconds."""
+    """Buckets are cumulative and in seconds, the last one is infinite and equals the count."""
     found = scraped(await metrics(Node(info=info())))
     buckets = {
         dict(labels)["le"]: value
@@ -68,7 +69,7 @@ async def test_the_histogram_is_prometheus_own():
 
 
 async def test_openmetrics_is_given_to_whoever_wants_nothing_else():
-    """It is what the strict parser reads, with the same numbers."""
+    """The strict OpenMetrics parser reads the same numbers."""
     answer = await metrics(Node(info=info()), OPENMETRICS)
     assert answer.headers[0][1].startswith(b"application/openmetrics-text; version=1.0.0")
     assert answer.body.endswith(b"# EOF\n")
@@ -98,14 +99,14 @@ async def test_openmetrics_is_given_to_whoever_wants_nothing_else():
     ],
 )
 async def test_any_accept_gets_something(accept):
-    """Who takes Prometheus' text gets it, since it costs least, and so does who asks for nothing that is known."""
+    """Prometheus' text costs least, and is the default."""
     answer = await metrics(Node(info=info()), accept)
     assert answer.headers == [(b"Content-Type", b"text/plain; version=0.0.4; charset=utf-8")]
 
 
 @given(st.binary(max_size=80) | st.text("/;,=.qversionaplicatetx0123", max_size=80).map(str.encode))
 async def test_no_accept_is_a_crash(accept):
-    """Any bytes in the header get one of the two."""
+    """Any bytes in the header give one of the two forms."""
     answer = await metrics(Node(info={"counters": {}}), b"application/openmetrics-text;" + accept)
     ((_, content_type),) = answer.headers
     assert content_type in {
@@ -117,14 +118,13 @@ async def test_no_accept_is_a_crash(accept):
 @pytest.mark.parametrize(("error", "status"), [(Unavailable("refused\nby all"), 502), (TimedOut("late"), 504)])
 @pytest.mark.parametrize("ask", [metrics, debug_vars])
 async def test_without_a_node(ask, error, status):
-    """A node that is gone is no empty answer, which would look like zeroes, but an error of one line."""
+    """An empty answer would look like zeroes; the answer is an error of one line."""
     answer = await ask(Node(info=error))
     assert (answer.status, answer.body.count(b"\n")) == (status, 1)
     assert (b"X-GossipKV-Error", error.code.encode()) in answer.headers
 
 
 async def test_one_info_a_scrape():
-    """Nothing else is asked of the node."""
     node = Node(info=info())
     await metrics(node)
     await debug_vars(node)
@@ -132,7 +132,7 @@ async def test_one_info_a_scrape():
 
 
 async def test_names_are_escaped():
-    """Whatever a node is called, and whatever its versions and states are, a parser reads it back as it was."""
+    """A parser reads every name of nodes, versions and states back unchanged."""
     told = info(node=ODD, by_database={ODD: database(ODD, versions={ODD: 3})}, members_by_state={ODD: 1})
     for accept, read in ((b"", parser), (OPENMETRICS, openmetrics_parser)):
         body = (await metrics(Node(info=told), accept)).body.decode()
@@ -144,7 +144,7 @@ async def test_names_are_escaped():
 
 
 async def test_a_node_that_says_little_is_scraped():
-    """One that says less has fewer metrics, and none of them without a sample."""
+    """Metrics without a sample are left out."""
     answer = await metrics(Node(info=SPARSE))
     assert "gossipkv_keys_read_total" in {name for name, _ in scraped(answer)}
     assert answer.body.count(b"# TYPE") == 1 + len(samples(SPARSE))
@@ -152,7 +152,7 @@ async def test_a_node_that_says_little_is_scraped():
 
 
 async def test_debug_vars_has_the_same_numbers():
-    """Each metric by its name, each label a level, words as words, histograms with their buckets."""
+    """Each metric has a level per label; texts and histograms with their buckets are included."""
     answer = await debug_vars(Node(info=info()))
     assert answer.headers == [(b"Content-Type", b"application/json")]
     told = json.loads(answer.body)
@@ -175,7 +175,7 @@ async def test_debug_vars_has_the_same_numbers():
 
 
 def test_the_collector_is_one_of_the_library():
-    """A family is read as often as one likes: the library's own writers take it, whichever."""
+    """The collector can be read repeatedly, and the library's own writers accept it."""
     collector = InfoCollector(info())
     assert [family.name for family in collector.collect()] == [family.name for family in collector.collect()]
     assert openmetrics.exposition.generate_latest(collector).endswith(b"# EOF\n")

@@ -1,4 +1,4 @@
-"""Tests over real processes, sockets, threads or time; `test_metrics.py` has the others."""
+"""Slow tests of metrics with promtool; the fast ones are in `test_metrics.py`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ODD = 'n"1\\ \n<script>'
     "told", [info(("geo", "users")), info(node=ODD, latency={"local": histogram(*range(6))}), SPARSE]
 )
 def test_promtool_has_nothing_to_say(told):
-    """Prometheus' own checker finds the text readable, and the names by its rules."""
+    """Prometheus' own checker accepts the text and the names."""
     answer = trio.run(metrics, Node(info=told))
     checked = subprocess.run(["promtool", "check", "metrics"], input=answer.body, capture_output=True, check=False)
     assert (checked.returncode, checked.stdout, checked.stderr) == (0, b"", b"")

@@ -1,4 +1,4 @@
-"""What a node tells its gateway survives the pipe."""
+"""The messages of a node to its gateway survive the pipe."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ TYPES = Types("text/plain", {"db": "image/png"})
 
 
 def test_an_order_is_one_line_and_comes_back():
-    """With all that stands in it."""
     limits = GatewayLimits(max_connections=7, idle_timeout_ms=0)
     order = GatewayOrder(Address("::1", 7070), 4, "n\n1", Address("::1", 8080), 5, 6, TYPES, limits, is_secured=True)
     line = order.to_line()
@@ -19,24 +18,21 @@ def test_an_order_is_one_line_and_comes_back():
 
 
 def test_a_word_is_one_line_and_comes_back():
-    """To end, or not."""
     for word in (GatewayWord(TYPES), GatewayWord(TYPES, 0), GatewayWord(TYPES, 10_000)):
         assert word.to_line().count(b"\n") == 1
         assert GatewayWord.from_line(word.to_line()) == word
 
 
 def test_who_is_at_the_other_end_stands_before_what_was_read():
-    """Whatever that is."""
     for peer in (GatewayPeer("::1", "ana"), GatewayPeer("10.0.0.1", "anonymous")):
         for begun in (b"", b"GET / HTTP/1.1\r\n\r\n", b"\n \xff"):
             assert GatewayPeer.of(peer.before(begun)) == (peer, begun)
 
 
 def test_types_of_values():
-    """A database's own, else the usual one."""
     assert (TYPES.of("db"), TYPES.of("other")) == (b"image/png", b"text/plain")
 
 
 def test_what_hides_a_database_begins_with_its_name():
-    """Each path is one that the database would have."""
+    """Each shadowed path is one that the database would have."""
     assert all(path.startswith(f"/{name}") for name, path in HIDING.items())

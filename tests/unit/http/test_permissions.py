@@ -1,4 +1,4 @@
-"""By HTTP: every path with every right, whose a token is, and what a browser is told."""
+"""Permissions by HTTP: every path with every right, the user of a token, and the answers for browsers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ GRANTS = {
     "read": Right.READ, "write": Right.WRITE, "operate": Right.OPERATE, "see": Right.SEE,
 }  # fmt: skip
 OWN = (b"/healthz", b"/livez", b"/readyz", b"/metrics", b"/debug/vars")
-# Each with the right that it needs, of `db`.
+# The right that each path of `db` needs.
 TARGETS = {
     **{path: of_path(path, b"vars" if path == b"/debug/vars" else None) for path in OWN},
     b"/": Right.SEE, b"/db/": Right.SEE, b"/static/page.css": Right.SEE, b"*": Right.SEE, b"/db": Right.SEE,
@@ -33,7 +33,7 @@ TARGETS = {
 
 
 class Asked:
-    """A node that has users, and says what each may."""
+    """A node that has users, and grants their rights."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[object, ...]] = []
@@ -55,7 +55,7 @@ class Asked:
         return [user.name, [str(grant) for grant in user.grants]]
 
     def let(self, **may: str) -> None:
-        """Have these users, whose tokens are their names."""
+        """Replace the users; each token is its user's name."""
         self.users = Users(
             User(
                 name,
@@ -68,12 +68,11 @@ class Asked:
 
 @pytest.fixture
 def node() -> Asked:
-    """One."""
     return Asked()
 
 
 def site_that(node, *, is_secured: bool) -> Site:
-    """What a gateway answers, to which all come by TLS, or none."""
+    """Return a gateway's site whose clients all come by TLS, or all without."""
     records = FakeDatabase({"1": {b"key": b"value", b"_mget": b"a key", b"_scan": b"a key"}}, "1")
     permissions = HttpPermissions(node, trio.current_time, is_secured=is_secured)
     databases = context_of(FakeNode({"db": records, "dba": records, "d": records}), permissions=permissions)
@@ -82,7 +81,6 @@ def site_that(node, *, is_secured: bool) -> Site:
 
 @pytest.fixture
 def site(node) -> Site:
-    """One to which they come in the clear."""
     return site_that(node, is_secured=False)
 
 
@@ -93,7 +91,7 @@ def bearer(token: str | None, target: bytes, method: bytes = b"GET", **more: byt
 
 
 async def test_who_may_see_more_is_no_refusal(node, autojump_clock):
-    """Of whom the node says nothing has no right; without users everybody has it."""
+    """A user that the node does not know has no right; without users everybody has it."""
     permissions = HttpPermissions(node, trio.current_time)
     node.let(see="see", read="read:*", anonymous="read:db")
     asked = (None, "see", "read", "nobody")
@@ -108,7 +106,7 @@ async def test_who_may_see_more_is_no_refusal(node, autojump_clock):
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("method", [b"GET", b"HEAD", b"POST", b"OPTIONS", b"DELETE"])
 async def test_every_path_with_every_right(site, node, target, method):
-    """Whatever is asked of it: it is done for whoever has its right, and for nobody else."""
+    """A request succeeds for users with the path's right, and for no others."""
     node.let(
         **{name: name + ":db" * (right in Right.READ | Right.WRITE) for name, right in GRANTS.items()},
         near="read:dba read:d", anonymous="write:db",
@@ -125,12 +123,12 @@ async def test_every_path_with_every_right(site, node, target, method):
 
 
 def test_no_path_is_forgotten():
-    """Of the gateway's own."""
+    """The test covers every path of the gateway's own."""
     assert set(site_of(MagicMock(), None)[0]._paths) == set(OWN)
 
 
 async def test_a_key_that_the_page_looks_up_is_read(site, node):
-    """Who sees the page reads nothing by it."""
+    """The right to see the page does not permit looking up a key."""
     node.let(sees="see", both="see read:db")
     for target in (b"/?database=db&key=k", b"/db/?key=k", b"/?database=db&key=", b"/db/?database=dba&key=k"):
         assert (await site.answer(bearer("sees", target))).status == 401
@@ -141,7 +139,7 @@ async def test_a_key_that_the_page_looks_up_is_read(site, node):
 
 
 async def test_without_users_all_may_all(site, node):
-    """And who has a token already may as well."""
+    """A token does no harm."""
     node.users = None
     for user in (None, "anybody"):
         for target in TARGETS.keys() - {b"*", b"/db"}:
@@ -151,7 +149,7 @@ async def test_without_users_all_may_all(site, node):
 
 
 async def test_what_was_said_of_a_token_stands_for_a_second(autojump_clock, site, node):
-    """Not for longer, whatever it was; and of not so many that it would fill the memory."""
+    """A permission is kept for a second, and the number of kept permissions is limited."""
     node.let(ana="read:db")
     for _ in range(5):
         assert (await site.answer(bearer("ana", b"/db/key"))).status == 200
@@ -174,7 +172,6 @@ async def test_what_was_said_of_a_token_stands_for_a_second(autojump_clock, site
     (ProtocolError("x"), 400),
 ])  # fmt: skip
 async def test_a_node_that_does_not_say_lets_nobody_through(site, node, told, status):
-    """Whatever is wrong with it."""
     node.tell = told
     assert (await site.answer(bearer("ana", b"/db/key"))).status == status
 
@@ -189,12 +186,12 @@ async def test_a_node_that_does_not_say_lets_nobody_through(site, node, told, st
     ({b"authorization": b"Bearer abc", b"cookie": b"gossipkv-token=no"}, b"abc"),
 ])  # fmt: skip
 def test_where_a_token_is(headers, token):
-    """A bearer's before the cookie; of the cookie the whole name counts."""
+    """A bearer token precedes the cookie; the cookie's name must match exactly."""
     assert token_of(HttpRequest(b"GET", b"/", headers)) == token
 
 
 async def test_a_browser_is_shown_a_form_and_gets_a_cookie(site, node):
-    """That no script can read, nor another site send; `Secure` where it has come by TLS."""
+    """No script can read the cookie and no other site can send it; it is `Secure` over TLS."""
     node.let(ana="see")
     page = await site.answer(bearer(None, b"/", accept=b"text/html,*/*"))
     assert (page.status, dict(page.headers)[b"WWW-Authenticate"]) == (401, b"Bearer")
@@ -239,7 +236,7 @@ async def test_a_form_is_short(site, node):
 
 
 async def test_a_scan_ends_with_the_right_to_read(autojump_clock, node):
-    """With the page that follows, once what was said of the token stands no longer; the others are whole."""
+    """The scan ends at the next page once the kept permission has expired; earlier pages are whole."""
     records = FakeDatabase({"1": {b"key%02d" % number: b"v" for number in range(50)}}, "1")
     permissions = HttpPermissions(node, trio.current_time)
     fake = FakeNode({"db": records}, page=7)
@@ -260,7 +257,7 @@ async def test_a_scan_ends_with_the_right_to_read(autojump_clock, node):
 
 
 async def test_the_cookie_of_who_has_come_by_tls_goes_by_nothing_else(node):
-    """TLS has ended in the node: no header says so, and none says otherwise."""
+    """The node terminates TLS, so no header decides about `Secure`."""
     node.let(ana="see")
     for headers in ({}, {b"x-forwarded-proto": b"http"}):
         done = await site_that(node, is_secured=True).answer(HttpRequest(b"POST", b"/login", headers, b"token=ana"))
@@ -268,7 +265,7 @@ async def test_the_cookie_of_who_has_come_by_tls_goes_by_nothing_else(node):
 
 
 async def test_who_shows_a_certificate_is_its_user(autojump_clock, site, node):
-    """But for whoever shows a token; each for a second, and then whoever it is by then."""
+    """A token takes precedence over a certificate; both are kept for a second."""
     node.let(ana="read:db", bob="see", anonymous="")
 
     async def status(target: bytes, user: str, token: bytes | None = None) -> int:
@@ -285,7 +282,7 @@ async def test_who_shows_a_certificate_is_its_user(autojump_clock, site, node):
 
 
 async def test_a_gateway_of_no_node_judges_nobody():
-    """It reads with a token of its own; what its node refuses is refused."""
+    """Such a gateway reads with its own token, and leaves refusals to the node."""
     records = FakeDatabase({"1": {b"key": b"value"}}, "1")
     alone = Site(context_of(FakeNode({"db": records})), {}, FakePages())
     assert (await alone.answer(bearer(None, b"/db/key"))).status == 200

@@ -27,13 +27,12 @@ MODIFIED = "Mon, 01 Aug 2016 11:56:27 GMT"
 
 
 async def get(path, headers=None, *, node=None, alone=False, session=None, method="GET"):
-    """Ask a node, or one of the usual content."""
+    """Ask the given node, or one with the usual content."""
     context = context_of(node or baby_names(), alone=alone, session=session)
     return await ask(context, method, path, headers)
 
 
 async def test_sequins_an_existing_key():
-    """200, the value, its version and when it was made."""
     status, headers, body = await get("/baby-names/1881/boy")
     assert (status, body) == (200, b"Johnny")
     assert headers == {
@@ -46,7 +45,6 @@ async def test_sequins_an_existing_key():
 
 
 async def test_sequins_a_nonexistent_key():
-    """404 with the version."""
     status, headers, body = await get("/baby-names/foo")
     assert (status, headers.get("X-Sequins-Version")) == (404, "2")
     assert "X-GossipKV-Error" not in headers
@@ -54,7 +52,6 @@ async def test_sequins_a_nonexistent_key():
 
 
 async def test_sequins_a_nonexistent_database():
-    """404 without a version."""
     for path in ("/otherdb/foo", "/a.b/foo", "/%C3%BC/foo", "/../foo"):
         status, headers, _ = await get(path)
         assert (status, headers.get("X-GossipKV-Error")) == (404, "UNKNOWN_DATABASE")
@@ -62,7 +59,6 @@ async def test_sequins_a_nonexistent_database():
 
 
 async def test_sequins_no_versions():
-    """404 without a version where nothing is ready yet."""
     status, headers, _ = await get("/coming/foo")
     assert (status, headers.get("X-GossipKV-Error")) == (404, "NOT_READY")
     assert "X-Sequins-Version" not in headers
@@ -90,7 +86,7 @@ async def test_sequins_keys_of_any_bytes(path, value):
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "TRACE", "get"])
 async def test_sequins_other_methods(method):
-    """405, which methods there are, and how records come to be there."""
+    """405 lists the methods, and says how records are written."""
     status, headers, body = await get("/baby-names/1881/boy", method=method)
     assert (status, headers["Allow"]) == (405, "GET, HEAD, OPTIONS")
     assert body.count(b"\n") == 1
@@ -99,7 +95,6 @@ async def test_sequins_other_methods(method):
 
 @pytest.mark.parametrize("path", ["/baby-names", "//x", "/", "*"])
 async def test_sequins_a_path_without_a_key(path):
-    """400, in words."""
     node = baby_names()
     status, _, body = await get(path, node=node)
     assert (status, body.count(b"\n")) == (400, 1)
@@ -107,13 +102,12 @@ async def test_sequins_a_path_without_a_key(path):
 
 
 async def test_sequins_head():
-    """The headers of GET."""
     got, headed = [await get("/baby-names/1881/boy", method=method) for method in ("GET", "HEAD")]
     assert headed == got
 
 
 async def test_sequins_proxied_to_a_peer():
-    """The value, and who had it; a miss names it too."""
+    """The header names the node that had the value or the miss."""
     node = baby_names()
     status, headers, body = await get("/baby-names/away", node=node)
     assert (status, body, headers["X-Sequins-Proxied-To"]) == (200, b"from n2", "n2")
@@ -124,7 +118,7 @@ async def test_sequins_proxied_to_a_peer():
 
 @pytest.mark.parametrize("proxy", ["true", "2"])
 async def test_sequins_a_proxied_request_is_not_proxied_further(proxy):
-    """What is here is answered, what is elsewhere is 500, and the node is told to ask nobody."""
+    """A key on another node is 500, and the node is told to ask no other node."""
     node = baby_names()
     status, headers, body = await get(f"/baby-names/1881/boy?proxy={proxy}", node=node)
     assert (status, body, headers.get("X-Sequins-Version")) == (200, b"Johnny", "2")
@@ -134,7 +128,7 @@ async def test_sequins_a_proxied_request_is_not_proxied_further(proxy):
 
 
 async def test_sequins_a_proxied_request_for_an_old_version():
-    """It is answered from that version, which clients no longer get."""
+    """A peer may read a retired version that clients no longer get."""
     status, headers, body = await get("/baby-names/1881/boy?proxy=1")
     assert (status, body, headers.get("X-Sequins-Version")) == (200, b"John", "1")
     assert headers["Last-Modified"] == "Sun, 09 Sep 2001 01:46:40 GMT"
@@ -150,7 +144,7 @@ async def test_sequins_a_proxied_request_for_an_old_version():
     ],
 )
 async def test_sequins_a_proxied_request_for_what_is_not_here(path, status, code):
-    """Never 404: a peer would take that for a key that does not exist."""
+    """The answer is never 404: a peer would take that for a missing key."""
     told, headers, _ = await get(path)
     assert told == status
     assert headers.get("X-GossipKV-Error") == code
@@ -158,7 +152,6 @@ async def test_sequins_a_proxied_request_for_what_is_not_here(path, status, code
 
 
 async def test_sequins_an_empty_proxy_is_none():
-    """`?proxy=` and `?` say nothing."""
     for path in ("/baby-names/away?proxy=", "/baby-names/away?proxy", "/baby-names/away?"):
         assert (await get(path))[0] == 200
 
@@ -179,7 +172,7 @@ async def test_sequins_an_empty_proxy_is_none():
     ],
 )
 async def test_sequins_peers_that_fail(failure, status, code):
-    """502 where nobody was reached, 504 where nobody answered in time, the rest by the table of the wire."""
+    """502 means that no node was reached, 504 that none answered in time."""
     node = baby_names()
     node.failure = failure
     told, headers, body = await get("/baby-names/1881/boy", node=node)
@@ -189,7 +182,7 @@ async def test_sequins_peers_that_fail(failure, status, code):
 
 
 async def test_a_version_is_pinned():
-    """Exactly that one answers, and one that is not there is 404 without a version."""
+    """An unknown version is 404 without a version header."""
     status, headers, body = await get("/baby-names/1881/boy", {"X-Sequins-Version": "1"})
     assert (status, body, headers.get("X-Sequins-Version")) == (200, b"John", "1")
     status, headers, _ = await get("/baby-names/1881/boy", {"X-Sequins-Version": "9"})
@@ -198,7 +191,7 @@ async def test_a_version_is_pinned():
 
 
 async def test_a_session_does_not_step_back():
-    """A version that is not there yet is 503 and worth another attempt, also where nothing is ready at all."""
+    """A version that is not ready yet is 503 with Retry-After, also where none is ready."""
     assert (await get("/baby-names/1881/boy", {"X-GossipKV-Min-Version": "1"}))[2] == b"Johnny"
     for path in ("/baby-names/1881/boy", "/coming/x"):
         status, headers, _ = await get(path, {"X-GossipKV-Min-Version": "3"})
@@ -207,7 +200,7 @@ async def test_a_session_does_not_step_back():
 
 
 async def test_the_time_allowed_is_passed_on():
-    """To the node, and to whoever asks it."""
+    """The node receives the time limit."""
     node = baby_names()
     assert (await get("/baby-names/1881/boy", {"X-GossipKV-Timeout-Ms": "250"}, node=node))[0] == 200
     ((_, _, options),) = node.asked("get")
@@ -229,7 +222,7 @@ async def test_the_time_allowed_is_passed_on():
     ],
 )
 async def test_what_a_request_may_not_say(path, headers, said):
-    """400 in a line, and nobody is asked."""
+    """The answer is 400 with a line, and the node is not asked."""
     node = baby_names()
     status, _, body = await get(path, headers, node=node)
     assert status == 400
@@ -238,7 +231,7 @@ async def test_what_a_request_may_not_say(path, headers, said):
 
 
 async def test_a_header_that_is_not_text():
-    """400, with its place."""
+    """400 names the header."""
     context = context_of(baby_names())
     assert (await ask(context, "GET", "/baby-names/x", {"X-Sequins-Version": "ü"}))[0] == 404
     answer = await answer_to(context, HttpRequest(b"GET", b"/baby-names/x", {b"x-sequins-version": b"\xff"}))
@@ -246,7 +239,7 @@ async def test_a_header_that_is_not_text():
 
 
 async def test_conditions_and_ranges_of_a_value():
-    """The tag and the time that were told before are known again, and parts are parts of the value."""
+    """Tag and time of an earlier answer give 304, and ranges give parts of the value."""
     path = "/baby-names/ten"
     _, headers, _ = await get(path)
     tag = headers["ETag"]
@@ -262,12 +255,12 @@ async def test_conditions_and_ranges_of_a_value():
 
 
 async def test_a_miss_has_no_conditions():
-    """404, whatever the client knows."""
+    """The answer is 404, whatever the client knows."""
     assert (await get("/baby-names/foo", {"If-None-Match": "*", "Range": "bytes=0-1"}))[0] == 404
 
 
 async def test_a_gateway_alone():
-    """It has nothing of its own: `proxy` is refused, and who answered is always told."""
+    """Such a gateway refuses `proxy`, and always names the answering node."""
     node = baby_names()
     status, _, body = await get("/baby-names/1881/boy?proxy=true", node=node, alone=True)
     assert (status, b"holds nothing" in body, node.calls) == (400, True, [])
@@ -275,7 +268,7 @@ async def test_a_gateway_alone():
 
 
 async def test_a_gateway_alone_keeps_a_session():
-    """What it has answered from is the least that it asks for, of that database alone, until it is told to forget."""
+    """The version of the last answer is the minimum for this database until the session is reset."""
     node = baby_names()
     context = context_of(node, alone=True, session=ReadSession())
     for _ in range(2):
@@ -287,7 +280,7 @@ async def test_a_gateway_alone_keeps_a_session():
     assert (await ask(context, "GET", "/baby-names/1881/boy"))[0] == 503
     assert (await ask(context, "GET", "/baby-names/1881/boy", {"X-Sequins-Version": "1"}))[2] == b"John"
     assert (await ask(context, "GET", "/baby-names/1881/boy", {"X-GossipKV-Min-Version": "1"}))[0] == 503
-    context.session = ReadSession()  # As SIGHUP has it.
+    context.session = ReadSession()  # SIGHUP replaces the session like this.
     assert (await ask(context, "GET", "/baby-names/1881/boy"))[2] == b"John"
 
 
@@ -296,7 +289,7 @@ async def test_a_gateway_alone_keeps_a_session():
     [None, [b"x"], [b"x", None], ["text", "2"], [b"x", "a\r\nb"], [b"x", ""], [b"x", 2], {"a": 1}],
 )
 async def test_a_node_that_answers_something_else(answer):
-    """502: it is not the client who spoke badly, and nothing of it gets into a header."""
+    """The answer is 502, and no header contains the wrong data."""
     node = baby_names()
     node._get = lambda *params: answer
     status, headers, _ = await get("/baby-names/x", node=node)
@@ -304,7 +297,6 @@ async def test_a_node_that_answers_something_else(answer):
 
 
 async def test_a_node_with_a_name_that_no_header_has():
-    """It is left out."""
     node = baby_names()
     node._get = lambda *params: [b"x", "2", {"node": "n2\r\nSet-Cookie: x"}]
     status, headers, _ = await get("/baby-names/x", node=node)
@@ -312,7 +304,6 @@ async def test_a_node_with_a_name_that_no_header_has():
 
 
 async def test_options_of_a_resource():
-    """OPTIONS tells the methods, of everything or of one path."""
     with_post = "GET, HEAD, POST, OPTIONS"
     for path, allowed in (
         ("*", with_post),
@@ -325,14 +316,14 @@ async def test_options_of_a_resource():
 
 
 async def test_the_content_type_is_the_databases():
-    """Whoever runs the gateway says what values are."""
+    """The gateway's configuration sets the type."""
     context = context_of(baby_names())
     context.content_type_of = {"baby-names": b"text/plain"}.__getitem__
     assert (await ask(context, "GET", "/baby-names/ten"))[1]["Content-Type"] == "text/plain"
 
 
 async def test_a_version_is_asked_for_once():
-    """One question tells the times of all versions, in whole seconds."""
+    """One question returns the times of all versions, in whole seconds."""
     node = baby_names()
     times = SourceTimes(node)
     assert [await times.of("baby-names", version) for version in ("2", "1", "2")] == [
@@ -344,7 +335,7 @@ async def test_a_version_is_asked_for_once():
 
 
 async def test_many_wait_for_one_question(autojump_clock):
-    """A thousand reads of a new version ask once."""
+    """A thousand reads of a new version send one question."""
     node = baby_names()
     inner = node.call
 
@@ -366,7 +357,7 @@ async def test_many_wait_for_one_question(autojump_clock):
 
 
 async def test_a_time_does_not_change(autojump_clock):
-    """What was told first stays, though owners that come later say something else."""
+    """The first known time stays, though later owners report another."""
     node = baby_names()
     times = SourceTimes(node)
     await times.of("baby-names", "2")
@@ -377,7 +368,7 @@ async def test_a_time_does_not_change(autojump_clock):
 
 
 async def test_what_is_not_told_is_asked_for_again_later(autojump_clock):
-    """Not with every read, and not never; other versions do not wait for it."""
+    """An unknown time is asked for again after a pause; other versions need not wait."""
     node = baby_names()
     times = SourceTimes(node)
     for _ in range(5):
@@ -406,7 +397,6 @@ async def test_a_node_that_fails(autojump_clock):
     [None, {}, [None], [{"name": "baby-names"}], [{"name": "baby-names", "times": [1]}], [{"times": {"2": 1000}}]],
 )
 async def test_an_answer_that_is_none(answer):
-    """It says nothing."""
     node = baby_names()
     node._databases = lambda: answer
     assert await SourceTimes(node).of("baby-names", "2") is None
@@ -414,7 +404,7 @@ async def test_an_answer_that_is_none(answer):
 
 @pytest.mark.parametrize("time_ms", [-1, 10**15, None, "1", 1.5])
 async def test_a_time_that_is_none(time_ms):
-    """What HTTP cannot say is not said."""
+    """A time that HTTP cannot express is left out."""
     node = baby_names()
     node.databases["baby-names"].times["2"] = time_ms
     times = SourceTimes(node)

@@ -1,4 +1,4 @@
-"""From `info` to samples: each number in its metric with its labels, and nothing made up."""
+"""From `info` to samples: each number is in its metric with its labels, and none is invented."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ from tests.unit.http.node_info import SPARSE, counters, database, histogram, inf
 
 
 def test_every_metric_is_found():
-    """A node that says everything has samples of every metric of the table."""
     assert samples(info()).keys() == {metric.name for metric in METRICS}
 
 
 def test_labels_come_from_the_path():
-    """What a star stood for is the label: the database, the state, the rest of a counter's name."""
+    """A star of the path becomes the label: the database, the state, or the rest of a counter's name."""
     found = samples(info(("geo", "users")))
     assert found["gossipkv_read_requests_total"] == {("geo",): 50, ("users",): 50}
     assert found["gossipkv_versions"][("users", "RETIRING")] == 2
@@ -28,7 +27,7 @@ def test_labels_come_from_the_path():
 
 
 def test_the_longest_beginning_is_meant():
-    """`gossip_asks_failed_…` is not one of the other counters of gossip, whose names it begins like."""
+    """`gossip_asks_failed_…` is not an event, though the prefix of events matches as well."""
     found = samples(info())
     assert found["gossipkv_gossip_ask_failures_total"] == {("econnrefused",): 10}
     events = found["gossipkv_gossip_events_total"]
@@ -37,7 +36,7 @@ def test_the_longest_beginning_is_meant():
 
 
 def test_errors_by_code_are_complete():
-    """Refusals of the loop and of Python make one number a code, in the wire's capitals."""
+    """Errors from the loop and from Python add up by code."""
     told = counters() | {"bad_requests": 10, "duplicate_ids": 20, "overloaded": 30, "replies_too_large": 40}
     found = samples(info(counters=told | {"errors_overloaded": 5}))["gossipkv_errors_total"]
     assert found[("BAD_REQUEST",)] == 10 + 20 + 4
@@ -45,7 +44,7 @@ def test_errors_by_code_are_complete():
 
 
 def test_a_first_event_is_seen_as_growth():
-    """Codes, reasons and events that did not happen yet are 0, and not absent: a rate over them sees the first one."""
+    """Codes, reasons and events start at 0, so that a rate sees the first one."""
     found = samples({"counters": {}})
     assert found.keys() >= {
         "gossipkv_errors_total",
@@ -58,7 +57,6 @@ def test_a_first_event_is_seen_as_growth():
 
 
 def test_units_are_base_units():
-    """Milliseconds and microseconds become seconds."""
     found = samples(info())
     assert found["gossipkv_active_version_timestamp_seconds"] == {("geo",): 1_700_000_000.25}
     assert found["process_start_time_seconds"] == {(): 1_700_000_001.5}
@@ -68,7 +66,7 @@ def test_units_are_base_units():
 
 
 def test_words_become_whether_there_are_any():
-    """A reason is 1, none is 0; a list is its length; a flag is 0 or 1."""
+    """A reason counts as 1, a list as its length and a flag as 0 or 1."""
     names = (
         "silent",
         "publish_refused",
@@ -92,7 +90,7 @@ def test_words_become_whether_there_are_any():
 
 
 def test_a_node_that_says_little_has_fewer():
-    """What it does not say is absent and not 0."""
+    """A missing field gives no sample, and not 0."""
     found = samples(SPARSE)
     assert "gossipkv_connections_accepted_total" in found
     for name in ("read_requests_total", "request_duration_seconds", "members", "active_version", "joined"):
@@ -101,7 +99,7 @@ def test_a_node_that_says_little_has_fewer():
 
 
 def test_a_database_without_a_version():
-    """Version and time that are nil have no sample, what is counted has."""
+    """Nil version and time give no sample; counts do."""
     found = samples(info(by_database={"geo": database(None, time=None, versions={"BUILDING": 1})}))
     assert "gossipkv_active_version" not in found
     assert "gossipkv_active_version_timestamp_seconds" not in found
@@ -125,20 +123,18 @@ def test_a_database_without_a_version():
     ],
 )
 def test_a_histogram_that_makes_no_sense_is_left_out(wrong):
-    """No buckets, or such as fall: none is told, rather than one that nobody can read; the others are."""
+    """A histogram with missing or falling buckets is omitted; the others stay."""
     found = samples(info(latency={"local": wrong, "forwarded": histogram(1, 2, 3, 4, 5, 6)}))
     assert found["gossipkv_request_duration_seconds"].keys() == {("forwarded",)}
 
 
 def test_no_place_is_for_two():
-    """Each counter that the table names belongs to the metric that names it, and to no other."""
     for metric in METRICS:
         for place in metric.places:
             assert metric_at(tuple(name.replace("*", "x") for name in place.path)) is metric
 
 
 def test_what_is_not_in_the_table_has_no_metric():
-    """A field that nobody knows belongs to nothing, and is not told."""
     assert metric_at(("counters", "moons")) is None
     assert metric_at(("by_database", "geo", "moons")) is None
     assert metric_at(("moons", "counters", "gets")) is None
@@ -157,7 +153,7 @@ PATHS = sorted({place.path for metric in METRICS for place in metric.places})
 
 @given(st.lists(st.tuples(st.sampled_from(PATHS), st.integers(0, 4), VALUES), max_size=12))
 def test_nonsense_is_no_crash(planted):
-    """Any value at any place, or anywhere above it: numbers or histograms by as many labels as the metric has."""
+    """Values of any type at any place give samples with the right labels and types."""
     told = info()
     for path, depth, value in planted:
         at = told

@@ -15,13 +15,13 @@ RECORDS = {b"key%03d" % number: b"value%d" % number for number in range(50)}
 
 
 def a_node(page=7):
-    """A node that answers a few records at a time."""
+    """Return a node that pages a few records at a time."""
     older = dict.fromkeys(RECORDS, b"older")
     return FakeNode({"db": FakeDatabase({"1": older, "2": RECORDS}, "2")}, page=page)
 
 
 async def scan(options, headers=None, *, node=None, path="/db/_scan", **context):
-    """Scan; the answer taken apart into records and the last line."""
+    """Scan; return the status, the records and the last line."""
     body = options if isinstance(options, bytes) else json.dumps(options).encode()
     status, told, answer = await ask(context_of(node or a_node(), **context), "POST", path, headers, body)
     if status != 200:
@@ -47,13 +47,13 @@ def expected(keys):
     ],
 )
 async def test_records_come_in_order_over_all_pages(options, keys):
-    """All of them, and a last line without a cursor."""
+    """The last line has no cursor."""
     assert await scan(options) == (200, expected(keys), {"cursor": None, "version": "2"})
 
 
 @pytest.mark.parametrize("limit", [1, 6, 7, 8, 14, 49, 50, 51])
 async def test_a_limit_is_of_all_pages(limit):
-    """So many records, and a cursor with which the next request goes on."""
+    """The limit spans pages, and the returned cursor continues the scan."""
     status, records, last = await scan({"limit": limit})
     assert (status, records) == (200, expected(sorted(RECORDS)[:limit]))
     assert (last["cursor"] is None) is (limit >= 50)
@@ -64,7 +64,7 @@ async def test_a_limit_is_of_all_pages(limit):
 
 
 async def test_a_page_at_a_time():
-    """The next one is asked for when the one before was taken; nothing is read ahead."""
+    """A page is requested when the one before was taken; none is read ahead."""
     node = a_node()
     context = context_of(node)
     answer = await scans.scan(context, HttpRequest(b"POST", b"/db/_scan"), target.parse(b"/db/_scan"))
@@ -75,7 +75,7 @@ async def test_a_page_at_a_time():
 
 
 async def test_all_pages_are_from_one_version():
-    """The first page says which, in a header too, and the cursor keeps it through a switch."""
+    """The header has the version of the first page, and the cursor keeps it through a switch."""
     node = a_node()
     context = context_of(node)
     answer = await scans.scan(context, HttpRequest(b"POST", b"/db/_scan"), target.parse(b"/db/_scan"))
@@ -86,7 +86,7 @@ async def test_all_pages_are_from_one_version():
 
 
 async def test_an_error_amid_the_answer_is_the_last_line():
-    """The status has been sent: what was wrong is said there, and no cursor."""
+    """The status has been sent already, so the last line has the error and no cursor."""
     node = a_node()
     node.failure, node.fails, node.after = Unavailable("nobody is left"), "scan", 2
     status, records, last = await scan({}, node=node)
@@ -95,7 +95,7 @@ async def test_an_error_amid_the_answer_is_the_last_line():
 
 
 async def test_a_page_of_another_version_is_an_error():
-    """A node that mixes two is not believed."""
+    """A node that mixes versions causes an error."""
     node = a_node()
     inner = node._scan
 
@@ -109,7 +109,7 @@ async def test_a_page_of_another_version_is_an_error():
 
 
 async def test_an_error_before_the_first_record_is_a_status():
-    """By the same table as other reads."""
+    """Errors have the statuses of other reads."""
     node = a_node()
     node.failure = Unavailable("nobody")
     assert (await scan({}, node=node))[0] == 502
@@ -120,7 +120,7 @@ async def test_an_error_before_the_first_record_is_a_status():
 
 
 async def test_what_steers_a_read_steers_these():
-    """Version and time in headers, on every page; a gateway alone does not step back."""
+    """Version and time apply to every page; a gateway alone does not go back to an older version."""
     node = a_node()
     _, records, last = await scan({}, {"X-Sequins-Version": "1", "X-GossipKV-Timeout-Ms": "9"}, node=node)
     assert (records[0][1], last["version"]) == ("older", "1")
@@ -151,7 +151,7 @@ async def test_what_steers_a_read_steers_these():
     ],
 )
 async def test_options_that_are_none(options, words):
-    """400 in a line that helps, and nobody is asked."""
+    """The answer is 400 with a helpful line, and the node is not asked."""
     node = a_node()
     status, headers, body = await scan(options, node=node)
     assert (status, headers["X-GossipKV-Error"], node.calls) == (400, "BAD_REQUEST", [])
@@ -160,7 +160,7 @@ async def test_options_that_are_none(options, words):
 
 
 async def test_forms_that_are_not_spoken():
-    """A body is JSON, and an answer is lines of it."""
+    """A body is JSON, and an answer is JSON lines."""
     assert (await scan({}, {"Content-Type": "text/plain"}))[0] == 415
     assert (await scan({}, {"Content-Type": "application/json; charset=utf-8"}))[0] == 200
     assert (await scan({}, {"Accept": "application/msgpack"}))[0] == 406
@@ -180,7 +180,7 @@ async def test_forms_that_are_not_spoken():
     ],
 )
 async def test_a_node_that_answers_something_else(answer):
-    """502; a page that is empty and has a cursor would never end."""
+    """502; an empty page with a cursor would never end."""
     node = a_node()
     node._scan = lambda *params: answer
     assert (await scan({"limit": 2}, node=node))[0] == 502

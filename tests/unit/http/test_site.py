@@ -1,4 +1,4 @@
-"""Which path is answered by whom."""
+"""The routing of paths to the gateway's own functions and to databases."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.unit.http.fake_node import FakeDatabase, FakeNode
 
 
 class FakePages:
-    """Pages that say which they are."""
+    """Fake pages that name themselves."""
 
     async def overview(self, _request):
         return text(200, "overview")
@@ -28,7 +28,7 @@ async def looking(_request, found):
 
 
 def a_site():
-    """A site whose databases are called as its own paths are."""
+    """Return a site whose databases are called like its own paths."""
     records = {b"vars": b"hidden", b"page.css": b"hidden", b"other": b"seen", b"_mget": b"a key"}
     names = ("metrics", "debug", "static", "db")
     node = FakeNode({name: FakeDatabase({"1": records}, "1") for name in names})
@@ -57,14 +57,14 @@ def a_site():
     (b"//other", 400, None),
 ])  # fmt: skip
 async def test_who_answers(path, status, body):
-    """What is exactly a path of the gateway's own is; all else is a database's."""
+    """Only exact paths of the gateway are its own; all others belong to databases."""
     answer = await a_site().answer(HttpRequest(b"GET", path))
     assert answer.status == status
     assert body is None or await whole(answer) == body
 
 
 async def test_own_paths_are_only_looked_at():
-    """Anything but GET and HEAD is refused with what is allowed."""
+    """Other methods than GET and HEAD are refused with the allowed ones."""
     site = a_site()
     refused = await site.answer(HttpRequest(b"DELETE", b"/metrics"))
     assert (refused.status, dict(refused.headers)[b"Allow"]) == (405, b"GET, HEAD, OPTIONS")
@@ -74,14 +74,14 @@ async def test_own_paths_are_only_looked_at():
 
 
 async def test_many_keys_are_posted():
-    """To a path that is a key where it is got."""
+    """The same path is a key for GET."""
     headers = {b"content-type": b"application/x-ndjson"}
     answer = await a_site().answer(HttpRequest(b"POST", b"/db/_mget", headers, b'"other"\n'))
     assert (answer.status, await whole(answer)) == (200, b'{"key":"other","value":"seen"}\n')
 
 
 async def test_who_is_about_to_end_is_not_ready():
-    """Whatever its node says by then; all else is answered as before."""
+    """`/readyz` fails while the gateway drains; other paths are answered."""
     site = a_site()
     assert (await site.answer(HttpRequest(b"GET", b"/readyz"))).status == 200
     site.is_draining = True
@@ -92,7 +92,7 @@ async def test_who_is_about_to_end_is_not_ready():
 @pytest.mark.parametrize("method", [b"PUT", b"DELETE", b"PATCH"])
 @pytest.mark.parametrize("path", [b"/", b"/db", b"/db/", b"/db/other", b"/db/_mget", b"/static/no.css", b"/metrics"])
 async def test_a_method_that_nobody_does(method, path):
-    """Is 405 wherever it is tried, with what is allowed there."""
+    """405 lists the allowed methods."""
     answer = await a_site().answer(HttpRequest(method, path))
     assert isinstance(answer, HttpAnswer)
     allowed = b"GET, HEAD, POST, OPTIONS" if path.endswith(b"_mget") else b"GET, HEAD, OPTIONS"

@@ -1,4 +1,4 @@
-"""Reads of tables by HTTP: what is alike for datasets, and that nothing pretends to be of a version."""
+"""Reads of tables by HTTP are like those of datasets, but without any version."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ RECORDS = {b"ana": b"two pears", b"bob": b"", b"caf\xc3\xa9": b"\x00\xff"}
 
 
 class TableNode:
-    """A node that has one table, `carts`, and gives the token that it is told to."""
+    """A node with one table `carts` that returns a given token."""
 
     def __init__(self, token=b"", failure=None):
         self.token = token
         self.failure = failure
 
     async def call(self, method, name, *params, timeout_ms=None):
-        """Answer as a node does of a table."""
+        """Answer as a node does for a table."""
         assert name == "carts"
         if self.failure is not None:
             raise self.failure
@@ -40,7 +40,7 @@ async def get(path, node=None, *, method="GET", headers=None, body=b""):
 
 
 async def test_a_key():
-    """200 with the value, kept by no cache, and without a version or what would validate one; 404 without the key."""
+    """A value is not cached and has neither a version nor a validator; a missing key is 404."""
     status, headers, body = await get("/carts/ana")
     assert (status, body) == (200, b"two pears")
     assert headers == {
@@ -54,13 +54,13 @@ async def test_a_key():
 
 
 async def test_a_token_is_passed_on():
-    """As Base64, which a header can hold."""
+    """The header has the token as Base64."""
     _, headers, _ = await get("/carts/ana", TableNode(token=b"\x00\xfftoken"))
     assert headers["X-GossipKV-Token"] == "AP90b2tlbg=="
 
 
 async def test_many_keys():
-    """In the order asked, null where there is none."""
+    """Values come in the order asked, with null for a missing key."""
     status, headers, body = await get(
         "/carts/_mget", method="POST", headers={"Content-Type": "application/msgpack", "Accept": "application/msgpack"},
         body=msgpack.packb([b"bob", b"zoe", b"ana"]),
@@ -70,7 +70,7 @@ async def test_many_keys():
 
 
 async def test_a_scan():
-    """All records over several pages, whose tokens differ, and no version at the end."""
+    """A scan returns all records over several pages, whose tokens differ, and no version."""
     status, headers, body = await get("/carts/_scan", method="POST")
     lines = [json.loads(line) for line in body.splitlines()]
     assert status == 200
@@ -86,6 +86,6 @@ async def test_a_scan():
     (BadRequest("get: a table has no versions"), 400),
 ])  # fmt: skip
 async def test_what_is_refused(failure, status):
-    """What will be there soon is no 404, which a client would believe."""
+    """A table that is not ready yet is no 404, which a client would believe."""
     got, headers, _ = await get("/carts/ana", TableNode(failure=failure))
     assert (got, headers["X-GossipKV-Error"]) == (status, failure.code)

@@ -20,7 +20,7 @@ def text(data):
 
 @given(TARGETS | st.binary(max_size=40).map(lambda data: b"/" + data))
 def test_a_target_is_read_as_by_the_oracle(raw):
-    """Database, key and options are those of a decoder that goes byte by byte; a bad escape is 400."""
+    """Database, key and options agree with a bytewise decoder; a bad escape is 400."""
     expected = request_target.read(raw)
     try:
         target = parse(raw)
@@ -39,7 +39,6 @@ def test_a_target_is_read_as_by_the_oracle(raw):
 
 @given(st.binary(max_size=60))
 def test_every_key_can_be_written(key):
-    """Any bytes, each as an escape, come back as the key."""
     assert parse(b"/geo/" + b"".join(b"%%%02x" % byte for byte in key)).key == key
 
 
@@ -62,12 +61,12 @@ def test_every_key_can_be_written(key):
     ],
 )
 def test_keys_are_everything_behind_the_slash(raw, key):
-    """Nothing is normalised, escapes are decoded once, and the first question mark ends the key."""
+    """Keys are not normalised, escapes are decoded once, and the first question mark ends the key."""
     assert parse(raw).key == key
 
 
 def test_a_database_may_be_escaped():
-    """The name is decoded as well; what no database is called is kept for an error."""
+    """An escaped name is decoded; a name that is not a legal one is kept for the error."""
     assert parse(b"/%67eo/x").database == "geo"
     assert parse(b"/a%2Fb/x").database == "a/b"
     assert parse(b"//x").database is None
@@ -89,21 +88,19 @@ def test_other_forms(raw, path, database, key):
 
 
 def test_options_have_their_first_value():
-    """As Sequins reads them; an empty query has none."""
+    """Only the first value of an option counts, as in Sequins."""
     assert parse(b"/a/b?proxy=1&proxy=2&&x=%20+").options == {"proxy": "1", "x": "  "}
     assert parse(b"/a/b?").options == {}
 
 
 @pytest.mark.parametrize("raw", [b"geo/x", b"", b"example.org:443", b"ftp://example.org/x", b"**"])
 def test_what_is_no_target_is_refused(raw):
-    """400, in words."""
     with pytest.raises(BadTarget) as refused:
         parse(raw)
     assert (refused.value.answer.status, b"request target" in refused.value.answer.body) == (400, True)
 
 
 def test_an_escape_that_is_none_is_shown_with_its_place():
-    """The client sees which, and where."""
     with pytest.raises(BadTarget) as refused:
         parse(b"/geo/100%")
     assert refused.value.answer.body == b"% at byte 8 of the request target is no escape; % itself is %25\n"
@@ -111,7 +108,7 @@ def test_an_escape_that_is_none_is_shown_with_its_place():
 
 @pytest.mark.parametrize(("size", "status"), [(MAX_TARGET_BYTES, None), (MAX_TARGET_BYTES + 1, 414)])
 def test_a_long_target(size, status):
-    """8 KiB are read, a byte more is 414."""
+    """A target of 8 KiB is read; one more byte is 414."""
     raw = b"/geo/".ljust(size, b"x")
     if status is None:
         assert len(parse(raw).key) == size - 5

@@ -1,8 +1,8 @@
-"""Nodes that say what nodes of a real cluster said once, and a small server in front of `StatusPages`.
+"""Nodes that repeat recorded answers of a real cluster, and a small server in front of `StatusPages`.
 
-`told/` has what four nodes answered (replication 2; `geo` of 8 partitions, `carts-by-day` of 64, `words` of 300): while
-all was calm, during an upgrade of `geo` while a version of `words` is broken, when a node had just been killed, when it
-was known to be dead, and when another was killed as well.  Bytes are written as `{"hex": ...}`.
+`told/` has the answers of four nodes (replication 2; `geo` of 8 partitions, `carts-by-day` of 64, `words` of 300): in a
+calm cluster, during an upgrade of `geo` with a broken version of `words`, right after a node was killed, when it was
+known to be dead, and after a second node was killed.  Bytes are written as `{"hex": ...}`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def _read(scene: str) -> object:
 
 
 def told(scene: str):
-    """What was said then: `info`, `members`, `databases`, `status`, and by node `local`."""
+    """Return the recorded `info`, `members`, `databases`, `status` and, by node, `local`."""
     return copy.deepcopy(_read(scene))
 
 
@@ -59,7 +59,7 @@ def judged(said) -> ClusterVerdict:
 
 
 def reported(entry, here):
-    """What a node says of a database: `entry` is what is told of it, `here` what it has itself."""
+    """Return a node's report of a database from the shared `entry` and the node's own state `here`."""
     if entry.get("kind") in KINDS:
         lags = {
             node["node"]: {"records": node["lag_records"], "seconds": node["lag_s"]}
@@ -84,7 +84,7 @@ def reported(entry, here):
 
 
 def _lacks(entry, version):
-    """What all say of an active version: partitions that nobody has, or too few."""
+    """Return the partitions of an active version that are missing or under-replicated, as all nodes report them."""
     count, found = version["partition_count"], {}
     for key in ("missing", "under_replicated"):
         some = PartitionSet.from_bytes(count, version[key]["bitmap"]) if version[key]["count"] else ()
@@ -96,9 +96,9 @@ def _lacks(entry, version):
 
 
 class ToldNode:
-    """A client of a node that says what was told; `failure` is raised instead.
+    """A client of a node that repeats recorded answers, or raises `failure`.
 
-    `values` has what is under keys, by database; an error there is raised.
+    `values` has the value or error under each key, by database.
     """
 
     def __init__(self, said, values=None) -> None:
@@ -138,7 +138,7 @@ class ToldNode:
         return [found, self.said["status"][database].get("active"), {"node": "n2"}]
 
     def _partition_map(self, table: str, options):
-        """Two partitions a page, as nodes page larger maps."""
+        """Return two partitions a page; nodes page larger maps."""
         rows, start = self.said["assigned"][table], int(options.get("start", b"0"))
         page = [
             {"assignments": [{"node": one.node, "slot": one.slot, "state": one.state} for one in assigned]}
@@ -148,7 +148,7 @@ class ToldNode:
         return {"kind": "hash", "partitions": page, **more}
 
     def _partitions(self, table: str, options):
-        """The same of ranges, with what is `measured` of each."""
+        """Return a page of ranges with the `measured` size and rate of each."""
         told = self._partition_map(table, options)
         start = int(options.get("start", b"0"))
         rows = zip(told["partitions"], self.said["measured"][start:], strict=False)
@@ -187,7 +187,7 @@ CARTS = {
 
 
 def with_table(said):
-    """The same with a table `carts` of five partitions, whose acceptors are three nodes."""
+    """Add a table `carts` of five partitions, whose acceptors are three nodes."""
     said["status"]["carts"] = copy.deepcopy(CARTS)
     said["databases"].append({"name": "carts"})
     pairs = ["n1", "n2"], ["n1", "n3"], ["n2", "n1"], ["n3", "n2"], ["n1", "n3"]
@@ -208,7 +208,7 @@ async def body_of(answer: HttpAnswer) -> str:
 
 
 def large(nodes: int, partitions: int, *, replication: int = 2):
-    """What a node would tell of a database that many nodes share, each partition with so many neighbours."""
+    """Return the answers of a large cluster that shares one database."""
     names = [f"node-{number:03}.example.internal" for number in range(1, nodes + 1)]
     shares = [
         PartitionSet.of(partitions, (p for p in range(partitions) if (place - p) % nodes < replication))
@@ -240,7 +240,7 @@ def large(nodes: int, partitions: int, *, replication: int = 2):
 
 
 def as_told(some: PartitionSet) -> dict[str, object]:
-    """A set as `status` tells it with `bitmaps`."""
+    """Return a set in the form that `status` has with `bitmaps`."""
     return {"count": len(some), "bitmap": some.to_bytes()}
 
 
@@ -248,7 +248,7 @@ def as_told(some: PartitionSet) -> dict[str, object]:
 
 
 class Server:
-    """Serves pages by h11 on a port of its own, one request a time on each connection."""
+    """A server of the pages by h11 on a free port, one request at a time on each connection."""
 
     def __init__(self, pages: StatusPages, gate: Callable[[], GossipKVError | None] = lambda: None) -> None:
         self.pages = pages

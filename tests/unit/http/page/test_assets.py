@@ -22,7 +22,7 @@ TEXT = {
 
 
 def test_archives_carry_every_file_of_the_page(monkeypatch):
-    """Whatever is no module: setuptools takes it along in the wheel, and the manifest in the source archive."""
+    """The wheel and the source archive hold every file of the page that is no module."""
     monkeypatch.chdir(ROOT)
     distribution = Distribution()
     distribution.parse_config_files()
@@ -43,7 +43,7 @@ def test_archives_carry_every_file_of_the_page(monkeypatch):
 
 @pytest.mark.parametrize("name", sorted(TYPES))
 def test_an_asset_is_served_once_and_then_by_its_tag(name):
-    """304 for whoever has it; never guessed to be of another type."""
+    """An asset has its exact type; a client with its tag gets 304."""
     answer = asset(name)
     assert answer is not None
     headers = dict(answer.headers)
@@ -62,12 +62,12 @@ def test_an_asset_is_served_once_and_then_by_its_tag(name):
 
 @pytest.mark.parametrize("name", ["", "page", "../pages.py", "page.html", "..%2fpages.py", "__init__.py", "PAGE.CSS"])
 def test_nothing_else_is_an_asset(name):
-    """Names are looked up, and never a path."""
+    """Names are looked up in a table, never as a path."""
     assert asset(name) is None
 
 
 def test_nothing_is_loaded_from_elsewhere():
-    """No address of another host stands in any file, no style and no script within a page."""
+    """No file names another host, and no page has inline styles or scripts."""
     for name, text in TEXT.items():
         found = set(re.findall(r"(?:https?:)?//[a-z][a-z0-9.-]+\.[a-z]+[^\s\"']*", text))
         assert found <= {"http://www.w3.org/2000/svg"}, name
@@ -76,7 +76,6 @@ def test_nothing_is_loaded_from_elsewhere():
 
 
 def test_the_policy_allows_what_the_page_has_and_nothing_else():
-    """Everything is refused that is not named."""
     rules = dict(rule.strip().split(" ", 1) for rule in POLICY.split(";"))
     assert rules["default-src"] == "'none'"
     assert {value for name, value in rules.items() if name.endswith("-src") and name != "default-src"} == {"'self'"}

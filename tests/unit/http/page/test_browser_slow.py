@@ -1,4 +1,4 @@
-"""The page in Chromium: what a person meets, from nodes that say what nodes of a real cluster said."""
+"""The page in Chromium, from nodes that repeat recorded answers of a real cluster."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = chromium_is_there
 
 @pytest.fixture(scope="module")
 def chromium(tmp_path_factory):
-    """One browser for all tests: it takes a second to start."""
+    """One browser serves all tests: its start takes a second."""
     browser = start(tmp_path_factory.mktemp("chromium"))
     yield browser
     browser.quit()
@@ -32,16 +32,16 @@ def chromium(tmp_path_factory):
 
 @pytest.fixture
 def browser(chromium):
-    """The browser, as it is when it is new."""
+    """Return the browser with its initial settings."""
     look(chromium)
-    chromium.get_log("browser")  # Those of the test before.
+    chromium.get_log("browser")  # Drop log entries of the test before.
     yield chromium
     visit(chromium, "about:blank")
 
 
 @contextlib.contextmanager
 def serving(said, values=None) -> Iterator[tuple[str, ToldNode, Server]]:
-    """Pages in front of a node, in a thread; what the node says may be changed meanwhile."""
+    """Serve pages of a node in a thread; a test may change the node's answers meanwhile."""
     node, started, found = ToldNode(said, values), threading.Event(), []
 
     async def serve() -> None:
@@ -69,7 +69,7 @@ def text(browser, selector):
 
 
 def refreshed(browser, server):
-    """Wait until the page has been asked for twice more: what the first of the two brought is in place by then."""
+    """Wait for two more refreshes of the page; the content of the first is then in place."""
     before = server.pages_told
     until(lambda: server.pages_told >= before + 2)
 
@@ -77,7 +77,7 @@ def refreshed(browser, server):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("path", ["/", "/geo/", "/carts/", "/?database=geo&key=KEY"])
 def test_the_page_fits_every_width(browser, path, scheme):
-    """From a telephone to a wall: nothing has to be scrolled sideways, and nothing that can be read is cut off."""
+    """At widths from a telephone to a wall nothing scrolls sideways, and no readable text is cut off."""
     path, said = path.replace("KEY", "k" * 400), with_table(told("two_killed"))
     for name, like in (("d" * 100, "words"), ("t" * 90, "carts")):
         said["status"][name] = said["status"][like]
@@ -103,7 +103,7 @@ def test_the_page_fits_every_width(browser, path, scheme):
 
 
 def contrast(browser, selector):
-    """How much the text of an element stands out from the paper, by WCAG."""
+    """Return the contrast of an element's text with the background, by WCAG."""
     colours = browser.execute_script(
         "return [getComputedStyle(document.querySelector(arguments[0])).color,"
         "getComputedStyle(document.body).backgroundColor]",
@@ -121,7 +121,7 @@ def contrast(browser, selector):
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_everything_can_be_read_in_both_schemes(browser, scheme):
-    """Text has the contrast that WCAG asks for (AA), states and quiet words too; the paper is as one prefers it."""
+    """All text has the contrast of WCAG AA, and the background follows the preferred scheme."""
     look(browser, 1280, scheme)
     with serving(told("two_killed")) as (address, _, _):
         visit(browser, address)
@@ -134,20 +134,21 @@ def test_everything_can_be_read_in_both_schemes(browser, scheme):
 
 @pytest.fixture
 def without_scripts(tmp_path):
-    """A browser that runs no JavaScript."""
+    """Return a browser that runs no JavaScript."""
     browser = start(tmp_path, "blink-settings=scriptEnabled=false")
     yield browser
     browser.quit()
 
 
 def test_it_is_whole_without_javascript(without_scripts):
-    """Tables, words, pictures and links are there; it says that it stands still."""
+    """Tables, words, pictures and links are present, and a note says that the page does not refresh."""
     browser = without_scripts
     with serving(told("upgrade")) as (address, _, server):
         visit(browser, address)
         shown = browser.find_element("tag name", "body").text
         assert "waits for what n1 builds, 20 % done" in shown
-        assert "reload it" in browser.execute_script("return document.body.innerText")  # Selenium passes it over.
+        # Selenium does not see this text.
+        assert "reload it" in browser.execute_script("return document.body.innerText")
         assert browser.find_element("css selector", ".map svg path").is_displayed()
         browser.find_element("link text", "geo").click()
         until(lambda: browser.current_url.endswith("/geo/"))
@@ -156,7 +157,7 @@ def test_it_is_whole_without_javascript(without_scripts):
 
 
 def test_nothing_breaks_the_policy(browser):
-    """The browser reports no violation and no error, with names that would be scripts."""
+    """The browser reports no violation and no error, though names contain markup."""
     said = told("upgrade")
     said["info"]["source_error"] = "<img src=//evil.invalid/x onerror=alert(1)><style>*{display:none}</style>"
     with serving(said) as (address, _, server):
@@ -173,7 +174,7 @@ def test_nothing_breaks_the_policy(browser):
 
 
 def test_the_keyboard_reaches_everything_in_order(browser):
-    """Past the head with one key; every link and every detail, from the top to the bottom, each with a ring."""
+    """A key skips the head; every link and every detail gets a visible focus, from top to bottom."""
     with serving(told("two_killed")) as (address, _, _):
         visit(browser, address)
         order = []
@@ -195,13 +196,13 @@ def test_the_keyboard_reaches_everything_in_order(browser):
         assert names[9:] == ["SUMMARY The same in words"] * 3
         assert all(style != "none" for _, style, _ in order)
         tops = [top for _, _, top in order[1:]]
-        assert all(after > before - 5 for before, after in pairwise(tops))  # Of one line, a select is a pixel off.
+        assert all(after > before - 5 for before, after in pairwise(tops))  # A select is one pixel off its line.
         visit(browser, address)
         press(browser, "Tab", 9)
         press(browser, "Enter", 13)
         until(
             lambda: browser.execute_script("return document.activeElement.id") == "main"
-        )  # Chromium goes there later.
+        )  # Chromium moves the focus with a delay.
 
 
 def press(browser, key, code):
@@ -213,7 +214,7 @@ def press(browser, key, code):
 
 
 def test_it_is_refreshed_in_place(browser):
-    """New content comes by itself; what has the focus, what is open and where one reads stay as they are."""
+    """New content appears by itself; focus, open details and the scroll position stay."""
     with serving(told("upgrade")) as (address, node, server):
         visit(browser, address)
         browser.execute_script(
@@ -233,7 +234,7 @@ def test_it_is_refreshed_in_place(browser):
 
 
 def test_what_is_read_aloud_changes_only_when_it_says_something_else(browser):
-    """The summary is the only live region, and its nodes stay while its words do."""
+    """The summary is a live region, whose nodes stay while its text does."""
     with serving(told("calm")) as (address, _, server):
         visit(browser, address)
         browser.execute_script(
@@ -248,7 +249,7 @@ def test_what_is_read_aloud_changes_only_when_it_says_something_else(browser):
 
 
 def test_who_types_is_not_disturbed(browser):
-    """What stands in the form, where the cursor is and what was found stay while the page is refreshed below."""
+    """Typed text, the cursor and the found value stay while the page refreshes."""
     with serving(told("calm"), {"geo": {b"CH": b"Bern"}}) as (address, node, server):
         visit(browser, address)
         field = browser.find_element("name", "key")
@@ -272,7 +273,7 @@ def test_who_types_is_not_disturbed(browser):
 
 
 def test_selected_text_stays_selected(browser):
-    """Who copies an error is not disturbed."""
+    """A refresh does not interrupt copying."""
     with serving(told("upgrade")) as (address, _, server):
         visit(browser, address)
         browser.execute_script("getSelection().selectAllChildren(document.querySelector('.wrong li'))")
@@ -283,7 +284,7 @@ def test_selected_text_stays_selected(browser):
 
 
 def test_a_node_that_does_not_answer_is_told(browser):
-    """What was last known stays, with a line that says so, and goes on by itself when it is back."""
+    """The last known content stays with a note until the node answers again."""
     with serving(told("calm")) as (address, node, server):
         visit(browser, address)
         node.failure = TimedOut("gone")
@@ -305,7 +306,7 @@ def test_a_node_that_does_not_answer_is_told(browser):
 
 
 def test_a_server_that_is_gone_is_told(browser):
-    """The connection itself is refused."""
+    """The browser's connection is refused."""
     with serving(told("calm")) as (address, _, _):
         visit(browser, address)
         assert "All is well" in text(browser, "#summary")
@@ -313,7 +314,7 @@ def test_a_server_that_is_gone_is_told(browser):
 
 
 def test_nobody_is_asked_while_nobody_looks(browser):
-    """A hidden page stands still, and catches up when it is shown."""
+    """A hidden page sends no requests, and catches up when it is shown."""
     with serving(told("calm")) as (address, _, server):
         visit(browser, address)
         refreshed(browser, server)
@@ -324,14 +325,14 @@ def test_nobody_is_asked_while_nobody_looks(browser):
         browser.execute_script(hide.replace("arguments_", "true"))
         before = len(server.requests)
         time.sleep(5)
-        assert len(server.requests) <= before + 1  # One was under way.
+        assert len(server.requests) <= before + 1  # One request was under way.
         before = len(server.requests)
         browser.execute_script(hide.replace("arguments_", "false"))
         until(lambda: len(server.requests) > before)
 
 
 def test_a_large_cluster_is_painted_and_refreshed(browser):
-    """A hundred nodes with 4,096 partitions: a row for each, and for all together."""
+    """A hundred nodes with 4,096 partitions give a row for each node and one for all together."""
     with serving(large(100, 4096)) as (address, _, server):
         visit(browser, address)
         painted = until(

@@ -1,4 +1,4 @@
-"""Numbers as lines."""
+"""Charts of rates and latencies."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def interval(end_s, rate=0.0, errors=0.0, here=None, elsewhere=None):
 
 
 def test_rates_are_drawn_up_to_a_round_number():
-    """Now is at the right end, and the words say as much as the line."""
+    """The newest value is at the right end, and the words say the same as the line."""
     chart = rate_chart([interval(1.0, 150.0), interval(2.0, 300.0, 1.5)])
     assert chart is not None
     assert chart.lines[0].path == f"M298 {HEIGHT - 18:.1f}H299L300 {HEIGHT - 36:.1f}"
@@ -32,7 +32,7 @@ def test_rates_are_drawn_up_to_a_round_number():
 
 
 def test_latency_is_drawn_on_a_logarithmic_axis():
-    """Between the powers of ten around what there is; a line that has nothing is left out."""
+    """The axis spans the powers of ten around the values; a line without values is left out."""
     chart = latency_chart(
         [interval(1.0, here=IntervalLatency(20, 2000)), interval(2.0, here=IntervalLatency(20, 1000))]
     )
@@ -44,14 +44,13 @@ def test_latency_is_drawn_on_a_logarithmic_axis():
 
 
 def test_of_a_node_without_buckets_the_mean_is_drawn():
-    """Where there are no percentiles at all."""
     chart = latency_chart([interval(1.0, here=IntervalLatency(mean_us=15))])
     assert chart is not None
     assert [(line.name, line.now) for line in chart.lines] == [("mean", "15 µs")]
 
 
 def test_nothing_known_is_nothing_drawn():
-    """No samples: no chart; samples without requests: a chart that says so."""
+    """No samples give no chart; samples without requests give a chart that says so."""
     assert rate_chart([]) is None
     assert latency_chart([]) is None
     chart = latency_chart([interval(1.0)])
@@ -60,7 +59,7 @@ def test_nothing_known_is_nothing_drawn():
 
 
 def test_a_line_is_broken_off_where_nothing_is_known():
-    """It does not go through what nobody saw, and one point alone can be seen."""
+    """The line skips unknown times, and a single point stays visible."""
     points = [(1.0, 5.0), (2.0, None), (3.0, 5.0), (4.0, 5.0), (20.0, 5.0)]
     path = path_of(points, 20.0, lambda value: value)
     assert path == "M280 5.0H281M282 5.0H283L284 5.0M299 5.0H300"
@@ -68,12 +67,12 @@ def test_a_line_is_broken_off_where_nothing_is_known():
 
 @pytest.mark.parametrize(("value", "top"), [(0, 10), (10, 10), (10.1, 20), (200, 200), (201, 500), (9_999, 10_000)])
 def test_the_top_of_an_axis(value, top):
-    """The next of 1, 2, 5 times a power of ten."""
+    """The top is the next of 1, 2, 5 times a power of ten."""
     assert nice(value) == top
 
 
 def test_numbers_in_words():
-    """Three digits of a time, a fraction only of small rates."""
+    """Times have three digits, and only small rates have a fraction."""
     assert [duration_us_text(value) for value in (0.5, 999, 1000, 1_234, 2_500_000)] == [
         "0.5 µs", "999 µs", "1 ms", "1.23 ms", "2.5 s",
     ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Letters as shapes."""
+"""The states of cells, drawn as SVG shapes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gossipkv.http.page.placement_map import NAMES
 
 
 def columns(path: str) -> list[tuple[int, int]]:
-    """From where to where each subpath goes: all begin at their left end and go their width to the right."""
+    """Return start and end of each subpath; each begins at its left end and extends by its width."""
     found = []
     for part in filter(None, path.split("M")):
         x = int(part.split(" ")[0])
@@ -23,7 +23,7 @@ def columns(path: str) -> list[tuple[int, int]]:
 
 @given(st.text(alphabet=[*NAMES, "."], min_size=1, max_size=256))
 def test_each_letter_is_drawn_where_its_cells_are_and_nowhere_else(row):
-    """Few cells with gaps between them, many without; what is nothing is not drawn."""
+    """Few cells have gaps between them, many have none; empty cells are not drawn."""
     drawn = {shape.letter: shape.path for shape in shapes(row)}
     assert drawn.keys() == set(row) - {"."}
     for letter, path in drawn.items():
@@ -32,7 +32,7 @@ def test_each_letter_is_drawn_where_its_cells_are_and_nowhere_else(row):
 
 
 def test_no_two_letters_have_the_same_shape():
-    """Who sees no colours sees the difference; all stay in the row's height."""
+    """Shapes differ without colour, and stay within the row's height."""
     paths = [shapes(letter)[0].path for letter in NAMES]
     assert len(set(paths)) == len(NAMES)
     for path in paths:
@@ -40,6 +40,6 @@ def test_no_two_letters_have_the_same_shape():
 
 
 def test_many_neighbours_are_one_shape():
-    """A page of a hundred nodes stays small."""
+    """The page of a hundred nodes stays small."""
     assert len(shapes("r" * (FEW_CELLS + 1))[0].path) < 30
     assert shapes("r" * FEW_CELLS)[0].path.count("M") == FEW_CELLS

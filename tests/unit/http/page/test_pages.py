@@ -1,4 +1,4 @@
-"""Requests for pages, from nodes that say what nodes of a real cluster said."""
+"""Requests for pages, from nodes that repeat recorded answers of a real cluster."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ JSON = b"application/json"
 
 @pytest.fixture
 def virtual_time(monkeypatch):
-    """Time that passes at once; no thread may be waited for, since a clock that jumps does not see it work."""
+    """Run thread work inline: an autojump clock would not wait for a thread."""
 
     async def here(work):
         await trio.lowlevel.checkpoint()
@@ -29,7 +29,7 @@ def virtual_time(monkeypatch):
 
 
 async def test_json_is_what_status_says():
-    """Of one database or of all, without the whole sets that the page asks for."""
+    """JSON of one database or all omits the bitmaps that the page requests."""
     node = ToldNode(told("upgrade"))
     async with pages_of(node) as pages:
         answer = await pages.overview(request(JSON))
@@ -49,12 +49,12 @@ async def test_json_is_what_status_says():
     ],
 )  # fmt: skip
 def test_who_wants_json(accept, is_json):
-    """Whoever would rather have it than HTML, and nobody else."""
+    """JSON is chosen only when it is preferred to HTML."""
     assert wants_json(accept) is is_json
 
 
 async def test_it_is_sampled_while_somebody_looks(autojump_clock, virtual_time):
-    """Once a second, until a minute after the last look; nobody is asked while nobody looks."""
+    """The node is sampled once a second until a minute after the last view, and never without a viewer."""
     node = ToldNode(told("calm"))
     async with pages_of(node) as pages:
         await trio.sleep(1000)
@@ -73,7 +73,7 @@ async def test_it_is_sampled_while_somebody_looks(autojump_clock, virtual_time):
 
 
 async def test_the_sampler_outlives_whatever_it_meets(autojump_clock, virtual_time):
-    """A node that is gone is a gap; a defect is a line of the log."""
+    """A node that does not answer leaves a gap; a defect is logged."""
     node = ToldNode(told("calm"))
     async with pages_of(node) as pages:
         await pages.overview(request())
@@ -91,7 +91,7 @@ async def test_the_sampler_outlives_whatever_it_meets(autojump_clock, virtual_ti
 
 
 async def test_all_who_look_share_what_is_asked(autojump_clock, virtual_time):
-    """A node is asked once for many viewers, and again when that has grown old."""
+    """Viewers share one survey until it is out of date."""
     node = ToldNode(told("calm"))
     async with pages_of(node) as pages:
         async with trio.open_nursery() as viewers:
@@ -104,7 +104,7 @@ async def test_all_who_look_share_what_is_asked(autojump_clock, virtual_time):
 
 
 async def test_a_viewer_who_goes_takes_nobody_along(autojump_clock, virtual_time):
-    """The one who was asking is cancelled: the next one asks."""
+    """The next viewer takes over when the one that asks is cancelled."""
     node = ToldNode(told("calm"))
     call = node.call
     slow = trio.Event()

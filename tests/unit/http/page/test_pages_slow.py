@@ -1,4 +1,4 @@
-"""Tests over real processes, sockets, threads or time; `test_pages.py` has the others."""
+"""Slow tests of requests for pages; the fast ones are in `test_pages.py`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ JSON = b"application/json"
 
 @pytest.mark.parametrize("scene", SCENES)
 async def test_every_scene_of_a_cluster_has_its_page(scene):
-    """Both pages come out, with all names, as HTML that nobody keeps and that may load nothing."""
+    """Both pages are rendered with all names, are not cached, and have the content policy."""
     node = ToldNode(told(scene))
     async with pages_of(node) as pages:
         for answer in (await pages.overview(request()), await pages.database("geo", request())):
@@ -33,7 +33,7 @@ async def test_every_scene_of_a_cluster_has_its_page(scene):
 
 
 async def test_the_upgrade_says_what_it_waits_for():
-    """Who builds and how far; who does not answer, too."""
+    """The page names the building node with its progress, and the node that does not answer."""
     async with pages_of(ToldNode(told("suspected"))) as pages:
         page = await body_of(await pages.overview(request()))
     assert "waits for what n4 builds, 40 % done, 8 s left" in page
@@ -68,7 +68,7 @@ VALUES = {
     ],
 )
 async def test_a_key_is_looked_up(asked, words):
-    """By text or by hex, on both pages; what is under it, from which version, who answered, or why there is nothing."""
+    """A key is found as text or hex on both pages, with its value, version and node, or the reason why not."""
     async with pages_of(ToldNode(told("calm"), VALUES)) as pages:
         target = b"/?" + asked
         bodies = [await body_of(await pages.overview(request(target=target)))]
@@ -83,7 +83,7 @@ async def test_a_key_is_looked_up(asked, words):
 
 
 async def test_the_form_keeps_what_was_looked_up():
-    """The database, the key and how it is meant stand there when the answer comes, and nothing of it is markup."""
+    """The form repeats the database, the key and its notation, escaped."""
     async with pages_of(ToldNode(told("calm"), VALUES)) as pages:
         page = await body_of(await pages.overview(request(target=b"/?database=words&key=%22%3E%3Cb%3E&as=hex")))
         plain = await body_of(await pages.overview(request()))
@@ -98,7 +98,7 @@ async def test_the_form_keeps_what_was_looked_up():
     [(TimedOut("no answer within 3 s"), 504, b"TIMEOUT"), (Unavailable("refused <b>"), 502, b"UNAVAILABLE")],
 )
 async def test_a_node_that_does_not_answer_is_told(failure, status, code):
-    """By a page that tries again, with the code of the wire; JSON gets a line of text."""
+    """The page tries again and has the error code of the wire; JSON clients get a line of text."""
     node = ToldNode(told("calm"))
     node.failure = failure
     async with pages_of(node) as pages:
@@ -115,7 +115,6 @@ async def test_a_node_that_does_not_answer_is_told(failure, status, code):
 
 
 async def test_an_unknown_database_is_404():
-    """Its name may be anything."""
     async with pages_of(ToldNode(told("calm"))) as pages:
         answer = await pages.database("<script>", request())
         assert answer.status == 404
@@ -125,7 +124,7 @@ async def test_an_unknown_database_is_404():
 
 @pytest.mark.parametrize("accept", [b"text/html", JSON])
 async def test_a_defect_is_one_answer_and_a_line_of_the_log(accept, monkeypatch):
-    """The next page is as before, and the sampler lives."""
+    """The error is logged with an id, and the next page succeeds."""
     node = ToldNode(told("calm"))
     async with pages_of(node) as pages:
         with monkeypatch.context() as broken, capture_logs() as logged:
@@ -143,7 +142,7 @@ async def broken_survey(*_, **__):
 
 
 async def test_the_page_lives_with_a_node_that_says_little():
-    """What is not said is left out."""
+    """Missing fields are left out of the page."""
     said = told("calm")
     said["info"], said["members"], said["verdict"] = {}, [{}], {}
     said["databases"] = [{"name": "geo"}, {"name": "empty"}]

@@ -1,4 +1,4 @@
-"""The cells of a map, against one partition after the other."""
+"""The cells of a placement map, compared with a computation partition by partition."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ COUNTS = (1, 2, 9, 40, 255, 256, 257, 300, 512, 513, 1000, 4096)
 
 
 def version_of(count, seed):
-    """A version of so many partitions, and who has what of it: live or dead, much or little, in dispute or not."""
+    """Draw a version: its owners and their partitions, the under-replicated ones, and disputes."""
     draw = random.Random(seed)
 
     def some():
@@ -45,7 +45,7 @@ def version_of(count, seed):
 
 @given(st.sampled_from(COUNTS), st.integers(0, 1 << 32))
 def test_each_cell_shows_the_worst_of_its_partitions(count, seed):
-    """Of every node and of all together, folded or not; a state that only some of the band have does not get lost."""
+    """A cell shows the worst state of its band, for each node and for all, folded or not."""
     owners, few, disputes = version_of(count, seed)
 
     def bitmap(some):
@@ -82,7 +82,7 @@ def test_each_cell_shows_the_worst_of_its_partitions(count, seed):
 
 
 def test_a_copy_that_is_on_its_way_is_no_lack():
-    """Where a live node builds it, the others are just ready; where a dead one did, they are too few."""
+    """A partition that a live node builds counts as ready; one whose builder is dead is under-replicated."""
     whole, empty = as_told(PartitionSet.whole(4)), as_told(PartitionSet.empty(4))
     builder = {"node": "n2", "state": "alive", "ready": empty, "building": as_told(PartitionSet.of(4, [1, 2]))}
     owners = [{"node": "n1", "state": "alive", "ready": whole, "building": empty}, builder]
@@ -94,7 +94,7 @@ def test_a_copy_that_is_on_its_way_is_no_lack():
 
 
 def test_who_is_alone_lacks_no_copies():
-    """There can be no more of them, and no sentence says that there are too few; with a second node there can."""
+    """A single node cannot be under-replicated; with a second node it can."""
     whole, empty = as_told(PartitionSet.whole(4)), as_told(PartitionSet.empty(4))
     owner = {"node": "n1", "state": "alive", "ready": whole, "building": empty}
     version = {"partition_count": 4, "missing": empty, "under_replicated": whole, "owners": [owner]}
@@ -104,7 +104,7 @@ def test_who_is_alone_lacks_no_copies():
 
 @pytest.mark.parametrize("count", [1, 2, 255, 256, 257, 511, 4096, 65_536])
 def test_bands_cover_every_partition_once(count):
-    """They are at most so many, and all but the last have the same size."""
+    """Bands are limited in number, and all but the last have the same size."""
     bands = bands_of(count)
     assert [partition for first, end in bands for partition in range(first, end)] == list(range(count))
     assert len(bands) <= MAX_CELLS
@@ -112,7 +112,7 @@ def test_bands_cover_every_partition_once(count):
 
 
 def test_a_row_says_in_words_what_it_shows():
-    """With the first runs of each kind: who does not see the cells knows as much."""
+    """The words name the first runs of each state, for readers that cannot see the cells."""
     version = told("killed")["status"]["geo"]["versions"]["2026-11-21"]
     made = placement_map(version, [("n3", "dead")])
     assert made is not None
@@ -129,12 +129,12 @@ def test_a_row_says_in_words_what_it_shows():
 
 @pytest.mark.parametrize("count", [None, 0, -1, 65_537, 1 << 60, "8"])
 def test_a_version_that_tells_no_sensible_number_of_partitions_has_no_map(count):
-    """Nothing is made for partitions that no version has."""
+    """An implausible number of partitions gives no map."""
     assert placement_map({"partition_count": count}, []) is None
 
 
 def test_a_bitmap_of_other_partitions_is_not_believed():
-    """It counts as empty, and nothing else breaks."""
+    """The bitmap counts as empty."""
     made = placement_map(
         {"partition_count": 4, "owners": [{"node": "n1", "state": "alive", "ready": {"bitmap": b"\xff" * 9}}]}, []
     )
@@ -143,6 +143,6 @@ def test_a_bitmap_of_other_partitions_is_not_believed():
 
 
 def test_nodes_are_in_the_order_in_which_people_count():
-    """The second comes before the tenth, and letters do not meet numbers."""
+    """Names sort by their numbers, and letters are not compared with numbers."""
     names = ["n10", "n2", "N1", "b", "7", "n2a", ""]
     assert sorted(names, key=in_order) == ["", "7", "b", "N1", "n2", "n2a", "n10"]

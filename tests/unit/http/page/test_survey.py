@@ -1,4 +1,4 @@
-"""What is asked for a page, and of whom."""
+"""The survey of a page: its questions and the nodes that are asked."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.unit.http.page.nodes import ToldNode, judged, told, with_table
 
 
 async def test_a_cluster_is_asked_through_one_node():
-    """Whole sets of partitions, a database at a time, and the verdict: the page itself asks no member."""
+    """The survey asks one node for the verdict and, database by database, for whole sets of partitions."""
     node = ToldNode(told("upgrade"))
     found = await take_survey(node, 12.0)
     assert (found.verdict, found.partitions) == (judged(node.said), ())
@@ -26,7 +26,7 @@ async def test_a_cluster_is_asked_through_one_node():
 
 
 async def test_one_database_is_asked_for_alone():
-    """What others there are does not matter, and its verdict speaks of no other."""
+    """Other databases are not asked for, and the verdict speaks of this one alone."""
     node = ToldNode(told("upgrade"))
     found = await take_survey(node, 12.0, "geo")
     assert found.status.datasets.keys() == found.verdict.coming.keys() == {"geo"}
@@ -37,7 +37,7 @@ async def test_one_database_is_asked_for_alone():
 
 
 async def test_a_table_of_its_own_page_has_its_whole_map():
-    """Page by page; none is a table without a map, and no reason to have no page."""
+    """The map is read page by page; an error leaves the table without a map."""
     node = ToldNode(with_table(told("calm")))
     found = await take_survey(node, 12.0, "carts")
     assert [[*partition.assignments] for partition in found.partitions] == node.said["assigned"]["carts"]
@@ -54,7 +54,7 @@ async def test_a_table_of_its_own_page_has_its_whole_map():
 
 
 async def test_ranges_are_asked_for_their_sizes():
-    """Beside who holds them, page by page."""
+    """Sizes and hosts of ranges are read page by page."""
     node = ToldNode(with_table(told("calm")))
     node.said["status"]["carts"]["kind"] = "range"
     rows = node.said["assigned"]["carts"]
@@ -67,14 +67,13 @@ async def test_ranges_are_asked_for_their_sizes():
 
 
 async def test_a_database_that_goes_meanwhile_is_left_out():
-    """It was listed, and is not known a moment later."""
+    """The database was listed and is unknown a moment later."""
     said = told("calm")
     said["databases"].append({"name": "gone"})
     assert (await status_of(ToldNode(said), None, bitmaps=True)).keys() == {"carts-by-day", "geo", "words"}
 
 
 async def test_a_node_that_does_not_answer_is_an_error():
-    """Whatever was asked of it."""
     node = ToldNode(told("calm"))
     node.failure = TimedOut("too late")
     with pytest.raises(TimedOut):
@@ -84,7 +83,7 @@ async def test_a_node_that_does_not_answer_is_an_error():
 
 
 async def test_no_more_questions_than_allowed_are_open():
-    """A node is not flooded, however many databases there are; answers keep their places."""
+    """At most `AT_ONCE` questions are open, and answers keep their order."""
     open_now, most = 0, 0
 
     async def ask(number):

@@ -1,4 +1,4 @@
-"""What a page shows, whatever nodes tell."""
+"""The content of a page, for all kinds of answers by nodes."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def surveyed(info, members, status, verdict, partitions=()):
 
 
 def partitions_of(said, table):
-    """The partitions of a table, with what is `measured` of each."""
+    """Yield the partitions of a table with the `measured` size and rate of each."""
     rows = said.get("assigned", {}).get(table, [])
     for number, (hosts, measured) in enumerate(zip_longest(rows, said.get("measured", [])[: len(rows)])):
         size, rate = measured or (None, None)
@@ -60,7 +60,7 @@ def partitions_of(said, table):
 
 
 class Read(HTMLParser):
-    """Elements and text of a page; refuses what is not well nested, and one id that is given twice."""
+    """A parser that collects elements and text, and rejects bad nesting and duplicate ids."""
 
     def __init__(self, body):
         super().__init__(convert_charrefs=True)
@@ -90,7 +90,7 @@ class Read(HTMLParser):
 
 
 def spoiled(value):
-    """The same with every text but what is compared with words replaced by markup."""
+    """Return `value` with markup in every text, except in words that the page compares."""
     if isinstance(value, dict):
         return {name: found if name in {"state", "active", "hold"} else spoiled(found) for name, found in value.items()}
     if isinstance(value, list):
@@ -100,7 +100,7 @@ def spoiled(value):
 
 @pytest.mark.parametrize("scene", SCENES)
 def test_every_name_is_escaped(scene):
-    """Nothing that a node tells becomes an element, an attribute or a template; it is shown as it is."""
+    """Text from a node never becomes an element, an attribute or a template; it is shown literally."""
     said = told(scene)
     clean = Read(page(view(survey(said), [])))
     for entry in said["status"].values():
@@ -137,7 +137,7 @@ def test_every_name_is_escaped(scene):
 @pytest.mark.parametrize("scene", SCENES)
 @pytest.mark.parametrize("database", [None, "geo", "carts"])
 def test_a_page_can_be_read_without_eyes(scene, database):
-    """Landmarks, one first heading and no level left out, headers with a scope, words for every picture."""
+    """Landmarks, headings, table headers and text for pictures are complete."""
     read = Read(page(view(survey(with_table(told(scene)), database), [], database)))
     tags = [tag for tag, _ in read.elements]
     for landmark in ("header", "nav", "main", "footer"):
@@ -167,20 +167,20 @@ def test_a_page_can_be_read_without_eyes(scene, database):
     max_leaves=40,
 ))  # fmt: skip
 def test_nothing_that_a_node_tells_breaks_a_page(told_of_it):
-    """Whatever stands where something else belongs."""
+    """Values of unexpected types give a well-formed page."""
     verdict = verdict_of({"coming": {"db": told_of_it}, "reasons": [told_of_it], "silent": told_of_it})
     Read(page(view(surveyed({"node": "n1"}, [], {"db": told_of_it}, verdict), [])))
 
 
 def test_a_large_cluster_takes_little():
-    """A hundred nodes and 4,096 partitions: a row for each, in a quarter of a megabyte."""
+    """The page of a hundred nodes and 4,096 partitions has a row for each node and at most 250 KB."""
     body = page(view(survey(large(100, 4096)), []))
     assert len(body) < 250_000
     assert len([tag for tag, _ in Read(body).elements if tag == "tr"]) == 1 + 1 + 2 + 100 + 1 + 100
 
 
 def test_the_worst_map_is_small_enough_too():
-    """Each cell differs from its neighbours, and nothing can be drawn as one."""
+    """Every cell differs from its neighbours, so that none can be drawn together."""
     said = large(100, 256)
     stripes = [bytes([0x55] * 32), bytes([0xAA] * 32)]
     for place, owner in enumerate(said["status"]["geo"]["versions"]["2026-11-20"]["owners"]):
@@ -190,7 +190,7 @@ def test_the_worst_map_is_small_enough_too():
 
 
 def test_many_databases_share_the_room_on_the_overview():
-    """Maps of those in trouble come first; the others are on their own pages, and are linked."""
+    """Databases in trouble have their maps drawn first; the overview links to the maps that it leaves out."""
     said = large(60, 16)
     entry = said["status"]["geo"]
     whole = {**entry["versions"]["2026-11-20"], "under_replicated": {"count": 0, "bitmap": b""}}
@@ -207,7 +207,7 @@ def test_many_databases_share_the_room_on_the_overview():
 
 
 def test_no_map_is_promised_where_there_is_none():
-    """Of a first version that is being built nobody has told how it is cut; a picture without lines is a sentence."""
+    """The partitions of a first version under construction are unknown; a chart without lines is a sentence."""
     said = told("upgrade")
     entry = said["status"] = {"geo": said["status"]["geo"]}
     del entry["geo"]["versions"]["2026-11-20"]
@@ -223,7 +223,7 @@ def test_no_map_is_promised_where_there_is_none():
 
 
 def test_very_many_nodes_are_counted():
-    """Those that are not just alive with what they have ready are named."""
+    """Nodes with problems are drawn, and the remaining ones are counted."""
     said = large(MAX_ROWS + 40, 512)
     version = said["status"]["geo"]["versions"]["2026-11-20"]
     version["under_replicated"] = {"count": 0, "bitmap": b""}
@@ -238,7 +238,7 @@ def test_very_many_nodes_are_counted():
 
 
 def row_of(body, name):
-    """The element that begins the row of a database, and what stands in its first cell."""
+    """Return the class of a database's row, and the text of its first cell."""
     found = re.search(
         rf'<tr role="row" class="first row-(\w+)">\s*<th[^>]*>((?:(?!</th>).)*?)<a href="/{name}/">',
         body.decode(),
@@ -248,7 +248,7 @@ def row_of(body, name):
 
 
 def test_the_page_says_the_verdict_and_whose_it_is():
-    """Its line, its reasons by level, what to do; and which node says so."""
+    """The page has the verdict's text, reasons and advice, and the name of the node."""
     said = told("two_killed")
     made = survey(said)
     text = " ".join("".join(Read(page(view(made, []))).text).split())
@@ -260,7 +260,6 @@ def test_the_page_says_the_verdict_and_whose_it_is():
 
 
 def test_a_database_of_which_nothing_can_be_read_is_red_in_its_own_row():
-    """And the others are not."""
     said = told("calm")
     version = said["status"]["geo"]["versions"]["2026-11-20"]
     version["missing"] = as_told(PartitionSet.whole(8))
@@ -270,7 +269,7 @@ def test_a_database_of_which_nothing_can_be_read_is_red_in_its_own_row():
 
 
 def further_copies(switched_ms):
-    """A calm cluster, in which the second copies of a half of `geo` are being built by n4."""
+    """Return a calm cluster in which n4 builds the second copies of a half of `geo`."""
     said = told("calm")
     entry = said["status"]["geo"]
     owner = entry["versions"]["2026-11-20"]["owners"][3]
@@ -284,7 +283,7 @@ def further_copies(switched_ms):
 
 
 def test_second_copies_on_their_way_are_no_warning():
-    """Until `reassign_after` they are worth knowing, and amber nowhere; the map has them as ready, and who builds."""
+    """Until `reassign_after` they are an information; the map shows ready partitions and the builder."""
     made = view(survey(further_copies(1_000)), [])
     body = page(made).decode()
     assert made.survey.verdict.level == "well"
@@ -297,7 +296,7 @@ def test_second_copies_on_their_way_are_no_warning():
 
 @pytest.mark.parametrize("database", [None, "carts"])
 def test_tables_have_rows_of_their_own(database):
-    """Who holds them, what others lack and who decides, on the overview and alone; what takes no writes is trouble."""
+    """The overview and the table's page show holders, lag and acceptors; a table that takes no writes is in trouble."""
     said = with_table(told("killed"))
     holder = said["status"]["carts"]["nodes"][1]
     holder |= {"lag_records": 1234, "lag_s": 3.0}
@@ -313,7 +312,7 @@ def test_tables_have_rows_of_their_own(database):
 
 
 def test_a_table_has_a_map_on_its_own_page():
-    """Who holds which partition, alive or not, and nothing of it on the overview; none where its map is not known."""
+    """The map shows each node's partitions; the overview has none, nor has a table with an unknown map."""
     said = with_table(told("killed"))
     drawn = view(survey(said, "carts"), [], "carts").table_map
     assert {row.name: row.words for row in drawn.rows} == {
@@ -328,7 +327,7 @@ def test_a_table_has_a_map_on_its_own_page():
 
 
 def test_ranges_are_drawn_with_their_sizes_and_rates():
-    """Each beside the largest; nothing is drawn of what nobody says."""
+    """Each range is drawn relative to the largest; unknown values are not drawn."""
     said = with_table(told("calm")) | {"measured": [(1024, 1.5), (0, 0), (None, None), (2048, 6), (512, 12.5)]}
     said["status"]["carts"]["kind"] = "range"
     said["assigned"]["carts"][0][1] = PartitionHost("n2", 1, "LEAVING")
@@ -349,14 +348,14 @@ def test_ranges_are_drawn_with_their_sizes_and_rates():
     said["measured"][299] = (5, 0)
     said["assigned"]["carts"] = said["assigned"]["carts"] * 60
     size, requests = view(survey(said, "carts"), [], "carts").table_map.profiles
-    assert (size.path, requests.path) == ("M1490 0h10v8h-10z", "")  # Of a band the largest.
+    assert (size.path, requests.path) == ("M1490 0h10v8h-10z", "")  # A band has the largest value of its ranges.
     body = page(view(survey(said, "carts"), [], "carts")).decode()
     assert body.count('data-label="Start"') == MAX_ROWS
     assert "and 44 more: <code>gossipkv table partitions carts</code>" in body
 
 
 def test_a_table_that_moves_is_drawn_by_states():
-    """Who is to come, who is loaded, and who leaves: it answers still, and its slot lacks nobody who counts."""
+    """Proposed, loading and leaving replicas have states of their own; a leaving replica still counts."""
     said = with_table(told("calm"))
     said["assigned"]["carts"] = [
         [PartitionHost("n1", 0, "AVAILABLE"), PartitionHost("n2", 0, "LEAVING"), PartitionHost("n3", 1, "AVAILABLE")],
@@ -381,7 +380,7 @@ def test_a_table_that_moves_is_drawn_by_states():
 
 @pytest.mark.parametrize("partitions", [1, 8, 64, 65, 300])
 def test_a_map_fills_its_bar(partitions):
-    """The last cell of a row ends where the picture does, be it the only one."""
+    """The last cell ends at the picture's edge, even if there is only one."""
     whole = as_told(PartitionSet.whole(partitions))
     owner = {"node": "n1", "state": "alive", "ready": whole}
     drawn = draw(placement_map(decode(VersionStatus, {"partition_count": partitions, "owners": [owner]}), []))
@@ -405,7 +404,7 @@ def test_a_map_fills_its_bar(partitions):
     ],
 )
 def test_a_value_is_shown_as_what_it_is(value, shown, size):
-    """As text where it is that, else by its bytes; a long one is cut, and says so."""
+    """Text is shown as text, other values as bytes; a long value is cut."""
     found = FoundKey("geo", b"CH", value, "v1", "n2")
     answer = view(survey(told("calm")), [], None, LookupForm("geo", "CH", is_hex=False), found).answer
     assert (answer.value, answer.size) == (shown, size)
@@ -413,7 +412,7 @@ def test_a_value_is_shown_as_what_it_is(value, shown, size):
 
 
 def test_a_page_that_is_none_says_why():
-    """With the status, and every character escaped."""
+    """The error page has the status and the escaped message."""
     read = Read(failure(502, "The node does not answer", HOSTILE))
     assert HOSTILE[:20] in "".join(read.text)
     assert "HTTP status 502" in "".join(read.text)
