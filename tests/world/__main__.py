@@ -1,4 +1,4 @@
-"""`python -m tests.world --seed N`: replays a run of the simulated world, or of whole nodes."""
+"""`python -m tests.world --seed N` replays a run of the simulated world, or of whole nodes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tests.world.swarm import Outcome, Plan
 
 BROKEN = 3
-SHOWN = 20  # Violations; what follows the first is mostly its echo.
+SHOWN = 20  # Print at most 20 violations: most of those after the first are its consequences.
 
 
 def _faults(text: str) -> frozenset[str]:
@@ -77,10 +77,10 @@ def simulate(
     whole: str | None,
     as_json: bool,
 ) -> None:
-    """Run simulated members under simulated faults, and check what they show.
+    """Run simulated members under simulated faults, and check the promises.
 
-    The same seed is the same run, to the last datagram.  Exit status 3 if a promise was broken; the line that replays
-    the run is printed with it.
+    The same seed gives the same run, to the last datagram.  The exit status is 3 if a promise was broken; the command
+    that replays the run is printed with the violation.
     """
     seeds = range(seed, seed + runs)
     if whole is not None:
@@ -107,7 +107,7 @@ def simulate(
 
 
 def _refuse(*given: object, words: str) -> None:
-    """Refuse options that do not go together.  Raises `click.UsageError` if any of them is given."""
+    """Raise `click.UsageError` if any of these options, which do not go together, is given."""
     if any(given):
         raise click.UsageError(words)
 
@@ -162,7 +162,7 @@ def _fields(outcome: Outcome) -> dict[str, Value]:
 
 
 def _tell_counts(outcome: MetadataRun | ReplicationRun) -> bool:
-    """Tell of a run under Trio; whether a promise was broken."""
+    """Print the outcome of a run under Trio; return True if a promise was broken."""
     for name, count in sorted(outcome.counts.items()):
         click.echo(f"{count:8} {name}")
     for violation in outcome.violations:

@@ -1,7 +1,7 @@
-"""The store for one thread that may wait: for simulations, tests and benchmarks; a node has it under Trio (`shell`).
+"""The store for a single thread that may block: for simulations, tests and benchmarks.
 
-What is to be done beside the writing is done by the same thread, when it is asked to (`maintain`), or when a batch
-finds no room without it; merges run in this process.
+A node runs the store under Trio instead (`shell`).  Here the same thread does the background work, in `maintain` or
+when a batch finds no room without it; merges run in this process.
 """
 
 from __future__ import annotations
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 
 @final
 class Store(StoreReading):
-    """An open store.  Open it with `Store.open`, and close it."""
-
     @classmethod
     def open(
         cls,
@@ -51,9 +49,9 @@ class Store(StoreReading):
         create: bool = True,
         maintains: bool = True,
     ) -> Self:
-        """Open the store at `path`, or make one.
+        """Open the store at `path`; `create` permits making a new one.
 
-        `maintains`: what there is to do beside the writing is done whenever a batch is written; else by `maintain`.
+        `maintains`: do the background work after each written batch; otherwise only in `maintain`.
 
         Raises:
             DirectoryInUse, Corrupt, UnsupportedFormat, StorageError: see `opening.open_store`.
@@ -96,7 +94,7 @@ class Store(StoreReading):
     # -- writing -----------------------------------------------------------------------------------------------------
 
     def append(self, batch: Batch) -> int:
-        """Plan to write a batch; returns its position.  Nothing of it can be read before `commit`.
+        """Append a batch without writing it; return its position.  Reads see the batch only after `commit`.
 
         Raises:
             Overloaded, LimitExceeded, ValueError, StorageError: see `Engine.append`.
@@ -110,7 +108,7 @@ class Store(StoreReading):
                     raise
 
     def commit(self) -> None:
-        """Write all that was appended, sync it, and have it read from then on.
+        """Write and sync everything that was appended, and make it readable.
 
         Raises:
             StorageError: the disk refused, and the store is closed.
@@ -130,7 +128,7 @@ class Store(StoreReading):
         self.engine.check_open()
 
     def write(self, batch: Batch) -> int:
-        """Append a batch and commit it; returns its position.  Raises as both."""
+        """Append a batch and commit it; return its position.  Raises the errors of both."""
         position = self.append(batch)
         self.commit()
         if self._maintains:
@@ -143,7 +141,7 @@ class Store(StoreReading):
         return self.write(batch)
 
     def mark(self) -> None:
-        """Have the log say what is synced, if it does not yet."""
+        """Record in the log the position up to which it is synced, unless the log already says so."""
         self.engine.mark()
         self.commit()
 
@@ -162,15 +160,16 @@ class Store(StoreReading):
     ) -> tuple[list[tuple[int, Operations]], int]:
         return self.read_next(self.follow(spaces, position), most_bytes=most_bytes)
 
-    # -- beside it ---------------------------------------------------------------------------------------------------
+    # # -- background work
+    # ----------------------------------------------------------------------------------------------
 
     def maintain(self) -> bool:
-        """Do what there is to do beside the writing; whether there was anything, and it could be done.
+        """Do the background work; return True if there was some and all of it succeeded.
 
         Raises:
-            Corrupt: a merge met damage; it is tried again the next time.
+            Corrupt: a merge met damage; the next call tries the merge again.
         """
-        with contextlib.suppress(OSError):  # Then what was known of it counts.
+        with contextlib.suppress(OSError):  # On an error the last known figure stays in use.
             self.engine.free_bytes = self.files.free_bytes(self.engine.directory)
         done = self.engine.relieve()
         if done:
@@ -179,7 +178,7 @@ class Store(StoreReading):
         while (work := self.engine.next_work(failed)) is not None:
             try:
                 self.perform(work)
-            except (OSError, StorageError) as error:  # Some name their file; the system refused both.
+            except (OSError, StorageError) as error:  # Some errors name their file; in both cases the system refused.
                 self.engine.put_off(work, error)
                 failed.add(type(work))
             except GossipKVError as error:
@@ -196,10 +195,10 @@ class Store(StoreReading):
             engine.done(work, works.perform(self.files, engine.directory, work))
 
     def close(self) -> None:
-        """Mark what is synced, and let go of all; again does nothing.
+        """Mark the synced position and release everything.  A second call does nothing.
 
         Raises:
-            StorageError: what was appended could not be written.
+            StorageError: appended batches could not be written.
         """
         if self._lock is None:
             return
@@ -207,7 +206,7 @@ class Store(StoreReading):
             if self.engine.closed is None:
                 self.commit()
                 self.mark()
-                with contextlib.suppress(OSError):  # The next opening does it.
+                with contextlib.suppress(OSError):  # The next opening removes the leftovers.
                     works.remove(self.files, self.engine.leftovers())
         finally:
             self._let_go()

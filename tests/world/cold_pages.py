@@ -1,4 +1,4 @@
-"""Pages of sorted files that come and go: files opened meanwhile pretend to be larger than memory."""
+"""Cold pages of sorted files: files opened meanwhile behave as if they were larger than memory."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 @contextmanager
 def pages_come_and_go(seed: int) -> Iterator[None]:
-    """Have whoever serves from a file opened within the block wait for its pages, drawn from the seed.
+    """Make readers of files opened within the block wait for pages, drawn from the seed.
 
-    One pretence at a time in a process: an inner one ends the outer.
+    A process simulates one such set at a time: an inner block ends the outer one.
     """
     pretend(itertools.count(seed << 32))
     try:

@@ -1,22 +1,23 @@
-"""Ordered connections between processes: every message in its order, or the connection breaks.
+"""Ordered connections between processes: every message arrives in its order, or the connection breaks.
 
-A pair of machines has one connection, which either begins and both use.  First its ends tell each other who they are:
-the node's uuid, its store and that store's life.  What is sent before that waits, so nothing reaches anybody else than
-was meant, if whoever is told of the other closes the connection there and then.
+Two machines share one connection, which either begins.  First the ends tell each other their identity: the node's uuid,
+its store and that store's life.  Messages sent before that wait, so no message reaches the wrong process if its rig
+closes a connection to an unwanted peer at once.
 
-The links are those of datagrams (`network.py`), and so are the delays.  What is lost is sent again, with all that came
-after it behind it; a cut, a clog, and a sender that is starved cost time, until `BREAK_US` are over.  What reaches a
-process that stands still waits for it.  A connection breaks
+Links and delays are those of datagrams (`network.py`).  A lost segment is sent again, and all later ones queue behind
+it.  A cut, a clog and a starved sender cost time, up to `BREAK_US`.  Messages to a paused process wait for it.  A
+connection breaks
 
-* when a process at an end of it is over.  What was on its way still arrives before the other end is told, so a message
-  sent just before a crash is as real as a write; what waited to be sent again is lost.  Mostly the machine tells the
-  other end at once; else, as without power, that learns of it when something that it sends arrives at a machine where
-  its peer is no more, and in time without;
-* when something does not get through for `BREAK_US`: its sender is told, and the other end as soon as it can be
-  reached, at the latest after another `BREAK_US`;
+* when the process at one end is over.  Messages under way still arrive before the other end is told, so a message sent
+  just before a crash is as real as a write; messages that waited to be sent again are lost.  Usually the machine tells
+  the other end at once; otherwise, as without power, the other end learns of it when something it sends reaches a
+  machine without its peer, and in time without sending;
+* when nothing gets through for `BREAK_US`: the sender is told, and the other end when it can be reached again, at the
+  latest after another `BREAK_US`;
 * when more than `BUFFER_BYTES` wait in one direction, or an end closes it.
 
-Nobody notices that an idle connection is cut, or that only the way back is: who waits for an answer has a clock.
+No end notices that an idle connection is cut, or only the way back: a process that waits for an answer needs its own
+timeout.
 """
 
 from __future__ import annotations
@@ -35,47 +36,43 @@ if TYPE_CHECKING:
     from tests.world.network import NetworkLink
     from tests.world.world import World
 
-RETRY_US: Final = 200 * MS  # Linux' first retransmission; each further one waits twice as long.
+RETRY_US: Final = 200 * MS  # Linux's first retransmission time; each further one doubles it.
 MAX_RETRY_US: Final = 800 * MS
 BREAK_US: Final = 5 * SECOND
 BUFFER_BYTES: Final = 1 << 20
-MESSAGE_BYTES: Final = 64  # What each message costs beside its content.
+MESSAGE_BYTES: Final = 64  # The cost of each message besides its content.
 HANDSHAKE_WAYS: Final = 3
-SILENT: Final = 0.25  # The share of ended processes whose machines tell nobody.
+SILENT: Final = 0.25  # The share of ended processes whose machines tell no peer.
 
 
 class Identity(NamedTuple):
-    """Who a process is."""
-
-    uuid: bytes  # Of its node.
-    store: int  # Its id.
-    life: int  # Of that store.
+    uuid: bytes  # The node's uuid.
+    store: int  # The store's id.
+    life: int  # The store's life.
 
 
 class Peer(NamedTuple):
-    """The other end of a connection."""
-
     address: Address
     uuid: bytes
     store: int
     life: int
-    number: int  # Of the connection; no two are equal.
+    number: int  # The connection's number, which is unique.
 
 
 class Listener(Protocol):
-    """What hears of connections; after each call its machine performs what is left behind."""
+    """The receiver of a machine's connection events; after each call its machine performs the resulting effects."""
 
     @property
     def identity(self) -> Identity: ...
     def on_connected(self, peer: Peer) -> None: ...
     def on_message(self, peer: Peer, message: bytes) -> None: ...
     def on_broken(self, address: Address, peer: Peer | None) -> None:
-        """Hear that it is over; it never came about, where there is no `peer`."""
+        """Handle the end of a connection; `peer` is None if the connection was never established."""
 
 
 @final
 class _Lane:
-    """One direction of a connection: what is put into it arrives in order, if ever."""
+    """One direction of a connection, which keeps the order of its messages."""
 
     __slots__ = ("_arrives_us", "_give_up", "_queue", "_retry_us", "_since_us", "_source", "_to", "_world")
 
@@ -84,12 +81,12 @@ class _Lane:
         self._source, self._to = source, to
         self._give_up = give_up  # Called when nothing got through for too long.
         self._queue: deque[tuple[bytes, Callable[[], None], int]] = deque()
-        self._arrives_us = 0  # When what was sent last arrives.
-        self._since_us: int | None = None  # Since when nothing gets through.
+        self._arrives_us = 0  # When the latest sent message arrives.
+        self._since_us: int | None = None  # Since when nothing has got through.
         self._retry_us = RETRY_US
 
     def put(self, data: bytes, arrive: Callable[[], None], *, ways: int = 1) -> None:
-        """Have `arrive` called at the other end, after all that was put before, and `ways` times the way."""
+        """Call `arrive` at the other end, after all earlier messages, with a delay of `ways` trips."""
         self._queue.append((data, arrive, ways))
         if self._since_us is None:
             self._send()
@@ -121,7 +118,7 @@ class _Lane:
         self._since_us = None
 
     def _passable(self, ways: int) -> NetworkLink | None:
-        """The link, if the next segment gets through."""
+        """Return the link if the next segment gets through, else None."""
         network, source = self._world.network, self._source
         found = network.way(source, self._to)
         if found is None or source.is_starved:
@@ -140,8 +137,6 @@ class _Lane:
 
 @final
 class _End:
-    """One end of a connection."""
-
     __slots__ = (
         "_all",
         "_early",
@@ -162,19 +157,19 @@ class _End:
         self.machine, self.life = machine, machine.life
         self.number = number
         self.other: _End
-        self.peer: Peer | None = None  # Once that has said who it is.
+        self.peer: Peer | None = None  # Set once the peer has identified itself.
         self.lane = _Lane(connections.world, machine, to, self._give_up)
         self.waiting_bytes = 0  # On their way to the other end's rig.
-        self.is_over = False  # Nothing is sent any more, and what arrives is refused.
-        self._early: list[bytes] = []  # Sent before the other end was known.
-        self._is_closed = False  # By its own rig, which hears nothing more.
-        self._is_heard_of = False  # Whether its rig has begun or heard of it.
+        self.is_over = False  # An ended connection sends nothing and refuses arriving messages.
+        self._early: list[bytes] = []  # Messages sent before the other end was known.
+        self._is_closed = False  # Its own rig closed it and hears nothing more.
+        self._is_heard_of = False  # True once its rig has begun it or heard of it.
 
     @property
     def is_there(self) -> bool:
         return self.machine.life == self.life and self.machine.core is not None
 
-    # Beginning
+    # Establishment
 
     def dial(self) -> None:
         self._is_heard_of = True
@@ -188,7 +183,7 @@ class _End:
             self._all.forget(self)
             self._refuse()
             return
-        if not self.is_there:  # What was sent in an earlier life is gone with it.
+        if not self.is_there:  # Messages of an earlier life are lost with it.
             self.life = self.machine.life
             self._early.clear()
         self._all.hold(self)
@@ -213,7 +208,7 @@ class _End:
         if self._is_closed or not self.is_there:
             return
         if not self.is_over and not self._all.put_in_use(self):
-            return  # To hear that an earlier one is over was the end of the process.
+            return  # The process ended when it heard that an earlier connection was over.
         self._is_heard_of = True
         self.peer = Peer(self.other.machine.address, *identity, self.number)
         self._all.listener(self.machine).on_connected(self.peer)
@@ -231,7 +226,7 @@ class _End:
         self.waiting_bytes += len(message) + MESSAGE_BYTES
         if self.waiting_bytes > BUFFER_BYTES:
             self._all.world.struck["connection_full"] += 1
-            self.machine.later(0, self._break_off)  # Its rig is in the middle of something.
+            self.machine.later(0, self._break_off)  # Its rig is still in the middle of a step.
         elif self.peer is None:
             self._early.append(message)
         else:
@@ -263,7 +258,7 @@ class _End:
         self.finish()
 
     def finish(self, *, silently: bool = False) -> None:
-        """Nothing is sent any more; the other end is told, or has to find out."""
+        """Stop sending; tell the other end, or leave it to find out."""
         self.is_over = True
         self._all.forget(self)
         self.lane.drop()
@@ -276,7 +271,7 @@ class _End:
 
     def _give_up(self) -> None:
         if self.is_over:
-            self.lane.deliver_anyway()  # It was nothing but the news of that.
+            self.lane.deliver_anyway()  # Only the news of the end was waiting.
         else:
             self._break_off()
 
@@ -315,20 +310,20 @@ class _End:
 
 @final
 class Connections:
-    """All of a world."""
+    """All connections of a world."""
 
     def __init__(self, world: World) -> None:
         self.world = world
         self.on_send: list[Callable[[Machine, Address, bytes], None]] = []  # Called as a message leaves a rig.
-        self._listeners: dict[int, Listener] = {}  # By the number of the machine.
-        self._ends: dict[tuple[int, int], _End] = {}  # Those in use: by the numbers of this machine and the other.
-        self._held: dict[_End, None] = {}  # Those that end with a process.
+        self._listeners: dict[int, Listener] = {}  # By machine number.
+        self._ends: dict[tuple[int, int], _End] = {}  # The ends in use, by the numbers of this machine and the other.
+        self._held: dict[_End, None] = {}  # The ends that end with a process.
         self._begun = 0
         self._silence = world.streams["connections/silent"]
         world.on_ended.append(self._process_ended)
 
     def listen(self, machine: Machine, listener: Listener) -> None:
-        """Have a rig hear of its machine's connections."""
+        """Register the receiver of a machine's connection events."""
         self._listeners[machine.number] = listener
 
     def listener(self, machine: Machine) -> Listener:
@@ -340,7 +335,7 @@ class Connections:
         self._end(machine, address)
 
     def send(self, machine: Machine, address: Address, message: bytes) -> None:
-        """Send a message over the connection to there, which is begun if there is none."""
+        """Send a message over the connection to `address`; begin one if there is none."""
         for tap in self.on_send:
             tap(machine, address, message)
         end = self._end(machine, address)
@@ -348,7 +343,7 @@ class Connections:
             end.send(message)
 
     def answer(self, machine: Machine, peer: Peer, message: bytes) -> bool:
-        """Send a message over this very connection; whether it is still there."""
+        """Send a message over this very connection; return False if the connection is gone."""
         end = self._of(machine, peer)
         if end is None:
             return False
@@ -358,7 +353,7 @@ class Connections:
         return True
 
     def close(self, machine: Machine, peer: Peer) -> None:
-        """Break a connection, if it is there; its own rig is not told."""
+        """Close a connection, if it exists; its own rig is not told."""
         end = self._of(machine, peer)
         if end is not None:
             end.close()
@@ -371,7 +366,10 @@ class Connections:
         return end if end is not None and end.number == peer.number and end.is_there else None
 
     def _end(self, machine: Machine, address: Address) -> _End | None:
-        """This machine's end of the connection to there; None: nobody ever will be, and the rig is told in time."""
+        """Return this machine's end of the connection to `address`.
+
+        None: no machine ever has that address; the rig is told after a while.
+        """
         assert machine.core is not None, "only a process has connections"
         found = self.world.network.machines.get(address)
         if found is None:
@@ -389,13 +387,14 @@ class Connections:
         end.other = _End(self, other, machine.address, self._begun)
         end.other.other = end
         self._ends[machine.number, other.number] = end
-        # Both may begin at once, and it is one connection; but who has one of earlier uses that until it hears of this.
+        # If both begin at once, they share one connection; but a machine with an earlier one uses that until it hears
+        # of this.
         self._ends.setdefault((other.number, machine.number), end.other)
         end.dial()
         return end
 
     def put_in_use(self, end: _End) -> bool:
-        """Have messages to the other machine go through this end from now on; whether its process is still there."""
+        """Route messages to the other machine through this end; return True if its process is still there."""
         key = end.machine.number, end.other.machine.number
         before = self._ends.get(key)
         self._ends[key] = end
@@ -404,11 +403,11 @@ class Connections:
         return end.is_there
 
     def hold(self, end: _End) -> None:
-        """Have this end be over when its process is."""
+        """Close this end when its process ends."""
         self._held[end] = None
 
     def forget(self, end: _End) -> None:
-        """Have the next message to the other machine begin another connection."""
+        """Let the next message to the other machine begin a new connection."""
         self._held.pop(end, None)
         key = end.machine.number, end.other.machine.number
         if self._ends.get(key) is end:

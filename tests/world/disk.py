@@ -1,8 +1,8 @@
-"""What a machine keeps: who it is, and where others were last seen, in the documents of a node on a simulated disk.
+"""A machine's identity and known peers, kept as a node's documents on a simulated disk.
 
-They are read and written by the code that does it for a node (`node/identity.py`), on a disk that may crash the
-machine before, within or after any step of a write, with or without the power, or refuse one.  When the power goes, the
-disk forgets any of what was not synced, and holds any part of it, in pieces of `PIECE_BYTES`.
+The node's own code (`node/identity.py`) reads and writes them, on a disk that may crash the machine before, within or
+after any step of a write, with or without the power, or refuse a step.  When the power fails, the disk forgets any part
+of the unsynced data, and keeps any part of it, in pieces of `PIECE_BYTES`.
 """
 
 from __future__ import annotations
@@ -26,14 +26,15 @@ if TYPE_CHECKING:
     from gossipkv.node.identity import NodeRecord
     from tests.world.streams import Streams
 
-PIECE_BYTES: Final = 8  # Never torn, as on persistent memory; in sectors, what a small cluster keeps never would be.
+# Pieces are never torn, as on persistent memory; the documents of a small cluster would always fit a sector.
+PIECE_BYTES: Final = 8
 
 _PLACE = PurePosixPath("/data")
 _CLUSTER = "simulated"
-# A write has four of them: content, sync, rename, sync of the directory; or, in place, content and sync of each slot.
+# A write has four steps: content, sync, rename, sync of the directory; or, in place, content and sync of each slot.
 _STEPS = frozenset({"pwrite", "sync", "rename", "sync_directory"})
 _NUMBERS = (0, 1, 2, 3)
-# Around these steps there is something that the disk may forget, or that it must not forget any more.
+# Around these steps the disk may forget something, or must no longer forget it.
 _UNSURE = (
     (Action.CRASH_HALFWAY, 0),
     (Action.CRASH_BEFORE, 1),
@@ -45,8 +46,6 @@ _UNSURE = (
 
 @final
 class Disk:
-    """One machine's disk."""
-
     def __init__(self, name: str, streams: Streams, struck: Counter[str]) -> None:
         self._chance = streams[f"disk/{name}"]
         self._power = streams[f"power/{name}"]
@@ -56,15 +55,15 @@ class Disk:
         self._next_name = ""
         self._takes_power = False
         self.is_read_only = False
-        self.number = 0  # Another when the machine was given another disk.
+        self.number = 0  # Raised whenever the machine gets another disk.
 
     def process_ended(self) -> None:
-        """The process that wrote to it is gone; each of its writes was over at once."""
+        """Note the end of the process; each of its writes was complete at once."""
 
     # Faults
 
     def crash_soon(self, *, power: bool = False) -> None:
-        """The machine crashes around some step of the next write; with `power`, it loses that as well."""
+        """Crash the machine around some step of the next write; with `power`, the power fails too."""
         action = self._chance.choice((Action.CRASH_BEFORE, Action.CRASH_HALFWAY, Action.CRASH_AFTER))
         step = self._chance.choice(_NUMBERS)
         if power:
@@ -74,7 +73,7 @@ class Disk:
         self._takes_power = power
 
     def fail_next(self, *, full: bool) -> None:
-        """Some step of the next write fails: EIO, or ENOSPC."""
+        """Fail some step of the next write with EIO, or with ENOSPC if `full`."""
         if full:
             self._next = Fault(0, Action.FAIL_HALFWAY, kinds={"pwrite"}, error=errno.ENOSPC)
         else:
@@ -97,7 +96,7 @@ class Disk:
         self._replace(_formatted())
 
     def copy_from(self, other: Disk) -> None:
-        """Be a new disk that holds what another disk holds."""
+        """Become a new disk with the contents of another disk."""
         self._replace(other._files.copied())
 
     def _replace(self, files: SimulatedFiles) -> None:
@@ -105,18 +104,18 @@ class Disk:
         self._next = None
         self.number += 1
 
-    # What it is for
+    # The documents
 
     def next_life(self, name: str, random: Random, *, least_epoch: int) -> tuple[NodeRecord, bool]:
-        """Who lives here, in the epoch of this start, which is not kept yet; whether it is new.
+        """Return the node's record in the epoch of this start, which is not kept yet, and True if the node is new.
 
         Raises:
-            GossipKVError: what is kept is damaged.
+            GossipKVError: the kept record is damaged.
         """
         return next_life(self._files, _PLACE, cluster=_CLUSTER, node=name, random=random, least_epoch=least_epoch)
 
     def keep(self, record: NodeRecord) -> None:
-        """Keep who lives here.
+        """Keep the node's record.
 
         Raises:
             Crash: the machine crashed meanwhile.
@@ -134,7 +133,7 @@ class Disk:
 
     @contextmanager
     def _struck_once(self) -> Iterator[FaultyFiles]:
-        """Let the fault that waits strike one write."""
+        """Let the waiting fault strike one write."""
         if self.is_read_only:
             raise OSError(errno.EROFS, os.strerror(errno.EROFS))
         files = FaultyFiles(self._files) if self._next is None else FaultyFiles(self._files, self._next)

@@ -1,8 +1,8 @@
-"""The faults of a run: which are on, when they strike, whom, and for how long.
+"""The faults of a run: the enabled kinds, their times, victims and durations.
 
-Swarm testing: each seed draws a subset, since a fault that is always on hides what shows only without it (where
-everything is lost at times, nothing is ever merely late).  Each fault draws from a stream of its own, so one that is
-switched off, by `without` or by the shrinker, leaves the others' times and victims as they were.
+Swarm testing: each seed draws a subset, since a fault that is always on hides bugs that show only without it (if
+packets are always lost at times, none is ever merely late).  Each fault draws from its own stream, so a fault that
+`without` or the shrinker switches off leaves the times and victims of the others unchanged.
 
 A fault counts in `World.struck` under its name when it really struck, not when it was on.
 """
@@ -21,17 +21,16 @@ if TYPE_CHECKING:
     from tests.world.world import World
 
 LINK_FAULTS: Final = ("loss", "heavy_delay", "duplicate", "reorder", "corrupt")
-MAX_RATE = 0.4  # Of link faults; most seeds have much less.
-SMALL_MTU_BYTES = 576  # What every IPv4 host must take: some paths pass no more, and say nothing.
+MAX_RATE = 0.4  # The maximum of the link faults; most seeds draw much less.
+SMALL_MTU_BYTES = 576  # Every IPv4 host must accept this; some paths pass no more, and do not report it.
 
-WITH_POWER = 0.7  # The share of crashes around a step of a write that take the power with them.
-WHILE_RUNNING = 0.25  # The share of writes struck that are not a start's; when one comes is for the process to say.
+WITH_POWER = 0.7  # The share of crashes around a write step that take the power with them.
+# The share of strikes on a running process, which writes when it wants to; the others strike at a start.
+WHILE_RUNNING = 0.25
 
 
 class Strike(NamedTuple):
-    """One fault that strikes now and then."""
-
-    period_s: float  # On average, when it is on.
+    period_s: float  # The mean time between two strikes, when it is on.
     strike: Callable[[Faults, Random], None]
 
 
@@ -42,9 +41,9 @@ class Faults:
     def __init__(
         self, world: World, on: Collection[str], strikes: Mapping[str, Strike] | None = None, *, pace: float = 1
     ) -> None:
-        """`strikes`: what there is beside the faults of links, in the order in which they begin; else `STRIKES`.
+        """`strikes`: the faults beside those of links, in the order in which they begin; the default is `STRIKES`.
 
-        `pace`: how much faster than there they come and go.
+        `pace`: the factor by which they come and go faster than in `STRIKES`.
         """
         self.world = world
         self.on = frozenset(on)
@@ -64,7 +63,7 @@ class Faults:
                 self._again(name, fault)
 
     def end(self) -> None:
-        """Everything is healed, and every machine up or on its way."""
+        """Heal everything; every machine is up afterwards or starting."""
         self._is_over = True
         self.world.network.heal()
         for machine in self.world.machines:
@@ -80,14 +79,14 @@ class Faults:
 
         self.world.scheduler.after(int(chance.expovariate(1 / fault.period_s) * SECOND / self._pace), strike)
 
-    # For strikes: whom, and for how long
+    # For strikes: victims and durations
 
     def struck(self, name: str) -> None:
         self.world.struck[name] += 1
 
     def up(self, chance: Random) -> Machine | None:
         up = [machine for machine in self.world.machines if machine.is_up and not machine.is_held]
-        drawn = chance.random()  # Whoever is up: the stream goes on by the same number of draws.
+        drawn = chance.random()  # Draw in any case, so that the stream advances by the same number of draws.
         return up[int(drawn * len(up))] if up else None
 
     def pair(self, chance: Random) -> tuple[Machine, Machine]:
@@ -95,12 +94,12 @@ class Faults:
         return first, second
 
     def undo_later(self, chance: Random, mean_s: float, undo: Callable[[], None]) -> None:
-        """Undo it after a time with a long tail, unless the end comes first and undoes everything."""
+        """Call `undo` after a time with a long tail, unless `end` comes first and undoes everything."""
         for_us = int(min(20 * mean_s, chance.lognormvariate(0, 1) * mean_s) * SECOND / self._pace)
         self.world.scheduler.after(for_us, lambda: None if self._is_over else undo())
 
     def restart_later(self, chance: Random, machine: Machine) -> None:
-        """Start it again soon, or a good while later."""
+        """Start the machine again soon, or much later."""
         mean_s = chance.choice((0.05, 1.0, 10.0, 30.0))
         self.undo_later(chance, mean_s, machine.start)
 
@@ -190,7 +189,7 @@ def _crash_at_sync(faults: Faults, chance: Random) -> None:
     power, running = how.random() < WITH_POWER, how.random() < WHILE_RUNNING
     if machine is not None:
         machine.disk.crash_soon(power=power)
-        if not running:  # Else it may be a while until it writes; but every start does.
+        if not running:  # A running process may not write for a while, but every start writes.
             machine.crash()
             faults.restart_later(chance, machine)
 
@@ -313,6 +312,6 @@ FAULTS: Final = (*LINK_FAULTS, *STRIKES)
 
 
 def drawn(chance: Random, faults: Iterable[str] = FAULTS) -> frozenset[str]:
-    """The faults of one seed: none, a few, or many."""
+    """Draw the faults of one seed: none, a few, or many."""
     share = chance.choice((0.0, 0.1, 0.25, 0.5))
     return frozenset(name for name in faults if chance.random() < share)

@@ -49,12 +49,11 @@ class Crash(BaseException):
 
 
 class Action(enum.Enum):
-    """What happens at the chosen operation."""
-
     FAIL = "fail"
-    FAIL_HALFWAY = "fail halfway"  # Half of a write or an allocation is done, then it fails; others just fail.
+    FAIL_HALFWAY = "fail halfway"  # Does half of a write or an allocation, then fails; other operations simply fail.
     CRASH_BEFORE = "crash before"
-    CRASH_HALFWAY = "crash halfway"  # Half of a write or an allocation is done; other operations: as before.
+    # Does half of a write or an allocation, then crashes; other operations crash before.
+    CRASH_HALFWAY = "crash halfway"
     CRASH_AFTER = "crash after"
 
 
@@ -69,17 +68,17 @@ class Fault:
     lasting: bool = False  # Every later operation of these kinds fails too: a full disk stays full.
 
     def hits(self, number: int) -> bool:
-        """Whether the `number`-th operation of these kinds is struck."""
+        """Return True if the `number`-th operation of these kinds is struck."""
         return number == self.at or (self.lasting and number > self.at)
 
 
 def raise_crash() -> None:
-    """Ends the process as far as a test in the same process can."""
+    """End the process as far as a test in the same process can."""
     raise Crash
 
 
 class FaultyFiles:
-    """`inner`, with faults.
+    """`inner` with faults.
 
     `struck` lists each operation that a fault met, `trace` each that changes the disk, both as "kind detail".
     """
@@ -95,7 +94,7 @@ class FaultyFiles:
         self._seen = [0] * len(faults)
 
     def strike(self, *faults: Fault) -> None:
-        """Have these faults from now on; operations are counted from here."""
+        """Replace the faults; operations are counted from here."""
         self.faults = faults
         self._seen = [0] * len(faults)
 
@@ -106,7 +105,7 @@ class FaultyFiles:
         operation: Callable[[], _Result],
         half: Callable[[], object] | None = None,
         *,
-        path: Path | None = None,  # What the system's error would name: nothing, for operations on a descriptor.
+        path: Path | None = None,  # The path that the system's error would name; None for operations on a descriptor.
     ) -> _Result:
         if self.dead:
             raise Crash
@@ -125,7 +124,7 @@ class FaultyFiles:
             case Action.CRASH_HALFWAY if half is not None:
                 half()
             case Action.CRASH_AFTER:
-                with contextlib.suppress(OSError):  # It may have failed; then comes the crash.
+                with contextlib.suppress(OSError):  # The operation may fail; the crash follows anyway.
                     operation()
             case _:
                 pass
@@ -147,7 +146,7 @@ class FaultyFiles:
         return self._perform(kind, os.fspath(path), lambda: self.inner.open(path, flags, mode), path=path)
 
     def close(self, descriptor: int) -> None:
-        if self.dead:  # The system closes a dead process' descriptors.
+        if self.dead:  # The system closes a dead process's descriptors.
             self.inner.close(descriptor)
             return
         self._perform("close", str(descriptor), lambda: self.inner.close(descriptor))
@@ -175,7 +174,7 @@ class FaultyFiles:
             "allocate",
             f"{size_bytes} at {offset}",
             lambda: self.inner.allocate(descriptor, offset, size_bytes),
-            # Systems refuse to allocate nothing.
+            # Systems refuse to allocate zero bytes.
             (lambda: self.inner.allocate(descriptor, offset, half)) if half > 0 else None,
         )
 

@@ -1,4 +1,4 @@
-"""What the program says of itself, heard by a test."""
+"""The program's log messages, captured by a test."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gossipkv.log import ROOT, fields_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    # The level, the event, its fields, and what was raised.
+    # The level, the event, its fields, and the exception.
     Hear = Callable[[str, str, Mapping[str, object], BaseException | None], object]
 
 
@@ -28,7 +28,7 @@ class _Listener(logging.Handler):
 
 @contextlib.contextmanager
 def heard_by(hear: Hear, level: str = "debug") -> Iterator[None]:
-    """Have all loggers tell `hear` what they say, and nobody else, as long as the block lasts."""
+    """Send the messages of all loggers to `hear` alone while the block lasts."""
     root = logging.getLogger(ROOT)
     before = root.handlers, root.level, root.propagate
     root.handlers, root.propagate = [_Listener(hear)], False
@@ -42,7 +42,7 @@ def heard_by(hear: Hear, level: str = "debug") -> Iterator[None]:
 
 @contextlib.contextmanager
 def capture_logs() -> Iterator[list[dict[str, object]]]:
-    """Collect what is said as long as the block lasts: `event`, `log_level` and the fields of each."""
+    """Collect the messages of the block: `event`, `log_level` and the fields of each."""
     said: list[dict[str, object]] = []
 
     def hear(level: str, event: str, fields: Mapping[str, object], error: BaseException | None) -> None:

@@ -1,16 +1,15 @@
 """A machine: a disk, a clock, an address, and a process.
 
-What the process is, its rig knows (`rig.py`).  What a machine may suffer, whatever runs on it:
+The rig (`rig.py`) knows the process.  Any machine may suffer these faults:
 
-    crash       the process ends between two steps, after something was sent, or around a step of a write; the disk
-                stays
-    power loss  the same, and the disk forgets what was not synced
-    pause       nothing runs, datagrams wait in the socket's buffer; then all at once, the socket first
-    starve      the process runs and its timers too, but nothing is sent or received until the end
-    clocks      its monotonic clock is fast or slow or stands still, its wall clock jumps
-    timers      come late, twice, or early
+crash: the process ends between two steps, after a send, or around a step of a write; the disk stays
+power loss: a crash after which the disk also forgets unsynced data
+pause: nothing runs, datagrams wait in the socket's buffer; then all of it runs at once, the socket first
+starve: the process and its timers run, but nothing is sent or received until the end
+clocks: the monotonic clock is fast or slow or stands still, the wall clock jumps
+timers: timers come late, twice, or early
 
-A process has a number, its *life*; whatever was set for an earlier life is ignored.
+A process has a number, its *life*; timers and calls of an earlier life are ignored.
 """
 
 from __future__ import annotations
@@ -38,13 +37,13 @@ _WALL_AT_ZERO_MS = 1_700_000_000_000
 
 @final
 class Clocks:
-    """What time it is on one machine; `environment.Clock`."""
+    """The clocks of one machine; an `environment.Clock`."""
 
     __slots__ = ("_asleep_at_us", "_rate_from_us", "_scheduler", "offset_us", "rate", "wall_offset_ms")
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
-        self.offset_us = 0  # Of the monotonic clock; changed only by a sleep and when the machine is made.
+        self.offset_us = 0  # The monotonic clock's offset; it changes only by a sleep and at the machine's creation.
         self.wall_offset_ms = 0
         self.rate = 1.0
         self._rate_from_us = 0
@@ -63,24 +62,24 @@ class Clocks:
         return self._local_us(self._scheduler.now_us) // MS
 
     def set_rate(self, rate: float) -> None:
-        """Let the monotonic clock run so fast from now on."""
+        """Run the monotonic clock at this rate."""
         now_us = self._scheduler.now_us
         self.offset_us = self._local_us(now_us) - now_us
         self.rate = rate
         self._rate_from_us = now_us
 
     def suspend(self) -> None:
-        """The machine sleeps: its monotonic clock will know nothing of the time until `wake`."""
+        """Put the machine to sleep: its monotonic clock stands still until `wake`."""
         self._asleep_at_us = self._local_us(self._scheduler.now_us)
 
     def wake(self) -> None:
-        """Let it go on from where it stood."""
+        """Continue the monotonic clock from where it stood."""
         if self._asleep_at_us is not None:
             self.offset_us -= self._local_us(self._scheduler.now_us) - self._asleep_at_us
             self._asleep_at_us = None
 
     def world_us(self, local_ms: int) -> int:
-        """The first microsecond of the world in which the monotonic clock says so."""
+        """Return the world's first microsecond at which the monotonic clock shows `local_ms`."""
         since_us = local_ms * MS - self.offset_us
         if self.rate == 1.0:
             return since_us
@@ -92,29 +91,27 @@ class Clocks:
         return at_us + self.offset_us + int((at_us - self._rate_from_us) * (self.rate - 1))
 
 
-SOCKET_BUFFER_BYTES = 212_992  # Linux' default; what does not fit is lost.
-DATAGRAM_OVERHEAD_BYTES = 700  # What the kernel charges for one beside its content.
+SOCKET_BUFFER_BYTES = 212_992  # Linux's default; datagrams that do not fit are lost.
+DATAGRAM_OVERHEAD_BYTES = 700  # The kernel's charge for a datagram besides its content.
 START_US = 20 * MS
-RETRY_DELAY_US = SECOND  # Before a process is started again that ended by itself.
+RETRY_DELAY_US = SECOND  # The delay before a process that ended by itself is started again.
 
 
 class Surroundings(Protocol):
-    """The world, as a machine knows it."""
+    """The world, as a machine sees it."""
 
     scheduler: Scheduler
     network: Network
     streams: Streams
     struck: Counter[str]
 
-    def look_closely(self, machine: Machine) -> None: ...  # Around each change of who its process says it is.
+    def look_closely(self, machine: Machine) -> None: ...  # Called around each change of the process's identity.
     def told(self, machine: Machine, what: object) -> None: ...
-    def process_ended(self, machine: Machine) -> None: ...  # It is about to.
+    def process_ended(self, machine: Machine) -> None: ...  # Called just before the process ends.
 
 
 @final
 class Machine:
-    """One machine of a world."""
-
     __slots__ = (
         "_addresses",
         "_held",
@@ -165,20 +162,20 @@ class Machine:
         self.name = name
         self.address = address
         self.disk = disk
-        self.joins: list[Address] = []  # Whom it is told of.
-        self.core: object | None = None  # What its process runs, as its rig says.
+        self.joins: list[Address] = []  # The peers that the machine is told to join.
+        self.core: object | None = None  # The core that its rig runs.
         self.life = 0
         self.starts = 0
-        self.error: Exception | None = None  # With which its process asked to be stopped, or could not start.
-        self.restarts = True  # Whether somebody starts the process again when it ends by itself.
+        self.error: Exception | None = None  # The reason why the process asked to be stopped, or could not start.
+        self.restarts = True  # A supervisor restarts the process when it ends by itself.
         self.source = world.network.bind(address, self)
-        self.heard_ms = 0  # When anything last reached the process, by its own clock.
+        self.heard_ms = 0  # When the last input reached the process, by its own clock.
         # Faults.
         self.clocks = Clocks(world.scheduler)
         self.is_paused = self.is_starved = self.is_leaving = False
         self.timer_lag_us: Callable[[], int] | None = None
         self.crash_after_sends: int | None = None
-        # What waits.
+        # Waiting input and output.
         self._inbox: deque[tuple[bytes, int]] = deque()
         self._inbox_bytes = 0
         self._outbox: list[tuple[Address, bytes]] = []
@@ -186,7 +183,7 @@ class Machine:
         self._wakes_at_us = NEVER
         self._wakes_at_ms = NEVER
         self._missed_wake = False
-        self._held = 0  # How many pauses and famines there were.
+        self._held = 0  # The number of pauses and starvations so far.
         self.rig = rig(self)
 
     @property
@@ -194,7 +191,7 @@ class Machine:
         return self.clocks.now_ms
 
     def set_rate(self, rate: float) -> None:
-        """Let the monotonic clock run so fast from now on."""
+        """Run the monotonic clock at this rate."""
         self.clocks.set_rate(rate)
         if self.core is not None:
             self._set_wake(self.rig.wakes_at_ms)
@@ -207,11 +204,11 @@ class Machine:
 
     @property
     def is_held(self) -> bool:
-        """Whether it runs and is kept from something."""
+        """True if the process runs under a fault: paused, starved, or about to crash."""
         return self.is_paused or self.is_starved or self.crash_after_sends is not None
 
     def start(self) -> None:
-        """Start the process, if it does not run."""
+        """Start the process, unless it runs."""
         if self.core is not None:
             return
         self.life += 1
@@ -220,7 +217,7 @@ class Machine:
         self.later(START_US, self.rig.boot)
 
     def later(self, delay_us: int, do: Callable[[], None]) -> None:
-        """Do it after a while, if this life lasts so long."""
+        """Run `do` after a delay, unless this life ends first."""
         life = self.life
 
         def unless_ended() -> None:
@@ -230,20 +227,20 @@ class Machine:
         self._scheduler.after(delay_us, unless_ended)
 
     def began(self, core: object) -> None:
-        """Its process runs from now on; a rig says so."""
+        """Note that the rig's process runs."""
         assert self.core is None
         self.core = core
         self.starts += 1
         self.heard_ms = self.now_ms
 
     def crash(self, *, power: bool = False) -> None:
-        """The process ends, here and now; with `power`, the machine."""
+        """End the process at once; with `power`, the machine loses power too."""
         self._end()
         if power:
             self.disk.lose_power()
 
     def stop(self) -> None:
-        """The process ends as a shell ends it, and nobody starts it again."""
+        """End the process as a shell does, without a restart."""
         self.restarts = False
         self._end()
 
@@ -264,7 +261,7 @@ class Machine:
         self._wakes_at_us = self._wakes_at_ms = NEVER
 
     def ended_by_itself(self, why: str) -> None:
-        """The process ends with an error; whoever looks after it starts it again."""
+        """End the process with an error; its supervisor starts it again."""
         self.world.struck[f"ended: {why}"] += 1
         self._end()
         if self.restarts:
@@ -279,14 +276,14 @@ class Machine:
         self.later(linger_us, self._end)
 
     def move(self, address: Address) -> None:
-        """Have another address from the next start on."""
+        """Take another address, used from the next start."""
         assert self.core is None
         self._network.unbind(self.address)
         self.address = address
         self.source = self._network.bind(address, self)
 
     def resolve(self, old: Address, new: Address) -> None:
-        """A name that this machine was told to join leads elsewhere from now on."""
+        """Point a name that this machine was told to join to a new address."""
         if old in self.joins:
             self.joins[self.joins.index(old)] = new
             if self.core is not None and not self.is_paused:
@@ -296,7 +293,7 @@ class Machine:
     # Pauses
 
     def pause(self, *, suspend: bool = False) -> Callable[[], None]:
-        """Stop the process, or the whole machine, where it stands; returns what ends this pause and no other."""
+        """Stop the process, or the whole machine; return a function that ends this pause and no other."""
         self.is_paused = True
         self._held += 1
         if suspend:
@@ -304,7 +301,7 @@ class Machine:
         return self._unless_over(self.resume)
 
     def resume(self) -> None:
-        """Let it run on: first what waits in the socket, then timers."""
+        """Resume: first the datagrams that wait in the socket, then the timers."""
         self.is_paused = False
         self.clocks.wake()
         self._catch_up()
@@ -312,13 +309,13 @@ class Machine:
             self._set_wake(self.rig.wakes_at_ms)  # The clock may have stood still.
 
     def starve(self) -> Callable[[], None]:
-        """Have nothing sent or received while the process and its timers run; returns what ends this."""
+        """Stop all sending and receiving while the process and its timers run; return a function that ends this."""
         self.is_starved = True
         self._held += 1
         return self._unless_over(self.feed)
 
     def feed(self) -> None:
-        """What waited to be sent is sent, what waited to be received is received."""
+        """Deliver the waiting input and send the waiting output."""
         self.is_starved = False
         outbox, self._outbox = self._outbox, []
         for to, packet in outbox:
@@ -352,14 +349,14 @@ class Machine:
             self._wake()
 
     def when_free(self, do: Callable[[], None]) -> None:
-        """Do it now, or when a pause ends, or never when the process does."""
+        """Run `do` now, or when a pause ends, or never if the process ends first."""
         if self.is_paused or self.is_starved:
             self._waiting.append(do)
         elif self.core is not None:
             do()
 
     def heal(self) -> None:
-        """No fault any more: it runs, or soon will."""
+        """End all faults; the process runs, or soon will."""
         self.disk.calm()
         self.timer_lag_us = self.crash_after_sends = None
         self.restarts = True
@@ -373,7 +370,7 @@ class Machine:
         if self.is_starved:
             self.feed()
 
-    # What happens to the process
+    # Events of the process
 
     def arrive(self, packet: bytes, source: int) -> None:
         if self.core is None:
@@ -391,7 +388,7 @@ class Machine:
 
     def on_wake(self, _data: bytes, at_us: int) -> None:
         if at_us != self._wakes_at_us:
-            return  # Another one was set meanwhile, or in another life.
+            return  # A later call, or another life, replaced this timer.
         self._wakes_at_us = self._wakes_at_ms = NEVER
         if self.is_paused:
             self._missed_wake = True
@@ -408,7 +405,7 @@ class Machine:
             self.after_input()
 
     def after_input(self) -> None:
-        """Perform what the process asks for after it was called from outside."""
+        """Perform the effects of a call from outside."""
         if self.core is not None:
             self._wake_by(self.rig.act(now_ms=self.clocks.now_ms))
 
@@ -426,7 +423,7 @@ class Machine:
         self._wakes_at_ms, self._wakes_at_us = wakes_at_ms, at_us
         heappush(scheduler.events, (at_us, scheduler.next_number(), self.on_wake, b"", at_us))
 
-    # What it sends
+    # Output
 
     def send(self, to: Address, packet: bytes) -> None:
         """Send one datagram, unless a fault keeps it from leaving."""
@@ -437,11 +434,11 @@ class Machine:
         self.burn_fuse()
 
     def set_fuse(self, sends: int) -> None:
-        """Crash exactly after so many datagrams and messages from now on."""
+        """Crash after exactly this many further datagrams and messages."""
         self.crash_after_sends = sends
 
     def burn_fuse(self) -> None:
-        """Something was sent: crash, if it was the last that a fuse allows."""
+        """Count a send, and crash if it was the last that the fuse allows."""
         if self.crash_after_sends is not None:
             self.crash_after_sends -= 1
             if self.crash_after_sends <= 0:

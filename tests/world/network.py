@@ -1,11 +1,11 @@
 """Datagrams between machines: lost, late, doubled, out of order, damaged, cut off, held up, too large.
 
-What may happen is set for each directed link, or for all that have no setting of their own.  While nothing is set
-(the links are *quiet*: a delay and nothing else) a datagram costs one draw and one event; so thousands of node-hours
-can be simulated.  Every fault that strikes is counted under its name in `struck`.
+Faults are set for each directed link, or for all links without a setting of their own.  While no fault is set (the
+links are *quiet*: a delay and nothing else), a datagram costs one draw and one event, so thousands of node-hours can be
+simulated.  Every fault that strikes is counted under its name in `struck`.
 
-Connections (`connections.py`, `gossip/rig.py`) live on the same links: they survive loss by sending again, and wait
-while a link is cut.
+Connections (`connections.py`, `gossip/rig.py`) use the same links: they survive loss by sending again, and wait while a
+link is cut.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
     from tests.world.scheduler import Scheduler
     from tests.world.streams import Streams
 
-MIN_DELAY_US = 200  # A rack's network and two kernels.
+MIN_DELAY_US = 200  # The delay of a rack's network and two kernels.
 DELAY_SPREAD_US = 800
 MAX_DELAY_US = 10 * SECOND
 REORDER_US = 50 * MS
-UDP_HEADER_BYTES = 28  # IPv4 and UDP; they count as sent.
-MTU_BYTES = 1472  # What Ethernet leaves of a frame.
+UDP_HEADER_BYTES = 28  # IPv4 and UDP headers; they count as sent.
+MTU_BYTES = 1472  # The room for a datagram in an Ethernet frame.
 
 
 @final
 @dataclass(slots=True)
 class NetworkLink:
-    """What may happen on the way from one machine to another; chances are per datagram."""
+    """The faults of one direction between two machines; chances are per datagram."""
 
     loss: float = 0.0
     heavy_delay: float = 0.0  # The chance of a delay with a heavy tail: 1 ms over a uniform draw.
@@ -45,31 +45,31 @@ class NetworkLink:
     reorder: float = 0.0
     corrupt: float = 0.0
     cut: bool = False  # Nothing passes.
-    datagrams_cut: bool = False  # Connections pass.
-    connects_cut: bool = False  # Connections that there are pass; no new one begins.
-    stalls: bool = False  # Of a connection half of what comes next passes, and nothing behind it.
-    clogged_until_us: int = 0  # What comes before waits until then.
+    datagrams_cut: bool = False  # Only connections pass.
+    connects_cut: bool = False  # Existing connections pass, but no new one begins.
+    stalls: bool = False  # Half of a connection's next segment passes, and nothing behind it.
+    clogged_until_us: int = 0  # Earlier packets wait until then.
     mtu_bytes: int = MTU_BYTES
     least_delay_us: int = MIN_DELAY_US
     delay_spread_us: int = DELAY_SPREAD_US
 
     @property
     def is_quiet(self) -> bool:
-        """Whether there is a delay and nothing else."""
+        """Return True if there is a delay and nothing else."""
         quiet = NetworkLink(least_delay_us=self.least_delay_us, delay_spread_us=self.delay_spread_us)
         return self == quiet
 
 
 class Host(Protocol):
-    """What the network and its connections know of a machine."""
+    """A machine, as the network and its connections see it."""
 
     number: int
     name: str
     address: Address
     source: int  # The number of its address.
     rig: Rig
-    core: object | None  # What its process runs; None: there is no process.
-    life: int  # Of its processes, and of the times between them, the number.
+    core: object | None  # The core of its process; None: no process runs.
+    life: int  # The number of the present process, or of the time without one.
     heard_ms: int
     is_starved: bool
 
@@ -82,8 +82,6 @@ class Host(Protocol):
 
 @final
 class Network:
-    """All links of a world."""
-
     def __init__(self, scheduler: Scheduler, streams: Streams, struck: Counter[str]) -> None:
         self._scheduler = scheduler
         self._events = scheduler.events
@@ -92,22 +90,23 @@ class Network:
         self._streams = streams
         self.struck = struck
         self.machines: dict[Address, Host] = {}
-        self.addresses: list[Address] = []  # By the number that a datagram names its sender with.
+        self.addresses: list[Address] = []  # By the number that names a datagram's sender.
         self.usual = NetworkLink()
         self._links: dict[tuple[int, int], NetworkLink] = {}
         self._quiet = True
-        self.trace = 0  # A fold of every datagram and when it arrives: equal runs, equal traces.
+        self.trace = 0  # A checksum of every datagram and its arrival time: equal runs have equal traces.
         self.sent = 0
-        self.sent_bytes = 0  # With headers.
+        self.sent_bytes = 0  # Includes headers.
         self.largest_bytes = 0
-        self.refuses: Callable[[bytes], bool] | None = None  # Packets and requests that get nowhere: see `refuse`.
+        # Selects packets and requests that get nowhere: see `refuse`.
+        self.refuses: Callable[[bytes], bool] | None = None
         self._taps: list[Callable[[Host, Address, bytes], None]] = []
         self._set()
 
-    # Who is where
+    # Addresses
 
     def bind(self, address: Address, machine: Host) -> int:
-        """Have datagrams to `address` reach `machine` from now on; returns the number of the address."""
+        """Deliver datagrams to `address` to `machine`; return the number of the address."""
         assert address not in self.machines or self.machines[address] is machine, f"{address} is taken"
         self.machines[address] = machine
         self.addresses.append(address)
@@ -119,7 +118,7 @@ class Network:
     # Links
 
     def link(self, source: Host, target: Host) -> NetworkLink:
-        """The link of one direction, to be set; call `changed` afterwards."""
+        """Return the link of one direction, for changes; call `changed` afterwards."""
         key = source.number, target.number
         if key not in self._links:
             usual = self.usual
@@ -127,7 +126,7 @@ class Network:
         return self._links[key]
 
     def changed(self) -> None:
-        """Links were set: find out whether any fault is possible now."""
+        """Find out whether any fault is possible after links were changed."""
         self._set()
 
     def partition(self, *sides: Collection[Host], one_way: bool = False) -> None:
@@ -141,7 +140,7 @@ class Network:
         self._set()
 
     def join(self, machines: Collection[Host]) -> None:
-        """No link between these machines is cut any more."""
+        """Remove the cuts between these machines."""
         numbers = {machine.number for machine in machines}
         for (source, target), link in self._links.items():
             if source in numbers and target in numbers:
@@ -153,12 +152,12 @@ class Network:
         self._set()
 
     def tap(self, heard: Callable[[Host, Address, bytes], None]) -> None:
-        """Have `heard` called with each datagram as it is sent."""
+        """Call `heard` with each datagram as it is sent."""
         self._taps.append(heard)
         self._set()
 
     def refuse(self, which: Callable[[bytes], bool]) -> None:
-        """Let no datagram and no request through for which this is true."""
+        """Block all datagrams and requests for which `which` is true."""
         self.refuses = which
         self._set()
 
@@ -188,7 +187,7 @@ class Network:
         self.largest_bytes = size_bytes
 
     def _send_through(self, source: Host, to: Address, packet: bytes) -> None:
-        """One datagram over a link on which something may happen."""
+        """Send one datagram over a link that may have faults."""
         for heard in self._taps:
             heard(source, to, packet)
         target = self.machines.get(to)
@@ -215,7 +214,7 @@ class Network:
             packet = bytes(damaged)
         if at_us < link.clogged_until_us:
             self.struck["clog"] += 1
-            at_us = link.clogged_until_us  # And all that waited comes at once, in order.
+            at_us = link.clogged_until_us  # All waiting datagrams come at once, in order.
         self.trace = crc32(packet, (self.trace + at_us) & 0xFFFFFFFF)
         heappush(self._events, (at_us, self._number(), target.arrive, packet, source.source))
 
@@ -226,18 +225,18 @@ class Network:
         return usual
 
     def fold(self, data: bytes, at_us: int) -> None:
-        """Something of a connection is on its way, and arrives then."""
+        """Fold a connection's segment, and its arrival time, into the trace."""
         self.trace = crc32(data, (self.trace + at_us) & 0xFFFFFFFF)
 
     def way(self, source: Host, to: Address) -> tuple[Host, NetworkLink] | None:
-        """Who is at an address, and the link there."""
+        """Return the machine at an address, and the link to it."""
         target = self.machines.get(to)
         if target is None:
             return None
         return target, self._links.get((source.number, target.number), self.usual)
 
     def is_lost(self, link: NetworkLink) -> bool:
-        """Whether one segment of a connection is lost."""
+        """Return True if one segment of a connection is lost."""
         return self._happens("loss", link.loss)
 
     def _happens(self, name: str, chance: float) -> bool:

@@ -1,4 +1,4 @@
-"""The answers of simulated clients, which the checkers look at."""
+"""The answers of simulated clients, which the checkers judge."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ if TYPE_CHECKING:
 
 
 class Answer(NamedTuple):
-    """One answer that a client got."""
-
     machine: str
-    version: str  # The label.
-    identity: VersionIdentity | None  # None: it is not told, as on the wire.
+    version: str  # The version's label.
+    identity: VersionIdentity | None  # None: the answer does not tell it, as on the wire.
     key: bytes
     value: bytes | None
-    pinned: str | None  # The version that it asked for.
-    floor: str | None  # The newest that clients of this machine had got when it asked.
-    least: str | None = None  # The oldest version that it would have; wherever that is, the machine does not move.
+    pinned: str | None  # The version that the client asked for.
+    floor: str | None  # The newest version that clients of this machine had got when it asked.
+    # The oldest version that the client accepts; machines do not move, wherever that version is.
+    least: str | None = None

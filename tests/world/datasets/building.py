@@ -1,4 +1,4 @@
-"""The builds of a node: one version at a time, file by file, and what is dropped when it may not stand."""
+"""The builds of a node: one version at a time, file by file, and the removal of refuted copies."""
 
 from __future__ import annotations
 
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 @final
 class Building:
-    """The builds of one process."""
-
     def __init__(
         self,
         core: DatabaseCore,
@@ -34,20 +32,20 @@ class Building:
         changed: Callable[[str], None],
         drop: Callable[[Stored], None],
     ) -> None:
-        """`changed` is told a version of which something else is here; `drop`, what goes."""
+        """`changed` is called with each version whose local copy changed; `drop` with each removed copy."""
         self._core, self._lives, self._disk = core, lives, disk
         self._later, self._changed, self._drop = later, changed, drop
         self._serial = 0
 
     def stop_refuted(self) -> None:
-        """Break off a build that relies on what is refuted."""
+        """Stop builds that rely on a refuted function."""
         for version, life in self._lives.items():
             stored = self._disk.versions.get(version)
             if life.is_building and stored is not None and self._is_refuted(stored):
                 self.stop(version)
 
     def obey(self, decision: Decision) -> None:
-        """Want what falls to this node, and let go of what is refuted."""
+        """Add the shares that fall to this node, and drop the refuted copies."""
         for version, share in decision.want:
             life, stored = self._lives[version], self._disk.versions.get(version)
             assert life.copy is not None, version
@@ -72,7 +70,7 @@ class Building:
         return () if identity.regrouped else self._core.refuted(identity.digest)
 
     def begin(self, content: Content) -> None:
-        """Begin to build what is wanted of a version and is not here."""
+        """Build the wanted partitions of a version that are missing here."""
         version, life = content.version, self._lives[content.version]
         assert life.copy is not None, version
         life.copy.begin(content.source)

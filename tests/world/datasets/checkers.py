@@ -1,14 +1,16 @@
-"""Whether what clients got can be, and what nodes did may be: each promise is one method, and says what broke it.
+"""Checkers of the clients' answers and of the nodes' actions.
 
-truth       each value or miss is of the version that it is labelled with
-monotonic   of the answers of one machine, to requests that name no version, none is older than one that was
-            there before it was asked; and none at all is older than the oldest that it would have
-identities  nobody ever answers one version's name from two contents; of two that look alike at the source each
-            machine answers each partition from one, for good
-gates       when a switch begins, each partition has owners enough that were up a moment ago and really have it
-withdrawn   what goes from a disk is published no more
+Each promise is one method, which names its violation.
 
-The first three look at answers alone, so they are the same for cores on a heap and for whole nodes.
+truth: each value or miss belongs to the version of its label
+monotonic: of the answers of one machine to requests without a version, none is older than one that was there before the
+    request; and no answer is older than the oldest version that its request accepts
+identities: no two contents are ever answered under one version's name; of two that look alike at the source, each
+    machine answers each partition from one only
+gates: when a switch begins, each partition has enough owners that were up a moment ago and really hold it
+withdrawn: a copy that is removed from a disk is no longer published
+
+The first three judge answers alone, so cores on a heap and whole nodes share them.
 """
 
 from __future__ import annotations
@@ -33,23 +35,23 @@ MAX_VIOLATIONS = 20
 
 
 class AnswerCheckers:
-    """Those that look at what clients got, in any world."""
+    """The checkers of answers, for any world."""
 
     def __init__(self, sources: Sources, *, now_us: Callable[[], int]) -> None:
         self._sources, self._now_us = sources, now_us
-        self._floors: dict[str, str] = {}  # By machine, the newest version that its clients got.
-        self._identities: dict[str, VersionIdentity] = {}  # By version, what was answered.
-        # By machine, version and partition, those contents from which all that was answered can be.
+        self._floors: dict[str, str] = {}  # By machine: the newest version that its clients got.
+        self._identities: dict[str, VersionIdentity] = {}  # By version: the identity that was answered.
+        # By machine, version and partition: the contents that are consistent with all answers.
         self._contents: dict[tuple[str, str, int], frozenset[Content]] = {}
         self.violations: list[BrokenPromise] = []
-        self.held: set[str] = set()  # Machines on which an operator has gone back.
+        self.held: set[str] = set()  # Machines on which an operator has gone back to an older version.
 
     def floor(self, machine: str) -> str | None:
         """Return the newest version that clients of a machine have got."""
         return self._floors.get(machine)
 
     def forget(self, machine: str) -> None:
-        """Forget what clients of a machine got: it has another disk now."""
+        """Forget the answers of a machine, which has a new disk."""
         self._floors.pop(machine, None)
         self._contents = {known: some for known, some in self._contents.items() if known[0] != machine}
 
@@ -58,7 +60,7 @@ class AnswerCheckers:
             self.violations.append(BrokenPromise(checker, self._now_us(), machine, what))
 
     def result(self) -> dict[str, str]:
-        """Return the promises that were broken, each with its first complaint."""
+        """Return the broken promises, each with its first complaint."""
         told: dict[str, str] = {}
         for violation in self.violations:
             told.setdefault(violation.checker, str(violation))
@@ -104,20 +106,20 @@ class AnswerCheckers:
 
 @final
 class DatasetCheckers(AnswerCheckers):
-    """All of them, on one world."""
+    """All dataset checkers of one world."""
 
     def __init__(
         self, world: World, sources: Sources, disks: dict[str, DatasetDisk], *, least: int, age_ms: int
     ) -> None:
-        """`least`: `min_replication`; `age_ms`: how old an answer may be that a gate counts."""
+        """`least` is `min_replication`; `age_ms` is the age up to which a gate counts an answer."""
         super().__init__(sources, now_us=lambda: world.now_us)
         self._world, self._disks = world, disks
         self._least, self._age_us = least, age_ms * MS
-        self._ended_us: dict[str, int] = {}  # When a process last ended.
+        self._ended_us: dict[str, int] = {}  # When a process last ended, by machine.
         world.on_ended.append(lambda machine: self._ended_us.__setitem__(machine.name, world.now_us))
 
     def switching(self, node: DatasetNode, identity: VersionIdentity) -> None:
-        """Look at who has what, for the sync of ACTIVE begins."""
+        """Check the owners as the sync of ACTIVE begins."""
         owners: Counter[int] = Counter()
         for machine in self._world.machines:
             was_up = self._world.now_us - self._ended_us.get(machine.name, -(1 << 60)) <= self._age_us
@@ -129,6 +131,6 @@ class DatasetCheckers(AnswerCheckers):
             self.found("gates", node.machine.name, f"switches to {identity.version} without {unowned}")
 
     def dropping(self, node: DatasetNode, stored: Stored) -> None:
-        """Look at what is published, for a copy goes."""
+        """Check that a removed copy is withdrawn."""
         if not node.core.is_withdrawn(stored.identity.version, stored.ready):
             self.found("withdrawn", node.machine.name, f"drops {stored.identity.version}, which it publishes")

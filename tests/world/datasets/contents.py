@@ -1,7 +1,7 @@
-"""What versions consist of, and what each machine sees of them at its source, and when.
+"""The contents of versions, and the view that each machine has of its source over time.
 
-A record belongs to the partition that the function puts its key into, and lies in the file of that number; but for a
-stray, which lies elsewhere and is found only by whoever reads that file to its end.
+A record belongs to the partition that the function maps its key to, and lies in the file of that number.  A stray lies
+in another file; only a reader of that whole file finds it.
 """
 
 from __future__ import annotations
@@ -28,34 +28,33 @@ KEY_NAMES: Final = tuple(b"key%d" % number for number in range(KEYS))
 @final
 @dataclass(frozen=True, slots=True)
 class Content:
-    """One content that goes by a version's name."""
-
     version: str
     partitions: int
-    batch: int = 0  # Of two contents by one name, which; 1,000 and more look at the source like the one 1,000 less.
+    # Tells contents of one name apart; batches of 1,000 and more look at the source like the one 1,000 less.
+    batch: int = 0
     stray: bytes | None = None  # A key that lies in the file after its own.
-    file_ms: int = 500  # What reading one file takes.
+    file_ms: int = 500  # The time to read one file.
 
     def partition(self, key: bytes) -> int:
         return partition(FUNCTION, key, self.partitions)
 
     def file_of(self, key: bytes) -> int:
-        """Return the file that a key lies in."""
+        """Return the number of the file with a key."""
         return (self.partition(key) + (key == self.stray)) % self.partitions
 
     def value(self, key: bytes) -> bytes | None:
-        """Return a key's value; None: there is no such key.  A third of them changes place from version to version."""
+        """Return a key's value, or None if the version lacks the key.  A different third is missing in each version."""
         number = KEY_NAMES.index(key)
         if (number + int(self.version)) % 3 == 0 and key != self.stray:
             return None
         return b"%s of %s, batch %d" % (key, self.version.encode(), self.batch)
 
     def has_stray(self, file: int) -> bool:
-        """Whether whoever reads this file to its end finds a key that is not its."""
+        """Return True if a whole read of this file finds a stray."""
         return self.stray is not None and self.file_of(self.stray) == file
 
     def seal(self, part: int) -> int:
-        """Return the seal of a partition's file: equal bytes, equal seals."""
+        """Return the seal of a partition's file; equal bytes have equal seals."""
         return 1000 * self.batch + part
 
     @property
@@ -68,15 +67,13 @@ class Content:
 
 
 class Named(Protocol):
-    """A machine of any world."""
-
     @property
     def name(self) -> str: ...
 
 
 @final
 class Sources:
-    """The versions that lie at the sources; each machine may have its own."""
+    """The versions at the sources; a machine may have its own source."""
 
     def __init__(self) -> None:
         self._shared: dict[str, Content] = {}
@@ -84,12 +81,12 @@ class Sources:
         self._of: dict[str, set[Content]] = {}  # By digest.
 
     def add(self, content: Content) -> None:
-        """Have all machines that share a source see a version from now on."""
+        """Show a version to all machines that share the common source."""
         self._shared[content.version] = content
         self._note(content)
 
     def give(self, machine: Named, seen: Mapping[str, Content] | None) -> None:
-        """Have a machine see this from now on instead; None: it has no source."""
+        """Show a machine these versions instead; None: the machine has no source."""
         self._own[machine.name] = None if seen is None else dict(seen)
         for content in (seen or {}).values():
             self._note(content)
@@ -108,9 +105,9 @@ class Sources:
         self._of.setdefault(content.source.digest, set()).add(content)
 
     def of(self, identity: VersionIdentity) -> set[Content]:
-        """Return what a version of this identity may have been made from."""
+        """Return the contents that a version of this identity may have been built from."""
         return self._of[identity.digest]
 
     def called(self, version: str) -> set[Content]:
-        """Return all contents that were ever seen by this name."""
+        """Return all contents that ever had this name."""
         return {content for contents in self._of.values() for content in contents if content.version == version}

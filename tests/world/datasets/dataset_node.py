@@ -1,7 +1,7 @@
-"""One process' datasets: what gossip shows is told to the core of its database, and what that asks for is done.
+"""The datasets of one process: gossip's view is fed to the core of the database, whose effects are performed.
 
-It stands beside the member as its place in the ring does, is woken like it, and ends with its process; what is on the
-`DatasetDisk` stays.
+The node stands beside the member like the claim of its place in the ring: it is woken in the same way and ends with its
+process.  The contents of the `DatasetDisk` survive.
 """
 
 from __future__ import annotations
@@ -62,18 +62,16 @@ if TYPE_CHECKING:
     from tests.world.machine import Machine
     from tests.world.world import World
 
-LOOK_MS: Final = 5_000  # Between two looks at the source.
-ISOLATION_MS: Final = 1_000  # Between two looks whether anybody is heard.
+LOOK_MS: Final = 5_000  # Time between two looks at the source.
+ISOLATION_MS: Final = 1_000  # Time between two checks for isolation.
 SYNC_US: Final = 5 * MS
 ASK_MS: Final = 1_000
-DRAIN_MS: Final = 10_000  # `drain_timeout`
+DRAIN_MS: Final = 10_000  # The default of `drain_timeout`.
 LEAVING_LOOK_US: Final = 20 * MS
-SOON_MS: Final = 200  # At most, before a look that was asked for.
+SOON_MS: Final = 200  # The longest delay before a requested look.
 
 
 class Settings(NamedTuple):
-    """The settings of a simulated node."""
-
     terms: Terms
     settle_ms: int
     retire_max_ms: int
@@ -81,29 +79,29 @@ class Settings(NamedTuple):
 
 
 class Observer(Protocol):
-    """Checks what nodes do, when they do it."""
+    """A checker that sees the actions of nodes as they happen."""
 
     def switching(self, node: DatasetNode, identity: VersionIdentity) -> None:
-        """Look, for the sync of ACTIVE begins."""
+        """Check that the switch is allowed; the sync of ACTIVE begins."""
 
     def dropping(self, node: DatasetNode, stored: Stored) -> None:
-        """Look, for a copy goes."""
+        """Check that the copy may be removed."""
 
 
 @final
 class Shared:
-    """What the nodes of one world have in common: sources, disks that outlive processes, who runs where, who looks."""
+    """The shared state of a world's nodes: sources, disks that outlive processes, running nodes, and the observer."""
 
     def __init__(self, sources: Sources, observer: Observer) -> None:
         self.sources = sources
         self.observer = observer
         self.disks: dict[str, DatasetDisk] = {}
-        self.nodes: dict[str, DatasetNode] = {}  # By machine; its process may have ended.
+        self.nodes: dict[str, DatasetNode] = {}  # By machine; the process may have ended.
 
 
 @final
 class DatasetNode:
-    """The database of one process; `ClaimPlace` in the words of gossip's shell."""
+    """The database of one process; it has the interface of gossip's `ClaimPlace`."""
 
     def __init__(
         self,
@@ -143,7 +141,7 @@ class DatasetNode:
         self.active: str | None = None
         self.hold: str | None = None
         self.routes: dict[bytes, dict[str, OpenRoute]] = {}  # By wire id and member.
-        self.states: dict[str, HolderState] = {}  # How far others are relied on.
+        self.states: dict[str, HolderState] = {}  # The state of each member as a holder.
         self._building = Building(
             self.core, self.lives, self.disk, later=self.later, changed=self.tell, drop=self._dropped
         )
@@ -188,7 +186,7 @@ class DatasetNode:
         self.wakes_at_ms = 0
 
     def step(self, *, now_ms: int) -> int | None:
-        """Look at gossip and at the time, and do what is to be done; a place to be remembered."""
+        """Apply the changes in gossip and the due timers; return a shard id to keep, if there is a new one."""
         shard_id = self._place.step(now_ms=now_ms) if self._place.wakes_at_ms <= now_ms else None
         self._hear(now_ms)
         if now_ms >= self._looks_ms:
@@ -205,7 +203,7 @@ class DatasetNode:
         self.wakes_at_ms = max(self.wakes_at_ms, now_ms + 1)
         return shard_id
 
-    # What gossip shows
+    # Input from gossip
 
     def _hear(self, now_ms: int) -> None:
         if now_ms >= self._isolation_ms:
@@ -250,7 +248,7 @@ class DatasetNode:
             name = other.name
             self.core.hear(name, other.uuid, other.epoch, said.get(name, {}), databases.get(name), wall_ms=0)
 
-    # What the core asks for
+    # Effects of the core
 
     def _perform(self, effects: Iterable[Effect]) -> None:
         for effect in effects:
@@ -276,7 +274,7 @@ class DatasetNode:
             routes[route.owner.name] = route
 
     def _keep(self, effect: Effect) -> None:
-        """Write down what is to be kept, or see to it soon."""
+        """Store the state that an effect names, or schedule its work soon."""
         match effect:
             case KeepActive(identity, owners, sealed):
                 if self.disk.active == identity:
@@ -289,7 +287,7 @@ class DatasetNode:
             case ReadContents():
                 self._looks_ms = min(self._looks_ms, self.machine.now_ms + self.chance.randrange(SOON_MS))
             case KeepOrders():
-                pass  # Nobody gives any here.
+                pass  # These clusters have no orders.
             case KeepRing():
                 self.disk.ring = self._convergence.claims
             case Decide():
@@ -322,7 +320,7 @@ class DatasetNode:
 
         Exchange(self.world, self.machine, asked.address, serve=serve, then=then).begin(ASK_MS)
 
-    # The source, and what is here
+    # The source and the local copies
 
     def look(self) -> None:
         seen = {version: content.source for version, content in self.sources.seen(self.machine).items()}
@@ -337,7 +335,7 @@ class DatasetNode:
         self._decides = True
 
     def tell(self, version: str) -> None:
-        """Tell the core what is here of a version, if that is another than before."""
+        """Report the local state of a version to the core, if it changed."""
         life, stored = self.lives[version], self.disk.versions.get(version)
         source = life.source
         ready = None if stored is None else stored.ready
@@ -378,7 +376,7 @@ class DatasetNode:
         for version in decision.skip:
             self._forget(version, VersionEvent.SKIP)
         for version in decision.supersede:
-            if self.lives[version].state is not VersionState.ACTIVE:  # That goes with the switch.
+            if self.lives[version].state is not VersionState.ACTIVE:  # The active version retires with the switch.
                 self._retire(version)
         for version in decision.remove:
             self._forget(version, VersionEvent.QUIET)
@@ -404,7 +402,7 @@ class DatasetNode:
         return is_other and not self._is_syncing and self.core.may_switch(version)
 
     def _switch(self, version: str, now_ms: int) -> None:
-        """Write ACTIVE, and only then answer from it."""
+        """Write ACTIVE durably before answering from the version."""
         identity = self.core.identity(version)
         assert identity is not None, version
         assert self.core.may_switch(version), version
@@ -441,7 +439,7 @@ class DatasetNode:
             life.copy.take(CopyEvent.DROP)
         self._told.pop(version, None)
         stored = self.disk.versions.pop(version, None)
-        if event is VersionEvent.SKIP:  # Some of it may have been built and told.
+        if event is VersionEvent.SKIP:  # Parts of it may be built and published.
             self.core.drop_copy(version)
             self._perform(self.core.step(now_ms=self.machine.now_ms))
         if stored is not None:
@@ -453,7 +451,7 @@ class DatasetNode:
         self._shared.observer.dropping(self, stored)
 
     def pin(self, version: str | None) -> None:
-        """Have an operator hold a version, or none any more."""
+        """Hold a version, as an operator does; None releases the hold."""
         self.hold = version
         self.core.hold(version)
         self.look()
@@ -461,7 +459,7 @@ class DatasetNode:
         self.machine.after_input()
 
     def leave(self) -> None:
-        """End as by SIGTERM: say so, answer until nobody who stays would miss this node, and leave."""
+        """Shut down as after SIGTERM: announce it, answer until no other node relies on this one, and leave."""
         self.membership.leave(now_ms=self.machine.now_ms)
         self._place.leave()
         self.wake()
@@ -476,14 +474,14 @@ class DatasetNode:
             self.machine.leave()
 
     def asked(self, version: str) -> None:
-        """Note that a version was asked for, in any way."""
+        """Record the use of a version by a request."""
         life = self.lives.get(version)
         if life is not None and life.state is VersionState.RETIRING:
             life.asked_ms = self.machine.now_ms
             self.tell(version)
 
     def later(self, delay_us: int, do: partial[None]) -> None:
-        """Do it after a while, if the process lasts so long and when it is free."""
+        """Run `do` after a delay, when the process is free; drop it if the process ends before."""
         machine, life = self.machine, self.machine.life
 
         def unless_ended() -> None:

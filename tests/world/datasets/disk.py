@@ -1,4 +1,4 @@
-"""What a machine keeps of its datasets over a restart: copies, the ACTIVE document, what was refuted."""
+"""The dataset state that a machine keeps over a restart: copies, the ACTIVE document, and refutations."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 @final
 @dataclass(slots=True)
 class Stored:
-    """One version on the disk: its manifest, and which of its partitions are there."""
+    """One version on the disk: its manifest and its local partitions."""
 
     identity: VersionIdentity
     share: PartitionSet
-    files: dict[int, Content] = field(default_factory=dict)  # Made from what, by partition.
+    files: dict[int, Content] = field(default_factory=dict)  # By partition: the content that it was built from.
     ready: PartitionSet = field(init=False)
     seals: Seals = field(init=False)
 
@@ -46,6 +46,6 @@ class DatasetDisk:
     versions: dict[str, Stored] = field(default_factory=dict)
     active: VersionIdentity | None = None
     owners: tuple[Ownership, ...] = ()
-    sealed: tuple[Sealed, ...] = ()  # On which files clients have what.
+    sealed: tuple[Sealed, ...] = ()  # The files on which clients have answers.
     refuted: dict[str, tuple[str, ...]] = field(default_factory=dict)
     ring: dict[str, str] = field(default_factory=dict)

@@ -1,7 +1,7 @@
-"""A request of one machine to another over a connection, as the shells of nodes make them.
+"""A request from one machine to another over a connection, as the shells of nodes make them.
 
-It suffers what its links and ends suffer: nobody there refuses at once, a cut lasts until the asker's time is up, a
-process that ends breaks it, one that is paused answers when it goes on.
+The request suffers the faults of its links and ends: no refusal comes at once, a cut lasts until the asker's timeout,
+the end of the asked process breaks the connection, and a paused process answers after it resumes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Reply = TypeVar("Reply")
 
 @final
 class Exchange(Generic[Reply]):
-    """One request; `then` is told once what came of it, None where nothing did, unless the asker has ended."""
+    """One request; `then` gets the reply, or None on failure, exactly once unless the asker has ended."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class Exchange(Generic[Reply]):
         network = self._world.network
         found = network.way(source, target.address)
         if found is None or found[1].cut or network.is_lost(found[1]):
-            return  # What is lost is sent again too late to matter here.
+            return  # A retransmission would come too late to matter here.
         self._world.scheduler.after(network.delay_us(found[1]), do)
 
     def _arrive(self, target: Machine) -> None:
@@ -68,7 +68,7 @@ class Exchange(Generic[Reply]):
         self._carry(target, self._asker, lambda: self._finish(reply))
 
     def _watch(self, target: Machine, life: int) -> bool:
-        """Break the connection when the asked process ends first."""
+        """Break the connection if the asked process ends first."""
         if not self._is_over and target.life != life:
             self._carry(target, self._asker, lambda: self._finish(None))
         return not self._is_over and target.life == life

@@ -1,4 +1,4 @@
-"""Clients that read, and nodes that forward: what is here is answered, for the rest its owners are asked in order."""
+"""Clients that read, and nodes that forward: partitions that are missing here are asked of their owners in order."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ BACKOFF_MS: Final = 50
 
 
 class Reply(NamedTuple):
-    """The answer of an owner to a forwarded read."""
+    """An owner's answer to a forwarded read."""
 
-    value: bytes | None  # None: there is no such key.
+    value: bytes | None  # None: the key does not exist.
 
 
 @final
@@ -40,10 +40,10 @@ class Readers:
         self._world, self._shared, self._checkers = world, shared, checkers
         self._chance = chance
         self.answers: list[Answer] = []
-        self.failures: list[str] = []  # Reads that nobody answered in time.
+        self.failures: list[str] = []  # Reads without an answer in time.
         self.forwarded = 0
         self.is_over = False
-        self.pins = True  # Some clients name the version that others got last.
+        self.pins = True  # Some clients name the version of a recent answer.
 
     def begin(self, every_ms: int) -> None:
         def ask() -> bool:
@@ -154,7 +154,7 @@ class _Read:
 
 
 def look_up(node: DatasetNode, identity: VersionIdentity, part: int, key: bytes) -> Reply | None:
-    """Return what a node has of a key; None: it does not serve that partition of that identity."""
+    """Return a node's answer for a key; None: the node does not serve that partition of that identity."""
     stored = node.disk.versions.get(identity.version)
     if stored is None or stored.identity != identity or part not in stored.ready:
         return None
@@ -163,5 +163,5 @@ def look_up(node: DatasetNode, identity: VersionIdentity, part: int, key: bytes)
     if not identity.regrouped and identity.function in node.core.refuted(identity.digest):
         return None
     content = stored.files[part]
-    is_there = identity.regrouped or content.file_of(key) == part  # What was skipped is not there.
+    is_there = identity.regrouped or content.file_of(key) == part  # A build skips strays, so they are missing.
     return Reply(content.value(key) if is_there else None)

@@ -1,4 +1,4 @@
-"""Machines with datasets: a world of them, what is done to them, and what must come of it."""
+"""A world of machines with datasets, the operations on it, and the outcomes that must follow."""
 
 from __future__ import annotations
 
@@ -40,12 +40,10 @@ LOOK_US: Final = 200 * MS
 
 @final
 class SharingCluster:
-    """A world of machines that share the partitions of one database."""
-
     def __init__(self, seed: int, machines: int, *, terms: Terms = TERMS, told: bool = True, expected: int = 0) -> None:
-        """`told`: all but the first are told to join it; else none is told of anybody until `join`.
+        """`told`: all machines but the first are told to join it; otherwise `join` must name a peer first.
 
-        `expected`: `expected_members`; 0: nobody knows.
+        `expected`: `expected_members`; 0 means unknown.
         """
         self.world = World(seed)
         self.sources = Sources()
@@ -69,14 +67,16 @@ class SharingCluster:
         if told:
             machine.joins += [other.address for other in self.machines[:-1]][:2]
         if told and machine is not self.machines[0] and not self.machines[0].joins:
-            self.machines[0].joins.append(machine.address)  # As the launcher does: nobody waits for nobody.
+            # The launcher does the same, so that no machine waits for another to start.
+            self.machines[0].joins.append(machine.address)
         self.shared.disks[machine.name] = DatasetDisk()
         rig_of(machine).claim = partial(self._claim, machine)
         return machine
 
     def _claim(self, machine: Machine, core: Core, kept: NodeRecord) -> DatasetNode:
         if self._disk_numbers.setdefault(machine.name, machine.disk.number) != machine.disk.number:
-            self._disk_numbers[machine.name] = machine.disk.number  # It was given another disk, and is another node.
+            # The machine has a new disk, and is therefore a new node.
+            self._disk_numbers[machine.name] = machine.disk.number
             self.shared.disks[machine.name] = DatasetDisk()
             self.checkers.forget(machine.name)
         place = claim(core, kept, self._settings.expected)
@@ -87,19 +87,19 @@ class SharingCluster:
         return node
 
     def node(self, machine: Machine) -> DatasetNode:
-        """Return the datasets of the process that runs on a machine."""
+        """Return the datasets of the process on a machine."""
         assert machine.core is not None, machine.name
         return self.shared.nodes[machine.name]
 
     def start(self, *, within_ms: int = 1_000) -> None:
-        """Start all that do not run, within a second."""
+        """Start all stopped machines within `within_ms`."""
         chance = self.world.streams["joins"]
         for machine in self.machines:
             if not machine.is_up:
                 self.world.scheduler.after(int(chance.random() * within_ms * MS), machine.start)
 
     def offer(self, version: str, *, partitions: int = 6, **more: int | bytes | None) -> Content:
-        """Put a version at the source that all share."""
+        """Put a version at the shared source."""
         content = content_of(version, partitions, **more)
         self.sources.add(content)
         return content
@@ -108,11 +108,11 @@ class SharingCluster:
         self.world.run(int(seconds * SECOND))
 
     def active(self) -> list[str | None]:
-        """Return what is active on each machine that runs."""
+        """Return the active version of each running machine."""
         return [self.node(machine).active for machine in self.machines if machine.is_up]
 
     def until(self, holds: Callable[[], bool], what: str, *, within_s: float) -> bool:
-        """Let time pass until something holds; what does not in time is a violation."""
+        """Run until `holds` is true; record a violation if that takes longer than `within_s`."""
         end_us = self.world.now_us + int(within_s * SECOND)
         while not holds():
             if self.world.now_us >= end_us:
@@ -122,11 +122,11 @@ class SharingCluster:
         return True
 
     def until_active(self, version: str, *, within_s: float = 60) -> bool:
-        """Let time pass until a version is active on all that run."""
+        """Run until a version is active on all running machines."""
         return self.until(lambda: set(self.active()) == {version}, f"{version} is not active", within_s=within_s)
 
     def until_gone(self, version: str, *, within_s: float = 60) -> bool:
-        """Let time pass until nothing is left of a version on those that run."""
+        """Run until no running machine has a copy of a version."""
 
         def is_gone() -> bool:
             up = [machine for machine in self.machines if machine.is_up]
@@ -135,7 +135,7 @@ class SharingCluster:
         return self.until(is_gone, f"{version} is not gone", within_s=within_s)
 
     def must_not_fail(self) -> None:
-        """Have no read failed so far since the last time that this was asked."""
+        """Record a violation if a read has failed since the last call."""
         if self.readers.failures:
             self.checkers.found("no_read_fails", "-", "; ".join(self.readers.failures[:3]))
         self.readers.failures.clear()

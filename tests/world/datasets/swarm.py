@@ -1,9 +1,8 @@
-"""One run of machines with datasets under drawn faults, all of it from one seed: first safety, then liveness.
+"""One run of machines with datasets under drawn faults, from one seed: first safety, then liveness.
 
-The seed draws how many machines there are, of how many copies each partition is to have, which versions come when and
-to whose source, whether a stray is among the records, and which faults strike.  While they do, nobody may answer what
-is not so, go back, or drop what it publishes.  Then the world heals, and in time the newest version is active
-everywhere, the old ones are gone, and no read fails.
+The seed draws the number of machines, the replication factor, the versions with their times and sources, a possible
+stray, and the faults.  During the faults no node may answer falsely, go back, or drop a published copy.  Then the world
+heals: in time the newest version is active everywhere, the old ones are gone, and no read fails.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from tests.world.machine import Machine
 
 READ_EVERY_MS: Final = 50
-# The dead may be waited for before anything is built; then it may be reassigned twice, and built.
+# A build may first wait for dead members; then partitions may be reassigned twice, and built.
 HEALED_S: Final = RETIRE_MAX_MS / 1000 + 120
 GONE_S: Final = RETIRE_MAX_MS / 1000 + 60
 
@@ -31,8 +30,6 @@ GONE_S: Final = RETIRE_MAX_MS / 1000 + 60
 @final
 @dataclass(slots=True)
 class DatasetOutcome:
-    """The result of a run."""
-
     seed: int
     machines: int
     faults: frozenset[str]
@@ -45,7 +42,6 @@ class DatasetOutcome:
 
 
 def run(seed: int) -> DatasetOutcome:
-    """One run, from its beginning to its end."""
     return _Run(seed).run()
 
 
@@ -90,7 +86,7 @@ class _Run:
         )
 
     def _stop(self) -> None:
-        """Have one end as by SIGTERM, at whatever moment of a version's life this is, and start again."""
+        """Stop a machine as by SIGTERM, whatever the state of a version, and start it again."""
         cluster = self.cluster
         up = [machine for machine in cluster.machines if machine.is_up and not machine.is_paused]
         if not up:
@@ -109,7 +105,7 @@ class _Run:
         return False
 
     def _offer(self) -> None:
-        """Put another version at the source, for some later than for others."""
+        """Put another version at the source; some machines see it late."""
         self._newest += 1
         chance, cluster = self._chance, self.cluster
         stray = chance.choice(KEY_NAMES) if chance.random() < 1 / 4 else None
@@ -118,7 +114,7 @@ class _Run:
         for machine in late:
             cluster.sources.give(machine, cluster.sources.seen(machine))
         cluster.sources.add(content)
-        if chance.random() < 1 / 6:  # One byte of one machine's differs, and nothing tells.
+        if chance.random() < 1 / 6:  # One byte differs on one machine, without a visible sign.
             machine = chance.choice(cluster.machines)
             cluster.sources.give(
                 machine, {**cluster.sources.seen(machine), content.version: replace(content, batch=ALIKE)}
@@ -132,13 +128,13 @@ class _Run:
         cluster = self.cluster
         for machine in cluster.machines:
             cluster.sources.share(machine)
-        if self._differs:  # It is for people to mend: by another version.
+        if self._differs:  # Operators mend this with another version.
             self._newest += 1
             cluster.sources.add(Content(str(100 + self._newest), 6))
         newest = str(100 + self._newest)
         cluster.until(lambda: all(machine.is_up for machine in cluster.machines), "not all are up", within_s=60)
         if cluster.until_active(newest, within_s=HEALED_S):
-            cluster.readers.pins = False  # What is left of the old ones may have been lost with a disk.
+            cluster.readers.pins = False  # The last copies of old versions may have been lost with a disk.
             cluster.run(2)
             cluster.readers.failures.clear()
             for version in range(101, 100 + self._newest):

@@ -1,8 +1,8 @@
-"""Whether what users see is right, moment by moment.
+"""Checkers of the users' views, at every moment of a run.
 
-Checkers know nothing of how the members work.  They hold what each machine shows (members, entries, the isolated flag,
-watches) against what really happened (`history.py`) and against what the same machine showed before.  Each promise is
-a checker of its own with a name, so that a report says which was broken; none raises, all write down.
+Checkers know nothing of the members' code.  They compare each machine's view (members, entries, the isolated flag,
+watches) with the truth (`history.py`) and with the machine's earlier views.  Each promise has a checker with a name, so
+that a report names the broken promise.  Checkers never raise; they record.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 
 Key = tuple[str, int, bytes]
 View = dict[str, dict[str, bytes]]  # By owner: path and value.
-Itself = tuple[int, int, bytes, int]  # On which disk, in which life, under which uuid, and the latest epoch.
-Read = tuple[int, dict[tuple[str, str], bytes]]  # At which revision of a watch, and what was listed then.
+Itself = tuple[int, int, bytes, int]  # The disk number, life, uuid and latest epoch.
+Read = tuple[int, dict[tuple[str, str], bytes]]  # The revision of a watch, and its listing then.
 
 
 @final
 class Checkers:
-    """All of them, on one world."""
+    """All gossip checkers of one world."""
 
     def __init__(
         self, world: World, history: History, profile: TimingProfile, promises: Promises | None = None
@@ -44,13 +44,13 @@ class Checkers:
         self._profile = profile
         self.promises = Promises(world) if promises is None else promises
         self.found = self.promises.found
-        # What each machine showed, for as long as its process lives and is of one cluster: who goes over to another
-        # one begins anew.
+        # The views of each machine, while its process lives in one cluster; a machine that changes clusters begins
+        # anew.
         self._ranks: dict[Key, dict[str, Rank]] = {}
         self._states: dict[Key, dict[str, int]] = {}
         self._watches: dict[Key, tuple[list[TreeWatch], list[Read]]] = {}
-        self._ids: set[str] = set()  # Cluster ids that anybody had.
-        self._selves: dict[int, Itself] = {}  # By the number of the machine.
+        self._ids: set[str] = set()  # Every cluster id that a machine ever had.
+        self._selves: dict[int, Itself] = {}  # By machine number.
         world.on_moment.append(self._look_at_itself)
         world.on_told[MemberChanged].append(lambda machine, _: self.look(machine))
         world.on_told[Complain].append(self._hear_complaint)
@@ -74,7 +74,7 @@ class Checkers:
         self._look_at_isolation(machine, members)
 
     def look_at_all(self) -> None:
-        """Look at every machine, and at the network."""
+        """Check every machine, and the size of the network's packets."""
         for machine in self._world.machines:
             self.look(machine)
         largest = self._world.network.largest_bytes
@@ -82,7 +82,7 @@ class Checkers:
             self.found("packets_fit", None, f"a packet of {largest} bytes")
 
     def forget(self, machine: Machine) -> None:
-        """Forget what a machine showed whose process ended: the next one may begin with less."""
+        """Forget the views of a machine whose process ended: the next process may begin with less."""
         key = _key(machine)
         self._ranks.pop(key, None)
         self._states.pop(key, None)
@@ -93,7 +93,7 @@ class Checkers:
         return self.promises.violations
 
     def _hear_complaint(self, machine: Machine, complaint: object) -> None:
-        """Hear what a process has to tell whoever runs it: that nobody is where it shall join, or is of another id."""
+        """Check a process's complaint to its operator: no member answers its joins, or the cluster has another id."""
         assert isinstance(complaint, Complain)
         self._world.struck["complaint"] += 1
         said = str(complaint.error)
@@ -103,7 +103,7 @@ class Checkers:
     # Itself
 
     def _look_at_itself(self, machine: Machine) -> None:
-        """Whoever kept its disk comes back: under its uuid, in an epoch after all in which it ever spoke."""
+        """A machine that kept its disk returns under its uuid, in an epoch above all in which it ever spoke."""
         self._ids.add(rig_of(machine).cluster_id.hex())
         me = own(machine)
         if me is None:
@@ -123,7 +123,7 @@ class Checkers:
     # Members
 
     def _look_at_list(self, machine: Machine, members: list[Member]) -> None:
-        """Each name once, in order, one's own among them."""
+        """The list shows each name once, in order, its own among them."""
         names = [member.name for member in members]
         if names != sorted(set(names)):
             self.found("each_member_once", machine, f"shows {names}")
@@ -131,7 +131,7 @@ class Checkers:
             self.found("knows_itself", machine, f"shows {names}")
 
     def _look_at_member(self, machine: Machine, member: Member) -> None:
-        """Look that nobody is shown in an epoch or an incarnation, as left, or at a place, that is not its own."""
+        """No member is shown in an epoch, an incarnation, a LEFT state or a place that it never had."""
         if _is_unheard(machine, member.name):
             return
         said = self._history.said.get((member.name, member.epoch))
@@ -146,9 +146,9 @@ class Checkers:
             self.found("only_real_places", machine, f"shows {member}, which was {said}")
 
     def _look_at_ranks(self, machine: Machine, members: list[Member]) -> None:
-        """What is believed about a member only gets newer; only the dead and those who left are forgotten.
+        """Beliefs about a member only get newer; only members that are dead or have left are forgotten.
 
-        Whoever was forgotten and is shown again must not be older: no dead epoch comes back.
+        A forgotten member that is shown again must not be older: no dead epoch comes back.
         """
         shown = self._ranks.setdefault(_key(machine), {})
         ranks = {member.name: member.rank for member in members}
@@ -185,21 +185,21 @@ class Checkers:
         states = self._history.branches.get(member.name, [])
         least = seen.get(member.name, 0)
         if not states:
-            return  # It stands in `only_real_epochs`.
+            return  # `only_real_epochs` reports this case.
         for index in range(least, len(states)):
             if states[index].epoch == member.epoch and states[index].entries == entries:
                 seen[member.name] = index
                 return
-        gone = member.state in GONE or member.epoch < states[-1].epoch  # And so is its branch.
+        gone = member.state in GONE or member.epoch < states[-1].epoch  # The member is gone, and its branch with it.
         if entries == NOTHING and (gone or member.name not in seen or states[least].epoch < member.epoch):
-            return  # Or nothing of this epoch is here yet.
+            return  # Or no state of this epoch has arrived yet.
         had = any(state.epoch == member.epoch and state.entries == entries for state in states)
         checker = "branches_never_go_back" if had else "only_real_states"
         wrong = [f"{path}={value[:8]!r}" for path, value in sorted(entries ^ states[least].entries)[:4]]
         self.found(checker, machine, f"shows of {member.name} in epoch {member.epoch} after state {least}: {wrong}")
 
     def _look_at_children(self, machine: Machine, visible: View) -> None:
-        """The children are the names of what is visible, sorted, each once."""
+        """The children are the sorted names of the visible entries, each once."""
         core = core_of(machine)
         assert core is not None
         for place in PLACES:
@@ -234,7 +234,7 @@ class Checkers:
     # Isolation
 
     def _look_at_isolation(self, machine: Machine, members: list[Member]) -> None:
-        """Who has long heard nothing says so, and who knows nobody does not."""
+        """A machine that has long heard nothing shows isolation; a machine that knows no other does not."""
         core = core_of(machine)
         assert core is not None
         others = [one for one in members if one.name != machine.name and one.state in REACHABLE]
@@ -248,7 +248,7 @@ class Checkers:
 
 
 def _is_unheard(machine: Machine, name: str) -> bool:
-    """Whether that is this machine, which is silent: what it shows of itself nobody else can know."""
+    """Return True for this machine itself while it is silent: no other machine can know its own view."""
     return name == machine.name and own(machine) is None
 
 
@@ -257,7 +257,7 @@ def _key(machine: Machine) -> Key:
 
 
 def shows_the_truth(world: World, history: History) -> str | None:
-    """What is still wrong with somebody's view, once everything is healed and has had its time; None: nothing."""
+    """Return the first error in a view once everything is healed and had its time; None: all views are right."""
     up = {machine.name: machine for machine in world.machines if machine.is_up}
     down = [machine.name for machine in world.machines if machine.name not in up]
     if down:

@@ -1,7 +1,7 @@
-"""What members really did and said: the truth that checkers hold views against.
+"""The true actions and statements of members, which the checkers compare views with.
 
-It is written down where it happens: what an owner publishes goes through here, and what a member says of itself is
-read from its own process before anybody else's view is looked at, so the truth is never behind a view.
+The truth is recorded where it happens: owners publish through `History`, and a member's statements are read from its
+own process before any other view is checked.  So the truth is never behind a view.
 """
 
 from __future__ import annotations
@@ -17,25 +17,24 @@ if TYPE_CHECKING:
     from tests.world.machine import Machine
     from tests.world.world import World
 
-PLACES = ("keys", "deep/er")  # Where the workload publishes: flat, so that two lists show all.
+PLACES = ("keys", "deep/er")  # The paths under which the workload publishes: flat, so that two lists show all.
 
 Entries = frozenset[tuple[str, bytes]]  # Path and value.
 NOTHING: Entries = frozenset()
 
 
 class BranchState(NamedTuple):
-    """A state that a branch had."""
-
     epoch: int
     entries: Entries
     at_us: int
 
 
 class SelfStatements(NamedTuple):
-    """What a member said of itself in one epoch."""
+    """A member's statements about itself in one epoch."""
 
-    places: frozenset[tuple[bytes, Address]]  # One uuid and address, more only when a lost disk began epochs anew.
-    incarnation: int  # The highest.
+    # One uuid and address; more only when epochs began anew after a lost disk.
+    places: frozenset[tuple[bytes, Address]]
+    incarnation: int  # The highest incarnation.
     has_left: bool
 
 
@@ -53,11 +52,11 @@ class History:
         self._world = world
         self.branches: dict[str, list[BranchState]] = {}  # By name, oldest first.
         self.said: dict[tuple[str, int], SelfStatements] = {}  # By name and epoch.
-        self._entries: dict[str, tuple[int, dict[str, bytes]]] = {}  # By name: which life, what it publishes.
+        self._entries: dict[str, tuple[int, dict[str, bytes]]] = {}  # By name: the life, and the published entries.
         world.on_moment.append(self.note)
 
     def publish(self, machine: Machine, path: str, value: bytes) -> None:
-        """Have the member on a machine publish, and write it down."""
+        """Publish through the member on a machine, and record it."""
         core = core_of(machine)
         assert core is not None
         core.tree.publish(path, value)
@@ -66,7 +65,7 @@ class History:
         machine.after_input()
 
     def withdraw(self, machine: Machine, path: str) -> None:
-        """Have the member on a machine withdraw, and write it down."""
+        """Withdraw through the member on a machine, and record it."""
         core = core_of(machine)
         assert core is not None
         core.tree.withdraw(path)
@@ -75,7 +74,7 @@ class History:
         machine.after_input()
 
     def published(self, machine: Machine) -> dict[str, bytes]:
-        """What the process on a machine publishes now."""
+        """Return the entries that the process on a machine publishes now."""
         return dict(self._mine(machine))
 
     def now(self, name: str) -> BranchState | None:
@@ -83,11 +82,11 @@ class History:
         return states[-1] if states else None
 
     def epoch(self, name: str) -> int:
-        """The highest epoch that the member ever began."""
+        """Return the highest epoch that the member ever began."""
         return max((epoch for who, epoch in self.said if who == name), default=0)
 
     def note(self, machine: Machine) -> None:
-        """Write down what a process says of itself now."""
+        """Record a process's statements about itself."""
         me = own(machine)
         if me is None:
             return
@@ -104,20 +103,20 @@ class History:
 
     def _mine(self, machine: Machine) -> dict[str, bytes]:
         life, entries = self._entries.get(machine.name, (0, {}))
-        if life != machine.life:  # Ephemeral: another process begins with nothing.
+        if life != machine.life:  # Entries are ephemeral: each process begins with none.
             entries = {}
             self._entries[machine.name] = machine.life, entries
         return entries
 
 
 def own(machine: Machine) -> Member | None:
-    """What a member says of itself; one that is silent, nothing."""
+    """Return a member's view of itself; None if it is silent."""
     core = core_of(machine)
     return None if core is None or core.silent else core.members.get(member_id(machine.name))
 
 
 def view(machine: Machine, *, everything: bool) -> dict[str, dict[str, bytes]]:
-    """What a user of this machine sees published, by owner; `everything`: suspects' and dead owners', too."""
+    """Return the entries that a user of this machine sees, by owner; `everything` includes suspects and dead owners."""
     core = core_of(machine)
     assert core is not None
     now_ms = machine.now_ms

@@ -1,10 +1,10 @@
-"""Sealed members in a run: a key file on every machine, and an operator who changes the keys while faults strike.
+"""Sealed members in a run: a key file on every machine, and an operator who changes the keys during faults.
 
-A change goes as `key_ring.py` says: *install*, *use*, *remove*, each on every machine before the next.  The files
-change one by one; a process that runs reads its file again, one that stands still when it goes on, and one that is
-down at its next start.  So a change done right costs nobody anything, whatever else happens.
+A change follows `key_ring.py`: *install*, *use*, *remove*, each on every machine before the next step.  The files
+change one by one.  A running process reads its file again, a paused one when it resumes, and a stopped one at its next
+start.  So a correct change disturbs no member, whatever else happens.
 
-Two promises are looked at on the wire: that everything is sealed, and that no key seals twice with one nonce.
+Two promises are checked on the wire: every packet is sealed, and no key seals two packets with one nonce.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     Ring = tuple[Key, ...]
     Then = Callable[[], None]
 
-EDITED_US = 2 * SECOND  # In which the files of all machines are changed.
-LOOKED_US = SECOND // 2  # Between looks at whether everybody has read its file.
-MEAN_WAIT_S = 4  # Between the steps of a change.
+EDITED_US = 2 * SECOND  # The time in which the files of all machines are changed.
+LOOKED_US = SECOND // 2  # The time between checks that every process has read its file.
+MEAN_WAIT_S = 4  # The mean time between the steps of a change.
 COUNTER_BYTES = 8
 _FORM_AT = 2
 _NONCE = slice(PREFIX_BYTES, PREFIX_BYTES + KEY_ID_BYTES + SESSION_BYTES + COUNTER_BYTES)
@@ -42,7 +42,7 @@ _NONCE = slice(PREFIX_BYTES, PREFIX_BYTES + KEY_ID_BYTES + SESSION_BYTES + COUNT
 
 @final
 class Keys:
-    """The key files of a world's machines, and who changes them."""
+    """The key files of a world's machines, and the operator who changes them."""
 
     def __init__(self, world: World, promises: Promises) -> None:
         self._world = world
@@ -50,8 +50,8 @@ class Keys:
         self._chance = world.streams["keys"]
         self._first: Ring = (self._draw(),)
         self._files: dict[str, Ring] = {}
-        self._running: dict[str, Sealing] = {}  # Of each machine's latest process.
-        self._nonces: set[bytes] = set()  # With the key that they were used with.
+        self._running: dict[str, Sealing] = {}  # The sealing of each machine's latest process.
+        self._nonces: set[bytes] = set()  # Includes the id of the key.
         world.network.tap(self._sent)
 
     def sealing(self, boot: Boot) -> Sealing:
@@ -60,7 +60,7 @@ class Keys:
         return made
 
     def begin(self) -> None:
-        """Change the keys now and then from now on."""
+        """Change the keys from time to time."""
         self._later(partial(self._install, self._first[0]))
 
     def _draw(self) -> Key:
@@ -87,7 +87,7 @@ class Keys:
         self._later(partial(self._install, new))
 
     def _everywhere(self, ring: Ring, then: Then) -> None:
-        """Change all files to this, and go on once no process uses another."""
+        """Change all files to `ring`, and continue once no process uses another."""
         for machine in self._world.machines:
             self._world.scheduler.after(int(self._chance.random() * EDITED_US), partial(self._edit, machine, ring))
         self._world.scheduler.after(EDITED_US, partial(self._wait, ring, then))

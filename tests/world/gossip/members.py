@@ -1,4 +1,4 @@
-"""Members on simulated machines: what each runs, and a cluster of them that has come together."""
+"""Members on simulated machines: the program of each machine, and a formed cluster."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tests.world.gossip.program import Boot, Core
     from tests.world.machine import Machine
 
-SETTLE_MS = 3000  # A simulated run has little time.
+SETTLE_MS = 3000  # Short, since a simulated run has little time.
 MAX_FORMING_US = 300 * SECOND
 CLUSTER = "simulated"
 
@@ -35,7 +35,7 @@ def program(
     limits: GossipLimits | None = None,
     sealing: Callable[[Boot], Sealing] | None = None,
 ) -> Callable[[Machine], GossipRig]:
-    """What each machine runs: the members' own code; with a `sealing`, nothing but sealed packets."""
+    """Return the program of each machine: a production member; with a `sealing`, it sends sealed packets only."""
 
     def start(boot: Boot) -> Core:
         me = Me(boot.name, boot.uuid, boot.epoch, boot.address, cluster, boot.cluster_id, boot.pinned)
@@ -48,7 +48,7 @@ def program(
 
 
 def claim(core: Core, kept: NodeRecord, expected: int = 0) -> TreePlace:
-    """The claim of a place in the ring that goes with a member."""
+    """Return the claim of a place in the ring for a member."""
     assert isinstance(core, Gossip), core
     own = core.members.own
     wanted = ShardClaim(
@@ -67,7 +67,7 @@ def claim(core: Core, kept: NodeRecord, expected: int = 0) -> TreePlace:
 def formed(
     seed: int, members: int, profile: TimingProfile, *, limits: GossipLimits | None = None, settle_us: int = 10 * SECOND
 ) -> World:
-    """A cluster in which everybody knows everybody, and to which nothing has happened for a while."""
+    """Return a cluster in which every member knows all others, after a quiet time."""
     world = World(seed)
     start = program(profile, limits=limits)
     chance = world.streams["joins"]
@@ -75,7 +75,7 @@ def formed(
         machine = world.add(f"m{number}", start)
         rig_of(machine).claim = claim
         machine.joins += [other.address for other in world.machines[: min(number, 3)]]
-        # The first has its cluster id before the others come.
+        # The first gets its cluster id before the others come.
         world.scheduler.at(int((0.1 + 2 * chance.random()) * SECOND) * (number > 0), machine.start)
     while not all(knows(machine, members) for machine in world.machines):
         assert world.now_us < MAX_FORMING_US, f"{members} members do not come together"
@@ -85,13 +85,13 @@ def formed(
 
 
 def knows(machine: Machine, members: int) -> bool:
-    """Whether a machine's member sees so many alive."""
+    """Return True if the machine's member sees this many members alive."""
     core = core_of(machine)
     return core is not None and len(core.members.live()) == members
 
 
 def gossip(machine: Machine) -> Gossip:
-    """The member that runs on a machine; there is one."""
+    """Return the member that runs on a machine; fail if the machine is down."""
     core = core_of(machine)
     assert core is not None, f"{machine.name} is down"
     return core

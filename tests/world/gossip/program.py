@@ -1,4 +1,4 @@
-"""What a machine runs, and what that is given when its process starts."""
+"""The program that a machine runs, and the input of its start."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from gossipkv.gossip.protocols import TreePlace
     from gossipkv.node.identity import NodeRecord
 
-    Claim = Callable[["Core", NodeRecord], TreePlace]  # Makes the claim of a place that goes with a core.
+    Claim = Callable[["Core", NodeRecord], TreePlace]  # Makes the claim of a place for a core.
 
 
 class Core(Protocol):
-    """What a process runs: `gossip.core.Gossip`, or something small with the same face."""
+    """The core that a process runs: `gossip.core.Gossip`, or a smaller one with the same interface."""
 
     def start(self, *, joins: Sequence[Address], remembered: Sequence[Address], now_ms: int) -> None: ...
     def join(self, addresses: Iterable[Address], *, now_ms: int) -> None: ...
@@ -34,7 +34,7 @@ class Core(Protocol):
 
 
 class Boot(NamedTuple):
-    """What a program is given when its process starts."""
+    """The input of a program when its process starts."""
 
     name: str
     address: Address
@@ -42,5 +42,5 @@ class Boot(NamedTuple):
     epoch: int
     cluster_id: bytes
     random: Random
-    silent: bool = False  # The epoch is not kept yet: nobody may hear of it.
-    pinned: bool = False  # It never takes another cluster id.
+    silent: bool = False  # The epoch is not durable yet, so no other member may hear of it.
+    pinned: bool = False  # True if the member never takes another cluster id.

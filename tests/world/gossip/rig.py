@@ -1,8 +1,8 @@
-"""Gossip on a machine: the shell that production has, without its waiting.
+"""Gossip on a machine: the shell of production, without its waiting.
 
-It hands the core datagrams and answers, and the same `GossipDriver` (`gossip/shell/driver.py`) wakes it and has its
-effects performed.  A start is silent until the disk takes its epoch (a first start that the disk refuses ends the
-process); what it shall keep later is tried again.
+The rig hands datagrams and answers to the core; production's `GossipDriver` (`gossip/shell/driver.py`) wakes the core
+and performs its effects.  A start is silent until the disk takes its epoch; a first start that the disk refuses ends
+the process.  Later writes that fail are retried.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from tests.world.scheduler import Scheduler
 
 
-RETRY_US = 200 * MS  # Linux' first retransmission; each further one waits twice as long.
+RETRY_US = 200 * MS  # Linux's first retransmission time; each further one doubles it.
 MAX_RETRY_US = 3 * SECOND
 
 
@@ -66,27 +66,27 @@ class Call:
         self._send(self._asker, self._ask.to, self._arrive)
 
     def _send(self, source: Host, to: object, then: Callable[[Host], None], retry_us: int = RETRY_US) -> None:
-        """Carry something one way, however often it takes."""
+        """Carry a message one way, retrying as often as needed."""
         if self._is_over:
             return
         network = self._network
         found = network.way(source, self._ask.to) if to is self._ask.to else network.way(source, self._asker.address)
         if found is None:
-            return  # Nobody there at all, not even a machine that refuses.
+            return  # No machine has the address, so none refuses either.
         target, link = found
         now_us = self._scheduler.now_us
         if link.cut or now_us < link.clogged_until_us or source.is_starved or network.is_lost(link):
             again = min(2 * retry_us, MAX_RETRY_US)
             self._scheduler.after(retry_us, lambda: self._send(source, to, then, again))
             return
-        # The request waits for the hand-shake: three ways instead of one.
+        # The request waits for the handshake: three trips instead of one.
         delay_us = sum(network.delay_us(link) for _ in range(3 if source is self._asker else 1))
         self._scheduler.after(delay_us, lambda: then(target))
 
     def _arrive(self, answerer: Host) -> None:
         life = answerer.life
         if answerer.core is None:
-            self._send(answerer, self._asker.address, lambda _: self._finish(None))  # Refused.
+            self._send(answerer, self._asker.address, lambda _: self._finish(None))  # Connection refused.
             return
         answerer.when_free(lambda: self._answer(answerer))
         self._watch(answerer, life)
@@ -101,7 +101,7 @@ class Call:
         answerer.after_input()
 
     def _watch(self, answerer: Host, life: int) -> None:
-        """Break the connection when the answering process ends before its answer is here."""
+        """Break the connection if the answering process ends before its answer arrives."""
 
         def look() -> bool:
             if self._is_over:
@@ -136,12 +136,12 @@ class Call:
 
 
 WRITE_US = 4 * MS
-RETRY_DELAY_US = 500 * MS  # After a write that was refused.
+RETRY_DELAY_US = 500 * MS  # The delay after a refused write.
 
 
 @final
 class GossipRig:
-    """A member, and the claim of a place that goes with it."""
+    """A member, and the claim of its place."""
 
     __slots__ = (
         "_driver",
@@ -160,16 +160,16 @@ class GossipRig:
     def __init__(self, machine: Machine, program: Callable[[Boot], Core]) -> None:
         assert isinstance(machine.disk, Disk), "a member keeps documents"
         self.disk = machine.disk
-        self.claim: Claim | None = None  # What makes the claim of a place that goes with a core.
+        self.claim: Claim | None = None  # Makes the claim of a place for a core.
         self.core: Core | None = None
         self.kept: NodeRecord | None = None
-        self.cluster_id = NO_CLUSTER  # Of which its process knows that it is kept.
+        self.cluster_id = NO_CLUSTER  # The cluster id that the process knows to be durable.
         self._machine = machine
         self._program = program
-        self._driver: GossipDriver | None = None  # Of the core.
-        self._place: TreePlace | None = None  # And its claim.
-        self._is_silent = False  # The epoch of this start is not kept yet.
-        # What shall be kept, one at a time, and whom to tell.
+        self._driver: GossipDriver | None = None
+        self._place: TreePlace | None = None
+        self._is_silent = False  # True until the epoch of this start is durable.
+        # Changes of the record, written one at a time, each with the effect to confirm.
         self._stores: deque[tuple[Callable[[NodeRecord], NodeRecord], StoreDurably | None]] = deque()
 
     @property
@@ -182,7 +182,7 @@ class GossipRig:
         machine, chance = self._machine, self._machine.world.streams[f"program/{self._machine.name}"]
         try:
             kept, is_new = self.disk.next_life(machine.name, chance, least_epoch=machine.clocks.wall_ms())
-        except GossipKVError as error:  # Damaged: it stays so, however often it starts.
+        except GossipKVError as error:  # The record is damaged, and stays so at every start.
             machine.error = error
             machine.world.look_closely(machine)
             machine.stop()
@@ -217,7 +217,7 @@ class GossipRig:
         machine.after_input()
 
     def _mend(self) -> None:
-        """Keep the epoch of a silent start, as soon as the disk takes it; then others may hear of the process."""
+        """Keep the epoch of a silent start once the disk takes it; the process may speak afterwards."""
         assert self.kept is not None
         machine = self._machine
         try:
@@ -245,7 +245,7 @@ class GossipRig:
         self.core = self._driver = self._place = None
         self._stores.clear()
 
-    # What happens to the process
+    # Events of the process
 
     def receive(self, packet: bytes, source: Address, *, now_ms: int) -> int:
         assert self.core is not None
@@ -254,7 +254,7 @@ class GossipRig:
         return self._driver.act(now_ms)
 
     def wake(self, *, now_ms: int) -> int:
-        """Tell the core that its time has run out, if it has."""
+        """Wake the core if its timer is due."""
         assert self._driver is not None
         return self._driver.wake(now_ms)
 
@@ -315,7 +315,7 @@ class GossipRig:
         except Crash:
             machine.ended_by_itself("crash")
             return
-        except OSError:  # The core waits until it is told.
+        except OSError:  # The core waits for the confirmation.
             machine.later(RETRY_DELAY_US, self._store)
             return
         self.kept = kept
@@ -331,7 +331,7 @@ class GossipRig:
         except Crash:
             self._machine.ended_by_itself("crash")
         except OSError:
-            pass  # They are a convenience.
+            pass  # Known peers are only a convenience.
 
     def _tell_stored(self, told: StoreDurably) -> None:
         assert self.core is not None
@@ -348,14 +348,13 @@ def running(program: Callable[[Boot], Core]) -> Callable[[Machine], GossipRig]:
 
 
 def rig_of(machine: Host) -> GossipRig:
-    """The rig of a machine on which a member runs."""
     rig = machine.rig
     assert isinstance(rig, GossipRig), rig
     return rig
 
 
 def core_at(machine: Host) -> Core | None:
-    """What runs there, a member or something small with the same face."""
+    """Return the core of a machine: a member, or a smaller one with the same interface."""
     return rig_of(machine).core
 
 

@@ -1,8 +1,8 @@
-"""One run of members under faults, all of it from one seed: first safety, then liveness.
+"""One run of members under faults, from one seed: first safety, then liveness.
 
-The seed draws how many members there are, their profile, how they come together, what they publish, and which faults
-strike.  While they do, checkers look at every machine several times a second and after each change of a membership.
-Then the world heals, and within `HEALED_US` everybody must show the truth; and after that nothing more may change.
+The seed draws the number of members, their profile, the joins, the publications and the faults.  During the faults,
+checkers look at every machine several times a second and after each change of a membership.  Then the world heals;
+within `HEALED_US` every member must show the truth, and after that nothing may change.
 
     python -m tests.world --seed 17
 
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from tests.world.machine import Machine
 
 
-KEYS = 12  # Few, so that a key is withdrawn and published again, and several owners have the same.
+KEYS = 12  # Few, so that keys are withdrawn and published again, and several owners share a key.
 BURST = 40  # More than rumours carry one by one.
-LARGE_BYTES = 700  # Two of these do not share a packet.
+LARGE_BYTES = 700  # Two values of this size do not fit one packet.
 
 
 @final
@@ -54,7 +54,7 @@ class Workload:
         self.is_over = False
 
     def begin(self) -> None:
-        """Publish something now and then from now on."""
+        """Publish something from time to time."""
         self._again()
 
     def _again(self) -> None:
@@ -85,7 +85,7 @@ class Workload:
             self._publish(machine, path, value)
 
     def _publish(self, machine: Machine, path: str, value: bytes) -> None:
-        """Every value is a new one, so that a view shows which state it is of."""
+        """Publish a value that was never used before, so that a view reveals its state."""
         self._serial += 1
         try:
             self._history.publish(machine, path, b"%d:" % self._serial + value)
@@ -94,19 +94,17 @@ class Workload:
 
 
 LOOK_US = 400 * MS
-SETTLED_US = 15 * SECOND  # How long nothing may change once everybody showed the truth.
+SETTLED_US = 15 * SECOND  # The time in which nothing may change after all members showed the truth.
 HEALED_US: Final[Mapping[str, int]] = {"lan": 35 * SECOND, "local": 35 * SECOND}
 PROFILES: Final[Mapping[str, TimingProfile]] = {"lan": LAN, "local": LOCAL}
-SMALL_BRANCH_BYTES = 8 << 10  # In half of the runs, in place of the protocol's: the workload goes beyond it.
-SMALLER_BYTES = (2 << 10, 6 << 10, 8 << 10)  # What an owner may publish then, each machine its own.
-MAX_STEADY_BYTES_S = 1000  # Sent by each member when nothing happens: a storm would be far more.
+SMALL_BRANCH_BYTES = 8 << 10  # Replaces the protocol's limit in half of the runs; the workload exceeds it.
+SMALLER_BYTES = (2 << 10, 6 << 10, 8 << 10)  # An owner's limits in those runs; each machine draws its own.
+MAX_STEADY_BYTES_S = 1000  # Sent by each idle member; a storm would send far more.
 
 
 @final
 @dataclass(frozen=True)
 class SwarmPlan(Plan):
-    """A run of members."""
-
     sealed: bool = False
 
     @property
@@ -114,12 +112,10 @@ class SwarmPlan(Plan):
         return ["--sealed"] if self.sealed else []
 
     def run(self) -> Outcome:
-        """One run, from its beginning to its end."""
         return run(self)
 
 
 def run(plan: SwarmPlan) -> Outcome:
-    """One run, from its beginning to its end."""
     with transitions.counted() as taken:
         members = _Members(plan)
         outcome = run_phases(members, members.outcome)
@@ -149,7 +145,7 @@ class _Members:
         self.keys = Keys(world, self.promises) if plan.sealed else None
 
     def begin(self) -> None:
-        """Start everybody within seconds; who comes later is told one or two of those before."""
+        """Start all members within seconds; each later one is told one or two of the earlier ones."""
         chance = self.world.streams["joins"]
         sealing = None if self.keys is None else self.keys.sealing
         for number in range(self.outcome.members):
@@ -182,8 +178,8 @@ class _Members:
         return shows_the_truth(self.world, self.history)
 
     def settle(self) -> None:
-        """Everybody shows the truth: from now on nothing changes, and little is sent."""
-        look_for(self, 2 * SETTLE_MS * MS)  # Claims of places are confirmed, which is news.
+        """Check that nothing changes and little is sent once every member shows the truth."""
+        look_for(self, 2 * SETTLE_MS * MS)  # The members still confirm their claims of places, which sends news.
         sent_bytes = self.world.network.sent_bytes
         settled_us = self.world.now_us
         look_for(self, SETTLED_US)

@@ -1,4 +1,4 @@
-"""What happens by chance."""
+"""Random decisions."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ if TYPE_CHECKING:
 
 
 def happens(draw: Random, share: float) -> bool:
-    """Draw whether something happens that does so in this share of cases."""
+    """Return True in this share of cases."""
     return draw.random() < share

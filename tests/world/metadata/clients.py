@@ -1,7 +1,7 @@
-"""What is wanted of the nodes: tables made and dropped, partitions moved and divided, servers that join and leave.
+"""Clients of the nodes: they create and drop tables, move and split partitions, and change acceptors.
 
-Each client is a task that asks one node after the other; the node may crash meanwhile, and then the client asks by the
-operation's id what became of it.  All that is told of operations is written down, and judged at the end.
+Each client is a task that asks one node after another.  If the node crashes meanwhile, the client asks for the outcome
+by the operation's id.  All reported outcomes are recorded, and judged at the end.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ class Clients:
         self._witness = witness
         self._random = random
         self._ids = ids
-        self._again = ids.choice((0.0, 0.3))  # How often they are.
-        self._wanted: dict[bytes, deque[Operation]] = {}  # The last operations on a register.
-        self._bases: dict[bytes, list[int]] = {}  # Config ids that were seen of a register.
+        self._again = ids.choice((0.0, 0.3))  # The share of operations that reuse an earlier id.
+        self._wanted: dict[bytes, deque[Operation]] = {}  # The latest operations on each register.
+        self._bases: dict[bytes, list[int]] = {}  # The config ids that were seen of each register.
         self.unknown: list[tuple[bytes, bytes, int]] = []  # Register, operation, base.
 
     async def run(self, *, pause_s: float) -> None:
@@ -65,7 +65,7 @@ class Clients:
     # -- operations --------------------------------------------------------------------------------------------------
 
     async def change(self, life: Life) -> None:
-        """Have operations done on some table, based on what this node knows, or on what was once."""
+        """Run operations on some table, based on this node's config id or on an older one."""
         tables = life.catalogue.tables()
         if not tables:
             return
@@ -79,7 +79,7 @@ class Clients:
         await self.transact(life, table.id, operations)
 
     def _old_base(self, bases: list[int]) -> int:
-        """A base that was once, or that is too old, or that nobody has seen."""
+        """Return an earlier config id, or one that is too old, or one that never existed."""
         newest = max(bases)
         strange = (max(0, newest - self._random.randrange(80)), newest + 3, config_id(generation_of(newest), 0))
         return self._random.choice([*bases[-20:], *bases[-20:], *strange])
@@ -127,9 +127,9 @@ class Clients:
         return "assign", (draw.getrandbits(64), draw.choice(self._nodes).uuid, slot)
 
     async def transact(self, life: Life, register: bytes, operations: list[Operation]) -> list[OperationAnswer]:
-        """Have operations done by way of a node; returns what is told of them, which is written down."""
+        """Run operations through a node; return the reported outcomes, after recording them."""
         answers: list[OperationAnswer] = []
-        is_twice = happens(self._random, 0.1)  # By somebody who is impatient.
+        is_twice = happens(self._random, 0.1)  # An impatient client sends twice.
 
         async def ask(life: Life) -> list[OperationAnswer]:
             return await life.catalogue.transact(register, operations, WHOLE_S)
@@ -171,7 +171,7 @@ class Clients:
     # -- tables ------------------------------------------------------------------------------------------------------
 
     async def create(self, life: Life) -> None:
-        """Make a table; or have several want one each under the same id."""
+        """Create a table; or let several clients create one each under the same id."""
         id_ = self._random.randbytes(OPERATION_ID_BYTES)
         others = self._ids.sample(self._nodes, 2) if happens(self._ids, self._again) else []
         async with trio.open_nursery() as nursery:
@@ -206,10 +206,10 @@ class Clients:
         await life.have(lambda life: life.catalogue.drop(name, id_, WHOLE_S))
         self._witness.counts["dropped"] += 1
 
-    # -- servers -----------------------------------------------------------------------------------------------------
+    # # -- acceptors ---------------------------------------------------------------------------------------------------
 
     async def move(self, life: Life) -> None:
-        """Have a server join or leave, of a table or of the catalogue."""
+        """Add or remove an acceptor of a table or of the catalogue."""
         tables = life.catalogue.tables()
         register = self._random.choice([CATALOGUE, *(table.id for _, table in sorted(tables.items()))])
         node = self._random.choice(self._nodes)
@@ -232,14 +232,14 @@ class Clients:
             self._witness.moves -= 1
 
     async def replace(self, life: Life) -> None:
-        """Have a node take the place of another; or its own, on another disk."""
+        """Replace a node by another, or by itself on another disk."""
         leaver, comer = self._random.sample(self._nodes, 2)
         lost = {one.node for one in self._witness.lost}
         again = [node for node in self._nodes if node.uuid in lost]
         await self.replace_all(life, *((again[0], again[0]) if again else (leaver, comer)))
 
     async def replace_all(self, life: Life, leaver: Node, comer: Node) -> None:
-        """Have a node take another's place on all registers, as the command does; what comes to nothing is passed over.
+        """Replace a node by another on all registers, as the command does; failures are ignored.
 
         The node that does it may crash meanwhile.
         """
@@ -258,7 +258,7 @@ class Clients:
 
 
 def burst_of(count: int, tree: MapTree, base: int, random: Random) -> list[Operation]:
-    """Operations that find themselves done: each is recorded, and changes nothing."""
+    """Return operations that change nothing: each is recorded as done."""
     entry = next(tree.scan())
     nowhere = (entry.key, decode_partition(entry.record).id, 0)
     return [Operation(random.randbytes(OPERATION_ID_BYTES), base, "unassign", 1, nowhere) for _ in range(count)]

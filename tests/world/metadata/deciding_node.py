@@ -1,7 +1,7 @@
-"""A node that takes part in deciding on tables: its lives, and what it does beside deciding.
+"""A node that takes part in METADATA transactions: its lives, and its other work.
 
-It does what `table.participant.participant` and `table.rpc.peer_rpc` do, over a simulated network: it answers other
-nodes, tells them what it knows of each map, heeds what they tell, has the catalogue grow, and tends it.
+It does the work of `table.participant.participant` and `table.rpc.peer_rpc` over a simulated network: it answers other
+nodes, gossips the config id of each map, reads maps of which it hears newer ones, and grows and tends the catalogue.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ if TYPE_CHECKING:
     from tests.world.metadata.store import Disk
     from tests.world.metadata.witness import Witness
 
-CATALOGUE: Final = b"clusteridclustei"  # The register.
+CATALOGUE: Final = b"clusteridclustei"  # The register's id.
 STEP_S: Final = 0.5
 TEND_S: Final = 3.0
-HEARD_S: Final = 4.0  # A node of which nothing was heard for so long seems to be dead.
+HEARD_S: Final = 4.0  # A node that is silent for so long counts as dead.
 ANSWER_S: Final = 3.0
-LIE: Final = (1 << 48) - 1  # A sequence.
+LIE: Final = (1 << 48) - 1  # A sequence that no map reaches.
 
 _Result = TypeVar("_Result")
 
 
 class Heard(NamedTuple):
-    """What somebody says of a map."""
+    """Another node's statement about a map."""
 
     place: tuple[int, int]  # The generation of its ballot, and its config id.
     acceptors: Acceptors
@@ -78,11 +78,11 @@ class Life:
         self.catalogue = Catalogue(self.metadata, self, self, streams["catalogue"], most_copies=5)
         self.number = number
         self._nursery: trio.Nursery | None = None
-        self._heard: dict[bytes, float] = {}  # When something was heard of a node.
-        self._said: dict[bytes, dict[bytes, Heard]] = {}  # By register, by node.
+        self._heard: dict[bytes, float] = {}  # When each node was last heard.
+        self._said: dict[bytes, dict[bytes, Heard]] = {}  # By register and node.
         self._heeded: dict[tuple[bytes, bytes], Heard] = {}
-        self._forget_at_s = math.inf  # When all that is said is to be looked at again.
-        self._looking: set[bytes] = set()  # Registers that are read because of what others have said.
+        self._forget_at_s = math.inf  # When all statements are to be looked at again.
+        self._looking: set[bytes] = set()  # Registers that are read because of other nodes' statements.
         self._news = trio.Event()
 
     async def run(self) -> None:
@@ -106,10 +106,10 @@ class Life:
             self._nursery.cancel_scope.cancel()
 
     async def have(self, do: Callable[[Life], Awaitable[_Result]]) -> _Result:
-        """Have something done by this node.
+        """Run `do` on this node.
 
         Raises:
-            GossipKVError: as it raises; `Unknown` when this life ends first.
+            GossipKVError: the error of `do`; `Unknown` if this life ends first.
         """
         done = trio.Event()
         results: list[_Result] = []
@@ -134,7 +134,8 @@ class Life:
             raise Unknown("the node crashed")
         return results[0]
 
-    # -- how others are asked ----------------------------------------------------------------------------------------
+    # # -- requests to other nodes
+    # --------------------------------------------------------------------------------------
 
     async def ask(self, node: bytes, method: str, params: list[Value], timeout_s: float) -> Value:
         return await self._network.ask(self, node, Question(method, params, timeout_s))
@@ -162,12 +163,12 @@ class Life:
         self._network.tell(self, to.node, Question("register", params, ANSWER_S), told)
 
     def alive(self) -> Sequence[bytes]:
-        """Return uuids of nodes that seem to be alive, see `Members`."""
+        """Return the uuids of nodes that seem to be alive, see `Members`."""
         now_s = trio.current_time()
         return sorted([self.node, *(node for node, at_s in self._heard.items() if at_s > now_s - HEARD_S)])
 
     async def describe(self, node: bytes) -> NamedNode:
-        """What a node says of itself, see `Members`."""
+        """Return a node's description of itself, see `Members`."""
         return NamedNode(node.hex(), "", 1)
 
     async def invite(self, node: bytes) -> AcceptorId:
@@ -176,7 +177,8 @@ class Life:
             raise Unavailable("no answer to an invitation")
         return AcceptorId(node, store)
 
-    # -- what others ask ---------------------------------------------------------------------------------------------
+    # # -- requests of other nodes
+    # --------------------------------------------------------------------------------------
 
     def answer(self, method: str, params: list[Value], told: OnAnswer) -> None:
         async def run() -> None:
@@ -202,7 +204,7 @@ class Life:
             self._nursery.start_soon(run)
 
     def _take(self, method: str, params: list[Value]) -> None:
-        """Take what goes along with a question, in the order of coming, as the door for other nodes does."""
+        """Take a request's offer in the order of arrival, as the peer requests' handler of a node does."""
         match method, params:
             case "register", [bytes(request), bytes(), *offer] if offer:
                 self.metadata.append(decode_request(request).register, _offer(offer))
@@ -236,7 +238,8 @@ class Life:
                 return int(await self.metadata.outcome(register, operation, base))
         raise BadRequest(f"{method}: {params!r:.80}")
 
-    # -- what it does by itself --------------------------------------------------------------------------------------
+    # # -- its own tasks
+    # ------------------------------------------------------------------------------------------------
 
     async def _tend(self) -> None:
         tend_at_s = trio.current_time() + self._random.uniform(0, TEND_S)
@@ -327,12 +330,12 @@ class Life:
 
 
 def _ignore(value: Value, error: GossipKVError | None) -> None:
-    """Nobody waits for it."""
+    """Do nothing: no task waits for the answer."""
 
 
 @final
 class Node:
-    """A node: a disk, and lives upon it."""
+    """A node: a disk, and its lives on it."""
 
     def __init__(self, uuid: bytes, disk: Disk, network: Network, witness: Witness, random: Random) -> None:
         self.uuid = uuid
@@ -342,13 +345,13 @@ class Node:
         self.witness = witness
         self.random = random
         self.others: list[bytes] = []
-        self.is_busy = True  # It does something by itself.
+        self.is_busy = True  # True if it tends, listens and gossips.
         self.may_found = False
         self.lies = False
-        self.crashes = 0.0  # The odds at each side of a sync.
+        self.crashes = 0.0  # The chance of a crash at each side of a sync.
         self.life: Life | None = None
         self.lives = 0
-        self.is_wanted = True  # To be up.
+        self.is_wanted = True  # True if it should be up.
         self._wanted = trio.Event()
 
     async def run(self) -> None:
@@ -373,7 +376,7 @@ class Node:
 
 
 def _offer(values: list[Value]) -> Offer:
-    """What a request carries, as the door for other nodes reads it."""
+    """Decode the offer that a request carries."""
     match values:
         case [bytes(source), None | bytes() as base, bytes(root), int(config), list(pages)]:
             changed = ChangedPages(root, {name_of(page): page for page in pages if isinstance(page, bytes)})

@@ -1,7 +1,7 @@
-"""What strikes: crashes, cuts, lost messages, disks that are slow, full, broken or lost, forces.
+"""Faults of a run: crashes, cuts, lost messages, forces, and disks that are slow, full, broken or lost.
 
-A disk is lost for good only where those that are left are a quorum of all that this one has accepted: else nothing in
-the world brings the register back but a force, which strikes where two of three are cut off from the third.
+A disk is lost for good only where the remaining acceptors are a quorum of every value that this one has accepted.
+Otherwise only a force would bring the register back; forces strike where two of three are cut off from the third.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from tests.world.metadata.network import Network
     from tests.world.metadata.witness import Witness
 
-MIN_FORCED: Final = 3  # Acceptors of a register that is forced.
-FORCES: Final = 5  # Until an operator gives up.
+MIN_FORCED: Final = 3  # The fewest acceptors of a register that is forced.
+FORCES: Final = 5  # An operator gives up after this many.
 FORCE_S: Final = 13.0
-FOUND_S: Final = 10.0  # Until a store that was put back is found; everybody reads the catalogue every three.
+FOUND_S: Final = 10.0  # The time in which a store that was put back is found; every node reads the catalogue every 3 s.
 RARE: Final = ("lose a disk", "put a disk back", "force")
 
 
@@ -65,10 +65,10 @@ class Faults:
         }
         self.kinds = random.sample([kind for kind in self._strikes if kind not in RARE], random.randint(2, 6))
         self.kinds += [kind for kind in RARE if happens(random, 0.3)]
-        self._done: set[str] = set()  # Of those that strike once.
-        self._forced: tuple[bytes, AcceptorId] | None = None  # A force that is not ended.
+        self._done: set[str] = set()  # Faults that strike once and have done so.
+        self._forced: tuple[bytes, AcceptorId] | None = None  # A force that has not ended.
         self._gone_back: Node | None = None
-        self._copies: list[tuple[Node, int, dict[bytes, bytes]]] = []  # Of disks, with the ids of their stores.
+        self._copies: list[tuple[Node, int, dict[bytes, bytes]]] = []  # Copies of disks, with the ids of their stores.
 
     async def run(self, *, pause_s: float) -> None:
         while True:
@@ -123,7 +123,7 @@ class Faults:
             node.life.end()
 
     async def finish(self) -> None:
-        """Have a disk that was put back found, and replaced; repeat a force that has come to nothing."""
+        """Replace a disk that was put back, once it is found; repeat a force that failed."""
         await self._replace()
         await self._force_again()
 
@@ -139,7 +139,7 @@ class Faults:
         self._give_disk(node)
 
     async def _force_again(self) -> None:
-        """Repeat a force, as its operator would: it may have stopped its register."""
+        """Repeat a force, as its operator would: the register may be stuck otherwise."""
         if self._forced is None:
             return
         register, survivor = self._forced
@@ -155,7 +155,8 @@ class Faults:
                 with contextlib.suppress(GossipKVError):
                     outcome = await node.life.have(force)
                     self._witness.counts[f"repeated force {outcome.end.name}"] += 1
-                    if outcome.end is not ChangeEnd.UNKNOWN:  # Or there is nothing to force.
+                    # UNKNOWN is tried again; otherwise the force is done or not needed.
+                    if outcome.end is not ChangeEnd.UNKNOWN:
                         return
             await trio.sleep(1)
 
@@ -175,13 +176,15 @@ class Faults:
                 node.life.end()
 
     async def _lose(self, node: Node) -> None:
-        """Lose a node's disk, once, if nothing is lost with it for good."""
-        if self._witness.moves or "lose a disk" in self._done:  # Somebody may be about to rely on it.
+        """Lose a node's disk, once, if no data is lost for good."""
+        # An acceptor change under way may be about to rely on the disk.
+        if self._witness.moves or "lose a disk" in self._done:
             return
         gone = AcceptorId(node.uuid, node.disk.store)
         if not all(acceptors.is_quorum(acceptors.everyone - {gone}) for acceptors in self._sets_with(node)):
             return
-        self._done |= {"lose a disk", "put a disk back"}  # Who has it from now on may be who has to tell.
+        # From now on the remaining holders may be the only nodes that know.
+        self._done |= {"lose a disk", "put a disk back"}
         self._witness.counts["a disk is lost"] += 1
         self._witness.lost.add(gone)
         self._give_disk(node)
@@ -194,7 +197,7 @@ class Faults:
             node.life.end()
 
     def _sets_with(self, node: Node) -> list[Acceptors]:
-        """The acceptors of all that anybody has accepted in the registers of which a node has a record."""
+        """Return the acceptors of every accepted value in the registers of which a node has a record."""
         return [
             value.acceptors
             for register, chain in self._witness.chains.items()
@@ -203,7 +206,7 @@ class Faults:
         ]
 
     async def _put_back(self, node: Node) -> None:
-        """Copy a disk, and put a copy of any back, once, where that may be."""
+        """Copy a disk, and put a copy of some disk back, once, where that is allowed."""
         if self._witness.moves or "put a disk back" in self._done:
             return
         for other, store, records in self._random.sample(self._copies, len(self._copies)):
@@ -213,7 +216,7 @@ class Faults:
         self._copies.append((node, node.disk.store, dict(node.disk.records)))
 
     def _may_go_back(self, node: Node, records: Mapping[bytes, bytes]) -> bool:
-        """Whether nothing is lost with it, and each quorum that has it has one who has to know better."""
+        """Return True if nothing is lost with the copy, and each quorum with it has a member that knows better."""
         gone = AcceptorId(node.uuid, node.disk.store)
         past = SeenPositions(gone, [(key, value) for key, value in records.items() if key[:1] == POSITION], Random(0))
         knowing = {
@@ -239,7 +242,7 @@ class Faults:
         self._gone_back = node
 
     async def _force(self, node: Node) -> None:
-        """Cut one acceptor of three off, and have it go on alone, once; then all meet."""
+        """Cut one acceptor of three off and force the register to it, once; then reconnect all."""
         if "force" in self._done:
             return
         for register in sorted(self._witness.chains):

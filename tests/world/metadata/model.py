@@ -1,7 +1,7 @@
-"""A map as a dictionary: each committed transaction is judged again, by rules that are written anew here.
+"""A map as a dictionary: each committed transaction is judged again, by independently written rules.
 
-What `operations.judge` decides on pages is decided here on a dictionary: which operation conflicts, which is refused,
-and what those that are done leave behind.  The functions of operations are the same: they are pure, and have tests.
+`operations.judge` decides on pages; this model decides on a dictionary: conflicts, refusals, and the effects of done
+operations.  The functions of operations are shared: they are pure and tested separately.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Content(NamedTuple):
-    """All of a map."""
+    """The whole content of a map."""
 
     meta: bytes
     version: int
@@ -33,7 +33,7 @@ def content_of(tree: MapTree) -> Content:
 
 @final
 class _View:
-    """A content, and what a function looks at of it."""
+    """A content that records the keys that a function reads."""
 
     def __init__(self, content: Content) -> None:
         self._content = content
@@ -57,7 +57,7 @@ def replay(
     config: int,
     functions: Functions,
 ) -> tuple[Content, list[str]]:
-    """Judge a transaction again: what it leaves, and where it was judged otherwise."""
+    """Judge a transaction again; return the new content, and the differences from the recorded outcomes."""
     content = Content(before.meta, before.version, dict(before.entries))
     wrong: list[str] = []
     for operation, outcome in judged:
@@ -81,7 +81,7 @@ def _judge(
         or sequence_of(config) > sequence_of(base) + LIFE
         or generation_of(base) < generation_of(config)
     ):
-        return None, {}  # It could not be judged at all.
+        return None, {}  # The operation could not be judged at all.
     function = functions.get((operation.name, operation.version))
     if function is None:
         return OperationOutcome.REFUSED, {}

@@ -1,7 +1,7 @@
-"""Questions and answers between nodes: each takes its time, and may be lost; then the asker hears nothing, or an error.
+"""Questions and answers between nodes: each takes time, and may be lost.
 
-A question that was answered may look lost to its asker.  None arrives twice, as a connection delivers none twice; but
-of two questions the later one may be the first to arrive, as they may go by two connections.
+Of a lost message the asker hears nothing, or an error.  A question that was answered may look lost to its asker. No
+question arrives twice, as on a connection; but a later question may overtake an earlier one, as on two connections.
 """
 
 from __future__ import annotations
@@ -26,8 +26,6 @@ LATE: Final = 0.02  # The share of messages that take a hundred times as long.
 
 
 class Question(NamedTuple):
-    """What is asked."""
-
     method: str
     params: list[Value]
     timeout_s: float
@@ -43,17 +41,15 @@ class Life(Protocol):
     def is_over(self) -> bool: ...
 
     def answer(self, method: str, params: list[Value], told: OnAnswer) -> None:
-        """Answer a question by and by, unless this life ends first."""
+        """Answer a question at some time, unless this life ends first."""
         ...
 
 
 @final
 class Network:
-    """The wire between nodes."""
-
     def __init__(self, random: Random, nursery: trio.Nursery) -> None:
-        self.lives: dict[bytes, Life] = {}  # Of the nodes that are up.
-        self.cuts: set[tuple[bytes, bytes]] = set()  # From, to.
+        self.lives: dict[bytes, Life] = {}  # The lives of nodes that are up.
+        self.cuts: set[tuple[bytes, bytes]] = set()  # Pairs of source and target.
         self.loss = 0.0
         self.delay_s = 0.001
         self.messages = 0
@@ -65,10 +61,10 @@ class Network:
         self._nursery.start_soon(self._carry, source, to, question, told)
 
     async def ask(self, source: Life, to: bytes, question: Question) -> Value:
-        """Ask a node.
+        """Ask a node, and return its answer.
 
         Raises:
-            GossipKVError: as it answers; `Unknown` when it does not.
+            GossipKVError: the node's error; `Unknown` if it does not answer.
         """
         done = trio.Event()
         answers: list[tuple[Value, GossipKVError | None]] = []
@@ -104,7 +100,7 @@ class Network:
             if life is not None and await self._passes(to, source.node):
                 value, error = answers[0]
             elif happens(self._random, 0.5):
-                await trio.sleep_forever()  # Lost in silence.
+                await trio.sleep_forever()  # The message is lost silently.
             else:
                 error = Unknown("the connection broke")
         if not source.is_over:

@@ -1,7 +1,7 @@
-"""A simulated store with the face that `register.space` needs: a sync takes time, a crash forgets what is not synced.
+"""A simulated store with the interface that `register.space` needs: syncs take time, crashes lose unsynced data.
 
-A `Disk` outlives the lives of its node; a lost one is replaced by another, with another id.  What is synced is shown to
-a witness in that very moment, before anybody is answered.
+A `Disk` outlives the lives of its node; a lost disk is replaced by another with another id.  Synced records are shown
+to a witness at that very moment, before any answer.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     from gossipkv.storage.engine.shell import Batch
 
 SPACE: Final = 1
-PAGE_RECORDS: Final = 7  # Of one page of a scan.
+PAGE_RECORDS: Final = 7  # The records of one page of a scan.
 
 
 @final
 @dataclass(eq=False)
 class Disk:
-    """What outlives a crash."""
+    """The state that survives a crash."""
 
     node: bytes
-    store: int  # Its id.
+    store: int  # The store's id.
     has_space: bool = False
     records: dict[bytes, bytes] = field(default_factory=dict)
 
@@ -40,7 +40,7 @@ class Disk:
 @final
 @dataclass
 class Mood:
-    """How a node's disk behaves now."""
+    """The present behaviour of a node's disk."""
 
     is_full: bool = False
     fails: bool = False
@@ -48,21 +48,19 @@ class Mood:
 
 
 class Witness(Protocol):
-    """Who sees what is synced."""
+    """The observer of synced batches."""
 
     def synced(self, disk: Disk, records: list[tuple[bytes, bytes | None]]) -> None:
-        """See a batch on a disk, in its order; None: a deletion."""
+        """Observe a synced batch, in order; None: a deletion."""
         ...
 
 
 @final
 class SimulatedStore:
-    """The store of one life."""
-
     def __init__(self, disk: Disk, mood: Mood, random: Random, witness: Witness, strike: Callable[[str], None]) -> None:
-        """`strike(when)`: called around each sync; it may end this life."""
+        """`strike(when)` is called around each sync; it may end this life."""
         self.disk = disk
-        self.is_over = False  # This life: nothing is written any more.
+        self.is_over = False  # True once this life has ended: nothing is written any more.
         self.closed: str | None = None
         self._mood = mood
         self._random = random
@@ -78,7 +76,7 @@ class SimulatedStore:
         return "the disk is full" if self._mood.is_full else None
 
     def reserve_space(self) -> int:
-        """Return the number that a batch may make."""
+        """Return the number for the space that a batch may create."""
         return SPACE
 
     def get(self, space: int, key: bytes) -> bytes | None:
@@ -88,18 +86,18 @@ class SimulatedStore:
     def scan(
         self, space: int, start: bytes | None = None, end: bytes | None = None
     ) -> tuple[list[tuple[bytes, bytes]], bytes | None]:
-        """Return one page of records, and where the next one begins."""
+        """Return one page of records, and the first key of the next page."""
         assert space == SPACE, space
         keys = sorted(key for key in self.disk.records if key >= (start or b"") and (end is None or key < end))
         page = [(key, self.disk.records[key]) for key in keys[:PAGE_RECORDS]]
         return page, keys[PAGE_RECORDS] if len(keys) > PAGE_RECORDS else None
 
     async def write(self, batch: Batch) -> int:
-        """Write a batch; returns when it is synced.
+        """Write a batch; return once it is synced.
 
         Raises:
             Overloaded: there is no room; nothing was written.
-            StorageError: the store is closed; nobody knows what was written last.
+            StorageError: the store is closed; the last batch may or may not be written.
         """
         if self._mood.is_full:
             await trio.lowlevel.checkpoint()
@@ -108,7 +106,7 @@ class SimulatedStore:
         self._strike("before a sync")
         if self._mood.fails or self.closed is not None:
             self.closed = "the disk failed"
-            if happens(self._random, 0.5):  # What could not be synced may be there.
+            if happens(self._random, 0.5):  # A batch whose sync failed may be on the disk.
                 self._apply(batch)
             raise StorageError(self.closed)
         if self.is_over:

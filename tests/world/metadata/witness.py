@@ -1,17 +1,17 @@
-"""What was committed, seen from above: by what is synced on all disks, and by what nodes show.
+"""A witness of all commits: it sees the synced records of all disks, and the maps that nodes show.
 
-A value is committed when a quorum of its acceptors has synced that they accepted it.  Each promise is one checker:
+A value is committed when a quorum of its acceptors has synced its acceptance.  Each promise is one checker:
 
-    one_value    a ballot has one value
-    one_chain    the head of a map follows from the one before it, until it is ended; a force may go back
-    held         a committed head's pages are on a majority of its acceptors, from before it is named until it is old;
-                 and on each acceptor that accepted it
-    names        a page is its name
-    committed    what a node shows of a map was committed, and can be read or says that it is not there
-    rising       the config id that a node shows of a map never falls, nor the one on its disk
-    judged       transactions are judged as the model judges them, each operation once, and of several under one id one;
-                 what was told of it is so
-    replaced     whoever was replaced decides on nothing any more, once nothing strikes
+one_value: a ballot has one value
+one_chain: the head of a map follows from the one before it, until the map is ended; a force may go back
+held: a committed head's pages are on a majority of its acceptors, from before it is named until it is old; and on each
+    acceptor that accepted it
+names: a page's name matches its content
+committed: a shown map was committed, and can be read or reports that its pages are missing
+rising: the config id that a node shows of a map never falls, nor the one on its disk
+judged: transactions are judged as the model judges them; each operation is judged once, and only one of several under
+    one id; reported outcomes are true
+replaced: once faults have ended, a replaced acceptor decides on nothing
 """
 
 from __future__ import annotations
@@ -59,8 +59,6 @@ PAGE: Final = b"\1"
 
 
 class Violation(NamedTuple):
-    """A promise that was broken."""
-
     checker: str
     at_s: float
     what: str
@@ -70,32 +68,33 @@ class Violation(NamedTuple):
 
 
 class Answered(NamedTuple):
-    """An outcome that somebody was told of an operation."""
+    """An outcome of an operation that a client was told."""
 
     register: bytes
     operation: bytes
     outcome: OperationOutcome
-    by: str  # "answer", "ask", "create", or "create of many": under one id.
-    digest: bytes = b""  # Of that operation; empty: of whichever has the id.
+    by: str  # "answer", "ask", "create", or "create of many" (several creations under one id).
+    digest: bytes = b""  # The operation's digest; empty: that of any operation with the id.
 
 
 @final
 @dataclass(eq=False)
 class Chain:
-    """What was committed in one register."""
+    """The commits of one register."""
 
     values: dict[Ballot, Value] = field(default_factory=dict)
     accepted: dict[Ballot, set[AcceptorId]] = field(default_factory=dict)
-    heads: set[Past] = field(default_factory=set)  # All that were ever committed.
+    heads: set[Past] = field(default_factory=set)  # Every committed head.
     top: tuple[Ballot, Value, MapHead] | None = None
-    content: Content | None = None  # Of the top.
-    judged: dict[bytes, tuple[int, KeptOutcome]] = field(default_factory=dict)  # By operation: in which transaction.
-    is_forced: bool = False  # By somebody: what was told before may be lost.
+    content: Content | None = None  # The content of the top.
+    # By operation: the config id of its transaction, and the outcome.
+    judged: dict[bytes, tuple[int, KeptOutcome]] = field(default_factory=dict)
+    is_forced: bool = False  # True once the register was forced: earlier reported outcomes may be lost.
 
 
 @final
 class Witness:
-    """Sees all disks, and what nodes show."""
+    """The observer of all disks and of the maps that nodes show."""
 
     def __init__(self, catalogue: bytes) -> None:
         self.violations: list[Violation] = []
@@ -103,12 +102,14 @@ class Witness:
         self.chains: dict[bytes, Chain] = {}
         self.disks: dict[AcceptorId, Disk] = {}
         self.lost: set[AcceptorId] = set()
-        self.put_back: set[AcceptorId] = set()  # To what they had once: they are lost as well.
-        self.wanted: dict[bytes, list[Operation]] = {}  # All operations that clients wanted, by id.
+        self.put_back: set[AcceptorId] = set()  # Stores that went back to an earlier copy; they count as lost too.
+        self.wanted: dict[bytes, list[Operation]] = {}  # All operations that clients asked for, by id.
         self.told: list[Answered] = []
-        self.moves = 0  # Changes of acceptors that somebody waits for.
-        self.sightings: dict[AcceptorId, set[tuple[AcceptorId, Position]]] = {}  # Of stores, that a node has to know.
-        self._hearing: dict[AcceptorId, list[tuple[int, bytes]]] = {}  # What it was told, so many batches ago.
+        self.moves = 0  # Changes of acceptors under way.
+        # By store: the positions of stores that its node must know.
+        self.sightings: dict[AcceptorId, set[tuple[AcceptorId, Position]]] = {}
+        # Reported positions, with the number of batches synced since.
+        self._hearing: dict[AcceptorId, list[tuple[int, bytes]]] = {}
         self._catalogue = catalogue
         self._shown: _Places = {}
         self._kept: _Places = {}
@@ -121,13 +122,13 @@ class Witness:
     def chain(self, register: bytes) -> Chain:
         return self.chains.setdefault(register, Chain())
 
-    # -- what is synced ----------------------------------------------------------------------------------------------
+    # # -- synced records ----------------------------------------------------------------------------------------------
 
     def synced(self, disk: Disk, records: list[tuple[bytes, bytes | None]]) -> None:
-        """See a batch on a disk, in its order; None: a deletion."""
+        """Check a synced batch, in order; None: a deletion."""
         who = AcceptorId(disk.node, disk.store)
         self._takes_along(who)
-        changed: dict[bytes, bool] = {}  # Registers, and whether something of them was collected.
+        changed: dict[bytes, bool] = {}  # Registers; True if some of their records were deleted.
         for key, value in records:
             register, rest = key[1 : 1 + REGISTER_BYTES], key[1 + REGISTER_BYTES :]
             if key[:1] in (POSITION, SEEN, BEHIND):
@@ -163,7 +164,8 @@ class Witness:
     def _committed(self, register: bytes, chain: Chain, ballot: Ballot, value: Value) -> None:
         self.counts["commits"] += 1
         head = decode_head(value.payload)
-        if head.ended and head.last and head.last[0].config == head.config:  # It is as before, under the drop's id.
+        # The value is as before, under the drop's id.
+        if head.ended and head.last and head.last[0].config == head.config:
             chain.heads.add(Past(*head[:3]))
             head = MapHead(*head.last[0], head.last[1:], ended=True)
         before = chain.top
@@ -171,7 +173,7 @@ class Witness:
         is_known = Past(*head[:3]) in chain.heads
         chain.heads |= {Past(*head[:3]), *head.last}
         if before is not None and ballot < before[0]:
-            # Of one generation the last sync is late.  Else an old majority goes on that has not heard of a force.
+            # In one generation the last sync is late.  In an older one, an old majority has not heard of a force.
             if ballot.generation == before[0].generation and not is_known:
                 self.found("one_chain", f"{name}: {_said(head)} is committed below {before[0]}, and not on its chain")
             self.counts["late" if is_known else "lost"] += 1
@@ -195,11 +197,11 @@ class Witness:
         self._judge(register, chain, head, is_anew=before is None or is_forced)
 
     def heard(self, disk: Disk, seen: bytes) -> None:
-        """A node was told where stores are: it has to know that from the second batch on that is synced then."""
+        """Note the positions that a node was told: it must know them from the second later batch on."""
         self._hearing.setdefault(AcceptorId(disk.node, disk.store), []).append((0, seen))
 
     def forgets(self, disk: Disk) -> None:
-        """A life is over: what it has heard is gone, but for what is synced."""
+        """Note the end of a life: unsynced positions that it heard are lost."""
         self._hearing.pop(AcceptorId(disk.node, disk.store), None)
 
     def _takes_along(self, who: AcceptorId) -> None:
@@ -209,10 +211,10 @@ class Witness:
             if batches == 2:
                 self.sightings.setdefault(who, set()).update(positions_in(seen))
 
-    # -- what is held ------------------------------------------------------------------------------------------------
+    # # -- held pages --------------------------------------------------------------------------------------------------
 
     def holds(self, disk: Disk, register: bytes, root: bytes) -> bool:
-        """Whether a root is pinned on a disk, with all its pages."""
+        """Return True if a root is pinned on a disk, with all its pages."""
         prefix = MAP + register
         page = disk.records.get(prefix + PAGE + root)
         if page is None or prefix + PIN + root not in disk.records:
@@ -223,7 +225,7 @@ class Witness:
         return all(prefix + PAGE + name in disk.records for name in names)
 
     def _check_held(self, register: bytes, when: str) -> None:
-        """Look whether the pages of the top are on a majority of its acceptors; of one without a name they may go."""
+        """Check that the top's pages are on a majority of its acceptors, unless the register is not named."""
         top = self.chain(register).top
         if top is None or top[2].ended or (register != self._catalogue and register not in self._named):
             return
@@ -235,7 +237,7 @@ class Witness:
             self.found("held", f"{said} when {when}")
 
     def _check_record(self, register: bytes, disk: Disk) -> None:
-        """Look whether an acceptor holds what its own record names."""
+        """Check that an acceptor holds the pages of the value in its own record."""
         data = disk.records.get(RECORD + register)
         record = None if data is None else decode_record(data)
         if record is None or record.value is None:
@@ -265,18 +267,18 @@ class Witness:
         return {one.key.decode(): decode_named(one.record) for one in entries if one.key >= tables.END_OF_NODES}
 
     def is_ended(self, register: bytes) -> bool:
-        """Whether a table was dropped, in its register."""
+        """Return True if a table's register says that the table was dropped."""
         top = self.chain(register).top
         return top is not None and top[2].ended
 
-    # -- what was judged ---------------------------------------------------------------------------------------------
+    # # -- judged operations -------------------------------------------------------------------------------------------
 
     def _judge(self, register: bytes, chain: Chain, head: MapHead, *, is_anew: bool) -> None:
         try:
             tree = self.tree(register, head.root)
             after = content_of(tree)
         except MissingPage as missing:
-            if not head.ended:  # Of a swap and a drop in one round the pages may be gone.
+            if not head.ended:  # After a swap and a drop in one round the pages may be gone.
                 self.found("held", f"{_said(head)} is committed, and nobody has page {missing.name.hex()[:8]}")
             return
         before, chain.content = chain.content, after
@@ -306,14 +308,14 @@ class Witness:
             self._name()
 
     def _name(self) -> None:
-        """Look whether what the catalogue names for the first time is held."""
+        """Check that the pages of newly named tables are held."""
         named = frozenset(table.id for table in self.tables().values())
         before, self._named = self._named, named
         for one in sorted(named - before):
             self._check_held(one, "the catalogue names it")
 
     def check_told(self) -> None:
-        """Look whether what was told of operations is so, now that all is quiet."""
+        """Check the reported outcomes of operations, now that the world is quiet."""
         for register, id_, outcome, by, digest in self.told:
             chain = self.chain(register)
             if chain.is_forced:
@@ -321,15 +323,15 @@ class Witness:
             kept = chain.judged[id_][1] if id_ in chain.judged else KeptOutcome(OperationOutcome.UNKNOWN, b"")
             found = kept.outcome if digest in {b"", kept.digest} else OperationOutcome.UNKNOWN
             is_so = found is outcome or (outcome is OperationOutcome.REFUSED and found is OperationOutcome.UNKNOWN)
-            if by.startswith("create"):  # It is told in other words why a table is not made.
+            if by.startswith("create"):  # A failed creation is reported in different ways.
                 is_so = (found is OperationOutcome.DONE) == (outcome is OperationOutcome.DONE)
-            if by == "create of many":  # Who is refused may be refused for the sake of another.
+            if by == "create of many":  # A creation may be refused in favour of another under the same id.
                 is_so |= outcome is not OperationOutcome.DONE
             self.counts[f"told {outcome.name} by {by}"] += 1
             if not is_so and outcome is not OperationOutcome.UNKNOWN:
                 self.found("judged", f"{id_.hex()[:8]} was told {outcome.name} by {by}, and is {found.name}")
 
-    # -- what nodes show ---------------------------------------------------------------------------------------------
+    # # -- shown maps --------------------------------------------------------------------------------------------------
 
     def shown(self, disk: Disk, metadata: Metadata) -> None:
         who = AcceptorId(disk.node, disk.store)

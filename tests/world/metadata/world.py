@@ -1,7 +1,6 @@
-"""One run: nodes decide under faults; then all heals, and soon after it everything must be as it should.
+"""One run: nodes decide under faults; then the world heals, and all promises must hold soon after.
 
-Everything follows from the seed.  `run` returns what was broken, and what happened; nothing of it raises but a defect
-of the code under test.
+Everything follows from the seed.  `run` returns the violations and counts; only a defect of the code under test raises.
 """
 
 from __future__ import annotations
@@ -38,16 +37,14 @@ if TYPE_CHECKING:
     from tests.world.metadata.witness import Violation
 
 FAULTS_S: Final = 12.0
-LIVE_S: Final = 12.0  # After healing: an ask of one that crashed in that moment takes five of them.
+LIVE_S: Final = 12.0  # After healing: asking a node that crashed at that moment takes five seconds.
 STEP_S: Final = 0.1
-LEARNED_S: Final = 2.5  # Until all know what was committed last: sooner than anybody polls.
-SOON_S: Final = 60.0  # Until pages that nobody needs are gone, behind the 64th transaction of the catalogue.
+LEARNED_S: Final = 2.5  # All nodes learn the last commit by then, sooner than any polls.
+SOON_S: Final = 60.0  # Unneeded pages are gone by then, after the 64th transaction of the catalogue.
 LIMIT_S: Final = 600.0
 
 
 class Run(NamedTuple):
-    """The result of a run."""
-
     seed: int
     violations: list[Violation]
     counts: Counter[str]
@@ -58,7 +55,7 @@ class Run(NamedTuple):
 
 
 def run(seed: int) -> Run:
-    """Run a seed; whatever it raises says how to repeat it."""
+    """Run a seed; errors carry a note with the command that repeats it."""
     witness = Witness(CATALOGUE)
     try:
         with capture_logs():
@@ -109,7 +106,7 @@ async def _run_faults(faults: Faults, pause_s: float) -> None:
 
 
 async def _calm(nodes: list[Node], clients: Clients, witness: Witness, random: Random, *, is_long: bool) -> None:
-    """Look at what must be so soon after healing."""
+    """Check the promises that must hold soon after healing."""
     await _until(lambda: _is_right(nodes, witness), LIVE_S)
     check_right(nodes, witness)
     await _replace_lost(nodes, clients, witness, random)
@@ -133,7 +130,7 @@ async def _calm(nodes: list[Node], clients: Clients, witness: Witness, random: R
 
 
 async def _replace_lost(nodes: list[Node], clients: Clients, witness: Witness, random: Random) -> None:
-    """Have whoever has lost its disk take its own place on all registers, again and again until it has."""
+    """Let nodes with lost disks take their own places on all registers, until they have."""
 
     def left() -> list[bytes]:
         registers = [CATALOGUE, *(table.id for _, table in sorted(witness.tables().items()))]
@@ -153,7 +150,7 @@ async def _replace_lost(nodes: list[Node], clients: Clients, witness: Witness, r
 
 
 def _behind(nodes: list[Node], witness: Witness) -> list[str]:
-    """Nodes that do not know what was committed last."""
+    """Return the nodes that do not know the last commit of a register."""
     behind = []
     for register in [CATALOGUE, *(table.id for _, table in sorted(witness.tables().items()))]:
         top = witness.chain(register).top
@@ -165,7 +162,7 @@ def _behind(nodes: list[Node], witness: Witness) -> list[str]:
 
 
 async def _until(is_so: Callable[[], bool], limit_s: float) -> None:
-    """Return when something is so, or after that time."""
+    """Return when `is_so` is true, or after the time limit."""
     for _ in range(int(limit_s / STEP_S)):
         if is_so():
             return
@@ -180,7 +177,7 @@ def _is_right(nodes: list[Node], witness: Witness) -> bool:
 
 
 def check_right(nodes: list[Node], witness: Witness) -> None:
-    """Look whether all nodes show the tables that there are."""
+    """Check that all nodes show the existing tables."""
     for node in nodes:
         life = node.life
         try:
@@ -215,8 +212,8 @@ async def _operate(life: Life, clients: Clients, witness: Witness, register: byt
 
 
 async def _check_gone(nodes: list[Node], clients: Clients, witness: Witness, random: Random) -> None:
-    """Look whether what nobody needs goes, in time."""
-    await trio.sleep(3 * TEND_S)  # Until each has seen what is not named.
+    """Check that unneeded pages are deleted in time."""
+    await trio.sleep(3 * TEND_S)  # By then each node has seen which tables are not named.
     until = sequence_of(_catalogue_config(witness)) + 2 * LIFE + 2
     while sequence_of(_catalogue_config(witness)) <= until:
         life = random.choice(nodes).life
@@ -234,7 +231,10 @@ def _catalogue_config(witness: Witness) -> int:
 
 
 def left_over(nodes: list[Node], witness: Witness) -> list[str]:
-    """Pages of tables that are not named; who was ended and then forced has lost its name alone, and stays."""
+    """Return the leftover pages of unnamed tables.
+
+    A register that was ended and then forced lost only its name, and stays.
+    """
     named = {CATALOGUE, *(table.id for table in witness.tables().values())}
     named |= {
         register

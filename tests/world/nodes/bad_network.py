@@ -1,4 +1,4 @@
-"""Whole nodes on a bad network: it falls apart and heals, everything goes wrong at once, while they publish as well."""
+"""Whole nodes on a bad network: partitions that heal, storms of faults, and publications meanwhile."""
 
 from __future__ import annotations
 
@@ -21,8 +21,6 @@ READ_EVERY_S: Final = 0.5
 
 
 class MachineLife(NamedTuple):
-    """One life of one machine."""
-
     machine: NodeMachine
     number: int
 
@@ -33,14 +31,14 @@ class MachineLife(NamedTuple):
 
 @final
 class Publishing:
-    """What all nodes publish below `PATH`."""
+    """The entries that all nodes publish below `PATH`."""
 
     def __init__(self, cluster: SimulatedCluster) -> None:
         self._cluster = cluster
-        self._owners: dict[str, MachineLife] = {}  # Of every key that ever was.
+        self._owners: dict[str, MachineLife] = {}  # The owner of every key that ever existed.
         self._withdrawn: set[str] = set()
-        self._seen: dict[tuple[str, int], set[str]] = {}  # What an observer saw at its latest look,
-        self._gone: dict[tuple[str, int], set[str]] = {}  # and what was over when it was gone there.
+        self._seen: dict[tuple[str, int], set[str]] = {}  # By observer: the keys of its latest look,
+        self._gone: dict[tuple[str, int], set[str]] = {}  # and the keys that it no longer showed after their end.
         self.reads = 0
 
     def step(self, machine: NodeMachine) -> None:
@@ -70,7 +68,7 @@ class Publishing:
 
     async def _read(self, machine: NodeMachine) -> None:
         observer = machine.name, machine.lives
-        over = self._owners.keys() - self.published()  # Before it answers.
+        over = self._owners.keys() - self.published()  # Read before the answer.
         try:
             shown = await views.everything(self._cluster, machine, PATH)
         except ServiceError:
@@ -85,7 +83,7 @@ class Publishing:
         self._seen[observer] = shown
 
     async def is_shown(self) -> bool:
-        """Every node shows what is published, and nothing else."""
+        """Return True if every node shows exactly the published keys."""
         truth = sorted(self.published())
         try:
             for machine in self._cluster.machines:
@@ -97,14 +95,14 @@ class Publishing:
 
 
 SHORT_S: Final = 5.0
-LONG_S: Final = 240.0  # By then one who is alone, and looks the slower for it, has found all others dead.
+LONG_S: Final = 240.0  # By then an isolated node, which probes more slowly, has found all others dead.
 
 _SELDOM: Final = (True,) + 9 * (False,)
 _WAYS: Final = ((False, False), (False, False), (True, False), (False, True))  # Of a cut: one way; of datagrams only.
 
 
 async def partition(cluster: SimulatedCluster) -> None:
-    """The network falls apart for a while; both sides go on alone, and are one again soon after it heals."""
+    """Both sides of a partition go on alone, and reunite soon after it heals."""
     chance, machines = cluster.chance, list(cluster.machines)
     async with watched(cluster):
         chance.shuffle(machines)
@@ -126,7 +124,7 @@ async def partition(cluster: SimulatedCluster) -> None:
 
 
 async def _sides_go_on(cluster: SimulatedCluster, *sides: list[NodeMachine]) -> None:
-    """Each side shows itself alive and the other dead; whoever is alone says so."""
+    """Each side shows itself alive and the other dead; a node alone on its side shows isolation."""
     for side in sides:
         names = {machine.name for machine in side}
         for machine in side:
@@ -138,7 +136,7 @@ async def _sides_go_on(cluster: SimulatedCluster, *sides: list[NodeMachine]) -> 
 
 
 async def storm(cluster: SimulatedCluster) -> None:
-    """Faults of every kind at random moments for two minutes; then all is well again within the bound."""
+    """After two minutes of faults of every kind, all is well again within the bound."""
     chance, network = cluster.chance, cluster.network
     async with watched(cluster):
         for name in ("loss", "duplicate", "reorder", "corrupt", "heavy_delay"):
@@ -152,7 +150,7 @@ async def storm(cluster: SimulatedCluster) -> None:
 
 
 async def tree(cluster: SimulatedCluster) -> None:
-    """Nodes publish and withdraw: everybody shows it soon; through loss, crashes and cuts nothing withdrawn returns."""
+    """Publications and withdrawals show everywhere soon; through loss, crashes and cuts no withdrawn entry returns."""
     chance, publishing = cluster.chance, Publishing(cluster)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(publishing.run)

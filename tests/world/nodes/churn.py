@@ -1,4 +1,4 @@
-"""Whole nodes that come and go: they join, leave, crash, lose their power or their disks, one by one or all at once."""
+"""Whole nodes that come and go: they join, leave, crash, lose power or disks, one by one or all at once."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 
 ASK_EVERY_S: Final = 0.01
 SUSPECTED_S: Final = 2.25  # A probe that was under way when the connection broke, and the next one.
-MAX_UNANSWERED: Final = 2  # Those that were on their way when the node took no more.
+MAX_UNANSWERED: Final = 2  # Requests that were on their way when the node stopped accepting.
 
 
 async def join(cluster: SimulatedCluster) -> None:
-    """All find each other and claim places that differ; from then on nothing changes, and nobody is called dead."""
+    """All nodes find each other and claim different places; then nothing changes, and no node is called dead."""
     async with watched(cluster, calm=True):
         epochs = [await views.epoch(cluster, machine) for machine in cluster.machines]
         await trio.sleep(60)
@@ -48,7 +48,7 @@ async def join(cluster: SimulatedCluster) -> None:
 
 
 async def leave(cluster: SimulatedCluster) -> None:
-    """Some say good-bye at SIGTERM: everybody knows at once, what they published is gone; they may come back."""
+    """Nodes that stop at SIGTERM are known to have left at once, and their entries vanish; they may come back."""
     chance = cluster.chance
     async with watched(cluster, calm=True) as nursery:
         for leaver in chance.sample(cluster.machines, len(cluster.machines) // 2):
@@ -62,7 +62,7 @@ async def leave(cluster: SimulatedCluster) -> None:
 
 
 async def _stop_while_asked(cluster: SimulatedCluster, leaver: NodeMachine) -> None:
-    """A node is told to stop while a client asks and asks: the answers come, then the end, and no reset."""
+    """Requests during a node's stop are answered; then the connection ends without a reset."""
     async with cluster.connected(leaver) as connection, trio.open_nursery() as nursery:
 
         async def send() -> None:
@@ -79,7 +79,7 @@ async def _stop_while_asked(cluster: SimulatedCluster, leaver: NodeMachine) -> N
             while True:
                 await connection.read()
                 answered += 1
-        except Unavailable:  # The end.
+        except Unavailable:  # The end of the connection.
             unanswered = connection.sent - answered
         except OSError as error:
             raise Violation(f"{leaver.name} cut a client off: {error.strerror}") from error
@@ -90,7 +90,7 @@ async def _stop_while_asked(cluster: SimulatedCluster, leaver: NodeMachine) -> N
 
 
 async def death(cluster: SimulatedCluster) -> None:
-    """A process is killed: whoever had a connection to it probes it next, whosever turn it is, and suspects it soon."""
+    """A peer with a connection to a killed process probes it next, out of turn, and suspects it soon."""
     async with watched(cluster):
         for _ in range(3):
             await trio.sleep(cluster.chance.uniform(5, 15))
@@ -102,7 +102,7 @@ async def death(cluster: SimulatedCluster) -> None:
 
 
 async def restarts(cluster: SimulatedCluster) -> None:
-    """Some crash, or lose power and what was not synced, or their disk; they are missed and come back."""
+    """Nodes that crash, or lose power or their disks, are missed and come back."""
     chance = cluster.chance
     async with watched(cluster):
         for _ in range(3):
@@ -122,7 +122,7 @@ async def restarts(cluster: SimulatedCluster) -> None:
             else:
                 await trio.sleep(chance.uniform(0, 5))
             if how == "disk" and not victim.config.join:
-                # The first one: it remembers nobody, and is told of nobody.
+                # The first node has an empty disk and is told to join no other.
                 other = next(machine for machine in cluster.machines if machine is not victim)
                 victim.config = replace(victim.config, join=(other.address,))
             await victim.start()
@@ -133,7 +133,7 @@ async def restarts(cluster: SimulatedCluster) -> None:
 
 
 async def blackout(cluster: SimulatedCluster) -> None:
-    """All go at once, and come back at about the same time: from their disks alone, whatever they were told to join."""
+    """All nodes stop at once, and reunite from their disks alone, without joins."""
     chance = cluster.chance
     async with watched(cluster):
         for _ in range(2):
@@ -157,7 +157,7 @@ async def blackout(cluster: SimulatedCluster) -> None:
 
 
 async def crashes(cluster: SimulatedCluster) -> None:
-    """A node crashes around the steps of its disk, as it starts; it starts again, in the end as itself."""
+    """A node that crashes around disk steps of its starts comes back as itself in the end."""
     chance = cluster.chance
     async with watched(cluster):
         victim = chance.choice(cluster.machines[1:])
@@ -177,7 +177,7 @@ async def crashes(cluster: SimulatedCluster) -> None:
 
 
 async def read_only(cluster: SimulatedCluster) -> None:
-    """A node starts again where nothing can be written: it hears and is not heard of, until something can be."""
+    """A node that starts with an unwritable disk hears others and stays silent, until the disk can be written."""
     chance = cluster.chance
     async with watched(cluster):
         victim = chance.choice(cluster.machines[1:])
@@ -191,7 +191,7 @@ async def read_only(cluster: SimulatedCluster) -> None:
             raise Violation(f"{victim.name} does not start: {victim.error}")
 
         async def hears() -> bool:
-            """It shows itself silent, and all others alive."""
+            """The node shows itself silent, and all others alive."""
             seen = await views.members(cluster, victim)
             return {name for name, one in seen.items() if one.state == "alive"} == {
                 other.name for other in cluster.machines if other is not victim

@@ -1,4 +1,4 @@
-"""Whole nodes that decide on tables: they found a catalogue, make and drop tables, and some are lost meanwhile."""
+"""Whole nodes that decide on tables: they found a catalogue, create and drop tables, and some are lost meanwhile."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from tests.world.nodes.machine import NodeMachine
     from tests.world.nodes.whole_cluster import SimulatedCluster
 
-GROWN_S: Final = 20.0  # What is promised of a new cluster is half of that.
+GROWN_S: Final = 20.0  # The promise for a new cluster is half of that.
 STORM_S: Final = 60.0
 TABLES: Final = 3
 SIZES: Final = (1, 3, 5)
 
 
 async def tables(cluster: SimulatedCluster) -> None:
-    """All at once make tables at nodes that never made any; the catalogue grows, and everybody shows all of it."""
+    """Nodes without any table create tables at the same time; the catalogue grows, and every node shows all tables."""
     async with _clients(cluster) as clients:
         async with trio.open_nursery() as nursery:
             for name in names_of(2 * TABLES):
@@ -40,7 +40,7 @@ async def tables(cluster: SimulatedCluster) -> None:
 
 
 async def table_storm(cluster: SimulatedCluster) -> None:
-    """Faults of every kind while tables come and go; then all is known of each, and the same everywhere."""
+    """During faults of every kind tables come and go; then every outcome is known, and all nodes agree."""
     chance = cluster.chance
     async with _clients(cluster) as clients:
         async with _resolved() as nursery:
@@ -56,7 +56,7 @@ async def table_storm(cluster: SimulatedCluster) -> None:
 
 
 async def table_restarts(cluster: SimulatedCluster) -> None:
-    """All go at once while tables are made, by their disks or by the power, and know the same when they are back."""
+    """All nodes crash or lose power while tables are created, and agree when they are back."""
     chance = cluster.chance
     async with _clients(cluster) as clients:
         async with _resolved() as nursery:
@@ -80,7 +80,7 @@ async def table_restarts(cluster: SimulatedCluster) -> None:
 
 
 async def transactions(cluster: SimulatedCluster) -> None:
-    """Every node shows what is committed within a second, a stream of it too; behind a cut that heals, within five."""
+    """Every node shows a commit within a second, also in a stream of commits; within five after a cut heals."""
     chance = cluster.chance
     async with _clients(cluster) as clients:
         await clients.create("t", replication=3)
@@ -103,7 +103,7 @@ async def transactions(cluster: SimulatedCluster) -> None:
 
 
 async def two_lone(cluster: SimulatedCluster) -> None:
-    """Two that began alone become one cluster, since neither had tables; then both are asked, and one founds."""
+    """Two lone nodes without tables become one cluster; then both are asked for a table, and one of them founds."""
     one, other = cluster.machines[:2]
     await one.start()
     await other.start()
@@ -120,7 +120,7 @@ async def two_lone(cluster: SimulatedCluster) -> None:
 
 
 async def two_clusters(cluster: SimulatedCluster) -> None:
-    """Two that each made a table before they met stay two clusters, and each keeps what it made."""
+    """Two nodes that each created a table before they met stay two clusters, and each keeps its table."""
     one, other = cluster.machines[:2]
     made = []
     for machine in (one, other):
@@ -141,7 +141,7 @@ async def two_clusters(cluster: SimulatedCluster) -> None:
 
 
 async def cut_while_founding(cluster: SimulatedCluster) -> None:
-    """The network falls apart as the first tables are made on both sides: at most one founds, and one there is."""
+    """The network falls apart as both sides create the first tables: exactly one catalogue is founded."""
     chance, machines = cluster.chance, list(cluster.machines)
     async with _clients(cluster) as clients:
         async with _resolved() as nursery:
@@ -162,7 +162,7 @@ async def cut_while_founding(cluster: SimulatedCluster) -> None:
 
 
 async def founder_lost(cluster: SimulatedCluster) -> None:
-    """Who was to found is gone for good before it did: nobody else founds, until an operator has one found anew."""
+    """The founder is lost before it founds: no other node founds, until an operator forces a new catalogue."""
     async with _clients(cluster) as clients:
         founder = await _founder(cluster)
         founder.kill()
@@ -189,7 +189,7 @@ async def founder_lost(cluster: SimulatedCluster) -> None:
 
 
 async def acceptor_lost(cluster: SimulatedCluster) -> None:
-    """Who founded is gone for good when others decide with it: tables come and go as before, and another takes over."""
+    """The founder is lost after the catalogue has grown: tables come and go as before, and its place is given up."""
     async with _clients(cluster) as clients:
         founder = await _founder(cluster)
         await clients.create("a", at=founder)
@@ -208,12 +208,13 @@ async def acceptor_lost(cluster: SimulatedCluster) -> None:
         await clients.agree()
 
 
-# -- what they are made of -------------------------------------------------------------------------------------------
+# # -- parts of the scenarios
+# -------------------------------------------------------------------------------------------
 
 
 @contextlib.asynccontextmanager
 async def _clients(cluster: SimulatedCluster) -> AsyncIterator[TableClients]:
-    """All are up and have found each other; until the end a task compares what they show of tables."""
+    """Start all nodes; a task compares their views of the tables until the block ends."""
     await begin(cluster)
     clients = TableClients(cluster)
     async with trio.open_nursery() as nursery:
@@ -226,7 +227,7 @@ async def _clients(cluster: SimulatedCluster) -> AsyncIterator[TableClients]:
 
 @contextlib.asynccontextmanager
 async def _resolved() -> AsyncIterator[trio.Nursery]:
-    """Clients, who learn what became of all that they asked for, soon after the block."""
+    """Run clients in the block; soon after it, every request's outcome must be known."""
     async with trio.open_nursery() as nursery:
         yield nursery
         nursery.cancel_scope.deadline = trio.current_time() + RESOLVED_S
@@ -235,11 +236,11 @@ async def _resolved() -> AsyncIterator[trio.Nursery]:
 
 
 async def _grown(cluster: SimulatedCluster) -> None:
-    """Return when as many nodes decide on the catalogue as should."""
+    """Return when the catalogue has as many acceptors as it should."""
     wanted = max(size for size in SIZES if size <= len(cluster.machines))
 
     async def holds() -> bool:
-        """As many nodes as should decide on the catalogue."""
+        """The catalogue has as many acceptors as it should."""
         with contextlib.suppress(ServiceError, ValueError):
             found = [await acceptors(cluster, machine) for machine in cluster.machines if machine.runs]
             return all(len(each) == wanted for each in found)
@@ -258,7 +259,7 @@ async def _shows(cluster: SimulatedCluster, table: str, config: int, *, within_s
 
 
 async def _founder(cluster: SimulatedCluster) -> NodeMachine:
-    """Who says that it may found the catalogue."""
+    """Return the node that may found the catalogue."""
     found: list[NodeMachine] = []
 
     async def holds() -> bool:

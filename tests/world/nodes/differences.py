@@ -1,4 +1,4 @@
-"""Whole nodes that share a database, and something wrong from outside: other contents, a wrong address, no room."""
+"""Whole nodes that share a database under outside errors: other contents, a wrong address, no disk space."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 
 
 async def two_contents(cluster: SimulatedCluster) -> None:
-    """One node's source has other files by the same name: `status` names both, and clients get one of them alone."""
+    """One node's source has other files under the same name: `status` names both, and clients get only one of them."""
     await _differ(cluster, content_of("102", batch=10))
 
 
 async def another_count(cluster: SimulatedCluster) -> None:
-    """One node's source has another number of files by the same name."""
+    """One node's source has another number of files under the same name."""
     await _differ(cluster, content_of("102", 8))
 
 
 async def _differ(cluster: SimulatedCluster, other: Content) -> None:
-    """Requires: a share of each node's alone, so that nobody has all of either before it hears of the other one."""
+    """Give one node other contents; with one copy per partition no node has all of one before it hears of both."""
     chance = cluster.chance
     async with formed(cluster, replication=1) as database:
         odd = chance.choice(database.machines)
@@ -48,7 +48,7 @@ async def _differ(cluster: SimulatedCluster, other: Content) -> None:
 
 
 async def another_disk(cluster: SimulatedCluster) -> None:
-    """A node comes back with an empty disk and another content by the active name: nobody gets that from anybody."""
+    """A node returns with an empty disk and other contents under the active name: no client gets these contents."""
     async with formed(cluster, replication=1) as database:
         victim = cluster.chance.choice(database.machines)
         victim.kill()
@@ -63,7 +63,7 @@ async def another_disk(cluster: SimulatedCluster) -> None:
 
 
 async def join_into_nothing(cluster: SimulatedCluster) -> None:
-    """Told to join where nobody is: nothing is built nor served, and it says so; then others come, and all is well."""
+    """A node whose join address is dead builds and serves nothing, and says so, until others come."""
     first, *others = cluster.machines
     database = SharedDatabase(cluster)
     database.join(first, Address("10.9.9.9", DEFAULT_PORT))
@@ -88,7 +88,7 @@ async def join_into_nothing(cluster: SimulatedCluster) -> None:
 
 
 async def disk_full(cluster: SimulatedCluster) -> None:
-    """Nothing can be written on one node: it answers from what it has, the others go on; it follows when it can."""
+    """A node with a full disk answers from its old version while others go on, and follows once it can write."""
     async with formed(cluster, replication=2) as database:
         database.readers.names_versions = False
         full, *others = cluster.chance.sample(database.machines, len(database.machines))

@@ -1,4 +1,4 @@
-"""Whole nodes that share a database, when some are gone or not heard: for good, for a while, or only so it seems."""
+"""Whole nodes that share a database, when some are lost: for good, for a while, or only apparently."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from tests.world.nodes.machine import NodeMachine
     from tests.world.nodes.whole_cluster import SimulatedCluster
 
-REPLACED_S: Final = 2 * ACTIVE_S + REASSIGN_AFTER_S  # Until others have built what one was to build.
+REPLACED_S: Final = 2 * ACTIVE_S + REASSIGN_AFTER_S  # By then others have built a lost node's share.
 
 
 async def death_before_the_gate(cluster: SimulatedCluster) -> None:
-    """A node dies for good while all build a version: others build what it was to, and no read fails meanwhile."""
+    """A node dies for good while all build a version: others build its share, and no read fails meanwhile."""
     async with formed(cluster, replication=2, min_replication=2) as database:
         for machine in database.machines:
             machine.file_s = cluster.chance.uniform(0, 1)
@@ -39,7 +39,7 @@ async def death_before_the_gate(cluster: SimulatedCluster) -> None:
 
 
 async def death_at_the_gate(cluster: SimulatedCluster) -> None:
-    """A node dies in the moment in which another one has switched: all that it had another one has, too."""
+    """A node dies just after another one has switched: every partition of it has another owner."""
     async with formed(cluster, replication=2, min_replication=2) as database:
         database.offer("102")
         victim, *others = cluster.chance.sample(database.machines, len(database.machines))
@@ -54,7 +54,7 @@ async def death_at_the_gate(cluster: SimulatedCluster) -> None:
 
 
 async def death_after_the_gate(cluster: SimulatedCluster) -> None:
-    """A node dies when all have switched: the others answer what it had, and what nobody has any more is built anew."""
+    """A node dies when all have switched: others answer for it, and partitions without an owner are built anew."""
     async with formed(cluster) as database:
         database.offer("102")
         await database.until_active("102")
@@ -67,7 +67,7 @@ async def death_after_the_gate(cluster: SimulatedCluster) -> None:
 
 
 def end(cluster: SimulatedCluster, machine: NodeMachine) -> None:
-    """It is gone: by a signal, or with its power."""
+    """Kill a node, or cut its power."""
     if cluster.chance.choice(EVEN):
         cluster.struck["power"] += 1
         machine.lose_power()
@@ -77,7 +77,7 @@ def end(cluster: SimulatedCluster, machine: NodeMachine) -> None:
 
 
 async def all_cut_off(cluster: SimulatedCluster) -> None:
-    """Nobody reaches anybody: nobody switches; all go on when they can; nothing is let go that others may need."""
+    """All nodes are isolated: none switches or drops a version that others may need; all go on once healed."""
     async with formed(cluster) as database:
         cut_all(cluster)
         await trio.sleep(10)
@@ -108,12 +108,12 @@ def cut_all(cluster: SimulatedCluster) -> None:
 
 
 async def wrong_dead(cluster: SimulatedCluster) -> None:
-    """Gossip holds everybody for dead who is not: owners are asked nevertheless, the last ones too; no read fails."""
+    """Gossip takes living nodes for dead: owners are asked nevertheless, even the last ones, and no read fails."""
     async with formed(cluster, replication=1) as database:
         hosts = [machine.host for machine in cluster.machines]
         cluster.network.partition(*([host] for host in hosts), datagrams_only=True)
         for host, other in itertools.permutations(hosts, 2):
-            cluster.network.link(host, other).connects_cut = True  # Else gossip pings over a connection of its own.
+            cluster.network.link(host, other).connects_cut = True  # Otherwise gossip would ping over a new connection.
         await trio.sleep(DETECTED_S)
         first, *others = database.machines
         seen = await views.members(cluster, first)
@@ -126,7 +126,7 @@ async def wrong_dead(cluster: SimulatedCluster) -> None:
 
 
 async def stalled(cluster: SimulatedCluster) -> None:
-    """What one node says to another stops amid an answer, and gossip goes on: others are asked; no read fails."""
+    """A connection between two nodes stalls within an answer while gossip goes on: others are asked; no read fails."""
     async with formed(cluster, replication=2) as database:
         await trio.sleep(10)
         one, other = cluster.chance.sample(database.machines, 2)
@@ -139,7 +139,7 @@ async def stalled(cluster: SimulatedCluster) -> None:
 
 
 async def laggard(cluster: SimulatedCluster) -> None:
-    """One that is cut off keeps its version on the others, for as long as it may come back; then they go on alone."""
+    """Others keep an isolated node's version as long as it may come back; then they go on alone."""
     async with formed(cluster, replication=1) as database:
         database.readers.names_versions = False
         *others, lagging = cluster.chance.sample(database.machines, len(database.machines))
@@ -163,7 +163,7 @@ async def laggard(cluster: SimulatedCluster) -> None:
 
 
 async def left_alone(cluster: SimulatedCluster) -> None:
-    """All others are gone for good: for as long as they may come back nothing new is served; then one goes on."""
+    """The last node serves nothing new as long as the others may come back; then it goes on alone."""
     async with formed(cluster) as database:
         database.readers.names_versions = False
         one, *others = cluster.chance.sample(database.machines, len(database.machines))
@@ -180,7 +180,7 @@ async def left_alone(cluster: SimulatedCluster) -> None:
 
 
 async def back_alone(cluster: SimulatedCluster) -> None:
-    """All end; all but one come back and hear nobody by gossip: what one lacks it asks those who had it before."""
+    """All but one node restart without gossip: a node asks the earlier owners for the partitions that it lacks."""
     async with formed(cluster, replication=2) as database:
         await trio.sleep(8)
         cluster.network.partition(*([machine.host] for machine in cluster.machines), datagrams_only=True)
@@ -202,7 +202,7 @@ async def back_alone(cluster: SimulatedCluster) -> None:
 
 
 async def views_that_differ(cluster: SimulatedCluster) -> None:
-    """Shares of rings {1, 2}, {1, 3} and {1, 2, 3}: what they leave to nobody is built by the next of the ring."""
+    """Rings {1, 2}, {1, 3} and {1, 2, 3} leave some partitions unowned: the next node of the ring builds them."""
     first, second, third, *_ = cluster.machines
     database = SharedDatabase(cluster, replication=1)
     for machine in (first, third):

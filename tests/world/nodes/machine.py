@@ -1,7 +1,7 @@
-"""One machine: an address, a disk, and the lives of a node upon it.
+"""One machine: an address, a disk, and the lives of its node.
 
-A life ends when the node stops (SIGTERM, or an error of its own), when its process is killed (its peers are told by the
-kernel, what was written stays), or when the machine loses power (nobody is told, what was not synced may be gone).
+A life ends when the node stops (SIGTERM, or an error of its own), when its process is killed (the kernel tells its
+peers, and written data stays), or when the machine loses power (no peer is told, and unsynced data may be lost).
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ if TYPE_CHECKING:
 
 @final
 class BuildHere:
-    """Builds in this process, in the place of `build_in_child`."""
+    """Builds in this process, in place of `build_in_child`."""
 
     def __init__(self, environment: Environment, file_s: Callable[[], float]) -> None:
-        """`file_s`: what reading one file of the source takes."""
+        """`file_s` returns the time to read one file of the source."""
         self._environment = environment
         self._file_s = file_s
 
@@ -81,13 +81,13 @@ class BuildHere:
 
 @final
 class ReadHere:
-    """Reads versions back in this process, in the place of `read_back_in_child`."""
+    """Reads versions back in this process, in place of `read_back_in_child`."""
 
     def __init__(self, environment: Environment) -> None:
         self._environment = environment
 
     async def __call__(self, job: Job, on_damage: Callable[[Corrupt], None]) -> ReadBackOutcome:
-        """Read back; raises what `read_back_in_child` raises.  A simulated disk has no cache."""
+        """Read a version back, with the errors of `read_back_in_child`.  A simulated disk has no cache."""
         damaged: list[Corrupt] = []
         counts = await self._environment.threads.run(
             partial(read_back, self._environment.files, job, wait=lambda _: None, on_damage=damaged.append)
@@ -99,36 +99,36 @@ class ReadHere:
 
 @final
 class MergeHere:
-    """Merges in this process, in the place of `merge_in_child`."""
+    """Merges in this process, in place of `merge_in_child`."""
 
     def __init__(self, environment: Environment) -> None:
         self._environment = environment
 
     async def __call__(self, order: MergeOrder, manner: Callable[[], Manner]) -> MergeOutput:
-        """Merge, as hard as it goes; raises what `merge_in_child` raises."""
+        """Merge at full speed, with the errors of `merge_in_child`."""
         del manner
         return await self._environment.threads.run(merge, self._environment.files, order)
 
 
-# Of the store of its tables: small, so that segments end and runs are merged within a scenario.
+# The options of a node's store: small, so that segments end and runs are merged within a scenario.
 OPTIONS: Final = EngineOptions(segment_bytes=256 << 10, table_log=256 << 10, file_bytes=1 << 20, stretch_bytes=1 << 20)
 
 
 @final
 class NodeMachine:
-    """A machine that is on; its node is not started yet."""
+    """A machine with power; its node is not started yet."""
 
     def __init__(self, network: SimulatedNetwork, config: Config, chance: random.Random, nursery: trio.Nursery) -> None:
-        self.config = config  # Of the next life.
+        self.config = config  # The config of the next life.
         self.name = config.node or str(config.listen)
         self.disk = SimulatedFiles()
         self.memory = SimulatedMemory()
-        self.file_s = 0.0  # What reading one file of its source takes.
-        self.error: GossipKVError | None = None  # What the latest life has ended with, by itself.
+        self.file_s = 0.0  # The time to read one file of its source.
+        self.error: GossipKVError | None = None  # The error with which the latest life ended by itself.
         self.lives = 0
-        self.disks = 1  # So many it had.
-        self.is_leaving = False  # Its process was told to end: it takes no more connections.
-        self.gossiping: Gossiping | None = None  # Of the present life, to publish in its name.
+        self.disks = 1  # The number of disks so far.
+        self.is_leaving = False  # True once the process was told to end: it takes no more connections.
+        self.gossiping: Gossiping | None = None  # The present life's gossip, to publish in its name.
         self._network = network
         self._chance = chance
         self._nursery = nursery
@@ -152,10 +152,10 @@ class NodeMachine:
     def runs(self) -> bool:
         return self._process is not None
 
-    # Its lives
+    # Lives
 
     async def start(self) -> None:
-        """Begins a life; returns when the node is ready, or has ended already."""
+        """Begin a life; return when the node is ready, or has ended already."""
         assert self._process is None, f"{self.name} runs"
         self._network.running.add(self.host)
         self._network.trace.note(self.name, "start", self.lives)
@@ -188,26 +188,26 @@ class NodeMachine:
         self._end(silently=False)
 
     def lose_power(self) -> None:
-        """The machine is off until the next start; its disk may have forgotten what was not synced."""
+        """Switch the machine off until the next start; the disk may forget unsynced data."""
         self._network.running.discard(self.host)
         self._end(silently=True)
         self.disk = self.disk.power_loss(self._chance.getrandbits(32))
 
     def lose_disk(self) -> None:
-        """The machine gets another one, which is empty.  Requires: no process."""
+        """Give the machine an empty disk.  Requires: no process."""
         assert self._process is None
         self.disk = SimulatedFiles()
         self.disks += 1
 
     def strike(self, *faults: Fault, power: bool = False) -> None:
-        """Give its disk these faults from now on, or from the next start; `power`: a crash takes the power with it."""
+        """Set its disk's faults, now or from the next start; `power`: a crash also cuts the power."""
         self._faults = faults
         self._crash = self.lose_power if power else self.kill
         if self._process is not None:
             self._process.files.strike(*faults)
 
     def _die(self) -> None:
-        if self._process is not None and self._process.files.dead:  # By its disk, that is, and not by a signal.
+        if self._process is not None and self._process.files.dead:  # The disk ended it, and not a signal.
             self._network.struck["crash"] += 1
         self._crash()
 
@@ -232,16 +232,16 @@ class NodeMachine:
                             BuildHere(process.environment, lambda: self.file_s), ReadHere(process.environment)
                         ),
                         open_store=partial(open_store, options=OPTIONS, run_merge=MergeHere(process.environment)),
-                        usage=dict,  # It takes nothing of this machine.
+                        usage=dict,  # The node reads no resource usage of this host.
                     ),
                     task_status=started,
                 )
         except BaseException as error:
             if not process.is_gone:
                 self.error = _ours(error)
-            elif isinstance(error, trio.Cancelled):  # The end of the simulation.
+            elif isinstance(error, trio.Cancelled):  # The simulation has ended.
                 raise
-            # Whatever else one that was killed runs into while it unwinds is of no interest.
+            # Other errors of a killed process while it unwinds do not matter.
         finally:
             if self._process is process:
                 self._end(silently=False)
@@ -255,7 +255,7 @@ def speaker() -> str:
 
 
 def _ours(error: BaseException) -> GossipKVError:
-    """The error that a node ended with; any other is a defect, and raised."""
+    """Return the error that a node ended with; raise any other error, which is a defect."""
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     if isinstance(error, GossipKVError):
@@ -265,7 +265,7 @@ def _ours(error: BaseException) -> GossipKVError:
 
 @final
 class _Started:
-    """`trio.TaskStatus` for whoever waits until the node is ready, or has ended."""
+    """A `trio.TaskStatus` that fires when the node is ready, or has ended."""
 
     def __init__(self) -> None:
         self.event = trio.Event()

@@ -1,18 +1,18 @@
 """The wire between the machines of a simulation: one task that delivers, at the times that the links draw.
 
-Machines have addresses (`10.0.0.1`); what may happen from one to another is set as in the heap simulation
-(`tests.world.network.NetworkLink`), for all links or for one direction of one.  Datagrams are lost, late, doubled,
-out of order, damaged.
+Machines have addresses (`10.0.0.1`); the faults between them are set as in the heap simulation
+(`tests.world.network.NetworkLink`), for all links or for one direction of one.  Datagrams are lost, late, doubled, out
+of order, damaged.
 
-Connections carry bytes in order, each once, until somebody is gone.  What a sender gives arrives in order, as TCP has
-it: a segment that meets a loss or a cut is sent again after a pause that doubles, and all behind it waits.  A sender
-has room for one window of bytes that its peer has not taken.
+Connections carry bytes in order, each once, until an end is gone.  As with TCP, a segment that meets a loss or a cut is
+sent again after a pause that doubles, and all later ones wait.  A sender has room for one window of bytes that its peer
+has not taken.
 
 The ends of a connection::
 
-    close         the peer reads what was sent, then the end
+    close         the peer reads the sent bytes, then the end
     abort         the peer's next operation fails: connection reset
-    power loss    the peer hears nothing; when it sends and the machine is up again, it is reset
+    power loss    the peer hears nothing; if it sends and the machine is up again, it is reset
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ if TYPE_CHECKING:
     from tests.world.nodes.trace import Trace
     from tests.world.streams import Streams
 
-# TCP's, as Linux has them: the first time that a segment is sent again, and the longest pause between two times.
+# Linux's TCP: the first retransmission time, and the longest pause between two.
 MIN_RETRY_S: Final = 0.2
 MAX_RETRY_S: Final = 120.0
 
 WINDOW_BYTES: Final = 256 * 1024
 _END: Final = b""
 
-# How long Linux tries to connect, and how long it sends one segment again, before it gives up.
+# The times after which Linux gives up connecting, or retransmitting one segment.
 CONNECT_S: Final = 127.0
 GIVE_UP_S: Final = 924.0
 
@@ -65,7 +65,7 @@ class Receiving(Protocol):
 
 @final
 class SimulatedNetwork:
-    """All machines' wires."""
+    """The wires of all machines."""
 
     def __init__(self, streams: Streams, struck: Counter[str], trace: Trace) -> None:
         self._streams = streams
@@ -76,7 +76,7 @@ class SimulatedNetwork:
         self.running: set[str] = set()  # The machines that have power.
         self.listening: dict[Address, Listening] = {}
         self.receiving: dict[Address, Receiving] = {}
-        self.names: dict[str, tuple[str, ...]] = {}  # What the name service knows.
+        self.names: dict[str, tuple[str, ...]] = {}  # The name service's records.
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._numbers = count()
         self._earlier = trio.Event()
@@ -84,7 +84,7 @@ class SimulatedNetwork:
     # Links
 
     def link(self, source: str, target: str) -> NetworkLink:
-        """The link of one direction, to be set."""
+        """Return the link of one direction, for changes."""
         return self._links.setdefault((source, target), replace(self.usual))
 
     def partition(self, *sides: Iterable[str], one_way: bool = False, datagrams_only: bool = False) -> None:
@@ -103,7 +103,7 @@ class SimulatedNetwork:
         self._links.clear()
         self.trace.note("network", "heal")
 
-    # Delivering
+    # Delivery
 
     async def run(self) -> None:
         while True:
@@ -120,7 +120,7 @@ class SimulatedNetwork:
         heappush(self._events, (at, next(self._numbers), do))
 
     def send_datagram(self, source: Address, target: Address, packet: bytes) -> None:
-        """One datagram: it may be lost, doubled, late, damaged."""
+        """Send one datagram, which may be lost, doubled, late or damaged."""
         link = self._link(source.host, target.host)
         self.trace.note(str(source), "datagram", target, packet)
         if link.cut or link.datagrams_cut:
@@ -148,10 +148,10 @@ class SimulatedNetwork:
 
         self.after(delay_s, arrive)
 
-    # What connections ask
+    # For connections
 
     def segment_s(self, source: str, target: str) -> float | None:
-        """How long one segment takes; None: it does not arrive."""
+        """Return the duration of one segment; None: it does not arrive."""
         link = self._link(source, target)
         if link.cut:
             self.struck["cut"] += 1
@@ -161,15 +161,15 @@ class SimulatedNetwork:
         return self.delay_s(link)
 
     def stalls(self, source: str, target: str) -> bool:
-        """Whether a connection gets no further than amid what it is given next."""
+        """Return True if the link stalls connections within their next segment."""
         return self._link(source, target).stalls
 
     def lets_connect(self, source: str, target: str) -> bool:
-        """Whether a new connection can begin, as far as that depends on its being new."""
+        """Return True if the link permits new connections."""
         return not self._link(source, target).connects_cut
 
     def delay_s(self, link: NetworkLink) -> float:
-        """How long one packet takes on this link."""
+        """Return the duration of one packet on this link."""
         delay_us = link.least_delay_us + int(self._streams["network/delay"].random() * link.delay_spread_us)
         if self._happens("heavy_delay", link.heavy_delay):
             tail_us = int(1000 / (1 - self._streams["network/heavy_delay"].random()))
@@ -188,7 +188,7 @@ class SimulatedNetwork:
 
 @final
 class StreamEnd:
-    """One end of a connection.  Whoever has it sets `on_move`, which is called when `receive` or `send` may go on."""
+    """One end of a connection.  Its user sets `on_move`, which is called when `receive` or `send` may go on."""
 
     def __init__(self, network: SimulatedNetwork, host: str, name: str) -> None:
         self._network = network
@@ -199,17 +199,17 @@ class StreamEnd:
         self._arrived: deque[bytes] = deque()
         self._ended = False  # The peer's end has arrived.
         self.is_broken = False  # The peer is gone.
-        self._closed = False  # By us.
-        self.is_lost = False  # The machine is off or the process gone: nobody is here.
+        self._closed = False  # Closed by this end.
+        self.is_lost = False  # The machine is off or the process gone.
         self._sending: deque[bytes] = deque()  # Segments on their way, the first one under way.
-        self._is_halved = False  # The first is the rest of one that the link has stalled amid.
-        self.unread_bytes = 0  # What we sent and the peer has not taken.
-        self.give_up_s = GIVE_UP_S  # How long one segment is sent again.
+        self._is_halved = False  # The first is the rest of a segment within which the link stalled.
+        self.unread_bytes = 0  # Sent bytes that the peer has not taken.
+        self.give_up_s = GIVE_UP_S  # The time after which retransmission gives up.
 
     def join(self, peer: StreamEnd) -> None:
         self.peer, peer.peer = peer, self
 
-    # What both kinds of user do
+    # For both kinds of users
 
     @property
     def room_bytes(self) -> int:
@@ -219,11 +219,11 @@ class StreamEnd:
 
     @property
     def is_readable(self) -> bool:
-        """Whether `receive` has something to give: bytes, the end, or an error."""
+        """True if `receive` would return bytes or the end, or raise."""
         return bool(self._arrived) or self._ended or self.is_broken
 
     def receive(self, most_bytes: int) -> bytes | None:
-        """What has arrived; nothing at its end; None: not yet.
+        """Return the arrived bytes; empty at the end; None: nothing yet.
 
         Raises:
             ConnectionResetError: the peer is gone.
@@ -236,27 +236,27 @@ class StreamEnd:
             self._taken(len(data))
             return data
         if self._ended:
-            return b""  # As in Linux, also when a reset has come behind it.
+            return b""  # Linux does so too, even if a reset follows.
         if self.is_broken:
             raise ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET))
         return None
 
     def send(self, data: bytes) -> None:
-        """Requires: not more than there is room for."""
+        """Send bytes.  Requires: no more than there is room for."""
         assert 0 < len(data) <= self.room_bytes
         self._network.trace.note(self.host, "stream", self.name, data)
         self.unread_bytes += len(data)
         self._give(data)
 
     def close(self) -> None:
-        """Send what was given, then the end; take nothing more."""
+        """Send the remaining bytes, then the end; take no more."""
         if not self._closed:
             self._closed = True
             self._network.trace.note(self.host, "close", self.name)
             self._give(_END)
 
     def abort(self) -> None:
-        """Let the peer know that nobody is here any more."""
+        """Drop this end, and reset the peer."""
         if not self.is_lost:
             self.lose()
             if not self.is_broken:
@@ -299,7 +299,7 @@ class StreamEnd:
         assert peer is not None
         if self.is_lost or self.is_broken:
             return
-        if peer.host not in self._network.running:  # It lost power meanwhile.
+        if peer.host not in self._network.running:  # The peer lost power meanwhile.
             self._transmit(MIN_RETRY_S, 0.0)
             return
         if peer.is_lost:
@@ -319,21 +319,21 @@ class StreamEnd:
         if segment == _END:
             self._ended = True
         elif self._closed:
-            self._taken(len(segment))  # Nobody will read it.
+            self._taken(len(segment))  # No user will read it.
         else:
             self._arrived.append(segment)
         self.on_move()
 
     def _taken(self, size_bytes: int) -> None:
-        """Our user took so much: the peer has room again, at once."""
+        """Give the peer room for bytes that the user took, at once."""
         assert self.peer is not None
         self.peer.unread_bytes -= size_bytes
         self.peer.on_move()
 
     def reset_peer(self, again_s: float, tried_s: float) -> None:
-        """Let the peer know that nobody is here.
+        """Tell the peer that this end is gone.
 
-        Not as TCP has it, which does so once and again at whatever the peer sends: this stands for all of that.
+        TCP resets a peer each time the peer sends; one reset stands for all of these.
         """
         peer = self.peer
         assert peer is not None
@@ -346,7 +346,7 @@ class StreamEnd:
             self._network.after(again_s, lambda: self.reset_peer(min(2 * again_s, MAX_RETRY_S), tried_s + again_s))
 
     def end_broken(self) -> None:
-        """The peer is gone, as far as one can know here."""
+        """Note that the peer is gone, as far as this end can know."""
         if not self.is_lost and not self.is_broken:
             self.is_broken = True
             self._sending.clear()
@@ -354,14 +354,14 @@ class StreamEnd:
 
 
 def _nothing() -> None:
-    """Wake nobody."""
+    """Do nothing."""
 
 
 async def connect(network: SimulatedNetwork, host: str, target: Address) -> StreamEnd:
-    """A connection from the machine `host`.
+    """Return a connection from the machine `host`.
 
     Raises:
-        OSError: nobody listens there; or nobody answered.
+        OSError: no socket listens at `target`, or the machine did not answer.
     """
     again_s, tried_s = 1.0, 0.0
     while True:
@@ -380,7 +380,7 @@ async def connect(network: SimulatedNetwork, host: str, target: Address) -> Stre
 
 
 async def _answered(network: SimulatedNetwork, host: str, target: Address, back_s: float) -> StreamEnd:
-    """What the machine at the other end does with somebody who wants to connect."""
+    """Accept or refuse a connection at the target machine."""
     listener = network.listening.get(target)
     network.trace.note(host, "connect" if listener is not None else "refused", target)
     if listener is None:

@@ -1,6 +1,6 @@
-"""What scenarios of whole nodes are made of: to begin, to wait until all is well, to have something go wrong, to mend.
+"""Parts of the scenarios of whole nodes: begin, wait until all is well, strike, mend.
 
-The bounds are those of the LAN profile with some room: what is measured exactly is measured in the heap simulation.
+The bounds are those of the LAN profile with some room; the heap simulation measures them exactly.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ DETECTED_S: Final = 45.0
 BACK_S: Final = 20.0
 BLACKOUT_S: Final = 30.0
 TWINS_S: Final = 30.0
-HEALED_S: Final = 35.0  # What is promised after any partition.
-LEFT_S: Final = 1.5  # Likewise, after SIGTERM.
+HEALED_S: Final = 35.0  # The promise after any partition.
+LEFT_S: Final = 1.5  # The promise after SIGTERM.
 REFUSED_S: Final = 60.0
-SHOWN_S: Final = 2.0  # A change, to everyone; the reader's own time is in it.
+SHOWN_S: Final = 2.0  # The time until all show a change; it includes the reader's own.
 
 CRASHES: Final = (Action.CRASH_BEFORE, Action.CRASH_HALFWAY, Action.CRASH_AFTER)
 EVEN: Final = (True, False)
@@ -43,9 +43,9 @@ _NAME: Final = "cluster.example"
 async def watched(
     cluster: SimulatedCluster, *, but: NodeMachine | None = None, calm: bool = False
 ) -> AsyncIterator[trio.Nursery]:
-    """All `but` one are up and have found each other; until the end a task looks whether they show what cannot be.
+    """Start all nodes except `but`; until the block ends, a task checks their views.
 
-    `calm`: nobody has a reason to call anybody dead.
+    `calm`: no node has a reason to call another dead.
     """
     async with trio.open_nursery() as nursery:
         looks = views.Observer(cluster)
@@ -57,7 +57,7 @@ async def watched(
 
 
 async def begin(cluster: SimulatedCluster, but: NodeMachine | None = None) -> None:
-    """All `but` one start at about the same time, and join each other by addresses or by a name."""
+    """Start all nodes except `but` at about the same time; they join by addresses or by a name."""
     chance = cluster.chance
     machines = [machine for machine in cluster.machines if machine is not but]
     cluster.network.names[_NAME] = tuple(machine.host for machine in machines)
@@ -73,7 +73,7 @@ async def begin(cluster: SimulatedCluster, but: NodeMachine | None = None) -> No
 
 
 async def refused(cluster: SimulatedCluster, machine: NodeMachine, method: str, *params: Value) -> GossipKVError:
-    """Returns the error of a question that has to have one.  Raises AssertionError: it has none."""
+    """Return the error of a question that must fail.  Raises AssertionError if it succeeds."""
     try:
         told = await cluster.ask(machine, method, *params, timeout_s=REFUSED_S)
     except GossipKVError as error:
@@ -82,7 +82,7 @@ async def refused(cluster: SimulatedCluster, machine: NodeMachine, method: str, 
 
 
 async def settle(cluster: SimulatedCluster, within_s: float) -> float:
-    """Returns when all nodes that run show the same, which is the truth: after how many seconds."""
+    """Wait until all running nodes show the truth; return the seconds that took."""
 
     async def holds() -> bool:
         return await views.agree(cluster)
@@ -91,7 +91,7 @@ async def settle(cluster: SimulatedCluster, within_s: float) -> float:
 
 
 async def shown(cluster: SimulatedCluster, who: NodeMachine, state: str, within_s: float) -> float:
-    """Returns when all others that run show a member in this state."""
+    """Wait until all other running nodes show a member in this state; return the seconds that took."""
 
     async def holds() -> bool:
         for machine in cluster.machines:
@@ -110,7 +110,7 @@ async def start_later(machine: NodeMachine, delay_s: float) -> None:
 
 
 async def mend(cluster: SimulatedCluster) -> None:
-    """Let nothing go wrong any more, until all have come together."""
+    """End all faults, and wait until the cluster has settled."""
     cluster.network.heal()
     for machine in cluster.machines:
         machine.strike()
@@ -120,10 +120,10 @@ async def mend(cluster: SimulatedCluster) -> None:
 
 
 async def strike_one(cluster: SimulatedCluster) -> None:
-    """One fault; a machine whose process is to suffer and that has none is started instead."""
+    """Strike one random fault; a machine that has no process to suffer is started instead."""
     chance, machine = cluster.chance, cluster.chance.choice(cluster.machines)
     fault = chance.choice(("kill", "power", "crash", "cut", "clog", "heal", "leave"))
-    if fault in {"heal", "cut", "clog"} or (machine.runs and fault != "crash"):  # A crash counts when it comes.
+    if fault in {"heal", "cut", "clog"} or (machine.runs and fault != "crash"):  # A crash is counted when it comes.
         cluster.struck[fault] += 1
     if fault == "heal":
         faults = replace(cluster.network.usual)

@@ -1,7 +1,7 @@
-"""One life of a node: the environment that it is given, and what becomes of that when the life ends.
+"""One life of a node: its environment, and the end of that environment with the life.
 
-A process that was killed cannot be stopped in the middle of a step here: its tasks are cancelled, and unwind.  Until
-they have, nothing that they do has an effect: their disk raises `Crash`, their sockets reach nobody.
+A killed process cannot be stopped within a step here: its tasks are cancelled, and unwind.  Until then none of their
+actions has an effect: their disk raises `Crash`, their sockets reach no peer.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _Result = TypeVar("_Result")
 
 WALL_AT_ZERO_MS: Final = 1_700_000_000_000
 
-# How wrong clocks are: fast or slow as no quartz is, and set by hand.
+# The errors of clocks: rates beyond those of any quartz, and wall clocks that were set by hand.
 MAX_DRIFT: Final = 0.05
 MAX_WALL_OFFSET_MS: Final = 3_600_000
 
-# What a worker thread takes, from one that finds all in memory to one that waits for a busy disk.
+# The time of a worker thread, from one that finds all in memory to one that waits for a busy disk.
 MIN_WORK_S: Final = 0.0001
 MAX_WORK_S: Final = 0.02
 
@@ -44,7 +44,7 @@ class SimulatedClock:
     """A machine's clocks over Trio's."""
 
     def __init__(self, offset_s: float = 0.0, rate: float = 1.0, wall_offset_ms: int = 0) -> None:
-        self._offset_ns = int(offset_s * 1e9)  # Machines have not come up at the same moment.
+        self._offset_ns = int(offset_s * 1e9)  # Machines have come up at different times.
         self._rate = rate
         self._wall_offset_ms = wall_offset_ms
 
@@ -61,7 +61,7 @@ class SimulatedThreads:
 
     def __init__(self, chance: random.Random) -> None:
         self._chance = chance
-        self._limiter = trio.CapacityLimiter(40)  # As many as Trio has.
+        self._limiter = trio.CapacityLimiter(40)  # Trio's default.
 
     async def run(
         self,
@@ -84,7 +84,7 @@ class SimulatedThreads:
 
 @final
 class SimulatedMemory:
-    """A machine's memory: at first nobody knows how much it has."""
+    """A machine's memory, of unknown size at first."""
 
     def __init__(self) -> None:
         self.room_bytes: int | None = None
@@ -95,7 +95,7 @@ class SimulatedMemory:
 
 @final
 class SimulatedSignals:
-    """What the process is told; by default it ends."""
+    """Signals to the process; by default they end it."""
 
     def __init__(self, end: Callable[[], None]) -> None:
         self._end = end
@@ -155,7 +155,7 @@ class Process:
         )
 
     def end(self, *, silently: bool) -> None:
-        """End it: nothing that it does has an effect any more."""
+        """End the process: none of its actions has an effect any more."""
         if self.is_gone:
             return
         self.is_gone = True

@@ -1,9 +1,9 @@
-"""Clients of datasets under load, over the wire: they read from all nodes in every way, and each answer is looked at.
+"""Clients of datasets under load, over the wire: they read from all nodes in every way, and each answer is checked.
 
-What is looked at is what `datasets.checkers` looks at for cores on a heap.  On the wire an answer has the name of its
-version and no identity: it is right if some content by that name says so.
+The checks are those of `datasets.checkers` for cores on a heap.  On the wire an answer has the name of its version and
+no identity: it is right if some content of that name agrees.
 
-A read that fails though it need not is written down: the node had answered before in its present life, which goes on.
+A read that fails without need is recorded: the node had answered before in its present life, which goes on.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ if TYPE_CHECKING:
 CLIENTS: Final = 3
 MAX_PAUSE_S: Final = 0.5  # Between two bursts of one client.
 MAX_BURST: Final = 6  # Reads that are sent before the first is answered.
-MANY: Final = 25  # Keys at once; they lie in all partitions.
+MANY: Final = 25  # Keys of one request; they lie in all partitions.
 PAGE: Final = 17
 PATIENCE_S: Final = 5.0  # A node gives up after a second.
 
-# What a client is told where it may be so: it named a version that is not there yet, or not any more.
+# Errors that are allowed for a named version, which may not exist yet or any more.
 _OF_A_NAMED: Final = (NotReady, UnknownVersion)
 _BEFORE_THE_FIRST: Final = (NotReady, UnknownDatabase)
 
 
 class Choice(NamedTuple):
-    """Which version a client asks for."""
+    """The version that a client asks for."""
 
     pinned: str | None = None
     least: str | None = None
@@ -50,7 +50,7 @@ class Choice(NamedTuple):
 
 
 class _Read(NamedTuple):
-    """What a client does: of whom, in which life of it, for which version, after what others got there."""
+    """A client's read: the node and its life, the version, and the newest version that clients got there before."""
 
     machine: NodeMachine
     life: int
@@ -67,12 +67,13 @@ class Readers:
         self._cluster = cluster
         self._checkers = checkers
         self._chance = cluster.streams["readers"]
-        self._serving: set[tuple[str, int]] = set()  # Machines and lives that have answered what named no version.
-        self._newest: str | None = None  # That anybody got.
+        # Machines and lives that have answered a request without a version.
+        self._serving: set[tuple[str, int]] = set()
+        self._newest: str | None = None  # The newest version that any client got.
         self.answers = 0
         self.failures: list[str] = []
-        self._forgiven_s = 0.0  # When whatever could fail had failed, or had begun.
-        self.names_versions = True  # Some clients do.
+        self._forgiven_s = 0.0  # Reads that began before may fail.
+        self.names_versions = True  # True if some clients name a version.
 
     async def run(self) -> None:
         async with trio.open_nursery() as nursery:
@@ -89,7 +90,7 @@ class Readers:
                 )
 
     def forgive(self) -> None:
-        """What has begun so far may fail, or had to."""
+        """Excuse the failures of all reads that have begun so far."""
         self.failures.clear()
         self._forgiven_s = trio.current_time()
 
@@ -99,7 +100,7 @@ class Readers:
     # The ways to read
 
     async def _get(self, machine: NodeMachine) -> None:
-        """Some keys, all of them asked for before the first is answered."""
+        """Read some keys, and send all requests before the first answer."""
         read = self._begin(machine, self._choose())
         keys = self._chance.choices(KEY_NAMES, k=self._chance.randint(1, MAX_BURST))
         try:
@@ -131,7 +132,7 @@ class Readers:
             self._answered(read, version, list(zip(keys, values, strict=True)))
 
     async def _scan(self, machine: NodeMachine) -> None:
-        """Everything, page by page; somebody else may be asked for the next one, and goes on in the same version."""
+        """Scan everything page by page; other nodes may serve later pages, in the same version."""
         read = self._begin(machine, self._choose())
         told = await self._ask(read, "scan", DATABASE, {**read.choice.options, "limit": PAGE})
         if told is None:
@@ -171,13 +172,13 @@ class Readers:
         assert isinstance(told, list)
         return told
 
-    # What came of it
+    # Outcomes
 
     def _begin(self, machine: NodeMachine, choice: Choice) -> _Read:
         return _Read(machine, machine.lives, choice, self._checkers.floor(machine.name), trio.current_time())
 
     def _choose(self) -> Choice:
-        """Most name no version; some one that others got, or the oldest that they would have."""
+        """Most requests name no version; some name a recent one, or the oldest acceptable one."""
         newest = self._newest
         kind = self._chance.random()
         if newest is None or kind < 1 / 2:
@@ -206,12 +207,12 @@ class Readers:
         if not machine.runs or machine.lives != read.life or read.began_s < self._forgiven_s:
             return
         if machine.is_leaving and isinstance(error, Unavailable | OSError):
-            return  # Who comes while it drains is turned away.
+            return  # A draining node turns new requests away.
         served, is_named = (machine.name, read.life) in self._serving, choice != Choice()
         if isinstance(error, _OF_A_NAMED if is_named else _BEFORE_THE_FIRST) and (is_named or not served):
             return
         if not served and isinstance(error, TimedOut | Unavailable | OSError | trio.TooSlowError | UnknownDatabase):
-            return  # It comes up.
+            return  # The node is still starting.
         named = f" with {choice.options}" if is_named else ""
         self.failures.append(f"{trio.current_time():.3f} s {machine.name}: {what}{named}: {error!r}")
         self._cluster.trace.note("client", "failed", self.failures[-1])

@@ -1,4 +1,4 @@
-"""Whole nodes that keep records of tables: what was acknowledged is read by all, and nothing else ever is."""
+"""Whole nodes that keep records of tables: all nodes return every acknowledged write, and nothing else."""
 
 from __future__ import annotations
 
@@ -24,18 +24,19 @@ REFUSED: Final = (NotReady, Overloaded, UnknownDatabase)
 
 @final
 class Writer:
-    """Writes values that are never used twice, and knows what may be read of each key."""
+    """A client that never writes a value twice, and knows the values that each key may have."""
 
     def __init__(self, cluster: SimulatedCluster, table: str) -> None:
         self._cluster = cluster
         self._table = table
         self._count = 0
-        self.may_be: dict[bytes, set[bytes | None]] = {}  # Of a key: the last acknowledged, and those nobody knows of.
+        # By key: the last acknowledged value, and those with an unknown outcome.
+        self.may_be: dict[bytes, set[bytes | None]] = {}
         self._unknown: dict[bytes, set[bytes | None]] = {}
         self.acknowledged = 0
 
     async def run(self) -> None:
-        """Write at all nodes that run, one key after the other, until cancelled."""
+        """Write at all running nodes, one key after the other, until cancelled."""
         while True:
             machine = self._cluster.chance.choice([one for one in self._cluster.machines if one.runs])
             with contextlib.suppress(GossipKVError):
@@ -63,7 +64,7 @@ class Writer:
         self.may_be[key] = {value, *unknown}
 
     async def check(self, machine: NodeMachine) -> str:
-        """Why what a node has is not what was acknowledged; empty: it is."""
+        """Return the difference between a node's records and the acknowledged ones; empty: there is none."""
         try:
             rows: list[tuple[bytes, bytes]] = []
             cursor = None
@@ -86,7 +87,7 @@ class Writer:
         return ""
 
     async def read_by_all(self) -> None:
-        """Return when all nodes have what was acknowledged."""
+        """Return when all nodes have the acknowledged records."""
         said: list[str] = []
 
         async def holds() -> bool:
@@ -100,7 +101,7 @@ class Writer:
 
 
 async def records(cluster: SimulatedCluster) -> None:
-    """As soon as a table was made any node writes and reads; one is down and comes back while others go on."""
+    """Any node writes and reads once a table exists; others go on while one is down, and it catches up."""
     await begin(cluster)
     clients, chance = TableClients(cluster), cluster.chance
     await clients.create("t", replication=3)
@@ -127,7 +128,7 @@ async def records(cluster: SimulatedCluster) -> None:
 
 
 async def remade(cluster: SimulatedCluster) -> None:
-    """A table is dropped and made again under its name while writes run: the new one has nothing of the former."""
+    """A table that is dropped and created again during writes has no records of the former one."""
     await begin(cluster)
     clients = TableClients(cluster)
     for _ in range(2):

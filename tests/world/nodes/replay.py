@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 
 class WholePlan(NamedTuple):
-    """What makes a run."""
+    """The parameters of a run."""
 
     scenario: str
     members: int
     seed: int
-    cold: bool = False  # Pages of what is served come and go.
+    cold: bool = False  # Pages of the served files come and go.
 
     @property
     def command(self) -> str:
@@ -31,7 +31,7 @@ class WholePlan(NamedTuple):
 
 
 def run(plan: WholePlan, trace: Trace | None = None) -> WholeRun:
-    """Runs it; whatever it raises says how to repeat it.  `trace` gets what happens."""
+    """Run a plan; errors carry a note with the command that repeats it.  `trace` records the events."""
     try:
         with pages_come_and_go(plan.seed) if plan.cold else nullcontext():
             return simulate(SCENARIOS[plan.scenario], plan.seed, machines=plan.members, trace=trace)

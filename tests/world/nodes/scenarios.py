@@ -1,6 +1,6 @@
-"""What whole nodes go through, by name; each scenario draws its details from the seed, and ends when all is well again.
+"""The scenarios of whole nodes, by name; each draws its details from the seed, and ends when all is well again.
 
-A scenario that fails raises `Violation`, or an `AssertionError` when something did not come about in time.
+A scenario that fails raises `Violation`, or an `AssertionError` if a condition was not met in time.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ if TYPE_CHECKING:
 
 
 async def twins(cluster: SimulatedCluster) -> None:
-    """A second node of a name, some with a copy of the first one's disk: it stops and says why; the first goes on."""
+    """A second node of one name, perhaps with a copy of the first one's disk, stops and says why; the first goes on."""
     chance = cluster.chance
     async with watched(cluster, calm=True):
         first, second = chance.sample(cluster.machines, 2)
@@ -94,7 +94,7 @@ async def twins(cluster: SimulatedCluster) -> None:
 
 
 async def strangers(cluster: SimulatedCluster) -> None:
-    """A node of another cluster's name is told to join: nobody takes it in, it says why, and goes on alone."""
+    """A node of another cluster's name is not admitted; it says why, and goes on alone."""
     chance = cluster.chance
     stranger = chance.choice(cluster.machines[1:])
     stranger.config = replace(stranger.config, cluster="other")

@@ -30,19 +30,19 @@ _Result = TypeVar("_Result")
 
 
 class SchedulerChanged(Exception):
-    """Trio has no such parts any more as are needed to make it deterministic."""
+    """Trio lacks the parts that make it deterministic."""
 
 
 class Stuck(Exception):
-    """The run did not come to its end in the time it has."""
+    """The run did not end within its time limit."""
 
 
 def run(main: Callable[[], Awaitable[_Result]], seed: int, *, limit_s: float) -> _Result:
-    """Runs `main` to its end in virtual time, `limit_s` of it at most.
+    """Run `main` to its end, in at most `limit_s` of virtual time.
 
     Raises:
-        SchedulerChanged: with this Trio there is no such thing.
-        Stuck: it took longer.
+        SchedulerChanged: this Trio cannot be seeded.
+        Stuck: the time limit was reached.
     """
     with seeded(seed), uncollected():
         return trio.run(_within, main, limit_s, clock=MockClock(autojump_threshold=0))
