@@ -1,4 +1,4 @@
-"""What a peer's address counts as, by `ipaddress`, and how many connections each has."""
+"""The party of a peer's address, by `ipaddress`, and the connections of each party."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Party = ipaddress.IPv4Address | ipaddress.IPv6Network
 
 
 def party(packed: bytes) -> Party:
-    """The IPv4 address, also one inside an IPv6 one; else the network of 64 bits."""
+    """Return the IPv4 address, also one inside an IPv6 address; else the network of 64 bits."""
     address = ipaddress.ip_address(packed)
     if isinstance(address, ipaddress.IPv4Address):
         return address
@@ -23,7 +23,7 @@ def party(packed: bytes) -> Party:
 
 
 class Doorkeeper:
-    """Lets in at most `limit` connections of one party; 0 is no limit."""
+    """Admits at most `limit` connections of one party; 0 is no limit."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit

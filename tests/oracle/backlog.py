@@ -13,12 +13,12 @@ HandOff = tuple[int, int, bytes, bytes]  # Handle of the connection, message id,
 
 @final
 class Backlog:
-    """The requests; true while one of them can be taken."""
+    """The waiting requests; true while one of them can be taken."""
 
     def __init__(self) -> None:
         self._waiting: dict[int, deque[HandOff]] = {}  # By connection, in the order of their turns.
         self._parked: dict[int, deque[HandOff]] = {}
-        self.size_bytes = 0  # of the methods and parameters of those that can be taken
+        self.size_bytes = 0  # Of methods and parameters that can be taken.
         self.parked_bytes = 0
 
     def __bool__(self) -> bool:
@@ -39,11 +39,11 @@ class Backlog:
 
     @property
     def turn(self) -> int:
-        """The connection whose turn it is.  Requires: there is one."""
+        """Return the connection whose turn it is. Requires: a request can be taken."""
         return next(iter(self._waiting))
 
     def take(self) -> HandOff:
-        """The oldest request of the connection whose turn it is.  Requires: there is one."""
+        """Remove and return the oldest request of that connection. Requires: a request can be taken."""
         handle = self.turn
         waiting = self._waiting.pop(handle)
         hand_off = waiting.popleft()
@@ -53,7 +53,7 @@ class Backlog:
         return hand_off
 
     def park(self, handle: int) -> None:
-        """Takes the requests of a connection out of turn."""
+        """Take the requests of a connection out of turn."""
         if handle not in self._waiting:
             return
         parked = self._waiting.pop(handle)
@@ -63,7 +63,7 @@ class Backlog:
         self.parked_bytes += size_bytes
 
     def resume(self, handles: Iterable[int]) -> None:
-        """Those that were parked come into turn again, behind all others."""
+        """Put parked requests back, after all others."""
         for handle in handles:
             parked = self._parked.pop(handle, None)
             if parked is not None:
@@ -71,7 +71,7 @@ class Backlog:
                 self.add(parked)
 
     def forget(self, handle: int) -> None:
-        """That connection is gone, and nobody awaits its answers."""
+        """Drop the requests of a closed connection."""
         self.size_bytes -= _size_bytes(self._waiting.pop(handle, ()))
         self.parked_bytes -= _size_bytes(self._parked.pop(handle, ()))
 

@@ -1,14 +1,12 @@
-"""What an owner's branch was at each of its versions: everything, kept for ever.
+"""The contents of an owner's branch at each version, kept for ever.
 
-A reader that shows a version shows exactly what stands here under it, or it is wrong.
+A reader that shows a version must show exactly the contents recorded here.
 """
 
 from __future__ import annotations
 
 
 class History:
-    """One owner's epoch."""
-
     def __init__(self) -> None:
         self.states: list[dict[str, bytes]] = [{}]
         self.withdrawn_at: list[tuple[str, int]] = []
@@ -18,7 +16,7 @@ class History:
         return len(self.states) - 1
 
     def publish(self, path: str, value: bytes) -> None:
-        """The next version has this key; the same value again is no change."""
+        """Put a key in the next version; an unchanged value makes no version."""
         if self.states[-1].get(path) != value:
             self.states.append({**self.states[-1], path: value})
 
@@ -30,7 +28,7 @@ class History:
         return True
 
     def wrong(self, version: int, shown: dict[str, bytes]) -> str | None:
-        """Why what a reader shows at a version is no state of the owner."""
+        """Return why a reader's contents at a version are no state of the owner; None if they are."""
         if version > self.version:
             return f"version {version} was never published"
         true = self.states[version]

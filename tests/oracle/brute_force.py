@@ -1,7 +1,7 @@
 """Linearizability by trying every order, for histories of a handful of operations; imports nothing from the package.
 
-An operation is (name, argument, invoked, completed, outcome).  Names and arguments: ("read", None), ("append", number),
-("swap", (expected, wanted)).  Outcomes: ("done", state or None), ("refused", state or None), None for unknown; a state
+An operation is (name, argument, invoked, completed, outcome). Names and arguments: ("read", None), ("append", number),
+("swap", (expected, wanted)). Outcomes: ("done", state or None), ("refused", state or None), None for unknown; a state
 is a tuple of numbers, and the first one is ().
 """
 
@@ -21,7 +21,7 @@ UNTRIED = ("refused", None)
 
 
 def perform(name: str, argument: Argument, state: State) -> tuple[str, State]:
-    """What a register says to an operation, and the state that it leaves."""
+    """Return a register's answer to an operation, and the state after it."""
     if name == "append":
         return "done", (*state, argument)
     if name == "swap":
@@ -31,13 +31,13 @@ def perform(name: str, argument: Argument, state: State) -> tuple[str, State]:
 
 
 def has_order(left: Sequence[Operation], state: State = ()) -> bool:
-    """Whether any order of these explains what was told; those of unknown outcome may be missing in it."""
+    """Return True if some order of these explains the outcomes; operations of unknown outcome may be left out."""
     if all(outcome is None for *_, outcome in left):
         return True
     for at, (name, argument, invoked, _, outcome) in enumerate(left):
         rest = [*left[:at], *left[at + 1 :]]
         if any(other[4] is not None and other[3] < invoked for other in rest):
-            continue  # That was over before this began.
+            continue  # That operation completed before this one began.
         told, after = perform(name, argument, state)
         if outcome is not None and (outcome[0] != told or outcome[1] not in {None, after}):
             continue
@@ -47,5 +47,5 @@ def has_order(left: Sequence[Operation], state: State = ()) -> bool:
 
 
 def is_linearizable(history: Sequence[Operation]) -> bool:
-    """Whether a register can have told its clients this."""
+    """Return True if some order of the operations explains all outcomes."""
     return has_order([one for one in history if one[4] != UNTRIED])

@@ -1,4 +1,4 @@
-"""Whether to look out for the next event, as a function of everything that happened before."""
+"""The decision to poll for the next event, as a function of the whole history."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SHORT_SLEEP_NS = 100_000
 
 
 def pays(history: Sequence[str | int]) -> bool:
-    """A hit, a miss, or how many nanoseconds a sleep without a look-out took; the oldest first."""
+    """Return True if polling pays; an event is a hit, a miss, or the nanoseconds of a sleep; the oldest comes first."""
     credit = 0
     for event in history:
         if event == HIT:

@@ -1,10 +1,10 @@
-"""What Arrow's layout of byte strings says, value by value."""
+"""Arrow's layout of byte strings, value by value."""
 
 from __future__ import annotations
 
 
 def values(data: bytes, offsets: bytes | None, offset_bytes: int, width: int, rows: range) -> list[bytes]:
-    """The values; IndexError when one is not within the data."""
+    """Return the values; raises IndexError if one is not within the data."""
     found = []
     for number in rows:
         start, end = number * width, (number + 1) * width

@@ -1,8 +1,8 @@
-"""A node's end of a connection in plain Python: what a stream of bytes must lead to.
+"""A node's end of a connection in plain Python: the answers and hand-offs that a stream of bytes must lead to.
 
-Written from docs/users/wire.md, with the slow scanner and msgpack's own decoder.  A `Conversation` is one pass over the
-whole stream; nothing is held back, each scan ends in its first slice, and hand-offs are never answered.  Limits, time
-and replies: `tests.oracle.connections`.
+Written from docs/users/wire.md, with the slow scanner and msgpack's own decoder. A `Conversation` is one pass over the
+whole stream; nothing is held back, each scan ends in its first slice, and hand-offs are never answered. For limits,
+time and replies see `tests.oracle.connections`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Pairs(list):
 
 
 def decode(data: bytes) -> object:
-    """One value; `str` is its bytes, a map its pairs."""
+    """Decode one value; `str` becomes bytes, a map its pairs."""
     return msgpack.unpackb(data, raw=True, strict_map_key=False, object_pairs_hook=Pairs)
 
 
@@ -84,7 +84,7 @@ SCAN_OPTIONS = {
 
 @dataclass
 class Conversation:
-    """What comes out: answers as `(id, error code or None, result)`, hand-offs as `(id, method, parameters)`."""
+    """The results: answers as `(id, error code or None, result)`, hand-offs as `(id, method, parameters)`."""
 
     databases: Databases
     limits: dict[str, int]
@@ -96,14 +96,14 @@ class Conversation:
     in_flight: set[int] = field(default_factory=set)
     notifications: int = 0
     spoken: bool = False
-    protocol: str | None = None  # What it was asked in instead.
+    protocol: str | None = None  # The other protocol that the peer spoke.
     ended: str | None = None
 
     def answer(self, msgid: int, result: object) -> None:
         self.answers.append((msgid, None, result))
 
     def error(self, msgid: int, code: str, why: str) -> None:
-        """A refusal; `why` is not said in these words."""
+        """Record a refusal; `why` is not compared here."""
         del why
         self.answers.append((msgid, code, None))
 
@@ -127,7 +127,7 @@ class Conversation:
             at += found
 
     def parts(self, data: bytes) -> list[bytes]:
-        """The elements of an array, as far as they are whole; empty when it is something else."""
+        """Return the whole elements of an array; nothing for any other value."""
         widths = {0xDC: 2, 0xDD: 4}
         if not data or not (0x90 <= data[0] <= 0x9F or data[0] in widths):
             return []
@@ -143,7 +143,7 @@ class Conversation:
         return found
 
     def refuse(self, shown: bytes, reason: str) -> None:
-        """The scanner refused: an answer under the id, if the frame has shown one."""
+        """Answer a frame that the scanner refused, if the frame has shown its id."""
         self.ended = "bad_frame"
         values = [decode(part) for part in self.parts(shown)[:2]]
         if len(values) == 2 and self.is_request_id(values):
@@ -187,7 +187,7 @@ class Conversation:
             self.answer(msgid, result)
 
     def read(self, method: bytes, database: object, asked: object, pairs: object = NO_OPTIONS) -> list[object] | None:
-        """The result of a plain read; None when it is not plain."""
+        """Return the result of a plain read; None if the read is not plain."""
         many = method == b"get_many"
         keys = asked if many else [asked]
         if type(keys) is not list or any(not isinstance(key, bytes) or len(key) > self.max_key for key in keys):
@@ -207,7 +207,7 @@ class Conversation:
 
     @staticmethod
     def options(pairs: Pairs, known: dict[bytes, Callable[[object], bool]]) -> dict[bytes, object] | None:
-        """Options that are given; None when there is another, or one is not what it should be."""
+        """Return the options that are set; None if an option is unknown or malformed."""
         for name, value in pairs:
             if not isinstance(name, bytes) or name not in known:
                 return None
@@ -216,7 +216,7 @@ class Conversation:
         return {name: value for name, value in dict(pairs).items() if value is not None}
 
     def scan(self, database: object, pairs: object = NO_OPTIONS) -> list[object] | None:
-        """The result of a plain scan; None when it is not plain."""
+        """Return the result of a plain scan; None if the scan is not plain."""
         if not isinstance(database, bytes) or database not in self.databases or not isinstance(pairs, Pairs):
             return None
         for name, value in pairs:

@@ -1,9 +1,10 @@
-"""All connections of a node in plain Python: what they answer, hold back, hold on to, time out and count.
+"""All connections of a node in plain Python: their answers, backpressure, memory, timeouts and counters.
 
-Written from docs/users/wire.md and the invariants that `connection/connections.pyx` opens with; a connection looks at
-its input anew from the first byte of a message, keeps everything in plain lists, and decides nothing before it must.
-The bytes of an answer matter, because limits count them: results are packed by msgpack, and `wording` has what an error
-looks like.
+Written from docs/users/wire.md and the invariants at the top of `connection/connections.pyx`. A connection parses its
+input again from the first byte of a message, keeps everything in plain lists, and decides nothing early.
+
+The bytes of an answer matter, because limits count them: results are packed by msgpack, and `wording` holds the
+errors.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ from tests.oracle.connection import Conversation, Databases
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-Wording = dict[str, list[object]]  # By reason: `[code, message, details]`; by protocol: `[what is written]`.
+Wording = dict[str, list[object]]  # By reason: `[code, message, details]`; by protocol: `[bytes written]`.
 
 
-# Why the scanner refuses, and what is counted then.
+# The reasons of the scanner's refusals, and the counter of each.
 FRAMES = {
     "size": "frames_too_large",
     "depth": "frames_too_deep",
@@ -34,17 +35,17 @@ FRAMES = {
 
 
 def pack(msgid: int, error: object, result: object) -> bytes:
-    """A response; names in it are text, and only values are bytes."""
+    """Return a response; names in the response are text, and only values are bytes."""
     return msgpack.packb([1, msgid, error, result])
 
 
-# How long one may be silent in a crowd; between two looks for whom to send away; how many at once.
+# The grace of a silent connection in a crowd, the interval between two scans for such connections, the most at once.
 PROOF_MS, LOOK_MS, MAX_SENT_AWAY = 10_000, 500, 64
 
 
 @dataclass(frozen=True)
 class Limits:
-    """In the units of the settings."""
+    """The limits, in the units of the settings."""
 
     max_frame: int
     max_depth: int
@@ -62,7 +63,7 @@ class Limits:
 
 @dataclass
 class Connection(Conversation):
-    """One of them; `out` is what a turn has answered and not yet put behind what waits for the peer."""
+    """One connection; `out` has the answers of this turn, before they join the output for the peer."""
 
     node: Node = field(kw_only=True)
     handle: int = field(kw_only=True)
@@ -80,10 +81,10 @@ class Connection(Conversation):
     partial_ms: int | None = None
     blocked_ms: int | None = None
 
-    # What a message leads to
+    # Results of a message
 
     def answer(self, msgid: int, result: object) -> None:
-        """Packed as the node does: the version is text."""
+        """Pack a result as the node does: the version is text."""
         counts = self.node.counts
         if isinstance(result, list) and isinstance(result[-1], dict):
             value, version, explained = result
@@ -105,7 +106,7 @@ class Connection(Conversation):
         self.out += pack(msgid, None, result)
 
     def error(self, msgid: int, code: str, why: str) -> None:
-        """In the node's words; the code is this oracle's."""
+        """Answer with the node's words; the code is this oracle's."""
         words = self.node.wording[why]
         assert words[0] == code
         self.node.counts["duplicate_ids"] += why == "id in flight"
@@ -118,7 +119,7 @@ class Connection(Conversation):
         self.out += words
 
     def hand_off(self, msgid: int, method: bytes, params: bytes) -> None:
-        """In flight until it is answered; refused when too many are, in all."""
+        """Hand a request off; it is in flight until its reply, and refused when too many are in flight in all."""
         if self.node.in_flight >= self.node.limits.max_in_flight_total:
             self.node.counts["overloaded"] += 1
             code, message, _ = self.node.wording["overloaded"]
@@ -131,7 +132,7 @@ class Connection(Conversation):
         self.node.counts["handed_off"] += 1
         self.node.handed_off.append((self.handle, msgid, method, params))
 
-    # What may be done
+    # Conditions
 
     def has_room(self) -> bool:
         limits = self.node.limits
@@ -143,7 +144,7 @@ class Connection(Conversation):
     def over(self) -> bool:
         return self.doomed or (self.finishing and not (self.held or self.in_flight or self.output))
 
-    # What happens to it
+    # Events
 
     def doom(self, reason: str) -> None:
         if not self.doomed:
@@ -154,7 +155,7 @@ class Connection(Conversation):
             self.finishing, self.reason = True, reason
 
     def keep(self, data: bytes) -> bool:
-        """More input, if the node has room for it."""
+        """Keep more input, if the node has room for the bytes."""
         if not self.node.make_room(self, len(data)):
             self.doom("memory")
             return False
@@ -182,7 +183,7 @@ class Connection(Conversation):
         self.settle(consumed)
 
     def look(self, data: bytes) -> int:
-        """Takes whole messages while there is room; how many bytes they were."""
+        """Process whole messages while there is room, and return their bytes."""
         at, self.held = 0, False
         while at < len(data) and self.ended is None:
             if not self.has_room() or self.doomed:
@@ -214,7 +215,7 @@ class Connection(Conversation):
             self.node.counts[own] += not self.has_room()
 
     def hold(self) -> None:
-        """What was answered waits for the peer, if the node has room for it."""
+        """Queue the answers of this turn for the peer, if the node has room for them."""
         out, self.out = self.out, b""
         if out and not self.doomed:
             if not self.node.make_room(self, len(out)):
@@ -246,17 +247,17 @@ class Connection(Conversation):
             self.doom("unproven")
 
     def is_unproven(self) -> bool:
-        """It has sent no whole request, and may still."""
+        """Return True if the connection has sent no whole request and still may."""
         return not (self.spoken or self.in_flight or self.finishing or self.doomed)
 
     def is_idle(self) -> bool:
-        """Nothing is asked, and nothing waits to be read."""
+        """Return True if no request and no output is pending."""
         return not self.in_flight and self.blocked_ms is None
 
 
 @dataclass
 class Node:
-    """Connections by their handles, which whoever is compared with this has chosen."""
+    """Connections by their handles, which the other side of the comparison has chosen."""
 
     databases: Databases
     limits: Limits
@@ -277,12 +278,12 @@ class Node:
         return sum(len(one.in_flight) for one in self.connections.values())
 
     def held_by(self, one: Connection) -> int:
-        """With what it has handed off and Python has not seen yet."""
+        """Return the bytes held, with handed-off requests that Python has not taken yet."""
         waiting = sum(len(name) + len(params) for at, _, name, params in self.handed_off if at == one.handle)
         return len(one.input) + len(one.output) + waiting
 
     def make_room(self, asking: Connection, size: int) -> bool:
-        """Whether a connection may hold so much more; whoever holds more than that goes for it."""
+        """Return True if so many more bytes fit; a connection that holds more than that is closed for the room."""
         while sum(map(self.held_by, self.connections.values())) + size > self.limits.max_held:
             largest = max(self.connections.values(), key=self.held_by)
             if self.held_by(largest) <= self.held_by(asking) + size:
@@ -293,7 +294,7 @@ class Node:
         return True
 
     def counters(self) -> dict[str, int]:
-        """Every counter that is not 0, and what there is now."""
+        """Return every counter that is not 0, and the present gauges."""
         now = {
             "connections": len(self.connections),
             "in_flight": self.in_flight,
@@ -337,7 +338,7 @@ class Node:
         return len(self.connections) > self.limits.max_connections * 80 // 100
 
     def make_way(self, newcomer: Connection | None) -> None:
-        """The older half of the silent ones of an address that has most."""
+        """Close the older half of the silent connections of the address that has most connections."""
         if self.now_ms - self.in_vain_ms < LOOK_MS:
             return
         found = [one for one in self.connections.values() if one.is_unproven() and one is not newcomer]
@@ -362,7 +363,7 @@ class Node:
             one.hold()
 
     def run(self) -> None:
-        """Held input that may go on is looked at, each connection's once."""
+        """Parse held input that may proceed, that of each connection once."""
         for _ in range(len(self.runnable)):
             one = self.next_runnable()
             if one is not None:
@@ -386,7 +387,7 @@ class Node:
         return data
 
     def reply(self, handle: int, msgid: int, frame: bytes) -> bool:
-        """A hand-off is answered, if anybody waits for it."""
+        """Answer a handed-off request, if the request is still in flight."""
         one = self.connections.get(handle)
         if one is None or msgid not in one.in_flight:
             self.counts["replies_dropped"] += 1

@@ -1,4 +1,4 @@
-"""Turns, as their log shows them: who entered and left, in the order in which it happened."""
+"""The turns of a core lock, checked in the log of entries and exits."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def faults(log: Iterable[tuple[str, object]]) -> list[str]:
-    """What is wrong with a log of `("enter" or "leave", who)`: two at once, or one who leaves without having come."""
+    """Return the faults of a log of `("enter" or "leave", who)`: two at once, or an exit without an entry."""
     inside: list[object] = []
     found = []
     for what, who in log:

@@ -1,4 +1,4 @@
-"""A disk in plain Python: what is seen, what is durable, and by trial every state that a loss of power may leave."""
+"""A disk in plain Python: visible and durable contents, and by trial every state that a loss of power may leave."""
 
 from __future__ import annotations
 
@@ -11,31 +11,29 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    # A path; then what is in a file, and the first of its names; or nothing twice, for a directory.
+    # A path; then the contents of a file and the first of its names, or None and "" for a directory.
     State = tuple[tuple[str, bytes | None, str], ...]
 
 
 @dataclass(eq=False)
 class Node:
-    """A file, or a directory."""
-
     is_directory: bool
     seen: bytes = b""
     durable: bytes = b""
-    waiting: list[tuple[int, bytes] | int] = field(default_factory=list)  # Writes, and to what size it was to grow.
+    waiting: list[tuple[int, bytes] | int] = field(default_factory=list)  # Writes, and sizes to grow to.
     names: dict[str, Node] = field(default_factory=dict)
     durable_names: dict[str, Node] = field(default_factory=dict)
 
 
 @dataclass(eq=False)
 class Change:
-    """What names lead to from now on, and the directories that must be synced yet."""
+    """New targets of names, and the directories that must still be synced."""
 
     names: list[tuple[Node, str, Node | None]]
     unsynced: list[Node]
 
     def touches(self, other: Change) -> bool:
-        """Whether they are changes of the same name."""
+        """Return True if both change the same name."""
         return any(
             one[0] is another[0] and one[1] == another[1] for one, another in itertools.product(self.names, other.names)
         )
@@ -57,15 +55,13 @@ def sectors(offset: int, data: bytes, sector_bytes: int) -> list[tuple[int, byte
 
 
 class Disk:
-    """The disk."""
-
     def __init__(self, capacity_bytes: int, sector_bytes: int, state: State = ()) -> None:
         self.capacity_bytes = capacity_bytes
         self.sector_bytes = sector_bytes
         self.root = Node(is_directory=True)
         self.changes: list[Change] = []
         self.opened: list[Node] = []
-        self.made: list[Node] = []  # All files that there ever were.
+        self.made: list[Node] = []  # All files that ever existed.
         by_name: dict[str, Node] = {}
         for path, content, first in sorted(state):
             node = Node(is_directory=content is None, seen=content or b"", durable=content or b"")
@@ -88,7 +84,7 @@ class Disk:
         return node
 
     def place(self, path: str) -> tuple[Node, str]:
-        """A directory that is there, and a name."""
+        """Return an existing directory, and a name."""
         above, name = path.rsplit("/", 1)
         directory = self.node(above) if above else self.root
         if not directory.is_directory:
@@ -119,7 +115,7 @@ class Disk:
         self.opened.append(node)
 
     def write(self, number: int, offset: int, data: bytes) -> int:
-        """How much of it there was room for."""
+        """Write as many bytes as there is room for; return their number."""
         file = self.opened[number]
         free = self.free()
         fitting = [size for size in range(len(data) + 1) if max(0, offset + size - len(file.seen)) <= free]
@@ -145,7 +141,7 @@ class Disk:
         file.waiting = []
 
     def sync_directory(self, path: str) -> None:
-        """The names are durable, but those of which another change waits yet."""
+        """Make names durable, unless an earlier change of the same name is still waiting."""
         directory = self.node(path) if path != "/" else self.root
         if not directory.is_directory:
             raise refuse(errno.ENOTDIR)
@@ -218,11 +214,11 @@ class Disk:
         return shown(nodes, {node: node.seen for _, node in nodes})
 
     def waiting(self) -> int:
-        """How much waits for a sync, whether somebody could ever see it or not."""
+        """Return how many changes and writes wait for a sync, visible or not."""
         return len(self.changes) + sum(len(self.pieces(file)) for file in self.made)
 
     def pieces(self, file: Node) -> list[tuple[int, bytes] | int]:
-        """What of a file lands or does not."""
+        """Return the units of a file that land or are lost as a whole."""
         found: list[tuple[int, bytes] | int] = []
         for each in file.waiting:
             found += [each] if isinstance(each, int) else sectors(*each, self.sector_bytes)
@@ -245,7 +241,7 @@ class Disk:
             yield list(walk("", self.root, lambda node, altered=altered: altered.get(node, node.durable_names)))
 
     def states(self) -> set[State]:
-        """Every state that a loss of power may leave."""
+        """Return every state that a loss of power may leave."""
         found = set()
         for tree in self.trees():
             files = list({node: None for _, node in tree if not node.is_directory})
@@ -264,14 +260,14 @@ class Disk:
         return found
 
     def pending(self) -> int:
-        """What of all that waits could be seen to have landed: in a file or a directory that some state has."""
+        """Count the waiting changes that could be seen to have landed: in a file or directory that some state has."""
         shows = {node for tree in self.trees() for _, node in tree} | {self.root}
         changes = [change for change in self.changes if any(directory in shows for directory, _, _ in change.names)]
         return len(changes) + sum(len(self.pieces(file)) for file in shows)
 
 
 def by_name(node: Node) -> dict[str, Node]:
-    """Where the names of a directory lead, as is seen; of a file, nowhere."""
+    """Return the visible names of a directory; a file has none."""
     return node.names
 
 

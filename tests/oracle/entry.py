@@ -1,4 +1,4 @@
-"""Entries between nodes, as the oracle has them: clocks are dictionaries, records are read by their drawing."""
+"""Replication entries in the oracle's form: clocks are dictionaries, records are read by the drawing of their bytes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ Clock = dict[int, int]
 
 
 def ends_of(begins: Clock, told: Clock | None, records: list[bytes]) -> Clock | None:
-    """The clock after an entry of these records; None: it is no entry."""
+    """Return the clock after an entry of these records; None if the entry is invalid."""
     dots = [decoded[1:3] for data in records if (decoded := record.decode(data)) is not None]
     assert len(dots) == len(records)
     if told is not None:

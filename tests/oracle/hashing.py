@@ -1,7 +1,7 @@
 """The hashes in plain Python, each from its own definition and none from the package.
 
-Written to be compared with the rules by eye: exact integers, wrapped once at the end, no unrolling, and CPython's
-own UTF-8 decoder.
+The code is meant to be compared with the rules by eye: exact integers, wrapped once at the end, no unrolling, and
+CPython's own UTF-8 decoder.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ def text(key: bytes) -> int:
 
 
 def string(key: bytes) -> int:
-    """Over UTF-16 code units, from 0; UnicodeDecodeError where there is no text."""
+    """Hash UTF-16 code units, from 0; UnicodeDecodeError if the key is no text."""
     units = key.decode("utf-8").encode("utf-16-be")
     return polynomial(struct.unpack(f">{len(units) // 2}H", units), 0)
 
 
 def cascading(key: bytes) -> int:
-    """`Tuple.hashCode` of one element: 31 * 1 + the element's."""
+    """Return `Tuple.hashCode` of one element: 31 * 1 + the element's."""
     return signed(31 + string(key))
 
 
@@ -56,13 +56,13 @@ HASHES: dict[str, Callable[[bytes], int]] = {
 
 
 def partition(name: str, key: bytes, count: int) -> int:
-    """Hadoop's remainder of the unsigned hash; Spark's has the sign of the divisor, as Python's own."""
+    """Return Hadoop's remainder of the unsigned hash; Spark's has the sign of the divisor, like Python's."""
     h = HASHES[name](key)
     return h % count if name == "spark" else (h & MAX) % count
 
 
 def sequins_alternate(key: bytes, count: int) -> int:
-    """The alternate where it exists, else the partition."""
+    """Return the alternate partition where it exists, else the partition."""
     h = sequins(key)
     if h > MAX - 32:
         return (((h + 31) & MAX) % count + count - 31 % count) % count

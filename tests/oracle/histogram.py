@@ -1,4 +1,4 @@
-"""A histogram in plain Python: every duration is kept, and sorted when somebody asks."""
+"""A histogram in plain Python: every duration is kept, and sorted for each query."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from math import ceil
 
 @dataclass
 class Durations:
-    """All of them, in nanoseconds."""
+    """All durations, in nanoseconds."""
 
     kept: list[int] = field(default_factory=list)
 
@@ -31,7 +31,7 @@ class Durations:
         return sum(ns < us * 1000 for ns in self.kept)
 
     def quantile(self, share: float) -> int:
-        """The shortest in which that share of them was done."""
+        """Return the shortest duration that covers the given share of the durations."""
         if not self.kept:
             return 0
         rank = max(1, ceil(share * len(self.kept)))

@@ -1,6 +1,6 @@
-"""HTTP/1.1 as the pump reads and answers it, slowly: which requests of a stream are plain, and what each is answered.
+"""HTTP/1.1 as the pump reads and answers it, slowly: the plain requests of a stream, and the answer to each.
 
-What is plain is answered at once.  The first that is not is strange: it, and all behind it, goes to the gateway.
+Plain requests are answered at once. The first strange request, and everything after it, goes to the gateway.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LONGEST_TAG = 1024
 ENTITY = rb'(?:W/)?"[\x21\x23-\x7e\x80-\xff]*"'
 HIDDEN = {b"healthz", b"livez", b"readyz", b"metrics", b"debug", b"static"}
 AT_MOST_ONE = {b"connection", b"range", b"if-none-match"}
-# What changes no answer of a read, and those that may.
+# Headers that change no answer of a read, after those that may.
 KNOWN = AT_MOST_ONE | {
     b"host", b"user-agent", b"accept", b"accept-encoding", b"accept-language", b"cache-control", b"pragma", b"referer",
     b"cookie", b"dnt", b"origin", b"via", b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-proto",
@@ -47,7 +47,7 @@ class StrangeError(Exception):
 
 
 class Plain(NamedTuple):
-    """A request that is answered at once; `part`: first and last as written, None where nothing is."""
+    """A request that is answered at once; `part`: first and last as written, None if missing."""
 
     method: bytes
     database: bytes
@@ -58,27 +58,27 @@ class Plain(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """The plain requests of a stream, and what is left behind them: it begins at `at`."""
+    """The plain requests of a stream, and the rest, which begins at `at`."""
 
     plain: list[Plain]
     at: int
-    left: str  # "nothing", "partial", "strange", or "unread" behind a request that closes.
+    left: str  # "nothing", "partial", "strange", or "unread" after a request that closes.
 
 
 @dataclass(frozen=True)
 class Found:
-    """What a read was answered with: a value or none, of a version of a dataset, or of a table with its token."""
+    """The result of a read: a value or none, of a version of a dataset, or of a table with its token."""
 
     value: bytes | None
     version: str | None
     token: bytes = b""
     time_s: int | None = None
     content_type: str = "application/octet-stream"
-    other_node: str | None = None  # Where it was not the one that was asked.
+    other_node: str | None = None  # The node that answered, unless it is the entry node.
 
 
 class Failed(NamedTuple):
-    """What a read was refused with; `names_database`: as of a dataset that has no version yet."""
+    """A refused read; `names_database`: the dataset has no version yet."""
 
     code: str
     message: str
@@ -86,7 +86,7 @@ class Failed(NamedTuple):
 
 
 def read(data: bytes) -> Reading:
-    """What of a stream is answered at once."""
+    """Split a stream into plain requests and the rest."""
     plain: list[Plain] = []
     at = 0
     while at < len(data):
@@ -104,7 +104,7 @@ def read(data: bytes) -> Reading:
 
 
 def one(head: bytes) -> Plain:
-    """A head without the empty line that ends it."""
+    """Parse a head without the empty line that ends it."""
     line, *lines = head.split(b"\r\n")
     asked = re.fullmatch(rb"(GET|HEAD) /([-_a-zA-Z0-9]{1,255})/((?:[!-$&->@-~]|%[0-9a-fA-F]{2})+) HTTP/1\.([01])", line)
     demand(asked is not None and asked[2] not in HIDDEN and len(lines) <= MAX_FIELDS)
@@ -116,7 +116,7 @@ def one(head: bytes) -> Plain:
         assert field is not None
         fields.setdefault(field[1].lower(), []).append(field[2].strip(b" \t"))
     demand(all(name in KNOWN or re.fullmatch(rb"sec-[-_a-z0-9]+", name) for name in fields))
-    is_old = asked[4] == b"0"  # One request a connection, and no host is asked for.
+    is_old = asked[4] == b"0"  # HTTP/1.0: one request a connection, and no Host header is required.
     demand(len(fields.get(b"host", [])) in ({0, 1} if is_old else {1}))
     demand(all(len(fields.get(name, [])) <= 1 for name in AT_MOST_ONE))
     connection, bounds, tag = (fields.get(name, [None])[0] for name in (b"connection", b"range", b"if-none-match"))
@@ -138,7 +138,7 @@ def part_of(bounds: bytes) -> tuple[int | None, int | None]:
 
 
 def demand(holds: bool) -> None:
-    """What is not so makes a request strange."""
+    """Raise StrangeError if a condition of plain requests fails."""
     if not holds:
         raise StrangeError
 
@@ -159,7 +159,7 @@ def answer(request: Plain, result: Found | Failed, *, date: str) -> bytes:
 
 
 def told(request: Plain, found: Found) -> tuple[int, list[str], bytes]:
-    """Status, headers and body of a value, or of none."""
+    """Return status, headers and body of a value or a miss."""
     token = [f"X-GossipKV-Token: {base64.b64encode(found.token).decode()}"] if found.token else []
     of = ["Cache-Control: no-store", *token] if found.version is None else [f"X-Sequins-Version: {found.version}"]
     about = [*of, *([] if found.other_node is None else [f"X-Sequins-Proxied-To: {found.other_node}"])]
@@ -186,9 +186,9 @@ def told(request: Plain, found: Found) -> tuple[int, list[str], bytes]:
 
 
 def bounds_within(request: Plain, size: int) -> tuple[int, int] | None:
-    """First and last position of the part that is asked for, the first behind the last where there is none in it.
+    """Return first and last position of the requested part; the first is greater if the part is empty.
 
-    None: all is sent.
+    None: the whole value is sent.
     """
     if request.part is None or request.method == b"HEAD":
         return None
@@ -197,7 +197,7 @@ def bounds_within(request: Plain, size: int) -> tuple[int, int] | None:
         return first, size - 1 if last is None else min(last, size - 1)
     assert last is not None
     if size == 0 and last:
-        return None  # The last bytes of nothing are all of it.
+        return None  # The last bytes of an empty value are the whole value.
     return max(0, size - last), size - 1
 
 
@@ -207,7 +207,7 @@ def entity_tag(version: str, value: bytes) -> str:
 
 
 def refused(failed: Failed) -> tuple[int, list[str], bytes]:
-    """Status, headers and body of an error of the wire."""
+    """Return status, headers and body of an error of the wire."""
     status, code, message = STATUSES.get(failed.code), failed.code, failed.message
     if status is None:
         status, code, message = 502, "UNAVAILABLE", f"{code}: {message}"

@@ -11,7 +11,7 @@ TIME = re.compile(
 
 
 def seconds(text):
-    """Seconds since the epoch of a time in the form that is sent; None for anything else."""
+    """Return the seconds since the epoch of a time in the preferred form; None for anything else."""
     if text is None or TIME.fullmatch(text) is None:
         return None
     try:
@@ -21,7 +21,7 @@ def seconds(text):
 
 
 def positions(header, size, most):
-    """The positions that `Range` asks for, a list for each part that is within the value; None: it is ignored."""
+    """Return the positions of `Range`, a list for each part within the value; None if the header is ignored."""
     unit, equals, listed = header.strip(" \t").partition("=")
     if not equals or unit.strip(" \t").lower() != "bytes":
         return None
@@ -49,7 +49,7 @@ def positions(header, size, most):
 
 
 def status(method, headers, found, most):
-    """The status, and for 206 the positions of each part; tags are given as lists, or `*`.
+    """Return the status, and for 206 the positions of each part; tags are given as lists, or `*`.
 
     `found` is tag, time and size.
     """

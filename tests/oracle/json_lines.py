@@ -1,4 +1,4 @@
-"""What lines of JSON say, by the standard library's reader, which makes objects and so needs help to keep the text."""
+"""The records of JSON lines by the standard library, which makes objects and so needs help to keep the text."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DECODER = json.JSONDecoder(parse_constant=no_constant, parse_int=str, parse_floa
 
 
 def records(data: bytes, key: str = "key", value: str = "value") -> list[tuple[bytes, bytes]]:
-    """The records, or ValueError with the number of the first line that is none."""
+    """Return the records; raises ValueError with the number of the first line that is none."""
     found = []
     for number, line in enumerate(data.removeprefix(b"\xef\xbb\xbf").split(b"\n"), 1):
         if line.strip(b" \t\r"):
@@ -46,7 +46,7 @@ def record(line: str, key: str, value: str) -> tuple[bytes, bytes]:
 
 
 def texts(line: str) -> list[tuple[str, str]]:
-    """The members of an object, each with its text without space."""
+    """Return the members of an object, each with its text without spaces."""
     whole, end = DECODER.raw_decode(line, SPACE.match(line).end())
     if not isinstance(whole, dict) or SPACE.match(line, end).end() != len(line):
         raise ValueError("no object")

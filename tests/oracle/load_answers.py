@@ -1,6 +1,6 @@
-"""What a load generator must count, in plain Python: one pass over all that a server sent on one connection.
+"""The counts of a load generator in plain Python: one pass over all bytes from a server on one connection.
 
-With the slow scanner and msgpack's own decoder.  No request follows an answer here: all were asked before.
+It uses the slow scanner and msgpack's own decoder. Every request was sent before the first answer.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Pairs(list):
 
 @dataclass
 class Counted:
-    """What was counted, and why the connection broke, if it did."""
+    """The counts, and the reason why the connection broke, if it did."""
 
     answered: int = 0
     wrong: int = 0
@@ -32,7 +32,7 @@ class Counted:
 
 
 def count(stream: bytes, asked: dict[int, list[bytes | None]], *, batched: bool) -> Counted:
-    """`asked` has the expected values of each id in flight; what is answered is taken out."""
+    """Count the answers; `asked` has the expected values of each id in flight, and answered ids are removed."""
     counted = Counted()
     while stream and counted.broken is None:
         end = msgpack_scanner.scan(stream, **LIMITS)
@@ -47,7 +47,7 @@ def count(stream: bytes, asked: dict[int, list[bytes | None]], *, batched: bool)
 
 
 def decode(data: bytes) -> object:
-    """One value: `str` and `bin` stay apart, a map is its pairs."""
+    """Decode one value: `str` and `bin` stay apart, a map becomes its pairs."""
     return msgpack.unpackb(
         data, raw=False, unicode_errors="surrogateescape", strict_map_key=False, object_pairs_hook=Pairs
     )
@@ -67,7 +67,7 @@ def count_one(message: object, asked: dict[int, list[bytes | None]], counted: Co
 
 
 def wrong_in(result: object, expected: list[bytes | None], *, batched: bool) -> int:
-    """How many values are not what they should be."""
+    """Return how many values are wrong."""
     if not is_array(result, 2):
         return len(expected)
     values = result[0] if batched else [result[0]]
@@ -98,7 +98,7 @@ def is_id(value: object) -> bool:
 
 
 def draws(seed: int, number: int, count: int) -> list[int]:
-    """The first so many keys of a seed: splitmix64, the upper half scaled to the number of records."""
+    """Return the first so many keys of a seed: splitmix64, the upper half scaled to the number of records."""
     drawn = []
     state = seed
     for _ in range(count):

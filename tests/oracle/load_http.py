@@ -1,4 +1,4 @@
-"""What a load generator must count of what a server says by HTTP: h11 and msgpack read it, in one pass."""
+"""The counts of a load generator over HTTP answers, in one pass: h11 and msgpack read them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OK, NOT_FOUND = 200, 404
 
 @dataclass
 class Counted:
-    """What was counted, and whether the connection ends behind it."""
+    """The counts; `is_ended`: the connection ends after them."""
 
     answered: int = 0
     keys: int = 0
@@ -35,7 +35,7 @@ class Counted:
 
 @dataclass
 class Asked:
-    """A request: its kind and keys (of a scan where it starts), and what is known of each version."""
+    """A request: its kind and keys (of a scan its start), and the known contents of each version."""
 
     kind: str
     keys: Sequence[bytes]
@@ -45,7 +45,7 @@ class Asked:
 
 
 def count(stream: bytes, asked: list[Asked]) -> Counted:
-    """`asked` has the requests in the order of sending."""
+    """Count the answers in `stream`; `asked` has the requests in the order of sending."""
     counted = Counted()
     while stream and asked and not counted.is_ended:
         found = one(stream)
@@ -65,7 +65,7 @@ def count(stream: bytes, asked: list[Asked]) -> Counted:
 
 
 def one(stream: bytes) -> tuple[h11.Response, bytes, bytes] | None:
-    """The first response, its body, and what is behind it; None where more must come."""
+    """Return the first response, its body, and the rest; None if more bytes must come."""
     connection = h11.Connection(h11.CLIENT)
     connection.send(h11.Request(method="GET", target="/", headers=[("Host", "x")]))
     connection.send(h11.EndOfMessage())
@@ -85,7 +85,7 @@ def one(stream: bytes) -> tuple[h11.Response, bytes, bytes] | None:
 
 
 def judge(counted: Counted, status: int, body: bytes, asked: Asked, version: str) -> str | None:
-    """Count an answer; of an error its code, empty where the head tells it."""
+    """Count an answer; return the code of an error, empty if the head has the code."""
     is_miss = asked.kind == "get" and status == NOT_FOUND and version
     if status != OK and not is_miss:
         return ""
@@ -109,7 +109,7 @@ def judge(counted: Counted, status: int, body: bytes, asked: Asked, version: str
 
 
 def judge_scan(counted: Counted, body: bytes, asked: Asked, version: str) -> str | None:
-    """Count the lines of a scan; of one that was broken off, a code."""
+    """Count the lines of a scan; return a code if the scan was broken off."""
     lines = body.removesuffix(b"\n").split(b"\n") if body else []
     if lines and lines[-1].startswith(b'{"error"'):
         return "SCAN_BROKEN_OFF"
@@ -134,7 +134,7 @@ def judge_scan(counted: Counted, body: bytes, asked: Asked, version: str) -> str
 
 
 def said(line: bytes) -> object:
-    """What a line of JSON says; nothing if it is none."""
+    """Return the value of a line of JSON; None if the line is malformed."""
     try:
         return json.loads(line)
     except ValueError:
@@ -142,7 +142,7 @@ def said(line: bytes) -> object:
 
 
 def record_of(line: bytes) -> tuple[bytes, bytes] | None:
-    """Key and value, if a line has both in this order and nothing else."""
+    """Return key and value, if a line has both in this order and nothing else."""
     record = said(line)
     if not isinstance(record, dict) or list(record) != ["key", "value"]:
         return None
@@ -151,7 +151,7 @@ def record_of(line: bytes) -> tuple[bytes, bytes] | None:
 
 
 def bytes_of(form: object) -> bytes | None:
-    """What a string or `{"base64": "..."}` stands for."""
+    """Return the bytes of a string or of `{"base64": "..."}`."""
     try:
         if isinstance(form, str):
             return form.encode()

@@ -1,4 +1,4 @@
-"""Which keys a load asks for: the same numbers where a draw is simple, the exact law where it is not."""
+"""The keys that a load asks for: the same numbers if a draw is simple, the exact law if not."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ ALL = 2**64
 
 
 class Stream:
-    """Numbers of splitmix64."""
-
     def __init__(self, seed: int) -> None:
         self.state = seed
 
@@ -23,7 +21,7 @@ class Stream:
         return mixed ^ (mixed >> 31)
 
     def below(self, count: int) -> int:
-        """A number below another: the upper half, scaled."""
+        """Return a number below another: the upper half, scaled."""
         return (self.draw() >> 32) * count >> 32
 
 
@@ -40,7 +38,7 @@ def draws(
     absent: Sequence[int] = (),
     misses: float = 0,
 ) -> list[int]:
-    """The first so many keys, of every shape but Zipf's."""
+    """Return the first `count` keys, of every shape but Zipf's."""
     stream, found = Stream(seed), []
     hot = min(size, max(1, int(hot_keys * size + 0.5)))
     at = first
@@ -59,7 +57,7 @@ def draws(
 
 
 def zipf_shares(size: int, theta: float) -> list[float]:
-    """How often each place is asked for, by the law itself."""
+    """Return the share of each place, by the law itself."""
     weights = [place**-theta for place in range(1, size + 1)]
     return [weight / sum(weights) for weight in weights]
 

@@ -1,4 +1,4 @@
-"""What a load generator must count of what Redis sends, in plain Python: one pass over a whole stream."""
+"""The counts of a load generator over Redis's answers, in plain Python: one pass over a whole stream."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LONGEST_CODE = 40
 
 @dataclass
 class Counted:
-    """What was counted, and why the connection broke, if it did."""
+    """The counts, and the reason why the connection broke, if it did."""
 
     answered: int = 0
     wrong: int = 0
@@ -23,7 +23,7 @@ class Counted:
 
 
 def count(stream: bytes, asked: list[list[bytes | None]], *, batched: bool) -> Counted:
-    """`asked` has the expected values of each request, in the order of sending."""
+    """Count the answers; `asked` has the expected values of each request, in the order of sending."""
     counted, at = Counted(), 0
     while at < len(stream) and counted.broken is None:
         if not asked:
@@ -52,7 +52,7 @@ def count(stream: bytes, asked: list[list[bytes | None]], *, batched: bool) -> C
 
 
 def take(stream: bytes, number: int, *, batched: bool) -> tuple[list[bytes | None], int] | str | None:
-    """The values of one answer and its size; None where more must come; the word for what is none."""
+    """Return the values of one answer and its size; None if more must come; "garbage" if the answer is malformed."""
     at = 0
     if batched:
         head = line(stream, b"*")
@@ -80,7 +80,7 @@ def take(stream: bytes, number: int, *, batched: bool) -> tuple[list[bytes | Non
 
 
 def line(stream: bytes, kind: bytes) -> tuple[int, int] | str | None:
-    """The number of a line and the line's size; None where more must come; the word for what is none."""
+    """Return the number of a line and the line's size; None if more must come; "garbage" if the line is malformed."""
     found = NUMBER.match(stream)
     if found is not None and found[1] == kind:
         return int(found[2]), found.end()

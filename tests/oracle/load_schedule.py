@@ -1,4 +1,4 @@
-"""When the requests of a run are due, in fractions."""
+"""The due times of a run's requests, in fractions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def dues(stages: Sequence[tuple[float, int]], turn: int = 0, share: int = 1) -> list[tuple[int, Fraction]]:
-    """Stage and nanosecond of each request that one of those who share a rate sends."""
+    """Return stage and nanosecond of each request of one sender among those that share a rate."""
     found = []
     begin = Fraction(0)
     for stage, (rate, duration_ns) in enumerate(stages):

@@ -1,6 +1,6 @@
-"""Whether an answer is right, when several versions are known: tables in plain dictionaries.
+"""The verdict on an answer when several versions are known: tables in plain dictionaries.
 
-`tables` has for each version what it holds; None is the name of a table for every version that has none of its own.
+`tables` has the contents of each version; the key None stands for every version without an entry of its own.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ Tables = Mapping[str | None, Table]
 
 @dataclass
 class Judged:
-    """What was counted of one answer."""
+    """The counts of one answer."""
 
     keys: int
     wrong: int = 0
     misses: int = 0
     unchecked: int = 0
-    untold: int = 0  # Of them, those of a version of which nothing is known.
+    untold: int = 0  # The unchecked keys of unknown versions.
 
 
 def table_of(tables: Tables, version: str) -> Table | None:
-    """What an answer of this version is compared with."""
+    """Return the table with which an answer of this version is compared."""
     return tables.get(version, tables.get(None))
 
 
@@ -49,10 +49,10 @@ def judge_scan(
     others: Collection[bytes] | None = None,
     ends: bool = True,
 ) -> Judged:
-    """Of a scan: those out of order, left out or too many, and those with another value.
+    """Count wrong records of a scan: out of order, left out, too many, or with another value.
 
-    Where a version may have more than is known, `others` are the keys that it is known not to have, and what has any
-    other key is unchecked.  `ends`: the end is judged, too.
+    If a version may have more than is known, `others` are the keys that it is known not to have, and records with any
+    other key are unchecked. `ends`: the end is judged, too.
     """
     table = table_of(tables, version)
     found = Judged(len(records), wrong=max(0, len(records) - limit))
@@ -85,9 +85,10 @@ def judge_scan(
 
 
 def steps_back(moments: Sequence[tuple[str, int, str]]) -> int:
-    """Answers from an older version than the newest that was told before they were asked for.
+    """Count answers from an older version than the newest one known when they were asked for.
 
-    `moments` are `("asked", id, "")` and `("answered", id, version)`, in order; an answer without a version is no step.
+    `moments` are `("asked", id, "")` and `("answered", id, version)`, in order; an answer without a version is no
+    step.
     """
     newest: str | None = None
     floors: dict[int, str | None] = {}

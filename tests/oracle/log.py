@@ -1,7 +1,8 @@
-"""The log in plain Python: its bytes, and what counts of it after a crash.
+"""The log in plain Python: its bytes, and the batches that count after a crash.
 
-Slow, and written to be compared with the document by eye.  It imports nothing from the package.  A log is a dict from
-the numbers of segments to the bytes of their files; `recover` walks along it as the document says, all in memory.
+The code is slow and is meant to be compared with the document by eye. It imports nothing from the package. A log is a
+dict from segment numbers to the bytes of their files; `recover` walks along the log as the document says, all in
+memory.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ Name = tuple[int, int]  # number, salt
 
 
 class Damaged(Exception):
-    """Something was synced and does not hold."""
+    """Synced bytes do not hold."""
 
     def __init__(self, number: int, offset: int | None) -> None:
         super().__init__(number, offset)
@@ -33,7 +34,7 @@ class Damaged(Exception):
 
 
 class Frame(NamedTuple):
-    """What one frame says, and where it lies."""
+    """The fields of a frame, and its place."""
 
     offset: int
     end: int
@@ -44,8 +45,6 @@ class Frame(NamedTuple):
 
 
 class LifeEnd(NamedTuple):
-    """Where a life ended."""
-
     number: int
     position: int
     continued: Name
@@ -53,13 +52,13 @@ class LifeEnd(NamedTuple):
 
 @dataclass
 class Outcome:
-    """What counts."""
+    """The result of a recovery."""
 
     batches: list[tuple[int, bytes]]
-    cut: int  # The segment whose frames are to be written anew.
-    end: int  # Up to here.
-    position: int  # The last one that counts.
-    last_position: int  # The highest that was met.
+    cut: int  # The segment whose frames are written anew,
+    end: int  # up to this offset.
+    position: int  # The last position that counts.
+    last_position: int  # The highest position that was seen.
 
 
 # Bytes --------------------------------------------------------------------------------------------------------------
@@ -93,7 +92,7 @@ def header(
 
 
 def frame_at(data: bytes, offset: int, salt: int) -> Frame | None:
-    """The whole frame at a place, whatever its position."""
+    """Return the whole frame at a place, whatever its position."""
     if offset + 32 > len(data):
         return None
     checksum, size, position, synced, kind, zero = struct.unpack_from("<IIQQB7s", data, offset)
@@ -110,7 +109,7 @@ def frame_at(data: bytes, offset: int, salt: int) -> Frame | None:
 
 
 def frames(data: bytes, salt: int, offset: int = HEADER_BYTES, position: int = 0) -> Iterator[Frame]:
-    """Frames as they follow each other; nothing follows a `next`."""
+    """Yield consecutive frames; nothing follows a `next`."""
     while (found := frame_at(data, offset, salt)) is not None:
         follows = found.position > position if found.kind == BEGIN else found.position == position + 1
         if position and not follows:
@@ -122,13 +121,13 @@ def frames(data: bytes, salt: int, offset: int = HEADER_BYTES, position: int = 0
 
 
 def claim(data: bytes, salt: int, offset: int) -> int:
-    """The highest position that a whole frame at or behind a place says is synced."""
+    """Return the highest synced position that a whole frame at or after a place claims."""
     starts = range(offset + -offset % 8, len(data), 8)
     return max((found.synced for at in starts if (found := frame_at(data, at, salt)) is not None), default=0)
 
 
 def header_of(data: bytes) -> tuple[int, int, int, int] | None:
-    """Store, number, salt and size that a segment's header says, when it holds."""
+    """Return store, number, salt and size from a valid segment header."""
     if len(data) < HEADER_BYTES or any(data[64:HEADER_BYTES]) or data[:8] != b"GKVLOG\r\n":
         return None
     format_number, is_synced, store, number, salt, _, size, zero, checksum = struct.unpack_from("<IIQQQQQII", data, 8)
@@ -141,7 +140,7 @@ def header_of(data: bytes) -> tuple[int, int, int, int] | None:
 
 
 def recover(log: Mapping[int, bytes], store: int, floor: Name, lives: Sequence[LifeEnd] = ()) -> Outcome:
-    """What counts from the segment `floor` on.  Raises `Damaged`."""
+    """Return the outcome from the segment `floor` on. Raises `Damaged`."""
     synced = max((end.position for end in lives), default=0)
     batches: list[tuple[int, bytes]] = []
     walked: list[list[Frame]] = []
@@ -175,7 +174,7 @@ def recover(log: Mapping[int, bytes], store: int, floor: Name, lives: Sequence[L
     while not walked[-1] and len(walked) > 1:
         walked.pop()
         numbers.pop()
-        walked[-1] = walked[-1][:-1]  # Without the frame that names the empty one.
+        walked[-1] = walked[-1][:-1]  # Drop the frame that names the empty segment.
     kept = walked[-1]
     return Outcome(
         batches,

@@ -1,4 +1,4 @@
-"""The memtable in plain Python: operations as the log has them, and a dict that is sorted when it is looked at."""
+"""The memtable in plain Python: operations as in the log, and a dict that is sorted for each look-up."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def encode(operations: Iterable[Operation]) -> bytes:
 
 
 def decode(payload: bytes) -> Iterator[Record]:
-    """The records that a payload puts: internal keys, and values behind their flag."""
+    """Yield the records that a payload puts: internal keys, and values after their flag."""
     at = 0
     while at < len(payload):
         kind, key_bytes, value_bytes = HEADER.unpack_from(payload, at)
@@ -40,7 +40,7 @@ def decode(payload: bytes) -> Iterator[Record]:
 
 
 class Memtable:
-    """What was put, and how many bytes all of it took, replaced records among it."""
+    """The records, and the bytes of every put, replaced records included."""
 
     def __init__(self) -> None:
         self.contents: dict[bytes, bytes] = {}
@@ -52,6 +52,6 @@ class Memtable:
             self.put_bytes += RECORD_HEADER_BYTES + len(key) + len(value)
 
     def list_records(self, bound: bytes | None = None, *, reverse: bool = False) -> list[Record]:
-        """From the first not below `bound` on, or from the last below it back."""
+        """Return the records from the first not below `bound` on, or from the last below it back."""
         records = sorted(self.contents.items(), reverse=reverse)
         return [record for record in records if bound is None or (record[0] < bound) == reverse]

@@ -1,6 +1,6 @@
-"""The merge of a store in plain Python: dicts of keys, their space first, to values behind a flag.
+"""The merge of a store in plain Python: dicts from keys, which begin with their space, to flagged values.
 
-It imports nothing from the package; bytes are as `operation.pxd` draws them.
+This module imports nothing from the package; the bytes follow `operation.pxd`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def records(operations: Iterable[Operation]) -> Records:
 def merged(
     newest_first: Sequence[Records], spaces: Collection[int], *, drops_tombstones: bool
 ) -> list[tuple[bytes, bytes]]:
-    """What comes out of a merge, in order."""
+    """Return the records of the merge, in order."""
     found: Records = {}
     for one in reversed(newest_first):
         found |= one
@@ -52,5 +52,5 @@ def merged(
 
 
 def answers(newest_first: Sequence[Records], spaces: Collection[int]) -> Records:
-    """All that a store of these runs says: what is there, without flags."""
+    """Return the live records of a store of these runs, without flags."""
     return {key: value[1:] for key, value in merged(newest_first, spaces, drops_tombstones=True)}

@@ -1,6 +1,6 @@
-"""A map with versions, and the judging of operations on it, on plain dictionaries; and what a server has to keep.
+"""A versioned map, its operations, and the pages that a server keeps, on plain dictionaries.
 
-It knows no pages: it keeps every entry, every outcome, and for ever.
+The model has no pages: it keeps every entry and every outcome for ever.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ SEQUENCES = 1 << 48
 
 
 class Wanted(NamedTuple):
-    """An operation, and all that its function would do."""
+    """An operation, and all effects of its function."""
 
     id: bytes
     base: int
@@ -32,14 +32,14 @@ class Model:
     version: int = 0
     config: int = 0
     outcomes: dict[bytes, tuple[int, str]] = field(default_factory=dict)  # Config id and outcome.
-    judged: dict[bytes, Wanted] = field(default_factory=dict)  # What those are of.
-    is_changed: bool = False  # By the transaction that is under way.
+    judged: dict[bytes, Wanted] = field(default_factory=dict)  # The operations of those outcomes.
+    is_changed: bool = False  # By the current transaction.
 
     def judge(self, operations: list[Wanted], config: int) -> list[set[str]]:
-        """One transaction: what may be told of each; and what becomes of the map."""
+        """Apply one transaction; return the permitted outcomes of each operation."""
         before, self.is_changed = self.config, False
         if config // SEQUENCES > before // SEQUENCES:
-            self.config = config  # After a force there is a map of its generation, whatever becomes of the operations.
+            self.config = config  # After a force the map has its generation, whatever the outcome of the operations.
         return [self._judge(one, before, config) for one in operations]
 
     def _judge(self, one: Wanted, before: int, config: int) -> set[str]:
@@ -51,7 +51,7 @@ class Model:
         if recorded is not None or one.base >= config or is_over:
             told = self.ask(one.id, one.base, config - 1)
             return {"REFUSED"} | (told & {"UNKNOWN"}) if is_another and told != {"UNKNOWN"} else told
-        touched = one.looks if one.refuses else [*one.looks, *one.puts]  # Who refuses says no more than that.
+        touched = one.looks if one.refuses else [*one.looks, *one.puts]  # A refusal reads only its looks.
         versions = [self.entries[key][0] for key in touched if key in self.entries] + [self.version]
         if one.touches_all and not one.refuses:
             versions.append(config if self.is_changed else before)
@@ -92,9 +92,9 @@ class Model:
 
 @dataclass
 class Keeper:
-    """Which roots a server keeps, and which pages by that."""
+    """The roots that a server keeps, and the pages kept for them."""
 
-    below: dict[bytes, set[bytes]] = field(default_factory=dict)  # Every root that there is: its pages and itself.
+    below: dict[bytes, set[bytes]] = field(default_factory=dict)  # Every known root: its pages and itself.
     pins: dict[bytes, int] = field(default_factory=dict)
     pages: set[bytes] = field(default_factory=set)
 

@@ -17,7 +17,7 @@ class PartialError(Exception):
 
 
 class RefusedError(Exception):
-    """The value breaks a limit, or is not MessagePack as we speak it."""
+    """The value breaks a limit, or is not the MessagePack of our wire format."""
 
     def __init__(self, reason: str, offset: int) -> None:
         super().__init__(reason, offset)
@@ -27,8 +27,6 @@ class RefusedError(Exception):
 
 @dataclass
 class Scan:
-    """One pass over one value."""
-
     data: bytes
     max_size: int
     max_depth: int
@@ -36,7 +34,7 @@ class Scan:
     elements: int = 0
 
     def value(self, at: int, depth: int) -> int:
-        """The end of the value that starts at `at` inside `depth` containers."""
+        """Return the end of the value that starts at `at` inside `depth` containers."""
         if at >= self.max_size:
             raise RefusedError("size", at)
         if at >= len(self.data):
@@ -55,7 +53,7 @@ class Scan:
         return self.skip(at, 1 + (head & 0x1F if 0xA0 <= head <= 0xBF else SCALARS.get(head, 0)))
 
     def skip(self, at: int, size: int) -> int:
-        """The end of `size` bytes, which need not be here yet."""
+        """Return the end of `size` bytes, which may still be missing."""
         if at + size > self.max_size:
             raise RefusedError("size", at)
         return at + size
@@ -79,7 +77,7 @@ class Scan:
 
 
 def scan(data: bytes, *, max_size: int, max_depth: int, max_elements: int) -> int | tuple[str, int] | None:
-    """The length of the first value; None when it is not all here; `(reason, offset)` when it is refused."""
+    """Return the length of the first value; None if it is incomplete; `(reason, offset)` if it is refused."""
     try:
         end = Scan(data, max_size, max_depth, max_elements).value(0, 0)
     except PartialError:

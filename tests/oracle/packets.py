@@ -1,8 +1,8 @@
 """The packets of gossip in plain Python, from `docs/development/gossip-packets.md` alone: a writer and a reader.
 
-It imports nothing from the package.  The tables below are the page's, word by word, and everything else follows from
-them; a test compares the two.  A message is `(kind, fields, parts)` and a part `(kind, fields)`, fields by the page's
-names; what repeats stands in the list `each`.  AES-GCM and LZ4 are not spelled out.
+This module imports nothing from the package. The tables below are the page's, word by word, and everything else follows
+from them; a test compares the two. A message is `(kind, fields, parts)` and a part `(kind, fields)`, fields by the
+page's names; repeated fields are in the list `each`. AES-GCM and LZ4 are not spelled out.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ KNOWN: Table = (
 )  # fmt: skip
 CHANGE: Table = (("number", "version minus since"), ("1", "kind"), ("text", "path"), ("text", "value"))
 
-# Kind, fields, and what is repeated after them up to the end of the part.
+# Kind, fields, and the fields that repeat up to the end of the part.
 PARTS: dict[str, tuple[int, Table, Table]] = {
     "RECORD": (
         1,
@@ -89,7 +89,7 @@ def demand(holds: object, reason: str) -> None:
 
 
 def number(value: int) -> bytes:
-    """Seven bits a byte, the lowest first; the top bit says that more follow."""
+    """Encode a number: seven bits a byte, the lowest first; the top bit says that more follow."""
     octets = [value >> shift & 0x7F for shift in range(0, max(1, value.bit_length()), 7)]
     return bytes([*(octet | 0x80 for octet in octets[:-1]), octets[-1]])
 
@@ -114,7 +114,7 @@ def write_field(size: str, value: Value) -> bytes:
 
 
 def write_fields(table: Table, fields: Fields) -> bytes:
-    """Fields one after the other; a tombstone has no value."""
+    """Write fields one after the other; a tombstone has no value."""
     return b"".join(
         write_field(size, fields[name]) for size, name in table if not (name == "value" and fields["kind"] == TOMBSTONE)
     )
@@ -137,7 +137,7 @@ def encode(message: Message) -> bytes:
 
 
 def read_number(data: bytes, at: int) -> tuple[int, int]:
-    """The number that begins at `at`, and where it ends."""
+    """Return the number that begins at `at`, and its end."""
     value = 0
     for place in range(9):
         demand(at + place < len(data), "cut short")
@@ -154,7 +154,7 @@ def read_octets(data: bytes, at: int, size: int) -> tuple[bytes, int]:
 
 
 def read_text(name: str, data: bytes, at: int) -> tuple[Value, int]:
-    """The text that begins at `at`, and where it ends: values are any bytes, names of clusters for people to read."""
+    """Return the text that begins at `at`, and its end: values are any bytes, cluster names are for people to read."""
     length, at = read_number(data, at)
     demand(length <= MOST[name], "too long")
     octets, at = read_octets(data, at, length)
@@ -167,7 +167,7 @@ def read_text(name: str, data: bytes, at: int) -> tuple[Value, int]:
 
 
 def read_field(size: str, name: str, data: bytes, at: int) -> tuple[Value, int]:
-    """The field that begins at `at`, and where it ends."""
+    """Return the field that begins at `at`, and its end."""
     if size == "number":
         return read_number(data, at)
     if size == "address":
@@ -189,7 +189,7 @@ def read_field(size: str, name: str, data: bytes, at: int) -> tuple[Value, int]:
 
 
 def read_fields(table: Table, data: bytes, at: int) -> tuple[Fields, int]:
-    """Fields one after the other, and where they end."""
+    """Return consecutive fields, and their end."""
     fields: Fields = {}
     for size, name in table:
         if name == "value" and fields["kind"] == TOMBSTONE:
@@ -200,7 +200,7 @@ def read_fields(table: Table, data: bytes, at: int) -> tuple[Fields, int]:
 
 
 def decode_head(data: bytes) -> tuple[str, Fields, int]:
-    """The head of a message: its kind, its fields, where its parts begin."""
+    """Return the head of a message: its kind, its fields, the offset of its parts."""
     by_kind = {kind: name for name, (kind, _) in HEADS.items()}
     demand(data[:1] and data[0] in by_kind, "no such kind of message")
     name = by_kind[data[0]]
@@ -210,7 +210,7 @@ def decode_head(data: bytes) -> tuple[str, Fields, int]:
 
 
 def decode_parts(data: bytes, at: int) -> tuple[list[Part], bool]:
-    """The parts from `at`, and whether all is well up to the end; those of an unknown kind are passed over."""
+    """Return the parts from `at`, and True if all are sound; parts of an unknown kind are skipped."""
     by_kind = {kind: name for name, (kind, _, _) in PARTS.items()}
     parts: list[Part] = []
     while at < len(data):
@@ -226,7 +226,7 @@ def decode_parts(data: bytes, at: int) -> tuple[list[Part], bool]:
 
 
 def unpack(message: bytes) -> bytes:
-    """The parts of a SYNC as they stand behind a head without flag 16."""
+    """Return the parts of a SYNC as they would follow a head without flag 16."""
     if not message[17] & 16:
         return message[18:]
     size, at = read_octets(message, 18, 4)
@@ -240,7 +240,7 @@ def unpack(message: bytes) -> bytes:
 
 
 def decode_body(name: str, body: bytes) -> Fields:
-    """What one part says.  Bytes after the fields of a part in which nothing repeats are passed over."""
+    """Return the fields of one part. Bytes after the fields of a part in which nothing repeats are skipped."""
     _, table, repeated = PARTS[name]
     fields, at = read_fields(table, body, 0)
     if repeated:
@@ -257,7 +257,7 @@ def decode_body(name: str, body: bytes) -> Fields:
 
 
 def check_delta(fields: Fields) -> None:
-    """What the numbers of a delta must be to each other."""
+    """Check the relations between the numbers of a delta."""
     floor, since, reach, target = (fields[name] for name in ("floor", "since", "reach", "target"))
     steps = [0, *(one["version minus since"] for one in fields["each"])]
     demand(all(one < other for one, other in itertools.pairwise(steps)), "versions do not ascend")
@@ -279,12 +279,12 @@ def wrap_plain(message: bytes, cluster: str, cluster_id: bytes) -> bytes:
 
 
 def key_id(secret: bytes) -> bytes:
-    """Four bytes that name a key of the ring."""
+    """Return the four bytes that name a key of the ring."""
     return hashlib.blake2b(secret, digest_size=4, person=b"gossipkv key").digest()
 
 
 def session_key(secret: bytes, session: bytes) -> bytes:
-    """HKDF-SHA256 for 32 bytes (RFC 5869): extract, then the first block of expand."""
+    """Derive 32 bytes by HKDF-SHA256 (RFC 5869): extract, then the first block of expand."""
     extracted = hmac.digest(session, secret, "sha256")
     return hmac.digest(extracted, b"gossipkv packets 1\x01", "sha256")
 
@@ -297,7 +297,7 @@ def wrap_sealed(
 
 
 class Gate:
-    """Which packets a node lets in, and why not the others; it counts counters in a set and forgets none."""
+    """Admits packets or gives the reason against; keeps every counter in a set."""
 
     def __init__(
         self, cluster: str, cluster_id: bytes, *, secret: bytes | None = None, plain: bool = True, session: bytes = b""

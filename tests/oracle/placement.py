@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def share(ids: Iterable[str], mine: str, partitions: int, replication: int) -> set[int]:
-    """Seed 000: the list of all partitions, each R times; index i to the i mod n-th id."""
+    """Return the partitions of one id by seed 000: list each partition R times; index i goes to the i mod n-th id."""
     ring = sorted(set(ids))
     written = [partition for partition in range(partitions) for _ in range(replication)]
     return {partition for index, partition in enumerate(written) if ring and ring[index % len(ring)] == mine}
@@ -25,12 +25,12 @@ def in_at_least(count: int, partitions: int, sets: Sequence[Collection[int]]) ->
 
 
 def rank(name: str, states: Mapping[str, int], slow: Collection[str]) -> tuple[bool, int]:
-    """When a holder is asked: the smaller the earlier, equal ones in any order."""
+    """Return the order in which holders are asked: smaller first, equal ones in any order."""
     return name in slow, states[name]
 
 
 def forms(some: Collection[int], partitions: int) -> tuple[bytes, list[int]]:
-    """The bitmap of these partitions and their runs, in turn absent and present ones, ending with present ones."""
+    """Return the bitmap of these partitions and their runs, in turn absent and present, ending with present."""
     bits = [number in some for number in range(partitions)]
     grouped = [(present, len(list(run))) for present, run in groupby(bits)]
     runs = [0] * (grouped[0][0]) + [length for _, length in grouped[: len(grouped) - (not grouped[-1][0])]]
@@ -55,7 +55,7 @@ def partitions_of(pieces: Iterable[bytes], field: str) -> set[int]:
 
 
 def forms_of_partition(isolation: Mapping[bytes, object], replication: int) -> list[frozenset[bytes]]:
-    """All sets of nodes that a partition may lie on: so many, as far apart as can be."""
+    """Return all sets of nodes that may hold a partition: of the right size, and as far apart as possible."""
     sets = [frozenset(some) for some in combinations(sorted(isolation), min(replication, len(isolation)))]
 
     def crowd(some: frozenset[bytes]) -> int:
@@ -68,9 +68,9 @@ DEALT = 4_000
 
 
 def ideal_loads(forms: Sequence[Collection[bytes]], weights: Mapping[bytes, int]) -> dict[bytes, float]:
-    """Share of the partitions that each node holds: deal very many, each to those who have least for their weight.
+    """Return each node's share of partitions: deal very many, each to the nodes with the least load per weight.
 
-    It minimizes the sum of load² / weight (Frank and Wolfe), and is right to about 1 / 1,000.
+    This minimizes the sum of load² / weight (Frank and Wolfe), and is right to about 1 / 1,000.
     """
     load = dict.fromkeys(weights, 0)
     for _ in range(DEALT):
@@ -82,7 +82,7 @@ def ideal_loads(forms: Sequence[Collection[bytes]], weights: Mapping[bytes, int]
 def fewest_moves(
     forms: Sequence[Collection[bytes]], ideal: Mapping[bytes, float], now: Sequence[Collection[bytes]]
 ) -> int:
-    """Try all maps: how many slots change in one whose loads are the ideals, rounded down or up."""
+    """Try all maps; return the fewest changed slots of a map with the ideal loads, rounded down or up."""
     bounds = [(node, floor(share * len(now) + 0.02), ceil(share * len(now) - 0.02)) for node, share in ideal.items()]
     best = None
     for drawn in product(forms, repeat=len(now)):

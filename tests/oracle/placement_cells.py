@@ -1,15 +1,15 @@
-"""What a cell of the placement map has to show, one partition after the other."""
+"""The cells of the placement map, computed one partition after the other."""
 
 from __future__ import annotations
 
-# Missing, building, disagreeing, under-replicated, on a dead node, ready.  What is being built can be read nowhere in
-# the row of all nodes; in the row of one it is on its way, and is not as bad as files that differ.
+# Missing, building, disagreeing, under-replicated, on a dead node, ready. A partition that is being built is unreadable
+# everywhere in the row of all nodes; in the row of a node it is on its way, which is better than files that differ.
 OF_ALL = "mbdur"
 OF_NODE = "dbugr"
 
 
 def band(partitions: int, most: int) -> int:
-    """How many partitions a cell has: the fewest with which all cells are at most so many."""
+    """Return the partitions per cell: the fewest with which there are at most `most` cells."""
     size = 1
     while -(-partitions // size) > most:
         size += 1
@@ -17,13 +17,13 @@ def band(partitions: int, most: int) -> int:
 
 
 def lacking(few, owners) -> set[int]:
-    """Which of those that are on too few nodes are drawn so: those of which no live node builds a further copy."""
+    """Return the under-replicated partitions of which no live node builds a further copy."""
     live = [owner for owner in owners if owner["state"] != "dead"]
     return {partition for partition in few if not any(partition in owner["building"] for owner in live)}
 
 
 def node_letter(partition, owner, few, disputed) -> str:
-    """One partition in the row of a node: `owner` has `state`, `ready`, `building`."""
+    """Return the letter of a partition in the row of a node: `owner` has `state`, `ready`, `building`."""
     if owner["state"] == "dead":
         return "g" if partition in owner["ready"] else "."
     if partition in owner["ready"] and partition in disputed:
@@ -36,7 +36,7 @@ def node_letter(partition, owner, few, disputed) -> str:
 
 
 def all_letter(partition, owners, few, disputed) -> str:
-    """One partition in the row of all nodes together."""
+    """Return the letter of a partition in the row of all nodes together."""
     live = [owner for owner in owners if owner["state"] != "dead"]
     if not any(partition in owner["ready"] for owner in live):
         return "b" if any(partition in owner["building"] for owner in live) else "m"
@@ -46,7 +46,7 @@ def all_letter(partition, owners, few, disputed) -> str:
 
 
 def cells(letters: str, size: int, worst_first: str) -> str:
-    """A row of partitions folded into cells: the worst letter of each; `p` where only some are ready."""
+    """Fold a row of partitions into cells: the worst letter of each; `p` if only some are ready."""
     folded = []
     for first in range(0, len(letters), size):
         there = letters[first : first + size]

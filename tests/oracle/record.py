@@ -11,7 +11,7 @@ Fields = tuple[int, int, int, int, bytes, bytes]
 
 
 def varint(number: int) -> bytes:
-    """LEB128: seven bits a byte, the lowest first, the high bit where more follow."""
+    """Encode a number in LEB128: seven bits a byte, the lowest first, the high bit if more follow."""
     low, rest = number & 0x7F, number >> 7
     return bytes([low | 0x80]) + varint(rest) if rest else bytes([low])
 
@@ -22,7 +22,7 @@ def encode(fields: Fields) -> bytes:
 
 
 def decode(data: bytes) -> Fields | None:
-    """Its fields; None where it is no record: one that would not be written so."""
+    """Return the fields; None for bytes that `encode` would not have written."""
     for width in range(1, MAX_LENGTH_BYTES + 1):
         at = HEAD.size + width
         if len(data) >= at and not data[at - 1] & 0x80:

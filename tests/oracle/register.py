@@ -1,7 +1,7 @@
-"""An acceptor of a register in plain Python: it forgets nothing, and looks through all that it ever said.
+"""An acceptor of a register in plain Python: it forgets nothing and searches all its promises for each answer.
 
-A ballot is (generation, force id, counter, proposer).  What it has is no record but the list of ballots that it has
-promised and of ballots and values that it has accepted; each answer is found anew from all of them.
+A ballot is (generation, force id, counter, proposer). Instead of a record the acceptor keeps the list of promised
+ballots and that of accepted ballots and values; each answer is derived from all of them.
 """
 
 from __future__ import annotations
@@ -17,15 +17,13 @@ GENERATIONS_LEAP = 64
 
 
 class Asked(NamedTuple):
-    """A request."""
-
     kind: str  # read, prepare, accept, create
     ballot: Ballot | None = None
     value: object = None  # Of accept and create.
-    stays: bool = False  # Of accept: the same proposer's next ballot is to be promised as well.
-    is_newcomer: bool = False  # Of prepare: asked as one who is to become an acceptor.
-    holds: bool = True  # Whether this acceptor has what belongs to the value, or to the one a newcomer is to hold.
-    names_it: bool = True  # Of create: whether the value names this acceptor, as one of one set.
+    stays: bool = False  # Of accept: the same proposer's next ballot is promised as well.
+    is_newcomer: bool = False  # Of prepare: the acceptor is to join the set.
+    holds: bool = True  # This acceptor has the data of the value, or of the value that a newcomer is to hold.
+    names_it: bool = True  # Of create: the value names this acceptor, and has one set.
 
 
 @dataclass
@@ -34,17 +32,17 @@ class SlowAcceptor:
 
     promised: list[Ballot] = field(default_factory=list)
     accepted: list[tuple[Ballot, object]] = field(default_factory=list)
-    conflicts: list[int] = field(default_factory=list)  # Generations of which two forces were heard of.
+    conflicts: list[int] = field(default_factory=list)  # Generations in which two forces were seen.
 
     def record(self) -> tuple[Ballot, Ballot | None, object, int] | None:
-        """The highest promise, what was accepted last, and the last generation with two forces."""
+        """Return the highest promise, the last accepted ballot and value, and the last generation with two forces."""
         if not self.promised:
             return None
         ballot, value = max(self.accepted, key=lambda pair: pair[0], default=(None, None))
         return max(self.promised), ballot, value, max(self.conflicts, default=0)
 
     def ask(self, asked: Asked) -> str:
-        """What it says; what it has from then on is in `record`."""
+        """Return the answer to a request, and update `record`."""
         if not self.promised:
             return self._ask_newcomer(asked)
         if asked.ballot is None:
@@ -99,7 +97,7 @@ class SlowAcceptor:
         return "OK"
 
     def _has_last(self, asked: Asked) -> bool:
-        # The acceptors are a part of the value, and all that was ever accepted names this one.
+        # The acceptors are a part of the value, and every accepted value names this acceptor.
         last = max(self.accepted, key=lambda pair: pair[0], default=None)
         return asked.names_it and last == (asked.ballot, asked.value)
 

@@ -1,7 +1,7 @@
-"""A node's reads that others answer, in plain Python: who may be asked when, and what a client must get.
+"""A node's forwarded reads in plain Python: the peers that may be asked, and the answer that a client must get.
 
-Written from docs/development/forwarding.md.  It draws nothing by lot: it is told whom the node has asked, and says
-whether that was one of those who might be; and after each event it says whom the node must have asked by now.
+Written from docs/development/forwarding.md. The oracle draws no lots: a test tells it which peer the node has asked,
+and it checks that this peer was allowed. After each event it says which reads must have asked a peer by now.
 """
 
 from __future__ import annotations
@@ -14,41 +14,37 @@ from tests.oracle import msgpack_scanner
 
 ALIVE, SUSPECT, DEAD = 0, 1, 2
 PAUSE_MS = 1
-DEFAULT_MS = 1000  # For a read whose client does not say.
+DEFAULT_MS = 1000  # For a read whose client gives no timeout.
 REFUSALS = {"NOT_SERVED", "NOT_READY", "UNKNOWN_VERSION", "CORRUPT", "OVERLOADED", "INTERNAL", "BAD_REQUEST"}
 
 
 @dataclass
 class Peer:
-    """Another node."""
-
     state: int = ALIVE
     slow: bool = False
     connected: bool = True
     holds: bool = True
-    arriving: object = None  # The read of whose answer there is a beginning.
-    heard_ms: int = 0  # When that last grew.
+    arriving: object = None  # The read whose answer has arrived in part.
+    heard_ms: int = 0  # Time of the last byte of that answer.
 
 
 @dataclass
 class Read:
-    """One that is under way."""
-
     whole_ms: int
     limit_ms: int
     is_part: bool
     pause_ms: int = PAUSE_MS
     due_ms: float = 0
     resting: bool = False
-    restless: bool = True  # It has to ask somebody now.
+    restless: bool = True  # The read has to ask a peer now.
     rounds: int = 1
-    tried: dict[int, str] = field(default_factory=dict)  # In this round, and what became of it.
-    perhaps: set[int] = field(default_factory=set)  # Of equal rank without a connection: the lot may have met them.
-    awaited: set[int] = field(default_factory=set)  # Asked at any time, and not answered.
-    last: int = -1  # Who was asked last, until it is silent: of a part the one whose refusal has others asked.
+    tried: dict[int, str] = field(default_factory=dict)  # Peers of this round, with the outcome of each.
+    perhaps: set[int] = field(default_factory=set)  # Unconnected peers of equal rank: the lot may have met them.
+    awaited: set[int] = field(default_factory=set)  # Peers that were asked at any time and have not answered.
+    last: int = -1  # The peer asked last, until it is silent; only its refusal moves a part on.
 
     def report(self) -> dict[int, str]:
-        """Who was asked, and what became of it."""
+        """Return the peers that were asked, with the outcome of each."""
         return {**dict.fromkeys(self.awaited, "silent"), **self.tried}
 
 
@@ -64,14 +60,14 @@ class Relay:
         self.unanswered: dict[int, dict[object, bool]] = {column: {} for column in range(peers)}  # False: abandoned.
 
     def begin(self, name: object, timeout_ms: int | None = None, *, is_part: bool = False) -> None:
-        """A client asks; a part of a batch has the request's own time, if that says how much."""
+        """Start a client's read; a part of a batch has the request's own timeout, if the request has one."""
         time_ms = self.whole_ms if timeout_ms is None else timeout_ms
         whole_ms = self.now_ms + (time_ms if is_part else min(time_ms, self.whole_ms))
         limit_ms = self.now_ms + (max(DEFAULT_MS, self.whole_ms) if timeout_ms is None else timeout_ms)
         self.reads[name] = Read(whole_ms, limit_ms, is_part)
 
     def candidates(self, name: object) -> set[int]:
-        """Who may be asked next: those of the least rank who were not asked in this round and do not owe an answer."""
+        """Return the next peers: those of the least rank that were not asked in this round and owe no answer."""
         read = self.reads[name]
         open_to = {
             column: (peer.slow, peer.state)
@@ -82,7 +78,7 @@ class Relay:
         return {column for column, rank in open_to.items() if rank == least}
 
     def asked(self, column: int, name: object) -> None:
-        """The node has asked this one, and passed over those before it who have no connection."""
+        """Record that the node has asked this peer and skipped earlier ones without a connection."""
         read = self.reads[name]
         assert read.restless, "it had nobody to ask now"
         while column not in self.candidates(name):
@@ -97,7 +93,7 @@ class Relay:
         self.unanswered[column][name] = True
 
     def pass_over(self, name: object, wanted: int | None = None) -> bool:
-        """Somebody who would come before has no connection, or had none; whether there was one."""
+        """Skip earlier peers that have, or had, no connection; return True if there was one."""
         read, candidates = self.reads[name], self.candidates(name)
         passed = {column for column in candidates if column in read.perhaps or not self.peers[column].connected}
         if wanted is not None:
@@ -108,7 +104,7 @@ class Relay:
         return bool(passed)
 
     def settled(self) -> None:
-        """The node has done all that it does now: whoever has not asked had nobody left, and rests."""
+        """Check that a read that has not asked had no peer left, and let the read rest."""
         for name, read in self.reads.items():
             while read.restless and self.pass_over(name):
                 pass
@@ -122,7 +118,7 @@ class Relay:
         self.peers[column].arriving, self.peers[column].heard_ms = name, self.now_ms
 
     def answered(self, column: int, name: object) -> bool:
-        """A value or a miss has come: whether it is the client's answer."""
+        """A value or a miss has come; return True if this is the client's answer."""
         self.peers[column].slow, self.peers[column].arriving = False, None
         if not self.unanswered[column].pop(name):
             return False
@@ -130,7 +126,7 @@ class Relay:
         return True
 
     def refused(self, column: int, name: object, code: str) -> bool:
-        """An error has come: whether it is the client's answer."""
+        """An error has come; return True if this is the client's answer."""
         self.peers[column].slow = False
         if not self.unanswered[column].pop(name):
             return False
@@ -143,16 +139,16 @@ class Relay:
         return False
 
     def move_on(self, column: int, name: object, outcome: str) -> None:
-        """The next one is to be asked at once, unless it rests."""
+        """Record the outcome; the read asks the next peer at once, unless the read rests."""
         read = self.reads[name]
         read.awaited.discard(column)
         if read.is_part and column != read.last:
-            return  # Others are asked already, for this part of it.
+            return  # The part is already with another peer.
         read.tried[column] = outcome
         read.restless = not read.resting
 
     def lost(self, column: int, nonsense: object = None) -> None:
-        """Its connection has ended; by nonsense, in the place of that read's answer."""
+        """The connection has ended; `nonsense` names the read whose answer was malformed."""
         self.peers[column].connected, self.peers[column].arriving = False, None
         names, self.unanswered[column] = self.unanswered[column], {}
         for name, awaited in names.items():
@@ -174,7 +170,7 @@ class Relay:
                 names[name] = False
 
     def tick(self) -> dict[object, Read]:
-        """A millisecond has passed; the reads that were given up, whose report goes to Python."""
+        """Let a millisecond pass; return the failed reads, whose report goes to Python."""
         self.now_ms += 1
         failed: dict[object, Read] = {}
         for name, read in list(self.reads.items()):
@@ -192,7 +188,7 @@ class Relay:
                 self.end(name)
             elif read.resting:
                 read.resting, read.restless, read.rounds = False, True, read.rounds + 1
-                # Who refuses a part that others are asked for already has been asked in this round.
+                # A peer that refuses a part late counts as asked in this round.
                 read.tried = dict.fromkeys(read.awaited, "silent") if read.is_part else {}
                 read.perhaps = set()
             else:
@@ -206,10 +202,10 @@ class Relay:
 def judge(
     stream: bytes, asked: int, version: str, limits: dict[str, int], keys: int | None = None
 ) -> tuple[str, bytes]:
-    """What bytes from a peer come to that was asked one get: "waits", "ends", "refuses", or "answers" and with what.
+    """Classify a peer's bytes after one get: "waits", "ends", "refuses", or "answers" with the bytes.
 
-    `keys`: it was asked for a part with so many.  "ends" also when something came behind the answer; then there are the
-    bytes of the answer.
+    `keys` is the number of keys, if a part was asked for. The result is also "ends" if bytes follow the answer; the
+    bytes of the answer are then returned.
     """
     size = msgpack_scanner.scan(stream, **limits)
     if size is None:
@@ -242,14 +238,14 @@ def judge_frame(frame: bytes, asked: int, version: str, limits: dict[str, int], 
 
 
 def is_asked_for(value: object, keys: int | None) -> bool:
-    """Whether that is a value or nil; or as many of these as keys were asked for."""
+    """Return True for a value or nil, or for as many of these as keys were asked for."""
     if keys is None:
         return isinstance(value, bytes | None)
     return isinstance(value, list) and len(value) == keys and all(isinstance(one, bytes | None) for one in value)
 
 
 def decode(frame: bytes) -> object:
-    """One value, a map as its pairs; None when it cannot be had."""
+    """Decode one value, a map as its pairs; None on failure."""
     try:
         return msgpack.unpackb(frame, strict_map_key=False, unicode_errors="surrogateescape", object_pairs_hook=tuple)
     except (ValueError, TypeError):
@@ -257,7 +253,7 @@ def decode(frame: bytes) -> object:
 
 
 def parts_of(frame: bytes, limits: dict[str, int]) -> list[bytes]:
-    """The four elements of an answer, as they came."""
+    """Return the four elements of an answer, undecoded."""
     at = 1 if frame[0] < 0xA0 else 3 if frame[0] == 0xDC else 5
     parts = []
     for _ in range(4):

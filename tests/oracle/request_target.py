@@ -1,4 +1,4 @@
-"""What a request target names, byte by byte."""
+"""The database, key and options of a request target, byte by byte."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ HEXADECIMAL = "0123456789abcdefABCDEF"
 
 
 def decoded(data):
-    """Bytes with each escape replaced, once; None where a % begins none."""
+    """Replace each escape once; None if a % begins no escape."""
     result = []
     at = 0
     while at < len(data):
@@ -23,7 +23,7 @@ def decoded(data):
 
 
 def read(raw):
-    """`(database, key, options)` of a target that is a path, as bytes; None where an escape is none."""
+    """Return `(database, key, options)` of a target that is a path, as bytes; None if an escape is malformed."""
     path, query = raw, b""
     for at in range(len(raw)):
         if raw[at : at + 1] == b"?":

@@ -1,6 +1,6 @@
 """RESP as a node reads and answers it, slowly: a whole stream of bytes in, the answers in order out.
 
-What is asked of databases is a function: of a method and its parameters the result, or an `Error`.
+Databases are a function from a method and its parameters to the result or an `Error`.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ MOST = {b"auth": 3, b"ping": 2, b"echo": 2, b"select": 2, b"reset": 1}
 
 
 class Error(NamedTuple):
-    """A result that is none."""
+    """A failed request."""
 
     code: str
     message: str
 
 
 class BrokenError(Exception):
-    """The stream has no command any more, for that reason."""
+    """The rest of the stream holds no command, for the given reason."""
 
 
 def number_at(data: bytes, at: int, reason: str) -> tuple[int, int] | None:
-    """The number in front of a line's end, and where the next line begins; None: it is not all here."""
+    """Return the number before a line's end, and the start of the next line; None if the line is not complete."""
     found = re.compile(rb"-?[0-9]*").match(data, at)
     assert found is not None
     token, end = found[0], found.end()
@@ -71,7 +71,7 @@ def number_at(data: bytes, at: int, reason: str) -> tuple[int, int] | None:
 
 
 def split_words(line: bytes, limit: int) -> list[bytes]:
-    """The words of a line, as Redis quotes them; at most as many as an array may have."""
+    """Return the words of a line with Redis's quoting; at most as many as an array may have."""
     plain = rb"""[^\s"']"""
     double = rb'"(?:\\x[0-9a-fA-F]{2}|\\[\s\S]|[^"\\])*"(?=\s|$)'
     single = rb"'(?:\\'|[^'])*'(?=\s|$)"
@@ -108,7 +108,7 @@ def bulk(value: bytes) -> bytes:
 
 @dataclass
 class Connection:
-    """One, from its beginning to its end."""
+    """One connection from its start to its end."""
 
     ask: Callable[[bytes, list[object]], object]
     selectable: list[bytes]
@@ -132,7 +132,7 @@ class Connection:
         return said
 
     def commands(self, data: bytes) -> Iterator[list[bytes] | bytes]:
-        """The words of each command; at last, it may be, what is said of a stream that is broken."""
+        """Yield the words of each command; the last item may be the error of a broken stream."""
         at = 0
         while at < len(data):
             try:
@@ -288,7 +288,7 @@ class Connection:
         return result
 
     def _nothing(self, _arguments: list[bytes]) -> None:
-        """Python has it."""
+        """Ignore a command that Python handles."""
 
     def _ping(self, arguments: list[bytes]) -> bytes:
         return bulk(arguments[0]) if arguments else b"+PONG\r\n"

@@ -1,6 +1,6 @@
-"""One answer to a scan in plain Python, from docs/users/wire.md: which records, and the cursor behind them.
+"""One answer to a scan in plain Python, from docs/users/wire.md: its records and its cursor.
 
-The cursor is the node's own affair; what stands here is what `gossipkv.serving.scan` says of it.
+The cursor is the node's own format, taken from `gossipkv.serving.scan`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def page(
     limit: int,
     page_bytes: int,
 ) -> tuple[list[Record], bool]:
-    """The records of one page, of all that are sorted, and whether there are more."""
+    """Return the records of one page, and True if there are more."""
     found = select(records, start, end, reverse=reverse)
     taken: list[Record] = []
     room = page_bytes
@@ -44,7 +44,7 @@ def cursor(version: str, last: bytes) -> bytes:
 
 
 def read_cursor(data: bytes) -> tuple[str, bytes] | None:
-    """Version and last key; None when it is no cursor."""
+    """Return version and last key; None if the cursor is invalid."""
     if len(data) < 5 or crc32c(data[4:]) != int.from_bytes(data[:4], "big"):
         return None
     try:
@@ -58,7 +58,7 @@ def read_cursor(data: bytes) -> tuple[str, bytes] | None:
 def result(
     records: Sequence[Record], version: str, options: Mapping[str, object], *, scan_limit: int, max_frame: int
 ) -> list[object]:
-    """`[[[key, value], ...], cursor or nil, version]` for options that are valid; `version` is the one chosen."""
+    """Return `[[[key, value], ...], cursor or nil, version]` for valid options; `version` is the chosen one."""
     start, end, limit = options.get("start"), options.get("end"), options.get("limit")
     reverse = bool(options.get("reverse"))
     prefix, given = options.get("prefix"), options.get("cursor")
@@ -85,7 +85,7 @@ def result(
 def merged(
     runs: Sequence[tuple[Sequence[Record], bool]], *, reverse: bool, limit: int, page_bytes: int
 ) -> tuple[list[Record], bool]:
-    """The page that runs make up, each sorted and with whether it has more; and whether there is more."""
+    """Merge sorted runs, each with a flag for further records, into one page; return the page and the same flag."""
     ends = [records[-1][0] for records, has_more in runs if has_more]
     known = sorted((record for records, _ in runs for record in records), reverse=reverse)
     if ends:

@@ -1,7 +1,7 @@
 """Hadoop SequenceFiles in plain Python, codecs in C: a reader and a writer of every kind that GossipKV reads.
 
-The format is that of `org.apache.hadoop.io.SequenceFile` 3.3; `docs/users/sequence-file.md` draws it.  The reader is
-strict: whatever a writer could not have meant is `Malformed`.
+The format is that of `org.apache.hadoop.io.SequenceFile` 3.3; `docs/users/sequence-file.md` draws it. The reader is
+strict: bytes that no writer could have meant raise `Malformed`.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Malformed(Exception):
 
 
 def read_vint(data: bytes, at: int, bits: int = 32) -> tuple[int, int]:
-    """A number as Hadoop's WritableUtils writes it, and where it ends."""
+    """Return a number in the form of Hadoop's WritableUtils, and its end."""
     first = data[at]
     if first < 128:
         return first, at + 1
@@ -89,14 +89,14 @@ def read_null(data: bytes) -> bytes:
 
 
 def read_number(data: bytes, *, size: int) -> bytes:
-    """An IntWritable or a LongWritable, as decimal text."""
+    """Return an IntWritable or a LongWritable as decimal text."""
     if len(data) != size:
         raise Malformed(f"a number of {len(data)} bytes")
     return str(int.from_bytes(data, "big", signed=True)).encode()
 
 
 def read_variable(data: bytes, *, bits: int) -> bytes:
-    """A VIntWritable or a VLongWritable, as decimal text."""
+    """Return a VIntWritable or a VLongWritable as decimal text."""
     number, end = read_vint(data, 0, bits)
     if end != len(data):
         raise Malformed("bytes behind a number")
@@ -115,7 +115,7 @@ READ_FIELD: dict[str, Callable[[bytes], bytes]] = {
 
 
 def streams(make: Callable[[], zlib._Decompress | bz2.BZ2Decompressor], data: bytes) -> bytes:
-    """One or more compressed streams, one behind the other."""
+    """Decompress one or more consecutive streams."""
     parts = []
     while data:
         stream = make()
@@ -127,7 +127,7 @@ def streams(make: Callable[[], zlib._Decompress | bz2.BZ2Decompressor], data: by
 
 
 def chunked(decompress_chunk: Callable[[bytes, int], bytes], data: bytes) -> bytes:
-    """Hadoop's own frame around codecs without streams: a raw size, then chunks until it is reached, repeated."""
+    """Decompress Hadoop's frame around codecs without streams: a raw size, then chunks up to that size, repeated."""
     parts = []
     at = 0
     while at < len(data):
@@ -180,7 +180,7 @@ DAMAGE = (
 
 @dataclass(frozen=True)
 class Header:
-    """What a file says about itself, and where its first record or block begins."""
+    """The header of a file; `end` is the offset of the first record or block."""
 
     version: int
     key_class: str
@@ -193,8 +193,6 @@ class Header:
 
 
 class Cursor:
-    """A place in the bytes of a file."""
-
     def __init__(self, data: bytes, at: int = 0) -> None:
         self.data = data
         self.at = at
@@ -257,10 +255,10 @@ def read_header(data: bytes) -> Header:
 
 
 def read(data: bytes, *, max_value_bytes: int = MAX_VALUE_BYTES) -> Iterator[tuple[bytes, bytes]]:
-    """The records of a file in order.
+    """Yield the records of a file in order.
 
     Raises:
-        Malformed: when it comes to what cannot be read.
+        Malformed: at the first bytes that cannot be read.
     """
     try:
         header = read_header(data)
@@ -274,7 +272,7 @@ def read(data: bytes, *, max_value_bytes: int = MAX_VALUE_BYTES) -> Iterator[tup
 
 
 def read_records(data: bytes, header: Header) -> Iterator[tuple[bytes, bytes]]:
-    """Records one by one, their values perhaps compressed."""
+    """Yield the records of a file that compresses at most single values."""
     read_key, read_value = READ_FIELD[header.key_class], READ_FIELD[header.value_class]
     decompress = DECOMPRESS[header.codec] if header.codec is not None else None
     at, end = header.end, len(data)
@@ -295,7 +293,7 @@ def read_records(data: bytes, header: Header) -> Iterator[tuple[bytes, bytes]]:
 
 
 def read_blocks(data: bytes, header: Header) -> Iterator[tuple[bytes, bytes]]:
-    """Blocks of records, whose keys and values are compressed together."""
+    """Yield the records of blocks, whose keys and values are compressed together."""
     read_key, read_value = READ_FIELD[header.key_class], READ_FIELD[header.value_class]
     assert header.codec is not None
     decompress = DECOMPRESS[header.codec]
@@ -314,7 +312,7 @@ def read_blocks(data: bytes, header: Header) -> Iterator[tuple[bytes, bytes]]:
 
 
 def split(lengths: bytes, fields: bytes, count: int) -> Iterator[bytes]:
-    """`count` fields of the given lengths, which use up both buffers."""
+    """Yield `count` fields of the given lengths, which must use up both buffers."""
     length_at = start = 0
     for _ in range(count):
         length, length_at = read_vint(lengths, length_at)
@@ -328,7 +326,7 @@ def split(lengths: bytes, fields: bytes, count: int) -> Iterator[bytes]:
 
 
 def check_sync(found: bytes, header: Header) -> None:
-    """Every sync mark is that of the header."""
+    """Check that a sync mark is that of the header."""
     if found != header.sync:
         raise Malformed("a wrong sync mark")
 
@@ -353,12 +351,12 @@ def bytes_writable(data: bytes) -> bytes:
 
 
 def number_writable(data: bytes, *, size: int) -> bytes:
-    """An IntWritable or a LongWritable of decimal text."""
+    """Encode decimal text as an IntWritable or a LongWritable."""
     return int(data).to_bytes(size, "big", signed=True)
 
 
 def variable_writable(data: bytes) -> bytes:
-    """A VIntWritable or a VLongWritable of decimal text."""
+    """Encode decimal text as a VIntWritable or a VLongWritable."""
     return vint(int(data))
 
 
@@ -374,7 +372,7 @@ WRITE_FIELD: dict[str, Callable[[bytes], bytes]] = {
 
 
 def in_pieces(data: bytes, pieces: int) -> list[bytes]:
-    """Cut into so many, as far as it goes; always one."""
+    """Cut data into at most so many pieces, and at least one."""
     size = max(1, -(-len(data) // pieces))
     return [data[at : at + size] for at in range(0, len(data), size)] or [data]
 
@@ -384,7 +382,7 @@ def compress_streams(compress: Callable[[bytes], bytes], data: bytes, pieces: in
 
 
 def compress_chunks(compress: Callable[[bytes], bytes], data: bytes, pieces: int) -> bytes:
-    """Half of the pieces under each raw size, and nothing but a raw size of 0 for no data."""
+    """Put half of the pieces under each raw size; no data becomes a single raw size of 0."""
     if not data:
         return UNSIGNED.pack(0)
     written = b""
@@ -400,7 +398,7 @@ def gzip_member(data: bytes) -> bytes:
 
 
 def zstd_frame(data: bytes) -> bytes:
-    """One frame that does not say how long its content is, as Hadoop's streams do not."""
+    """Return a frame without its content size, as Hadoop's streams write."""
     stream = cramjam.zstd.Compressor()
     stream.compress(data)
     return bytes(stream.finish())
@@ -427,7 +425,7 @@ COMPRESS: dict[str, Callable[[bytes, int], bytes]] = {
 
 @dataclass(frozen=True)
 class Kind:
-    """Which of all SequenceFiles to write."""
+    """The form of a SequenceFile that is written."""
 
     version: int = 6
     key_class: str = TEXT
@@ -435,13 +433,13 @@ class Kind:
     compression: str = BLOCK
     codec: str = CODECS + "DefaultCodec"
     metadata: tuple[tuple[bytes, bytes], ...] = ()
-    pieces: int = 1  # Streams or chunks that a buffer becomes.
+    pieces: int = 1  # Streams or chunks per buffer.
     block_records: int = 100
     sync_every: int = 10  # Records between sync marks outside blocks.
 
     @property
     def sync(self) -> bytes:
-        """Sixteen bytes without meaning, the same for the same kind."""
+        """Return 16 arbitrary bytes, which are the same for the same kind."""
         return random.Random(repr(self)).randbytes(SYNC_BYTES)
 
 

@@ -1,4 +1,4 @@
-"""The client's end of a connection in plain Python: what a stream of bytes must lead to.
+"""The client's end of a connection in plain Python: the results that a stream of bytes must lead to.
 
 Written from docs/users/wire.md, with the slow scanner and msgpack's own decoder, in one pass over the whole stream.
 """
@@ -21,7 +21,7 @@ def is_value(value: object) -> bool:
 
 
 def is_well_formed(method: str, params: list[object], result: object) -> bool:
-    """Whether `result` has the form that `method` answers with; others may answer anything."""
+    """Return True if `result` has the form of the method's answers; methods other than reads may answer anything."""
     if method not in {"get", "get_many"}:
         return True
     if not (isinstance(result, list) and len(result) == 2 and isinstance(result[1], (str, bytes))):
@@ -33,10 +33,10 @@ def is_well_formed(method: str, params: list[object], result: object) -> bool:
 
 @dataclass
 class Conversation:
-    """What comes out of it.
+    """The results of a stream.
 
-    `requests` are those in flight, by id; `abandoned` the ids whose answers nobody awaits.  `answers` become
-    `(id, "result", result)`, `(id, "error", code)` or `(id, "odd", None)`.  `failure` is the reason of the end.
+    `requests` are those in flight, by id; `abandoned` has the ids whose answers are discarded. `answers` become `(id,
+    "result", result)`, `(id, "error", code)` or `(id, "odd", None)`. `failure` is the reason of the end.
     """
 
     requests: dict[int, tuple[str, list[object]]]

@@ -1,10 +1,10 @@
 """The sorted file in plain Python: a writer and a reader of format 1, from `docs/development/sorted-file.md` alone.
 
-Slow, and written to be compared with the document by eye: whole regions as bytes, exact integers, no caches.  It
-imports nothing from the package; lz4's block functions are the one thing not spelled out.
+The code is slow and is meant to be compared with the document by eye: whole regions as bytes, exact integers, no
+caches. It imports nothing from the package; only lz4's block functions are not spelled out.
 
-`write` makes a whole file; `seal` puts checksums and a footer behind any body at all, so that a test can make a file
-that is insane and yet valid by its checksums.
+`write` makes a whole file. `seal` adds checksums and a footer to any body, so that a test can make a file that is
+invalid and still has valid checksums.
 """
 
 from __future__ import annotations
@@ -71,13 +71,13 @@ def crc32c(data: bytes | memoryview, start: int = 0) -> int:
 
 
 def mix(a: int, b: int) -> int:
-    """Both halves of the product folded over the factors."""
+    """Fold both halves of the product over the factors."""
     product = a * b
     return (product ^ product >> 64 ^ a ^ b) & WORD
 
 
 def hash64(key: bytes, seed: int = 0) -> int:
-    """The hash of a key, as the document counts it out."""
+    """Hash a key by the steps of the document."""
 
     def number(part: bytes) -> int:
         return int.from_bytes(part, "little")
@@ -102,7 +102,7 @@ def hash64(key: bytes, seed: int = 0) -> int:
 
 
 def seed_of(keys: Iterable[bytes]) -> int:
-    """The seed that a build of these keys takes: every key given counts, also those replaced later."""
+    """Return the seed of a build from these keys, replaced duplicates included."""
     hashes = [hash64(key) for key in keys]
     return mix(sum(hashes) & WORD, len(hashes))
 
@@ -117,7 +117,7 @@ def varint(number: int) -> bytes:
 
 
 def read_varint(data: bytes, at: int, most: int) -> tuple[int, int]:
-    """A number of at most `most` bytes, and where it ends."""
+    """Return a number of at most `most` bytes, and its end."""
     number = 0
     for turn in range(most):
         demand(at < len(data), "a varint leaves its region")
@@ -137,7 +137,7 @@ def round_up(number: int, unit: int) -> int:
 
 @dataclass(frozen=True)
 class Footer:
-    """The words of the footer in their order, and what follows them."""
+    """The words of the footer in their order, then the prefix, the format and the magic."""
 
     size_bytes: int
     body_bytes: int
@@ -164,7 +164,7 @@ class Footer:
     format: int = FORMAT
     magic: bytes = FOOTER_MAGIC
 
-    LAYOUT = struct.Struct("<I18QBB2xI64s24x8s")  # Behind the checksum.
+    LAYOUT = struct.Struct("<I18QBB2xI64s24x8s")  # After the checksum.
     SIZE = 256
 
     def pack(self, crc: Callable[[bytes], int] = crc32c) -> bytes:
@@ -175,7 +175,7 @@ class Footer:
 
     @classmethod
     def unpack(cls, data: bytes) -> Self:
-        """The footer from its 256 bytes; nothing but its own checksum, magic, format and zeros is looked at."""
+        """Return the footer from its 256 bytes; only its own checksum, magic, format and zeros are checked."""
         form, *words, magic = cls.LAYOUT.unpack(data[4:])
         demand(magic == FOOTER_MAGIC, "the footer's magic is another")
         demand(form == FORMAT, "the footer's format is another")
@@ -190,7 +190,7 @@ def encode(key: bytes, value: bytes) -> bytes:
 
 
 def lay_out(records: Sequence[Record], compression: int) -> tuple[list[int], list[tuple[int, bytes]], int]:
-    """Where each record begins, the units as (position, contents), and the end of positions."""
+    """Return the position of each record, the units as (position, contents), and the end of positions."""
     positions = []
     units: list[tuple[int, bytearray]] = []
     end = 0
@@ -208,7 +208,7 @@ def lay_out(records: Sequence[Record], compression: int) -> tuple[list[int], lis
 
 
 def store(units: Sequence[tuple[int, bytes]]) -> tuple[bytes, list[int]]:
-    """The units compressed one behind the other, and the block table."""
+    """Return the units compressed one after the other, and the block table."""
     stored = bytearray()
     table = []
     for _, contents in units:
@@ -227,12 +227,12 @@ def home_count(records: int) -> int:
 
 
 def home(key_hash: int, homes: int) -> int:
-    """The bucket in which a key is looked for first."""
+    """Return the first bucket in which a key is looked up."""
     return (key_hash >> 32) * homes >> 32
 
 
 def carried_bit(key_hash: int) -> int:
-    """What a key sets in each bucket that it passes through."""
+    """Return the bit that a key sets in each bucket that it passes through."""
     return 1 << ((key_hash >> 8) & 31)
 
 
@@ -261,7 +261,7 @@ def index(keys: Sequence[bytes], positions: Sequence[int], seed: int, homes: int
 
 
 def anchors(keys: Sequence[bytes], positions: Sequence[int], prefix_bytes: int) -> tuple[bytes, int]:
-    """The words, the places and the zeros behind them; and how many."""
+    """Return the words, places and padding of the anchors, and their number."""
     words, places = b"", b""
     stretch = -1
     for key, position in zip(keys, positions, strict=True):
@@ -274,7 +274,7 @@ def anchors(keys: Sequence[bytes], positions: Sequence[int], prefix_bytes: int) 
 
 
 def common_prefix(keys: Sequence[bytes]) -> bytes:
-    """What all keys begin with, at most 64 bytes."""
+    """Return the common prefix of all keys, at most 64 bytes."""
     if not keys:
         return b""
     first, last = min(keys), max(keys)
@@ -288,7 +288,7 @@ def common_prefix(keys: Sequence[bytes]) -> bytes:
 
 
 def seal(body: bytes, footer: Footer, crc: Callable[[bytes, int], int] = crc32c) -> bytes:
-    """The body with checksums and a footer that fit it, whatever it holds; sizes and checksums are set here."""
+    """Return the body with checksums and a footer that fit its bytes; sizes and checksums are set here."""
     pages = b"".join(struct.pack("<I", crc(body[at : at + PAGE], at // PAGE)) for at in range(0, len(body), PAGE))
     chunks = b"".join(struct.pack("<I", crc(pages[at : at + CHUNK], at // CHUNK)) for at in range(0, len(pages), CHUNK))
     size = len(body) + len(pages) + len(chunks) + Footer.SIZE
@@ -304,9 +304,9 @@ def write(
     seed: int | None = None,
     crc: Callable[[bytes, int], int] = crc32c,
 ) -> bytes:
-    """The file of the records given, in any order; of equal keys the last stays.
+    """Return the file of the records, given in any order; of equal keys the last is kept.
 
-    `seed` is given where these are not all records of the build; `crc` may be a faster form of the same.
+    Pass `seed` if these are not all records of the build; `crc` may be a faster form of the same function.
     """
     given = list(given)
     if seed is None:
@@ -333,7 +333,7 @@ def write(
     metadata_at = len(body)
     body += metadata
     footer = Footer(
-        size_bytes=0,  # `seal` fills in.
+        size_bytes=0,  # Set by `seal`.
         body_bytes=0,
         records=len(records),
         positions_end=positions_end,
@@ -363,7 +363,7 @@ def write(
 
 
 class File:
-    """One file, every checksum of which is checked at once."""
+    """One file; the constructor verifies every checksum."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
@@ -377,7 +377,7 @@ class File:
         self.table = [struct.unpack_from("<Q", data, at)[0] for at in range(footer.block_table, footer.metadata, 8)]
 
     def _check_regions(self) -> None:
-        """Regions stand in order, and one begins where the one before ends."""
+        """Check that the regions are in order and adjacent."""
         f = self.footer
         demand(f.compression in (NONE, LZ4), "unknown compression")
         demand(f.compression == LZ4 or f.records_end == HEADER_BYTES + f.positions_end, "end of records")
@@ -426,7 +426,7 @@ class File:
             block = behind
 
     def positions(self) -> Iterator[tuple[int, bytes, bytes]]:
-        """Every record as (position, key, value), with its form checked."""
+        """Yield every record as (position, key, value), and check its form."""
         for start, contents in self.units():
             at = 0
             while at < len(contents):
@@ -459,7 +459,7 @@ class File:
             bucket += 1
 
     def check(self) -> None:
-        """Every rule about the contents: order, counts, index, anchors, prefix."""
+        """Check every rule about the contents: order, counts, index, anchors, prefix."""
         f = self.footer
         found = list(self.positions())
         keys = [key for _, key, _ in found]
@@ -480,7 +480,7 @@ class File:
         demand((self.anchors, f.anchor_count) == anchors(keys, positions, len(prefix)), "the anchors are others")
 
 
-def select(  # What a scan answers, over a sorted list.
+def select(  # The answer of a scan over a sorted list.
     records: Sequence[Record],
     start: bytes | None = None,
     end: bytes | None = None,
@@ -489,7 +489,7 @@ def select(  # What a scan answers, over a sorted list.
     reverse: bool = False,
     limit: int | None = None,
 ) -> list[Record]:
-    """The records from `start` up to but without `end`, that begin with `prefix`, at most `limit`."""
+    """Return at most `limit` records from `start` up to but without `end` that begin with `prefix`."""
     found = [
         (key, value)
         for key, value in records

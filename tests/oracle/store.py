@@ -1,8 +1,8 @@
-"""The log-structured store in plain Python: what its batches make of it, which are synced, what a crash leaves.
+"""The log-structured store in plain Python: the effect of batches, the synced ones, and the state after a crash.
 
-A `History` is what outlives a process: batches in the order in which they were appended, the state after each, and how
-many of them are synced.  A crash keeps those and any first few of the rest; nothing else, and nothing of a batch alone.
-A `Store` is opened on one.  The face is that of the store itself; `maintain` has nothing to do here.
+A `History` outlives a process: batches in the order of their appends, the state after each, and the number of synced
+batches. A crash keeps the synced batches and any first few of the rest, each as a whole. A `Store` is opened on a
+history. The interface is that of the store; `maintain` has nothing to do here.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ VALUE, TOMBSTONE, NEW_SPACE, DROPPED_SPACE = 1, 2, 3, 4
 MAX_KEY_BYTES = 65_531
 MAX_VALUE_BYTES = 16 << 20
 
-Operation = tuple[int, int, bytes, bytes]  # Kind, space, key, value: as `read_log` tells them.
-State = dict[int, dict[bytes, bytes]]  # What each space has.
+Operation = tuple[int, int, bytes, bytes]  # Kind, space, key, value: as `read_log` returns them.
+State = dict[int, dict[bytes, bytes]]  # The contents of each space.
 
 
 class Refused(Exception):
-    """The store took nothing of it."""
+    """The store took nothing of the batch."""
 
 
 class BelowFloor(Exception):
@@ -46,12 +46,12 @@ class Batch:
         self.operations.append((NEW_SPACE, space, b"", b""))
 
     def drop_space(self, space: int) -> None:
-        """End a space, and all that it has."""
+        """End a space and remove its contents."""
         self.operations.append((DROPPED_SPACE, space, b"", b""))
 
 
 def after(state: State, operations: list[Operation]) -> State:
-    """What is there after a batch; `state` stays as it is.  Raises Refused: one of its spaces is not there."""
+    """Return the state after a batch; `state` is not changed. Raises Refused: one of its spaces does not exist."""
     made = dict(state)
     fresh: set[int] = set()
     for kind, space, key, value in operations:
@@ -77,45 +77,43 @@ def after(state: State, operations: list[Operation]) -> State:
 
 
 class Entry(NamedTuple):
-    """One batch that was appended."""
-
     position: int
     operations: list[Operation]
 
 
 @dataclass
 class History:
-    """Every batch that counts, and every state that it led to."""
+    """Every batch that counts, and every state that the batches led to."""
 
     batches: list[Entry] = field(default_factory=list)
     states: list[State] = field(default_factory=lambda: [{}])  # After none of the batches, after the first, and so on.
-    synced: int = 0  # How many of the batches.
-    last_position: int = 0  # The highest that was ever given, to lost batches too.
+    synced: int = 0  # Number of synced batches.
+    last_position: int = 0  # The highest position that was ever given, lost batches included.
     next_space: int = 1
-    used: set[int] = field(default_factory=set)  # Spaces that a synced batch made: never to be given again.
+    used: set[int] = field(default_factory=set)  # Spaces that a synced batch made; they are never given again.
 
     def append(self, position: int, operations: list[Operation]) -> None:
-        """Take a batch that is not synced yet."""
+        """Add a batch that is not synced yet."""
         self.states.append(after(self.states[-1], operations))
         self.batches.append(Entry(position, operations))
         self.last_position = max(self.last_position, position)
 
     def sync(self, number: int | None = None) -> None:
-        """Have the first `number` batches (all of them) synced: nothing takes them back."""
+        """Sync the first `number` batches (default: all), so that no crash loses them."""
         number = len(self.batches) if number is None else number
         for _, operations in self.batches[self.synced : number]:
             self.used.update(space for kind, space, _, _ in operations if kind == NEW_SPACE)
         self.synced = number
 
     def crash(self, kept: int) -> None:
-        """The process is gone: so many of the batches that were not synced were found again, and are synced then."""
+        """End the process: so many unsynced batches were found again, and are synced then."""
         number = self.synced + kept
         assert number <= len(self.batches)
         del self.batches[number:], self.states[number + 1 :]
         self.sync()
 
     def copied(self) -> History:
-        """Return one that goes its own way from now on; what both hold is never changed."""
+        """Return an independent copy; shared parts are never changed."""
         return replace(self, batches=list(self.batches), states=list(self.states), used=set(self.used))
 
     @property
@@ -124,8 +122,6 @@ class History:
 
 
 class Store:
-    """The store, open."""
-
     def __init__(self, history: History) -> None:
         self.history = history
 
@@ -137,7 +133,7 @@ class Store:
         return self.history.next_space - 1
 
     def append(self, batch: Batch) -> int:
-        """Take a batch, all of it or, raising Refused, nothing; return its position."""
+        """Append a batch as a whole, or raise Refused; return its position."""
         for kind, space, _, _ in batch.operations:
             if kind == NEW_SPACE and not 0 < space < self.history.next_space:
                 raise Refused(f"space {space} was never given out")
@@ -148,7 +144,7 @@ class Store:
         return position
 
     def commit(self) -> None:
-        """Sync all that was appended; from now on it may be read."""
+        """Sync all appended batches; only then they can be read."""
         self.history.sync()
 
     def write(self, batch: Batch) -> int:
@@ -176,7 +172,7 @@ class Store:
         reverse: bool = False,
         limit: int | None = None,
     ) -> tuple[list[tuple[bytes, bytes]], bytes | None]:
-        """Records from `start` up to before `end`, or backwards; and where the next page begins, or before what."""
+        """Return records from `start` up to before `end`, or backwards, and the bound of the next page."""
         found = [
             (key, value)
             for key, value in sorted(self._held(space).items())
@@ -188,7 +184,7 @@ class Store:
         return page, page[-1][0] if reverse else page[-1][0] + b"\0"
 
     def read_log(self, spaces: set[int], position: int) -> tuple[list[tuple[int, list[Operation]]], int]:
-        """Synced batches above a position, each with its operations in the spaces; and the position to go on from."""
+        """Return synced batches above a position, with their operations in the spaces, and the next position."""
         found = [
             (entry.position, [one for one in entry.operations if one[1] in spaces])
             for entry in self.history.batches[: self.history.synced]
@@ -206,7 +202,7 @@ class Store:
         return len(self._within(space, start, end))
 
     def middle_key(self, space: int, start: bytes = b"", end: bytes | None = None) -> bytes | None:
-        """A key with about as much below as above; there is something on both sides."""
+        """Return a key with about as many records below as above, and some on both sides."""
         records = self._within(space, start, end)
         return records[len(records) // 2][0] if len(records) > 1 else None
 
@@ -214,5 +210,5 @@ class Store:
         return False
 
     def mark(self) -> None:
-        """Sync all that waits, and say that it is."""
+        """Sync all waiting batches, and record the sync."""
         self.commit()

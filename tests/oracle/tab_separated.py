@@ -1,8 +1,8 @@
-"""What a tab-separated file says, in five lines."""
+"""The records of a tab-separated file, in five lines."""
 
 
 def records(data: bytes) -> list[tuple[bytes, bytes]]:
-    """The records, or ValueError with the number of the first line that is none."""
+    """Return the records; raises ValueError with the number of the first line that is none."""
     found = []
     for number, line in enumerate(data.removeprefix(b"\xef\xbb\xbf").split(b"\n"), 1):
         if line and b"\t" not in line:

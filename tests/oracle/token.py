@@ -1,4 +1,4 @@
-"""A token of sessions over tables, bit by bit: what is carried, and when it is none."""
+"""A token of sessions over tables, bit by bit: its contents, and its checks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def crc32c(data: bytes) -> int:
 
 
 def encoded(token: dict[bytes, tuple[int, dict[int, int]]], cluster: bytes) -> bytes:
-    """The bytes of a token: of each table its newest config id, and a counter for each assignment."""
+    """Return the bytes of a token: of each table its newest config id, and a counter for each assignment."""
     body = b""
     for table in sorted(token):
         config, counters = token[table]

@@ -19,7 +19,7 @@ def unpack(data: bytes) -> Clock:
 
 
 def fault(data: bytes) -> int | None:
-    """The offset of the first entry that is cut or does not ascend; None where there is none."""
+    """Return the offset of the first entry that is cut or does not ascend; None if there is none."""
     whole = len(data) - len(data) % ENTRY.size
     assignments = [assignment for assignment, _ in ENTRY.iter_unpack(data[:whole])]
     for number, (before, after) in enumerate(pairwise(assignments), start=1):
@@ -29,7 +29,7 @@ def fault(data: bytes) -> int | None:
 
 
 def covers(one: Clock, other: Clock) -> bool:
-    """Whether no entry of the other is above one's."""
+    """Return True if no entry of `other` is above that of `one`."""
     for assignment, counter in other.items():  # noqa: SIM110  # A plain loop is faster, and this is a yardstick too.
         if counter > one.get(assignment, 0):
             return False
@@ -55,5 +55,5 @@ def least(one: Clock, other: Clock) -> Clock:
 
 
 def ahead(one: Clock, other: Clock) -> tuple[int, ...]:
-    """The assignments in which one is further than the other, ascending."""
+    """Return the assignments in which `one` is above `other`, ascending."""
     return tuple(sorted(name for name, count in one.items() if count > other.get(name, 0)))

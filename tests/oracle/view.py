@@ -1,4 +1,4 @@
-"""A view in plain Python: layers of internal keys and flagged values, the newest first, and what they show as one."""
+"""A view in plain Python: layers of internal keys and flagged values, the newest first, and their merged contents."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Layer = "Mapping[bytes, bytes]"
 
 
 def merged(layers: Sequence[Mapping[bytes, bytes]]) -> dict[bytes, bytes]:
-    """The newest of each key, in key order, tombstones among them."""
+    """Return the newest value of each key, in key order, with tombstones."""
     newest: dict[bytes, bytes] = {}
     for layer in reversed(layers):
         newest.update(layer)
@@ -39,7 +39,7 @@ def select(
     *,
     reverse: bool = False,
 ) -> list[Record]:
-    """Keys without their space, and values with their flags, between two bounds; tombstones among them."""
+    """Return keys without their space, and values with their flags, between two bounds, with tombstones."""
     found = [
         (key[4:], value)
         for key, value in merged(layers).items()
@@ -58,7 +58,7 @@ def scan(
     limit: int | None = None,
     most_bytes: int,
 ) -> tuple[list[Record], bytes | None]:
-    """One page and where the next one begins: at whatever comes next, be it deleted."""
+    """Return one page and the start of the next one: the next key, even a deleted one."""
     page: list[Record] = []
     for key, value in select(layers, space, start, end, reverse=reverse):
         behind = key + b"\0" if reverse else key
@@ -76,7 +76,7 @@ def scan(
 def sizes(
     layers: Sequence[Mapping[bytes, bytes]], memtables: int, space: int, start: bytes = b"", end: bytes | None = None
 ) -> list[dict[bytes, int]]:
-    """What the records of each layer take between two bounds, by key; the first few layers lie in memory."""
+    """Return the bytes of each layer's records between two bounds, by key; the first few layers are memtables."""
     return [
         {
             key[4:]: 6 + len(key) + len(value) if place < memtables else len(sorted_file.encode(key, value))
