@@ -1,4 +1,4 @@
-"""What tests of storage share."""
+"""Fixtures of the storage tests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(params=["none", "lz4", "lz4 in Python"])
 def way(request: pytest.FixtureRequest) -> Iterator[str]:
-    """A compression, lz4 once by its compiled functions and once by the package's Python functions."""
+    """Yield a compression; lz4 comes once with its compiled functions and once with the package's Python functions."""
     if request.param == "lz4 in Python":
         assert not compression.install(native=False)
     yield request.param.split()[0]

@@ -1,6 +1,6 @@
-"""What a file that may be damaged may do: refuse, naming the place, or answer everything as before.
+"""The permitted behaviour of a possibly damaged file: refuse and name the place, or answer everything as before.
 
-Each way of asking gets the file freshly opened, since pages that one question has checked are not checked again for
+Each kind of question gets a freshly opened file, since pages that one question has checked are not checked again for
 the next.
 """
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 Record = tuple[bytes, bytes]
 NAME = "examined.gkv"
 
-BATCH = 6  # Small: one question that checks the index page hides what the others take from it unchecked.
+BATCH = 6  # Small: a question that checks the index page would hide unchecked reads by the rest of the batch.
 
 REFUSED = "refused at opening"
 MET = "met while reading"
@@ -27,13 +27,13 @@ UNHARMED = "answered as before"
 
 
 class WrongAnswer(AssertionError):
-    """The worst that storage can do."""
+    """A damaged file gave a wrong answer, or an error without its place."""
 
 
 def nested(key: bytes, value: bytes, copies: int) -> Record:
-    """A record whose value holds what looks like records of the same key, where a record could begin.
+    """Return a record whose value holds fake records of the same key, at places where a record could begin.
 
-    A place in the index that is off by a little leads to one of them; nothing but a checksum tells.
+    A place in the index that is off by a little leads to a fake record, which only a checksum can tell.
     """
     fakes = oracle.encode(key, b"FAKE" + value) * copies
     for padding in range(8):
@@ -44,7 +44,7 @@ def nested(key: bytes, value: bytes, copies: int) -> Record:
 
 
 def place_of(error: Corrupt | UnsupportedFormat, size: int) -> int:
-    """The offset that an error names; every error names the file and a place in it."""
+    """Return the offset that an error names; every error must name the file and a place in it."""
     offset = error.details["offset"]
     if error.details["file"] != NAME or not str(error).startswith(NAME) or not 0 <= offset <= size:
         raise WrongAnswer(f"an error that does not name its place in {size} bytes: {error!r} {error.details}")
@@ -52,14 +52,14 @@ def place_of(error: Corrupt | UnsupportedFormat, size: int) -> int:
 
 
 class Examination:
-    """The questions to one file, and their answers before the damage; hits come first, then misses."""
+    """Questions to one file, with their answers before the damage; hits come first, then misses."""
 
     def __init__(self, records: Sequence[Record], misses: Sequence[bytes], metadata: bytes) -> None:
         self.in_order = sorted(dict(records).items())
         self.asked = [key for key, _ in self.in_order] + list(misses)
         self.answers = [value for _, value in self.in_order] + [None] * len(misses)
         self.metadata = metadata
-        # From keys, to which the index leads, and from between them, where the anchors lead.
+        # The index leads to bounds that are keys, the anchors to bounds between keys.
         bounds = [key + end for key, _ in self.in_order[:: len(self.in_order) // 3] for end in (b"", b"\0")]
         self.walks = [
             (
@@ -69,10 +69,10 @@ class Examination:
             )
             for bound in bounds
         ]
-        self.questions: Counter[str] = Counter()  # What became of single questions, over all files.
+        self.questions: Counter[str] = Counter()  # Outcomes of single questions, over all files.
 
     def __call__(self, image: bytes) -> str:
-        """What becomes of the file with these bytes; `WrongAnswer` when that must never be."""
+        """Return the outcome for a file of these bytes; raise `WrongAnswer` if the file may not behave so."""
         try:
             file = SortedFile(image, name=NAME)
         except (Corrupt, UnsupportedFormat) as error:

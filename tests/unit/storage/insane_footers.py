@@ -1,6 +1,6 @@
-"""Footers with odd numbers, in a process that may die of them: prints each before it tries it.
+"""Footers with odd numbers, in a process that may die of them; each is printed before it is tried.
 
-`python tests/unit/storage/insane_footers.py` from the root; the last line of a run that lived counts outcomes.
+Run `python tests/unit/storage/insane_footers.py` from the root; the last line of a complete run counts outcomes.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 RECORDS = [(b"key %03d" % number, b"value %d " % number * 9) for number in range(120)]
-WORDS = [field.name for field in dataclasses.fields(oracle.Footer)][2:18]  # Behind the sizes that `seal` sets.
+WORDS = [field.name for field in dataclasses.fields(oracle.Footer)][2:18]  # The words after the sizes that `seal` sets.
 TURNS = [0, 1, 8, 63, 64, 4096, 2**31, 2**32, 2**35, 2**61, 2**62, 2**63]
 PAIRS = 2500
 
 
 def odd_numbers(footer: oracle.Footer) -> list[int]:
-    """Numbers at which additions and products of the footer's own turn over, and their neighbours."""
+    """Return numbers at which arithmetic on the footer's words overflows, and their neighbours."""
     own = [getattr(footer, name) for name in WORDS]
     numbers = {turn + delta for turn in (*TURNS, *own) for delta in (-64, -8, -1, 0, 1, 8, 64)}
     numbers |= {-number for number in numbers} | {2**64 // 64 + 1, 2**64 // 12 + 1, 2**64 // 8 + 1}
@@ -34,7 +34,7 @@ def odd_numbers(footer: oracle.Footer) -> list[int]:
 
 
 def changes(footer: oracle.Footer) -> Iterator[dict[str, int]]:
-    """Each word with each number; then pairs and triples of words with numbers drawn."""
+    """Yield each word with each number, then pairs and triples of words with random numbers."""
     numbers = odd_numbers(footer)
     for name in WORDS:
         for number in numbers:
@@ -42,7 +42,7 @@ def changes(footer: oracle.Footer) -> Iterator[dict[str, int]]:
     source = random.Random(33)
     for _ in range(PAIRS):
         yield {name: source.choice(numbers) for name in source.sample(WORDS, source.choice([2, 3]))}
-    # Regions that begin before 2^64 and end behind 0, so that each sum looks sane.
+    # Regions that begin before 2^64 and end after 0, so that each sum looks valid.
     for back in (8, 64, 128, 4096, 2**20):
         yield {"index": 2**64 - back, "buckets": max(1, back // 64), "homes": 1}
         yield {"anchors": 2**64 - back, "anchor_count": -(-back // 12), "block_table": 8}
@@ -51,7 +51,7 @@ def changes(footer: oracle.Footer) -> Iterator[dict[str, int]]:
 
 
 def ask_everything(file: SortedFile) -> None:
-    """Any answer will do, and so will `Corrupt`."""
+    """Ask every question; any answer will do, and so will `Corrupt`."""
     questions = [
         lambda: [file.get(key) for key, _ in RECORDS],
         lambda: file.get_many([key for key, _ in RECORDS]),

@@ -16,9 +16,9 @@ _libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_
 
 
 def lose_page(path: Path, page: int) -> None:
-    """Have a page of this process's one map of a file give SIGBUS, as it does when the disk fails.
+    """Replace a page of this process's only map of a file, so that reads raise SIGBUS as after a disk failure.
 
-    What lies in its place is a page behind the end of an empty file.
+    The replacement is a page after the end of an empty file.
     """
     address = _address(path, page * PAGE)
     with tempfile.TemporaryFile() as empty:
@@ -31,7 +31,7 @@ def pages_of(path: Path) -> range:
 
 
 def _address(path: Path, offset: int) -> int:
-    """Where a byte of a file is mapped."""
+    """Return the address at which a byte of a file is mapped."""
     for line in Path("/proc/self/maps").read_text().splitlines():
         addresses, _, begins, *_, name = line.split(maxsplit=5)
         start, end = (int(address, 16) for address in addresses.split("-"))

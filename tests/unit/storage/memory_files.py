@@ -1,6 +1,6 @@
-"""Files that live in memory and are counted: what hypothesis builds in, and where a disk's lies are told.
+"""Files in memory, with counters and a hook that alters bytes read back; fast enough for hypothesis.
 
-Descriptors, names and nameless files behave as the system's do; nothing is ever synced, since nothing is ever lost.
+Descriptors, names and nameless files behave as the system's do; nothing is ever lost, so syncs do nothing.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ def _no_lie(data: bytes, _offset: int) -> bytes:
 
 
 class MemoryFiles:
-    """One flat directory; `Files` as far as storage uses it."""
+    """A flat directory with the interface of `Files` that storage uses."""
 
     def __init__(self) -> None:
         self.named: dict[str, bytearray] = {}
         self.opened: dict[int, bytearray] = {}
-        self.scratch_opened = 0  # How many scratch files there were in all.
+        self.scratch_opened = 0  # Scratch files ever opened.
         self.scratch_open = 0
         self.scratch_open_most = 0
-        self.scratch_bytes = 0  # Written to scratch files.
+        self.scratch_bytes = 0  # Bytes written to scratch files.
         self.synced: list[str] = []
-        self.lie: Callable[[bytes, int], bytes] = _no_lie  # What the disk makes of bytes that are read back.
+        self.lie: Callable[[bytes, int], bytes] = _no_lie  # The disk's change to bytes that are read back.
         self._scratches: set[int] = set()
         self._next = 100
 

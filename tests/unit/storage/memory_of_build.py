@@ -1,8 +1,8 @@
-"""One build in a process of its own, which says what memory it took.
+"""Measure the memory of one build, in a process of its own.
 
     python -m tests.unit.storage.memory_of_build DIRECTORY BUDGET_BYTES RECORDS VALUE_BYTES COMPRESSION FILES
 
-adds RECORDS records and prints the peak of the resident memory before and after, in bytes.
+The program adds RECORDS records and prints the peak of the resident memory before and after, in bytes.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ NOISE_BYTES = 1 << 20
 
 
 def peak_bytes() -> int:
-    """The most memory that was resident at once so far (VmHWM)."""
+    """Return the peak of the resident memory so far (VmHWM)."""
     (kibibytes,) = re.findall(r"^VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text(), re.MULTILINE)
     return int(kibibytes) * 1024
 
 
 def records(count: int, value_bytes: int, noise: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Records in no order, no two values alike, without holding them."""
+    """Yield unordered records with distinct values, without holding them."""
     doubled = noise * (value_bytes // len(noise) + 2)
     for number in range(count):
-        key = number * 1_000_000_007 % count  # Each once, in no order.
+        key = number * 1_000_000_007 % count  # Each key once, out of order.
         at = number * 7919 % len(noise)
         yield b"%016d" % key, doubled[at : at + value_bytes]
 
@@ -40,7 +40,7 @@ def records(count: int, value_bytes: int, noise: bytes) -> Iterator[tuple[bytes,
 def main(directory: str, budget: int, count: int, value_bytes: int, *, compression: str, files: int) -> None:
     noise = random.Random(34).randbytes(NOISE_BYTES)
     made = records(count, value_bytes, noise)
-    next(made)  # The generator holds its own noise from here on.
+    next(made)  # From here on the generator holds its own noise.
     names = [f"{number}.gkv" for number in range(files)]
     before = peak_bytes()
     with SortedFileBuilder(directory, names, memory_bytes=budget, compression=compression) as building:

@@ -1,4 +1,4 @@
-"""Records that storage is tried with, and the short ways to a real file of them in memory."""
+"""Sample records for storage, and short ways to build a real file of them in memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Record = tuple[bytes, bytes]
 COMPRESSIONS = ("none", "lz4")
 MIN_BUDGET = builder.MIN_MEMORY_BYTES
 
-# Sizes at which something turns over: varints, words, pages, blocks.
+# Sizes at the limits of varints, words, pages and blocks.
 EDGE_VALUE_BYTES = (
     0,
     1,
@@ -68,7 +68,7 @@ EDGE_KEY_BYTES = (
 
 
 def built(records: Iterable[Record], *, compression: str = "none", **options: object) -> bytes:
-    """The bytes of the file that the builder makes of these records."""
+    """Return the builder's file of these records."""
     files = MemoryFiles()
     builder.build("directory/a.gkv", records, files=files, compression=compression, **options)
     assert list(files.named) == ["directory/a.gkv"]
@@ -77,22 +77,22 @@ def built(records: Iterable[Record], *, compression: str = "none", **options: ob
 
 
 def value(source: random.Random, most: int) -> bytes:
-    """A value of up to `most` bytes; half of them compress."""
+    """Return a value of up to `most` bytes; half of the values are compressible."""
     size = source.randrange(most + 1)
     return source.randbytes(size) if source.random() < 0.5 else (source.randbytes(5) * (size // 5 + 1))[:size]
 
 
 def many(seed: int, count: int, *, keys: int | None = None, value_bytes: int = 60) -> list[Record]:
-    """`count` records in no order, over at most `keys` different keys."""
+    """Return `count` unordered records, over at most `keys` different keys."""
     source = random.Random(seed)
     keys = 2 * count if keys is None else keys
     return [(b"user:%06d" % source.randrange(keys), value(source, value_bytes)) for _ in range(count)]
 
 
 def edge_cases() -> list[Record]:
-    """Keys and values at every size at which something turns over, and keys that are each other's prefixes."""
+    """Return keys and values of every size at a limit, and keys that are prefixes of each other."""
     source = random.Random(20)
-    shared = b"p" * 70  # Longer than a footer keeps.
+    shared = b"p" * 70  # Longer than the prefix in a footer.
     records = [(b"value %05d" % size, source.randbytes(size)) for size in EDGE_VALUE_BYTES]
     records += [(b"zeros %05d" % size, bytes(size)) for size in EDGE_VALUE_BYTES]
     records += [(source.randbytes(size), b"key of %d" % size) for size in EDGE_KEY_BYTES]
@@ -107,7 +107,7 @@ def edge_cases() -> list[Record]:
 
 
 def misses(records: Iterable[Record]) -> list[bytes]:
-    """Keys that are near those of the records and not among them."""
+    """Return absent keys that are near those of the records."""
     keys = {key for key, _ in records}
     near = {b"", b"\0", b"\xff" * 9, b"k" * 70_000}
     for key in keys:
@@ -115,7 +115,7 @@ def misses(records: Iterable[Record]) -> list[bytes]:
     return sorted(near - keys)
 
 
-# Short alphabets meet often: duplicates, prefixes, zeros behind zeros.
+# Short alphabets collide often: duplicates, prefixes, zeros after zeros.
 KEYS = st.one_of(
     st.binary(max_size=3),
     st.lists(st.sampled_from([b"\0", b"a", b"\xff"]), max_size=24).map(b"".join),

@@ -1,7 +1,7 @@
-"""A store on a file system of its own that is filled by others: `python -m tests.unit.storage.small_disk DIR HOW`.
+"""A store on a small file system that something else fills: `python -m tests.unit.storage.small_disk DIR HOW`.
 
-The file system is mounted in a namespace, so no right is needed where users may make namespaces; it goes with the
-process.  What is asked of the store is said line by line, as JSON.
+The file system is mounted in a namespace, so no privilege is needed where users may make namespaces, and it ends with
+the process. The results are printed line by line, as JSON.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ENOUGH = 20
 
 
 def missing(path: Path) -> str | None:
-    """Why there can be no file system of our own, if so."""
+    """Return why no own file system can be mounted; None if one can."""
     command = [*UNSHARE, "mount", "-t", "tmpfs", "tmpfs", path]
     try:
         said = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -40,7 +40,7 @@ def missing(path: Path) -> str | None:
 
 
 def told(path: Path, size: str, how: str) -> dict[str, object]:
-    """What the program says on a file system of that size; where there can be none the test is skipped."""
+    """Return the program's result on a file system of that size; skip the test if none can be mounted."""
     if (why := missing(path)) is not None:
         pytest.skip(f"needs the right to mount a tmpfs: {why}")
     command = [*UNSHARE, "sh", "-c", MOUNT, sys.executable, size, str(path), how]
@@ -68,7 +68,7 @@ def fill(path: Path) -> None:
 
 
 async def filled(store: EngineShell) -> int:
-    """Write to both spaces until there is too little free space; how many records each has."""
+    """Write to both spaces until free space is too low; return the number of records in each."""
     for space in (KEPT, GONE):
         assert store.reserve_space() == space
         await store.write(batch(("new_space", space)))
@@ -84,7 +84,7 @@ async def filled(store: EngineShell) -> int:
 
 
 async def relieve(directory: Path, how: str) -> dict[str, object]:
-    """Fill the disk from both sides; drop or delete; write again."""
+    """Fill the disk from both sides, drop or delete a space, and write again."""
     async with open_store(directory / "store", real(), OPTIONS) as store:
         count = await filled(store)
         fill(directory / "hog")
@@ -115,7 +115,7 @@ async def relieve(directory: Path, how: str) -> dict[str, object]:
 
 
 async def overwrite(directory: Path, count: int) -> dict[str, object]:
-    """Have a store of so many values of 1 MiB with files and segments of the usual size; write some once more."""
+    """Write so many values of 1 MiB to a store with files and segments of the usual size, then overwrite some."""
     async with open_store(directory / "store", real(), EngineOptions(table_log=0)) as store:
         space = store.reserve_space()
         await store.write(batch(("new_space", space)))
@@ -127,7 +127,7 @@ async def overwrite(directory: Path, count: int) -> dict[str, object]:
                         await store.put(space, b"%06d" % (number * 7919 % count), value)
                         break
                     except Overloaded:
-                        pass  # The test's time limit ends it.
+                        pass  # The test's time limit ends this loop.
         again = {number * 7919 % count for number in range(count // 8)}
         right = all(
             (store.get(space, b"%06d" % number) or b"")[:8] == bytes([number in again]) * 8 for number in range(count)

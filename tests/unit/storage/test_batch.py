@@ -21,7 +21,6 @@ BATCH_RECORDS = 16_384
 
 @given(st.lists(st.tuples(KEYS, VALUES, st.integers(0, 2**64 - 1))))
 def test_what_goes_in_comes_out(records):
-    """Keys, values and offsets, in the order in which they were put in."""
     batch = RecordBatch()
     assert all(batch.append(*record) for record in records)
     assert len(batch) == batch.count == len(records)
@@ -33,7 +32,7 @@ def test_what_goes_in_comes_out(records):
 
 
 def test_a_full_batch_takes_no_more():
-    """The record that found no room is not there, and after a clear there is room again."""
+    """A record that found no room is not added, and a clear makes room again."""
     batch = RecordBatch()
     for number in range(BATCH_RECORDS):
         assert not batch.full
@@ -60,7 +59,6 @@ def test_a_batch_holds_what_it_points_at():
 
 @given(st.lists(st.tuples(KEYS, VALUES), max_size=60))
 def test_a_file_of_batches_is_the_oracles(records):
-    """The sorter makes the same of a batch as the oracle's writer makes of its records."""
     files = MemoryFiles()
     sorter = RecordSorter(lambda: Scratch(files, "run.tmp"), ROOMY)
     batch = RecordBatch()
@@ -84,7 +82,6 @@ def test_a_file_of_batches_is_the_oracles(records):
 
 
 def test_a_batch_with_a_long_key_is_refused():
-    """By the sorter's one error, as a single record is."""
     files = MemoryFiles()
     sorter = RecordSorter(lambda: Scratch(files, "run.tmp"), ROOMY)
     batch = RecordBatch()

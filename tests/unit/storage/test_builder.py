@@ -1,4 +1,4 @@
-"""The builder: whatever the memory, order and way of adding, the oracle's file; all of a build's files or none."""
+"""The builder makes the oracle's file for any memory, order and way of adding, and all files of a build or none."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def names_in(directory: Path) -> list[str]:
 
 
 def content(image: bytes) -> tuple:
-    """What must be the same whichever build of liblz4 compressed the blocks."""
+    """Return the parts that no build of liblz4 may change."""
     file = oracle.File(image)
     file.check()
     f = file.footer
@@ -51,7 +51,7 @@ def content(image: bytes) -> tuple:
 
 
 def assert_same(image: bytes, expected: bytes, way: str) -> None:
-    """Every byte; behind native lz4 everything that is not liblz4's to choose."""
+    """Compare every byte; of native lz4 only the parts that liblz4 does not choose."""
     if way == "lz4":
         assert content(image) == content(expected)
     assert way == "lz4" or image == expected
@@ -63,7 +63,6 @@ def assert_same(image: bytes, expected: bytes, way: str) -> None:
     ids=["nothing", "one empty", "one long key", "edges", "many", "duplicates"],
 )
 def test_the_oracles_bytes(records: list[Record], way: str) -> None:
-    """Byte for byte what the specification says."""
     for metadata in (b"", b"built for a test"):
         expected = oracle.write(records, compression=COMPRESSIONS.index(way), metadata=metadata)
         assert_same(built(records, compression=way, metadata=metadata), expected, way)
@@ -71,14 +70,13 @@ def test_the_oracles_bytes(records: list[Record], way: str) -> None:
 
 @given(records=RECORDS, compression=st.sampled_from(COMPRESSIONS), metadata=st.binary(max_size=20))
 def test_any_records(records: list[Record], compression: str, metadata: bytes) -> None:
-    """Any records, any metadata."""
     expected = oracle.write(records, compression=COMPRESSIONS.index(compression), metadata=metadata)
     assert_same(built(records, compression=compression, metadata=metadata), expected, compression)
 
 
 @given(records=st.lists(st.tuples(KEYS, VALUES, st.integers(0, 2)), max_size=40))
 def test_any_groups(records: list[tuple[bytes, bytes, int]]) -> None:
-    """Files of one build: each holds its group's records, and is as it would be alone."""
+    """Each file of a build holds its group's records, as if it were built alone."""
     files = MemoryFiles()
     names = ["c.gkv", "a.gkv", "b.gkv"]
     with SortedFileBuilder("d", names, files=files, memory_bytes=MIN_BUDGET) as building:
@@ -93,7 +91,7 @@ def test_any_groups(records: list[tuple[bytes, bytes, int]]) -> None:
 
 
 def test_limits(way: str) -> None:
-    """The longest key and value are kept; one byte more is refused by its size, and leaves nothing behind."""
+    """The longest key and value are kept; a byte more is refused with its size, and no file is left."""
     longest = [(b"k" * 65_535, b"short"), (b"short", b"v" * (16 << 20))]
     with SortedFile(built(longest, compression=way)) as file:
         assert file.get_many([b"k" * 65_535, b"short"]) == [b"short", b"v" * (16 << 20)]
@@ -119,7 +117,6 @@ def test_limits(way: str) -> None:
     ],
 )
 def test_refuses_options(options, message: str) -> None:
-    """What no build can do is said at once."""
     with pytest.raises(ValueError, match=message):
         SortedFileBuilder("d", ["a.gkv"], files=MemoryFiles(), **options)
 
@@ -132,7 +129,7 @@ def test_number_of_files(names: Sequence[str]) -> None:
 
 
 def test_progress() -> None:
-    """Reports rise to the number of records, replaced ones counted, and say the total."""
+    """Progress rises to the number of records, with replaced ones, and states the total."""
     told: list[tuple[int, int]] = []
     records = [(b"%d" % (number % 150_000), b"") for number in range(200_000)]
     with SortedFileBuilder(
@@ -149,7 +146,7 @@ def test_progress() -> None:
 
 
 def test_on_a_real_disk(tmp_path: Path) -> None:
-    """The files are there under their names, and nothing else is; the report tells their sizes."""
+    """The directory holds only the named files, and the report has their sizes."""
     with SortedFileBuilder(tmp_path, ["x.gkv", "y.gkv"], memory_bytes=MIN_BUDGET) as building:
         for number in range(60_000):
             building.add(b"%d" % number, b"v" * 40, number % 2)
@@ -168,7 +165,6 @@ def test_on_a_real_disk(tmp_path: Path) -> None:
 
 
 def test_in_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A bare name means a file here."""
     monkeypatch.chdir(tmp_path)
     assert builder.build("a.gkv", [(b"k", b"v")]) == BuildReport(1, 0, (tmp_path / "a.gkv").stat().st_size)
     assert builder.build(Path("b.gkv"), iter([])).records == 0
@@ -176,7 +172,7 @@ def test_in_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_replaces_the_file_as_a_whole() -> None:
-    """A file of that name stays as it was until the new one is synced; then it is the new one."""
+    """The old file stays until the new one is synced."""
     files = MemoryFiles()
     builder.build("d/a.gkv", [(b"k", b"old")], files=files)
     old = bytes(files.named["d/a.gkv"])
@@ -190,7 +186,7 @@ def test_replaces_the_file_as_a_whole() -> None:
 
 
 def test_leaving_early_removes_everything() -> None:
-    """An exception, and leaving without `finish`, leave neither files nor descriptors."""
+    """An exception, or leaving without `finish`, leaves neither files nor descriptors."""
     for error in (KeyError("mine"), None):
         files = MemoryFiles()
         with contextlib.suppress(KeyError):
@@ -205,7 +201,7 @@ def test_leaving_early_removes_everything() -> None:
 
 
 def test_failing_in_the_middle_of_finish() -> None:
-    """What is already written of a build that fails goes with it; files from before stay."""
+    """A failed build removes its own files; earlier files stay."""
 
     class Stop(Exception):
         pass
@@ -226,7 +222,7 @@ def test_failing_in_the_middle_of_finish() -> None:
 
 
 def test_leftovers_of_a_killed_build_go(tmp_path: Path) -> None:
-    """What an earlier build in the directory left behind is removed; other names are none of ours."""
+    """An earlier build's leftovers are removed; other names stay."""
     for name in ("a.gkv.tmp", "run-3.tmp", "kept.gkv", "tmp"):
         (tmp_path / name).write_bytes(b"left")
     (tmp_path / "directory.tmp").mkdir()
@@ -235,7 +231,6 @@ def test_leftovers_of_a_killed_build_go(tmp_path: Path) -> None:
 
 
 def test_what_others_call_temporary_stays(tmp_path: Path) -> None:
-    """A build into a directory of the user's removes nothing that no build of ours can have written."""
     for name in ("notes.tmp", "other.csv.tmp", ".tmp"):
         (tmp_path / name).write_bytes(b"mine")
     builder.build(tmp_path / "a.gkv", [])
@@ -243,7 +238,6 @@ def test_what_others_call_temporary_stays(tmp_path: Path) -> None:
 
 
 def test_refusals_of_the_file_system_name_the_path(tmp_path: Path) -> None:
-    """A missing directory, one that is a file, one that may not be written, a disk that lies."""
     with pytest.raises(StorageError, match=r"missing.*cannot build sorted files: No such file"):
         builder.build(tmp_path / "missing" / "a.gkv", [])
     (tmp_path / "file").write_bytes(b"")
@@ -260,7 +254,7 @@ def test_refusals_of_the_file_system_name_the_path(tmp_path: Path) -> None:
 
 
 def test_a_disk_that_changes_what_was_put_aside() -> None:
-    """Scratch bytes that come back changed end the build, whatever they were: runs, index, anchors."""
+    """Changed scratch bytes end the build, in runs, index and anchors alike."""
     files = MemoryFiles()
     files.lie = lambda data, offset: data[:-1] + bytes([data[-1] ^ 4]) if offset > 8 else data
     with pytest.raises(Corrupt, match=r"run-[\d-]+\.tmp: damaged"):
@@ -271,7 +265,7 @@ def test_a_disk_that_changes_what_was_put_aside() -> None:
 
 @pytest.mark.parametrize("memory_bytes", [MIN_BUDGET, 1 << 30])
 def test_after_finish(memory_bytes: int) -> None:
-    """A finished build takes no records and finishes no more: its files stay as they are."""
+    """A finished build refuses records and a second finish, and its files stay."""
     files = MemoryFiles()
     building = SortedFileBuilder("d", ["a.gkv"], files=files, memory_bytes=memory_bytes)
     building.add_all((b"%d" % number, b"v" * 100) for number in range(50_000))
@@ -285,7 +279,7 @@ def test_after_finish(memory_bytes: int) -> None:
 
 
 def test_wrong_use() -> None:
-    """What is no record, and a group that does not exist, are refused; what came before is kept."""
+    """Malformed records and unknown groups are refused; earlier records are kept."""
     files = MemoryFiles()
     with SortedFileBuilder("d", ["a.gkv"], files=files) as building:
         building.add(b"k", b"v")
@@ -302,10 +296,10 @@ def test_wrong_use() -> None:
 
 @pytest.mark.parametrize("compression", ["none", "lz4"])
 def test_a_file_is_written_in_aligned_pieces(compression: str) -> None:
-    """Front to back in writes of 2 MiB at multiples of it, which Linux can map by one page-table entry each."""
+    """Writes go front to back, 2 MiB at multiples of 2 MiB, which Linux can map by one page-table entry each."""
 
     class Recorder(MemoryFiles):
-        """Notes where every write of a named file begins, and how long it is."""
+        """Records the offset and length of every write of a named file."""
 
         def __init__(self) -> None:
             super().__init__()

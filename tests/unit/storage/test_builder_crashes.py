@@ -1,4 +1,4 @@
-"""A build that puts runs aside, struck at every operation: the old file or the new one, whole, and nothing else."""
+"""A build that spills runs, struck at every operation, leaves the whole old file or the whole new one, and no other."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ KINDS = CHANGING - {"allocate", "copy_range", "link", "make_directory", "remove_
 
 
 class Unsynced(RealFiles):
-    """A killed process leaves what it wrote, synced or not; without syncs the test takes a tenth of the time."""
+    """A killed process leaves its writes, synced or not; without syncs the test takes a tenth of the time."""
 
     def sync(self, descriptor: int) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def sync_directory(self, path: str | os.PathLike[str]) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 @cache
@@ -49,14 +49,14 @@ def build(path: Path, files: Files) -> None:
 
 
 def content(path: Path) -> list[tuple[bytes, bytes]]:
-    """All records of a file that is whole."""
+    """Return all records of a verified file."""
     with SortedFile(path) as file:
         file.verify()
         return list(file.scan())
 
 
 def operations(path: Path) -> Counter[str]:
-    """How often the build performs each operation that changes the disk."""
+    """Count the build's operations that change the disk, by kind."""
     calm = FaultyFiles(Unsynced())
     build(path, calm)
     path.unlink()
@@ -65,7 +65,7 @@ def operations(path: Path) -> Counter[str]:
 
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC, errno.EMFILE])
 def test_a_failure_at_every_operation(tmp_path: Path, error: int) -> None:
-    """One clear error that names the directory; the old file stays, and nothing beside it, unless it was renamed."""
+    """One error names the directory; the old file stays alone, unless it was already replaced."""
     new = sorted(dict(records()).items())
     path = tmp_path / "a.gkv"
     expected = operations(path)
@@ -88,7 +88,7 @@ def test_a_failure_at_every_operation(tmp_path: Path, error: int) -> None:
 
 
 def test_a_run_that_cannot_be_put_aside_while_adding(tmp_path: Path) -> None:
-    """`add` says it as `finish` would: one error that names the directory."""
+    """`add` raises the same error as `finish`, with the directory's name."""
     faulty = FaultyFiles(RealFiles(), Fault(0, Action.FAIL, kinds={"pwrite"}, error=errno.ENOSPC))
     with builder.SortedFileBuilder(
         tmp_path, ["a.gkv"], files=faulty, memory_bytes=builder.MIN_MEMORY_BYTES

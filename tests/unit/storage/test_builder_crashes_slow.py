@@ -19,7 +19,7 @@ from tests.unit.storage.test_builder_crashes import KINDS, OLD, Unsynced, build,
 
 @pytest.mark.parametrize("action", [Action.CRASH_BEFORE, Action.CRASH_HALFWAY, Action.CRASH_AFTER])
 def test_a_kill_at_every_operation(tmp_path: Path, action: Action) -> None:
-    """After each, the file of that name is the old one or the new one, and the next build clears up."""
+    """The file is the old or the new one, and the next build cleans up."""
     new = sorted(dict(records()).items())
     path = tmp_path / "a.gkv"
     expected = operations(path)

@@ -1,4 +1,4 @@
-"""A build stays within the memory it was given."""
+"""A build stays within its memory budget."""
 
 from __future__ import annotations
 
@@ -23,8 +23,6 @@ MIB = 1 << 20
 
 @dataclass(frozen=True)
 class Build:
-    """What to build with how much."""
-
     budget: int
     records: int
     value_bytes: int
@@ -37,14 +35,13 @@ BUILDS = {
     "1 KiB values, lz4, many files": Build(16 * MIB, 160_000, 1024, "lz4", 300),
     "1 MiB values": Build(16 * MIB, 160, MIB),
     "4 MiB values": Build(16 * MIB, 40, 4 * MIB),
-    "tiny records": Build(16 * MIB, 2_500_000, 1),  # Some 60 bytes each while they are sorted.
+    "tiny records": Build(16 * MIB, 2_500_000, 1),  # Some 60 bytes each during the sort.
     "tiny records, least memory": Build(8 * MIB, 2_500_000, 1),
 }
 
 
 @pytest.mark.parametrize("name", BUILDS)
 def test_peak_within_the_budget(tmp_path: Path, name: str) -> None:
-    """The peak of the resident memory rises by no more than the budget, whatever the records are like."""
     build = BUILDS[name]
     module = [sys.executable, "-m", memory_of_build.__name__]
     told_of = (tmp_path, build.budget, build.records, build.value_bytes, build.compression, build.files)

@@ -1,4 +1,4 @@
-"""Builds of many sizes."""
+"""Builds with any memory make the same bytes; long units spill the block table."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.unit.storage.records import (
 
 @pytest.mark.parametrize("compression", COMPRESSIONS)
 def test_the_same_bytes_for_every_budget(compression: str) -> None:
-    """From the least memory, with runs and an index that does not fit, to all in memory."""
+    """The budgets reach from the least memory, with runs and a spilled index, to everything in memory."""
     source = random.Random(22)
     records = [(b"%d" % source.randrange(200_000), source.randbytes(source.randrange(60))) for _ in range(150_000)]
     records += [(b"large %d" % source.randrange(4), source.randbytes(900_000)) for _ in range(6)]

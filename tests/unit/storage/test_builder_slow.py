@@ -11,7 +11,7 @@ from tests.unit.storage.memory_files import MemoryFiles
 
 
 def test_things_put_aside_beyond_memory() -> None:
-    """So many blocks and anchors that those spill, too: 140,000 records that begin a block each."""
+    """Blocks and anchors spill, too: 140,000 records begin a block each."""
     files = MemoryFiles()
     numbers = random.Random(23).sample(range(140_000), 140_000)
     value = bytes(2100)

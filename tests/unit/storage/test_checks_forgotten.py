@@ -1,4 +1,4 @@
-"""Pages that were checked once are checked again when their bits are cleared, in parts, or whenever they are read."""
+"""Checked pages are checked again after their bits are cleared, in parts, or at each read of a distrusted file."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 
 PAGE = oracle.PAGE
 CHUNK_PAGES = PAGE // 4
-RECORDS = 2_700  # A page each, and so three chunks of checksums.
+RECORDS = 2_700  # A page each, which makes three chunks of checksums.
 
 
 def key(number: int) -> bytes:
-    """The key of a record that fills a page."""
+    """Return the key of a record that fills a page."""
     return b"%05d" % number
 
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A sorted file of three chunks, the last of them short."""
+    """Build a sorted file of three chunks, the last of them short."""
     place = tmp_path_factory.mktemp("checks")
     with SortedFileBuilder(place, ["f.gkv"]) as builder:
         for number in range(RECORDS):
@@ -46,12 +46,12 @@ def pages_of(path: Path) -> int:
 
 
 def checked(file: SortedFile, pages: int) -> set[int]:
-    """The pages that are not checked at the next read."""
+    """Return the pages that the next read does not check."""
     return {page for page in range(pages) if file.is_checked(page)}
 
 
 def forget_slowly(known: set[int], pages: int, part: int, parts: int) -> set[int]:
-    """What is still checked afterwards, page by page: parts are cut between chunks."""
+    """Return the pages that stay checked, page by page; parts are cut between chunks."""
     chunks = -(-pages // CHUNK_PAGES)
     return {page for page in known if not part * chunks // parts <= page // CHUNK_PAGES < (part + 1) * chunks // parts}
 
@@ -61,7 +61,6 @@ PARTS = st.integers(1, 7).flatmap(lambda parts: st.tuples(st.integers(0, parts -
 
 @given(steps=st.lists(st.none() | PARTS, max_size=10))
 def test_parts_are_forgotten_as_page_by_page(path: Path, steps: list[tuple[int, int] | None]) -> None:
-    """Whatever is checked and forgotten in whatever order, exactly the pages of the part are checked again."""
     pages = pages_of(path)
     known: set[int] = set()
     with SortedFile(path) as file:
@@ -77,7 +76,7 @@ def test_parts_are_forgotten_as_page_by_page(path: Path, steps: list[tuple[int, 
 
 @pytest.mark.parametrize("parts", [1, 2, 3, 5, 1024])
 def test_all_parts_together_are_the_file(path: Path, parts: int) -> None:
-    """However many there are; most are empty if there are more than chunks."""
+    """The number of parts may exceed that of chunks; most parts are then empty."""
     pages = pages_of(path)
     with SortedFile(path) as file:
         file.verify()
@@ -87,7 +86,7 @@ def test_all_parts_together_are_the_file(path: Path, parts: int) -> None:
 
 
 def test_damage_after_the_first_read_is_met_once_it_is_forgotten(path: Path) -> None:
-    """A page is taken as good until then, and named after it; so is a page of the checksums."""
+    """Damage to a checked page, or to a page of checksums, is found and named only after `forget_checks`."""
     data = bytearray(path.read_bytes())
     with SortedFile(memoryview(data), name="f.gkv") as file:
         at = data.index(b"00007" * 815)
@@ -111,7 +110,7 @@ def test_damage_after_the_first_read_is_met_once_it_is_forgotten(path: Path) -> 
 
 @pytest.mark.parametrize("compression", [oracle.NONE, oracle.LZ4])
 def test_a_distrusted_file_is_checked_at_every_read(compression: int) -> None:
-    """Damage that comes after any number of good reads is met by the next; so no wrong value is ever answered."""
+    """Damage after any number of good reads is found by the next read."""
     data = bytearray(oracle.write([(b"a", b"x" * 500), (b"b", b"y" * 500)], compression=compression, metadata=b"m" * 9))
     with SortedFile(memoryview(data), name="f.gkv") as file:
         assert file.metadata == b"m" * 9
@@ -127,7 +126,6 @@ def test_a_distrusted_file_is_checked_at_every_read(compression: int) -> None:
 
 
 def test_a_closed_file_has_nothing_to_forget(path: Path) -> None:
-    """Whoever goes round all files need not ask which of them was closed meanwhile."""
     file = SortedFile(path)
     file.verify()
     file.close()

@@ -1,4 +1,4 @@
-"""CRC-32C: both forms against published vectors, against the plain one, and at every address."""
+"""CRC-32C: both forms against published vectors, against the oracle, and at every address."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Fenced:
-    """`pages` pages between two forbidden ones."""
+    """Holds `pages` pages between two forbidden ones."""
 
     def __init__(self, pages: int = 1) -> None:
         self.size = pages * mmap.PAGESIZE
@@ -30,16 +30,16 @@ class Fenced:
                 raise OSError(ctypes.get_errno(), "mprotect")
 
     def at(self, address: int, data: bytes) -> ctypes.Array[ctypes.c_char]:
-        """A copy of the data at an address, as a buffer."""
+        """Return a copy of the data at an address, as a buffer."""
         ctypes.memmove(address, data, len(data))
         return (ctypes.c_char * len(data)).from_address(address)
 
     def at_end(self, data: bytes) -> ctypes.Array[ctypes.c_char]:
-        """A copy whose last byte is the last that may be touched."""
+        """Return a copy that ends at the last accessible byte."""
         return self.at(self.start + self.size - len(data), data)
 
     def places(self, data: bytes) -> Iterator[ctypes.Array[ctypes.c_char]]:
-        """Copies against the fence behind, and at every alignment behind the fence before."""
+        """Yield copies against the fence at the end, and at every alignment after the fence at the start."""
         yield self.at_end(data)
         for alignment in range(16):
             yield self.at(self.start + alignment, data)
@@ -61,13 +61,12 @@ VECTORS = {  # RFC 3720, appendix B.4, and the check value of the catalogues.
 
 @pytest.mark.parametrize("form", [*FORMS, oracle.crc32c], ids=["fast", "scalar", "oracle"])
 def test_published_vectors(form) -> None:
-    """Every form knows the numbers that others published."""
     assert {data: form(data) for data in VECTORS} == VECTORS
 
 
 @pytest.mark.parametrize("form", FORMS, ids=["fast", "scalar"])
 def test_every_length_at_every_alignment(form) -> None:
-    """All lengths through several words, at each of 16 alignments and against the end of readable memory."""
+    """Lengths through several words agree at 16 alignments and against the end of readable memory."""
     fenced = Fenced()
     data = random.Random(1).randbytes(70)
     for size in range(len(data) + 1):
@@ -88,14 +87,14 @@ def test_continues_from_any_number(form, data: bytes, start: int, cut: int) -> N
 
 @pytest.mark.parametrize("size", [*range(1000, 1030), 2015, 2016, 2017, 3023, 3024, 3031])
 def test_lanes(size: int) -> None:
-    """Around the sizes at which three lanes of 336 bytes are taken at once, and from any start."""
+    """The sizes are those at which three lanes of 336 bytes begin."""
     data = random.Random(size).randbytes(size)
     for start in (0, 1, 0xFFFFFFFF, 0x80000000):
         assert _storage.crc32c(data, start) == oracle.crc32c(data, start)
 
 
 def test_a_page_and_a_megabyte() -> None:
-    """The sizes that the storage really uses; the scalar form stands for the oracle where that is slow."""
+    """The scalar form replaces the oracle for the megabyte, where the oracle is slow."""
     page = random.Random(2).randbytes(4096)
     assert _storage.crc32c(page, 7) == _storage.crc32c_scalar(page, 7) == oracle.crc32c(page, 7)
     large = page * 256 + b"odd"
@@ -103,7 +102,6 @@ def test_a_page_and_a_megabyte() -> None:
 
 
 def test_the_public_module_is_the_fast_form() -> None:
-    """Python callers get what the storage uses, and are told whether the processor helps."""
     assert checksum.crc32c is _storage.crc32c
     assert isinstance(checksum.HARDWARE, bool)
 
@@ -118,7 +116,6 @@ def test_the_public_module_is_the_fast_form() -> None:
     ],
 )
 def test_refuses_what_is_no_plain_buffer(wrong) -> None:
-    """Text, numbers and buffers with holes are refused."""
     for form in FORMS:
         with pytest.raises((TypeError, ValueError, BufferError)):
             form(wrong)

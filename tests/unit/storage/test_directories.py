@@ -1,4 +1,4 @@
-"""Directories are there for good once they were asked for, whoever made them, and however that one ended."""
+"""`make_directory` makes directories durable, even those that an earlier, killed process made and left unsynced."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PATH = PurePosixPath("/data/tables/log")
 
 
 def test_the_names_that_another_left_unsynced_are_synced():
-    """Whoever makes them is killed at any operation; who asks for them next has them through any loss of power."""
+    """A process is killed at any operation; the next one makes the directory survive any loss of power."""
     for at in itertools.count():
         files = SimulatedFiles()
         killed = FaultyFiles(files, Fault(at, Action.CRASH_BEFORE))
@@ -31,7 +31,7 @@ def test_the_names_that_another_left_unsynced_are_synced():
 
 
 def test_a_directory_of_somebody_else():
-    """What is there already is not synced by who may not; what is made is, or it is said."""
+    """An existing directory is not synced; a new one is, or the error is raised."""
 
     class Foreign(SimulatedFiles):
         def sync_directory(self, path):

@@ -1,4 +1,4 @@
-"""Checked documents: what is read is what was written, or an error names the file."""
+"""Checked documents read back as written, or an error names the file."""
 
 import errno
 import os
@@ -27,27 +27,27 @@ def read(path, kind="NODE", files=None):
 
 
 def test_a_document_reads_back_as_written(tmp_path):
-    """Every kind of JSON value, and a surrogate from a file name that is no UTF-8."""
+    """The body has every kind of JSON value, and a surrogate from a file name that is not UTF-8."""
     write(tmp_path / NAME)
     assert read(tmp_path / NAME) == BODY
     assert os.listdir(tmp_path) == [NAME]
 
 
 def test_the_bytes_are_those_of_the_specification(tmp_path):
-    """The layout in docs/operators/data-directory.md, which no later version may change."""
+    """docs/operators/data-directory.md shows this layout, which no later version may change."""
     write(tmp_path / NAME, {"b": 1, "a": "x"})
     assert (tmp_path / NAME).read_bytes() == b'GossipKV 15cb1158 NODE 1\n{"a":"x","b":1}\n'
 
 
 def test_the_checksum_is_one_that_a_person_can_compute(tmp_path):
-    """CRC-32 as in zlib, of everything after the checksum."""
+    """The checksum is zlib's CRC-32 of everything after it."""
     write(tmp_path / NAME)
     data = (tmp_path / NAME).read_bytes()
     assert int(data[9:17], 16) == zlib.crc32(data[17:])
 
 
 def test_every_damaged_byte_is_noticed():
-    """Each byte flipped in each bit, replaced by zero; each truncation; doubled and foreign tails."""
+    """Damage: each bit flipped, each byte zeroed, each truncation, doubled and foreign tails."""
     whole = document.encode("NODE", BODY)
     damaged = []
     for at in range(len(whole)):
@@ -62,12 +62,11 @@ def test_every_damaged_byte_is_noticed():
         assert "the/file" in str(caught.value)
         noticed[caught.type] += 1
     assert sum(noticed.values()) == len(damaged) == 11 * len(whole) + 3
-    # Foreign is only what does not begin as ours: the nine bytes of the magic, flipped or zeroed.
+    # Only damage to the nine bytes of the magic makes a document foreign.
     assert noticed[UnsupportedFormat] == 9 * 9
 
 
 def test_damage_names_the_file_and_the_byte(tmp_path):
-    """The error carries what a person needs to look."""
     write(tmp_path / NAME)
     data = bytearray((tmp_path / NAME).read_bytes())
     data[-3] ^= 1
@@ -90,7 +89,6 @@ def test_damage_names_the_file_and_the_byte(tmp_path):
     ],
 )
 def test_what_is_no_document_of_ours_is_named(tmp_path, data, error, words):
-    """Empty, cut, foreign, of another kind, of a newer format."""
     (tmp_path / NAME).write_bytes(data)
     with pytest.raises(error, match=words):
         read(tmp_path / NAME)
@@ -98,20 +96,19 @@ def test_what_is_no_document_of_ours_is_named(tmp_path, data, error, words):
 
 @pytest.mark.parametrize("body", [b"[]", b"{", b"1", b"[" * 100_000, b'{"a":1}}'])
 def test_a_body_that_is_no_object_is_damage_though_the_checksum_holds(body):
-    """A wrong program wrote it."""
+    """Only a faulty program can have written such a body."""
     covered = b" NODE 1\n" + body + b"\n"
     with pytest.raises(Corrupt):
         document.decode(b"GossipKV %08x" % zlib.crc32(covered) + covered, "x", "NODE")
 
 
 def test_a_missing_document_is_missing(tmp_path):
-    """Not damage: the caller decides what that means."""
+    """The caller decides about a missing document, so it is no damage."""
     with pytest.raises(FileNotFoundError):
         read(tmp_path / NAME)
 
 
 def test_a_huge_file_is_refused_unread():
-    """The size is looked at first."""
     files = SimulatedFiles()
     descriptor = files.open("/NODE", os.O_WRONLY | os.O_CREAT)
     files.pwrite(descriptor, b"GossipKV ", document.MAX_DOCUMENT_BYTES)
@@ -121,7 +118,7 @@ def test_a_huge_file_is_refused_unread():
 
 @pytest.mark.parametrize("field", ["missing", "wrong"])
 def test_fields_are_checked_when_they_are_taken(field):
-    """A document that is whole may still lack what its reader needs."""
+    """A whole document may still lack a field that its reader needs."""
     with pytest.raises(Corrupt, match=field):
         document.whole({"wrong": "1"}, field, "x")
     with pytest.raises(Corrupt, match=field):
@@ -141,7 +138,7 @@ OLD, NEW = {"value": "old"}, {"value": "new" * 300}
 
 
 def changing_operations():
-    """How many operations that change the disk one replacement takes."""
+    """Count the operations of one replacement that change the disk."""
     files = SimulatedFiles()
     write("/NODE", OLD, files=files)
     calm = FaultyFiles(files)
@@ -150,7 +147,7 @@ def changing_operations():
 
 
 def value(files):
-    """What stands in the document; None: there is none, or it is damaged."""
+    """Return the value in the document; None if it is missing or damaged."""
     try:
         return read("/NODE", files=files)["value"]
     except (FileNotFoundError, Corrupt, UnsupportedFormat):
@@ -160,7 +157,7 @@ def value(files):
 @pytest.mark.parametrize("action", [Action.CRASH_BEFORE, Action.CRASH_HALFWAY, Action.CRASH_AFTER])
 @pytest.mark.parametrize("at", range(6))
 def test_a_crash_and_a_power_loss_leave_the_old_or_the_new_document(at, action):
-    """At every operation of a replacement, and whatever the disk forgot."""
+    """The crash strikes each operation of a replacement, followed by any loss of unsynced data."""
     assert changing_operations() == 6  # unlink, create, write, sync, rename, sync the directory
     found = set()
     for seed in range(60):
@@ -183,7 +180,7 @@ def test_a_crash_and_a_power_loss_leave_the_old_or_the_new_document(at, action):
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC, errno.EMFILE])
 @pytest.mark.parametrize("at", range(1, 7))
 def test_an_operation_that_fails_leaves_the_old_or_the_new_document(at, error):
-    """Also when half of the write was done; the next attempt succeeds."""
+    """Half of the write may have been done; the next attempt succeeds."""
     files = SimulatedFiles()
     write("/NODE", OLD, files=files)
     faulty = FaultyFiles(files, Fault(at, Action.FAIL_HALFWAY, error=error, kinds=CHANGING | {"close"}))
@@ -196,11 +193,11 @@ def test_an_operation_that_fails_leaves_the_old_or_the_new_document(at, error):
 
 
 def test_a_writer_that_forgets_to_sync_is_caught():
-    """A planted bug: the tests above would see it."""
+    """A writer without syncs loses documents, so the tests above would notice it."""
 
     class Forgetful(FaultyFiles):
         def sync(self, descriptor):
-            """Does nothing."""
+            """Do nothing."""
 
     bad = 0
     for seed in range(60):
@@ -209,13 +206,13 @@ def test_a_writer_that_forgets_to_sync_is_caught():
         write("/NODE", NEW, files=Forgetful(files))
         try:
             bad += read("/NODE", files=files.power_loss(seed)) != NEW
-        except (Corrupt, UnsupportedFormat):  # Zeros where the first sector should be look foreign.
+        except (Corrupt, UnsupportedFormat):  # Zeros in place of the first sector look foreign.
             bad += 1
     assert bad > 0
 
 
 def test_the_documentation_shows_the_module_s_layout_and_a_real_document():
-    """The same table in both places; the example reads."""
+    """The layout is the same in both places, and the example can be read."""
     text = (Path(__file__).parents[3] / "docs" / "operators" / "data-directory.md").read_text()
     layout = re.search(r"offset size field\n.*?the last byte of the file\n", text, re.DOTALL)[0]
     assert layout in document.__doc__.replace("\n    ", "\n")

@@ -1,4 +1,4 @@
-"""The hash of the index: the document's steps against the C."""
+"""The hash of the index in C follows the document's steps."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SPECIAL_WORDS = [word.to_bytes(8, "little") for word in (0, 2**64 - 1, oracle.K0
 
 
 def test_every_length() -> None:
-    """All lengths through several turns of the loop, and the longest key."""
+    """The lengths reach through several rounds of the loop, up to the longest key."""
     data = random.Random(3).randbytes(65_535)
     for size in [*range(200), 4096, 65_534, 65_535]:
         for seed in (0, 0x0123456789ABCDEF, 2**64 - 1):
@@ -26,20 +26,19 @@ def test_every_length() -> None:
 
 @given(key=st.binary(max_size=100), seed=SEEDS)
 def test_any_key_and_seed(key: bytes, seed: int) -> None:
-    """Any key with any seed."""
     assert hash64(key, seed) == oracle.hash64(key, seed)
 
 
 @given(words=st.lists(st.sampled_from(SPECIAL_WORDS), max_size=5), tail=st.binary(max_size=7), seed=SEEDS)
 def test_words_that_cancel_constants(words: list[bytes], tail: bytes, seed: int) -> None:
-    """Keys made of the constants themselves, which turn factors into zero."""
+    """Keys made of the constants turn factors into zero."""
     key = b"".join(words) + tail
     assert hash64(key, seed) == oracle.hash64(key, seed)
 
 
 @pytest.mark.parametrize("start", [b"user:", SPECIAL_WORDS[3]], ids=["plain", "a factor of zero"])
 def test_spreads(start: bytes) -> None:
-    """No bit of the high half or of the fingerprint leans, not even where the first word cancels a constant."""
+    """No bit of the high half or of the fingerprint is biased, even if the first word cancels a constant."""
     keys = [start + b"%016d" % number for number in range(4096)]
     hashes = [hash64(key) for key in keys]
     assert len({number >> 32 for number in hashes}) > 4090
@@ -52,7 +51,6 @@ def test_spreads(start: bytes) -> None:
 
 
 def test_refuses_what_is_no_key() -> None:
-    """Only bytes are hashed, with a seed of 64 bits."""
     for wrong in ("text", None, bytearray(b"x")):
         with pytest.raises(TypeError):
             hash64(wrong)

@@ -1,4 +1,4 @@
-"""Files of yesterday: unchanged, answered from by today's reader, and written by today's builder."""
+"""Golden files are unchanged, today's reader answers from them, and today's builder writes them again."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.oracle import sorted_file as oracle
 from tests.unit.storage.records import built, misses
 
 FILES = [(name, compression) for name in make_golden.GOLDEN for compression in make_golden.COMPRESSIONS]
-# The builder takes its seed from all records of the build; a file with another seed is one part of a larger build.
+# The seed comes from all records of the build, so a file with another seed is a part of a larger build.
 BUILDABLE = [(name, compression) for name, compression in FILES if make_golden.GOLDEN[name][2] is None]
 
 
@@ -21,7 +21,7 @@ def golden(name: str, compression: str) -> bytes:
 
 
 def test_the_files_are_those_that_were_made() -> None:
-    """Every file has its sum, and every sum its file."""
+    """Every file has its checksum, and every checksum its file."""
     sums = dict(line.split()[::-1] for line in make_golden.SUMS.read_text().splitlines())
     kept = [path for path in make_golden.HERE.iterdir() if path.suffix in {".gkv", ".document", ".log"}]
     found = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in kept}
@@ -31,7 +31,7 @@ def test_the_files_are_those_that_were_made() -> None:
 
 @pytest.mark.parametrize(("name", "compression"), FILES)
 def test_the_oracle_still_agrees(name: str, compression: str) -> None:
-    """The oracle reads what it wrote, finds every rule kept, and writes it again where lz4 has no say."""
+    """The oracle reads the files, finds every rule kept, and writes the uncompressed ones again."""
     image = golden(name, compression)
     file = oracle.File(image)
     file.check()
@@ -46,7 +46,6 @@ def test_the_oracle_still_agrees(name: str, compression: str) -> None:
 
 @pytest.mark.parametrize(("name", "compression"), FILES)
 def test_the_reader_answers_from_them(name: str, compression: str) -> None:
-    """Every question to every file."""
     records, metadata, _ = make_golden.GOLDEN[name]
     held = dict(records)
     in_order = sorted(held.items())
@@ -69,7 +68,7 @@ def test_the_reader_answers_from_them(name: str, compression: str) -> None:
 
 @pytest.mark.parametrize(("name", "compression"), BUILDABLE)
 def test_the_builder_writes_them_again(name: str, compression: str) -> None:
-    """The same bytes from the same records; where lz4 has a say, the same in all that it does not choose."""
+    """The bytes are the same; with lz4 only the parts that lz4 does not choose."""
     records, metadata, _ = make_golden.GOLDEN[name]
     image, expected = built(records, compression=compression, metadata=metadata), golden(name, compression)
     if compression == "none":

@@ -1,4 +1,4 @@
-"""The hash index: any memory gives the same buckets; crowds are carried as far as the limit and no further."""
+"""The hash index has the same buckets for any memory; crowded buckets overflow up to the limit and no further."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 SEED = 77
 ROOMY = 1 << 30
-MOST = 1024 + oracle.SLOTS  # At home in one bucket: twelve fit, 1,024 may be carried on.
+MOST = 1024 + oracle.SLOTS  # One bucket holds twelve keys and may pass on 1,024.
 
 
 def keys_at_home(homes: int, wanted: int) -> Iterator[bytes]:
-    """Keys whose home is one bucket of so many: what an enemy sends who knows the seed."""
+    """Yield keys with one home bucket, as an attacker with the seed would send."""
     for number in count():
         key = b"monkey:%d" % number
         if oracle.home(hash64(key, SEED), homes) == wanted:
@@ -33,7 +33,7 @@ def keys_at_home(homes: int, wanted: int) -> Iterator[bytes]:
 
 
 def crowd(size: int, wanted: int) -> tuple[list[bytes], int]:
-    """That many keys at home in one bucket of the file that they make."""
+    """Return `size` keys with one home bucket in the file of these keys, and the number of home buckets."""
     homes = oracle.home_count(size)
     return sorted(islice(keys_at_home(homes, wanted % homes), size)), homes
 
@@ -41,7 +41,7 @@ def crowd(size: int, wanted: int) -> tuple[list[bytes], int]:
 def write(
     keys: list[bytes], *, memory_bytes: int = ROOMY, compression: int = 0, files: MemoryFiles | None = None
 ) -> bytes:
-    """A file with these keys, each its own value, and the fixed seed."""
+    """Build a file of these keys, each its own value, with the fixed seed."""
     files = MemoryFiles() if files is None else files
     sorter = RecordSorter(lambda: None, ROOMY)
     sorter.add_all([(key, key) for key in keys])
@@ -68,7 +68,7 @@ def write(
 
 @pytest.mark.parametrize("memory_bytes", [0, ROOMY])
 def test_one_too_many_is_refused(memory_bytes: int) -> None:
-    """A crowd over the limit is no accident: it is refused, and nothing is left behind."""
+    """No accident makes a crowd over the limit, so it is refused, and no file is left."""
     keys, _ = crowd(MOST + 1, 3)
     files = MemoryFiles()
     with pytest.raises(LimitExceeded, match="1024 keys crowd"):
@@ -78,7 +78,7 @@ def test_one_too_many_is_refused(memory_bytes: int) -> None:
 
 
 def test_equal_hashes_with_equal_fingerprints() -> None:
-    """Keys that agree in bucket and fingerprint are told apart by their records, in hits and in misses."""
+    """The records distinguish keys with equal bucket and fingerprint, in hits and in misses."""
     homes = oracle.home_count(30)
     same = [key for key in islice(keys_at_home(homes, 1), 20_000) if hash64(key, SEED) & 255 == 5]
     keys, strangers = sorted(same[:30]), same[30:50]
@@ -89,7 +89,7 @@ def test_equal_hashes_with_equal_fingerprints() -> None:
 
 
 def test_a_fingerprint_of_zero_is_no_empty_slot() -> None:
-    """Keys whose fingerprint is 0, as that of an empty slot, are found, and missed where only empty slots match."""
+    """Such keys are found, and misses are misses although empty slots match."""
     zeros = [key for key in islice(keys_at_home(1, 0), 5000) if hash64(key, SEED) & 255 == 0]
     keys, strangers = sorted(zeros[:5]), zeros[5:]
     for compression in (oracle.NONE, oracle.LZ4):
@@ -99,7 +99,7 @@ def test_a_fingerprint_of_zero_is_no_empty_slot() -> None:
 
 
 def test_the_lowest_and_the_highest_hash() -> None:
-    """Keys, found by trying billions, whose hashes' high halves are 0 and 2^32 - 1: first and last of every slice."""
+    """The high halves of these hashes are 0 and 2^32 - 1 (found among billions), the ends of every slice."""
     ends = [number.to_bytes(8, "little") for number in (0x57766192, 0x16BC5DCF8, 0xE561462D, 0x208C968A3)]
     assert [hash64(key, SEED) >> 32 for key in ends] == [0, 0, 2**32 - 1, 2**32 - 1]
     for others in (0, 3000):
@@ -113,13 +113,13 @@ def test_the_lowest_and_the_highest_hash() -> None:
 
 
 def test_runs_that_come_back_changed() -> None:
-    """Entries that the disk changed are damage that names the scratch file; never a wrong index."""
+    """Changed scratch entries are damage that names the scratch file, and never a wrong index."""
     keys = [b"%d" % number for number in range(5_000)]
 
     def lie_at(wrong: int, data: bytes, offset: int) -> bytes:
         return data[:-1] + b"?" if offset == wrong else data
 
-    for at in (0, 8):  # The part's header, the part.
+    for at in (0, 8):  # The part's header, then the part.
         files = MemoryFiles()
         files.lie = partial(lie_at, at)
         with pytest.raises(Corrupt, match=r"a\.gkv\.\d+\.tmp: damaged at byte 0: .*scratch"):
@@ -128,7 +128,7 @@ def test_runs_that_come_back_changed() -> None:
 
 
 def test_the_layout_of_one_bucket() -> None:
-    """One bucket of a small file, byte by byte, without the oracle."""
+    """The bucket is checked byte by byte, without the oracle."""
     image = write([b"a", b"b"])
     index, buckets = struct.unpack_from("<QQ", image, len(image) - 256 + 48)
     assert buckets == 1
@@ -140,7 +140,7 @@ def test_the_layout_of_one_bucket() -> None:
 
 
 def test_open_files_stay_few() -> None:
-    """Hundreds of runs need no hundreds of open files: a process has about a thousand in all."""
+    """Hundreds of runs need few open files: a process may have about a thousand in all."""
     files = MemoryFiles()
     keys = [b"%06d" % number for number in range(300_000)]
     image = write(keys, memory_bytes=0, files=files)

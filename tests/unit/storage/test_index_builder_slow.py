@@ -14,7 +14,7 @@ from tests.unit.storage.test_index_builder import MOST, ROOMY, SEED, crowd, keys
 
 @pytest.mark.parametrize(("memory_bytes", "runs"), [(0, 56), (64 << 10, 26), (200 << 10, 15), (ROOMY, 0)])
 def test_memory_decides_the_way_and_never_the_bytes(memory_bytes: int, runs: int) -> None:
-    """From all entries in memory to dozens of runs, merged level by level and gathered in slices: the same bytes."""
+    """The ways reach from entries in memory to dozens of runs, merged by levels and gathered in slices."""
     keys = [b"%d" % number for number in range(30_000)]
     files = MemoryFiles()
     image = write(keys, memory_bytes=memory_bytes, files=files)
@@ -27,7 +27,7 @@ def test_memory_decides_the_way_and_never_the_bytes(memory_bytes: int, runs: int
 @pytest.mark.parametrize("wanted", [0, 40, -1])
 @pytest.mark.parametrize("size", [12, 13, 24, 25, 500, MOST])
 def test_a_crowd_is_carried(size: int, wanted: int, memory_bytes: int) -> None:
-    """All records at home in the first, a middle or the last bucket: every one is found, and misses end."""
+    """The crowd is in the first, a middle or the last bucket: every key is found, and misses end."""
     keys, homes = crowd(size, wanted)
     image = write(keys, memory_bytes=memory_bytes)
     assert image == oracle.write([(key, key) for key in keys], seed=SEED)

@@ -1,6 +1,6 @@
-"""The invariants that the debug build checks in storage: what only a bug of ours could do is noticed at once.
+"""The debug build's invariants in storage notice the violations that only a bug of ours could cause.
 
-Parts of runs that are not as a run's are forged with a checksum that holds: a disk that lies is refused, not asserted.
+Forged parts of runs have valid checksums, because damage by the disk is refused and not asserted.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ if TYPE_CHECKING:
 pytestmark = ONLY_DEBUG_BUILD
 
 ROOMY = 1 << 30
-SMALL = 1  # The least that an index takes: it is put aside every 1,024 entries.
+SMALL = 1  # The smallest budget of an index, which spills every 1,024 entries.
 PART_HEADER_BYTES = 8
-RECORD_BYTES = 13  # Of a key of one byte without a value, in a run.
+RECORD_BYTES = 13  # In a run: a key of one byte and no value.
 ITEM_BYTES = 16
 
 
 class ForgedParts(MemoryFiles):
-    """Parts of scratch files are written otherwise, each with its checksum, and as long."""
+    """Replaces parts of scratch files by forged ones of the same length, with valid checksums."""
 
     def __init__(self, forge: Callable[[bytes], bytes]) -> None:
         super().__init__()
         self._forge = forge
 
     def pwrite(self, descriptor: int, data: bytes, offset: int) -> None:
-        """Write the forged part, and its header once more."""
+        """Write the forged part, and its header again."""
         if descriptor in self._scratches and len(data) > PART_HEADER_BYTES:
             data = self._forge(bytes(data))
             header = struct.pack("<II", len(data), crc32c(data))
@@ -51,7 +51,7 @@ class ForgedParts(MemoryFiles):
 def writer_of(
     files: MemoryFiles, *, memory_bytes: int = ROOMY, compression: int = oracle.NONE, common_prefix: bytes = b""
 ) -> SortedFileWriter:
-    """A writer of a file that has no records yet."""
+    """Return a writer of a file without records."""
     return SortedFileWriter(
         files,
         "a.gkv",
@@ -70,7 +70,6 @@ def in_order(*keys: bytes, value: bytes = b"") -> OrderedRecords:
 
 
 def test_who_does_not_sort_is_noticed() -> None:
-    """Records leave memory in the order of their keys."""
     sorter = RecordSorter(lambda: None, ROOMY)
     sorter.add_all([(b"b", b""), (b"a", b"")])
     with pytest.raises(AssertionError, match="records leave memory in the order of groups and keys"):
@@ -85,7 +84,7 @@ def test_who_does_not_sort_is_noticed() -> None:
     ],
 )
 def test_a_run_that_is_none_is_noticed(forge: Callable[[bytes], bytes], invariant: str) -> None:
-    """Its records are in order, and end where its parts do."""
+    """A forged run has records out of order, or parts that end inside a record."""
     files = ForgedParts(forge)
     sorter = RecordSorter(lambda: Scratch(files, "run-1.tmp"), ROOMY)
     sorter.add_all([(b"a", b""), (b"b", b"")])
@@ -95,8 +94,6 @@ def test_a_run_that_is_none_is_noticed(forge: Callable[[bytes], bytes], invarian
 
 
 def test_an_index_out_of_order_is_noticed() -> None:
-    """A bucket that was written is not filled any more."""
-
     def forge(part: bytes) -> bytes:
         half = len(part) // ITEM_BYTES // 2 * ITEM_BYTES
         return part[half:] + part[:half]
@@ -109,7 +106,7 @@ def test_an_index_out_of_order_is_noticed() -> None:
 
 @pytest.mark.parametrize("compression", [oracle.NONE, oracle.LZ4])
 def test_keys_that_do_not_ascend_are_noticed(compression: int) -> None:
-    """Neither one twice, nor one that is less than the one before it."""
+    """A key that repeats or that is less than the key before it is noticed."""
     for keys in [(b"a", b"a"), (b"b", b"a")]:
         writer = writer_of(MemoryFiles(), compression=compression)
         in_order(keys[0]).write_group(writer, 0, 1)
@@ -118,7 +115,6 @@ def test_keys_that_do_not_ascend_are_noticed(compression: int) -> None:
 
 
 def test_keys_without_the_common_prefix_are_noticed() -> None:
-    """What the footer says of all keys is so of each."""
     with pytest.raises(AssertionError, match="begin with b'user:'"):
         in_order(b"order:1").write_group(writer_of(MemoryFiles(), common_prefix=b"user:"), 0, 1)
 
@@ -128,7 +124,7 @@ def test_keys_without_the_common_prefix_are_noticed() -> None:
     [(oracle.NONE, "records lie end to end"), (oracle.LZ4, "an entry for each 4 KiB of positions")],
 )
 def test_writing_behind_the_end_is_noticed(compression: int, invariant: str) -> None:
-    """A file that was finished takes no more records, and is not finished again."""
+    """A finished file refuses records and a second finish."""
     writer = writer_of(MemoryFiles(), compression=compression)
     in_order(b"a").write_group(writer, 0, 1)
     writer.finish()
@@ -139,7 +135,7 @@ def test_writing_behind_the_end_is_noticed(compression: int, invariant: str) -> 
 
 
 def test_a_pin_that_another_took_back_is_noticed() -> None:
-    """A scan gives back its own."""
+    """A scan must release a pin of its own."""
     files = MemoryFiles()
     writer = writer_of(files)
     in_order(b"a").write_group(writer, 0, 1)

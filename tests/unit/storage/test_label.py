@@ -1,4 +1,4 @@
-"""Labels and checked bodies: as the footer says, and nothing that is damaged."""
+"""Labels and checked bodies agree with the footer, and refuse damage."""
 
 import dataclasses
 import struct
@@ -23,7 +23,6 @@ RECORDS = [(b"key %04d" % number, b"value %d " % number * 30) for number in rang
 @pytest.mark.parametrize("compression", [oracle.NONE, oracle.LZ4])
 @pytest.mark.parametrize("metadata", [b"", b"{}", b"m" * 9000])
 def test_a_label_says_what_the_footer_says(compression, metadata):
-    """Compared with the oracle's footer; the seal is the one of a manifest."""
     data = oracle.write(RECORDS + RECORDS[:3], compression=compression, metadata=metadata)
     reader = CutReader(data, name="a.gkv")
     label = read_label(reader)
@@ -36,13 +35,13 @@ def test_a_label_says_what_the_footer_says(compression, metadata):
 
 
 def test_metadata_of_somebody_else_are_not_fetched():
-    """A megabyte of them is no claim of ours."""
+    """The label ignores a megabyte of metadata, which cannot be ours."""
     data = oracle.write(RECORDS[:1], metadata=b"m" * (MAX_METADATA_BYTES + 1), crc=_fast)
     assert read_label(CutReader(data)).metadata == b""
 
 
 def test_what_is_no_sorted_file_is_told_apart_from_what_is_damaged():
-    """Another kind, a newer format, an empty file, one that was cut off."""
+    """The files: another kind, a newer format, an empty file, a truncated one."""
     data = oracle.write(RECORDS, metadata=b"{}")
     for wrong in (b"SEQ\x06", b"SEQ\x06" * 200, b"GKV", data[:0] + b"\0" * 5000):
         with pytest.raises(UnsupportedFormat, match=r"a\.gkv: not a sorted file"):
@@ -58,7 +57,6 @@ def test_what_is_no_sorted_file_is_told_apart_from_what_is_damaged():
 
 
 def test_a_newer_footer_is_of_a_newer_format():
-    """Though its checksum holds."""
     data = oracle.write(RECORDS)
     footer = bytearray(data[-256:])
     footer[4:8] = struct.pack("<I", 7)
@@ -68,7 +66,7 @@ def test_a_newer_footer_is_of_a_newer_format():
 
 
 def test_every_byte_of_the_footer_is_covered():
-    """And so are the metadata."""
+    """The metadata are covered as well."""
     whole = oracle.write(RECORDS[:20], metadata=b"{}")
     for at in range(len(whole) - 256, len(whole)):
         data = bytearray(whole)
@@ -78,7 +76,7 @@ def test_every_byte_of_the_footer_is_covered():
 
 
 def test_footers_that_contradict_themselves_are_refused():
-    """Their checksums hold, and their numbers lead out of the file."""
+    """The checksums hold, but the numbers lead out of the file."""
     whole = oracle.write(RECORDS, metadata=b"{}", compression=oracle.LZ4)
     footer = oracle.File(whole).footer
     body = whole[: footer.body_bytes]
@@ -93,11 +91,11 @@ def test_footers_that_contradict_themselves_are_refused():
 
 
 def test_a_body_hands_out_every_byte_that_holds_and_none_that_does_not():
-    """At any offset; a flipped bit is found in the page, in its checksum, and in that one's checksum."""
+    """A flipped bit is found in a page, in its checksum, and in the checksum of the checksums."""
     values = [(b"k%05d" % number, b"%d" % number * 700) for number in range(2000)]
     data = bytearray(oracle.write(values, crc=_fast))
     size_bytes = read_label(CutReader(data)).body_bytes
-    assert size_bytes > 1024 * 4096  # More than one checksum covers.
+    assert size_bytes > 1024 * 4096  # One chunk of checksums is not enough.
     body = CheckedBody(CutReader(data), size_bytes)
     for offset, length in ((0, 1), (4095, 2), (5000, 0), (0, size_bytes), (size_bytes - 1, 1), (4096 * 1023, 9000)):
         assert body.read(offset, length) == data[offset : offset + length]
@@ -111,7 +109,6 @@ def test_a_body_hands_out_every_byte_that_holds_and_none_that_does_not():
 
 
 def test_an_open_file_that_became_shorter_says_so(tmp_path):
-    """Instead of handing out less than was asked for."""
     path = tmp_path / "x"
     path.write_bytes(b"0123456789")
     files = RealFiles()

@@ -1,4 +1,4 @@
-"""The radix sort against Python's own, which is stable, too."""
+"""The radix sort agrees with Python's stable sort."""
 
 from __future__ import annotations
 
@@ -23,14 +23,13 @@ def expected(words: list[int], first_byte: int) -> list[int]:
 
 @given(words=st.lists(WORDS, max_size=120), first_byte=st.integers(0, 7))
 def test_any_words(words: list[int], first_byte: int) -> None:
-    """Any words by any of their leading bytes."""
     assert sort_words(words, first_byte) == expected(words, first_byte)
 
 
 @pytest.mark.parametrize("first_byte", range(8))
 @pytest.mark.parametrize("count", [0, 1, 2, 47, 48, 49, 50, 1000])
 def test_around_the_change_of_method(count: int, first_byte: int) -> None:
-    """Inserting and counting agree on both sides of the size where one takes over."""
+    """Insertion and counting agree on both sides of the size where one takes over."""
     source = random.Random(count)
     for bits in (1, 9, 64):  # Many equals, an odd number of passes, all passes.
         shift = source.choice([0, 64 - bits])
@@ -50,7 +49,7 @@ def test_each_number_of_passes() -> None:
 
 @pytest.mark.parametrize("first_byte", [0, 3, 4, 7])
 def test_more_than_a_piece(first_byte: int) -> None:
-    """High bytes that are all alike, that have few values, and that have all; equals keep their places."""
+    """High bytes are constant, have few values, or all; equal words keep their order."""
     source = random.Random(first_byte)
     for mask in (2**64 - 1, 0x0000_FF0F_0000_FFFF, 0x0300_0000_0000_0000, 0x0100_0000_00FF_0007):
         words = [source.getrandbits(64) & mask for _ in range(40_000)]
@@ -59,6 +58,5 @@ def test_more_than_a_piece(first_byte: int) -> None:
 
 @pytest.mark.parametrize("first_byte", [-1, 8])
 def test_refuses_bytes_that_a_word_has_not(first_byte: int) -> None:
-    """A word has bytes 0 to 7."""
     with pytest.raises(ValueError, match="first_byte"):
         sort_words([1], first_byte)

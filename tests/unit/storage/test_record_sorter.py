@@ -1,6 +1,6 @@
 """The external sort, with so little memory that runs, collapses and merges of several levels really happen.
 
-Each case goes through a writer into a whole file, and the oracle's writer says what its bytes must be.
+Each case goes through a writer into a whole file, which is compared with that of the oracle's writer.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ROOMY = 1 << 30
 
 @dataclass
 class Sorted:
-    """What came of one sort."""
+    """The results of one sort."""
 
     images: list[bytes]
     duplicates: list[int]
@@ -38,7 +38,7 @@ class Sorted:
 
 
 def sort(records: list[Grouped], memory_bytes: int, *, groups: int = 1, step: int = 7) -> Sorted:
-    """Sort, and write a file for each group; the writers have room enough to need no scratch files."""
+    """Sort, and write a file for each group; the writers have enough memory to need no scratch files."""
     files = MemoryFiles()
     numbers = count()
     sorter = RecordSorter(lambda: Scratch(files, f"run-{next(numbers)}.tmp"), memory_bytes, groups)
@@ -80,12 +80,12 @@ def expected(records: list[Grouped], groups: int = 1) -> list[bytes]:
     [
         (ROOMY, range(1)),
         (100_000, range(2, 5)),  # A few runs, merged once.
-        (4_000, range(40, 80)),  # Runs of runs: every two are merged at once, over several levels.
+        (4_000, range(40, 80)),  # Every two runs are merged at once, over several levels.
         (0, range(2_500, 4_000)),  # A run for every record or two.
     ],
 )
 def test_memory_decides_the_way_and_never_the_bytes(memory_bytes: int, scratches: range) -> None:
-    """From all in memory to a run for each record: the same file, duplicates counted alike."""
+    """The ways reach from everything in memory to a run per record; duplicates are counted alike."""
     records = [(key, value, 0) for key, value in many(5, 2000, keys=900)]
     found = sort(records, memory_bytes, step=100)
     assert found.images == expected(records)
@@ -95,17 +95,17 @@ def test_memory_decides_the_way_and_never_the_bytes(memory_bytes: int, scratches
 
 
 def test_levels_stay_few() -> None:
-    """Merged runs are merged again: open files and what is written grow with the logarithm of the runs."""
+    """Merged runs are merged again, so open files and written bytes grow with the logarithm of the runs."""
     records = [(b"%06d" % (number * 7919 % 4096), b"", 0) for number in range(4096)]
     found = sort(records, 0)
-    assert found.scratches > 4096  # One each, and the merged ones.
-    assert found.most_open <= 12 + 3  # log2 of the runs, and those of the merge under way.
+    assert found.scratches > 4096  # A scratch file per record, and the merged ones.
+    assert found.most_open <= 12 + 3  # log2 of the runs, and those of the current merge.
     assert found.scratch_bytes < 4096 * (12 + 6 + 8) * (12 + 3)  # Each record with its headers, once a level.
     assert found.images == expected(records)
 
 
 def test_larger_records_than_the_memory() -> None:
-    """A record is taken whatever the budget, and parts of a run grow for it."""
+    """A record of any size is accepted, and parts of a run grow for it."""
     source = random.Random(6)
     records = [
         (b"%d" % source.randrange(6), source.randbytes(source.choice([10, 300_000, 600_000])), 0) for _ in range(20)
@@ -117,7 +117,6 @@ def test_larger_records_than_the_memory() -> None:
 
 @pytest.mark.parametrize("memory_bytes", [ROOMY, 20_000])
 def test_edge_cases(memory_bytes: int) -> None:
-    """Keys and values of all the sizes at which something turns over."""
     records = [(key, value, 0) for key, value in edge_cases()]
     found = sort(records, memory_bytes)
     assert found.images == expected(records)
@@ -126,7 +125,6 @@ def test_edge_cases(memory_bytes: int) -> None:
 
 @given(records=RECORDS, memory_bytes=st.sampled_from([0, 500, 3000, ROOMY]))
 def test_any_records(records: list[tuple[bytes, bytes]], memory_bytes: int) -> None:
-    """Any records within any memory."""
     grouped = [(key, value, 0) for key, value in records]
     assert sort(grouped, memory_bytes).images == expected(grouped)
 
@@ -137,7 +135,7 @@ def test_any_records(records: list[tuple[bytes, bytes]], memory_bytes: int) -> N
     step=st.sampled_from([1, 3, 1000]),
 )
 def test_any_groups(records: list[Grouped], memory_bytes: int, step: int) -> None:
-    """Groups are files of their own: same keys in two of them are no duplicates; empty ones are written, too."""
+    """Groups are separate files: equal keys in two groups are no duplicates, and empty groups are written."""
     found = sort(records, memory_bytes, groups=5, step=step)
     assert found.images == expected(records, 5)
     assert sum(found.duplicates) == len(records) - len({(key, group) for key, _, group in records})
@@ -146,7 +144,7 @@ def test_any_groups(records: list[Grouped], memory_bytes: int, step: int) -> Non
 @pytest.mark.parametrize("memory_bytes", [ROOMY, 60_000])
 @pytest.mark.parametrize("groups", [1, 3])
 def test_words_that_are_equal(memory_bytes: int, groups: int) -> None:
-    """Hundreds of keys that agree for words on end, some of which end in zeros that others lack."""
+    """Hundreds of keys agree for many words; some end in zeros that others lack."""
     source = random.Random(7)
     starts = [b"", b"s" * 5, b"s" * 13, b"s" * 21 + b"\0" * 30]
     records = [
@@ -163,7 +161,7 @@ def test_words_that_are_equal(memory_bytes: int, groups: int) -> None:
 
 @pytest.mark.parametrize("memory_bytes", [ROOMY, 1500])
 def test_the_last_of_equals_stays(memory_bytes: int) -> None:
-    """Of hundreds of equal keys the last added stays, within a run and across all levels of runs."""
+    """The last of hundreds of equal keys is kept, within a run and across all levels of runs."""
     records = [(b"%d" % (turn % 3), b"value %d" % turn, 0) for turn in range(900)]
     found = sort(records, memory_bytes)
     assert oracle.File(found.images[0]).items() == [(b"%d" % n, b"value %d" % (897 + n)) for n in range(3)]
@@ -179,7 +177,7 @@ def test_the_last_of_equals_stays(memory_bytes: int) -> None:
 def test_records_in_order_but_for_a_few(
     records: list[Grouped], strays: list[tuple[int, bytes, bytes, int]], memory_bytes: int
 ) -> None:
-    """Equal keys among them, and strays after any prefix, before and after runs: the same files as from any order."""
+    """Equal keys, and strays at any place, before and after runs, make the same files as any other order."""
     records.sort(key=lambda record: (record[2], record[0]))
     for place, *stray in strays:
         records.insert(place, (stray[0], stray[1], stray[2]))
@@ -193,7 +191,7 @@ ARENA_BYTES = sum(12 + len(key) + len(value) for key, value, _ in IN_ORDER)
 
 
 def test_records_in_order_need_no_items() -> None:
-    """They fit where others would not; a byte less, and there are two runs, and what they are merged into."""
+    """Records in order fit where unordered ones would not; with a byte less there are two runs and their merge."""
     assert sort(IN_ORDER, ARENA_BYTES, groups=3).scratches == 0
     assert sort(IN_ORDER, ARENA_BYTES - 1, groups=3).scratches == 2 + 1
     assert sort(IN_ORDER[::-1], ARENA_BYTES, groups=3).scratches > 0
@@ -202,7 +200,7 @@ def test_records_in_order_need_no_items() -> None:
 @pytest.mark.parametrize("memory_bytes", [ARENA_BYTES // 3, ARENA_BYTES + 100, ROOMY])
 @pytest.mark.parametrize("place", [0, 1, 700, 1499])
 def test_one_key_out_of_order_at_the_end(memory_bytes: int, place: int) -> None:
-    """It replaces the record of its key, wherever that is: in a run, in memory, or the one that was added last."""
+    """The key replaces its record in a run, in memory, or added last."""
     key, _, group = IN_ORDER[place]
     records = [*IN_ORDER, (key, b"the later one", group)]
     found = sort(records, memory_bytes, groups=3)
@@ -212,7 +210,7 @@ def test_one_key_out_of_order_at_the_end(memory_bytes: int, place: int) -> None:
 
 
 def test_what_is_out_of_order_ends_the_way_for_those_in_order() -> None:
-    """Equal keys do not; a lower key does, and so does a lower group."""
+    """Equal keys keep the order; a lower key or a lower group breaks it."""
     for last, expected_order in (((b"b", 1), True), ((b"c", 1), True), ((b"a", 1), False), ((b"z", 0), False)):
         sorter = RecordSorter(lambda: Scratch(MemoryFiles(), "run.tmp"), ROOMY, 2)
         for key, group in ((b"a", 0), (b"a", 1), (b"b", 1), last):
@@ -221,7 +219,7 @@ def test_what_is_out_of_order_ends_the_way_for_those_in_order() -> None:
 
 
 def test_nothing_is_added_after_the_end() -> None:
-    """Nor does what is out of order then change what there is."""
+    """A refused record out of order does not change the sorter."""
     sorter = RecordSorter(lambda: Scratch(MemoryFiles(), "run.tmp"), ROOMY)
     sorter.add(b"b", b"")
     sorter.finish_adding()
@@ -232,7 +230,7 @@ def test_nothing_is_added_after_the_end() -> None:
 
 
 def test_many_long_keys_that_agree_almost_to_their_ends() -> None:
-    """Descending word by word through 64 KiB of equal key needs little stack, even on a small thread."""
+    """The descent through 64 KiB of equal key, word by word, needs little stack, even on a small thread."""
     keys = [b"a" + b"m" * 65_530 + b"%04d" % number for number in range(40)]
     records = [(key, b"%d" % at, 0) for at, key in enumerate([b"b", *keys, *keys[::3]])]
     random.Random(8).shuffle(records)
@@ -248,7 +246,7 @@ def test_many_long_keys_that_agree_almost_to_their_ends() -> None:
 
 
 def test_add_all_is_add() -> None:
-    """The loop in C adds as single calls do, from any iterable, into any group."""
+    """The loop in C adds as single calls do, from any iterable and into any group."""
     records = many(9, 50)
     one, other = (RecordSorter(lambda: None, ROOMY, 3) for _ in range(2))
     for key, value in records:
@@ -266,7 +264,7 @@ def test_add_all_is_add() -> None:
 
 
 def test_limits() -> None:
-    """The largest key and value go in; one byte more is refused by name and size, and nothing is added."""
+    """The largest key and value are accepted; a byte more is refused with the size, and nothing is added."""
     sorter = RecordSorter(lambda: None, ROOMY)
     sorter.add(b"k" * 65_535, b"")
     sorter.add(b"k", bytes(16 << 20))
@@ -291,7 +289,6 @@ def test_limits() -> None:
     ],
 )
 def test_refuses_what_is_no_record(arguments, error) -> None:
-    """Wrong types and groups that do not exist are refused, and nothing is added."""
     sorter = RecordSorter(lambda: None, ROOMY, 3)
     with pytest.raises(error):
         sorter.add(*arguments)
@@ -300,7 +297,6 @@ def test_refuses_what_is_no_record(arguments, error) -> None:
 
 @pytest.mark.parametrize("records", [[(b"k",)], [(b"k", b"v", b"w")], [b"kv", 7], [(b"k", None)], [None], 7])
 def test_add_all_refuses_what_are_no_records(records) -> None:
-    """What is no pair of bytes ends the loop with an error of its own."""
     with pytest.raises((TypeError, ValueError)):
         RecordSorter(lambda: None, ROOMY).add_all(records)
 
@@ -314,14 +310,14 @@ def test_number_of_groups(groups: int) -> None:
 
 
 def sort_all(sorter: RecordSorter, records: list[Grouped]) -> None:
-    """As far as a sort goes without a writer."""
+    """Add all records and finish; no writer is needed."""
     for key, value, group in records:
         sorter.add(key, value, group)
     sorter.finish_adding()
 
 
 def test_scratch_bytes_that_come_back_changed() -> None:
-    """A part that the disk changed, or lost the end of, is damage that names the scratch file; never a wrong file."""
+    """A changed or truncated part is damage that names the scratch file, and never leads to a wrong file."""
     records = [(key, value, 0) for key, value in many(10, 300)]
     changes = [
         lambda data, _: bytes([data[0] ^ 1, *data[1:]]) if len(data) > 8 else data,

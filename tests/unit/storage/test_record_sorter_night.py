@@ -1,4 +1,4 @@
-"""Sorting of more than fits."""
+"""The last records of a sort stay in memory if there is room."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from tests.unit.storage.test_record_sorter import expected, sort
 
 
 def test_the_last_records_stay_in_memory() -> None:
-    """Where parts of the runs have room beside them, they are merged from there as the newest; else from a run."""
+    """They are merged from memory if the parts of the runs fit beside them; else they become a run."""
     memory_bytes = 4 << 20
-    values = [b"%07d" % number * 1000 for number in range(1500)]  # 10 MB: two runs and a rest of half the memory.
+    values = [b"%07d" % number * 1000 for number in range(1500)]  # 10 MB: two runs, and a rest of half the memory.
     records = [(b"%04d" % (number * 7 % 1000), value, 0) for number, value in enumerate(values)]
     found = sort(records, memory_bytes)
     assert found.images == expected(records)

@@ -1,4 +1,4 @@
-"""Runs that several read: any range of groups of any run, without reading what is not wanted."""
+"""Shared runs give several readers any range of groups, without reading unwanted parts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Grouped = tuple[bytes, bytes, int]
 
 
 class CountingFiles(MemoryFiles):
-    """Counts the bytes that come back."""
+    """Counts the bytes that are read."""
 
     read_bytes = 0
 
@@ -32,7 +32,7 @@ class CountingFiles(MemoryFiles):
 def write_runs(
     files: MemoryFiles, records: list[Grouped], memory_bytes: int = ROOMY
 ) -> tuple[RecordSorter, list[RunReader]]:
-    """The records in runs that others may read; the sorter holds them."""
+    """Write the records to runs that can be shared; the sorter owns the runs."""
     numbers = count()
     sorter = RecordSorter(
         lambda: Scratch(files, f"run-{next(numbers)}.tmp"), memory_bytes, 1 + max(r[2] for r in records)
@@ -43,7 +43,7 @@ def write_runs(
 
 
 def shared(files: MemoryFiles, runs: list[RunReader], first: int, end: int, memory_bytes: int = ROOMY) -> Runs:
-    """The merge of those groups of the runs, begun."""
+    """Start a merge of those groups of the runs."""
     numbers = count()
     merge = Runs(lambda: Scratch(files, f"private-{next(numbers)}.tmp"), memory_bytes)
     for run in runs:
@@ -53,7 +53,7 @@ def shared(files: MemoryFiles, runs: list[RunReader], first: int, end: int, memo
 
 
 def drained(ordered: OrderedRecords, groups: range) -> dict[int, list[tuple[bytes, bytes]]]:
-    """A file of each group that has records."""
+    """Write a file of each group that has records, and return their records."""
     files = MemoryFiles()
     found = {}
     for group in groups:
@@ -89,7 +89,7 @@ def expected(records: list[Grouped], groups: range) -> dict[int, list[tuple[byte
     ids=["mixed", "one record", "one long", "many short", "far apart"],
 )
 def test_any_range_of_groups(sizes: dict[int, int]) -> None:
-    """Every first and end group, also such as the run has not: exactly those records, in parts that are needed."""
+    """Any first and end group, even absent ones, give exactly their records, from the needed parts only."""
     source = random.Random(51)
     records = [(b"%d" % n, source.randbytes(400), group) for group, size in sizes.items() for n in range(size)]
     files = CountingFiles()
@@ -104,7 +104,7 @@ def test_any_range_of_groups(sizes: dict[int, int]) -> None:
             assert drained(merge, groups) == expected(records, groups)
             merge.close()
             wanted = sum((412 + 5) * count for group, count in sizes.items() if group in groups)
-            # What lies before in the first part and behind in the last one, and a part in vain.
+            # The excess: the rest of the first and the last part, and one needless part.
             assert files.read_bytes <= wanted + 3 * PART_BYTES + 100 < size + 4 * PART_BYTES
     assert files.opened, "what was shared stays"
     sorter.close()
@@ -114,7 +114,7 @@ def test_any_range_of_groups(sizes: dict[int, int]) -> None:
 
 @pytest.mark.parametrize("memory_bytes", [0, 3 * PART_BYTES, ROOMY])
 def test_runs_of_several_sorters(memory_bytes: int) -> None:
-    """The last run's record of a key stays, whether one merge is enough or several are needed."""
+    """The last run's record of a key is kept, by one merge or by several."""
     source = random.Random(52)
     files = MemoryFiles()
     parts = [[(b"%d" % source.randrange(300), b"%d" % turn, source.randrange(6)) for turn in range(500)] for _ in "abc"]
@@ -140,7 +140,7 @@ def test_runs_of_several_sorters(memory_bytes: int) -> None:
 
 
 def test_the_merge_makes_the_oracles_file() -> None:
-    """Byte for byte, from the runs of two."""
+    """The runs come from two sorters."""
     files = MemoryFiles()
     parts = [[(b"%d" % n, b"%d" % lane, n // 6 % 2) for n in range(0, 900, 2 + lane)] for lane in range(2)]
     made = []

@@ -1,4 +1,4 @@
-"""Several lanes of one build: the oracle's files and the one lane's reports, whatever the split and the memory."""
+"""Several lanes of one build make the oracle's files and a single lane's reports, for any split and memory."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def names_of(count: int) -> list[str]:
 def build_in_lanes(
     parts: Sequence[Sequence[Grouped]], groups: int, files: Files, *, memory_bytes: int = MIN_BUDGET
 ) -> tuple[list[BuildReport], bool]:
-    """The build of these parts, a lane each, all in this process; the reports, and whether the lanes had to exchange.
+    """Build these parts, a lane each, in this process; return the reports, and True if the lanes had to exchange.
 
-    This is what the threads of a build do, one after the other.
+    The threads of a build do the same; here the lanes run one after the other.
     """
     names = names_of(groups)
     lanes = [
@@ -54,7 +54,7 @@ def build_in_lanes(
 
 
 def images(files: MemoryFiles, groups: int) -> list[bytes]:
-    """The bytes of all files, and nothing else is there."""
+    """Return the bytes of all files, and check that no other file exists."""
     assert sorted(files.named) == sorted(f"d/{name}" for name in names_of(groups))
     assert not files.opened
     return [bytes(files.named[f"d/{name}"]) for name in names_of(groups)]
@@ -79,7 +79,7 @@ def split(records: Sequence[Grouped], cuts: Sequence[int]) -> list[Sequence[Grou
     cuts=st.lists(st.integers(0, 60), max_size=4),
 )
 def test_any_records_in_any_lanes(records: list[Grouped], cuts: list[int]) -> None:
-    """Lanes that have nothing, groups that nobody has, keys that all have."""
+    """The cases include empty lanes, empty groups, and keys that all lanes have."""
     files = MemoryFiles()
     reports, _ = build_in_lanes(split(records, cuts), 5, files)
     expected = [oracle.write([(k, v) for k, v, at in records if at == group]) for group in range(5)]
@@ -88,7 +88,7 @@ def test_any_records_in_any_lanes(records: list[Grouped], cuts: list[int]) -> No
 
 
 def test_what_comes_partitioned_is_not_exchanged() -> None:
-    """Each lane writes what it has out of its memory; groups in no order, and empty ones are shared out."""
+    """Each lane writes its groups from memory; groups come in any order, and empty groups are shared out."""
     homes = [{7, 0}, {1, 3, 4}, {2}]
     parts = [[(b"key %d" % n, b"v", group) for n in range(200) for group in home] for home in homes]
     files = MemoryFiles()
@@ -99,7 +99,7 @@ def test_what_comes_partitioned_is_not_exchanged() -> None:
 
 
 def test_the_last_lanes_record_stays_and_each_is_counted_once() -> None:
-    """The same keys in all lanes, twice in each: as if one had read them in order."""
+    """Equal keys in all lanes, twice in each, are resolved as if one lane had read them in order."""
     parts = [[(b"%d" % (n % 50), b"%d of %d" % (n, lane), n % 2) for n in range(100)] for lane in range(4)]
     files = MemoryFiles()
     reports, _ = build_in_lanes(parts, 2, files)
@@ -109,7 +109,7 @@ def test_the_last_lanes_record_stays_and_each_is_counted_once() -> None:
 
 
 def test_the_least_that_is_common_is_the_prefix() -> None:
-    """A prefix that one lane sees longer is cut to what all have."""
+    """A longer prefix of one lane is cut to the prefix of all keys."""
     parts = [[(b"same:a1", b"", 0), (b"same:a2", b"", 0)], [(b"same:b", b"", 0)], []]
     files = MemoryFiles()
     build_in_lanes(parts, 1, files)
@@ -117,7 +117,7 @@ def test_the_least_that_is_common_is_the_prefix() -> None:
 
 
 def test_totals_are_those_of_one_lane() -> None:
-    """Sums, also of hashes beyond 64 bits."""
+    """The sums agree even when the hashes exceed 64 bits."""
     records = [(b"%d" % n, b"v" * (n % 9), n % 3) for n in range(500)]
     lanes = []
     for part in (records, records[:100], records[100:350], records[350:]):
@@ -134,7 +134,7 @@ def test_totals_are_those_of_one_lane() -> None:
 
 @given(st.lists(st.integers(0, 50), max_size=9), st.integers(1, 5))
 def test_shares_are_as_even_as_neighbours_can_be(sizes: list[int], count: int) -> None:
-    """Against all ways to cut, tried one by one."""
+    """The shares are compared with all ways to cut."""
 
     def least(at: int, left: int) -> int:
         if left == 1:
@@ -148,7 +148,7 @@ def test_shares_are_as_even_as_neighbours_can_be(sizes: list[int], count: int) -
 
 
 def test_a_lane_that_is_left_takes_its_runs_and_files_with_it() -> None:
-    """Runs have no names, whoever reads them."""
+    """Runs have no names, so only unfinished files need removal."""
     files = MemoryFiles()
     with LaneBuilder("d", names_of(2), files=files, memory_bytes=MIN_BUDGET, lane=3) as lane:
         lane.add_all(((b"%d" % n, bytes(200)) for n in range(20_000)), 1)
@@ -160,7 +160,7 @@ def test_a_lane_that_is_left_takes_its_runs_and_files_with_it() -> None:
 
 
 def test_what_a_killed_lane_leaves_is_removed_by_the_next_build() -> None:
-    """Its unfinished files, a run whose name it had not removed yet, and nothing else."""
+    """The next build removes unfinished files and a run that still had its name, and nothing else."""
     files = MemoryFiles()
     lane = LaneBuilder("d", names_of(2), files=files, memory_bytes=MIN_BUDGET, lane=12)
     lane.add_all((b"%d" % n, bytes(200)) for n in range(20_000))
@@ -176,7 +176,6 @@ def test_what_a_killed_lane_leaves_is_removed_by_the_next_build() -> None:
 
 
 def test_no_more_after_putting_aside() -> None:
-    """What was given to others does not change."""
     lane = LaneBuilder("d", names_of(1), files=MemoryFiles(), memory_bytes=builder.MIN_MEMORY_BYTES, lane=0)
     lane.add(b"k", b"v")
     lane.put_aside()

@@ -16,7 +16,7 @@ from tests.unit.storage.test_shared_build import build_in_lanes, images, in_one_
 @pytest.mark.parametrize("lanes", [2, 3, 7])
 @pytest.mark.parametrize("memory_bytes", [MIN_BUDGET, 1 << 30])
 def test_more_than_memory_holds(lanes: int, memory_bytes: int) -> None:
-    """Each lane has several runs; seven lanes of the least memory have more than one merge may read."""
+    """Each lane has several runs; seven lanes of the least memory have more runs than one merge may read."""
     source = random.Random(50)
     records = [
         (b"%d" % source.randrange(30_000), source.randbytes(source.randrange(600)), min(9, source.randrange(12)))

@@ -1,6 +1,6 @@
-"""Mapped files that are cut short, or that their disk does not give: no wrong answer, and the process goes on.
+"""Mapped files that are truncated, or whose disk fails, give no wrong answer, and the process survives.
 
-A page that the disk does not give is one that cannot be read in this process's map, while all else can.
+A disk failure is simulated by one page of this process's map that cannot be read.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ ASKED = pytest.mark.parametrize("ask", QUESTIONS.values(), ids=QUESTIONS)
 
 @pytest.fixture(autouse=True)
 def _outlive() -> None:
-    """Lost maps do not end this process."""
+    """Install the handler, so that lost maps do not end this process."""
     sigbus.install()
 
 
 @pytest.fixture
 def path(tmp_path: Path, way: str) -> Path:
-    """A file of some twenty pages, of each compression."""
+    """Write a file of some twenty pages, of each compression."""
     made = tmp_path / "f.gkv"
     compression = oracle.NONE if way == "none" else oracle.LZ4
     made.write_bytes(oracle.write(RECORDS.items(), compression=compression, metadata=METADATA))
@@ -61,7 +61,7 @@ def path(tmp_path: Path, way: str) -> Path:
 
 @ASKED
 def test_a_file_cut_short_answers_nothing(path: Path, ask: Callable[[SortedFile], object]) -> None:
-    """Wherever it is cut, within a page as well, and though every page was checked before."""
+    """The cut may lie within a page, and every page was checked before."""
     image = path.read_bytes()
     for size in (*range(0, len(image), 1_021), len(image) - 1):
         path.write_bytes(image)
@@ -79,7 +79,7 @@ def test_a_file_cut_short_answers_nothing(path: Path, ask: Callable[[SortedFile]
 
 
 def test_a_scan_under_way_meets_the_cut(path: Path) -> None:
-    """What has been given was right; the next step says that the file is gone, and lets go of it."""
+    """The records before the cut were right; the next step raises and releases the file."""
     with SortedFile(path) as file:
         scan = file.scan()
         assert next(scan) == (KEYS[0], RECORDS[KEYS[0]])
@@ -90,7 +90,7 @@ def test_a_scan_under_way_meets_the_cut(path: Path) -> None:
 
 
 def test_a_scan_that_ends_meets_the_cut(path: Path) -> None:
-    """That nothing more comes is an answer, too."""
+    """The end of a scan is an answer, too."""
     with SortedFile(path) as file:
         scan = file.scan(limit=1)
         next(scan)
@@ -100,7 +100,6 @@ def test_a_scan_that_ends_meets_the_cut(path: Path) -> None:
 
 
 def test_other_maps_go_on(path: Path, tmp_path: Path) -> None:
-    """One file's loss is not another's, though both are open."""
     other = tmp_path / "other.gkv"
     other.write_bytes(path.read_bytes())
     with SortedFile(path) as file, SortedFile(other) as whole:
@@ -113,7 +112,7 @@ def test_other_maps_go_on(path: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("behind", ["size", "map"])
 def test_a_file_that_is_cut_while_it_is_opened(path: Path, behind: str) -> None:
-    """Between the look at its size, the map, and the first byte."""
+    """The cut comes after the size was read, or after the file was mapped."""
 
     class Cutting(RealFiles):
         def __init__(self, left: int) -> None:
@@ -138,7 +137,7 @@ def test_a_file_that_is_cut_while_it_is_opened(path: Path, behind: str) -> None:
 
 
 def test_a_file_whose_header_cannot_be_read(path: Path) -> None:
-    """It is not taken for another kind of file."""
+    """The file is not taken for another kind."""
 
     class Failing(RealFiles):
         def map(self, descriptor: int, size_bytes: int) -> Buffer:
@@ -152,7 +151,7 @@ def test_a_file_whose_header_cannot_be_read(path: Path) -> None:
 
 
 def test_a_lost_map_is_unmapped_as_others_are(path: Path) -> None:
-    """Closing it leaves nothing behind: what a map became has the address that it had."""
+    """Closing unmaps the replacement, which has the address of the lost map."""
     with SortedFile(path) as file:
         addresses = map_of(path)
         lose_page(path, 1)

@@ -33,12 +33,12 @@ from tests.unit.storage.test_sigbus import ASKED, METADATA, RECORDS
 
 @pytest.fixture(autouse=True)
 def _outlive() -> None:
-    """Lost maps do not end this process."""
+    """Install the handler, so that lost maps do not end this process."""
     sigbus.install()
 
 
 def in_child(program: str, *arguments: object) -> subprocess.CompletedProcess[str]:
-    """Run a program in a process of its own, with names that each of them needs."""
+    """Run a program in a process of its own, with common imports and helpers."""
     names = """
         import ctypes, faulthandler, mmap, os, signal, sys
         from gossipkv.storage import sigbus
@@ -50,13 +50,13 @@ def in_child(program: str, *arguments: object) -> subprocess.CompletedProcess[st
             return pages[0]
     """
     command = [sys.executable, "-c", textwrap.dedent(names) + textwrap.dedent(program), *map(str, arguments)]
-    # A sanitizer would take the signal for itself.
+    # A sanitizer would handle the signal itself.
     environ = os.environ | {"ASAN_OPTIONS": f"{os.environ.get('ASAN_OPTIONS', '')}:handle_sigbus=0"}
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environ)
 
 
 def test_without_the_handler_the_process_ends(tmp_path: Path) -> None:
-    """Who uses the library has chosen nothing."""
+    """An application that uses the library must install the handler itself."""
     build(tmp_path / "f", RECORDS.items())
     ended = in_child("file = SortedFile(sys.argv[1]); os.truncate(sys.argv[1], 0); file.get(b'long')", tmp_path / "f")
     assert ended.returncode == -signal.SIGBUS
@@ -80,7 +80,7 @@ ENDS = "end = ctypes.CFUNCTYPE(None, ctypes.c_int)(os._exit)"
     ids=["fault", "sent", "faulthandler", "fault though ignored", "sent and ignored", "handler", "handler of sent"],
 )
 def test_what_is_not_ours_is_passed_on(tmp_path: Path, earlier: str, then: str, status: int, said: str) -> None:
-    """A fault outside our maps, and a signal that is no fault, do what they did before."""
+    """A fault outside our maps, and a signal without a fault, have their earlier effect."""
     (tmp_path / "f").write_bytes(b"x" * PAGE)
     ended = in_child(f"{earlier}\nsigbus.install()\nsigbus.install()\n{then}", tmp_path / "f")
     assert ended.returncode == status, ended.stderr
@@ -88,7 +88,7 @@ def test_what_is_not_ours_is_passed_on(tmp_path: Path, earlier: str, then: str, 
 
 
 def test_a_map_is_ours_until_it_is_closed(tmp_path: Path) -> None:
-    """What comes to lie in its place is somebody else's."""
+    """After `close` another map may have the same address, and a fault there is not ours."""
     build(tmp_path / "f", RECORDS.items())
     (tmp_path / "g").write_bytes(bytes((tmp_path / "f").stat().st_size))
     program = "sigbus.install(); SortedFile(sys.argv[1]).close(); touch(sys.argv[2])"
@@ -97,7 +97,7 @@ def test_a_map_is_ours_until_it_is_closed(tmp_path: Path) -> None:
 
 @pytest.fixture
 def path(tmp_path: Path, way: str) -> Path:
-    """A file of some twenty pages, of each compression."""
+    """Write a file of some twenty pages, of each compression."""
     made = tmp_path / "f.gkv"
     compression = oracle.NONE if way == "none" else oracle.LZ4
     made.write_bytes(oracle.write(RECORDS.items(), compression=compression, metadata=METADATA))
@@ -109,7 +109,7 @@ def path(tmp_path: Path, way: str) -> Path:
 def test_a_page_that_cannot_be_read_is_damage(
     path: Path, ask: Callable[[SortedFile], object], *, checked: bool
 ) -> None:
-    """Whichever page it is: all is answered without it, or the page is named and nothing is answered again."""
+    """For each lost page: all answers are right without it, or the error names it and the file answers no more."""
     met = 0
     for page in pages_of(path):
         with SortedFile(path) as file:

@@ -1,4 +1,4 @@
-"""Two slots of one file: whatever a crash, a full disk or a bad sector does to a write, the old or the new counts."""
+"""Two slots of one file: after a crash, a full disk or a bad sector during a write, the old or the new value counts."""
 
 import errno
 import random
@@ -31,7 +31,7 @@ def on_disk(files):
 
 
 def test_the_last_that_was_written_counts(tmp_path):
-    """The file is made once and then overwritten: it never takes more room, and its inode stays."""
+    """The file is made once and then overwritten, so its size and its inode stay."""
     path = tmp_path / "NODE"
     write(FILES, 1, path)
     made = path.stat()
@@ -43,7 +43,7 @@ def test_the_last_that_was_written_counts(tmp_path):
 
 
 def test_every_prefix_of_a_write():
-    """One slot half written, at each byte: the other counts, or the new."""
+    """A slot half written, at each byte, leaves the old or the new value."""
     before, after = SimulatedFiles(), SimulatedFiles()
     write(before, 1)
     write(after, 2)
@@ -55,7 +55,7 @@ def test_every_prefix_of_a_write():
 
 
 def test_a_full_disk_takes_it():
-    """Nothing grows; one that refuses even that leaves what was there."""
+    """The write needs no more room; a disk that refuses even that keeps the old value."""
     disk = SimulatedFiles(capacity_bytes=FILE_BYTES)
     write(disk, 1)
     assert disk.free_bytes("/") == 0
@@ -70,14 +70,13 @@ def test_a_full_disk_takes_it():
 
 
 def test_the_documentation_shows_the_layout():
-    """The same table in both places."""
     text = (Path(__file__).parents[3] / "docs" / "operators" / "data-directory.md").read_text()
     layout = re.search(r"offset size field\n0      4096 .*?\n4096 .*?\n", text, re.DOTALL)[0]
     assert layout in slots.__doc__.replace("\n    ", "\n")
 
 
 def test_damage_in_both_is_damage():
-    """It names the file; who was written there is not guessed at."""
+    """The error names the file, and no value is guessed."""
     disk = SimulatedFiles()
     write(disk, 1)
     whole = on_disk(disk)
@@ -91,7 +90,7 @@ def test_damage_in_both_is_damage():
 
 
 def test_a_newer_format_is_said_in_either_slot():
-    """Nobody goes back to what an older program wrote before."""
+    """An older program's value in the other slot must not be used."""
     disk = SimulatedFiles()
     write_slots(disk, PATH, "NODE", {}, format_number=2)
     with pytest.raises(UnsupportedFormat, match="format 2"):
@@ -99,7 +98,6 @@ def test_a_newer_format_is_said_in_either_slot():
 
 
 def test_a_file_of_another_size_is_damage(tmp_path):
-    """Cut short, too long, or empty."""
     path = tmp_path / "NODE"
     write(FILES, 1, path)
     whole = path.read_bytes()

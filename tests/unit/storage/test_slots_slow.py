@@ -23,14 +23,14 @@ def read(files, path=PATH):
 
 
 def crashed(disk, number, step, action, seed):
-    """The disk after the power went at a step of a write."""
+    """Return the disk after a loss of power at a step of a write."""
     with pytest.raises(Crash):
         write(FaultyFiles(disk, Fault(step, action, kinds=STEPS)), number)
     return disk.power_loss(seed)
 
 
 def written_once(sector_bytes=512):
-    """A disk on which the file says 1."""
+    """Return a disk on which the file has number 1."""
     disk = SimulatedFiles(sector_bytes=sector_bytes)
     write(disk, 1)
     disk.sync_directory("/")
@@ -41,7 +41,7 @@ def written_once(sector_bytes=512):
 @pytest.mark.parametrize("step", range(4))
 @pytest.mark.parametrize("action", CRASHES)
 def test_the_power_goes_at_any_step(sector_bytes, step, action):
-    """The old counts or the new, whatever part of it has landed; once the first slot is synced, the new."""
+    """The old or the new value counts; once the first slot is synced, the new one."""
     found = {read(crashed(written_once(sector_bytes), 2, step, action, seed)) for seed in range(60)}
     if step > 1 or (step, action) == (1, Action.CRASH_AFTER):
         assert found == {2}
@@ -52,7 +52,7 @@ def test_the_power_goes_at_any_step(sector_bytes, step, action):
 
 @pytest.mark.parametrize("seed", range(60))
 def test_one_crash_after_the_other(seed):
-    """Each strikes what the last has left: a slot is whole at any time, and what was returned from is never lost."""
+    """Each crash strikes the previous one's disk: a slot is always whole, and completed writes are never lost."""
     chance = random.Random(seed)
     disk, least = written_once(8), 1
     for number in range(2, 40):

@@ -1,4 +1,4 @@
-"""A store on a real disk that is full: what gives room back is taken, and then it is written to again, as it runs."""
+"""A store on a full real disk accepts operations that free space, and then writes again, without a restart."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ pytestmark = pytest.mark.timeout(300)
 
 
 def is_relieved(tmp_path, how):
-    """Not a byte is free; then something is done, and values are taken again."""
+    """Check that the disk was full, and that values were accepted after the relief."""
     found = small_disk.told(tmp_path, "48m", how)
     assert found["free"] == 0
     assert found["refused"]
@@ -20,5 +20,5 @@ def is_relieved(tmp_path, how):
 
 
 def test_a_full_disk_is_relieved(tmp_path):
-    """By a space that is dropped; by night, by records that are deleted, which takes longer."""
+    """A dropped space frees the disk; the nightly tests delete records instead, which takes longer."""
     is_relieved(tmp_path, "drop")

@@ -1,4 +1,4 @@
-"""The reader against the oracle: every question, on files that the oracle wrote and on files that the builder wrote."""
+"""The reader answers every question like the oracle, on files of the oracle and of the builder."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ QUESTIONS = st.fixed_dictionaries(
     ],
 )
 def test_the_end_of_a_prefix(prefix: bytes, end: bytes | None) -> None:
-    """The least key above all that begin so: the last byte that is not ff is one more, and what follows it goes."""
+    """The end is the least key above the prefix: the last byte below ff is raised, and the rest dropped."""
     assert prefix_end(prefix) == end
 
 
 def test_prefixes_that_end_in_ff() -> None:
-    """They give the keys that begin so, and not those behind the shorter prefix."""
+    """Such a prefix gives its own keys, and not those after the shorter prefix."""
     keys = [b"", b"a", b"a\xfe", b"a\xff", b"a\xff\xff", b"a\xff\xff\xff", b"b", b"b\0", b"\xff\xff\1"]
     records = [(key, b"value") for key in keys]
     file = SortedFile(built(records))
@@ -73,7 +73,7 @@ def written(records: Sequence[Record], compression: str, metadata: bytes = b"") 
 
 
 def check_answers(file: SortedFile, records: Sequence[Record]) -> None:
-    """Every record and many misses, each by every way of asking."""
+    """Check every record and many misses, by every way of asking."""
     held = dict(records)
     in_order = sorted(held.items())
     asked = [*held, *misses(held.items())]
@@ -90,7 +90,7 @@ def check_answers(file: SortedFile, records: Sequence[Record]) -> None:
 
 
 def check_scans(file: SortedFile, records: Sequence[Record], turns: int) -> None:
-    """Ranges from, to and around keys that are there and that are not, both ways, with and without a limit."""
+    """Check ranges around present and absent keys, both ways, with and without a limit."""
     source = random.Random(turns)
     in_order = sorted(dict(records).items())
     keys = [key for key, _ in in_order] + misses(records)
@@ -123,7 +123,6 @@ def check_scans(file: SortedFile, records: Sequence[Record], turns: int) -> None
     ids=["nothing", "one empty", "two empty", "one large", "edges", "many", "duplicates", "lengths"],
 )
 def test_every_answer(records: list[Record], make, way: str) -> None:
-    """Whoever wrote the file, every question has the oracle's answer."""
     with SortedFile(make(records, way)) as file:
         check_answers(file, records)
         check_scans(file, records, 100)
@@ -131,7 +130,7 @@ def test_every_answer(records: list[Record], make, way: str) -> None:
 
 @pytest.mark.parametrize("cache_bytes", [0, 8192])
 def test_questions_in_between(way: str, cache_bytes: int) -> None:
-    """Many scans that advance in turns, with lookups between their steps, in a file of which one block is cached."""
+    """Many scans advance in turns, with lookups between their steps; the cache holds at most two blocks."""
     source = random.Random(14)
     records = edge_cases() + many(15, 600, value_bytes=400)
     held = dict(records)
@@ -161,7 +160,7 @@ def test_questions_in_between(way: str, cache_bytes: int) -> None:
 
 
 def test_batches_of_every_size(way: str) -> None:
-    """Batches around the number of lookups that are in flight at once, hits and misses mixed, answers in order."""
+    """The sizes are around the number of lookups in flight at once; hits and misses are mixed."""
     records = edge_cases()
     held = dict(records)
     asked = [*held, *misses(records)]
@@ -174,7 +173,6 @@ def test_batches_of_every_size(way: str) -> None:
 
 @given(records=RECORDS, question=QUESTIONS, compression=st.sampled_from(COMPRESSIONS), by_oracle=st.booleans())
 def test_any_records_and_question(records: list[Record], question, compression: str, *, by_oracle: bool) -> None:
-    """Any records, any question."""
     make = written if by_oracle else lambda found, way: built(found, compression=way)
     with SortedFile(make(records, compression)) as file:
         check_answers(file, records)
@@ -183,7 +181,7 @@ def test_any_records_and_question(records: list[Record], question, compression: 
 
 @given(records=RECORDS, question=QUESTIONS, bound=st.integers(0, 59), other=st.integers(0, 59))
 def test_bounds_that_are_keys(records: list[Record], question, bound: int, other: int) -> None:
-    """Ranges that begin and end exactly at records."""
+    """Ranges begin and end exactly at records."""
     keys = [key for key, _ in records] or [b""]
     question |= {"start": keys[bound % len(keys)], "end": keys[other % len(keys)]}
     for compression in COMPRESSIONS:
@@ -192,7 +190,7 @@ def test_bounds_that_are_keys(records: list[Record], question, bound: int, other
 
 
 def test_anchors_that_tie(way: str) -> None:
-    """Stretches whose anchors have equal words: the records tell them apart, and words end in zeros that keys lack."""
+    """Anchors of several stretches have equal words, some with zeros that keys lack; only records tell them apart."""
     keys = [b"common" + b"w" * 8 + b"%04d" % number for number in range(90)]
     keys += [b"common" + bytes(size) for size in range(1, 30)]
     keys += [b"common" + b"x" + bytes(size) + b"y" for size in range(30)]
@@ -208,7 +206,7 @@ def test_anchors_that_tie(way: str) -> None:
 
 
 def test_common_prefix_longer_than_the_footer_keeps(way: str) -> None:
-    """Keys that share 64 bytes and more, asked for by keys that share fewer or have others."""
+    """Keys share 64 bytes and more; the bounds share fewer or differ."""
     records = [(b"s" * 80 + b"%03d" % number, b"v" * 100) for number in range(200)]
     with SortedFile(written(records, way)) as file:
         check_answers(file, records)
@@ -221,7 +219,7 @@ def test_common_prefix_longer_than_the_footer_keeps(way: str) -> None:
 
 
 def test_a_value_with_a_flag(way: str) -> None:
-    """The format has room for a byte more than a build takes; with two it is no record."""
+    """The format has room for a byte more than a build accepts; with two the record is refused."""
     most = (16 << 20) + 1
     key, compression = b"k", COMPRESSIONS.index(way)
     with SortedFile(oracle.write([(key, bytes(most))], compression=compression, crc=crc32c)) as file:
@@ -245,13 +243,13 @@ def test_from_a_path(tmp_path: Path, way: str, path_type) -> None:
         assert file.name == os.fspath(path)
         assert file.metadata == b"mine"
         assert file.size_bytes == path.stat().st_size
-        path.unlink()  # The map holds the file.
+        path.unlink()  # The map keeps the file alive.
         check_answers(file, records)
 
 
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
 def test_from_a_buffer(kind, way: str) -> None:
-    """Anything that lies in one piece of memory will do; its name is what the caller says."""
+    """Any contiguous buffer will do; its name is the caller's."""
     records = many(18, 100)
     with SortedFile(kind(written(records, way)), name="a name") as file:
         check_answers(file, records)
@@ -259,7 +257,7 @@ def test_from_a_buffer(kind, way: str) -> None:
 
 
 def test_describe(way: str) -> None:
-    """What is in a file, in words: the footer's numbers, and the metadata."""
+    """The description has the footer's numbers and the metadata."""
     records = many(19, 500, keys=400)
     held = dict(records)
     image = written(records, way, b"\0meta")
@@ -283,14 +281,14 @@ def test_describe(way: str) -> None:
 
 @pytest.mark.parametrize("metadata", [b"", b"m", b"m" * 10_000])
 def test_metadata(metadata: bytes, way: str) -> None:
-    """Metadata of any size comes back, whatever pages it lies on."""
+    """Metadata of any size are returned, whatever their pages."""
     with SortedFile(written([(b"k", b"v")], way, metadata)) as file:
         assert file.metadata == metadata
         file.verify()
 
 
 def test_wrong_questions() -> None:
-    """What is no key, no limit and no sequence is refused, and the file goes on."""
+    """Wrong types of keys, limits and sequences are refused, and the file stays usable."""
     file = SortedFile(written([(b"k", b"v")], "none"))
     for wrong in ("k", None, 5, bytearray(b"k")):
         for ask in (file.get, file.__contains__, lambda key: file.get_many([b"k", key])):
@@ -310,7 +308,6 @@ def test_wrong_questions() -> None:
 
 
 def test_suffix() -> None:
-    """The names that builders and documents agree on."""
     assert sorted_file.SUFFIX == ".gkv"
     assert sorted_file.__all__ == [
         "DEFAULT_CACHE_BYTES", "HEADER_MAGIC", "SUFFIX", "FileScan", "SortedFile", "prefix_end", "pretend",

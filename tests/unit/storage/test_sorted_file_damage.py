@@ -1,8 +1,7 @@
-"""Every byte of small files of each kind changed, cut there and doubled; foreign files.
+"""Small files of each kind, changed, cut and doubled at every byte, and foreign files.
 
-A file is refused, damage is met, or everything is answered as before; a wrong answer is none of the ways out.
-
-`verify` must notice every changed byte; the other questions must notice what they touch.
+A file is refused, damage is found, or all answers stay right; a wrong answer is never permitted. `verify` must notice
+every changed byte; other questions must notice the damage that they touch.
 """
 
 from __future__ import annotations
@@ -35,8 +34,6 @@ PAGE = oracle.PAGE
 
 @dataclass(frozen=True)
 class Sample:
-    """A small file, and its examination."""
-
     image: bytes
     examine: Examination
 
@@ -46,7 +43,7 @@ class Sample:
 
 
 def sample(compression: int) -> Sample:
-    """Two pages and more: records with records inside, a crowd in the index, anchors that tie, a long record."""
+    """Return two pages and more: records with records inside, a crowded index, tied anchors, a long record."""
     noise = random.Random(30)
     records = [nested(b"nested %02d" % number, noise.randbytes(8), 3) for number in range(40)]
     records += [(b"noise %d" % number, noise.randbytes(150)) for number in range(14)]
@@ -57,7 +54,7 @@ def sample(compression: int) -> Sample:
     else:
         records.append((b"long", noise.randbytes(2500)))
     metadata = b"metadata"
-    # A seed that crowds buckets, so that keys are carried on and found there.
+    # A seed that crowds buckets, so that keys overflow and are found in the next bucket.
     for seed in range(1000):
         image = oracle.write(records, compression=compression, metadata=metadata, seed=seed)
         file = oracle.File(image)
@@ -75,7 +72,6 @@ SAMPLES = {"none": sample(oracle.NONE), "lz4": sample(oracle.LZ4)}
 
 @pytest.fixture(params=SAMPLES)
 def whole(request: pytest.FixtureRequest) -> Sample:
-    """A small file of one kind."""
     return SAMPLES[request.param]
 
 
@@ -93,7 +89,7 @@ def verify(image: bytes) -> None:
 
 
 def test_the_samples_are_worth_it(whole: Sample) -> None:
-    """Small enough to be tried byte by byte, of several pages, with all that can be in a file; unharmed as yet."""
+    """The samples are small, have several pages and every feature of a file, and are unharmed."""
     footer = whole.footer
     assert 9000 < len(whole.image) < 14_000
     assert footer.records_end > PAGE
@@ -111,7 +107,7 @@ def test_the_samples_are_worth_it(whole: Sample) -> None:
 
 
 def anchors_on_a_page_of_their_own(compression: int, part: str) -> tuple[bytes, list[tuple[bytes, bytes]]]:
-    """A file whose anchors' words or places begin a page, so that nothing before them has it checked."""
+    """Return a file whose anchors' words or places begin a page, so that no earlier read has checked the page."""
     records = [(b"key %04d" % number, b"value %d " % number * 3) for number in range(900)]
     noise = random.Random(36).randbytes(20_000)
     size = 0
@@ -121,14 +117,14 @@ def anchors_on_a_page_of_their_own(compression: int, part: str) -> tuple[bytes, 
         footer = oracle.Footer.unpack(image[-FOOTER:])
         if (too_far := (footer.anchors + (8 * footer.anchor_count if part == "places" else 0)) % PAGE) < 64:
             return image, whole
-        size = (size + PAGE - too_far) % len(noise)  # It may miss by what a varint or an anchor takes: then once more.
+        size = (size + PAGE - too_far) % len(noise)  # A varint or an anchor may move it.
     raise AssertionError("it always fits after a few steps")
 
 
 @pytest.mark.parametrize("part", ["words", "places"])
 @pytest.mark.parametrize("compression", [oracle.NONE, oracle.LZ4])
 def test_every_bit_of_the_anchors(compression: int, part: str) -> None:
-    """Walks that begin where only the anchors say: at the right record, or refused by the anchors' own checksum."""
+    """Walks that begin by the anchors alone start at the right record, or the anchors' own checksum refuses them."""
     image, records = anchors_on_a_page_of_their_own(compression, part)
     footer = oracle.Footer.unpack(image[-FOOTER:])
     between = [records[at][0] + b"\0" for at in range(50, 900, 250)]
@@ -152,19 +148,16 @@ def test_every_bit_of_the_anchors(compression: int, part: str) -> None:
 
 
 def test_cut_everywhere(whole: Sample) -> None:
-    """A file that ends early is refused, wherever it ends."""
     image = whole.image
     assert outcomes(whole, (image[:at] for at in range(len(image)))) == {REFUSED: len(image)}
 
 
 def test_tail_doubled_everywhere(whole: Sample) -> None:
-    """A file that goes on after its end is refused, whichever of its own ends follows."""
     image = whole.image
     assert outcomes(whole, (image + image[at:] for at in range(len(image)))) == {REFUSED: len(image)}
 
 
 def test_a_piece_missing_or_twice(whole: Sample) -> None:
-    """A file from which bytes are missing in the middle, or in which some are doubled, is refused."""
     image, source = whole.image, random.Random(31)
     pieces = [sorted(source.sample(range(1, len(image)), 2)) for _ in range(3000)]
     assert outcomes(whole, (image[:at] + image[to:] for at, to in pieces)) == {REFUSED: 3000}
@@ -172,7 +165,7 @@ def test_a_piece_missing_or_twice(whole: Sample) -> None:
 
 
 def test_pages_in_each_others_place(whole: Sample) -> None:
-    """Whole pages swapped, and one in another's place: their numbers are part of their checksums."""
+    """Page numbers are part of the checksums, so swapped and copied pages are noticed."""
     image = whole.image
     count = whole.footer.body_bytes // PAGE
     assert count >= 2
@@ -194,7 +187,7 @@ def test_pages_in_each_others_place(whole: Sample) -> None:
 
 
 def test_pages_of_another_file_with_their_checksums() -> None:
-    """A page from an older file of the same shape, its own checksum with it: the checksums' checksum tells."""
+    """An older page with its own checksum is noticed by the checksum of the checksums."""
     records = [(b"key %03d" % number, b"new value %d" % number * 9) for number in range(150)]
     before = oracle.write([(key, value.replace(b"new", b"old")) for key, value in records])
     image = oracle.write(records)
@@ -214,7 +207,7 @@ def test_pages_of_another_file_with_their_checksums() -> None:
 
 
 def test_damage_is_remembered_by_nobody(whole: Sample) -> None:
-    """A damaged page is refused each time; pages beside it go on answering."""
+    """A damaged page is refused each time; other pages go on answering."""
     image = changed(whole.image, PAGE + 5, whole.image[PAGE + 5] ^ 1)
     file = SortedFile(image, name=NAME)
     told = []
@@ -231,7 +224,7 @@ def test_damage_is_remembered_by_nobody(whole: Sample) -> None:
     assert 0 < len(told[0]) < len(whole.examine.asked)
 
 
-# What is no file of ours ---------------------------------------------------------------------------------------------
+# Foreign files -------------------------------------------------------------------------------------------------------
 
 
 FOREIGN = {
@@ -248,7 +241,7 @@ FOREIGN = {
 
 @pytest.mark.parametrize("foreign", FOREIGN.values(), ids=FOREIGN)
 def test_foreign_files(foreign: bytes, tmp_path: Path) -> None:
-    """Another kind of file is refused by what it begins with, mapped or not."""
+    """The first bytes tell another kind of file, mapped or not."""
     path = tmp_path / NAME
     path.write_bytes(foreign)
     for source in (foreign, path):
@@ -259,7 +252,7 @@ def test_foreign_files(foreign: bytes, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("size", [*range(8, 64), 64, 100, 319, 320, 400, 5000])
 def test_only_the_header(size: int) -> None:
-    """A header with nothing, little or zeros behind it was cut off, and is told so."""
+    """A header that is followed by nothing, little or zeros is reported as cut off."""
     header = SAMPLES["none"].image[:64]
     with pytest.raises(Corrupt, match="footer") as refusal:
         SortedFile(header.ljust(size, b"\0")[:size], name=NAME)
@@ -268,14 +261,13 @@ def test_only_the_header(size: int) -> None:
 
 @pytest.mark.parametrize("size", range(1, 8))
 def test_part_of_the_magic(size: int) -> None:
-    """Less than our first eight bytes is no file of ours."""
     with pytest.raises((Corrupt, UnsupportedFormat)) as refusal:
         SortedFile(SAMPLES["none"].image[:size], name=NAME)
     place_of(refusal.value, size)
 
 
 def resealed(image: bytes, *, header_format: int = 1, **fields: object) -> bytes:
-    """The same file with other fields in header and footer, and checksums that hold."""
+    """Return the same file with other fields in header and footer, and valid checksums."""
     footer = oracle.Footer.unpack(image[-FOOTER:])
     body = image[:8] + struct.pack("<I", header_format) + image[12 : footer.body_bytes]
     return oracle.seal(body, dataclasses.replace(footer, **fields))
@@ -283,7 +275,7 @@ def resealed(image: bytes, *, header_format: int = 1, **fields: object) -> bytes
 
 @pytest.mark.parametrize("form", [0, 2, 3, 2**32 - 1])
 def test_future_versions(form: int) -> None:
-    """A whole file of another format, all checksums holding, is refused by its number."""
+    """The error names the format, although all checksums hold."""
     image = resealed(SAMPLES["none"].image, header_format=form, format=form)
     with pytest.raises(UnsupportedFormat, match=f"format {form}; this program reads format 1") as refusal:
         SortedFile(image, name=NAME)
@@ -292,13 +284,13 @@ def test_future_versions(form: int) -> None:
 
 @pytest.mark.parametrize("form", [0, 2, 2**32 - 1])
 def test_a_footer_of_another_format(form: int) -> None:
-    """Header and footer each say the format; a footer of another one is refused, although its checksum holds."""
+    """Header and footer each state the format; a footer of another one is refused, although its checksum holds."""
     with pytest.raises((Corrupt, UnsupportedFormat)):
         SortedFile(resealed(SAMPLES["none"].image, format=form), name=NAME)
 
 
 def test_a_footer_that_never_was() -> None:
-    """Zeros where the footer should be: the writer did not live to write it."""
+    """Zeros in place of the footer mean that the writer never finished."""
     image = SAMPLES["none"].image[:-FOOTER] + bytes(FOOTER)
     with pytest.raises(Corrupt, match="cut off or never finished"):
         SortedFile(image, name=NAME)

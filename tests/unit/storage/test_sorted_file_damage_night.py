@@ -1,4 +1,4 @@
-"""Each byte of a sorted file is changed, once."""
+"""Each byte of a sorted file is changed once, and no answer is wrong."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ whole = usual.whole
     ids=["inverted", "one bit", "another bit", "zeroed"],
 )
 def test_every_byte_changed(whole: Sample, change: Callable[[int, int], int]) -> None:
-    """Refused, met, or all answers as before; and `verify` notices each one."""
+    """The file is refused, the damage is found, or all answers stay right; `verify` notices each change."""
     image = whole.image
     images = {at: changed(image, at, new) for at, old in enumerate(image) if (new := change(old, at)) != old}
     missed = []

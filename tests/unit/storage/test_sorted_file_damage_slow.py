@@ -16,13 +16,12 @@ from tests.unit.storage.test_sorted_file_damage import SAMPLES, Sample, changed,
 
 @pytest.fixture(params=SAMPLES)
 def whole(request: pytest.FixtureRequest) -> Sample:
-    """A small file of one kind."""
     return SAMPLES[request.param]
 
 
 @pytest.mark.parametrize("compression", ["none", "lz4"])
 def test_every_bit_of_the_index(compression: str) -> None:
-    """A place that is off by a bit may lead to what looks like the record: the index' own checksum must tell first."""
+    """A place that is off by a bit may lead to a fake record, so the index's own checksum must fail first."""
     whole = SAMPLES[compression]
     image, footer, examine = whole.image, whole.footer, whole.examine
     answers = dict(zip(examine.asked, examine.answers, strict=True))
@@ -42,7 +41,7 @@ def test_every_bit_of_the_index(compression: str) -> None:
 
 
 def test_many_bytes_changed(whole: Sample) -> None:
-    """Several bytes at once, runs of zeros, and noise over whole stretches."""
+    """Several bytes, runs of zeros, or noise over whole stretches are changed at once."""
     source = random.Random(32)
     image = whole.image
 

@@ -1,7 +1,7 @@
-"""Files whose checksums hold and whose content is insane: what a program with a bug, or an enemy, may write.
+"""Files with valid checksums and invalid content, as a program with a bug or an attacker may write.
 
-A checksum proves that bytes are as they were written, so each size, place and offset in a file is distrusted: no crash,
-no endless loop, and `Corrupt` where a region is left.
+A checksum only proves that bytes are as they were written, so each size, place and offset in a file is distrusted: no
+crash, no endless loop, and `Corrupt` if a region is left.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ QUESTIONS: dict[str, Callable[[SortedFile], object]] = {
 
 @dataclasses.dataclass
 class Forgery:
-    """A file under the forger's hand: the parts of a good one, to be changed, and sealed again."""
+    """The parts of a good file, to be changed and sealed again."""
 
     footer: oracle.Footer
     body: bytearray
@@ -77,7 +77,7 @@ def met(ask: Callable[[], object]) -> Corrupt | None:
 
 
 def refused(image: bytes, *questions: str) -> list[str]:
-    """These questions meet the insanity; all others end somehow, without a crash.  The reasons that were told."""
+    """Check that these questions find the forgery and the others end without a crash; return the reasons given."""
     reasons = []
     for name, ask in QUESTIONS.items():
         with SortedFile(image, name="insane.gkv") as file:
@@ -96,7 +96,7 @@ BEYOND = [2**31, 2**32, 2**63 - 1, 2**63, 2**64 - 4096]
 
 @pytest.mark.parametrize("compression", [oracle.NONE, oracle.LZ4])
 def test_regions_of_a_footer(compression: int) -> None:
-    """Regions before their predecessors, over their successors, not aligned, out of the body."""
+    """Regions overlap, leave the body, or are not aligned."""
     forged = Forgery.of(compression)
     f = forged.footer
     for fields in (
@@ -136,18 +136,18 @@ def test_regions_of_a_footer(compression: int) -> None:
 
 @pytest.mark.parametrize("blocks", [0, 2, 5, *BEYOND])
 def test_number_of_blocks(blocks: int) -> None:
-    """More blocks than the table has words, or too few for the positions."""
+    """There are more blocks than words in the table, or too few for the positions."""
     refused_at_opening(Forgery.of(oracle.LZ4).image(blocks=blocks))
 
 
 @pytest.mark.parametrize("records", [2**63, 2**64 - 1, 2**40])
 def test_number_of_records(records: int) -> None:
-    """More records than the positions have room for; `len` could not even say it."""
+    """The positions have no room for so many records, and `len` could not return the number."""
     refused_at_opening(Forgery.of(oracle.NONE).image(records=records))
 
 
 def test_sizes_of_the_body() -> None:
-    """Page and chunk checksums where the footer's body size puts them, which is not where they are."""
+    """The footer's sizes put the page and chunk checksums at a wrong place."""
     forged = Forgery.of(oracle.NONE)
     whole = forged.image()
     for delta in (-4096, -1, 1, 4, 4096, 2**63, -forged.footer.body_bytes):
@@ -176,7 +176,7 @@ INSANE_SIZES = {
 @pytest.mark.parametrize("sizes", INSANE_SIZES.values(), ids=INSANE_SIZES)
 @pytest.mark.parametrize("number", [0, 60, 119])
 def test_insane_sizes_of_records(sizes: bytes, number: int) -> None:
-    """The first, a middle and the last record leave their region or break a limit."""
+    """The first, a middle or the last record leaves its region or breaks a limit."""
     forged = Forgery.of(oracle.NONE)
     positions, _, _ = oracle.lay_out(RECORDS, oracle.NONE)
     image = forged.poke(64 + positions[number], sizes).image()
@@ -186,7 +186,7 @@ def test_insane_sizes_of_records(sizes: bytes, number: int) -> None:
 
 @pytest.mark.parametrize("sizes", INSANE_SIZES.values(), ids=INSANE_SIZES)
 def test_insane_sizes_of_compressed_records(sizes: bytes) -> None:
-    """The same inside a block, compressed or not."""
+    """The record is in a block, compressed or not."""
     for as_is in (False, True):
         refused(with_units([(sizes + RECORDS_BYTES[len(sizes) :], as_is)]), *READ)
 
@@ -194,7 +194,7 @@ def test_insane_sizes_of_compressed_records(sizes: bytes) -> None:
 @pytest.mark.parametrize("record", [(b"k" * 65_536, b""), (b"k", bytes((16 << 20) + 2))], ids=["key", "value"])
 @pytest.mark.parametrize("compression", [oracle.NONE, oracle.LZ4])
 def test_whole_records_over_a_limit(record: tuple[bytes, bytes], compression: int) -> None:
-    """A record that lies whole in its file and is longer than any may be: nobody has room for it."""
+    """A record lies whole in its file, but is longer than a reader has room for."""
     image = oracle.write([(b"a", b"b"), record, (b"z", b"")], compression=compression, crc=crc32c)
     with SortedFile(image) as file:
         assert file.get_many([b"a", b"z"]) == [b"b", b""]
@@ -206,7 +206,7 @@ def test_whole_records_over_a_limit(record: tuple[bytes, bytes], compression: in
 
 
 def test_records_that_end_between_words() -> None:
-    """An end of positions that no record can have: within the last record's padding, or before its sizes."""
+    """No record can end there: within the last record's padding, or before its sizes."""
     for less in range(1, 8):
         forged = Forgery.of(oracle.NONE)
         end = forged.footer.positions_end - less
@@ -220,7 +220,7 @@ def test_records_that_end_between_words() -> None:
 
 
 def test_places_of_the_index() -> None:
-    """Places behind the last record, at the end, and as far as four bytes reach."""
+    """The places are after the last record, at the end, and as far as four bytes reach."""
     for compression in (oracle.NONE, oracle.LZ4):
         forged = Forgery.of(compression)
         end = forged.footer.positions_end
@@ -237,7 +237,7 @@ def test_places_of_the_index() -> None:
 
 
 def test_a_chain_of_buckets_without_end() -> None:
-    """Every bucket says that a key went on to the next: a miss runs to the end of the index and is told so."""
+    """Every bucket claims an overflow, so a miss reaches the end of the index and raises."""
     forged = Forgery.of(oracle.NONE)
     for bucket in range(forged.footer.index, forged.footer.anchors, 64):
         forged.poke(bucket + 12, b"\xff" * 4)
@@ -246,7 +246,7 @@ def test_a_chain_of_buckets_without_end() -> None:
 
 
 def test_no_bucket_says_that_it_overflows() -> None:
-    """Keys that were carried on are no longer found: `verify` misses them."""
+    """Overflowed keys are no longer found, and `verify` notices."""
     keys = [b"%d" % number for number in range(3000)]
     forged = Forgery.of(oracle.NONE, [(key, b"") for key in sorted(keys)])
     for bucket in range(forged.footer.index, forged.footer.anchors, 64):
@@ -259,7 +259,7 @@ def test_no_bucket_says_that_it_overflows() -> None:
 
 
 def with_anchors(forged: Forgery, words: list[int], places: list[int]) -> bytes:
-    """The file with other anchors, as many as before."""
+    """Return the file with other anchors, as many as before."""
     count = forged.footer.anchor_count
     assert len(words) == len(places) == count
     return forged.poke(forged.footer.anchors, struct.pack(f"<{count}Q{count}I", *words, *places)).image()
@@ -267,12 +267,12 @@ def with_anchors(forged: Forgery, words: list[int], places: list[int]) -> bytes:
 
 @pytest.mark.parametrize("compression", [oracle.NONE, oracle.LZ4])
 def test_anchors_that_lead_away(compression: int) -> None:
-    """Anchors beyond the records, before them, in no order, and all at one place."""
+    """The anchors point after the records, before them, in no order, or all to one place."""
     for place in (0, 2**32 - 1, 2**31):
         forged = Forgery.of(compression)
         count = forged.footer.anchor_count
         assert count == 3
-        # Words that are all too small send every question to the last anchor, too large ones to none.
+        # Small words send every question to the last anchor, large words to none.
         for words in ([0] * count, [2**64 - 1] * count, [5, 2**64 - 1, 0]):
             refused(with_anchors(forged, words, [place] * count), "reverse")
         refused(with_anchors(forged, [0] * count, [1, 1, 1]))
@@ -281,14 +281,14 @@ def test_anchors_that_lead_away(compression: int) -> None:
 
 
 def test_no_anchors() -> None:
-    """A file with records and no anchors cannot be walked backwards."""
+    """A file with records and no anchors cannot be scanned backwards."""
     for compression in (oracle.NONE, oracle.LZ4):
         forged = Forgery.of(compression)
         refused(forged.image(anchor_count=0), "reverse")
 
 
 def test_more_records_in_a_stretch_than_fit() -> None:
-    """One anchor for thousands of records: the walk backwards has room for a stretch, and says so."""
+    """A backward scan has room for one stretch, and refuses an anchor with more records."""
     for count, fits in ((512, True), (513, False), (20_000, False)):
         records = [(b"%05d" % number, b"") for number in range(count)]
         forged = Forgery.of(oracle.NONE, records)
@@ -299,7 +299,7 @@ def test_more_records_in_a_stretch_than_fit() -> None:
 
 
 def test_a_common_prefix_that_is_none() -> None:
-    """Keys that do not begin with what they should have in common: scans may start wrongly, and end."""
+    """Keys lack the common prefix: scans may start wrongly, and must end."""
     for prefix in (b"zzz", b"key 0\xff", bytes(64), b"\xff" * 64):
         forged = Forgery.of(oracle.NONE)
         refused(forged.image(prefix=prefix.ljust(64, b"\0"), prefix_bytes=len(prefix)))
@@ -314,7 +314,7 @@ assert len(RECORDS_BYTES) < 4096
 def with_units(
     units: list[tuple[bytes, bool]], table: list[int] | None = None, positions_end: int | None = None, **fields: int
 ) -> bytes:
-    """An lz4 file with these units, (contents, stored as they are), or with a table that says otherwise."""
+    """Return an lz4 file with these units, (contents, stored as they are), or with another table."""
     stored, offsets = b"", []
     for contents, as_is in units:
         offsets.append(64 + len(stored) | (oracle.STORED_AS_IS if as_is else 0))
@@ -324,7 +324,7 @@ def with_units(
 
 
 def with_stored(stored: bytes, table: list[int], positions_end: int, **fields: int) -> bytes:
-    """An lz4 file with this between header and index, and this block table, a block for each word but the last."""
+    """Return an lz4 file with these stored bytes and this block table, a block for each word but the last."""
     records = RECORDS[:40]
     keys = [key for key, _ in records]
     positions, _, _ = oracle.lay_out(records, oracle.LZ4)
@@ -361,7 +361,7 @@ def with_stored(stored: bytes, table: list[int], positions_end: int, **fields: i
 
 
 def test_the_forger_can_be_honest() -> None:
-    """Without a lie, forged files are read: what the other tests change is what they are refused for."""
+    """An unchanged forgery is readable, so the other tests' changes are the cause of refusals."""
     for as_is in (False, True):
         assert refused(with_units([(RECORDS_BYTES, as_is)])) == []
     assert refused(Forgery.of(oracle.NONE).image()) == []
@@ -391,7 +391,6 @@ RAW = oracle.STORED_AS_IS
     ],
 )
 def test_block_tables(table: list[int]) -> None:
-    """Entries backwards, empty, before the records, behind them, and far away."""
     stored = lz4.block.compress(RECORDS_BYTES, store_size=False)
     reasons = refused(with_stored(stored, table, len(RECORDS_BYTES)), *READ)
     assert set(reasons) == {"an entry of the block table leads past the records"}
@@ -399,7 +398,7 @@ def test_block_tables(table: list[int]) -> None:
 
 @pytest.mark.parametrize(("blocks", "questions"), [(2, ()), (4113, ()), (4114, READ), (6000, READ)])
 def test_a_unit_of_more_blocks_than_a_record_has(blocks: int, questions: tuple[str, ...]) -> None:
-    """Empty entries without end: a unit is as long as the longest record, and no longer."""
+    """A unit may be as long as the longest record, and no longer."""
     stored = lz4.block.compress(RECORDS_BYTES, store_size=False)
     table = [64] + [64 + len(stored)] * blocks
     image = with_stored(stored, table, blocks * 4096)
@@ -407,7 +406,7 @@ def test_a_unit_of_more_blocks_than_a_record_has(blocks: int, questions: tuple[s
 
 
 def test_blocks_that_are_no_lz4() -> None:
-    """Stored bytes that do not decompress, decompress to nothing, to too little, or to more than a block."""
+    """Stored bytes are invalid, or decompress to nothing, to too little, or to more than a block."""
     noise = bytes(range(256)) * 4
     for stored in (noise, b"\0", b"\x00" * 8, b"\xff" * 300, b"\x10k", lz4.block.compress(b"", store_size=False)):
         refused(with_stored(stored, [64, 64 + len(stored)], len(RECORDS_BYTES)), "get", "get_many", "verify")
@@ -420,7 +419,7 @@ def test_blocks_that_are_no_lz4() -> None:
 
 
 def test_units_of_odd_sizes() -> None:
-    """Contents that are no multiple of a word: what follows the last record is too short for another."""
+    """The contents are no multiple of a word, so the rest after the last record is too short for another."""
     end = len(RECORDS_BYTES) + 8
     for more in range(1, 8):
         for as_is in (False, True):
@@ -430,7 +429,7 @@ def test_units_of_odd_sizes() -> None:
 
 
 def test_blocks_that_end_before_their_records() -> None:
-    """Positions in the part of a block that it does not fill, and in blocks behind a long unit's end."""
+    """Positions lie after the contents of a block, and in blocks after a long unit's end."""
     stored = lz4.block.compress(RECORDS_BYTES, store_size=False)
     end = 64 + len(stored)
     refused(with_stored(stored, [64, end], 4096))
@@ -440,7 +439,7 @@ def test_blocks_that_end_before_their_records() -> None:
     assert any("ascend" in reason for reason in reasons)
 
 
-# Where it is said to be -----------------------------------------------------------------------------------------------
+# Offsets in errors ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -454,17 +453,16 @@ def test_blocks_that_end_before_their_records() -> None:
     ids=["behind the file", "backwards", "virtual position", "place"],
 )
 def test_offsets_lie_in_the_file(image: bytes, question: str) -> None:
-    """An error names a place in the file: that of the pointer, when what it points to is nowhere."""
+    """If the target is nowhere, the error names the place of the pointer."""
     with SortedFile(image) as file, pytest.raises(Corrupt) as refusal:
         QUESTIONS[question](file)
     assert 0 <= refusal.value.offset <= len(image)
 
 
-# Lies that only `verify` can find ------------------------------------------------------------------------------------
+# Forgeries that only `verify` can find -------------------------------------------------------------------------------
 
 
 def test_anchors_and_prefixes_that_lie() -> None:
-    """Another record's place, another word, too few or too many, and a prefix that the keys do not have."""
     good = Forgery.of(oracle.NONE)
     at, count = good.footer.anchors, good.footer.anchor_count
     numbers = struct.unpack_from(f"<{count}Q{count}I", good.body, at)
@@ -486,7 +484,6 @@ def test_anchors_and_prefixes_that_lie() -> None:
 
 
 def test_keys_that_do_not_ascend() -> None:
-    """Records in another order, and one twice."""
     for records in (RECORDS[::-1], [*RECORDS, RECORDS[-1]], [RECORDS[1], RECORDS[0], *RECORDS[2:]]):
         positions, units, end = oracle.lay_out(records, oracle.NONE)
         forged = Forgery.of(oracle.NONE, sorted(dict(records).items()))
@@ -524,7 +521,6 @@ def test_keys_that_do_not_ascend() -> None:
 
 @pytest.mark.parametrize("records", [0, 119, 121])
 def test_another_number_of_records(records: int) -> None:
-    """`verify` counts."""
     image = Forgery.of(oracle.NONE).image(records=records)
     with SortedFile(image) as file, pytest.raises(Corrupt, match=rf"footer says \(expected {records}, got 120\)"):
         file.verify()
@@ -532,7 +528,7 @@ def test_another_number_of_records(records: int) -> None:
 
 @pytest.mark.parametrize("compression", [oracle.NONE, oracle.LZ4])
 def test_a_record_that_the_index_does_not_know(compression: int) -> None:
-    """An entry taken out of the index: `verify` asks for every key."""
+    """`verify` looks up every key."""
     forged = Forgery.of(compression)
     at = forged.footer.index + 16
     while not any(forged.body[at : at + 4]):

@@ -10,7 +10,7 @@ from tests.unit.storage import insane_footers
 
 
 def test_every_footer_field_with_every_odd_number() -> None:
-    """Each word, and pairs of words, with numbers at which arithmetic turns over: in a process of its own."""
+    """Each word, and pairs of words, hold numbers at which arithmetic overflows, in a process of its own."""
     done = subprocess.run(
         [sys.executable, "-X", "faulthandler", insane_footers.__file__],
         capture_output=True,

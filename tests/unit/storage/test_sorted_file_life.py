@@ -1,4 +1,4 @@
-"""The life of an open file: pins, scans that hold it, closing, what is no file at all, and the end of the process."""
+"""The life of an open file: pins, scans, closing, invalid sources, and the end of the process."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WAYS = pytest.mark.parametrize("way", [{}, {"reverse": True}], ids=["forwards", 
 
 
 def maps_of(path: Path) -> int:
-    """How many maps of a file this process has."""
+    """Count the maps of a file in this process."""
     return sum(os.fspath(path) in line for line in Path("/proc/self/maps").read_text().splitlines())
 
 
@@ -34,21 +34,21 @@ def descriptors_open() -> int:
 
 @pytest.fixture
 def file():
-    """An open file of 300 records; closed at the end, so nothing may hold it then."""
+    """Open a file of 300 records; the close at the end fails if anything holds the file."""
     with SortedFile(IMAGE, name="f.gkv") as opened:
         yield opened
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """The same on disk."""
+    """Write the same file to disk."""
     found = tmp_path / "f.gkv"
     found.write_bytes(IMAGE)
     return found
 
 
 def test_a_pinned_file_does_not_close(file: SortedFile) -> None:
-    """Each pin holds the file until its own unpin; refusing to close changes nothing."""
+    """Each pin holds the file until its own unpin; a refused close changes nothing."""
     file.pin()
     file.pin()
     for pins in (2, 1):
@@ -60,7 +60,6 @@ def test_a_pinned_file_does_not_close(file: SortedFile) -> None:
 
 
 def test_unpin_needs_a_pin(file: SortedFile) -> None:
-    """A pin is taken back once."""
     with pytest.raises(ValueError, match=r"f\.gkv: unpin without a pin"):
         file.unpin()
     file.pin()
@@ -71,7 +70,7 @@ def test_unpin_needs_a_pin(file: SortedFile) -> None:
 
 @WAYS
 def test_a_scan_holds_the_file(file: SortedFile, way: dict[str, bool]) -> None:
-    """From its start, before the first step, until it ends."""
+    """A scan holds the file from its creation, before the first step, until its end."""
     walk = file.scan(limit=3, **way)
     for _ in range(3):
         with pytest.raises(BufferError):
@@ -108,7 +107,6 @@ def test_a_scan_closed_early_lets_go(file: SortedFile) -> None:
 
 
 def test_a_scan_that_meets_damage_lets_go() -> None:
-    """After the error the scan has ended and the file closes."""
     damaged = bytearray(oracle.write([(b"%03d" % number, b"v" * 100) for number in range(300)]))
     damaged[20_000] ^= 1
     file = SortedFile(damaged, name="f.gkv")
@@ -135,7 +133,7 @@ USES = {
 
 @pytest.mark.parametrize("use", USES)
 def test_nothing_works_after_close(file: SortedFile, path: Path, use: str) -> None:
-    """Every use of a closed file is an error that names it; closing again is none."""
+    """Every use of a closed file raises an error with its name; a second close does nothing."""
     for closed in (file, SortedFile(path, name="f.gkv")):
         closed.close()
         closed.close()
@@ -145,7 +143,7 @@ def test_nothing_works_after_close(file: SortedFile, path: Path, use: str) -> No
 
 def test_closing_unmaps(path: Path) -> None:
     """The map ends with `close`, with the last reference, and with a failed opening; no descriptor stays."""
-    gc.collect()  # Of what other tests left.
+    gc.collect()  # Collect the garbage of other tests.
     descriptors = descriptors_open()
     with SortedFile(path) as file:
         file.get(b"007")
@@ -169,7 +167,7 @@ def test_closing_unmaps(path: Path) -> None:
 
 
 def test_a_buffer_is_held_as_long_as_it_is_read() -> None:
-    """The owner of the buffer cannot change its size before the file is closed, or failed to open."""
+    """The buffer's owner cannot resize it before the file is closed or its opening has failed."""
     held = bytearray(IMAGE)
     file = SortedFile(held)
     with pytest.raises(BufferError):
@@ -182,7 +180,7 @@ def test_a_buffer_is_held_as_long_as_it_is_read() -> None:
 
 
 def test_with_closes_after_an_error(path: Path) -> None:
-    """Leaving by an exception closes; leaving while a scan holds the file says so."""
+    """Leaving by an exception closes; leaving while a scan holds the file raises."""
     with pytest.raises(KeyError), SortedFile(path) as file:
         raise KeyError
     with pytest.raises(ValueError, match="closed"):
@@ -194,7 +192,6 @@ def test_with_closes_after_an_error(path: Path) -> None:
 
 
 def test_missing_file(tmp_path: Path) -> None:
-    """A file that is not there."""
     path = tmp_path / "missing.gkv"
     with pytest.raises(StorageError, match=r"missing\.gkv: cannot open the sorted file: No such file") as refusal:
         SortedFile(path)
@@ -204,13 +201,12 @@ def test_missing_file(tmp_path: Path) -> None:
 
 
 def test_directory(tmp_path: Path) -> None:
-    """A directory is no file."""
     with pytest.raises(StorageError, match="cannot open the sorted file"):
         SortedFile(tmp_path)
 
 
 def test_unreadable_file(path: Path) -> None:
-    """A file without permission, by the system's own word and, where root reads everything, by the seam."""
+    """The system refuses, and under root a fake does, because root can read everything."""
 
     class Forbidding(RealFiles):
         def open(self, path, *_: object):
@@ -226,7 +222,7 @@ def test_unreadable_file(path: Path) -> None:
 
 @pytest.mark.parametrize("step", ["size", "map"])
 def test_files_that_fail_while_opening(path: Path, step: str) -> None:
-    """An I/O error of any step names the file, and the descriptor is closed."""
+    """An I/O error names the file, and the descriptor is closed."""
 
     def fail(*_: object) -> int:
         raise OSError(errno.EIO, "Input/output error")
@@ -241,7 +237,6 @@ def test_files_that_fail_while_opening(path: Path, step: str) -> None:
 
 @pytest.mark.parametrize("empty", [b"", "path"])
 def test_empty_file(tmp_path: Path, empty) -> None:
-    """An empty file is damage at its first byte, mapped or not."""
     path = tmp_path / "e.gkv"
     path.touch()
     with pytest.raises(Corrupt, match=r"e\.gkv: damaged at byte 0: the file is empty"):
@@ -250,13 +245,12 @@ def test_empty_file(tmp_path: Path, empty) -> None:
 
 @pytest.mark.parametrize("wrong", [None, 5, memoryview(IMAGE)[::2]])
 def test_what_is_no_source(wrong) -> None:
-    """Neither a path nor a buffer in one piece."""
     with pytest.raises((TypeError, BufferError)):
         SortedFile(wrong)
 
 
 def test_many_files_open_and_close(path: Path) -> None:
-    """Thousands of openings leave no maps, descriptors or references."""
+    """Thousands of openings leave no maps and no descriptors."""
     descriptors = descriptors_open()
     files = [SortedFile(path, name=str(number)) for number in range(200)]
     assert all(file.get(b"003") == b"vvv" for file in files)
@@ -270,7 +264,7 @@ def test_many_files_open_and_close(path: Path) -> None:
 
 
 def test_no_reference_cycles() -> None:
-    """Dropping the last name frees at once, without the collector: the scan knows the file, not the other way."""
+    """The last reference frees the file at once, without the collector: a scan refers to its file, not the reverse."""
 
     class Held(bytearray):
         pass
@@ -304,13 +298,12 @@ def test_a_file_outlives_its_builder(tmp_path: Path) -> None:
 
 
 def test_an_unknown_option_is_refused(path: Path) -> None:
-    """A misspelt option is an error, not a default."""
     with pytest.raises(TypeError, match="cache"):
         SortedFile(path, cache=1)
 
 
 def test_a_pipe_is_refused_at_once(tmp_path: Path) -> None:
-    """A named pipe without a writer is no sorted file, and not waited for."""
+    """A named pipe without a writer is refused without waiting for a writer."""
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(Corrupt, match=r"pipe.*empty"):
         SortedFile(tmp_path / "pipe")

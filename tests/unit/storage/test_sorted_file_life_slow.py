@@ -21,14 +21,14 @@ IMAGE = oracle.write(RECORDS)
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """The same on disk."""
+    """Write a file of 300 records."""
     found = tmp_path / "f.gkv"
     found.write_bytes(IMAGE)
     return found
 
 
 def test_a_cache_of_any_size() -> None:
-    """A cache beyond all memory is refused; one block is the least; in a process of its own, which it might end."""
+    """A cache beyond all memory is refused, and one block is the least; in a process that the refusal might end."""
     script = f"""
         from gossipkv.storage.sorted_file import SortedFile
         image = {oracle.write(RECORDS[:9], compression=oracle.LZ4)!r}
@@ -59,7 +59,7 @@ ENDS = {
 
 @pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)
 def test_the_process_ends_without_noise(path: Path, tmp_path: Path, end: str) -> None:
-    """Whatever is still open and in whatever order it goes: exit 0, and nothing on either stream."""
+    """Open objects, ended in any order, leave exit status 0 and nothing on either stream."""
     (tmp_path / "out").mkdir()
     script = f"""
         import pathlib

@@ -15,7 +15,7 @@ from tests.unit.storage.test_sorted_file import check_answers, check_scans, writ
 
 @pytest.mark.parametrize("cache_bytes", [0, 4096, 3 * 4096, 1 << 20])
 def test_any_size_of_cache(way: str, cache_bytes: int) -> None:
-    """From one block to more than there are: blocks that come and go change no answer."""
+    """Cached blocks that come and go change no answer."""
     records = edge_cases() + many(13, 300)
     with SortedFile(written(records, way), cache_bytes=cache_bytes) as file:
         check_answers(file, records)
@@ -23,7 +23,7 @@ def test_any_size_of_cache(way: str, cache_bytes: int) -> None:
 
 
 def test_several_chunks_of_checksums(way: str) -> None:
-    """A body of more than 4 MiB: page checksums of a second and a third chunk."""
+    """A body of more than 4 MiB has page checksums of a second and a third chunk."""
     source = random.Random(16)
     records = [(b"%06d" % number, source.randbytes(900)) for number in range(11_000)]
     image = oracle.write(records, compression=COMPRESSIONS.index(way), crc=crc32c)
@@ -40,7 +40,7 @@ def test_several_chunks_of_checksums(way: str) -> None:
 
 
 def test_the_longest_value(way: str) -> None:
-    """Values of 16 MiB, compressible and not, between small ones."""
+    """Values of 16 MiB, compressible and not, lie between small ones."""
     source = random.Random(17)
     most = 16 << 20
     records = [

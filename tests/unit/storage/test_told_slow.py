@@ -1,4 +1,4 @@
-"""Whoever sleeps until a page is read is woken when it is there, and not before."""
+"""A reader that sleeps until a page is read is woken when the page is there, and not before."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from pathlib import Path
 
 SOURCE = Path(__file__).with_name("told.c")
 INCLUDE = Path(__file__).parents[3] / "src_ext"
-ROUNDS = 20_000  # Where the thread told first and gave the page then, some 2,500 of them found nothing.
+ROUNDS = 20_000  # A thread that signalled before it delivered the page would fail in some 2,500 of them.
 
 
 def test_who_is_told_finds_a_page(tmp_path: Path) -> None:
-    """What would be overlooked then is looked at when something else happens: the reader of a quiet node waits long."""
+    """A reader that is woken too early would wait for the next event, which takes long on a quiet node."""
     made, page = tmp_path / "told", tmp_path / "page"
     page.write_bytes(bytes(4096))
     subprocess.run(["gcc", "-O1", "-pthread", f"-I{INCLUDE}", str(SOURCE), "-o", str(made)], check=True)

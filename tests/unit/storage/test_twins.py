@@ -1,4 +1,4 @@
-"""Twins of a sorted file: another thread reads the same bytes, and what is said of the file is said of all."""
+"""Twins of a sorted file: another thread reads the same bytes, and settings of the file apply to all twins."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RECORDS = {b"%06d" % number: b"value %d " % number * 8 for number in range(5000)
 
 
 class Guard:
-    """Counts how often it was entered."""
+    """Counts its entries."""
 
     def __init__(self) -> None:
         self.entered = 0
@@ -34,13 +34,12 @@ class Guard:
 
 @pytest.fixture(params=["none", "lz4"])
 def path(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """A sorted file."""
     build(tmp_path / "one.gkv", RECORDS.items(), compression=request.param)
     return tmp_path / "one.gkv"
 
 
 def test_a_twin_has_the_same(path: Path) -> None:
-    """Also while the first is read; the same one for the same guard."""
+    """The twin also works while the file is read, and a guard always gets the same twin."""
     guard = nullcontext()
     with SortedFile(path) as file:
         twin = file.twin_for(guard)
@@ -52,7 +51,6 @@ def test_a_twin_has_the_same(path: Path) -> None:
 
 
 def test_twins_are_read_at_once(path: Path) -> None:
-    """Four threads, each by its own."""
     with SortedFile(path) as file:
         twins = [file.twin_for(Guard()) for _ in range(4)]
         wrong: list[bytes] = []
@@ -69,7 +67,7 @@ def test_twins_are_read_at_once(path: Path) -> None:
 
 
 def test_a_file_is_closed_with_its_twins(path: Path) -> None:
-    """And not while one is pinned."""
+    """A pinned twin keeps the file open."""
     file = SortedFile(path)
     twin = file.twin_for(Guard())
     twin.pin()
@@ -98,7 +96,7 @@ def is_open(file: SortedFile) -> bool:
 
 
 def test_a_twin_holds_its_file_and_not_the_other_way(path: Path) -> None:
-    """What nobody has is gone, and a twin outlives whoever had the file."""
+    """An unreferenced twin is freed, and a twin outlives the owner of its file."""
     guard = Guard()
     file = SortedFile(path)
     twin = file.twin_for(guard)
@@ -114,7 +112,7 @@ def test_a_twin_holds_its_file_and_not_the_other_way(path: Path) -> None:
 
 
 def test_what_is_said_of_a_file_is_said_of_its_twins(path: Path) -> None:
-    """Within their guards: read by page, checked anew, distrusted."""
+    """Within the twins' guards, pages are checked again, distrusted, or read one by one."""
     guard = Guard()
     with SortedFile(path) as file:
         twin = file.twin_for(guard)
@@ -137,7 +135,7 @@ def test_what_is_said_of_a_file_is_said_of_its_twins(path: Path) -> None:
 
 
 def test_damage_is_met_by_each(path: Path) -> None:
-    """A page that is wrong is wrong for all, whoever has read it before."""
+    """Damage is found by a twin even if the file has checked the page."""
     with SortedFile(path) as file:
         twin = file.twin_for(Guard())
         assert file.get(b"000001") == RECORDS[b"000001"]

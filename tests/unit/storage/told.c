@@ -1,6 +1,6 @@
-/* Whoever is told that a page is there finds it: asks for one page so many times, and sleeps until told, on one core.
+/* A woken reader finds its page: the program asks for one page so many times and sleeps until it is woken.
  *
- * There, who is woken runs before the thread that woke it goes on.  Says how often nothing was found. */
+ * On one core the woken thread runs before the thread that woke it goes on.  Prints how often no page was found. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <sched.h>
