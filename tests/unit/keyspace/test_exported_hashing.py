@@ -1,7 +1,7 @@
-"""What `_hashing.pxd` gives to other extensions, called as they call it: a pointer and a size, at any address.
+"""The C functions that `_hashing.pxd` exports, called with a pointer and a size at any address.
 
-A key lies at the very end of a page before a forbidden one, or at the very start of a page after a forbidden one:
-reading one byte too many ends the process, and Python's faulthandler says in which test.
+A key lies at the very end of a page before a forbidden one, or at the very start of a page after one: reading one
+byte too many ends the process, and Python's faulthandler names the test.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CUT = [text[:-1] for text in TEXTS if text and text[-1] >= 0x80]
 
 
 def exported(name: str, result: object, *arguments: object) -> ctypes._CFuncPtr:
-    """The C function of that name from the module's table of exports."""
+    """Return the C function of that name from the module's table of exports."""
     capsules = _hashing.__pyx_capi__
     get_name = ctypes.pythonapi.PyCapsule_GetName
     get_name.restype, get_name.argtypes = ctypes.c_char_p, [ctypes.py_object]
@@ -45,7 +45,7 @@ sequins_alternate = exported("sequins_alternate", SIZE, ctypes.c_void_p, SIZE, S
 
 
 class Fenced:
-    """One page of memory between two that may not be touched."""
+    """One page of memory between two forbidden pages."""
 
     def __init__(self) -> None:
         self.page = mmap.PAGESIZE
@@ -56,7 +56,7 @@ class Fenced:
                 raise OSError(ctypes.get_errno(), "mprotect")
 
     def places(self, key: bytes) -> Iterator[int]:
-        """The addresses of copies: against the fence behind, against the fence before, and at every alignment."""
+        """Yield the addresses of copies: against either fence, and at every alignment."""
         for address in (self.start + self.page - len(key), *(self.start + at for at in range(16))):
             ctypes.memmove(address, key, len(key))
             yield address
@@ -64,7 +64,7 @@ class Fenced:
 
 @pytest.fixture(scope="module")
 def fenced() -> Fenced:
-    """One for the module: it lasts as long as the process."""
+    """Return one page for the module: the mapping lasts as long as the process."""
     return Fenced()
 
 
@@ -79,7 +79,7 @@ def test_hashes_at_any_address(fenced: Fenced) -> None:
 
 
 def test_string_hash_at_any_address(fenced: Fenced) -> None:
-    """A character that is cut off by the end of the key is refused without a look at what comes after."""
+    """A character that the end of the key cuts off is refused, and no byte behind the key is read."""
     found = ctypes.c_int32()
     for key in TEXTS:
         for address in fenced.places(key):
@@ -94,7 +94,7 @@ def test_string_hash_at_any_address(fenced: Fenced) -> None:
 
 @pytest.mark.parametrize("name", partitioner.FUNCTIONS)
 def test_partition_of_at_any_address(fenced: Fenced, name: str) -> None:
-    """The serving loop's own call: the function by its code."""
+    """The function is chosen by its code, as the serving loop chooses it."""
     function = partitioner.code(name)
     for key in (*TEXTS, b"polygenelubricants"):
         for address in fenced.places(key):
@@ -103,7 +103,7 @@ def test_partition_of_at_any_address(fenced: Fenced, name: str) -> None:
 
 
 def test_partition_of_what_has_none(fenced: Fenced) -> None:
-    """-1 for an unknown function, for no partitions, and for a key that the function cannot hash; nothing is raised."""
+    """An unknown function, a count below 1 and an unhashable key yield -1; nothing is raised."""
     address = next(fenced.places(b"\xff"))
     assert [partition_of(function, address, 1, 7) for function in (0, 1)] == [255 % 7, 30 % 7]
     assert [partition_of(function, address, 1, 7) for function in (2, 3, 4)] == [-1] * 3
@@ -115,6 +115,5 @@ def test_partition_of_what_has_none(fenced: Fenced) -> None:
 
 @pytest.mark.parametrize("function", [-1, 5])
 def test_partition_by_an_unknown_code(function: int) -> None:
-    """From Python, a code that is no function's is named."""
     with pytest.raises(ValueError, match=f"code is from 0 to 4, got {function}"):
         _hashing.partition(function, b"k", 7)

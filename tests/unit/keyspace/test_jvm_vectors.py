@@ -1,4 +1,7 @@
-"""The JVM's own answers (`tests/vectors/make_jvm_vectors.py` says whose), held against our code and the oracle."""
+"""The JVM's own hashes, compared with our code and the oracle.
+
+`tests/vectors/make_jvm_vectors.py` lists the sources.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ def test_files_are_the_ones_that_were_made() -> None:
 
 @pytest.mark.parametrize("name", partitioner.FUNCTIONS)
 def test_jvm_hash_and_partitions(name: str) -> None:
-    """Each key's hash, and its partition for each count; what the JVM's decoder refuses, ours refuses."""
+    """Hashes, partitions and refusals are those of the JVM."""
     refused = 0
     for row in JVM["rows"]:
         key = bytes.fromhex(row["key"])
@@ -44,7 +47,7 @@ def test_jvm_hash_and_partitions(name: str) -> None:
 
 
 def test_jvm_murmur3() -> None:
-    """Guava's, Scala's and mmh3's one answer, for two seeds."""
+    """Guava, Scala and mmh3 agree on these answers."""
     for row in JVM["rows"]:
         key = bytes.fromhex(row["key"])
         assert [partitioner.murmur3_32(key, seed) for seed in JVM["seeds"]] == row["murmur3"], key
@@ -52,7 +55,6 @@ def test_jvm_murmur3() -> None:
 
 
 def test_jvm_sha1() -> None:
-    """`MessageDigest`'s."""
     for row in JVM["rows"]:
         key = bytes.fromhex(row["key"])
         assert partitioner.sha1(key).hex() == row["sha1"], key

@@ -16,7 +16,7 @@ HASHES = {name: partitioner.hash_function(name) for name in partitioner.FUNCTION
 NEEDS_TEXT = ("string", "spark", "cascading")
 
 texts = st.text(max_size=100).map(str.encode)
-# Text that was cut or hit somewhere: most of it decodes, so the fault is met in every state of the decoder.
+# Damaged text: most of it decodes, so the fault is met in every state of the decoder.
 damaged = st.builds(
     lambda text, at, byte: text[: at % (len(text) + 1)] + byte + text[at % (len(text) + 1) + 1 :],
     texts,
@@ -28,7 +28,7 @@ counts = st.integers(1, 4096) | st.integers(2**31 - 2, 2**32 + 2) | st.integers(
 
 
 def near(number: int) -> st.SearchStrategy[bytes]:
-    """Seven ASCII letters whose Java hash is `number` (its digits to base 31, each from 64 up), or a few less."""
+    """Draw seven ASCII letters whose Java hash is `number` (its digits to base 31, each from 64 up), or a few less."""
 
     def spelt(less: int) -> bytes:
         rest = (number - less - 64 * (31**7 - 1) // 30) % 2**32
@@ -57,14 +57,13 @@ def test_hash_and_partition_are_the_oracle_s(name: str, key: bytes, count: int) 
 @settings(max_examples=settings.default.max_examples)
 @given(key=near(2**31 + 30) | near(31) | near(2**31 - 1), count=counts)
 def test_partitions_where_the_hash_changes_sign(name: str, key: bytes, count: int) -> None:
-    """Around 0 and around 2**31, where masking, wrapping and floor-mod part ways."""
+    """Masking, wrapping and floor-mod part ways around 0 and around 2**31."""
     assert partitioner.partition(name, key, count) == oracle.partition(name, key, count)
     assert partitioner.sequins_alternate(key, count) == oracle.sequins_alternate(key, count)
 
 
 @pytest.mark.parametrize("name", partitioner.FUNCTIONS)
 def test_every_count_to_4096(name: str) -> None:
-    """Each count from 1 to 4096, for a key of either sign."""
     signs = {HASHES[name](key) < 0 for key in (b"foo bar baz", b"foobarbaz", b"polygenelubricants")}
     assert signs == {False, True}
     for key in (b"foo bar baz", b"foobarbaz", b"polygenelubricants"):
@@ -75,27 +74,25 @@ def test_every_count_to_4096(name: str) -> None:
 @settings(max_examples=settings.default.max_examples * 4)
 @given(key=keys, count=counts)
 def test_alternate_is_the_oracle_s(key: bytes, count: int) -> None:
-    """Mostly the partition itself."""
     assert partitioner.sequins_alternate(key, count) == oracle.sequins_alternate(key, count)
 
 
 @settings(max_examples=settings.default.max_examples * 4)
 @given(key=keys, seed=st.just(0) | st.integers(0, 2**32 - 1))
 def test_murmur3_is_the_oracle_s(key: bytes, seed: int) -> None:
-    """With any seed, and with none said."""
     assert partitioner.murmur3_32(key, seed) == oracle.murmur3_32(key, seed)
     assert partitioner.murmur3_32(key) == oracle.murmur3_32(key)
 
 
 def test_sha1_is_openssl_s() -> None:
-    """Every length around the padding's turns, and the longest key."""
+    """The lengths cover every turn of the padding, and the longest key."""
     for size in (*range(301), 4095, 4096, 65535):
         key = bytes(at * 167 % 256 for at in range(size))
         assert partitioner.sha1(key) == oracle.sha1(key), size
 
 
 def test_published_answers() -> None:
-    """What Sequins' own tests expect, from the text of its hash to the key with two partitions."""
+    """The vectors come from Sequins' own tests."""
     assert partitioner.sequins_hash(b"foo bar baz") == 1892173108
     assert partitioner.sequins_hash(b"foobarbaz") == -1165917330
     assert partitioner.sequins_hash(b"The quick brown fox jumped over the lazy dog") == 1953395701
@@ -107,7 +104,7 @@ def test_published_answers() -> None:
 
 
 def test_alternate_is_where_cascading_s_file_is() -> None:
-    """A file that Cascading filled is one partition of Sequins', counting the alternates, but for 31 hashes."""
+    """A file that Cascading filled is one Sequins partition, alternates included, except for 31 hashes."""
     count = 20
     for h in (*range(-2000, -31), *range(2000), *range(2**31 - 2000, 2**31)):
         rest = (h - 64 * (31**7 - 1) // 30) % 2**32
@@ -118,7 +115,7 @@ def test_alternate_is_where_cascading_s_file_is() -> None:
 
 
 def test_codes_are_places() -> None:
-    """The serving loop's numbers follow the order in which functions are tried."""
+    """The serving loop's codes follow the order in which functions are tried."""
     assert partitioner.FUNCTIONS == ("sequins", "text", "string", "spark", "cascading")
     assert [partitioner.code(name) for name in partitioner.FUNCTIONS] == [0, 1, 2, 3, 4]
 
@@ -126,7 +123,6 @@ def test_codes_are_places() -> None:
 @pytest.mark.parametrize("ask", [partitioner.code, partitioner.hash_function])
 @pytest.mark.parametrize("name", ["", "Sequins", "murmur3"])
 def test_unknown_name_lists_the_known(ask: object, name: str) -> None:
-    """A name that is not one says which there are."""
     assert callable(ask)
     with pytest.raises(ValueError, match=rf"{name!r}; known are sequins, text, string, spark, cascading$"):
         ask(name)
@@ -136,7 +132,6 @@ def test_unknown_name_lists_the_known(ask: object, name: str) -> None:
 
 @pytest.mark.parametrize("key", ["text", bytearray(b"x"), memoryview(b"x"), None, 7])
 def test_key_that_is_not_bytes(key: bytes) -> None:
-    """A key is bytes and nothing like it, in every function."""
     asks = [
         *HASHES.values(),
         partitioner.murmur3_32,
@@ -151,7 +146,6 @@ def test_key_that_is_not_bytes(key: bytes) -> None:
 
 @pytest.mark.parametrize("count", [0, -1, -(2**63), -(2**63) - 1, 2**63, 2**200])
 def test_count_out_of_range(count: int) -> None:
-    """A count is from 1 to what the platform can index."""
     for name in partitioner.FUNCTIONS:
         with pytest.raises(ValueError, match=f"partition count is from 1 to [0-9]+, got {count}$"):
             partitioner.partition(name, b"k", count)
@@ -161,7 +155,6 @@ def test_count_out_of_range(count: int) -> None:
 
 @pytest.mark.parametrize("count", [1.0, "3", None])
 def test_count_that_is_no_integer(count: int) -> None:
-    """Nothing is rounded or parsed."""
     with pytest.raises(TypeError):
         partitioner.partition("text", b"k", count)
     with pytest.raises(TypeError):
@@ -170,13 +163,13 @@ def test_count_that_is_no_integer(count: int) -> None:
 
 @pytest.mark.parametrize("seed", [-1, 2**32, 2**70])
 def test_seed_out_of_range(seed: int) -> None:
-    """A seed is an unsigned 32-bit number and is not wrapped into one."""
+    """A seed is an unsigned 32-bit number and is never wrapped."""
     with pytest.raises(ValueError, match=f"from 0 to 4294967295, got {seed}$"):
         partitioner.murmur3_32(b"k", seed)
 
 
 def test_key_that_is_not_text() -> None:
-    """The refusal says where, shows the key's beginning, and names the functions that would do."""
+    """The refusal names the byte, shows the key's beginning, and lists the functions that accept it."""
     key = b"caf\xe9" + b"x" * 100
     for name in NEEDS_TEXT:
         with pytest.raises(ValueError, match=r"byte 3 \(0xe9\), in b'caf\\xe9x+'\.\.\.; only sequins and text"):
@@ -192,6 +185,6 @@ def test_documented_table_is_this_one() -> None:
 
 
 def test_oracle_s_sha1_is_sha1() -> None:
-    """The standard's own example (FIPS 180, appendix A.1)."""
+    """The example is the standard's own (FIPS 180, appendix A.1)."""
     assert oracle.sha1(b"abc").hex() == "a9993e364706816aba3e25717850c26c9cd0d89d"
     assert hashlib.new("sha1", b"abc", usedforsecurity=False).digest() == partitioner.sha1(b"abc")

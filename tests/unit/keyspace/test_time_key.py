@@ -1,4 +1,4 @@
-"""Where the time stands in keys: what a range spans, which keys have none, what no time key can be."""
+"""The time in keys: the span of a range, keys without a time, and invalid time keys."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MINUTE = 60
 
 
 def key(seconds, before=b"ab", behind=b""):
-    """A key of a table whose time is in `SECONDS`."""
+    """Return a key of a table whose time is in `SECONDS`."""
     return before + seconds.to_bytes(4, "big") + behind
 
 
@@ -28,20 +28,19 @@ def key(seconds, before=b"ab", behind=b""):
     (b"ab\xff\xff\xff\xff", b"ac", False), (key((1 << 32) - 1), b"\xff" * 9, False), (b"", b"a", False),
 ])  # fmt: skip
 def test_ranges_of_less_than_a_minute(first, end, is_short):
-    """By the times of their bounds, of which what is missing is 0, where what comes before is the same."""
+    """The bounds must share their prefix; bytes that a bound lacks count as 0."""
     assert SECONDS.is_short(first, end) is is_short
 
 
 @pytest.mark.parametrize(("unit", "minute"), [("s", 60), ("ms", 60_000), ("us", 60_000_000), ("ns", 60_000_000_000)])
 def test_a_minute_in_each_unit(unit, minute):
-    """A range is short up to that."""
     time_key = TimeKey(0, 8, unit)
     for span, is_short in ((minute - 1, True), (minute, False)):
         assert time_key.is_short((7 << 40).to_bytes(8, "big"), ((7 << 40) + span).to_bytes(8, "big")) is is_short
 
 
 def test_keys_without_time():
-    """They are told where it stands."""
+    """The fault names the bytes in which the time belongs."""
     assert SECONDS.fault_of(key(0)) is None
     assert (
         SECONDS.fault_of(key(0)[:5])
@@ -59,7 +58,7 @@ MOMENTS = st.datetimes(min_value=datetime(1, 1, 1), max_value=datetime(9999, 12,
 @pytest.mark.parametrize("width", WIDTHS[ISO])
 @given(st.data())
 def test_text_of_iso_8601(width, data):
-    """Its order is that of time; each time has one text, and what is no such text has none."""
+    """Text order is time order; each time has one text, and damaged text has no time."""
     time_key = TimeKey(2, width, ISO)
     one, other = (b"ab" + data.draw(MOMENTS).isoformat().encode() for _ in range(2))
     assert time_key.fault_of(one) is None
@@ -73,7 +72,7 @@ def test_text_of_iso_8601(width, data):
 
 
 def test_ranges_of_less_than_a_minute_in_text():
-    """A bound may be of a day, or of an hour."""
+    """A bound may name a whole day or hour."""
     time_key = TimeKey(0, 19, ISO)
     for first, end, is_short in (
         (b"2026-11-27T13:37:00", b"2026-11-27T13:37:59", True), (b"2026-11-27T13", b"2026-11-27T13:01", False),
@@ -84,7 +83,7 @@ def test_ranges_of_less_than_a_minute_in_text():
 
 
 def test_what_people_write():
-    """Is read, and written, as offset, width and unit."""
+    """Offset, width and unit are parsed and written in the same form."""
     assert parse_time_key("2:4:s") == SECONDS
     assert str(SECONDS) == "2:4:s"
     assert parse_time_key("3:19:iso") == TimeKey(3, 19, ISO)
@@ -97,7 +96,6 @@ BAD += ["٢:4:s"]
 
 @pytest.mark.parametrize("text", BAD)
 def test_what_people_write_wrongly(text):
-    """One error that says how it is to be."""
     with pytest.raises(ProtocolError, match="a time key is"):
         parse_time_key(text)
 
@@ -106,6 +104,5 @@ def test_what_people_write_wrongly(text):
     "value", [None, [], [0, 8], [0, 8, "s", 1], [True, 8, "s"], [0, True, "s"], [0, 8, b"s"], [0, 8, "S"], {}]
 )
 def test_what_is_none(value):
-    """Of another form."""
     with pytest.raises(ProtocolError, match="a time key is"):
         time_key_of(value)
