@@ -1,4 +1,4 @@
-"""Partitions for tests, told by the ids, slots and states of their assignments."""
+"""Build partitions for tests from the ids, slots and states of their assignments."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def node(number):
 
 
 def hosted(id_, *assignments):
-    """A partition: of each assignment its id, its slot and its state; the node goes by the id."""
+    """Return a partition; each assignment is its id, slot and state, and the id also numbers the node."""
     return Partition.of(id_, (Assignment(one, node(one), slot, state) for one, slot, state in assignments))
 
 

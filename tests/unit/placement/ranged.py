@@ -1,4 +1,4 @@
-"""A range table for tests of its planner: a map, what its partitions have, and what becomes of a plan."""
+"""A range table for tests of its planner: a map, its measures, and the effects of a plan."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ LIMITS = MeasureLimits(512 * MIB, 2_000_000)
 
 
 class Ranged:
-    """A range table whose moves and divisions are done as soon as they are planned."""
+    """A range table whose moves and splits are done as soon as they are planned."""
 
     def __init__(self, slots, *, nodes=None, replication=3, weights=None, groups=None):
-        """`slots`: of each partition the numbers of its nodes; `nodes`: how many there are."""
+        """`slots` has the node numbers of each partition; `nodes` is the number of nodes."""
         self.ids = count(1)
         self.replication = replication
         numbers = range(1, 1 + (nodes or max(max(some, default=1) for some in slots)))
@@ -35,7 +35,7 @@ class Ranged:
         self.look()
 
     def partition(self, slots, former=()):
-        """One on these nodes; 0: an empty slot."""
+        """Return a partition on these nodes; 0 is an empty slot."""
         id_ = next(self.ids)
         held = (
             Assignment(next(self.ids), node(one), slot, AssignmentState.AVAILABLE)
@@ -45,7 +45,7 @@ class Ranged:
         return Partition.of(id_, held)._replace(former=tuple(former))
 
     def measure(self, *sizes, rates=()):
-        """Have partitions, in order, so many bytes and requests a second."""
+        """Set the bytes and the requests a second of partitions, in order."""
         rates = [*rates] + [0.0] * (len(sizes) - len(rates))
         for partition, size, rate in zip(self.map.values(), sizes, rates, strict=False):
             if size is not None:
@@ -54,12 +54,11 @@ class Ranged:
         return self
 
     def look(self):
-        """The mover has the map, and the sizes of now."""
+        """Show the planner the current map and sizes."""
         self.lately.read(dict(self.map), self.now)
         self.lately.measured(self.measures, LIMITS, self.now)
 
     def put(self, at, partition):
-        """Have another one in the place of one."""
         self.map[[*self.map][at]] = partition
         self.look()
 
@@ -82,7 +81,7 @@ class Ranged:
         return plan(self.situation())
 
     def moves(self):
-        """The moves of a plan: partition, slot, and the numbers of source and target."""
+        """Return the moves of a plan: partition, slot, and the numbers of source and target."""
         return [(one.partition, one.slot, one.source and int(one.source), int(one.target)) for one in self.plan().moves]
 
     def do(self, made):
@@ -97,7 +96,7 @@ class Ranged:
         self.look()
 
     def divide(self, key):
-        """Divide a partition into two halves, on its nodes."""
+        """Split a partition into two halves, on the same nodes."""
         parent = self.map[key]
         children = [self.partition([int(one.node) for one in parent.assignments]) for _ in range(2)]
         had = self.measures.pop(parent.id, None)
@@ -111,7 +110,7 @@ class Ranged:
         self.map = dict(sorted(self.map.items()))
 
     def rest(self, most=50, each_s=601.0):
-        """Plan and do, until nothing is planned; how often that was."""
+        """Plan and carry out until nothing is planned; return the number of rounds."""
         for times in range(most):
             made = self.plan()
             if not made.moves and not made.splits:
@@ -122,7 +121,7 @@ class Ranged:
         raise AssertionError(f"{most} plans, and no end")
 
     def loads(self):
-        """What each node has to its weight, of what is even among those that live."""
+        """Return the load of each living node by weight, relative to the even load."""
         held = Counter()
         for partition in self.map.values():
             for one in standing(partition):

@@ -1,4 +1,4 @@
-"""Where a time series is divided ahead: enough ranges for the next period, in time, and never too many."""
+"""Splits of a time series ahead of its writes: enough ranges for the next period, in time, and never too many."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def cuts(key, firsts, *series, usual=USUAL):
 
 
 def test_the_first_period():
-    """One range that is written to: the next period has as many as its records take, from a little later on."""
+    """The next period gets as many ranges as its records fill, from a little later on."""
     (cut,) = cuts(KEY, [b""], SeriesWrites(b"", 1000, 1000 + 3600, 512 * MIB, HOUR_S))
     assert cut.number == 0
     assert starts(cut) == [4600 + 300 + 450 * number for number in range(8)]
@@ -38,7 +38,7 @@ def test_the_first_period():
 
 @pytest.mark.parametrize(("width", "ends"), [(19, ["13:05:00", "13:12:30"]), (16, ["13:05", "13:12"]), (13, ["13"])])
 def test_times_in_text(width, ends):
-    """As many ranges as keys can tell apart, each once."""
+    """Keys that cannot tell two cuts apart get one cut."""
     key = TimeKey(2, width, "iso")
     high = key.time_of(b"ab2026-11-27T13:00:00")
     (cut,) = cuts(key, [b""], SeriesWrites(b"ab", high - HOUR_S, high, 512 * MIB, HOUR_S))
@@ -47,7 +47,7 @@ def test_times_in_text(width, ends):
 
 
 def test_the_next_period():
-    """Nothing, until the last range is about to be written to; then from there on, and of that range alone."""
+    """No cut is planned until writes come near the last range; then only that range is cut."""
     firsts = [b"", *(at(4900 + 450 * number) for number in range(8))]
     last = 4900 + 450 * 7
     assert cuts(KEY, firsts, SeriesWrites(b"", last - 3600 - 400, last - 400, 512 * MIB, HOUR_S)) == []
@@ -57,7 +57,7 @@ def test_the_next_period():
 
 
 def test_what_is_to_come():
-    """Ranges that nobody has written to yet count as full, and have all requests together."""
+    """Ranges without writes yet count as full, and share all requests."""
     firsts = [b"", at(1000), at(2000), at(3000)]
     assert ahead(KEY, firsts, [SeriesWrites(b"", 500, 1500, 1, HOUR_S)], USUAL).coming == dict.fromkeys(
         (2, 3), RangeMeasure(64 * MIB, 0, 20.0)
@@ -85,12 +85,12 @@ def test_what_is_to_come():
     ],
 )
 def test_what_is_left_alone(series):
-    """It is divided as it grows, like any other."""
+    """Such a range is split as it grows, like any other."""
     assert cuts(KEY, [b""], *series) == []
 
 
 def test_each_beginning_is_a_series():
-    """And has its own periods, within its own ranges."""
+    """Each series has its own periods, within its own ranges."""
     key = TimeKey(1, 8, "s")
     firsts = [b"", b"b"]
     a, b = cuts(
@@ -101,7 +101,7 @@ def test_each_beginning_is_a_series():
 
 
 def test_where_time_ends():
-    """No key is beyond the last one."""
+    """No cut lies beyond the last possible time."""
     key = TimeKey(0, 1, "s")
     (cut,) = cuts(key, [b""], SeriesWrites(b"", 100, 220, 512 * MIB, HOUR_S))
     assert cut.keys == tuple(bytes([230 + 15 * number]) for number in range(2))
@@ -114,7 +114,7 @@ def test_where_time_ends():
     own=st.lists(st.integers(0, 100_000), max_size=5),
 )
 def test_a_table_that_is_written_to_for_a_day(hours, usual, own):
-    """However fast time goes: ranges begin where none did, inside the one that is divided, and few are ahead."""
+    """At any rate of writes, cuts are new, lie inside the range that is cut, and few ranges are ahead."""
     firsts, now = sorted({b"", *map(at, own)}), 10_000
     for span, size in hours:
         now += span
@@ -132,7 +132,7 @@ def test_a_table_that_is_written_to_for_a_day(hours, usual, own):
 
 @pytest.mark.parametrize("lie", [{"high": 1 << 64}, {"low": -5}, {"prefix": b"x" * 300}, {"low": 9, "high": 8}])
 def test_what_no_key_can_have_is_not_believed(lie):
-    """Another node says what was written: times beyond the key's width, another offset."""
+    """Another node reports the writes: times beyond the key's width or another offset may be wrong."""
     told = SeriesWrites(b"", 0, 1 << 20, 1 << 40, 3600)
     assert ahead(KEY, [b""], [told], USUAL).cuts
     assert ahead(KEY, [b""], [told._replace(**lie)], USUAL) == ([], {})

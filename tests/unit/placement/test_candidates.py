@@ -1,4 +1,4 @@
-"""Whom to ask: everybody who has it, in groups."""
+"""The order in which holders are asked: all of them, in groups."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ NAMES = "abcdefgh"
     st.integers(0, 1 << 32),
 )
 def test_groups_follow_each_other(states: dict[str, HolderState], slow: set[str], seed: int) -> None:
-    """ALIVE, SUSPECT, DEAD, then the slow in the same order; nobody is left out, the dead neither (hazard 12)."""
+    """ALIVE, SUSPECT, DEAD, then the slow in the same order; no holder is left out, not even the dead (hazard 12)."""
     asked = candidates(states, slow, Random(seed))
     assert sorted(asked) == sorted(states)
     ranks = [oracle.rank(name, states, slow) for name in asked]
     assert ranks == sorted(ranks)
-    assert asked == candidates(dict(reversed(states.items())), slow, Random(seed))  # A seed says all.
+    assert asked == candidates(dict(reversed(states.items())), slow, Random(seed))  # The seed alone decides the order.
 
 
 def test_each_group_is_shuffled() -> None:
-    """Every order of three comes about as often as every other, for the living and for the dead."""
+    """Each order of three is about equally frequent, for the living and for the dead."""
     random = Random(1)
     states = {name: HolderState.ALIVE if name in "abc" else HolderState.DEAD for name in "abcdef"}
     drawn = [candidates(states, (), random) for _ in range(6000)]

@@ -1,4 +1,4 @@
-"""Who holds what, counted by bits, against counting one by one."""
+"""Holders of partitions: the bit sets give the same counts as plain sets."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def said(ready: set[int], building: set[int] | None = None, identity: VersionIde
 
 @given(MEMBERS, st.integers(1, 4), st.sets(st.sampled_from(NAMES)))
 def test_the_map(members: dict[str, tuple[HolderState, set[int], set[int]]], count: int, who: set[str]) -> None:
-    """Holders of each partition, and the sets of partitions that enough have."""
+    """The holders of each partition, and the partitions with enough holders, are the oracle's."""
     holders = Holders(
         IDENTITY,
         {name: said(ready, building) for name, (_, ready, building) in members.items()},
@@ -46,7 +46,7 @@ def test_the_map(members: dict[str, tuple[HolderState, set[int], set[int]]], cou
 
 
 def test_another_identity_holds_nothing() -> None:
-    """Nor does who has left, whom nobody names a state of."""
+    """A member that has left, and so has no state, holds nothing either."""
     alive = dict.fromkeys("ab", HolderState.ALIVE)
     others = (
         replace(IDENTITY, regrouped=True),

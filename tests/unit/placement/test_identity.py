@@ -7,7 +7,7 @@ from gossipkv.placement.identity import VersionIdentity, digest
 
 
 def test_the_digest_is_the_one_of_the_specification():
-    """Names sorted as bytes, sizes in decimal: any program can compute it."""
+    """Names are sorted as bytes and sizes are decimal, so any program can compute it."""
     expected = hashlib.sha256(b"1:Z7\n6:part-00\n2:\xc3\xa912\n").hexdigest()
     assert digest([("é", 12), ("part-0", 0), ("Z", 7)]) == expected
 
@@ -26,7 +26,7 @@ def test_a_name_that_is_no_utf_8_has_a_digest():
 
 
 def test_the_wire_id_is_the_one_of_its_specification():
-    """Sixteen bytes that any program can compute, and that every field changes."""
+    """The id has sixteen bytes that any program can compute and that every field changes."""
     identity = VersionIdentity("geo", "1é", "d" * 64, 12, "sequins", regrouped=True)
     written = b"3:geo\n3:1\xc3\xa9\n64:" + b"d" * 64 + b"\n2:12\n7:sequins\n9:regrouped\n"
     assert identity.wire_id == hashlib.sha256(written).digest()[:16]

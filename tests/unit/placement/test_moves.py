@@ -1,4 +1,4 @@
-"""From the map as it is to the one that is wanted: any order of events gets there, and nothing is less on the way."""
+"""Moves from the present map to the wanted one: any order of events ends there, and no step loses a replica."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.unit.placement.test_spread import COMMANDS, Cluster, moves
 
 
 class World:
-    """A cluster whose nodes carry out what is begun; each event asserts what no event may break."""
+    """A cluster whose nodes carry out the moves; each event asserts the invariants."""
 
     def __init__(self, random, replication, partitions):
         self.random = random
@@ -33,14 +33,14 @@ class World:
         self.wanted = self.cluster.wanted()
 
     def put(self, at, assignments, lost=0):
-        """Change a partition; it has as many AVAILABLE hosts as before, but for those that are lost."""
+        """Change a partition and assert that it loses at most `lost` AVAILABLE hosts."""
         hosts = [sum(one.state == A for one in some) for some in (self.now[at].assignments, assignments)]
         assert hosts[1] >= hosts[0] - lost
         self.now[at] = Partition.of(at, assignments)
         assert fault_of(self.now[at], self.cluster.replication) == ""
 
     def mover(self, able=lambda _: True, least=0):
-        """Take some of the steps that may be taken, at least so many; how many begin a move."""
+        """Take some of the possible steps, at least `least`; return the number of moves begun."""
         steps = next_moves(self.now, self.wanted, self.most, able=able)
         taken = self.random.sample(steps, self.random.randint(min(least, len(steps)), len(steps)))
         for step in taken:
@@ -62,7 +62,7 @@ class World:
         return sum(step.unassign is None for step in taken)
 
     def under_way(self):
-        """Every assignment that is on its way in or out, with its partition."""
+        """Return every assignment that is on its way in or out, with its partition."""
         return [(at, one) for at, partition in enumerate(self.now) for one in partition.assignments if one.state != A]
 
     def node_step(self):
@@ -77,7 +77,7 @@ class World:
         self.put(at, after)
 
     def lose(self):
-        """A host is taken by force, where another slot has one."""
+        """Remove a host by force if another slot has one."""
         at = self.random.randrange(len(self.now))
         hosts = [one for one in self.now[at].assignments if one.state == A]
         if len(hosts) > 1:
@@ -87,7 +87,7 @@ class World:
 
 @given(st.integers(1, 3), st.integers(1, 12), st.randoms(use_true_random=False))
 def test_any_order_of_events_ends_with_what_is_wanted(replication, partitions, random):
-    """Commands, losses and plans that are old come in between; then all is moved, in no more moves than were wanted."""
+    """Commands, losses and stale plans come in between; the map is reached in at most the planned number of moves."""
     world = World(random, replication, partitions)
     for _ in range(random.randint(0, 60)):
         match random.randint(0, 9):
@@ -118,26 +118,26 @@ def test_any_order_of_events_ends_with_what_is_wanted(replication, partitions, r
 
 
 def wanted(*numbers):
-    """Slots, told by the numbers of their nodes; 0: nobody."""
+    """Return slots by the numbers of their nodes; 0 is an empty slot."""
     return tuple(node(number) if number else None for number in numbers)
 
 
 def test_who_stands_in_a_slot():
-    """Who comes, not who is about to go."""
+    """An incoming node stands in the slot, not the leaving one."""
     assert standing(hosted(7, (1, 0, A), (2, 0, P), (3, 1, L), (4, 1, A), (5, 3, INIT))) == wanted(2, 4, 0, 5)
     assert standing(hosted(7, (2, 0, A), (1, 0, INIT))) == wanted(1)
     assert standing(hosted(7)) == ()
 
 
 def test_a_slot_that_is_empty_comes_first():
-    """Before the moves of its partition and of those before it."""
+    """Filling an empty slot comes before every move."""
     now = [hosted(0, (1, 0, A), (2, 1, A)), hosted(1, (1, 0, A))]
     steps = next_moves(now, [wanted(3, 2), wanted(4, 5)], 2)
     assert steps == [MoveStep(1, 1, node(5), None), MoveStep(0, 0, node(3), None)]
 
 
 def test_most_moves_at_a_node():
-    """As target and as source, those that are under way too; what is over waits, and others go on."""
+    """Moves count at target and source, those under way too; moves of other nodes go on."""
     now = [hosted(0, (1, 0, A), (9, 0, INIT)), hosted(1, (2, 0, A)), hosted(2, (1, 0, A)), hosted(3, (3, 0, A))]
     plan = [wanted(9), wanted(9), wanted(4), wanted(4)]
     assert next_moves(now, plan, 1) == [MoveStep(3, 0, node(4), None)]
@@ -145,21 +145,20 @@ def test_most_moves_at_a_node():
 
 
 def test_a_target_that_is_not_able_is_not_begun():
-    """Another slot of the partition may be."""
+    """Another slot of the same partition may still move."""
     now = [hosted(0, (1, 0, A), (2, 1, A))]
     plan = [wanted(3, 4)]
     assert next_moves(now, plan, 2, able=lambda one: one != node(3)) == [MoveStep(0, 1, node(4), None)]
 
 
 def test_one_slot_moves_at_a_time():
-    """Whatever state its move is in."""
     for moving in (P, INIT):
         assert next_moves([hosted(0, (1, 0, A), (3, 0, moving), (2, 1, A))], [wanted(3, 4)], 9) == []
     assert next_moves([hosted(0, (1, 0, L), (3, 0, A), (2, 1, A))], [wanted(3, 4)], 9) == []
 
 
 def test_a_move_that_is_not_wanted_is_taken_back():
-    """By the id of its assignment; who is LEAVING goes by itself, and is no target until it has gone."""
+    """Take back the move by its assignment's id; a LEAVING node finishes and is no target until then."""
     for moving in (P, INIT):
         now = [hosted(0, (1, 0, A), (3, 0, moving), (2, 1, A))]
         for plan in (wanted(1, 2), wanted(4, 2), wanted(0, 2, 3), ()):
@@ -169,7 +168,7 @@ def test_a_move_that_is_not_wanted_is_taken_back():
 
 
 def test_what_has_to_settle_first_is_not_begun():
-    """It would be refused: of former assignments no more may be than the record of a partition has room for."""
+    """A partition's record has room for few former assignments, so the move would be refused."""
     now = hosted(7, (1, 0, A))
     for count_, moving in ((MAX_TO_MOVE - 1, 1), (MAX_TO_MOVE, 0)):
         former = tuple(range(100, 100 + count_))

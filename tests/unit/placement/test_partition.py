@@ -36,17 +36,16 @@ from tests.unit.placement.hosted import INIT, WHOLE, A, L, P, hosted, node
     ],
 )
 def test_each_invariant_of_a_partition(words, partition):
-    """It is told."""
     assert words in fault_of(partition, 3)
 
 
 def test_what_breaks_no_invariant():
-    """A move in each of its states, a slot that is new, one that is empty."""
+    """A move in each state, a new slot and an empty slot are all legal."""
     for moving in ((4, 2, P), (4, 2, INIT)):
         assert not fault_of(hosted(7, (1, 0, A), (2, 1, A), (3, 2, A), moving), 3)
     assert not fault_of(hosted(7, (1, 0, A), (2, 1, A), (3, 2, L), (4, 2, A)), 3)
     assert not fault_of(hosted(7, (1, 0, A), (2, 1, P)), 3)
-    assert not fault_of(WHOLE._replace(former=tuple(range(100, 167))), 3)  # 64, and one more of each slot by force.
+    assert not fault_of(WHOLE._replace(former=tuple(range(100, 167))), 3)  # 64, and one for each slot removed by force.
 
 
 @pytest.mark.parametrize(
@@ -57,6 +56,6 @@ def test_what_breaks_no_invariant():
     ],
 )  # fmt: skip
 def test_the_ends_of_a_move(source, target, moving):
-    """In each of its states; where the source was taken by force, or there was none, it has one end."""
+    """A move has one end where the source was removed by force or never existed."""
     ends = tuple(one and node(one) for one in (source, target))
     assert ends_of_move(hosted(7, (1, 0, A), (2, 1, A), *moving)) == ends

@@ -14,14 +14,13 @@ from tests.oracle import placement as oracle
 
 @st.composite
 def alike(draw: st.DrawFn, most: int = 5) -> tuple[int, list[set[int]]]:
-    """A number of partitions, and some sets of them."""
+    """Draw a number of partitions and some sets of them."""
     partitions = draw(st.integers(1, 70))
     return partitions, draw(st.lists(st.sets(st.integers(0, partitions - 1)), min_size=2, max_size=most))
 
 
 @given(alike())
 def test_it_is_a_set(drawn: tuple[int, list[set[int]]]) -> None:
-    """What it has, how many, in which order; joined, shared, and without another."""
     partitions, (one, two, *_) = drawn
     first, second = PartitionSet.of(partitions, one), PartitionSet.of(partitions, list(two) * 2)
     assert list(first) == sorted(one)
@@ -41,7 +40,6 @@ def test_it_is_a_set(drawn: tuple[int, list[set[int]]]) -> None:
 
 @given(alike(most=7), st.integers(0, 8))
 def test_what_enough_sets_have(drawn: tuple[int, list[set[int]]], count: int) -> None:
-    """As counted one by one."""
     partitions, sets = drawn
     found = in_at_least(count, partitions, [PartitionSet.of(partitions, some) for some in sets])
     assert set(found) == oracle.in_at_least(count, partitions, sets)
@@ -50,7 +48,7 @@ def test_what_enough_sets_have(drawn: tuple[int, list[set[int]]], count: int) ->
 
 @given(alike())
 def test_its_bitmap(drawn: tuple[int, list[set[int]]]) -> None:
-    """Little-endian, ceil(N / 8) bytes, and back."""
+    """The bitmap is little-endian and has ceil(N / 8) bytes."""
     partitions, (one, *_) = drawn
     bitmap = PartitionSet.of(partitions, one).to_bytes()
     assert len(bitmap) == -(-partitions // 8)
@@ -61,7 +59,7 @@ def test_its_bitmap(drawn: tuple[int, list[set[int]]]) -> None:
 
 @given(st.integers(1, 70), st.binary(max_size=12))
 def test_any_bytes_are_a_bitmap_or_refused(partitions: int, bitmap: bytes) -> None:
-    """None has a partition beyond the last."""
+    """An accepted bitmap names no partition beyond the last."""
     try:
         found = PartitionSet.from_bytes(partitions, bitmap)
     except ValueError:
@@ -71,14 +69,13 @@ def test_any_bytes_are_a_bitmap_or_refused(partitions: int, bitmap: bytes) -> No
 
 
 def test_it_is_shown_short() -> None:
-    """However many partitions there are: also where an assertion shows it."""
+    """The text stays short for any number of partitions, because assertions print it."""
     assert repr(PartitionSet.of(20, [1, 2, 3, 7])) == "<1-3,7 of 20 partitions>"
     assert repr(PartitionSet.of(65_536, range(0, 65_536, 2))) == "<0,2,4,6,8,10,12,14,... of 65536 partitions>"
     assert repr(PartitionSet.empty(3)) == "<none of 3 partitions>"
 
 
 def test_a_defect_is_caught() -> None:
-    """A partition that is none, and sets of different versions."""
     for wrong in (-1, 8):
         with pytest.raises(AssertionError):
             PartitionSet.of(8, [wrong])
@@ -89,7 +86,7 @@ def test_a_defect_is_caught() -> None:
 
 
 def test_is_told_in_words():
-    """The first runs, and how many partitions are not named."""
+    """The words name the first runs and count the rest."""
     some = PartitionSet.of(20, [0, 1, 2, 7, 9, 10])
     assert some.in_words(3) == some.in_words(9) == "0-2,7,9-10"
     assert some.in_words(2) == "0-2,7 and 2 more"

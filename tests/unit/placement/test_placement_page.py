@@ -1,4 +1,4 @@
-"""What `docs/development/placement.md` says, against the code."""
+"""The formats and examples of `docs/development/placement.md` are those of the code."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ IDENTITY = VersionIdentity("geo", "2026-11-20", "d" * 64, 12, "sequins", regroup
 
 
 def fields(drawn: str) -> list[str]:
-    """The names at the beginnings of the lines of a drawing that are not indented."""
+    """Return the names at the beginnings of the unindented lines of a drawing."""
     heads = [line.split("  ")[0] for line in drawn.splitlines() if not line.startswith(" ")]
     return [name.strip() for head in heads for name in head.split(",")]
 
 
 def test_the_maps_are_the_module_s_and_the_codec_s() -> None:
-    """One drawing in both places, and every field that is written stands in it."""
+    """Page and module have the same drawing, and the drawing names every encoded field."""
     drawn = textwrap.dedent(statement.__doc__ or "")
     for one in MAPS:
         assert textwrap.indent(one, "    ") in drawn
@@ -40,12 +40,10 @@ def test_the_maps_are_the_module_s_and_the_codec_s() -> None:
 
 
 def test_the_wire_id_of_the_example() -> None:
-    """Any program can compute it."""
     assert f"wire id   {IDENTITY.wire_id.hex()}\n" in PAGE
 
 
 def test_the_shares_of_the_example() -> None:
-    """Each row is the ring's."""
     rows = re.findall(r"^\| ([\d ]+) \| (`.*) \|$", PAGE, re.MULTILINE)
     assert len(rows) == 2
     for ids, shares in rows:

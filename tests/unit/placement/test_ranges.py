@@ -1,4 +1,4 @@
-"""The planner of range tables: what every plan keeps, where a row of them ends, and each of its reasons."""
+"""The planner of range tables: the invariants of every plan, convergence, and the reason of each move and split."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from tests.unit.placement.ranged import LIMITS, MIB, Ranged
 
 
 def alike(table, slots):
-    """How many pairs of a partition's slots lie in one isolation group."""
+    """Count the pairs of a partition's slots that lie in one isolation group."""
     groups = {one.id: one.isolation_group or one.id for one in table.nodes.values()}
     counts = Counter(groups.get(one) for one in slots if one is not None)
     return sum(count * (count - 1) // 2 for count in counts.values())
 
 
 def drawn(random):
-    """A table in any state: sizes, weights, groups, who is dead, what is empty or of a node that was removed."""
+    """Draw a table in any state: sizes, weights, groups, dead and removed nodes, empty slots."""
     nodes, replication = random.randint(1, 8), random.randint(1, 3)
     numbers = range(1, nodes + 1)
     slots = []
@@ -57,7 +57,7 @@ def drawn(random):
 
 @given(st.randoms(use_true_random=False))
 def test_what_every_plan_keeps(random):
-    """R, no dead target, no node twice, apart as before; and nothing goes back, or moves again, within ten minutes."""
+    """Plans keep R live replicas as far apart as before; nothing moves again or returns within ten minutes."""
     table = drawn(random)
     last = {}
     for _ in range(6):
@@ -92,13 +92,13 @@ def test_what_every_plan_keeps(random):
 
 @given(st.randoms(use_true_random=False))
 def test_rest_is_reached(random):
-    """With sizes at rest, whatever the table was like."""
+    """With constant sizes, planning converges from any state."""
     drawn(random).rest()
 
 
 @given(st.integers(3, 8), st.integers(1, 3), st.booleans(), st.randoms(use_true_random=False))
 def test_loads_at_rest(nodes, replication, is_new, random):
-    """Are at most 1.3 times of even where partitions are small beside what a node has."""
+    """Loads end at most 1.3 times even if partitions are small beside the load of a node."""
     replication = min(replication, nodes - 1)
     there = nodes - is_new if nodes - is_new > replication else nodes
     slots = [random.sample(range(1, there + 1), replication) for _ in range(nodes * 20)]
@@ -111,7 +111,7 @@ def test_loads_at_rest(nodes, replication, is_new, random):
 
 @pytest.mark.parametrize("is_on", [True, False])
 def test_what_people_ask_for_is_done_in_any_case(is_on):
-    """An empty slot, and that of a node that was removed, dead or not, go to the emptiest, though sizes are unknown."""
+    """Empty slots and slots of removed nodes go to the emptiest node, even without known sizes."""
     table = Ranged([(1, 2, 3), (1, 2, 0), (4, 2, 3), (1, 2, 5)], nodes=7)
     table.is_on, table.dead = is_on, {4}
     del table.nodes[4]
@@ -120,20 +120,20 @@ def test_what_people_ask_for_is_done_in_any_case(is_on):
 
 
 def test_who_lies_farthest_fills():
-    """Before who is emptiest."""
+    """Distance of isolation groups comes before even load."""
     table = Ranged([(1, 0), (1, 4), (2, 4)], nodes=4, replication=2, groups={1: "a", 2: "a", 3: "a", 4: "b"})
     assert table.moves() == [(0, 1, None, 4)]
 
 
 def test_fewer_nodes_than_replicas():
-    """What cannot be is not planned: each node has a slot, and who was removed keeps his."""
+    """Each node has a slot already, so a removed node keeps its slot."""
     table = Ranged([(1, 2, 3), (1, 0, 0)], nodes=3)
     del table.nodes[3]
     assert table.moves() == [(1, 1, None, 2)]
 
 
 def test_a_move_to_who_was_removed():
-    """Is taken back: who is to give the slot keeps it."""
+    """The move is taken back, and the source keeps the slot."""
     table = Ranged([(1, 2)], nodes=4, replication=2)
     table.put(0, hosted(1, (1, 0, A), (2, 1, A), (3, 1, P)))
     assert table.moves() == []
@@ -142,14 +142,14 @@ def test_a_move_to_who_was_removed():
 
 
 def test_a_node_in_the_place_of_another():
-    """Gets what that had, and nothing else moves."""
+    """The replacement gets the slots of the old node, and nothing else moves."""
     table = Ranged([(1 + at % 3, 1 + (at + 1) % 3) for at in range(24)], nodes=3, replication=2).measure(*[MIB] * 24)
     table.nodes[4] = table.nodes.pop(3)._replace(id=node(4))
     assert Counter((source, target) for *_, source, target in table.moves()) == {(3, 4): 16}
 
 
 def test_the_dead_are_left_alone():
-    """Nothing goes to them, and what they have stays: people remove them."""
+    """No move has a dead source or target: an operator removes dead nodes."""
     table = Ranged([(1, 2)] * 8, nodes=4, replication=2).measure(*[MIB] * 8)
     table.dead = {1, 3}
     assert {(source, target) for _, _, source, target in table.moves()} == {(2, 4)}
@@ -159,14 +159,13 @@ def test_the_dead_are_left_alone():
 
 
 def test_who_is_passed_over_gets_nothing():
-    """For now; it gives."""
+    """A shunned node receives nothing but may still give."""
     table = Ranged([(1, 2)] * 8, nodes=4, replication=2).measure(*[MIB] * 8)
     table.shunned = {1, 3}
     assert {(source, target) for _, _, source, target in table.moves()} == {(1, 4), (2, 4)}
 
 
 def test_empty_partitions_are_spread_by_number():
-    """As in a table that was just made."""
     table = Ranged([(1,)] * 12, nodes=3, replication=1).measure(*[0] * 12)
     table.do(made := table.plan())
     assert Counter(int(standing(one)[0]) for one in table.map.values()) == {1: 4, 2: 4, 3: 4}
@@ -174,7 +173,7 @@ def test_empty_partitions_are_spread_by_number():
 
 
 def test_bytes_and_requests():
-    """The larger of the two loads counts, and it is said which; few requests are no load."""
+    """The larger of the two loads counts and is named in the reason; few requests are no load."""
     table = Ranged([(1,), (1,), (2,), (2,)], nodes=2, replication=1)
     table.measure(*[MIB] * 4, rates=[0.3 * BUSY, 0.3 * BUSY, 0, 0])
     assert table.moves() == []
@@ -186,7 +185,7 @@ def test_bytes_and_requests():
 
 
 def test_no_move_without_a_clear_gain():
-    """One that would only change places, or that brings less than sizes sway, is none."""
+    """A move must gain more than sizes vary; swapping places is no gain."""
     for numbers in ((1, 1, 2), (1, 1, 1, 2, 2)):
         table = Ranged([(one,) for one in numbers], nodes=2, replication=1).measure(*[MIB] * len(numbers))
         assert table.moves() == []
@@ -196,14 +195,12 @@ def test_no_move_without_a_clear_gain():
 
 
 def test_weights():
-    """Who has twice the weight gets twice the load."""
     table = Ranged([(1,)] * 30, nodes=2, replication=1, weights={2: 2}).measure(*[MIB] * 30)
     table.rest()
     assert Counter(int(standing(one)[0]) for one in table.map.values())[2] in {19, 20, 21}
 
 
 def test_nothing_is_moved_while_too_little_is_known():
-    """Of four in five the size has to be said; the others count as the mean."""
     table = Ranged([(1,)] * 10, nodes=2, replication=1).measure(*[MIB] * 7)
     assert table.moves() == []
     table.measure(*[MIB] * 8)
@@ -211,7 +208,7 @@ def test_nothing_is_moved_while_too_little_is_known():
 
 
 def test_what_was_moved_rests():
-    """For ten minutes, and it is told for how long; the children of it do not."""
+    """A moved partition rests for ten minutes, and the rest time is reported; its children do not rest."""
     table = Ranged([(1,)] * 4, nodes=2, replication=1).measure(*[MIB] * 4)
     table.now = 1.0
     table.do(table.plan())
@@ -236,7 +233,7 @@ def test_what_was_moved_rests():
 
 
 def test_nothing_goes_back_the_way_that_something_came():
-    """For ten minutes, though it is something else, and the sizes have changed."""
+    """For ten minutes no move goes the opposite way, even of another partition after sizes have changed."""
     table = Ranged([(1,)] * 4 + [(2,)] * 2, nodes=2, replication=1).measure(*[MIB] * 6)
     table.do(table.plan())
     table.measure(MIB, MIB, MIB, MIB, 9 * MIB, 9 * MIB)
@@ -246,12 +243,12 @@ def test_nothing_goes_back_the_way_that_something_came():
     table.look()
     assert [(source, target) for _, _, source, target in table.moves()] == [(2, 1)]
     table.now -= LATELY_S
-    table.lately.rests()  # People have changed the nodes.
+    table.lately.rests()  # An operator has changed the nodes.
     assert len(table.moves()) == 1
 
 
 def test_what_lies_less_far_apart_than_it_could():
-    """Is moved, though loads are even: another isolation group has come."""
+    """The partition moves although loads are even, because another isolation group has come."""
     groups = {1: "a", 2: "a", 3: "b"}
     table = Ranged([(1, 2)], nodes=2, replication=2, groups=groups).measure(MIB)
     assert table.moves() == []
@@ -261,7 +258,7 @@ def test_what_lies_less_far_apart_than_it_could():
 
 
 def large(*, former=0, size=513 * MIB, **of):
-    """A table of one partition over the limit."""
+    """Return a table of one partition over the limit."""
     table = Ranged([(1, 2, 3)], **of)
     table.now = -DIVIDED_S
     table.put(0, table.partition((1, 2, 3), range(1000, 1000 + former)))
@@ -270,7 +267,7 @@ def large(*, former=0, size=513 * MIB, **of):
 
 
 def test_a_division_that_nobody_began():
-    """Is planned after a minute, and not for ever: one key is not divided."""
+    """The split is planned after a minute, but not for ever: a single key cannot be split."""
     table = large()
     assert table.plan().splits == []
     table.now = LARGE_S
@@ -286,7 +283,9 @@ def test_a_division_that_nobody_began():
 
 
 def test_what_is_not_divided_now():
-    """It moves, has too many former assignments, is small again, or people do it."""
+    """A partition is not split if it moves, has too many former assignments, is small again, or operators split by
+    hand.
+    """
     table = large(former=MAX_FORMER - 3)
     table.now = LARGE_S
     assert len(table.plan().splits) == 1
@@ -307,7 +306,7 @@ def test_what_is_not_divided_now():
 
 
 def test_rows_over_the_limit():
-    """Are a reason, too."""
+    """Too many rows are a reason to split."""
     table = Ranged([(1, 2, 3)]).measure(MIB)
     table.measures[1] = RangeMeasure(MIB, LIMITS.rows + 1)
     table.look()
@@ -316,12 +315,14 @@ def test_rows_over_the_limit():
 
 
 def test_a_busy_partition_is_divided():
-    """If it alone has more than a node's share, where another has room; not a small one, nor a child at once."""
+    """A partition with more than a node's share is split if another node has room; a small or new one is not."""
     rates = [40 * BUSY, BUSY, BUSY, BUSY]
     table = Ranged([(1,), (2,), (3,), (4,)], replication=1).measure(*[2 * MIB] * 4, rates=rates)
     assert [one.why for one in table.plan().splits] == ["4,000 requests a second, more than a node's even share"]
     table.measure(*[1000] * 4, rates=rates)
-    assert table.plan().splits == []  # It has ten rows.
+    assert (
+        table.plan().splits == []
+    )  # A moving, small or manually split partition is left alone, and so is one with too many former assignments.
     table.measure(*[2 * MIB] * 4, rates=[BUSY / 2, 0, 0, 0])
     assert table.plan().splits == []
     table.measure(*[2 * MIB] * 4, rates=rates)
@@ -331,17 +332,17 @@ def test_a_busy_partition_is_divided():
     table.now += DIVIDED_S
     assert [one.partition for one in table.plan().splits] == [0]
     table = Ranged([(1, 2, 3)]).measure(2 * MIB, rates=[40 * BUSY])
-    assert table.plan().splits == []  # There is nobody else.
+    assert table.plan().splits == []  # No other node has room.
 
 
 def test_what_is_to_be_divided_is_not_moved():
-    """That would hold it up."""
+    """A move would delay the split."""
     table = Ranged([(1,)] * 3, nodes=2, replication=1).measure(600 * MIB, 300 * MIB, 300 * MIB)
     assert sorted(at for at, *_ in table.moves()) == [1, 2]
 
 
 def picking(hosts, groups, *, held=(), **more):
-    """A range on these nodes of 1, 2, ... that have isolation groups, and as many others as each has of its own."""
+    """Return a range on these nodes of 1, 2, ... with isolation groups, beside `held` other ranges on each."""
     others = [(number,) for number, count in enumerate(held, 1) for _ in range(count)]
     named = dict(enumerate((group.strip(".") for group in groups), 1))
     down, weights = more.get("down", ()), dict(enumerate(more.get("weights", ()), 1))
@@ -351,19 +352,19 @@ def picking(hosts, groups, *, held=(), **more):
 
 
 @pytest.mark.parametrize(("hosts", "groups", "more", "slot"), [
-    ((1, 2), "....", {}, 2),  # Fewer stand than may: the empty slot.
+    ((1, 2), "....", {}, 2),  # Fewer replicas than slots: the empty slot.
     ((1, 0, 3), "....", {}, 1),
-    ((1, 2, 3), "abca", {}, 0),  # The one that shares the newcomer's isolation group.
-    ((1, 2, 3), "aabc", {}, 0),  # Of two that share one, the first.
-    ((1, 2, 3), "aabc", {"held": (1, 2, 9)}, 1),  # Or who has more; the fullest is farther apart from all.
+    ((1, 2, 3), "abca", {}, 0),  # The replica that shares the newcomer's isolation group.
+    ((1, 2, 3), "aabc", {}, 0),  # Of two replicas that share a group, the first.
+    ((1, 2, 3), "aabc", {"held": (1, 2, 9)}, 1),  # Fewer replicas than slots: the empty slot.
     ((1, 2, 3), "....", {"held": (5, 9, 5)}, 1),
-    ((1, 2, 3), "....", {"held": (5, 9, 5), "weights": (1, 3, 1, 1)}, 0),  # By weight.
-    ((1, 2, 3), "....", {"held": (5, 9, 5), "down": (2,)}, 0),  # What is down is waited for.
+    ((1, 2, 3), "....", {"held": (5, 9, 5), "weights": (1, 3, 1, 1)}, 0),  # Load counts by weight.
+    ((1, 2, 3), "....", {"held": (5, 9, 5), "down": (2,)}, 0),  # A node that is down is waited for.
     ((1, 2, 3), "aabc", {"down": (2,)}, 0),
-    ((1, 9, 3), "....", {"held": (5, 5, 5)}, 1),  # Who is no node of tables any more goes before those that live.
+    ((1, 9, 3), "....", {"held": (5, 5, 5)}, 1),  # A removed node goes before living nodes.
 ])  # fmt: skip
 def test_the_slot_that_is_taken(hosts, groups, more, slot):
-    """An empty one; else where that leaves the hosts farthest apart; else of who lives and has most; else the first."""
+    """In order: an empty slot, the slot that keeps hosts farthest apart, the fullest living node's, the first."""
     known = picking(hosts, groups, **more)
     known.alive.add(node(9))
     assert slot_to_take(known, known.partitions[0].id, node(4)) == slot
@@ -375,14 +376,14 @@ def test_the_slot_that_is_taken(hosts, groups, more, slot):
     (".....", {"held": (0, 0, 0, 5, 4), "weights": (1, 1, 1, 2, 1)}, 4),
 ])  # fmt: skip
 def test_who_takes_a_slot(groups, more, found):
-    """One that lives and holds nothing of it, as far apart as can be, with the least for its weight; or nobody."""
+    """The successor lives, holds no replica of the range, and has the least load by weight as far apart as can be."""
     known = picking((1, 2, 3), groups, **more)
     assert successor(known, known.partitions[0].id, 0) == (None if found is None else node(found))
 
 
 @given(st.lists(st.sampled_from("abc"), min_size=4, max_size=7))
 def test_nothing_comes_nearer(groups):
-    """Of a partition as far apart as can be whoever takes a slot leaves it so, where anybody can."""
+    """A replacement keeps replicas as far apart as possible."""
     known, hosts = picking((1, 2, 3), groups), [1, 2, 3]
     (range_,) = known.partitions
 
@@ -400,7 +401,7 @@ def test_nothing_comes_nearer(groups):
 
 @pytest.mark.parametrize("nodes", [4, 5, 7])
 def test_what_has_grown_by_divisions_is_soon_even(nodes):
-    """Within three minutes of quiet, by number: a child has not been moved because its parent was."""
+    """Within three minutes of quiet, counts are even: a child does not rest because its parent moved."""
     table = Ranged([(1, 2, 3)], nodes=nodes).measure(300 * MIB)
     while len(table.map) < 150:
         for key in [*table.map]:

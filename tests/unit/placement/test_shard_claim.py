@@ -1,4 +1,4 @@
-"""Shard ids claimed in trees that are linked."""
+"""Claims of shard ids in linked trees."""
 
 from __future__ import annotations
 
@@ -20,8 +20,6 @@ SETTLE_MS = 10_000
 
 
 class Claimer:
-    """A node that claims."""
-
     def __init__(
         self,
         link: Link,
@@ -48,14 +46,14 @@ class Claimer:
         self.watch = self.node.tree.watch("nodes")
 
     def step(self, *, isolated: bool = False) -> None:
-        """As the node does after each change and when time is up."""
+        """Step as the node does after each change and each timeout."""
         firm = self.claim.step(now_ms=self.node.link.now_ms, isolated=isolated)
         if firm is not None:
             self.remembered = firm
 
 
 def cluster(link: Link, *names: str) -> list[Claimer]:
-    """Nodes that know each other and have not claimed."""
+    """Return nodes that know each other and have not claimed."""
     made = [Claimer(link, name) for name in names]
     meet(*made)
     return made
@@ -67,7 +65,7 @@ def meet(*claimers: Claimer) -> None:
 
 
 def spread(claimers: list[Claimer], ms: int = SETTLE_MS + 8000) -> None:
-    """Let news and time pass, in steps of 200 ms, each node acting as soon as it hears."""
+    """Pass time in steps of 200 ms; each node acts as soon as it hears news."""
     link = claimers[0].node.link
     for _ in range(ms // 200):
         link.pass_time(200)
@@ -88,7 +86,7 @@ def ids(claimers: list[Claimer]) -> list[str]:
 
 
 def put(reader: Node, name: str, shard_id: str, state: MemberState = MemberState.ALIVE, **value: object) -> None:
-    """Another's claim, as it stands at a reader."""
+    """Publish the claim of another node at a reader."""
     other = Link().node(name)
     packed = value.pop("packed", None)
     other.tree.publish(
@@ -103,7 +101,7 @@ def put(reader: Node, name: str, shard_id: str, state: MemberState = MemberState
 
 
 def test_the_smallest_free_number() -> None:
-    """sequins#138: of [1, 1, 2] that is 3: shared ids are legal, and counted once."""
+    """sequins#138: of [1, 1, 2] the free number is 3; shared ids are legal and count once."""
     link = Link()
     me = Claimer(link, "me")
     for name, shard_id in (("a", "1"), ("b", "1"), ("c", "2"), ("d", "5"), ("e", "rack-7")):
@@ -118,7 +116,7 @@ def test_the_smallest_free_number() -> None:
 
 @pytest.mark.parametrize("state", [MemberState.SUSPECT, MemberState.DEAD, MemberState.LEFT])
 def test_ids_of_the_absent_are_not_free(state: MemberState) -> None:
-    """They may come back with their data; not before they are forgotten."""
+    """An absent node may come back with its data, until it is forgotten."""
     me = Claimer(Link(), "me")
     put(me.node, "a", "1", state, claim="confirmed", count=1, uuid=b"a")
     me.step()
@@ -131,7 +129,7 @@ def test_ids_of_the_absent_are_not_free(state: MemberState) -> None:
 
 
 def test_ids_of_the_dead_are_not_free_for_who_joins_later() -> None:
-    """quickwit#4562: it is told what they had published, though nobody shows it."""
+    """quickwit#4562: a new node learns the keys of dead members, although no listing shows them."""
     link = Link()
     (one,) = cluster(link, "one")
     one.step()
@@ -145,7 +143,7 @@ def test_ids_of_the_dead_are_not_free_for_who_joins_later() -> None:
 
 
 def test_a_claim_is_firm_when_it_has_stood() -> None:
-    """For the convergence time, and not before others that might object: isolation does not count."""
+    """The claim must stand for the settle time in contact with others: isolation does not count."""
     link = Link()
     me = Claimer(link, "me")
     me.step()
@@ -169,7 +167,7 @@ def test_a_claim_is_firm_when_it_has_stood() -> None:
 
 @pytest.mark.parametrize("case", ["all", "one fewer", "one id twice", "mine twice", "one is dead", "isolated"])
 def test_a_claim_is_firm_at_once_where_nobody_is_left_to_object(case: str) -> None:
-    """All that are expected claim, each an id of its own, and are heard."""
+    """All expected nodes are heard, and each claims an id of its own."""
     me = Claimer(Link(), "me", expected=4 if case == "one fewer" else 3)
     me.step()
     put(me.node, "a", "2", claim="provisional", count=1, uuid=b"a")
@@ -181,7 +179,6 @@ def test_a_claim_is_firm_at_once_where_nobody_is_left_to_object(case: str) -> No
 
 
 def test_who_was_isolated_hears_objections_first() -> None:
-    """However long ago it looked last, the time until it sees that isolation is over does not count."""
     link = Link()
     me = Claimer(link, "me")
     me.step(isolated=True)
@@ -211,7 +208,7 @@ def test_who_was_isolated_hears_objections_first() -> None:
     ],
 )
 def test_who_keeps_an_id(mine: str, theirs: tuple[str, int, bytes], keeps: bool) -> None:
-    """Configured, confirmed, provisional; then the smaller (count, uuid, name)."""
+    """Order: configured, confirmed, provisional; then the smaller (count, uuid, name)."""
     link = Link()
     me = Claimer(link, "me")
     me.step()
@@ -229,7 +226,7 @@ def test_who_keeps_an_id(mine: str, theirs: tuple[str, int, bytes], keeps: bool)
 
 
 def test_the_loser_goes_on_publishing() -> None:
-    """Everything but the id: the winner may have nothing yet (hazard 24)."""
+    """Only the id is withdrawn: the winner may have nothing yet (hazard 24)."""
     link = Link()
     me = Claimer(link, "me")
     me.step()
@@ -243,7 +240,7 @@ def test_the_loser_goes_on_publishing() -> None:
 
 
 def test_a_loser_whose_branch_is_full_picks_again() -> None:
-    """Then the new claim takes the place of the old one."""
+    """The new claim replaces the old one in the branch."""
     link = Link()
     me = Claimer(link, "zoe")
     me.step()
@@ -257,7 +254,7 @@ def test_a_loser_whose_branch_is_full_picks_again() -> None:
 
 
 def test_what_a_newer_version_says_takes_its_id() -> None:
-    """A claim that cannot be read is no reason to take its number, nor to give up one's own."""
+    """An unreadable claim keeps its number taken and does not displace another claim."""
     me = Claimer(Link(), "me")
     put(me.node, "a", "1", claim="whatever", count=1, uuid=b"a")
     put(me.node, "b", "2")
@@ -280,7 +277,7 @@ CLAIM = {"claim": "confirmed", "count": 1, "uuid": b"a"}
     ids=str,
 )  # fmt: skip
 def test_a_claim_of_other_types_takes_its_id_and_harms_nobody(wrong: dict[str, object]) -> None:
-    """Whatever a peer packs into it; numbers that ask for memory among it."""
+    """A peer may pack anything into a claim, including numbers that would ask for memory."""
     me = Claimer(Link(), "me")
     put(me.node, "a", "1", **{**CLAIM, **wrong})
     me.step()
@@ -288,7 +285,7 @@ def test_a_claim_of_other_types_takes_its_id_and_harms_nobody(wrong: dict[str, o
 
 
 def test_who_does_not_say_what_it_reads_is_of_the_first_release() -> None:
-    """Nothing, and whatever else a peer may pack into the field."""
+    """A missing or malformed field counts as the first release."""
     for said in ({}, {"speaks": 0}, {"speaks": -1}, {"speaks": "2"}, {"speaks": MAX_SPOKEN + 1}, {"speaks": None}):
         assert spoken_by(msgpack.packb(CLAIM | said)) == 1, said
     assert spoken_by(b"\xc1") == 1
@@ -296,7 +293,6 @@ def test_who_does_not_say_what_it_reads_is_of_the_first_release() -> None:
 
 
 def test_a_claim_that_is_no_map_takes_its_id() -> None:
-    """Nor anything else that bytes can be."""
     for value in (
         b"",
         b"\xc1",
@@ -326,14 +322,14 @@ _SAID = st.recursive(
 
 @given(st.binary(max_size=200) | st.fixed_dictionaries(dict.fromkeys(CLAIM, _SAID)).map(msgpack.packb))
 def test_any_bytes_are_a_claim_or_none(value: bytes) -> None:
-    """Reading them raises nothing; a claim has the types that claims are compared by."""
+    """Reading raises nothing, and claims can be compared."""
     claimant = read_claim(value, "a")
     assert claimant is None or claimant <= claimant._replace(picks=claimant.picks + 1, uuid=claimant.uuid + b"a")
 
 
 @pytest.mark.parametrize("configured", [None, "west-1"])
 def test_a_full_branch_puts_a_claim_off(configured: str | None) -> None:
-    """The node goes on without an id, does not try all the time, and claims when there is room."""
+    """The node goes on without an id, limits its attempts, and claims when there is room."""
     link = Link()
     me = Claimer(link, "me", configured=configured, limits=TreeLimits(max_branch_bytes=3500))
     me.node.tree.publish("partitions/1", bytes(3000))
@@ -354,7 +350,7 @@ def test_a_full_branch_puts_a_claim_off(configured: str | None) -> None:
 
 
 def test_a_claim_that_somebody_else_took_back_is_caught() -> None:
-    """What is published is the claim, or the next one that loses would withdraw what is not there."""
+    """Otherwise a later loss would withdraw a key that is not published."""
     me = Claimer(Link(), "me")
     me.step()
     me.node.tree.withdraw(f"nodes/1@{address_of('me')}")
@@ -364,7 +360,7 @@ def test_a_claim_that_somebody_else_took_back_is_caught() -> None:
 
 
 def test_configured_ids_are_shared_and_never_given_up() -> None:
-    """Two nodes of one id; both are firm at once."""
+    """Two nodes share the id, and both claims are firm at once."""
     link = Link()
     claimers = [Claimer(link, name, configured="west-1") for name in ("a", "b")]
     meet(*claimers)
@@ -377,7 +373,7 @@ def test_configured_ids_are_shared_and_never_given_up() -> None:
 
 
 def test_a_restart_claims_what_it_remembers() -> None:
-    """Before those that pick at the same instant, but not from under one that has become firm meanwhile."""
+    """The restarted node wins over new nodes, but not over a claim that became firm meanwhile."""
     link = Link()
     old, new = Claimer(link, "z-old", remembered="1"), Claimer(link, "a-new")
     meet(old, new)
@@ -394,7 +390,7 @@ def test_a_restart_claims_what_it_remembers() -> None:
 
 
 def test_a_copied_data_directory_under_another_name() -> None:
-    """Both remember one id and have one uuid: one keeps it, the other takes another."""
+    """Both remember the same id and uuid: one keeps the id, the other takes another."""
     link = Link()
     both = [Claimer(link, name, remembered="1", uuid=b"copied") for name in ("one", "two")]
     meet(*both)
@@ -406,7 +402,7 @@ def test_a_copied_data_directory_under_another_name() -> None:
 
 @pytest.mark.parametrize("first", range(0, 200, 50))
 def test_two_at_the_same_instant(first: int) -> None:
-    """sequins#107, #112, #127: without a lock, two hundred times: one id each, the two smallest, soon and for good."""
+    """sequins#107, #112, #127: two hundred times without a lock, both get one of the two smallest ids for good."""
     for seed in range(first, first + 50):
         link = Link(seed)
         link.shuffled = True
@@ -421,7 +417,7 @@ def test_two_at_the_same_instant(first: int) -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_across_a_partition(seed: int) -> None:
-    """Both sides pick and confirm; after it heals exactly one of two equal claims moves, and nobody else does."""
+    """Both sides confirm; after healing exactly one of two equal claims moves, and no other."""
     link = Link(seed)
     old = cluster(link, *(f"old{number}" for number in range(4)))
     for one in old:
@@ -450,7 +446,7 @@ def test_across_a_partition(seed: int) -> None:
 
 
 def test_who_is_about_to_leave_says_so_beside_its_claim():
-    """From then on, also when it picks again; an owner that says anything else of it is not leaving."""
+    """The mark survives a new pick; a malformed mark does not count as leaving."""
     link = Link()
     (claimer,) = cluster(link, "a")
     claimer.step()

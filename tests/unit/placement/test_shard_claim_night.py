@@ -11,7 +11,7 @@ from tests.unit.placement.test_shard_claim import SETTLE_MS, cluster, ids, sprea
 
 @pytest.mark.parametrize(("size", "seeds"), [(3, 20), (8, 5), (40, 1)])
 def test_many_at_the_same_instant(size: int, seeds: int) -> None:
-    """The first numbers and no others, without a round for each of them."""
+    """The nodes get exactly the first numbers, without a round for each number."""
     for seed in range(seeds):
         link = Link(seed)
         claimers = cluster(link, *(f"n{seed}-{number}" for number in range(size)))

@@ -1,4 +1,4 @@
-"""The map that is wanted: its invariants after any commands, and the fewest moves, against all maps."""
+"""The wanted map: its invariants after any commands, and the fewest moves of all maps."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ COMMANDS = ("add", "remove", "replace", "weight", "isolation", "reshard")
 
 
 class Cluster:
-    """Nodes, groups and the map of a table, as commands change them; twice the same is the same."""
+    """The nodes, groups and map of a table, changed by idempotent commands."""
 
     def __init__(self, replication, partitions, count=5):
         self.replication = replication
@@ -38,7 +38,7 @@ class Cluster:
         return spread(self.all, self.replication, self.map, self.groups)
 
     def command(self, kind, number):
-        """Carry out what may be; who it is about goes by the number."""
+        """Carry out a legal command; `number` selects the node."""
         after, count = dict(self.nodes), len(self.groups)
         old, new = sorted(after)[number % len(after)], node(100 + number)
         if kind == "reshard":
@@ -63,7 +63,7 @@ commands = st.lists(st.tuples(st.sampled_from(COMMANDS), st.integers(0, 99)), ma
 
 
 def moves(now, wanted):
-    """Which slots change: their partition, their number, and who comes."""
+    """Return the slots that change: partition, slot and new node."""
     return [
         (at, slot, came)
         for at, (old, new) in enumerate(zip(now, wanted, strict=True))
@@ -73,7 +73,7 @@ def moves(now, wanted):
 
 
 def moved(now, some):
-    """The map with some of the moves made."""
+    """Return the map after some of the moves."""
     slots = [[*old, *[None] * 9] for old in now]
     for at, slot, came in some:
         slots[at][slot] = came
@@ -82,7 +82,7 @@ def moved(now, some):
 
 @given(st.integers(1, 4), st.integers(0, 40), commands, st.randoms(use_true_random=False))
 def test_any_commands_keep_every_invariant(replication, partitions, drawn, random):
-    """On half-finished moves too: of each map the wanted one is right, is its own, and a move made is a move less."""
+    """The wanted map is valid and stable; after each move one move fewer is wanted, also on half-finished maps."""
     cluster = Cluster(replication, partitions)
     for kind, number in drawn:
         cluster.command(kind, number)
@@ -102,7 +102,7 @@ tiny = st.tuples(st.sampled_from(["", "", "a", "b"]), st.integers(1, 3))
 
 @given(st.lists(tiny, min_size=1, max_size=4), st.integers(1, 3), st.data())
 def test_no_map_has_fewer_moves(drawn, replication, data):
-    """Of all maps that lie as far apart as can be, with each load at its ideal, which the oracle finds by dealing."""
+    """The oracle tries all maps that are as far apart as possible and have each load at its ideal."""
     nodes = [SpreadNode(node(number), *one) for number, one in enumerate(drawn)]
     some = st.lists(st.sampled_from([*map(node, range(6)), None]), max_size=replication, unique=True)
     now = [tuple(data.draw(some)) for _ in range(data.draw(st.integers(1, 4)))]
@@ -117,7 +117,7 @@ def test_no_map_has_fewer_moves(drawn, replication, data):
 
 @pytest.mark.parametrize("seed", range(2))
 def test_a_node_more_or_less_moves_its_share(seed):
-    """Of 4,096 slots or so, and with nodes of like weight: 1.25 times the ideal at most."""
+    """With 4,096 slots or so and equal weights, moves are at most 1.25 times the ideal."""
     random = Random(seed)
     replication, partitions = random.choice([(1, 4096), (2, 2048), (3, 1365)])
     racks = random.choice([0, replication, 2 * replication])
@@ -134,7 +134,7 @@ def test_a_node_more_or_less_moves_its_share(seed):
 
 
 def test_four_nodes_have_a_quarter_each():
-    """Of 4,096 shards with one replica 1,024; of a node of twice the weight, two fifths."""
+    """Each node has 1,024 of 4,096 shards with one replica; a node of double weight has two fifths."""
     nodes = [SpreadNode(node(number), "", 1) for number in range(4)]
     first = spread(nodes, 1, [()] * 4096)
     assert Counter(first) == {(one.id,): 1024 for one in nodes}
@@ -145,7 +145,7 @@ def test_four_nodes_have_a_quarter_each():
 
 
 def test_a_node_meets_each_of_the_others():
-    """What is asked of one that is lost falls on all: no pair shares half as many again as the mean, or only half."""
+    """The load of a lost node falls on all: each pair shares 0.5 to 1.5 times the mean."""
     nodes = [SpreadNode(node(number), "", 1 + number % 2) for number in range(10)]
     met = Counter(pair for slots in spread(nodes, 3, [()] * 4096) for pair in combinations(sorted(slots), 2))
     for weights in (2, 3, 4):
@@ -160,7 +160,7 @@ def weight_of(nodes, pair):
 
 
 def test_water_finds_its_level():
-    """A node holds a partition once, an isolation group what the others leave it: what is over falls to the others."""
+    """A node holds a partition once, and a group no more than its nodes: the excess goes to the others."""
     nodes = [SpreadNode(node(0), "", 10**9), *(SpreadNode(node(at), "", 1) for at in (1, 2, 3))]
     assert Counter(one for slots in spread(nodes, 2, [()] * 300) for one in slots) == {
         node(0): 300,
@@ -175,7 +175,7 @@ def test_water_finds_its_level():
     ("sizes", "replication", "numbers"), [((2, 1, 1), 2, {0, 1}), ((3, 3), 3, {1, 2}), ((4, 1, 3), 5, {1, 2})]
 )
 def test_what_shares_an_isolation_group_is_parted(sizes, replication, numbers):
-    """From a map that has as many as can be in one: the numbers differ by one, but where a group has no more nodes."""
+    """Counts of groups differ by one, unless a group has no more nodes."""
     nodes = [
         SpreadNode(node(10 * group + at), "abc"[group], 1) for group, size in enumerate(sizes) for at in range(size)
     ]
@@ -187,7 +187,7 @@ def test_what_shares_an_isolation_group_is_parted(sizes, replication, numbers):
 
 
 def test_slots_are_kept_and_taken_over():
-    """Who comes takes the slot of one who goes before one that is empty; the last slot of a map is not empty."""
+    """A newcomer takes a leaving node's slot before an empty one; the map's last slot is never empty."""
     nodes = [SpreadNode(node(number), "", 1) for number in (1, 2, 3)]
     assert spread(nodes, 3, [(None, node(9), node(1), None)])[0][2] == node(1)
     assert spread(nodes[:2], 3, [(None, node(9), node(1))]) == [(None, node(2), node(1))]
@@ -199,7 +199,7 @@ def test_slots_are_kept_and_taken_over():
 @pytest.mark.parametrize("groups", [2, 5, 7])
 @pytest.mark.parametrize("hashed", [murmur3_32, lambda key: int.from_bytes(hashlib.sha1(key).digest())])
 def test_keys_of_each_group(groups, hashed):
-    """Seed 004's bound: within 25 % of 1,000 keys over the groups, each key on nodes of its group alone."""
+    """Seed 004's bound: groups get within 25 % of 1,000 keys, and each key lies in one group."""
     nodes = [SpreadNode(node(number), "", 1) for number in range(2 * groups)]
     formed = regroup(nodes, groups, 2)
     wanted = spread(nodes, 2, [()] * 4096, formed)
@@ -214,7 +214,7 @@ members = st.lists(st.sampled_from(["", "a", "b", "c", "d"]), min_size=1, max_si
 
 @given(members, st.integers(1, 4), st.integers(1, 3))
 def test_groups_are_formed_across_isolation_groups(drawn, count, replication):
-    """Even in nodes and in isolation groups, and the same again; too few nodes are refused, with the numbers."""
+    """Groups are even in nodes and in isolation groups, and stable; too few nodes are refused with the numbers."""
     nodes = [SpreadNode(node(number), isolation, 1) for number, isolation in enumerate(drawn)]
     if len(nodes) < count * max(2, replication):
         with pytest.raises(ValueError, match=f"{len(nodes)} nodes are too few for {count} groups"):
@@ -231,7 +231,7 @@ def test_groups_are_formed_across_isolation_groups(drawn, count, replication):
 
 
 def test_who_comes_to_a_group():
-    """A replacement inherits, a newcomer goes where fewest are; nobody else moves, but where too few are left."""
+    """A replacement inherits its group, a newcomer joins the smallest; others move only where too few are left."""
     ids = [node(number) for number in range(9)]
     nodes = [SpreadNode(one, "", 1) for one in ids]
     groups = regroup(nodes[:7], 3, 2)
@@ -248,7 +248,7 @@ def test_who_comes_to_a_group():
 
 
 def test_too_few_isolation_groups_are_told():
-    """Of all nodes, or of a group of them; an empty one counts each node."""
+    """The warning covers all nodes or one group; a node without isolation group counts as its own."""
     nodes = [
         SpreadNode(node(0), "a", 1),
         SpreadNode(node(1), "a", 1),
@@ -274,7 +274,6 @@ def test_too_few_isolation_groups_are_told():
     ],
 )
 def test_each_invariant_of_a_wanted_map(words, wanted):
-    """It is told."""
     nodes = [
         SpreadNode(node(1), "a", 1),
         SpreadNode(node(2), "a", 1),
@@ -287,7 +286,7 @@ def test_each_invariant_of_a_wanted_map(words, wanted):
 
 
 def test_a_round_that_needs_a_partition_twice():
-    """It is two rounds, of which one is turned that costs less than nothing: 3 and 1 have back what was theirs."""
+    """The round splits into two, of which the cheaper is turned: 3 and 1 get their places back."""
     nodes = [SpreadNode(node(number), "ab"[number > 2], 1) for number in range(6)]
     (shape, _), *_ = spreading._shapes(nodes, 3, 2, ())
     seating = spreading._Seating(shape, [[3, 1, 5], [1, 2, 5]])
@@ -298,7 +297,6 @@ def test_a_round_that_needs_a_partition_twice():
 
 
 def test_a_defect_is_caught():
-    """A node without weight, and one that is told twice."""
     for wrong in ([SpreadNode(node(1), "", 0)], [SpreadNode(node(1), "", 1), SpreadNode(node(1), "a", 1)]):
         with pytest.raises(AssertionError):
             spread(wrong, 1, [()])

@@ -9,5 +9,4 @@ from tests.unit.placement import test_spread as line
 
 @pytest.mark.parametrize("seed", range(2, 12))
 def test_a_node_more_or_less_moves_its_share(seed: int) -> None:
-    """Other sizes."""
     line.test_a_node_more_or_less_moves_its_share(seed)

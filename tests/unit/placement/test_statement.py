@@ -1,4 +1,4 @@
-"""What nodes say in the tree: read as it was written, or not at all."""
+"""Statements of nodes in the tree: decoded as they were encoded, or not at all."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ FUZZED = 20_000
 
 
 def statement(partitions: int, ready: PartitionSet | None = None, building: PartitionSet | None = None) -> Statement:
-    """What a node may say of a version of so many partitions."""
+    """Return a statement about a version of so many partitions."""
     identity = VersionIdentity("geo", "2026-01", "0d" * 32, partitions, "sequins", regrouped=True)
     none = PartitionSet.empty(partitions)
     return Statement(identity, 1_700_000_000_123, 37, ready or none, building or none, UUID)
@@ -77,7 +77,7 @@ def statements(draw: st.DrawFn) -> Statement:
 
 @given(statements(), st.randoms(use_true_random=False))
 def test_it_is_read_as_it_was_written(said: Statement, chance: random.Random) -> None:
-    """In whatever order its pieces come; the oracle finds the same partitions in the bytes."""
+    """The order of the pieces makes no difference; the oracle finds the same partitions in the bytes."""
     pieces = encode(said)
     assert len(pieces) == -(-said.identity.partitions // PIECE_PARTITIONS)
     assert oracle.partitions_of(pieces, "ready") == set(said.ready)
@@ -101,7 +101,7 @@ GOLDEN_ENTRY = bytes.fromhex(
 
 
 def test_the_bytes_of_format_1_never_change() -> None:
-    """Nodes of several versions read each other."""
+    """Nodes of several releases read each other."""
     runs, scattered = PartitionSet.of(20, range(3, 11)), PartitionSet.of(20, range(0, 17, 2))
     said = statement(20, runs, scattered)
     assert (encode(said), decode([GOLDEN_PIECE])) == ([GOLDEN_PIECE], said)
@@ -121,7 +121,7 @@ def test_the_bytes_of_format_1_never_change() -> None:
     ],
 )
 def test_the_shorter_form_is_taken(some: PartitionSet, told: object) -> None:
-    """Runs where there are few, else a bitmap without the zeros at its end."""
+    """A few runs are encoded as runs, anything else as a bitmap without trailing zeros."""
     (piece,) = encode(statement(64, some))
     assert msgpack.unpackb(piece)["ready"] == told
     assert decode([piece]) == statement(64, some)
@@ -129,7 +129,7 @@ def test_the_shorter_form_is_taken(some: PartitionSet, told: object) -> None:
 
 @given(st.data(), st.integers(1, 300))
 def test_the_shorter_form_is_the_oracle_s(data: st.DataObject, partitions: int) -> None:
-    """By writing down both; of two of one length the runs."""
+    """The oracle encodes both forms; runs win a tie."""
     some = data.draw(sets(partitions))
     bitmap, runs = oracle.forms(set(some), partitions)
     (piece,) = encode(statement(partitions, some))
@@ -138,7 +138,7 @@ def test_the_shorter_form_is_the_oracle_s(data: st.DataObject, partitions: int) 
 
 
 def worst(partitions: int = MAX_PARTITIONS) -> Statement:
-    """What takes the most room: no runs, the longest names."""
+    """Return the largest statement: no runs, the longest names."""
     longest = "n" * MAX_NAME_CHARACTERS
     identity = VersionIdentity(longest, longest, "ff" * 32, partitions, max(FUNCTIONS, key=len), regrouped=True)
     scattered = PartitionSet.of(partitions, range(1, partitions, 2))
@@ -146,7 +146,7 @@ def worst(partitions: int = MAX_PARTITIONS) -> Statement:
 
 
 def test_it_fits_the_tree() -> None:
-    """As large as the docstring says: a piece in an entry, 65,536 partitions in an eighth of a branch."""
+    """A piece fits an entry, and 65,536 partitions fit an eighth of a branch, as the module's docstring says."""
     said = worst()
     owner = str(Address("h" * 253, 65_535))
     paths = [f"partitions/{said.identity.database}/{said.identity.version}/{owner}+{number}" for number in range(8)]
@@ -165,7 +165,7 @@ def test_it_fits_the_tree() -> None:
 
 
 def test_what_is_not_there_says_nothing() -> None:
-    """A piece that had no room: its partitions are neither ready nor being built."""
+    """The partitions of a missing piece are neither ready nor being built."""
     partitions = 3 * PIECE_PARTITIONS
     said = statement(partitions, PartitionSet.whole(partitions), PartitionSet.whole(partitions))
     pieces = encode(said)
@@ -176,7 +176,7 @@ def test_what_is_not_there_says_nothing() -> None:
 
 
 def test_pieces_that_do_not_belong_together_are_none() -> None:
-    """Of two identities, of two nodes, one of them twice, too many, none at all."""
+    """Pieces of two identities or two nodes, a repeated piece, too many and none are refused."""
     said = statement(2 * PIECE_PARTITIONS)
     pieces = encode(said)
     relied = encode(replace(said, identity=replace(said.identity, regrouped=False)))
@@ -192,7 +192,6 @@ def changed(piece: bytes, **fields: object) -> bytes:
 
 
 def test_what_a_later_version_adds_is_passed_over() -> None:
-    """Whatever it is."""
     said = statement(9, PartitionSet.of(9, [2, 3, 5]))
     (piece,) = encode(said)
     assert decode([changed(piece, seals=[{"a": 1.5}, None], more=b"x" * 20_000)]) == said
@@ -201,7 +200,7 @@ def test_what_a_later_version_adds_is_passed_over() -> None:
 
 
 def test_what_is_too_long_is_none() -> None:
-    """However sound; what an entry of the tree may have is read."""
+    """Valid content does not help; the size of a tree's entry is the limit."""
     (piece,) = encode(statement(9))
     entry = encode_database(DatabaseStatement())
     rest = MAX_PIECE_BYTES - len(changed(piece, more=b"x" * 30_000)) + 30_000
@@ -227,7 +226,6 @@ def test_what_is_too_long_is_none() -> None:
     ids=str,
 )  # fmt: skip
 def test_malformed_is_none(wrong: dict[str, object]) -> None:
-    """Each field of another type, out of its range, or about partitions that there are not."""
     (piece,) = encode(statement(9, PartitionSet.of(9, [2, 8])))
     assert decode([piece]) is not None
     assert decode([changed(piece, **wrong)]) is None
@@ -248,12 +246,11 @@ DATABASES = st.builds(
 
 @given(DATABASES)
 def test_a_database_is_read_as_it_was_written(said: DatabaseStatement) -> None:
-    """All of it."""
     assert decode_database(encode_database(said)) == said
 
 
 def test_the_latest_refutations_are_told() -> None:
-    """However many there are, and with the longest names: an entry has room for them."""
+    """The entry has room for the latest refutations, even with the longest names."""
     refuted = {f"{number:064x}": FUNCTIONS for number in range(MAX_REFUTED + 5)}
     longest = Named("n" * MAX_NAME_CHARACTERS, bytes(16))
     said = DatabaseStatement(longest, longest, longest.version, longest.version, refuted, is_complete=True)
@@ -278,13 +275,12 @@ def test_the_latest_refutations_are_told() -> None:
     ids=str,
 )  # fmt: skip
 def test_a_malformed_database_is_none(wrong: dict[str, object]) -> None:
-    """Each field of another type or form."""
     entry = encode_database(DatabaseStatement(Named("1", bytes(16))))
     assert decode_database(changed(entry, **wrong)) is None
 
 
 def test_mutations_are_a_statement_or_none() -> None:
-    """Never an exception; what is read can be written and read again."""
+    """No mutation raises; a decoded statement can be encoded and decoded again."""
     chance = random.Random(15)
     sources = [
         *encode(statement(100, PartitionSet.of(100, range(0, 100, 7)), PartitionSet.of(100, range(40)))),
@@ -316,7 +312,7 @@ ANYTHING = st.binary(max_size=100) | st.dictionaries(st.sampled_from(FIELDS), SA
 
 @given(st.lists(ANYTHING, max_size=3))
 def test_any_bytes_are_a_statement_or_none(pieces: list[bytes]) -> None:
-    """Maps of anything under the names of fields among them."""
+    """The inputs include maps of anything under the names of fields."""
     said = decode(pieces)
     assert said is None or decode(encode(said)) == said
     for piece in pieces:
@@ -327,7 +323,7 @@ def test_any_bytes_are_a_statement_or_none(pieces: list[bytes]) -> None:
 @pytest.mark.parametrize(
     "data",
     [
-        b"\xdd\xff\xff\xff\xff",  # A list of four billion.
+        b"\xdd\xff\xff\xff\xff",  # An array of four billion.
         b"\xdf\xff\xff\xff\xff",
         b"\xc6\xff\xff\xff\xff",
         b"\xdd\x00\x10\x00\x00" + b"\xc0" * 2000,
@@ -340,7 +336,7 @@ def test_any_bytes_are_a_statement_or_none(pieces: list[bytes]) -> None:
     ids=range(9),
 )
 def test_what_asks_for_memory_gets_none(data: bytes) -> None:
-    """Numbers of elements that are not there, depth, length: refused before anything is made for them."""
+    """Absent elements, depth and length are refused before memory is allocated for them."""
     tracemalloc.start()
     try:
         assert decode([data] * 8) is None
