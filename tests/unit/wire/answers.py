@@ -1,4 +1,4 @@
-"""What a node says in its own words, for tests that stand in for one."""
+"""Error responses as a node packs them, for tests that stand in for a node."""
 
 from __future__ import annotations
 
@@ -13,6 +13,6 @@ if TYPE_CHECKING:
 
 
 def error_response(msgid: int, error: GossipKVError) -> bytes:
-    """The frame of an error, as the methods of a node pack it."""
+    """Return the frame of an error, as the methods of a node pack it."""
     packed: bytes = methods._make_packer().pack((RESPONSE, msgid, to_wire(error), None))
     return packed

@@ -1,4 +1,4 @@
-"""Arguments: each wrong thing has one clear error that says what and where."""
+"""Arguments: each fault has one clear error that names the parameter."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ def arguments(*params: object) -> Arguments:
 
 
 def options(**given: object) -> OptionArguments:
-    """The options of a method `m`, which knows these and more."""
+    """Return the options of a method `m` that knows these and "others"."""
     return arguments(given).options(*given, "others")
 
 
 def test_text_and_keys_from_str_or_bin() -> None:
-    """Both mean their bytes; a name is then text."""
+    """Both stand for their bytes; names become text."""
     taken = arguments("db", b"db", "k\xe9y", b"\xff", ["a", b"b"])
     assert taken.text("database") == "db"
     assert taken.text("database") == "db"
@@ -44,14 +44,13 @@ def test_text_and_keys_from_str_or_bin() -> None:
     ],
 )
 def test_wrong_text(value: object, message: str) -> None:
-    """The error names method, parameter and what was sent instead."""
     with pytest.raises(BadRequest) as caught:
         arguments(value).text("database")
     assert caught.value.message == message
 
 
 def test_text_over_the_limit() -> None:
-    """What no name can be is refused before anybody looks for it, and is not sent back."""
+    """An overlong name is refused before any look-up, and is not sent back."""
     assert arguments("x" * MAX_NAME_BYTES).text("database") == "x" * MAX_NAME_BYTES
     with pytest.raises(
         BadRequest, match="the database has 256 bytes, more than the 255 that a name may have"
@@ -65,7 +64,7 @@ def test_text_over_the_limit() -> None:
 
 
 def test_long_names_of_options_cost_nothing() -> None:
-    """One of megabytes is not compared with the known ones (that took 3 s and 600 MB), nor sent back."""
+    """A name of megabytes is neither compared with the known options (that took 3 s and 600 MB) nor sent back."""
     with pytest.raises(BadRequest, match="an option's name has 16000000 bytes") as caught:
         arguments({"version" * (16_000_000 // 7) + "vv": 1}).options("version")
     assert len(caught.value.message) < 200
@@ -73,7 +72,6 @@ def test_long_names_of_options_cost_nothing() -> None:
 
 
 def test_missing_and_further_parameters() -> None:
-    """Too few and too many are said with the numbers."""
     taken = arguments("db")
     taken.text("database")
     with pytest.raises(BadRequest, match="m: the key is missing; 1 parameter given"):
@@ -85,14 +83,13 @@ def test_missing_and_further_parameters() -> None:
 
 
 def test_nil_where_it_is_allowed() -> None:
-    """`text_or_nil` takes a name, nil, or nothing."""
     assert arguments("db").text_or_nil("database") == "db"
     assert arguments(None).text_or_nil("database") is None
     assert arguments().text_or_nil("database") is None
 
 
 def test_keys_over_the_limit() -> None:
-    """At the limit passes, one over is refused with both numbers; in an array the index is named."""
+    """A key of the limit passes, a longer one is refused with both numbers; in an array the index is named."""
     assert arguments(b"x" * 10).key("key", 10) == b"x" * 10
     with pytest.raises(BadRequest, match="the key has 11 bytes") as caught:
         arguments(b"x" * 11).key("key", 10)
@@ -106,7 +103,7 @@ def test_keys_over_the_limit() -> None:
 
 
 def test_options_by_type() -> None:
-    """Each type, and nil or nothing for not given."""
+    """Each type is read; nil and absence mean not given."""
     given_options = options(text="t", blob=b"b", number=7, flag=True, nil=None)
     assert given_options.text("text") == "t"
     assert given_options.blob("blob") == b"b"
@@ -129,14 +126,13 @@ def test_options_by_type() -> None:
     ],
 )
 def test_wrong_options(value: object, read: str, message: str) -> None:
-    """The error names method, option and what was sent instead."""
     with pytest.raises(BadRequest) as caught:
         getattr(options(x=value), read)("x")
     assert caught.value.message == message
 
 
 def test_unknown_options_name_the_nearest() -> None:
-    """A misspelt option is refused, and its neighbour named; else all that are known."""
+    """The error suggests the nearest option, or lists all known options."""
     with pytest.raises(BadRequest, match=r"unknown option min_versoin; did you mean min_version\?"):
         arguments({"min_versoin": "1"}).options("version", "min_version")
     with pytest.raises(BadRequest, match="unknown option zzz; known are version, limit"):
@@ -146,7 +142,6 @@ def test_unknown_options_name_the_nearest() -> None:
 
 
 def test_options_come_last_and_are_a_map() -> None:
-    """Something else, or something behind, is refused."""
     with pytest.raises(BadRequest, match="the options must be a map, not an array"):
         arguments([]).options("a")
     with pytest.raises(BadRequest, match="m takes 1 parameter, not 2"):
@@ -155,7 +150,7 @@ def test_options_come_last_and_are_a_map() -> None:
 
 @given(st.binary(max_size=40))
 def test_any_bytes_are_refused_or_read(data: bytes) -> None:
-    """Parameters that are no MessagePack array of ours raise BadRequest and nothing else."""
+    """Other bytes raise BadRequest and nothing else."""
     try:
         taken = Arguments(b"m", data)
         taken.text("a")

@@ -15,7 +15,7 @@ ROW = re.compile(r"^(\d+) +((?:[0-9a-f]{2} )*[0-9a-f]{2})  ", re.MULTILINE)
 
 
 def drawn() -> list[bytes]:
-    """Each drawing: its rows joined, every offset checked."""
+    """Return the bytes of each drawing, and assert every offset."""
     drawings: list[bytes] = []
     for offset, octets in ROW.findall(PAGE):
         if offset == "0":
@@ -26,12 +26,10 @@ def drawn() -> list[bytes]:
 
 
 def test_the_drawn_frames() -> None:
-    """A request and its answer."""
     assert drawn() == [rpc.request(7, "get", ["geo", b"lima"]), rpc.response(7, [b"Peru", "2"])]
 
 
 def test_the_stated_limits() -> None:
-    """The table of limits has the scanner's numbers."""
     defaults = Config()
     assert defaults.max_depth == MAX_DEPTH
     assert PART_KEYS + 100 < defaults.max_elements < MAX_ELEMENTS

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 LIMITS = {"max_size": 64, "max_depth": 3, "max_elements": 12}
 
-# Bytes that steer: heads of every kind, and lengths near the limits.
+# Structural bytes: heads of every kind, and lengths near the limits.
 STEERING = st.sampled_from(
     bytes([0x00, 0x7F, 0x80, 0x81, 0x82, 0x90, 0x91, 0x93, 0xA0, 0xA1, 0xBF, 0xE0, 0xFF, *range(0xC0, 0xE0)])
 )
@@ -39,12 +39,12 @@ VALUES = st.recursive(
 
 
 def small_reader() -> FrameReader:
-    """A reader with the limits that the oracle is given."""
+    """Return a reader with the limits that the oracle gets."""
     return FrameReader(LIMITS["max_size"], max_depth=LIMITS["max_depth"], max_elements=LIMITS["max_elements"])
 
 
 def scan(pieces: Iterable[bytes]) -> int | tuple[str, int] | None:
-    """What a reader makes of the first value, in the oracle's words."""
+    """Return the reader's result for the first value, in the oracle's form."""
     reader = small_reader()
     result: int | tuple[str, int] | None = None
     for piece in pieces:
@@ -71,26 +71,26 @@ def split(data: bytes, cuts: Iterable[int]) -> list[bytes]:
 @example(b"\x91\x91\x91\x90")
 @example(b"\x93\x93\x93\x93")
 def test_agrees_with_the_oracle(data: bytes) -> None:
-    """Length, need of more, reason and offset are those of the slow scanner, for any bytes."""
+    """Length, need of more, reason and offset are those of the slow scanner."""
     assert scan([data]) == msgpack_scanner.scan(data, **LIMITS)
 
 
 @given(HOSTILE, st.lists(st.integers(0, 100), max_size=8))
 def test_splits_change_nothing(data: bytes, cuts: list[int]) -> None:
-    """However the bytes arrive, the first value ends, or is refused, at the same place."""
+    """The first value ends or is refused at the same place however the bytes arrive."""
     assert scan(split(data, cuts)) == scan([data])
 
 
 @given(HOSTILE)
 def test_every_prefix_agrees(data: bytes) -> None:
-    """A prefix either needs more or is already what the whole is."""
+    """A prefix needs more bytes or gives the result of the whole."""
     for end in range(len(data) + 1):
         assert scan([data[:end]]) == msgpack_scanner.scan(data[:end], **LIMITS)
 
 
 @given(st.lists(VALUES, max_size=6), st.lists(st.integers(0, 2**20), max_size=20))
 def test_frames_are_what_msgpack_reads(values: list[object], cuts: list[int]) -> None:
-    """Well-formed values come out one by one, whole, as msgpack's Unpacker finds them in the same stream."""
+    """Values come out whole and in order, as msgpack's Unpacker reads the same stream."""
     stream = b"".join(msgpack.packb(value) for value in values)
     unpacker = msgpack.Unpacker(strict_map_key=False)
     unpacker.feed(stream)
@@ -105,7 +105,7 @@ def test_frames_are_what_msgpack_reads(values: list[object], cuts: list[int]) ->
 
 
 def test_a_large_frame_byte_by_byte() -> None:
-    """300,000 feeds of one byte: a scanner that started over each time would need 10^10 steps."""
+    """A scanner that started over for each of the 300,000 feeds would need 10^10 steps."""
     frame = msgpack.packb([0, 1, b"get_many", [b"db", [b"x"] * 100_000]])
     reader = FrameReader()
     for at in range(len(frame) - 1):
@@ -125,7 +125,7 @@ def test_a_large_frame_byte_by_byte() -> None:
     ],
 )
 def test_nested_and_lying_heads_cost_nothing(start: bytes, reason: str, offset: int) -> None:
-    """10 MB of 0x91, or behind a head that promises too much, are refused at the head, and nothing is decoded."""
+    """10 MB of 0x91, or of bytes behind a false head, are refused at the head without decoding."""
     reader = FrameReader()
     reader.feed(start + b"\x91" * 10_000_000)
     tracemalloc.start()
@@ -138,7 +138,7 @@ def test_nested_and_lying_heads_cost_nothing(start: bytes, reason: str, offset: 
 
 
 def test_empty_arrays_are_values_of_one_byte() -> None:
-    """0x90 again and again is value after value: each costs one byte, whatever the number."""
+    """Each 0x90 is a value of its own, whatever their number."""
     reader = FrameReader()
     reader.feed(b"\x90" * 10_000_000)
     assert reader.next() == b"\x90"
@@ -147,7 +147,7 @@ def test_empty_arrays_are_values_of_one_byte() -> None:
 
 @pytest.mark.parametrize("over", [0, 1])
 def test_size_limit(over: int) -> None:
-    """A frame of exactly the limit passes; one byte more is refused at the head that shows it."""
+    """A frame of exactly the limit passes; a longer one is refused at the head that shows its size."""
     reader = FrameReader(100)
     reader.feed(b"\xc4" + bytes([98 + over]) + bytes(98 + over))
     if over:
@@ -159,7 +159,6 @@ def test_size_limit(over: int) -> None:
 
 @pytest.mark.parametrize("over", [0, 1])
 def test_depth_limit(over: int) -> None:
-    """As deep as allowed passes; one deeper is refused."""
     reader = FrameReader(max_depth=5)
     reader.feed(b"\x91" * (4 + over) + b"\x90")
     if over:
@@ -183,7 +182,7 @@ def test_element_limit(over: int) -> None:
 
 
 def test_scalar_only() -> None:
-    """With no depth allowed, only scalars pass."""
+    """With a depth of 0, only scalars pass."""
     reader = FrameReader(10, max_depth=0, max_elements=0)
     reader.feed(b"\x01\x90")
     assert reader.next() == b"\x01"
@@ -192,7 +191,7 @@ def test_scalar_only() -> None:
 
 
 def test_an_error_stays() -> None:
-    """After a refusal there is no boundary left: the same error again, whatever is fed."""
+    """A refusal loses the boundary: each later call raises the same error, whatever is fed."""
     reader = FrameReader()
     reader.feed(b"\x01\xc0\xc1")
     assert list(itertools.islice(reader, 2)) == [b"\x01", b"\xc0"]
@@ -203,7 +202,7 @@ def test_an_error_stays() -> None:
 
 
 def test_offset_counts_from_the_start_of_the_stream() -> None:
-    """The offset in an error includes all frames before, fed long ago."""
+    """The offset counts all earlier frames."""
     reader = FrameReader()
     for _ in range(1000):
         reader.feed(b"\xa3abc")
@@ -215,7 +214,6 @@ def test_offset_counts_from_the_start_of_the_stream() -> None:
 
 
 def test_pending_bytes_tell_a_cut_stream() -> None:
-    """At the end of a stream, bytes left over mean that it was cut."""
     reader = FrameReader()
     reader.feed(b"\xa3ab")
     assert list(reader) == []
@@ -223,7 +221,6 @@ def test_pending_bytes_tell_a_cut_stream() -> None:
 
 
 def test_any_buffer_can_be_fed() -> None:
-    """bytes, bytearray and memoryview are all taken, and copied."""
     reader = FrameReader()
     data = bytearray(b"\xa1a")
     reader.feed(data)
@@ -236,12 +233,11 @@ def test_any_buffer_can_be_fed() -> None:
     "limits", [{"max_frame": 0}, {"max_depth": MAX_DEPTH + 1}, {"max_depth": -1}, {"max_elements": -1}]
 )
 def test_limits_out_of_range(limits: dict[str, int]) -> None:
-    """Limits that the scanner's state has no room for are refused when the reader is made."""
     with pytest.raises(ValueError, match="limits out of range"):
         FrameReader(**limits)
 
 
 def test_default_limits_hold_what_they_promise() -> None:
-    """The largest value fits into a frame, and a batch of keys into the elements."""
+    """The largest value fits a frame, and a batch of keys fits the elements."""
     assert MAX_FRAME_BYTES > 16 * 1024 * 1024 + 65_535
     assert MAX_ELEMENTS > 100_000

@@ -13,7 +13,7 @@ SECONDS = st.integers(min_value=0, max_value=253_402_300_799)
 
 @given(SECONDS)
 def test_times_are_written_as_the_standard_library_does(seconds):
-    """Every second to the end of the year 9999, and read back."""
+    """Every second to the end of the year 9999 is written and read back."""
     assert http_date.write(seconds) == formatdate(seconds, usegmt=True).encode()
     assert http_date.read(http_date.write(seconds)) == seconds
 
@@ -23,7 +23,7 @@ def test_times_are_written_as_the_standard_library_does(seconds):
     [b"Sun, 06 Nov 1994 08:49:37 GMT", b"Sunday, 06-Nov-94 08:49:37 GMT", b"Sun Nov  6 08:49:37 1994"],
 )
 def test_the_three_forms(value):
-    """RFC 9110 wants all of them read."""
+    """RFC 9110 requires all three."""
     assert http_date.read(value) == 784_111_777
 
 
@@ -36,7 +36,7 @@ def test_the_three_forms(value):
     ],
 )
 def test_short_years_and_leap_seconds(value, seconds):
-    """Two digits are of 1970 to 2069, and a second 60 is the next minute's first."""
+    """Two-digit years mean 1970 to 2069, and second 60 is the first of the next minute."""
     assert http_date.read(value) == seconds
 
 
@@ -58,5 +58,4 @@ def test_short_years_and_leap_seconds(value, seconds):
     ],
 )
 def test_what_is_no_time(value):
-    """It is None, and nothing else happens."""
     assert http_date.read(value) is None

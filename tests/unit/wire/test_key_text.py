@@ -1,4 +1,4 @@
-"""Keys as people read and type them."""
+"""Keys as operators read and type them."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ KEYS = [
 
 @pytest.mark.parametrize(("key", "text"), KEYS)
 def test_text_is_quoted_and_what_is_none_is_digits(key, text):
-    """So that the two are never taken for each other."""
+    """The two forms cannot be confused."""
     assert shown(key) == text
 
 
 @given(st.binary(max_size=SHOWN_BYTES))
 def test_what_is_shown_can_be_typed(key):
-    """Digits with their 0x, or without."""
+    """Hexadecimal keys may omit the 0x."""
     text = shown(key)
     assert (typed(text) == key) if text.startswith("0x") else (eval(text).encode() == key)
     assert typed(key.hex()) == typed(f"0x{key.hex()}") == key

@@ -10,7 +10,7 @@ from gossipkv.wire.latency import RANGE_NS, LatencyHistogram
 from tests.oracle import histogram as oracle
 
 LONGEST = 2**64 - 1
-# Anything, and what stands at the edge of a bucket: sixteenths of a power of two and their neighbours.
+# Any duration, and the edges of buckets: sixteenths of a power of two and their neighbours.
 EDGES = st.builds(
     lambda sixteenths, shift, off: max(0, (sixteenths << shift) + off),
     st.integers(16, 32),
@@ -41,7 +41,7 @@ def test_answers_are_the_oracles_within_a_32nd(counted: list[tuple[int, int]], s
 
 @given(COUNTED, COUNTED, SHARES)
 def test_added_is_counted_together(first: list[tuple[int, int]], second: list[tuple[int, int]], share: float) -> None:
-    """A sum answers as if all had been recorded in one, and leaves the other as it was."""
+    """A sum answers as a single histogram of all would, and the other operand is unchanged."""
     ours, _ = both(first)
     other, _ = both(second)
     before = other.to_map()
@@ -58,14 +58,14 @@ def test_added_is_counted_together(first: list[tuple[int, int]], second: list[tu
 
 @given(COUNTED)
 def test_buckets_are_the_oracles(counted: list[tuple[int, int]]) -> None:
-    """Each bucket has exactly those that were shorter than its bound; the sum is the oracle's up to rounding."""
+    """Each bucket counts exactly the durations below its bound; the sum is the oracle's up to rounding."""
     ours, plain = both(counted)
     assert [count for _, count in ours.buckets()] == [plain.below(us) for us, _ in ours.buckets()]
     assert ours.total == pytest.approx(sum(plain.kept), rel=1e-12)
 
 
 def test_bounds_of_buckets() -> None:
-    """Powers of two in nanoseconds, from below 10 us to beyond 10 s; what is longer is in none of them."""
+    """Bounds are powers of two in ns, from below 10 us to beyond 10 s; longer durations are in no bucket."""
     ours, _ = both([(RANGE_NS - 1, 1), (1 << 34, 1), ((1 << 34) - 1, 1)])
     assert [us for us, _ in ours.buckets()] == [(1 << bits) / 1000 for bits in range(13, 35)]
     assert (ours.buckets()[0][0], ours.buckets()[-1]) == (8.192, (17_179_869.184, 1))
@@ -73,27 +73,27 @@ def test_bounds_of_buckets() -> None:
 
 @given(DURATIONS)
 def test_one_duration_is_all_its_quantiles(ns: int) -> None:
-    """With one duration each share is that one, exactly."""
+    """The answer is exact."""
     ours, _ = both([(ns, 1)])
     assert {ours.quantile(share) for share in (0.0, 0.5, 1.0)} == {ns}
 
 
 @given(st.lists(DURATIONS, min_size=1, max_size=40), SHARES, SHARES)
 def test_quantiles_grow(durations: list[int], one: float, other: float) -> None:
-    """A greater share never took less time, and none more than the maximum."""
+    """Quantiles never decrease and never exceed the maximum."""
     ours, _ = both([(ns, 1) for ns in durations])
     assert ours.quantile(min(one, other)) <= ours.quantile(max(one, other)) <= ours.maximum
 
 
 def test_the_empty_one() -> None:
-    """Nothing counted answers zero, also as a map."""
+    """An empty histogram answers zero everywhere."""
     assert set(LatencyHistogram().to_map().values()) == {0}
     assert LatencyHistogram().quantile(0.5) == 0
 
 
 @pytest.mark.parametrize("ns", [RANGE_NS, RANGE_NS + 1, LONGEST])
 def test_beyond_the_range(ns: int) -> None:
-    """What is longer than the range is counted in its last bucket, and the maximum stays exact."""
+    """A longer duration counts in the last bucket, and the maximum stays exact."""
     ours, _ = both([(ns, 3), (RANGE_NS - 1, 1)])
     assert ours.maximum == ns
     assert RANGE_NS * 31 // 32 <= ours.quantile(0.5) <= RANGE_NS
@@ -101,7 +101,7 @@ def test_beyond_the_range(ns: int) -> None:
 
 
 def test_as_a_map() -> None:
-    """The map has microseconds under the names that `info` answers with."""
+    """The map has microseconds under the names that `info` uses."""
     ours, plain = both([(1000 * us, 1) for us in range(1, 1001)])
     answer = ours.to_map()
     assert list(answer) == ["count", "mean_us", "p50_us", "p90_us", "p99_us", "p999_us", "max_us"]
@@ -112,14 +112,13 @@ def test_as_a_map() -> None:
 
 @pytest.mark.parametrize("share", [-0.1, 1.1, float("nan")])
 def test_no_such_share(share: float) -> None:
-    """A share outside 0 to 1 is an error."""
     with pytest.raises(ValueError, match="share"):
         LatencyHistogram().quantile(share)
 
 
 @pytest.mark.parametrize("wrong", [-1, LONGEST + 1])
 def test_no_such_duration(wrong: int) -> None:
-    """What is negative or has more than 64 bits is refused, and nothing is counted."""
+    """Negative numbers and numbers over 64 bits are refused, and nothing is counted."""
     ours = LatencyHistogram()
     for arguments in ((wrong, 1), (1, wrong)):
         with pytest.raises(OverflowError):

@@ -1,4 +1,4 @@
-"""Messages: encoded, decoded, and refused when they are something else."""
+"""Messages: encoded, decoded, and refused if malformed."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ from tests.unit.wire.answers import error_response
 
 
 def test_request_round_trip() -> None:
-    """A request comes back as it was, its text as bytes."""
+    """Text comes back as bytes."""
     frame = rpc.request(rpc.MAX_MESSAGE_ID, "get", ["db", b"key", {"version": "1"}])
     assert rpc.decode_request(frame) == (rpc.MAX_MESSAGE_ID, b"get", [b"db", b"key", {b"version": b"1"}])
 
 
 def test_text_need_not_be_utf8_towards_a_node() -> None:
-    """A library that sends arbitrary bytes as `str` is understood: keys are bytes."""
+    """Keys are bytes, so a client may send arbitrary bytes as `str`."""
     assert rpc.decode_params(b"\x92\xa2db\xa2\xff\xfe") == [b"db", b"\xff\xfe"]
 
 
 def test_response_round_trip() -> None:
-    """Towards a client `bin` is bytes and `str` is text."""
+    """For a client, `bin` is bytes and `str` is text."""
     assert rpc.decode_response(rpc.response(7, [b"value", "version"])) == (7, None, [b"value", "version"])
 
 
 def test_text_that_utf8_cannot_say_goes_out_escaped() -> None:
-    """The name of a file may be any bytes; an answer that holds one is an answer all the same."""
+    """A file name may be any bytes; the answer that contains it must still be sent."""
     assert rpc.decode_response(rpc.response(7, ["\udcff"])) == (7, None, ["\\udcff"])
     error = rpc.decode_response(error_response(7, NotReady("\udcff", {"file": "\udcff"}))).error
     assert error is not None
@@ -59,7 +59,7 @@ def test_text_that_utf8_cannot_say_goes_out_escaped() -> None:
     ],
 )
 def test_error_round_trip(error: GossipKVError) -> None:
-    """An error arrives as the class it was, with its code, message and evidence."""
+    """An error arrives as its class, with code, message and details."""
     answer = rpc.decode_response(error_response(3, error))
     assert answer.msgid == 3
     assert type(answer.error) is type(error)
@@ -69,7 +69,7 @@ def test_error_round_trip(error: GossipKVError) -> None:
 
 
 def test_unknown_error_codes_keep_their_text() -> None:
-    """A newer node's code, or another implementation's plain text, still says what it says."""
+    """A newer node's code and another implementation's plain text stay readable."""
     newer = rpc.decode_response(msgpack.packb([1, 1, ["FROM_TOMORROW", "text", {}], None]))
     assert isinstance(newer.error, ServiceError)
     assert "FROM_TOMORROW: text" in str(newer.error)
@@ -78,7 +78,6 @@ def test_unknown_error_codes_keep_their_text() -> None:
 
 
 def test_notification_is_one_frame() -> None:
-    """A notification has no id."""
     assert msgpack.unpackb(rpc.notification("note", [1])) == [2, "note", [1]]
 
 
@@ -108,13 +107,13 @@ def test_what_is_no_request(message: object) -> None:
     ],
 )
 def test_what_is_no_response(message: object) -> None:
-    """Anything but `[1, id, error, result]` is a protocol error that names what came."""
+    """Anything but `[1, id, error, result]` is a protocol error that shows the message."""
     with pytest.raises(ProtocolError, match=r"where .* was expected"):
         rpc.decode_response(msgpack.packb(message))
 
 
 def test_undecodable_text_in_a_response() -> None:
-    """Text that is not UTF-8 is a protocol error, not a UnicodeDecodeError."""
+    """Invalid UTF-8 is a protocol error, not a UnicodeDecodeError."""
     with pytest.raises(ProtocolError, match="cannot be decoded"):
         rpc.decode_response(b"\x94\x01\x01\xc0\xa1\xff")
 
@@ -123,19 +122,18 @@ def test_undecodable_text_in_a_response() -> None:
     ("params", "kind"), [(b"\x80", "a map"), (b"\xc0", "nil"), (b"\xa1x", "bytes"), (b"\x07", "an integer")]
 )
 def test_params_must_be_an_array(params: bytes, kind: str) -> None:
-    """The refusal names what was sent instead."""
     with pytest.raises(BadRequest, match=f"not {kind}"):
         rpc.decode_params(params)
 
 
 def test_map_keys_must_be_text() -> None:
-    """A map with other keys cannot be options, and must not become a surprise further in."""
+    """A map with other keys cannot be options."""
     with pytest.raises(BadRequest, match="cannot be decoded"):
         rpc.decode_params(b"\x91\x81\x01\x02")
 
 
 def test_several_messages_in_one_stream() -> None:
-    """Messages stand back to back; a reader cuts them apart."""
+    """Messages stand back to back, and a reader separates them."""
     reader = FrameReader()
     reader.feed(rpc.request(1, "ping", []) + rpc.response(2, None))
     first, second = reader
