@@ -283,9 +283,7 @@ def test_a_division_that_nobody_began():
 
 
 def test_what_is_not_divided_now():
-    """A partition is not split if it moves, has too many former assignments, is small again, or operators split by
-    hand.
-    """
+    """A moving or small partition, and one with too many former assignments, is not split; with the planner off none is."""
     table = large(former=MAX_FORMER - 3)
     table.now = LARGE_S
     assert len(table.plan().splits) == 1
@@ -320,9 +318,7 @@ def test_a_busy_partition_is_divided():
     table = Ranged([(1,), (2,), (3,), (4,)], replication=1).measure(*[2 * MIB] * 4, rates=rates)
     assert [one.why for one in table.plan().splits] == ["4,000 requests a second, more than a node's even share"]
     table.measure(*[1000] * 4, rates=rates)
-    assert (
-        table.plan().splits == []
-    )  # A moving, small or manually split partition is left alone, and so is one with too many former assignments.
+    assert table.plan().splits == []  # The partition has ten rows.
     table.measure(*[2 * MIB] * 4, rates=[BUSY / 2, 0, 0, 0])
     assert table.plan().splits == []
     table.measure(*[2 * MIB] * 4, rates=rates)
@@ -356,7 +352,7 @@ def picking(hosts, groups, *, held=(), **more):
     ((1, 0, 3), "....", {}, 1),
     ((1, 2, 3), "abca", {}, 0),  # The replica that shares the newcomer's isolation group.
     ((1, 2, 3), "aabc", {}, 0),  # Of two replicas that share a group, the first.
-    ((1, 2, 3), "aabc", {"held": (1, 2, 9)}, 1),  # Fewer replicas than slots: the empty slot.
+    ((1, 2, 3), "aabc", {"held": (1, 2, 9)}, 1),  # Or the fuller of them; the fullest node is farther apart from all.
     ((1, 2, 3), "....", {"held": (5, 9, 5)}, 1),
     ((1, 2, 3), "....", {"held": (5, 9, 5), "weights": (1, 3, 1, 1)}, 0),  # Load counts by weight.
     ((1, 2, 3), "....", {"held": (5, 9, 5), "down": (2,)}, 0),  # A node that is down is waited for.
