@@ -283,7 +283,7 @@ def test_a_division_that_nobody_began():
 
 
 def test_what_is_not_divided_now():
-    """A moving or small partition, and one with too many former assignments, is not split; with the planner off none is."""
+    """A moving or small partition, or one with too many former assignments, is not split."""
     table = large(former=MAX_FORMER - 3)
     table.now = LARGE_S
     assert len(table.plan().splits) == 1
