@@ -1,4 +1,4 @@
-"""A fake node for commands that ask one thing or two: it answers by functions, and notes what it was asked."""
+"""A fake node for commands that ask few questions: functions answer, and the questions are recorded."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class AskedNode:
-    """One; a method answers with what its function returns, or raises of our errors; `EOFError` ends the connection."""
+    """Answer each method with its function's result or error; `EOFError` ends the connection."""
 
     def __init__(self, tls: ssl.SSLContext | None = None, /, **methods: Callable[..., object]) -> None:
         self.asked: list[tuple[str, list[object]]] = []
@@ -53,7 +53,7 @@ def raising(error: Exception) -> Callable[..., object]:
 
 
 def answering(*answers: object) -> Callable[..., object]:
-    """A method that answers with one of these after the other, or raises it."""
+    """Return a method that gives these answers one after the other, or raises them."""
     left = [*answers]
 
     def method(*_: object) -> object:

@@ -1,4 +1,4 @@
-"""What the tests of commands share."""
+"""Fixtures for the tests of commands."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.unit.cli.asked_node import AskedNode
 
 @pytest.fixture
 def run(capfd):
-    """Run a command line in this process: its status, and what it wrote.  The node that it names has all the time."""
+    """Run a command line in this process and return its status and output, with ample time for the node."""
 
     def command(*arguments):
         if "--node" in arguments and not {"loadtest", "--timeout"} & {*map(str, arguments)}:
@@ -29,7 +29,7 @@ def run(capfd):
 
 @pytest.fixture
 def ask(run, monkeypatch):
-    """Runs a command line against a node with these methods; how that ended, and what the node was asked."""
+    """Run a command line against a node with these methods; return the result and the questions."""
 
     def command(*arguments, **methods):
         with AskedNode(**methods) as node:

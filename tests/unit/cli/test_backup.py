@@ -1,4 +1,4 @@
-"""`backup` and `restore`: what is asked of a node, what is done without one, and what is said of it."""
+"""`backup` and `restore`: the questions to a node, the work without a node, and the output."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.unit.table.real_store import BATCH_AT, RECORDS, read_store, write_sto
 
 @pytest.fixture
 def data(tmp_path):
-    """A data directory in which a node has lived."""
+    """Return a data directory that a node has used."""
     place = tmp_path / "data"
     DataDirectory.open(place, RealFiles(), cluster="c", random=random.Random(1), node="n1").close()
     return place
@@ -24,13 +24,13 @@ def data(tmp_path):
 
 @pytest.fixture
 def backed_up(tmp_path):
-    """A backup: a store that nobody has open is one."""
+    """Return a backup: a store that no process has open."""
     write_store(tmp_path / "backup")
     return tmp_path / "backup"
 
 
 def test_restore(run, data, backed_up):
-    """Once; then there are tables, which are set aside only if that is said."""
+    """A second restore refuses to replace the tables unless it is told to forget them."""
     done = run("restore", backed_up, "--data", data)
     store = read_node(RealFiles(), data).store
     assert (done.status, done.out) == (0, f"{data}: node n1 has the tables of {backed_up}, as store {store:016x}\n")
@@ -50,7 +50,7 @@ def test_restore(run, data, backed_up):
 
 
 def test_restore_into_what_a_node_has_open(run, data, backed_up):
-    """Refused, with the process that has it."""
+    """The refusal names the process that has the directory open."""
     with DataDirectory.open(data, RealFiles(), cluster="c", random=random.Random(1)):
         done = run("restore", backed_up, "--data", data)
     assert (done.status, done.out) == (3, "")
@@ -58,7 +58,7 @@ def test_restore_into_what_a_node_has_open(run, data, backed_up):
 
 
 def test_restore_what_is_damaged(run, data, backed_up):
-    """Refused with file and offset, or as no backup at all; the node has no tables, and can have the next one."""
+    """The refusal names file and offset, or says that there is no backup; the directory gets no tables."""
     log = segment_path(backed_up, 1)
     whole = log.read_bytes()
     log.write_bytes(whole[:5000] + bytes([whole[5000] ^ 1]) + whole[5001:])

@@ -1,4 +1,4 @@
-"""Tests over real processes, sockets, threads or time; `test_backup.py` has the others."""
+"""`backup` over a socket; the fast tests are in `test_backup.py`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ TOLD = {"directory": "/b/monday", "linked_bytes": 3 << 30, "copied_bytes": 5 << 
 
 
 def answering(asked, told):
-    """Answer `backup` alone, and note what was asked."""
+    """Answer `backup` alone, and record the questions."""
 
     def behave(connection):
         while (request := connection.next_request()) is not None:
@@ -22,7 +22,7 @@ def answering(asked, told):
 
 
 def test_backup(run, tmp_path, monkeypatch):
-    """The node is asked for an absolute path; what is linked is said to be no copy on another disk."""
+    """The node gets an absolute path; a warning says that linked files share the node's disk."""
     monkeypatch.chdir(tmp_path)
     asked = []
     with FakeNode(answering(asked, TOLD)) as node:

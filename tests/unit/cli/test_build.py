@@ -1,4 +1,4 @@
-"""`build`: every option, sources of every kind, and a result that a node takes for a version."""
+"""`build`: every option, sources of every kind, and a result that a node accepts as a version."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RECORDS = {f"key {n}".encode(): f"value {n}".encode() for n in range(400)}
 
 
 def by(function, partitions, records=RECORDS):
-    """The records of each partition, as text with tabs."""
+    """Return the records of each partition as tab-separated text."""
     files = [b""] * partitions
     for key, value in records.items():
         files[partition_of(key, partitions, function)] += key + b"\t" + value + b"\n"
@@ -28,7 +28,7 @@ def by(function, partitions, records=RECORDS):
 
 @pytest.fixture
 def source(tmp_path):
-    """`source(files)`: a version of these."""
+    """Return a function that writes a source version of these files."""
 
     def source(files, suffix=".tsv"):
         place = tmp_path / "source" / "geo" / "v1"
@@ -47,7 +47,7 @@ def names(directory):
 
 
 def records(directory):
-    """Everything in the sorted files of a directory, each in its partition."""
+    """Return all records in the sorted files of a directory, and assert their partitions."""
     found = {}
     for path in sorted(directory.glob("*.gkv")):
         with SortedFile(path) as file:
@@ -59,7 +59,7 @@ def records(directory):
 
 
 def test_the_result_is_a_version(run, source, tmp_path):
-    """Named as tasks name theirs, declared, and finished; beside data only what is passed over."""
+    """Files are named as tasks name them, and the version is declared and finished."""
     files = by("text", 3)
     dest = tmp_path / "root" / "geo" / "v2"
     done = run("build", source([files[2], files[0], files[1]]), dest)
@@ -89,7 +89,7 @@ def test_the_result_is_a_version(run, source, tmp_path):
     ],
 )  # fmt: skip
 def test_the_function_is_recognised_unless_it_is_told(run, source, tmp_path, case):
-    """With as many partitions as files, the one that made them; else Sequins'."""
+    """With as many partitions as files, the function of the files is kept; else it is Sequins'."""
     options, function, count = case
     done = run("build", source(by("spark", 3)), tmp_path / "out", *options)
     assert (done.status, f"400 records in {count} files by {function}, " in done.out) == (0, True)
@@ -97,7 +97,7 @@ def test_the_function_is_recognised_unless_it_is_told(run, source, tmp_path, cas
 
 
 def test_a_stray_is_told(run, source, tmp_path):
-    """Key, file and offset, on standard error; the files are partitioned anew."""
+    """Standard error names key, file and offset, and the records are partitioned again."""
     files = by("text", 3)
     stray = files[1].split(b"\t")[0]
     place = source([files[0] + files[1].split(b"\n")[0] + b"\n", files[1].split(b"\n", 1)[1], files[2]])
@@ -118,7 +118,7 @@ def test_a_stray_is_told(run, source, tmp_path):
 )
 @pytest.mark.parametrize("how", ["told", "found out", "compressed"])
 def test_formats_are_found_out_or_told(run, source, tmp_path, kind, how):
-    """With the names of fields where there are such."""
+    """Formats with fields take their names as options."""
     form, suffix, encode = kind
     compressed, told = how == "compressed", how == "told"
     data = b"".join(encode(key, value) for key, value in RECORDS.items())
@@ -132,7 +132,7 @@ def test_formats_are_found_out_or_told(run, source, tmp_path, kind, how):
 
 @pytest.mark.parametrize("presharded", ["probe", "declared", "never"])
 def test_a_build_is_spread_over_machines(run, source, tmp_path, presharded):
-    """Each makes some partitions, their files come together, and are finished as those of tasks are."""
+    """Each machine builds some partitions; the collected files are finished like those of tasks."""
     place = source(by("sequins", 5))
     held = {f"part-{number}.tsv": number for number in range(5)}
     (place / "_PARTITIONS.json").write_text(json.dumps({"function": "sequins", "partitions": 5, "files": held}))
@@ -161,13 +161,13 @@ def test_a_build_is_spread_over_machines(run, source, tmp_path, presharded):
     ],
 )  # fmt: skip
 def test_wrong_partitions_are_refused(run, source, tmp_path, only, what):
-    """Before anything is made."""
+    """The refusal comes before anything is created."""
     done = run("build", source(by("sequins", 5)), tmp_path / "out", "--only", only)
     assert (done.status, what in done.err, (tmp_path / "out").exists()) == (2, True, False)
 
 
 def test_a_source_may_be_a_url(run, tmp_path):
-    """A directory, and a single file; the version is named by the last two parts."""
+    """A URL may name a directory or a file; its last two parts name the version."""
     name = f"/{uuid.uuid4().hex}/geo/v1"
     system = fsspec.filesystem("memory")
     for number, data in enumerate(by("text", 3)):
@@ -189,7 +189,7 @@ def test_a_source_may_be_a_url(run, tmp_path):
 
 
 def test_a_build_that_fails_leaves_no_directory(run, source, tmp_path):
-    """DEST and those above it that were made for it."""
+    """DEST and the parents that were created for it are removed."""
     done = run("build", source([b"no tab\n"]), tmp_path / "made" / "for" / "it")
     assert (done.status, names(tmp_path)) == (3, ["source"])
     (tmp_path / "empty").mkdir()
@@ -198,7 +198,7 @@ def test_a_build_that_fails_leaves_no_directory(run, source, tmp_path):
 
 
 def test_an_error_is_one_line_whatever_files_are_called(run, source, tmp_path):
-    """And leaves the terminal as it is."""
+    """The error also leaves the terminal unharmed."""
     place = source([])
     (place / "a\nb\ac").write_bytes(b"no tab\n")
     done = run("build", place, tmp_path / "out")
@@ -206,12 +206,12 @@ def test_an_error_is_one_line_whatever_files_are_called(run, source, tmp_path):
 
 
 def test_one_is_not_called_many(run, source, tmp_path):
-    """Of records, files and strays."""
+    """Records, files and strays have a singular."""
     assert ": 1 record in 1 file by" in run("build", source([b"k\tv\n"]), tmp_path / "out").out
 
 
 def test_a_source_may_be_a_link(run, source, tmp_path):
-    """To a directory or a file: it is followed, and named as it was called."""
+    """A link to a directory or a file is followed, and the link's name is used."""
     place = source(by("text", 3))
     (tmp_path / "v9").symlink_to(place)
     (tmp_path / "one.tsv").symlink_to(place / "part-1.tsv")
@@ -224,7 +224,7 @@ def test_a_source_may_be_a_link(run, source, tmp_path):
 
 
 def test_sorted_files_that_do_not_fit_are_partitioned_anew(run, tmp_path):
-    """For another number, or by another function."""
+    """The number of partitions or the function differs."""
     made = tmp_path / "made"
     for partition in range(3):
         held = [record for record in RECORDS.items() if partition_of(record[0], 3) == partition]

@@ -1,4 +1,4 @@
-"""Tests over real processes, sockets, threads or time; `test_build.py` has the others."""
+"""`build` with remote sources and many records; the fast tests are in `test_build.py`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.unit.cli.test_build import by, records
 
 
 def test_a_url_is_told_without_its_secrets(run, tmp_path):
-    """The password of a store, the signature of a presigned URL: logs of jobs keep what commands say."""
+    """Logs keep the output, so passwords and signatures of presigned URLs must not appear."""
     for url, shown in (
         ("ftp://joe:hush-hush@127.0.0.1:1/x", "ftp://***@127.0.0.1:1/x"),
         ("nothing://host/x?signature=hush-hush", "nothing://host/x?***"),
@@ -25,7 +25,7 @@ def test_a_url_is_told_without_its_secrets(run, tmp_path):
 
 @pytest.fixture
 def source(tmp_path):
-    """`source(files)`: a version of these."""
+    """Return a function that writes a source version of these files."""
 
     def source(files, suffix=".tsv"):
         place = tmp_path / "source" / "geo" / "v1"
@@ -40,7 +40,7 @@ def source(tmp_path):
 
 
 def test_machines_of_which_one_met_a_stray_make_no_version(run, source, tmp_path):
-    """What the others made lacks it, and is refused; with `--presharded never` all meet it, and nothing is lost."""
+    """Other machines' files lack the stray and are refused; with `--presharded never` all machines read it."""
     whole = {b"%0100d" % n: b"%d" % n for n in range(40_000)}
     stray = next(key for key in (b"stray%d" % n for n in range(99)) if partition_of(key, 4) == 2)
     files = by("sequins", 4, whole)

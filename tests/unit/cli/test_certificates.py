@@ -1,4 +1,4 @@
-"""`certificates`: an authority, what it signs, and that nothing is replaced or shown."""
+"""`certificates`: an authority and its certificates; no file is replaced and no key shown."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cryptography import x509
 
 @pytest.fixture
 def place(tmp_path, run):
-    """A directory with an authority."""
+    """Return a directory with an authority."""
     done = run("certificates", "new", tmp_path / "certificates")
     assert (done.status, done.out) == (0, "")
     return tmp_path / "certificates"
@@ -23,7 +23,7 @@ def names_of(path):
 
 
 def test_new(place, run):
-    """Keys for their owner alone, certificates for everybody; both can be loaded, and the note says until when."""
+    """Keys are readable by their owner only, certificates by all; both load, and the note names the expiry."""
     assert place.stat().st_mode & 0o777 == 0o700
     node = run("certificates", "new", place, "n1", "--host", "10.0.0.1", "--host", "kv.example.org")
     client = run("certificates", "new", place, "ana", "--days", "30")
@@ -40,7 +40,7 @@ def test_new(place, run):
 
 
 def test_a_node_has_a_uuid(place, run):
-    """Its own, if that is told; else a new one."""
+    """The certificate has the given uuid, or a new one."""
     for name, more in {"n1": ["--uuid", "6fa459eaee8a3ca4894edb77e160355e"], "n2": [], "n3": []}.items():
         assert run("certificates", "new", place, name, "--host", "::1", *more).status == 0
     first, second, third = (str(names_of(place / f"{name}.pem")[1]) for name in ("n1", "n2", "n3"))
@@ -66,7 +66,7 @@ REFUSED = [
 
 @pytest.mark.parametrize(("arguments", "told"), REFUSED)
 def test_what_is_refused_changes_nothing(place, run, arguments, told):
-    """Wrong use: status 2, one line, every file as it was."""
+    """Wrong use gives status 2 and one line, and every file stays."""
     run("certificates", "new", place, "ana")
     before = {path: path.read_bytes() for path in place.iterdir()}
     done = run("certificates", "new", place, *arguments)
@@ -78,7 +78,7 @@ def test_what_is_refused_changes_nothing(place, run, arguments, told):
 
 @pytest.mark.parametrize("left", ["pem", "key"])
 def test_half_of_a_pair_is_not_replaced(place, run, left):
-    """A key may be in use whose certificate was moved away."""
+    """The key may be in use although its certificate was moved."""
     (place / f"ana.{left}").write_text("ours")
     assert run("certificates", "new", place, "ana").status == 2
     assert (place / f"ana.{left}").read_text() == "ours"
@@ -86,7 +86,7 @@ def test_half_of_a_pair_is_not_replaced(place, run, left):
 
 
 def test_without_an_authority(tmp_path, run):
-    """Nothing is made, the directory neither: it may be the wrong one."""
+    """Nothing is created, not even the directory: it may be the wrong one."""
     done = run("certificates", "new", tmp_path / "elsewhere", "ana")
     assert done.status == 2
     assert f"no authority in it; `gossipkv certificates new {tmp_path}/elsewhere` makes one" in done.err
@@ -94,7 +94,6 @@ def test_without_an_authority(tmp_path, run):
 
 
 def test_an_authority_whose_key_others_may_read(place, run):
-    """It signs nothing any more."""
     (place / "ca.key").chmod(0o640)
     done = run("certificates", "new", place, "ana")
     assert done.status == 2
@@ -103,7 +102,7 @@ def test_an_authority_whose_key_others_may_read(place, run):
 
 
 def test_without_the_library_one_line_says_what_to_install(tmp_path, run, monkeypatch):
-    """Status 3; the help needs it not."""
+    """Without the library the status is 3, but the help works."""
     for name in [name for name in sys.modules if name.partition(".")[0] == "cryptography"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.delitem(sys.modules, "gossipkv.access.certificates", raising=False)

@@ -1,4 +1,4 @@
-"""`cluster`: what it writes and hands on, without processes."""
+"""`cluster`: its output and its orders, without processes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.unit.client.fake_node import FakeNode
 
 @pytest.fixture
 def begun(monkeypatch):
-    """The clusters that `up` was to start: in each a node fails."""
+    """Record the clusters that `up` would start; a node of each fails."""
     begun = []
 
     def up(self, *, detach, on_wait):
@@ -32,7 +32,6 @@ def begun(monkeypatch):
 
 @pytest.mark.parametrize("name", ["[abc]", "a[/b]", "[red]x"])
 def test_brackets_in_a_path(tmp_path, capsys, monkeypatch, name):
-    """Are written as they are."""
     monkeypatch.setenv("COLUMNS", "300")
     place = tmp_path / name
     place.mkdir(parents=True)
@@ -44,7 +43,7 @@ def test_brackets_in_a_path(tmp_path, capsys, monkeypatch, name):
 
 
 def test_paths_are_remembered_from_here(tmp_path, begun, monkeypatch):
-    """The next `up` may be from elsewhere; what is no path stays as it is."""
+    """The next `up` may run elsewhere, so paths are stored absolute; other values stay as they are."""
     monkeypatch.chdir(tmp_path)
     settings = ["--set", "key-ring=ring", "--set", "profile=lan", "--set", "seal="]
     cli.run(["cluster", "up", "--data", "c", "--source", "s", *settings])
@@ -57,7 +56,7 @@ def test_paths_are_remembered_from_here(tmp_path, begun, monkeypatch):
 
 
 def test_http_is_on_unless_it_was_off(tmp_path, begun):
-    """In a new cluster; one that is there stays as it was, unless something is said."""
+    """HTTP is on in a new cluster; an existing one keeps its setting unless a flag changes it."""
     place = ["--data", str(tmp_path / "c")]
     cli.run(["cluster", "up", *place])
     cli.run(["cluster", "up", *place, "--no-http"])
@@ -70,7 +69,7 @@ def test_http_is_on_unless_it_was_off(tmp_path, begun):
 
 
 def test_a_setting_that_nodes_fail_with(tmp_path, begun, capsys):
-    """Is remembered all the same, so the error says what forgets it."""
+    """The setting is stored all the same, so the error shows the flag that removes it."""
     place = ["--data", str(tmp_path)]
     assert cli.run(["cluster", "up", *place, "--set", "key_ring=/none", "--set", "seal=send"]) == FAILED
     assert "what forgets them: --set key_ring= --set seal=\n" in capsys.readouterr().err
@@ -84,7 +83,7 @@ ADDRESSES = [f"127.0.0.1:{port}" for port in range(7071, 7075)]
 
 @pytest.fixture
 def up(monkeypatch, tmp_path, capsys):
-    """Has `up --detach` find four nodes that get ready one after the other: what is written to either stream."""
+    """Let `up --detach` find four nodes that become ready one by one; return both output streams."""
 
     def ready(_self, *, detach, on_wait):
         nodes = [NodeStatus(index, f"n{index}", address, "starting") for index, address in enumerate(ADDRESSES, 1)]
@@ -113,7 +112,7 @@ def tells(connection):
 
 
 def serves_http(connection):
-    """It reads something and answers in its own way."""
+    """Read something and answer as an HTTP server."""
     connection.socket.recv(1000)
     connection.raw(b"HTTP/1.1 400 Bad Request\r\n\r\n")
 
@@ -127,7 +126,7 @@ def serves_http(connection):
     ],
 )
 def test_a_cluster_that_commands_would_not_ask(up, monkeypatch, behaviour, occupant):
-    """Who is asked instead is told, and the line to copy that has this cluster asked."""
+    """The output names the process that commands would reach, and the line that selects this cluster."""
     with FakeNode(behaviour or tells) as fake:
         address = fake.address if behaviour else "127.0.0.1:1"
         monkeypatch.setenv("GOSSIPKV_NODE", address)
@@ -136,7 +135,7 @@ def test_a_cluster_that_commands_would_not_ask(up, monkeypatch, behaviour, occup
 
 
 def test_a_cluster_that_commands_ask(up, monkeypatch):
-    """Nothing is to be copied where the usual address is a node of it, nor among JSON."""
+    """No export line is shown if commands reach this cluster, nor in JSON."""
     monkeypatch.setenv("GOSSIPKV_NODE", f"127.0.0.1:1 {ADDRESSES[3]}")
     assert "export" not in up().out
     monkeypatch.setenv("GOSSIPKV_NODE", "127.0.0.1:1")
@@ -144,7 +143,7 @@ def test_a_cluster_that_commands_ask(up, monkeypatch):
 
 
 def test_it_is_shown_how_many_are_ready(up, monkeypatch):
-    """On a terminal, from the first moment until all are."""
+    """A terminal shows progress until all nodes are ready."""
     shown = []
     monkeypatch.setattr("rich.progress.Progress.update", lambda _self, _task, **state: shown.append(state))
     assert up().err == ""
@@ -156,7 +155,7 @@ STUCK = Unread("names", "n1", "names has no version ready yet: version 1 is in e
 
 
 def test_what_cannot_be_read_yet_is_waited_for(up, monkeypatch):
-    """As long as something is coming, which is shown; what stands still is named once, as one says who knows why."""
+    """`up` waits while a database is on its way; a stuck one is named once, with the most specific reason."""
     for_others = STUCK._replace(node="n0", why="version 1 waits for others", is_coming=True)
     answers = [[COMING, STUCK], [for_others, STUCK, COMING], [for_others, STUCK, STUCK._replace(node="n2")]]
     shown = []
@@ -170,7 +169,7 @@ def test_what_cannot_be_read_yet_is_waited_for(up, monkeypatch):
 
 
 def test_a_long_build_is_not_waited_for_for_ever(up, monkeypatch):
-    """After a while it is said what goes on; all that can be read is said to be ready."""
+    """After a while the missing databases are named; if all can be read, the cluster is ready."""
     monkeypatch.setattr(command, "READ_PATIENCE_S", 0.0)
     monkeypatch.setattr(command, "unread", lambda _nodes: [COMING])
     assert up().err == f"gossipkv: geo cannot be read yet at n2: {COMING.why}\n"

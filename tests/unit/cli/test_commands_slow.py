@@ -1,4 +1,4 @@
-"""The commands against a fake node: what goes where, in which form, and with which exit status."""
+"""The commands against a fake node: arguments, output forms and exit status."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ RECORDS |= {b"empty": b"", b"bin": b"\xff\x00\n", b"\xfe": b"odd key", b"-": b"d
 
 @pytest.fixture
 def node(monkeypatch):
-    """A node that serves RECORDS as every database, and is the one that commands ask."""
+    """Start a node that serves RECORDS as every database, and make it the default of commands."""
     with FakeNode(store(RECORDS)) as fake:
         monkeypatch.setenv("GOSSIPKV_NODE", fake.address)
         yield fake
@@ -46,7 +46,7 @@ def node(monkeypatch):
 
 @pytest.fixture
 def run(capfdbinary, monkeypatch):
-    """Run a command line in this process: its status, and what it wrote, as bytes."""
+    """Run a command line in this process; return its status and its output as bytes."""
 
     def command(*arguments, stdin=b""):
         monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(stdin)))
@@ -64,21 +64,20 @@ def run(capfdbinary, monkeypatch):
 
 
 def one_line(error: str) -> bool:
-    """Whether an error is one line without a traceback."""
+    """True if an error is one line without a traceback."""
     return error.count("\n") == 1 and error.endswith("\n") and "Traceback" not in error
 
 
 @pytest.mark.parametrize("key", [b"k1", b"empty", b"bin", b"\xfe"])
 @pytest.mark.usefixtures("node")
 def test_get_writes_the_value_as_it_is(run, key):
-    """Nothing is added to a value that goes to a file or a pipe, whatever its bytes."""
+    """Nothing is added to a value that goes to a file or a pipe."""
     done = run("get", "geo", key)
     assert (done.status, done.out, done.err) == (0, RECORDS[key], "")
 
 
 @pytest.mark.usefixtures("node")
 def test_get_forms(run, tmp_path):
-    """--hex, --json (text, base64 and null) and --out."""
     assert run("get", "geo", "bin", "--hex").out == run("get", "geo", "0x62696e", "--hex").out == b"ff000a"
     assert run("get", "geo", "0x62696e").status == 1
     assert json.loads(run("get", "geo", "k1", "--json").out) == {"key": "k1", "value": "value 1", "version": "v1"}
@@ -96,7 +95,7 @@ def test_get_forms(run, tmp_path):
 
 @pytest.mark.usefixtures("node")
 def test_get_not_found(run, tmp_path):
-    """A key that is not there: status 1, a line on standard error, and no file."""
+    """A missing key gives status 1, a line on standard error, and no file."""
     file = tmp_path / "value"
     done = run("get", "geo", "nope", "--out", str(file))
     assert (done.status, done.out) == (1, b"")
@@ -109,13 +108,13 @@ def test_get_not_found(run, tmp_path):
 )
 @pytest.mark.usefixtures("node")
 def test_get_takes_the_key_from_standard_input(run, stdin, value):
-    """`-` is the key on standard input, without one line feed at its end."""
+    """One line feed at the end of standard input is not part of the key."""
     assert run("get", "geo", "-", stdin=stdin).out == value
 
 
 @pytest.mark.usefixtures("node")
 def test_mget(run):
-    """A line for each key that is there, in the order asked; the others on standard error, and status 1."""
+    """Each key found has a line, in the order asked; missing keys go to standard error, with status 1."""
     done = run("mget", "geo", "k2", "nope", "k1", "empty")
     assert (done.status, done.out) == (1, b"k2\tvalue 2\nk1\tvalue 1\nempty\t\n")
     assert done.err == "not found: 'nope' in geo, version v1\n"
@@ -131,7 +130,6 @@ def test_mget(run):
 
 @pytest.mark.usefixtures("node")
 def test_scan(run):
-    """Records in order, bounded as asked."""
     assert run("scan", "geo", "--start", "k1", "--end", "k3").out == b"k1\tvalue 1\nk2\tvalue 2\n"
     assert run("scan", "geo", "--prefix", "k", "--reverse", "--limit", "2").out == b"k6\tvalue 6\nk5\tvalue 5\n"
     assert run("scan", "geo", "--prefix", b"\xfe", "--hex").out == b"fe\t6f6464206b6579\n"
@@ -149,7 +147,7 @@ def test_ping(run, node):
 
 
 def test_several_nodes_from_the_environment(run, node, monkeypatch):
-    """GOSSIPKV_NODE may hold several addresses; the first that answers is asked."""
+    """The first address that answers is used."""
     monkeypatch.setenv("GOSSIPKV_NODE", f"127.0.0.1:1, {node.address}")
     assert run("get", "geo", "k1").out == b"value 1"
     monkeypatch.setenv("GOSSIPKV_NODE", "nonsense")
@@ -174,7 +172,7 @@ def test_several_nodes_from_the_environment(run, node, monkeypatch):
     (("NEWER_THAN_US", "what", {}), 3),
 ])  # fmt: skip
 def test_errors_of_the_node(run, monkeypatch, error, status):
-    """Each error of a node is one line, and the status that the interface gives it."""
+    """Each error is one line, with the exit status that the interface defines."""
     with FakeNode(answering(("get", error))) as fake:
         monkeypatch.setenv("GOSSIPKV_NODE", fake.address)
         done = run("get", "geo", "k")
@@ -191,7 +189,7 @@ def test_errors_of_the_node(run, monkeypatch, error, status):
     ["build", "/etc", "/tmp/none", "--memory", "1MiB"], ["cluster"], ["cluster", "nope"], ["keys"],
 ])  # fmt: skip
 def test_wrong_use_is_status_2(run, arguments):
-    """Every kind of wrong use: status 2, nothing on standard output, one line (without arguments: the help)."""
+    """Wrong use gives status 2, nothing on standard output, and one line (without arguments: the help)."""
     done = run(*arguments)
     assert (done.status, done.out) == (2, b"")
     assert one_line(done.err) or (not arguments and done.err.startswith("Usage: gossipkv"))
@@ -211,7 +209,7 @@ def test_wrong_use_is_status_2(run, arguments):
     ],
 )
 def test_a_mistyped_command(run, arguments, nearest):
-    """The nearest one is named, in groups as well; none where none is near."""
+    """The nearest command is named, in groups as well, or none if none is near."""
     done = run(*arguments)
     wrong = arguments[-2] if arguments[0] in {"cluster", "keys"} else arguments[0]
     assert (done.status, done.out) == (2, b"")
@@ -219,7 +217,7 @@ def test_a_mistyped_command(run, arguments, nearest):
 
 
 def test_nobody_answers(run, monkeypatch):
-    """No node: status 3, and one line with the address and the reason."""
+    """The line has the address and the reason."""
     monkeypatch.setenv("GOSSIPKV_NODE", "127.0.0.1:1")
     done = run("get", "geo", "k")
     assert done.status == 3
@@ -228,7 +226,7 @@ def test_nobody_answers(run, monkeypatch):
 
 @pytest.mark.parametrize("command", [*cli.COMMANDS, None])
 def test_help(run, command):
-    """Every command has a help; it goes to standard output, with status 0."""
+    """The help goes to standard output, with status 0."""
     done = run(*([command] if command else []), "--help")
     assert (done.status, done.err) == (0, "")
     assert done.out.startswith(f"Usage: gossipkv {command or '[OPTIONS]'}".encode())
@@ -236,7 +234,7 @@ def test_help(run, command):
 
 @pytest.mark.parametrize("command", ["serve", "config"])
 def test_help_shows_the_settings_that_people_need(run, command):
-    """Twelve, in groups, and how to see the rest; that has each setting once, and the same twelve first."""
+    """The help lists twelve settings in groups; the long help lists each setting once, the twelve first."""
     few, all_ = (run(command, flag).out.decode() for flag in ("--help", "--help-all"))
     shown = re.findall(r"^  (--[a-z-]+)", few, re.MULTILINE)
     settings = [flag for flag in shown if flag in {setting.flag for setting in SETTINGS}]
@@ -254,7 +252,7 @@ def test_help_shows_the_settings_that_people_need(run, command):
 
 
 def test_a_command_that_this_system_cannot_run(run, monkeypatch):
-    """Where a node's parts do not exist, its command says so in one line."""
+    """The line says that the command needs Linux."""
     monkeypatch.setattr(sys, "platform", "win32")
     monkeypatch.setitem(sys.modules, "gossipkv.cli.serve", None)
     done = run("serve", "--help")
@@ -263,12 +261,11 @@ def test_a_command_that_this_system_cannot_run(run, monkeypatch):
 
 
 def test_version(run):
-    """`--version` is the package's."""
     assert run("--version").out == b"gossipkv 0.1.0\n"
 
 
 def test_a_defect_keeps_its_traceback(run, node, monkeypatch):
-    """What is a bug of ours is not dressed up as an error of the user."""
+    """A defect of the program is not shown as an error of the user."""
     monkeypatch.setattr("gossipkv.client.blocking.Client.ping", lambda _: 1 // 0)
     with pytest.raises(ZeroDivisionError):
         run("ping", "--node", node.address)
@@ -295,7 +292,7 @@ INFO = {"node": "n1", "cluster": "c", "uptime_s": 3700.0, "source_error": "/src:
 
 
 def of_one_or_all(options=None):
-    """What a node tells of the database that the options name, or of all."""
+    """Answer with the database that the options name, or with all."""
     if options is None:
         return STATUS
     name = options["database"]
@@ -304,7 +301,7 @@ def of_one_or_all(options=None):
 
 @pytest.mark.parametrize("database", [None, "geo", "new"])
 def test_status_for_people(run, database):
-    """What is held, built, awaited and wrong is all to be seen."""
+    """Active, building, waiting and failed versions are all visible."""
     with FakeNode(answering(("status", of_one_or_all), ("info", INFO), ("verdict", judged()))) as fake:
         done = run("status", *([database] if database else []), "--node", fake.address)
     text = done.out.decode()
@@ -333,7 +330,7 @@ def test_status_for_people(run, database):
 
 @pytest.mark.parametrize("width", [20, 40, 60, 90])
 def test_status_in_a_narrow_terminal(run, monkeypatch, width):
-    """Each version's state is whole, whatever else must fold."""
+    """The state of each version is never folded."""
     for module in "screen", "status":
         monkeypatch.setattr(f"gossipkv.cli.{module}.console", partial(Console, width=width, highlight=False))
     with FakeNode(answering(("status", of_one_or_all), ("info", INFO), ("verdict", judged()))) as fake:
@@ -343,7 +340,7 @@ def test_status_in_a_narrow_terminal(run, monkeypatch, width):
 
 
 def test_status_of_tables(run):
-    """A line of the store of the tables, if there is one; why it is closed, if it is."""
+    """The store of the tables has a line, with the reason if it is closed."""
     for tables, line in (
         ({"state": "none", "why": None}, None),
         (
@@ -359,7 +356,7 @@ def test_status_of_tables(run):
 
 
 def test_status_for_programs(run):
-    """--json is what the node told, of one database or all."""
+    """--json passes on the node's answer, for one database or all."""
     with FakeNode(answering(("status", of_one_or_all), ("info", INFO), ("verdict", judged()))) as fake:
         told = json.loads(run("status", "--json", "--node", fake.address).out)
         assert told["geo"]["versions"]["5"]["first_stray"].pop("key") == {"base64": "a/8="}
@@ -385,7 +382,7 @@ def judged(*reasons, **coming):
 
 @pytest.mark.parametrize(("count", "status"), [(3, 3), (2, 0), (1, 0)])
 def test_status_says_whether_all_is_well(run, count, status):
-    """The verdict, each reason and what to do; the exit status is 3 where something is wrong."""
+    """The verdict comes with each reason and an advice; the status is 3 if something is wrong."""
     made = judged(*REASONS[-count:])
     with FakeNode(answering(("status", {}), ("info", INFO), ("verdict", made))) as fake:
         whole, short = (run("status", *more, "--node", fake.address) for more in ((), ("--verdict",)))
@@ -404,7 +401,7 @@ def test_status_says_whether_all_is_well(run, count, status):
 
 
 def test_status_waits_until_everything_serves(run, monkeypatch):
-    """As long as something is on its way; on a terminal with how far it is."""
+    """The command waits while a version is on its way; a terminal shows the progress."""
     monkeypatch.setattr("gossipkv.cli.status.POLL_S", 0)
     shown = []
     monkeypatch.setattr("rich.progress.Progress.update", lambda _bar, _task, **fields: shown.append(fields))
@@ -421,7 +418,7 @@ def test_status_waits_until_everything_serves(run, monkeypatch):
 
 
 def test_status_wait_ends_where_nothing_will_come(run):
-    """At once, with status 3 and why; what else is on its way is waited for before."""
+    """A stuck version ends the wait with status 3 and the reason."""
     stuck = judged(REASONS[0], geo=Coming("2", STUCK, waits=("n2 cannot build it: no TAB",)))
     with FakeNode(answering(("status", {}), ("info", INFO), ("verdict", [stuck, judged()]))) as fake:
         done = run("status", "geo", "--wait", "--node", fake.address)
@@ -429,7 +426,7 @@ def test_status_wait_ends_where_nothing_will_come(run):
 
 
 def test_status_wait_ends_at_its_deadline(run):
-    """With status 3 and what is missing, however well all is; without a database at once."""
+    """At the deadline the status is 3 and each missing version is named; without databases the wait ends at once."""
     coming = judged(geo=Coming("2", COMES), words=Coming("7", COMES, waits=("waits for n3",)))
     with FakeNode(answering(("status", {}), ("info", INFO), ("verdict", coming))) as fake:
         done = run("status", "--wait", "--timeout", "50ms", "--node", fake.address)
@@ -443,14 +440,14 @@ def test_status_wait_ends_at_its_deadline(run):
 
 
 def test_refresh(run):
-    """`refresh` writes a line for each database: its name and its versions."""
+    """Each database has a line with its name and versions."""
     with FakeNode(answering(("refresh", {"geo": ["1", "2"], "abc": []}))) as fake:
         assert run("refresh", "--node", fake.address).out == b"abc\t\ngeo\t1 2\n"
         assert json.loads(run("refresh", "geo", "--json", "--node", fake.address).out) == {"geo": ["1", "2"], "abc": []}
 
 
 def test_config(run, tmp_path, monkeypatch):
-    """`config` shows each value with its origin, as a table and as JSON."""
+    """Each value has its origin, as a table and as JSON."""
     file = tmp_path / "g.toml"
     file.write_text('refresh_period = "90s"\n')
     monkeypatch.setenv("GOSSIPKV_MAX_CONNECTIONS", "77")
@@ -473,7 +470,7 @@ def test_config(run, tmp_path, monkeypatch):
 
 
 def test_settings_from_a_pipe():
-    """A node reads them again at SIGHUP, and the pipe is empty then."""
+    """A node reads its settings again at SIGHUP, when the pipe is empty."""
     out, into = os.pipe()
     os.write(into, b'[databases.geo]\nhold = "v1"\n')
     os.close(into)
@@ -484,7 +481,7 @@ def test_settings_from_a_pipe():
 
 
 def test_config_of_databases_and_stores(run, tmp_path):
-    """The tables of the file, line by line; of a store's options the names, and where it is."""
+    """Each table of the file is listed; values of storage options are hidden."""
     file = tmp_path / "g.toml"
     file.write_text(
         'source = "ftp://joe:correct-horse@host/x"\n[storage_options]\nsecret = "correct-horse"\n'
@@ -505,7 +502,7 @@ def test_config_of_databases_and_stores(run, tmp_path):
 
 
 def test_config_on_a_narrow_terminal(run, monkeypatch):
-    """With little room, the meaning stands below each setting."""
+    """Each meaning stands below its setting."""
     monkeypatch.setattr("gossipkv.cli.settings.WIDE", 1000)
     lines = run("config").out.decode().splitlines()
     assert lines[0].split() == ["source", "-", "default"]

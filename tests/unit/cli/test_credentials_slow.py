@@ -1,4 +1,4 @@
-"""Commands make sure of the nodes that they ask, and show who asks; what they are told of that is right or refused."""
+"""Commands verify the nodes they ask and present credentials; wrong files and options are refused."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ TOKEN = "gkv-secret"
 
 @pytest.fixture(scope="module")
 def authority(tmp_path_factory):
-    """Who signs the certificates of all nodes here."""
+    """Return the authority that signs all certificates here."""
     return Authority(tmp_path_factory.mktemp("certificates"))
 
 
 def node(context=None):
-    """One that answers `ping`, under TLS with a context."""
+    """Return a node that answers `ping`, under TLS if a context is given."""
     return AskedNode(context, ping=lambda: "pong", auth=lambda _: "ana")
 
 
 @pytest.mark.parametrize("divided", [False, True])
 def test_certificates(run, authority, tmp_path, divided):
-    """`--ca` says whom to trust, `--cert` and `--key` are shown; each means TLS."""
+    """`--ca` names the trusted authority, `--cert` and `--key` are presented; each option turns TLS on."""
     pair = authority.pair("ana")
     shown = ["--cert", pair]
     if divided:
@@ -49,7 +49,7 @@ def test_certificates(run, authority, tmp_path, divided):
 
 @pytest.mark.parametrize("command", ["ping", "loadtest"])
 def test_files_that_can_be_read_once(run, authority, command):
-    """Pipes, such as `<(…)`: also a command that reads them in several connections and processes."""
+    """Pipes such as `<(…)` also work for a command that needs them in several connections and processes."""
     private, begin, public = authority.pair("ana").read_text().partition("-----BEGIN CERTIFICATE")
     texts = {"--ca": authority.file.read_text(), "--cert": begin + public, "--key": private, "--token-file": TOKEN}
     line = [command]
@@ -82,7 +82,7 @@ def test_files_that_can_be_read_once(run, authority, command):
 
 @contextlib.contextmanager
 def pipe(text):
-    """The path of a pipe with this text."""
+    """Yield the path of a pipe with this text."""
     out, into = os.pipe()
     os.write(into, text.encode())
     os.close(into)
@@ -93,7 +93,7 @@ def pipe(text):
 
 
 def test_the_authorities_of_the_system(run, authority, monkeypatch):
-    """With `--tls` alone they are trusted, and no other."""
+    """With `--tls` alone, only the system's authorities are trusted."""
     with node(authority.node("127.0.0.1")) as asked:
         assert "is signed by nobody who is trusted here" in run("ping", "--node", asked.address, "--tls").err
         monkeypatch.setenv("SSL_CERT_FILE", str(authority.file))
@@ -101,7 +101,7 @@ def test_the_authorities_of_the_system(run, authority, monkeypatch):
 
 
 def test_a_token_of_a_file_or_of_the_environment(run, monkeypatch, tmp_path):
-    """The file's comes first, without its line feed; without either nothing is shown."""
+    """The file's token wins, without its line feed; without a token there is no `auth`."""
     file = tmp_path / "token"
     file.write_text(f"{TOKEN}\n")
     file.chmod(0o600)
@@ -114,7 +114,7 @@ def test_a_token_of_a_file_or_of_the_environment(run, monkeypatch, tmp_path):
 
 
 def test_what_is_in_files_and_is_not_right(run, authority, monkeypatch, tmp_path):
-    """Refused in a sentence that names the file, and never has what is in it."""
+    """The error names the file and never shows its content."""
     pair, other, nothing = authority.pair("ana"), authority.pair("bob"), tmp_path / "nothing"
     nothing.write_text("gkv-secret and\nmore")
     nothing.chmod(0o600)
@@ -156,7 +156,7 @@ def test_what_is_in_files_and_is_not_right(run, authority, monkeypatch, tmp_path
 
 
 def test_the_load_test(run, authority, tmp_path, monkeypatch):
-    """A run by TLS and with a token; what is wrong with one of them is one sentence, and no token is written."""
+    """A run works by TLS and with a token; a fault is one sentence, and no token is written."""
     file, keys, other = tmp_path / "token", tmp_path / "keys", tmp_path / "other"
     file.write_text(TOKEN)
     file.chmod(0o600)

@@ -1,4 +1,4 @@
-"""`databases hold`, `databases release` and `rollback`, against a node that notes what it was asked."""
+"""`databases hold`, `databases release` and `rollback`, against a node that records the questions."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ STATUS = {"geo": {"active": "3", "versions": {"1": {}, "3": {}, "4": {}}}}
 
 
 def told(hold, before=None):
-    """What a node answers."""
+    """Return a method that answers as a node does."""
     return lambda *_: {"database": "geo", "hold": hold, "before": before}
 
 
 @pytest.fixture
 def ask(run):
-    """Runs a command line against a node with these methods; how that ended, and what the node was asked."""
+    """Run a command line against a node with these methods; return the result and the questions."""
 
     def command(*arguments, **methods):
         with AskedNode(**methods) as node:
@@ -44,7 +44,7 @@ SOURCE = {"status": lambda *_: STATUS, "refresh": lambda *_: {"geo": ["1", "2", 
      "all nodes hold 1 until it is released"),
 ])  # fmt: skip
 def test_an_order_is_given(ask, line, methods, asked, said):
-    """`rollback` without a version takes the newest before the one that serves, here or at the source."""
+    """`rollback` without a version takes the newest version before the active one, here or at the source."""
     done, all_asked = ask(*line.split(), **methods)
     assert (done.status, done.out, done.err, all_asked[-1]) == (0, f"geo: {said}\n", "", asked)
     done, _ = ask(*line.split(), "--json", **methods)
@@ -52,7 +52,7 @@ def test_an_order_is_given(ask, line, methods, asked, said):
 
 
 def refuse(error):
-    """A method that answers with an error."""
+    """Return a method that answers with an error."""
 
     def method(*_):
         raise error
@@ -62,13 +62,12 @@ def refuse(error):
 
 @pytest.mark.parametrize(("error", "status"), [(UnknownVersion("it is nowhere"), 1), (Conflict("settings hold it"), 3)])
 def test_an_order_is_refused(ask, error, status):
-    """One line, and the status of the interface."""
     done, _ = ask("databases", "hold", "geo", "2", hold=refuse(error))
     assert (done.status, done.out, done.err) == (status, "", f"gossipkv: {error.message}\n")
 
 
 def test_there_is_nothing_to_go_back_to(ask):
-    """Nobody is asked to hold anything."""
+    """No hold is requested."""
     oldest = {"geo": {"active": "1", "versions": {"1": {}}}}
     done, asked = ask("rollback", "geo", status=lambda *_: oldest, refresh=lambda *_: {"geo": ["1", "2"]})
     assert (done.status, [method for method, _ in asked]) == (1, ["status", "refresh"])

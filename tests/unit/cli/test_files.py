@@ -1,4 +1,4 @@
-"""`build`, `inspect` and `verify` on real files, whole and damaged."""
+"""`build`, `inspect` and `verify` on real files, intact and damaged."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from gossipkv.storage.sorted_file import SortedFile
 
 @pytest.fixture
 def source(tmp_path):
-    """A source of one version in three files, with a key that comes twice."""
+    """Return a source of one version in three files, with one repeated key."""
     directory = tmp_path / "source" / "geo" / "v1"
     directory.mkdir(parents=True)
     for number in range(3):
@@ -31,7 +31,7 @@ def source(tmp_path):
 
 @pytest.fixture
 def data(run, source, tmp_path):
-    """A data directory with that version, as a node leaves it."""
+    """Return a data directory with that version, as a node leaves it."""
     place = tmp_path / "data"
     with DataDirectory.open(place, RealFiles(), cluster="gossipkv", random=random.Random(1), node="n1") as directory:
         built = place / "building" / "geo" / "v1"
@@ -43,7 +43,7 @@ def data(run, source, tmp_path):
 
 
 def records(directory):
-    """Everything in the sorted files of a directory, by file."""
+    """Return the records of the sorted files of a directory, by file."""
     found = []
     for path in sorted(directory.glob("*.gkv")):
         with SortedFile(path) as file:
@@ -53,7 +53,7 @@ def records(directory):
 
 @pytest.mark.parametrize("options", [[], ["--partitions", "2"], ["--compression", "lz4"], ["--memory", "8MiB"]])
 def test_build(run, source, tmp_path, options):
-    """Every record is in the files, the last of a key counts, and the summary says so."""
+    """Every record is built, the last value of a key wins, and the summary counts the replaced ones."""
     target = tmp_path / "a" / "built"
     done = run("build", source, target, *options)
     assert (done.status, done.err) == (0, "")
@@ -70,14 +70,14 @@ def test_build(run, source, tmp_path, options):
 
 
 def test_build_from_one_file(run, source, tmp_path):
-    """A source may be a single file; --json tells what was made."""
+    """--json describes the result."""
     done = run("build", source / "part-0.tsv", tmp_path / "out", "--json")
     told = json.loads(done.out)
     assert (done.status, told["records"], told["partitions"], told["version"]) == (0, 201, 1, "part-0")
 
 
 def test_build_is_whole_or_nothing(run, source, tmp_path):
-    """A source with an error leaves no files, and no directory that was not there; the error names file and line."""
+    """An error in the source leaves no files and no new directory; the error names file and line."""
     (source / "part-1.tsv").write_text("good\tline\nno tab here\n")
     target = tmp_path / "out"
     done = run("build", source, target)
@@ -90,7 +90,7 @@ def test_build_is_whole_or_nothing(run, source, tmp_path):
 
 
 def test_build_keeps_what_is_there(run, source, tmp_path):
-    """A target that is not empty is refused and left alone; so is a source without data."""
+    """A target that is not empty is refused and left alone; a source without data is refused too."""
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "precious").write_text("x")
     done = run("build", source, tmp_path / "out")
@@ -105,7 +105,7 @@ def test_build_keeps_what_is_there(run, source, tmp_path):
 
 
 def test_inspect(run, data):
-    """A sorted file, a document, a version and a data directory: fields for people, JSON for programs."""
+    """Files, documents, versions and data directories are shown as text and as JSON."""
     version = data / "datasets" / "geo" / "v1"
     file = json.loads(run("inspect", version / "part-00000.gkv", "--json").out)
     with SortedFile(version / "part-00000.gkv") as opened:
@@ -125,7 +125,7 @@ def test_inspect(run, data):
 
 
 def test_inspect_what_is_none(run, tmp_path):
-    """A foreign file, an empty one, a foreign directory: one line each that says so."""
+    """A foreign or empty file and a foreign directory give one line each."""
     (tmp_path / "foreign").write_bytes(b"something else entirely")
     (tmp_path / "empty").touch()
     for name, status in (("foreign", 3), ("empty", 3), (".", 2)):
@@ -134,7 +134,7 @@ def test_inspect_what_is_none(run, tmp_path):
 
 
 def test_verify_whole(run, data):
-    """A whole data directory: every file is counted, leftovers and the lock are not."""
+    """Every file is counted except leftovers and the lock."""
     (data / "building" / "junk").write_bytes(b"half a file")
     (data / "datasets" / "geo" / "v1" / "x.tmp").write_bytes(b"half a file")
     done = run("verify", data)
@@ -144,7 +144,7 @@ def test_verify_whole(run, data):
 
 
 def test_verify_finds_every_flipped_byte(run, data):
-    """Any byte of any file flipped is found, and the file named, with an offset."""
+    """The report names each damaged file."""
     unchecked = {"LOCK", "_SUCCESS", "_PARTITIONS.json"}
     files = [path for path in sorted(data.rglob("*")) if path.is_file() and path.name not in unchecked]
     assert len(files) == 6
@@ -162,7 +162,7 @@ def test_verify_finds_every_flipped_byte(run, data):
 
 
 def test_verify_names_what_is_missing_or_too_much(run, data):
-    """A missing partition, a cut one, a stray one: named, and the others are still checked."""
+    """A missing, a cut and a stray partition are named, and all other files are still checked."""
     version = data / "datasets" / "geo" / "v1"
     whole = (version / "part-00001.gkv").read_bytes()
     (version / "part-00001.gkv").unlink()
@@ -173,14 +173,14 @@ def test_verify_names_what_is_missing_or_too_much(run, data):
     (version / "part-00001.gkv").write_bytes(whole[:-1])
     assert (
         run("verify", data).out.count(f"{version}/part-00001.gkv: damaged at byte") == 2
-    )  # By its footer and the manifest.
+    )  # The footer and the manifest each show the damage.
     (version / "part-00001.gkv").write_bytes(whole)
     (version / "part-00007.gkv").write_bytes(whole)
     assert "does not list this file" in run("verify", data).out
 
 
 def test_verify_refuses_what_it_cannot_look_into(run, data, monkeypatch):
-    """A directory that cannot be read is an error: nobody could say that what is in it is whole."""
+    """A directory that cannot be read is an error, because its files are unchecked."""
     closed = str(data / "datasets" / "geo")
     scandir = os.scandir
 
@@ -189,13 +189,13 @@ def test_verify_refuses_what_it_cannot_look_into(run, data, monkeypatch):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), closed)
         return scandir(path)
 
-    monkeypatch.setattr(os, "scandir", refuse)  # The superuser, as whom tests may run, is refused nothing.
+    monkeypatch.setattr(os, "scandir", refuse)  # The superuser, who may run the tests, is never refused.
     done = run("verify", data)
     assert (done.status, done.out, done.err) == (3, "", f"gossipkv: {closed}: Permission denied\n")
 
 
 def test_paths_that_are_not_utf8(run, tmp_path):
-    """A path of any bytes: JSON that holds it is JSON, and names the file."""
+    """JSON names a file whose path is any bytes."""
     path = tmp_path / os.fsdecode(b"odd\xff.gkv")
     path.write_bytes(b"nonsense")
     (told,) = json.loads(run("verify", path, "--json").out)["damaged"]
@@ -203,7 +203,7 @@ def test_paths_that_are_not_utf8(run, tmp_path):
 
 
 def test_a_version_as_a_node_would_open_it(run, source, data, tmp_path):
-    """What a node refuses at its start is told: a manifest that is gone, another version's partition, a new name."""
+    """`verify` reports each fault that a node would refuse at its start."""
     version = data / "datasets" / "geo" / "v1"
     whole = {path: path.read_bytes() for path in version.iterdir()}
     manifest, first = version / "_MANIFEST", version / "part-00000.gkv"
@@ -226,7 +226,7 @@ def test_a_version_as_a_node_would_open_it(run, source, data, tmp_path):
 
 
 def test_verify_one_file(run, data, tmp_path):
-    """A single file is checked as well; a foreign one is damage to whoever thought it was ours."""
+    """A single file is checked as well; a foreign file counts as damaged."""
     assert run("verify", data / "datasets" / "geo" / "v1" / "part-00002.gkv").out.startswith("1 file, ")
     (tmp_path / "x.gkv").write_bytes(b"nonsense")
     done = run("verify", tmp_path / "x.gkv")
@@ -237,7 +237,7 @@ def test_verify_one_file(run, data, tmp_path):
 
 @pytest.fixture
 def cluster(data, tmp_path):
-    """The directory of a cluster of three nodes, as `cluster --data` keeps it; the third has not begun."""
+    """Return the directory of a cluster of three nodes, as `cluster --data` keeps it; the third has not started."""
     place = tmp_path / "cluster"
     for index in (1, 2):
         shutil.copytree(data, place / f"n{index}" / "data")
@@ -250,7 +250,7 @@ def cluster(data, tmp_path):
 
 
 def test_verify_a_cluster(run, cluster):
-    """The data directory of each node, and the plan; logs and locks are nobody's damage."""
+    """The plan and each data directory are checked; logs and locks are not."""
     done = run("verify", cluster, "--json")
     told = json.loads(done.out)
     assert (done.status, told["kind"], told["files"], told["damaged"]) == (0, "cluster", 13, [])
@@ -264,7 +264,7 @@ def test_verify_a_cluster(run, cluster):
 
 
 def test_verify_a_source_without_checksums(run, source):
-    """A healthy source of text, as a root, a database or a version: not damaged, and what was not checked is told."""
+    """A source of text is not damaged, and the output counts its unchecked files."""
     for place in (source, source.parent, source.parent.parent):
         done = run("verify", place)
         assert (done.status, done.err) == (0, "")
@@ -274,7 +274,7 @@ def test_verify_a_source_without_checksums(run, source):
 
 
 def test_verify_a_source_with_sorted_files(run, source):
-    """What was built offline is checked where it lies; beside it may be other formats, and places where jobs work."""
+    """Files that were built offline are checked beside other formats; working directories of jobs are skipped."""
     assert run("build", source, source.parent / "v2").status == 0
     for name in ("_temporary", ".staging"):
         (source / name).mkdir()
@@ -291,7 +291,7 @@ def test_verify_a_source_with_sorted_files(run, source):
 
 
 def test_verify_what_is_not_ours(run, tmp_path):
-    """Directories and files of others: status 2, which is not that of damage, and one line."""
+    """Foreign directories and files give status 2, not the status of damage, and one line."""
     (tmp_path / "prose" / "chapter" / "one").mkdir(parents=True)
     (tmp_path / "prose" / "chapter" / "one" / "text").write_text("Call me Ishmael.\nSome years ago\n")
     (tmp_path / "mixed" / "directory").mkdir(parents=True)
@@ -306,7 +306,7 @@ def test_verify_what_is_not_ours(run, tmp_path):
 
 
 def test_verify_a_data_directory_without_its_identity(run, data):
-    """NODE is what must not be lost: its absence is damage, and what is there is checked all the same."""
+    """A missing NODE is damage, and the other files are still checked."""
     (data / "NODE").unlink()
     done = run("verify", data)
     assert (done.status, "6 files, " in done.out, "1 damaged" in done.out) == (3, True, True)
@@ -314,7 +314,7 @@ def test_verify_a_data_directory_without_its_identity(run, data):
 
 
 def test_verify_our_files_wherever_they_lie(run, data, tmp_path):
-    """A document of a data directory may be damaged from its first byte on; a sorted file may be called anything."""
+    """A document may be damaged from its first byte on; a sorted file may have any name."""
     shutil.copy(data / "datasets" / "geo" / "v1" / "part-00000.gkv", tmp_path / "copy")
     assert run("verify", tmp_path / "copy").status == 0
     (data / "active" / "geo").write_bytes(b"nonsense")
@@ -322,7 +322,7 @@ def test_verify_our_files_wherever_they_lie(run, data, tmp_path):
 
 
 def test_verify_shows_how_far_it_is(run, tmp_path, monkeypatch):
-    """Within a file as well: one may have gigabytes."""
+    """Progress also moves within a file, because a file may have gigabytes."""
     (tmp_path / "a").write_text("".join(f"key{number:06}\t{'x' * 100}\n" for number in range(40_000)))
     assert run("build", tmp_path / "a", tmp_path / "out").status == 0
     seen = []
@@ -335,7 +335,7 @@ def test_verify_shows_how_far_it_is(run, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("arguments", [[], ["here", "--table", "carts"]])
 def test_a_place_or_a_table(run, arguments, tmp_path):
-    """One of them; neither and both are refused."""
+    """Exactly one of them must be given."""
     (tmp_path / "here").touch()
     done = run("verify", *(str(tmp_path / one) if one == "here" else one for one in arguments))
     assert (done.status, "give a PATH, or --table TABLE" in done.err) == (2, True)

@@ -1,4 +1,4 @@
-"""Tests over real processes, sockets, threads or time; `test_files.py` has the others."""
+"""`verify --table` over a socket; the fast tests are in `test_files.py`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.unit.cli.asked_node import AskedNode
 
 @pytest.mark.parametrize(("verdict", "status"), [("equal", 0), ("different", 3), ("not compared", 3)])
 def test_copies_of_a_table_are_compared(run, verdict, status):
-    """Partition by partition, from where the last answer says; what is not equal has a line and status 3."""
+    """The comparison continues from each answer's position; partitions that differ have a line and give status 3."""
     first = {"partition": "00a1", "verdict": "equal", "why": None, "copies": [], "next": b"m"}
     last = {"partition": "00a2", "verdict": verdict, "why": "n1 and n3", "copies": [], "next": None}
     with AskedNode(verify_table=lambda _, asked: last if "start" in asked else first) as node:

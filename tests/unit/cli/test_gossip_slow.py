@@ -1,4 +1,4 @@
-"""`members` and `tree` against a fake node: what they ask, what they write, how they end."""
+"""`members` and `tree` against a fake node: questions, output and exit status."""
 
 import json
 
@@ -23,7 +23,7 @@ def serving(methods):
 
 @pytest.fixture
 def node(monkeypatch):
-    """Starts a fake node, which is the one that commands ask."""
+    """Start a fake node and make it the default of commands."""
     started = []
 
     def start(**methods):
@@ -37,7 +37,6 @@ def node(monkeypatch):
 
 
 def test_members(run, node):
-    """A line each, or JSON."""
     node(members=lambda: [ALPHA, BETA])
     lines = [line.split() for line in run("members").out.splitlines()]
     assert lines == [
@@ -49,7 +48,7 @@ def test_members(run, node):
 
 
 def test_members_of_which_one_is_claimed_twice(run, node):
-    """It stands with its state, which is not folded."""
+    """The claim stands beside the state, which is not folded."""
     node(members=lambda: [{**ALPHA, "claimed_twice": True}, {**BETA, "claimed_twice": False}])
     lines = run("members").out.splitlines()
     assert "alive, claimed twice" in lines[1]
@@ -58,7 +57,7 @@ def test_members_of_which_one_is_claimed_twice(run, node):
 
 @pytest.mark.parametrize("width", [20, 30, 40, 52])
 def test_members_in_a_narrow_terminal(run, node, monkeypatch, width):
-    """Everybody's state is there: that is what the command is for."""
+    """The states are the purpose of the command."""
     monkeypatch.setattr("gossipkv.cli.screen.console", lambda: Console(width=width, highlight=False))
     node(members=lambda: [ALPHA, BETA])
     words = run("members").out.split()
@@ -66,7 +65,7 @@ def test_members_in_a_narrow_terminal(run, node, monkeypatch, width):
 
 
 def test_what_others_say_is_shown_to_the_letter(run, node):
-    """Addresses of IPv6 and names in brackets are text, not markup: none is swallowed, none ends in a traceback."""
+    """IPv6 addresses and names in brackets are text, not markup: nothing is swallowed, and nothing fails."""
     peer = {**ALPHA, "node": "[bold]a[/x]", "address": "[fd00::2]:17711", "state": "[/]"}
     node(
         members=lambda: [peer],
@@ -81,7 +80,7 @@ def test_what_others_say_is_shown_to_the_letter(run, node):
 
 @pytest.mark.parametrize("as_json", [True, False])
 def test_members_watched(run, node, monkeypatch, as_json):
-    """All of them, then a line for each that is known in another way, also when it is forgotten; Ctrl-C ends it."""
+    """All members come first, then a line for each change, also when a member is forgotten; Ctrl-C ends it."""
     views = [[ALPHA, BETA], [ALPHA, BETA], [ALPHA, {**BETA, "state": "alive"}], [ALPHA]]
     node(members=lambda: views.pop(0) if views else None)
     monkeypatch.setattr("gossipkv.cli.gossip.POLL_S", 0)
@@ -110,7 +109,7 @@ TREE = {"": {"a": None, "nodes": None}, "nodes": {"1@x": "leaf", "2@y": "leaf"},
 
 @pytest.fixture
 def forest(node):
-    """A node that knows TREE; what it was asked."""
+    """Start a node that knows TREE, and return the list of questions."""
     asked = []
 
     def children(path, _options=None):
@@ -125,7 +124,7 @@ def forest(node):
 
 
 def test_tree(run, forest):
-    """All that is below a path, with the path from the root."""
+    """Everything below a path is shown, with its path from the root."""
     rows = [line.split() for line in run("tree").out.splitlines()]
     assert [row[0] for row in rows] == ["path", "a/b/c", "nodes/1@x", "nodes/2@y"]
     assert (rows[1][1], rows[1][-2:]) == ("alpha", ["alive", "'v'"])
@@ -144,7 +143,7 @@ def test_tree(run, forest):
 
 
 def test_keys_below_keys(run, node):
-    """A key may have others below it, also where only the dead published them, and none there itself."""
+    """A key may have keys below it, even if only dead members published them and none stands at the path itself."""
     live, dead = {"": ["a"], "a": ["b"]}, {"": ["gone"], "gone": ["deep", "x"], "gone/deep": ["y"]}
 
     def children(path, options=None):
@@ -160,7 +159,7 @@ def test_keys_below_keys(run, node):
 
 
 def test_a_path_with_nothing_below(run, forest):
-    """Status 1 and a line, as for a key that is not there; JSON is an empty list."""
+    """Status 1 and a line, as for a missing key; JSON is an empty list."""
     done = run("tree", "/no/where/")
     told = "not found: nobody publishes anything at or below no/where\n"
     assert (done.status, done.out, done.err) == (1, "", told)
@@ -169,14 +168,14 @@ def test_a_path_with_nothing_below(run, forest):
 
 
 def test_nobody_publishes_anything(run, node):
-    """Nor is there a word of a path that was not asked for."""
+    """The line names no path, since none was given."""
     node(children=lambda *_: [], entries=lambda *_: [])
     done = run("tree")
     assert (done.status, done.out, done.err) == (1, "", "not found: nobody publishes anything\n")
 
 
 def test_the_key_at_a_path(run, forest):
-    """A key that has nothing below it is shown by its path."""
+    """A key without children is shown by its path."""
     found = json.loads(run("tree", "nodes/1@x", "--json").out)
     assert [one["path"] for one in found] == ["nodes/1@x"]
     assert [one["path"] for one in json.loads(run("tree", "a/b", "--json").out)] == ["a/b/c"]
@@ -189,7 +188,7 @@ def test_the_key_at_a_path(run, forest):
     (msgpack.packb({1: "a\x1b"}), "0x8101a2611b"),
 ])  # fmt: skip
 def test_values_of_keys(run, node, value, shown):
-    """What nodes publish can be read; what is none of it is shown as bytes, and commands no terminal."""
+    """Values that nodes publish are decoded; other values are shown as bytes, and never control the terminal."""
     node(
         children=lambda path, _options=None: [] if path else ["k"],
         entries=lambda _path, _options=None: [entry("k", value=value)],

@@ -1,4 +1,4 @@
-"""`http`: what it is told, without a process."""
+"""`http`: the configuration of the gateway, without a process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gossipkv.http import alone
 
 @pytest.fixture
 def told(monkeypatch):
-    """What each gateway was to run with."""
+    """Record the configuration of each gateway."""
     told = []
     monkeypatch.setattr(command.trio, "run", lambda _run, given, listener, _ready: told.append((given, listener)))
     monkeypatch.setattr(command, "allow_descriptors", lambda: None)
@@ -21,7 +21,7 @@ def told(monkeypatch):
 
 
 def test_what_it_is_told(told, monkeypatch):
-    """Nodes in their order, types of all and of one database, limits."""
+    """Nodes keep their order; types are general or by database; limits are passed on."""
     monkeypatch.setenv("GOSSIPKV_NODE", "e:9")
     flags = ["--content-type", "text/plain", "--content-type", "geo=image/png", "--max-connections", "7"]
     where = ["--listen", "127.0.0.1:0"]
@@ -38,14 +38,13 @@ def test_what_it_is_told(told, monkeypatch):
 @pytest.mark.parametrize("wrong", [["--content-type", "plain"], ["--content-type", "geo=plain"], ["--listen", "8080"],
                                    ["--max-connections", "0"], ["--drain-timeout", "soon"]])  # fmt: skip
 def test_what_is_wrong_is_said(told, capsys, wrong):
-    """In one line, with status 2."""
     assert cli.run(["http", *wrong]) == 2
     assert capsys.readouterr().err.count("\n") == 1
     assert told == []
 
 
 def test_a_port_is_shared_by_those_who_say_so():
-    """Two that do listen together; one that does not is refused."""
+    """The port can be shared only if every process asks for it."""
     with alone.listen(Address("127.0.0.1", 0), share_port=True) as first:
         where = Address(*first.getsockname())
         alone.listen(where, share_port=True).close()

@@ -1,4 +1,4 @@
-"""`keys`: the file of a key ring, made, shown and changed."""
+"""`keys`: the file of a key ring is created, shown and changed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gossipkv.gossip.shell import key_file
 
 @pytest.fixture
 def ring(tmp_path, run):
-    """A new key ring, and the id of its key."""
+    """Return a new key ring and the id of its key."""
     path = tmp_path / "ring"
     done = run("keys", "new", path)
     assert (done.status, done.err) == (0, "")
@@ -19,12 +19,11 @@ def ring(tmp_path, run):
 
 
 def ids(path):
-    """The ids of the keys in a file."""
     return [one.id.hex() for one in key_file.read(path)]
 
 
 def test_new(ring, run):
-    """One key, for its owner alone; a file that is there is not replaced."""
+    """The file has one key and belongs to its owner only; an existing file is not replaced."""
     path, first = ring
     assert ids(path) == [first]
     assert path.stat().st_mode & 0o777 == 0o600
@@ -35,14 +34,14 @@ def test_new(ring, run):
 
 
 def test_two_rings_have_two_keys(ring, run, tmp_path):
-    """Keys are drawn."""
+    """Keys are random."""
     other = run("keys", "new", tmp_path / "other").out.strip()
     assert other != ring[1]
     assert key_file.read(ring[0])[0].secret != key_file.read(tmp_path / "other")[0].secret
 
 
 def test_list_shows_ids_and_no_keys(ring, run):
-    """A line a key, the first one seals; nothing of a key is written, as text or JSON."""
+    """Each key has a line, and the first seals; no part of a key is written, as text or JSON."""
     path, first = ring
     second = run("keys", "install", path).out.strip()
     text, told = run("keys", "list", path), run("keys", "list", path, "--json")
@@ -55,7 +54,7 @@ def test_list_shows_ids_and_no_keys(ring, run):
 
 
 def test_keys_change_in_three_steps(ring, run):
-    """Install, use, remove: after each the file is as the next node must have it, and stays 0600."""
+    """After each of install, use and remove the file suits the next node, and its mode stays 0600."""
     path, first = ring
     second = run("keys", "install", path).out.strip()
     assert ids(path) == [first, second]
@@ -68,7 +67,7 @@ def test_keys_change_in_three_steps(ring, run):
 
 
 def test_install_from_another_ring(ring, run, tmp_path):
-    """A key that was made elsewhere is added, once."""
+    """A key that is already there is not added again."""
     path, first = ring
     other = tmp_path / "other"
     run("keys", "new", other)
@@ -90,7 +89,7 @@ REFUSED = [
 
 @pytest.mark.parametrize(("arguments", "told"), REFUSED)
 def test_what_is_refused_changes_nothing(ring, run, arguments, told):
-    """Wrong use: status 2, one line, the file as it was."""
+    """Wrong use gives status 2 and one line, and the file stays."""
     path, first = ring
     before = path.read_bytes()
     command, chosen = arguments
@@ -102,7 +101,7 @@ def test_what_is_refused_changes_nothing(ring, run, arguments, told):
 
 @pytest.mark.parametrize("command", [["list"], ["install"], ["use", "00000000"], ["remove", "00000000"]])
 def test_a_file_that_others_may_read_is_refused(ring, run, command):
-    """By every command: whoever edits it should know."""
+    """Every command refuses it, so that its owner notices."""
     path, _ = ring
     path.chmod(0o644)
     done = run("keys", command[0], path, *command[1:])
@@ -111,7 +110,6 @@ def test_a_file_that_others_may_read_is_refused(ring, run, command):
 
 
 def test_no_command_is_wrong_use(run):
-    """`keys` alone is answered in one line."""
     done = run("keys")
     assert (done.status, done.out) == (2, "")
     assert done.err.count("\n") == 1

@@ -1,4 +1,4 @@
-"""What docs/users/load-test.md says: its tables are those of the code."""
+"""The tables of docs/users/load-test.md are those of the code."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PAGE = (Path(__file__).parents[3] / "docs" / "users" / "load-test.md").read_text
 
 
 def table(head):
-    """Rows of the table that begins with this head, as lists of cells."""
+    """Return the rows of the table that begins with this head, as lists of cells."""
     rows = PAGE.split(head, 1)[1].split("\n\n")[0].splitlines()[2:]
     return [[cell.strip() for cell in re.split(r"(?<!\\)\|", row)[1:-1]] for row in rows]
 
@@ -41,13 +41,12 @@ def names_of(kind):
 
 
 def test_every_option_is_listed():
-    """The table has the options of the command, and no others."""
     listed = {name for row in table("| option | meaning |") for name in re.findall(r"--[\w-]+", row[0])}
     assert listed == {option for each in command.loadtest.params for option in each.opts if option.startswith("--")}
 
 
 def test_every_metric_is_listed():
-    """So are the metrics of limits, each as it is written; what it gives as quantities are some."""
+    """The metrics of limits are listed too, each in its exact form; the quantities are examples."""
     listed = []
     for metrics, quantities, _ in table("| metric | quantity |"):
         for name in re.findall(r"`([\w.]+)`", metrics):
@@ -58,7 +57,7 @@ def test_every_metric_is_listed():
 
 
 def test_every_field_of_the_document_is_listed():
-    """And each of what is counted; those of the parts stand beside them."""
+    """The fields of each part are listed beside it."""
     rows = {row[0]: row[1] for row in table("| field | |")}
     assert {name for cell in rows for name in named(cell)} == names_of(Result) | {"limits"}
     assert {name for row in table("| of `totals` | |") for name in named(row[0])} == names_of(RunTotals)
@@ -73,7 +72,7 @@ def test_every_field_of_the_document_is_listed():
 
 @pytest.mark.parametrize("share", ["10 %", "3 %", "0.8 %"])
 def test_the_rule_is_that_of_the_code(share):
-    """The chances that the page states are those that the comparison counts with."""
+    """The page states the chances that the comparison uses."""
     rounds = {"10 %": 3, "3 %": 4, "0.8 %": 5}[share]
     assert f"in {share} with {rounds}" in PAGE or f"in {share} of all cases with {rounds} rounds" in PAGE
     assert 100 * chance(rounds, rounds) == pytest.approx(float(share.split()[0]), rel=0.06)

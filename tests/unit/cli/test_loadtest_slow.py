@@ -1,4 +1,4 @@
-"""`loadtest`: what a line asks for, what is written where, and with which status it ends."""
+"""`loadtest`: the plan of a command line, its output, and its exit status."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LINE = ["loadtest", "--node", NODE, "--db", "geo"]
 
 
 class Engine:
-    """Stands where the load is made: remembers what it was asked for, and tells what it is told to."""
+    """Replace the load generator: record the plans, and return the given result."""
 
     def __init__(self, result):
         self.result = result
@@ -43,7 +43,7 @@ class Engine:
 
 @pytest.fixture
 def engine(monkeypatch):
-    """The engine that the command finds."""
+    """Install the engine that the command finds."""
     found = Engine(results.plain())
     monkeypatch.setattr(command, "run_plan", found)
     return found
@@ -51,19 +51,18 @@ def engine(monkeypatch):
 
 @pytest.fixture
 def keys(tmp_path):
-    """A file of keys, as options."""
+    """Return options that name a file of keys."""
     file = tmp_path / "keys"
     file.write_bytes(b"paris\nlima\n")
     return ["--keys", file]
 
 
 def one_line(error):
-    """Whether an error is one line without a traceback."""
+    """True if an error is one line without a traceback."""
     return error.count("\n") == 1 and error.startswith("gossipkv: ") and "Traceback" not in error
 
 
 def test_a_line_becomes_a_plan(run, engine, keys):
-    """Each option is in its place."""
     done = run(
         *LINE, *keys, "--target", "redis://10.0.0.9:6379/3", "--truth", "2=a.tsv", "--truth", "b.tsv",
         "--distribution", "hot:0.8/0.2", "--misses", "5%", "--mix", "get=90,get_many=10", "--connections", 8,
@@ -92,13 +91,13 @@ def test_a_line_becomes_a_plan(run, engine, keys):
     ],
 )
 def test_a_batch_alone_says_what_is_asked(run, engine, keys, options, asked):
-    """Several keys are asked for by get_many, and nobody has to say both."""
+    """`--batch` implies get_many, so the mix may be omitted."""
     assert run(*LINE, *keys, *options).status == 0
     assert (engine.plan.mix, engine.plan.batch) == asked
 
 
 def test_a_path_with_an_equals_sign(run, engine, tmp_path, keys):
-    """A file that is there is a path, whatever its name."""
+    """An existing file is a path, whatever its name."""
     truth = tmp_path / "a=b.tsv"
     truth.write_bytes(b"k\tv\n")
     assert run(*LINE, *keys, "--truth", truth).status == 0
@@ -106,7 +105,7 @@ def test_a_path_with_an_equals_sign(run, engine, tmp_path, keys):
 
 
 def test_the_nodes_of_the_environment(run, engine, keys, monkeypatch):
-    """They are asked when none is named, and named in the line that does it again."""
+    """The nodes of the environment are the default, and the command line in the result names them."""
     monkeypatch.setenv("GOSSIPKV_NODE", "10.0.0.1:7070, 10.0.0.2:7070")
     done = run("loadtest", "--db", "geo", *keys, "--json")
     assert [str(target.address) for target in engine.plan.targets] == ["10.0.0.1:7070", "10.0.0.2:7070"]
@@ -120,7 +119,7 @@ def test_the_nodes_of_the_environment(run, engine, keys, monkeypatch):
 
 
 def test_keys_of_the_database(run, engine):
-    """Without keys and truth the database itself is asked for some, and the result says where they came from."""
+    """Without keys and truth, keys come from a scan of the database, and the result says so."""
     records = {b"lima": b"1", b"paris": b"2", b"two\nlines": b"3"}
     with FakeNode(store(records)) as node:
         done = run("loadtest", "--node", node.address, "--db", "geo", "--json")
@@ -139,7 +138,7 @@ def test_an_empty_database(run, engine):
 
 
 def test_a_node_that_is_silent_is_asked_again_for_keys(run, engine, monkeypatch):
-    """From where it stopped, which is told; one that goes on being silent ends the run, with one line."""
+    """The scan resumes where it stopped and says so; a node that stays silent ends the run with one line."""
     monkeypatch.setattr(command, "ASKING_TIMEOUT_MS", 300)
     serves = store({b"a": b"1", b"b": b"2", b"c": b"3", b"d": b"4"}, page=2)
     connections = []
@@ -170,7 +169,7 @@ def test_a_node_that_is_silent_is_asked_again_for_keys(run, engine, monkeypatch)
 
 
 def test_without_a_database(run, engine, keys):
-    """One line says what to give, and which there are, where a node tells."""
+    """The line says what to give, and lists the databases if a node answers."""
     names = [{"name": name, "kind": "dataset"} for name in ("numbers", "geo", "geo")]
     with FakeNode(answering(("databases", [[*names, {"name": "carts", "kind": "hash"}]]))) as node:
         done = run("loadtest", "--node", node.address, *keys)
@@ -189,7 +188,7 @@ def test_without_a_database(run, engine, keys):
 
 @pytest.mark.usefixtures("engine")
 def test_the_table(run):
-    """The verdict and the percentiles go to standard output; more targets are a table of their own."""
+    """The verdict and the percentiles go to standard output; one target needs no table of targets."""
     done = run(*LINE, "--truth", "geo.tsv")
     assert done.out.startswith("Every answer was right.\n100 requests answered in 2.5 s, 40 /s")
     (row,) = [" ".join(line.split()) for line in done.out.splitlines() if line.startswith("all requests")]
@@ -198,7 +197,7 @@ def test_the_table(run):
 
 
 def test_the_table_of_a_mix(run, engine):
-    """Each kind has a row, each target too, and what went wrong is told above them."""
+    """Each kind and each target has a row, and the failures are listed above them."""
     engine.result = results.eventful()
     out = run(*LINE, "--truth", "geo.tsv").out
     assert out.startswith("Every answer was right, but 65 requests had none.\n")
@@ -208,7 +207,7 @@ def test_the_table_of_a_mix(run, engine):
 
 
 def test_json_is_the_document(run, engine, keys, tmp_path):
-    """All of it, and nothing else on standard output; it can be read back."""
+    """Standard output is one document that can be read back."""
     engine.result = results.eventful()
     done = run(*LINE, *keys, "--json", "--fail-if", "p99>1s")
     document = json.loads(done.out)
@@ -231,7 +230,7 @@ FAULTS = [
 
 @pytest.mark.parametrize(("changes", "options", "said"), FAULTS)
 def test_the_status(run, engine, changes, options, said):
-    """3 for what is wrong and for a limit that was passed, which the last line says; errors alone are told of."""
+    """Wrong values and a passed limit give status 3, named in the last line; refused requests alone do not."""
     engine.result = results.plain(totals=replace(results.plain().totals, **changes), first_wrong="b'k'")
     for form in ([], ["--json"]):
         done = run(*LINE, "--truth", "geo.tsv", *options, *form)
@@ -241,7 +240,7 @@ def test_the_status(run, engine, changes, options, said):
 
 
 def test_nothing_was_answered(run, engine, keys):
-    """A run without an answer is a failure, and a server that is not there one line."""
+    """A run without an answer fails, and an unreachable server gives one line."""
     engine.result = results.plain(totals=RunTotals(lost=4), latency={})
     assert run(*LINE, *keys).status == 3
     engine.result = Unavailable(f"{NODE} cannot be reached")
@@ -250,7 +249,7 @@ def test_nothing_was_answered(run, engine, keys):
 
 
 def test_an_interrupted_run_is_told_of(run, engine, keys, tmp_path):
-    """Status 130, with the table and the report of what was."""
+    """The status is 130, and table and report show the part that ran."""
     engine.result = results.plain(ended="interrupted")
     file = tmp_path / "r.html"
     done = run(*LINE, *keys, "--report", file)
@@ -260,7 +259,7 @@ def test_an_interrupted_run_is_told_of(run, engine, keys, tmp_path):
 
 
 def test_the_report(run, keys, tmp_path, engine):
-    """A file, named at the end, with the limits in it; a key that is no text harms nothing."""
+    """The report file is named at the end and shows the limits; a key that is no text is harmless."""
     engine.result = results.plain(first_wrong="b'\\xff'")
     file = tmp_path / "r.html"
     done = run(*LINE, *keys, "--report", file, "--fail-if", "p99>1ms")
@@ -272,7 +271,7 @@ def test_the_report(run, keys, tmp_path, engine):
 
 
 def test_a_report_that_cannot_be_written(run, engine, keys, tmp_path):
-    """It is refused before anything is asked."""
+    """The run is refused before the first request."""
     done = run(*LINE, *keys, "--report", tmp_path / "gone" / "r.html")
     assert (done.status, engine.plans, one_line(done.err)) == (2, [], True)
     assert f"there is no directory {tmp_path / 'gone'}" in done.err
@@ -297,7 +296,6 @@ def test_a_report_that_cannot_be_written(run, engine, keys, tmp_path):
     ],
 )
 def test_wrong_use(run, engine, keys, options, said):
-    """One line that says what is wrong, and nothing is asked."""
     done = run(*LINE, *keys, *options)
     assert (done.status, done.out, engine.plans) == (2, "", [])
     assert one_line(done.err)
@@ -310,7 +308,7 @@ def write(path, result):
 
 
 def test_a_comparison(run, engine, tmp_path):
-    """Medians, from where to where, and the word; what was not alike is named, and nothing runs."""
+    """Medians, ranges and the judgement are shown; differences of the plans are named, and nothing runs."""
     one = write(tmp_path / "a.json", results.repeated([40.0, 41.0, 42.0, 43.0], [900.0] * 4))
     other = results.repeated([80.0, 82.0, 84.0, 86.0], [900.0] * 4, plan={**results.plain().plan, "pipeline": 16})
     pair = ["--compare", one, write(tmp_path / "b.json", other)]
@@ -328,7 +326,7 @@ def test_a_comparison(run, engine, tmp_path):
 
 
 def test_a_comparison_of_few_rounds(run, tmp_path):
-    """It says what it takes to tell anything; with rounds enough it does not."""
+    """The output says how many rounds are needed, unless there are enough."""
     few = write(tmp_path / "a.json", results.plain())
     many = write(tmp_path / "b.json", results.repeated([40.0] * 4, [900.0] * 4))
     assert "make both results with --rounds 4" in run("loadtest", "--compare", few, few).out
@@ -336,7 +334,7 @@ def test_a_comparison_of_few_rounds(run, tmp_path):
 
 
 def test_a_comparison_runs_nothing(run, engine, tmp_path):
-    """Options of a run beside it are refused, and so is a file of something else."""
+    """Options of a run are refused beside `--compare`, and so is a foreign file."""
     file = write(tmp_path / "a.json", results.plain())
     done = run("loadtest", "--compare", file, file, "--connections", 4)
     assert (done.status, one_line(done.err)) == (2, True)

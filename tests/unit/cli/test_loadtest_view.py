@@ -1,4 +1,4 @@
-"""What a load test shows while it runs: on a terminal, and where nobody looks."""
+"""The display of a load test during its run: on a terminal, and in a log."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.unit.loadtest import results
 
 
 def progress(t=0, *, events=(), phase="load", requests=40, **changes):
-    """A look at a run at the end of a second."""
+    """Return the state of a run at the end of a second."""
     result = results.plain()
     told = {
         "phase": phase,
@@ -40,7 +40,7 @@ def drawn(renderable):
 
 
 def test_plain_lines(capsys):
-    """Each second is a line on standard error, once, with what happened before it."""
+    """Each second is a line on standard error, once, after the events before it."""
     with view.LiveView() as live:
         live(progress(phase="warm-up", second=None))
         live(progress(0))
@@ -58,14 +58,14 @@ def test_plain_lines(capsys):
 
 
 def test_rounds_and_warm_ups_are_told_apart():
-    """The same second of another round or of its warm-up is another line."""
+    """The line names the round and the warm-up."""
     second = Second(0, 40)
     assert view.plain_line(progress(round=2, rounds=3), second).startswith("round 2 of 3, 1 s of 10 s: 40 /s")
     assert view.plain_line(progress(phase="warm-up"), second).startswith("warm-up, 1 s of 10 s")
 
 
 def test_a_terminal(monkeypatch):
-    """It is drawn anew, and what happened stays on the screen above it."""
+    """The frame is redrawn, and events stay on the screen above it."""
     screen_file = io.StringIO()
     screen_file.isatty = lambda: True
     monkeypatch.setattr(sys, "stderr", screen_file)
@@ -78,11 +78,11 @@ def test_a_terminal(monkeypatch):
     assert "1.5 s: Member n3: alive -> suspect" in told
     assert "1 s of 10 s" in told
     assert "2 s of 10 s" in told
-    assert "\x1b[2K" in told  # What is transient is taken away again.
+    assert "\x1b[2K" in told  # The transient frame is erased.
 
 
 def test_a_frame():
-    """Where the run is, the rate and its sparkline, percentiles of all requests, what failed."""
+    """A frame shows progress, rate and sparkline, percentiles of all requests, and failures."""
     shown = drawn(view.frame(progress(3, rate_asked=50.0), [10.0, 20.0, 40.0]))
     for text in (
         "4 s of 10 s",
@@ -101,12 +101,12 @@ def test_a_frame():
     [([], ""), ([0.0, 0.0], "▁▁"), ([1.0], "█"), ([0.0, 4.0, 8.0], "▁▅█"), ([8.0, 7.9, 1.0], "██▂")],
 )
 def test_a_sparkline(values, bars):
-    """The highest is as high as there are, nothing is lowest."""
+    """The highest value has the full bar, zero the lowest."""
     assert view.sparkline(values) == bars
 
 
 def test_names_of_others_command_no_terminal(capsys, monkeypatch):
-    """Whatever is in a result, the table shows it to the letter."""
+    """The table escapes every control character of a result."""
     hostile = results.HOSTILE
     targets = [results.eventful().targets[0], results.eventful().targets[1]]
     result = results.plain(

@@ -1,4 +1,4 @@
-"""`metadata` against a fake node: what it asks, what it writes, how it ends."""
+"""`metadata` against a fake node: questions, output and exit status."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ STUCK = register([acceptor("n1"), acceptor("n2", answers=False, why="no answer")
 
 @pytest.fixture
 def ask(run, monkeypatch):
-    """Runs a command line against a node with these methods; how that ended, and what the node was asked."""
+    """Run a command line against a node with these methods; return the result and the questions."""
 
     def command(*arguments, **methods):
         with AskedNode(**methods) as node:
@@ -39,7 +39,7 @@ def ask(run, monkeypatch):
 
 
 def test_status(ask):
-    """A row for each that decides, or is to, or leaves; the register is said once."""
+    """Each present, joining and leaving acceptor has a row; its register is named once."""
     done, asked = ask("status", metadata_status=lambda *_: [HEALTHY, CHANGING])
     assert (done.status, done.err, asked) == (0, "", [("metadata_status", [None, {"timeout_ms": 1000}])])
     rows = [line.split() for line in done.out.splitlines()]
@@ -54,7 +54,7 @@ def test_status(ask):
 
 
 def test_status_of_what_is_stuck(ask):
-    """Too few answer: status 3, with --json too, and what to do."""
+    """With too few answers the status is 3, with --json too, and the advice is shown."""
     for as_json in ([], ["--json"]):
         done, _ = ask("status", *as_json, metadata_status=lambda *_: [STUCK])
         assert done.status == 3
@@ -65,7 +65,7 @@ def test_status_of_what_is_stuck(ask):
 
 
 def test_status_before_there_are_tables(ask):
-    """There is nothing to show."""
+    """The output says that no table was ever made."""
     done, _ = ask("status", metadata_status=lambda *_: [])
     assert (done.status, done.out) == (0, "")
     assert "no table was ever made" in done.err
@@ -76,14 +76,14 @@ def test_status_before_there_are_tables(ask):
     ("ynn", "yyn", False), ("", "y", False), ("yynn", "yyynn", False),
 ])  # fmt: skip
 def test_a_majority_of_both(old, new, expected):
-    """Half is none, and nobody is none."""
+    """Half the acceptors are no majority, and an empty set has none."""
     sides = ([acceptor(str(at), answers=one == "y") for at, one in enumerate(side)] for side in (old, new))
     assert decides(decode(RegisterReport, register(*sides))) is expected
 
 
 @pytest.mark.parametrize("word", ["join", "leave"])
 def test_membership(ask, word):
-    """Of the catalogue, or of a table; who decides from then on is told."""
+    """The catalogue or a table changes, and the output lists the new acceptors."""
     method = f"metadata_{word}"
     done, asked = ask(word, "n3", **{method: lambda *_: HEALTHY})
     assert (done.status, done.out) == (0, "the catalogue: decided by n1, n2, n3\n")
@@ -100,7 +100,6 @@ def refuse(*_):
 
 
 def test_membership_that_is_refused(ask):
-    """One line, status 3."""
     done, _ = ask("join", "n3", metadata_join=refuse)
     assert (done.status, done.out, done.err) == (3, "", "gossipkv: no majority answers\n")
 
@@ -113,7 +112,7 @@ TABLES = [{"name": "geo", "kind": "dataset"}, {"name": "carts", "kind": "hash"},
 
 
 def test_replacing(ask):
-    """On the catalogue, then on every table, those too that were made meanwhile; a dropped one is passed over."""
+    """The catalogue comes first, then every table, new ones included; a dropped table is skipped."""
     lists = [[*TABLES[:2]], TABLES, TABLES]
 
     def change(table, *_):
@@ -144,7 +143,7 @@ def test_replacing_twice(ask):
 
 
 def test_replacing_where_something_stands_in_the_way(ask):
-    """Of one register: it is told, and the others are done, status 3; of all: one line, and no more is asked."""
+    """A failing register is named, the rest are changed, and the status is 3; if the first fails, so does the command."""
 
     def change(table, *_):
         if table == "carts":
@@ -160,7 +159,7 @@ def test_replacing_where_something_stands_in_the_way(ask):
 
 
 def test_force_says_first_what_may_be_lost(ask):
-    """Nothing is done: who is left behind is named, as far as that is known; status 2."""
+    """Nothing is done: the nodes that would be left out are named as far as known, with status 2."""
     done, asked = ask("force", "--survivor", "n1", metadata_status=lambda *_: [STUCK])
     assert (done.status, done.out, asked) == (2, "", [("metadata_status", [None, {"timeout_ms": 10_000}])])
     for words in "nothing was done", "n1 alone would decide on the catalogue", "with n2, n3 and any other", "--yes":
@@ -172,7 +171,7 @@ def test_force_says_first_what_may_be_lost(ask):
 
 
 def test_force(ask):
-    """With --yes it is done; what was lost is said, beside who decides."""
+    """With --yes it is done, and the output names the loss and the new acceptors."""
     after = register([acceptor("n1")], generation=2, lost="what n2 and n3 alone knew")
     done, asked = ask("force", "--survivor", "n1", "--yes", metadata_force=lambda *_: after)
     assert asked == [("metadata_force", [None, ["n1"]])]
@@ -188,6 +187,5 @@ def test_force(ask):
     "arguments", [["force"], ["force", "--yes"], ["join"], ["leave"], ["replace", "n3"], ["status", "a", "b"], []]
 )
 def test_wrong_use(ask, arguments):
-    """Status 2, and no node is asked."""
     done, asked = ask(*arguments)
     assert (done.status, done.out, asked) == (2, "", [])

@@ -1,4 +1,4 @@
-"""`status` of databases that several nodes have, as people see it, and its exit status."""
+"""`status` of databases on several nodes: its tables and its exit status."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ INFO = {"node": "n1", "cluster": "c", "uptime_s": 65.0, "shard_id": "1"}
 
 
 def some(*partitions, runs=None):
-    """A set of partitions as a node tells it."""
+    """Return a set of partitions as a node reports it."""
     return {"count": len(partitions), "runs": ",".join(map(str, partitions)) if runs is None else runs}
 
 
@@ -29,7 +29,7 @@ def node(name, active="v1", state="alive"):
 
 
 def told(missing=None, under_replicated=None, *, nodes=None, **version):
-    """A database that three nodes share, one of them dead."""
+    """Return the report of a database on three nodes, of which one is dead."""
     return {"geo": {
         "kind": "dataset", "active": "v1", "hold": None, "error": None, "replication": 2, "min_replication": 1,
         "nodes": nodes or [node("n1"), node("n2"), node("n3", state="dead")],
@@ -49,14 +49,14 @@ def told(missing=None, under_replicated=None, *, nodes=None, **version):
 
 
 def ask(run, said, *options):
-    """What the command writes, a line each, and its exit status."""
+    """Return the exit status, the lines and the output of the command."""
     with FakeNode(answering(("status", said), ("info", INFO), ("verdict", WELL))) as fake:
         done = run("status", *options, "--node", fake.address)
     return done.status, [" ".join(line.split()) for line in done.out.splitlines()], done.out
 
 
 def test_who_has_what_is_a_table(run):
-    """A line for each owner; the database and the version are said once, and how much of it is here beside it."""
+    """Each owner has a line; database and version are named once, with the share that is here."""
     status, lines, _ = ask(run, told())
     assert status == 0
     assert "geo v1 ACTIVE tsv sequins 5 of 8 3,437 88.5 KiB" in lines
@@ -66,14 +66,14 @@ def test_who_has_what_is_a_table(run):
 
 
 def test_a_node_that_knows_no_other_tells_of_no_owners(run):
-    """What everybody sees who tries it out is as short as it can be; one copy of two is not to be complained of."""
+    """A single node needs no owners table, and its lack of replicas is no fault."""
     status, lines, out = ask(run, told(under_replicated=some(0, 1), nodes=[node("n1")]))
     assert (status, len(lines)) == (0, 5)
     assert "fewer" not in out
 
 
 def test_many_runs_are_cut(run):
-    """The first of them stand in the table, and their number beside them."""
+    """The table has the first runs and counts the rest."""
     many = some(*range(0, 40, 2))
     _, lines, _ = ask(run, told(owners=[owner("n1", "alive", many)], owners_not_named=1200))
     assert "geo v1 n1 alive 20 0,2,4,6,8,10,12,14,..." in lines
@@ -82,7 +82,7 @@ def test_many_runs_are_cut(run):
 
 @pytest.mark.parametrize("width", [40, 80])
 def test_owners_in_a_narrow_terminal(run, monkeypatch, width):
-    """Each owner's state is whole, whatever else must fold."""
+    """The state of each owner is never folded."""
     for module in "screen", "status":
         monkeypatch.setattr(f"gossipkv.cli.{module}.console", partial(Console, width=width, highlight=False))
     words = ask(run, told())[2].split()
@@ -91,12 +91,12 @@ def test_owners_in_a_narrow_terminal(run, monkeypatch, width):
 
 @pytest.mark.parametrize("said", [{}, {"geo": None}, {"geo": {}}, {"geo": {"nodes": 3, "versions": {"v1": 5}}}])
 def test_what_another_program_tells_is_no_reason_to_fall(said):
-    """A node of another version may tell less, or otherwise."""
+    """A node of another release may report less, or another form."""
     assert owners_table(status_report(said).datasets) is None
 
 
 def test_tables_have_a_table_of_their_own(run):
-    """Who holds them, and what others lack."""
+    """The table names the nodes of each table and their lag."""
     nodes = [
         {"node": "n1", "state": "alive", "partitions": 16, "lag_records": 0, "lag_s": 0.0},
         {"node": "n2", "state": "dead", "partitions": 16, "lag_records": 1234, "lag_s": 3.0},
@@ -110,7 +110,7 @@ def test_tables_have_a_table_of_their_own(run):
 
 
 def test_what_moves_has_a_column(run):
-    """While anything does."""
+    """The column is there only while something moves."""
     nodes = [
         {"node": "n1", "state": "alive", "partitions": 16, "coming": 0, "leaving": 2},
         {"node": "n2", "state": "alive", "partitions": 0, "coming": 3, "leaving": 0},

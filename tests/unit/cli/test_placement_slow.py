@@ -1,4 +1,4 @@
-"""`node`, and `plan` and `reshard` of `table`, against a fake node: what they ask and write, how they end."""
+"""`node`, `table plan` and `table reshard` against a fake node: questions, output and exit status."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.unit.cli.asked_node import answering, raising
 
 
 def row(node, weight=1, **more):
-    """A node of tables, as a node tells it."""
+    """Return a node of the tables as a node reports it."""
     told = {"node": node, "uuid": f"{int(node[1:]):032x}", "member": True, "isolation_group": "", "alive": True}
     return {**told, "weight": weight, **more}
 
@@ -40,7 +40,7 @@ COMMANDS = [
 
 @pytest.mark.parametrize(("arguments", "question", "line"), COMMANDS)
 def test_a_change(ask, arguments, question, line):
-    """One question, and one line of how it stands; where all was so a note says that, and --json all that is told."""
+    """One question gives one line; a repeated change has a note, and --json passes on the answer."""
     for is_new in (True, False):
         told = changed(row("n1"), row("n4", 3, isolation_group="r"), is_new=is_new)
         done, asked = ask("node", *arguments, **{question[0]: lambda *_, told=told: told})
@@ -51,7 +51,7 @@ def test_a_change(ask, arguments, question, line):
 
 
 def test_a_name_that_two_nodes_have(ask):
-    """The one that is a member is told of; the former is named by its uuid."""
+    """The line describes the member; the former node is known by its uuid."""
     rows = row("n4", None, member=False, uuid="ab" * 16), row("n4", 7)
     done, _ = ask("node", "weight", "n4", "7", set_weight=lambda *_: changed(*rows))
     assert done.out == "n4: weight 7\n"
@@ -59,7 +59,7 @@ def test_a_name_that_two_nodes_have(ask):
 
 @pytest.mark.parametrize(("arguments", "gone"), [(["remove", "n3"], "n3"), (["replace", "n2", "n4"], "n2")])
 def test_force_says_first_what_may_be_lost(ask, arguments, gone):
-    """Nothing is done and nobody is asked: status 2."""
+    """Nothing is done, no node is asked, and the status is 2."""
     for more in ([], ["--json"]):
         done, asked = ask("node", *arguments, "--force", *more)
         assert (done.status, done.out, asked) == (2, "", [])
@@ -69,7 +69,7 @@ def test_force_says_first_what_may_be_lost(ask, arguments, gone):
 
 @pytest.mark.parametrize(("waits", "words"), [(["n3"], "n3 is down"), (["n2", "n3"], "n2 and n3 are down")])
 def test_partitions_that_wait(ask, waits, words):
-    """Who is waited for is said, and what to do if that is for ever; with --json, too, where it is told as well."""
+    """The note names the nodes that are waited for and the remedy, with --json too."""
     told = changed(row("n3", 0, alive=False), waits_for=waits)
     for arguments, method in (("remove", "n3"), "remove_node"), (("list",), "placement_nodes"):
         for more in ([], ["--json"]):
@@ -80,7 +80,7 @@ def test_partitions_that_wait(ask, waits, words):
 
 
 def test_what_is_unknown_is_asked_again(ask):
-    """The connection ends before the answer: the same again, once."""
+    """A lost answer repeats the question, once."""
     done, asked = ask("node", "add", "n4", add_node=answering(EOFError(), changed(row("n4"), is_new=False)))
     assert (done.status, done.out, asked[0]) == (0, "n4: weight 1\n", asked[1])
     assert "asking what became of it" in done.err
@@ -93,7 +93,6 @@ def test_what_is_unknown_is_asked_again(ask):
     (NotReady("no table was ever made here"), 3), (UnknownDatabase("there is no table t"), 1),
 ])  # fmt: skip
 def test_what_the_node_refuses(ask, error, status):
-    """One line, and the status of the interface."""
     for arguments, method in (
         ("node add n4", "add_node"), ("node remove n4", "remove_node"), ("node replace n2 n4", "replace_node"),
         ("node weight n4 2", "set_weight"), ("node list", "placement_nodes"), ("table plan t", "plan"),
@@ -110,13 +109,12 @@ def test_what_the_node_refuses(ask, error, status):
     "table create t --kind range --partitioner sha1", "table create t --kind hash --partitioner md5",
 ])  # fmt: skip
 def test_wrong_use(ask, arguments):
-    """Status 2, and no node is asked."""
     done, asked = ask(*arguments.split())
     assert (done.status, done.out, asked) == (2, "", [])
 
 
 def test_a_table_of_another_hash(ask):
-    """Its partitioner is asked for; where none is told, nothing is said of it."""
+    """Its partitioner is sent; without one the option is absent."""
     for arguments, partitioner in (["--partitioner", "sha1"], "sha1"), ([], None):
         command = ["table", "create", "t", "--kind", "hash", *arguments]
         _, ((_, (_, options)),) = ask(*command, create_table=lambda *_: {"table": "ab" * 16, "config": 1})
@@ -124,7 +122,7 @@ def test_a_table_of_another_hash(ask):
 
 
 def test_nodes_are_listed(ask):
-    """Each with its share, or that it was taken out, and with its uuid where it has to be named by that."""
+    """Each node has its weight or that it was removed, and its uuid if its name is not enough."""
     told = {"waits_for": [], "nodes": [
         row("n2", 0), row("n3", None, member=False, alive=False, uuid="cd" * 16), row("n1", 3, isolation_group="r[1]"),
     ]}  # fmt: skip
@@ -144,14 +142,14 @@ def move(source, target, size):
 
 
 def plan(table, *moves, count=None, unknown=0, warning=None):
-    """What is to be moved of a table, as a node tells it."""
+    """Return the planned moves of a table as a node reports them."""
     size = sum(one["bytes"] or 0 for one in moves)
     told = {"table": table, "moves": [*moves], "moves_count": len(moves) if count is None else count, "bytes": size}
     return {**told, "unknown": unknown, "warning": warning}
 
 
 def test_a_plan(ask):
-    """A row for each pair of nodes, a line for each table, what nobody knows, and a warning; nothing is changed."""
+    """Each pair of nodes has a row and each table a line, with unknown sizes and a warning."""
     told = [
         plan("carts", move("n1", "n4", 1024), move("n1", "n4", 1024), move(None, "n4", None), count=5000, unknown=1),
         plan("logs", warning="3 nodes in 1 isolation groups"), plan("one", move("n2", "n4", 0)),
@@ -175,7 +173,7 @@ def test_a_plan(ask):
 
 
 def test_a_plan_of_ranges(ask):
-    """Says why, and what is divided, as the page shows."""
+    """The plan gives reasons and splits, as the page shows."""
     page = (Path(__file__).parents[3] / "docs" / "operators" / "placement.md").read_text(encoding="utf-8")
     (shown,) = re.findall(r"have not divided:\n\n```\n(.*?)```", page, re.DOTALL)
     full = {"why": "n1 has 1.80 x its share of bytes"}
@@ -193,7 +191,7 @@ def test_a_plan_of_ranges(ask):
 
 
 def test_a_reshard(ask):
-    """Who is in which group then; without groups, that; twice, that there was nothing to do."""
+    """The groups are listed; no groups and a repeated command have their own lines."""
     told = {"table": "carts", "changed": True, "groups": [["n3", "n1"], ["n2", "n4"]]}
     done, asked = ask("table", "reshard", "carts", "2", "--timeout", "3s", reshard=lambda *_: told)
     assert (done.status, asked) == (0, [("reshard", ["carts", 2, {"timeout_ms": 3000}])])

@@ -1,4 +1,4 @@
-"""Commands that are ended while they build, and tables that are forgotten."""
+"""Builds that a signal ends, and tables that are forgotten."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from tests.unit.cli.test_process_slow import COMMAND
 
 @pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGHUP])
 def test_a_build_that_is_ended_clears_up(tmp_path, ending):
-    """By SIGTERM, or as its terminal closes, as by Ctrl-C: the directory is as it was, and no process is left."""
+    """SIGTERM and SIGHUP clean up as Ctrl-C does: the directory is as before, and no process is left."""
     source, dest = tmp_path / "source", tmp_path / "made" / "here"
     source.mkdir()
     for number in range(2):
         lines = (b"%d-%d\tvalue\n" % (number, line) for line in range(1_500_000))
         (source / f"part-{number}").write_bytes(b"".join(lines))
-    before = signal.signal(ending, signal.SIG_DFL)  # What ran under `nohup` would go on, as it should.
+    before = signal.signal(ending, signal.SIG_DFL)  # A process under `nohup` ignores the signal and would go on.
     process = subprocess.Popen(
         [*COMMAND, "build", str(source), str(dest), "--lanes", "2"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
@@ -35,7 +35,7 @@ def test_a_build_that_is_ended_clears_up(tmp_path, ending):
 
 
 def test_forgetting_tables(tmp_path):
-    """The flag starts another node, which says where the tables are; given again it is wrong use, in one line."""
+    """The flag starts a new node, which logs where the old tables are; given twice it is wrong use."""
     data = tmp_path / "data"
     serve = [*COMMAND, "serve", "--data", str(data), "--listen", "127.0.0.1:0"]
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""The command as a process: pipes, signals, terminals, and what it loads."""
+"""The command as a process: pipes, signals, terminals, and its imports."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def silent(connection: Connection) -> None:
 
 
 def test_a_reader_that_goes_away_is_no_error():
-    """`gossipkv scan | head`: status 141, nothing on standard error."""
+    """`gossipkv scan | head` gives status 141 and nothing on standard error."""
     with FakeNode(store(MANY, page=2000)) as node:
         process = subprocess.Popen(
             [*COMMAND, "scan", "geo", "--timeout", "60s"],
@@ -45,7 +45,7 @@ def test_a_reader_that_goes_away_is_no_error():
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full here")
 def test_a_full_disk_is_an_error():
-    """Output that cannot be written: status 3, one line."""
+    """The status is 3, with one line."""
     with FakeNode(store(MANY, page=2000)) as node, open("/dev/full", "wb") as full:
         done = subprocess.run(
             [*COMMAND, "scan", "geo", "--timeout", "60s"],
@@ -60,7 +60,7 @@ def test_a_full_disk_is_an_error():
 
 
 def test_an_interrupt_is_status_130():
-    """Ctrl-C: status 130, no traceback."""
+    """Ctrl-C leaves no traceback."""
     with FakeNode(silent) as node:
         process = subprocess.Popen(
             [*COMMAND, "get", "geo", "k", "--timeout", "60s"],
@@ -103,7 +103,7 @@ runpy.run_module("gossipkv", run_name="__main__")
     ],
 )
 def test_an_interrupt_while_modules_load(module):
-    """Ctrl-C before the command has begun: status 130 and not a word, wherever it meets an import."""
+    """Ctrl-C during any import gives status 130 and no output."""
     done = subprocess.run(
         [sys.executable, "-c", INTERRUPT_AMID, module, "get", "geo", "k"], capture_output=True, timeout=60, check=False
     )
@@ -111,7 +111,7 @@ def test_an_interrupt_while_modules_load(module):
 
 
 def test_nothing_is_loaded_before_an_interrupt_is_looked_after():
-    """Each module before that would be time in which Ctrl-C ends in a traceback."""
+    """Ctrl-C during any earlier import would end in a traceback."""
     program = [sys.executable, "-S", "-X", "importtime", "-c", "import os, gossipkv"]
     done = subprocess.run(program, capture_output=True, check=True, timeout=60)
     loaded = [line.rpartition(b"|")[2].strip() for line in done.stderr.splitlines()]
@@ -132,9 +132,9 @@ WAYS = ["{0}>&-", "{0}>/dev/full", "{0}</dev/null"]
     ],
 )
 def test_streams_that_take_nothing(way, arguments, status, said):
-    """Without standard output a command that has something to say fails in one line; without the other one it is done.
+    """A command with output fails in one line without standard output, and succeeds without standard error.
 
-    Closed, full, or open to be read only: no traceback, and no status of Python's own.
+    The stream is closed, full, or read-only: there is no traceback and no status of Python's own.
     """
     for descriptors, expected, kept in [
         ("1", status, "stderr"),
@@ -156,7 +156,7 @@ def test_streams_that_take_nothing(way, arguments, status, said):
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_node_without_standard_streams(tmp_path, way):
-    """It serves, and what it opens is not taken for what it writes to: its files have no line of its log in them."""
+    """The node serves, and no log line lands in a file that it opened under a standard descriptor."""
     address = f"{HOST}:{quiet_ports(1)[0]}"
     serve = [*COMMAND, "serve", "--data", str(tmp_path), "--listen", address]
     redirected = " ".join(way.format(one) for one in "012")
@@ -177,7 +177,7 @@ def test_a_node_without_standard_streams(tmp_path, way):
     {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}, {"LC_ALL": "xx_XX"},
 ])  # fmt: skip
 def test_text_that_a_terminal_does_not_know(variables):
-    """A mark is in the place of each such letter."""
+    """A replacement character stands for each such letter."""
     for arguments, status in (
         (["nosuch-\u20ac"], 2),
         (["get", "geo", "k", "--node", "127.0.0.1:1", "--timeout", "1s"], 3),
@@ -201,7 +201,7 @@ STATUS = {"g\u20ac\u00f6": {"kind": "dataset", "active": "1", "versions": {"1": 
 
 
 def test_keys_may_be_any_bytes():
-    """A key that is not UTF-8 goes from the shell to the node as it is, and comes back."""
+    """A key that is not UTF-8 goes to the node and back unchanged."""
     with FakeNode(store({b"\xff\xfe": b"\x00\x80"})) as node:
         done = subprocess.run(
             [*COMMAND, "get", "geo", b"\xff\xfe", "--timeout", "60s"],
@@ -226,7 +226,7 @@ HEAVY = {
     (["status", "--timeout", "60s"], "gossipkv.cli.status", set()),
 ])  # fmt: skip
 def test_a_command_loads_what_it_needs(arguments, module, more):
-    """What scripts and people wait for loads no Trio, no settings, no node, no storage; this holds its CPU time."""
+    """Commands on the common paths load no Trio, settings, node or storage; this bounds their CPU time."""
     program = (
         "import sys\nfrom gossipkv import cli\nstatus = cli.run(sys.argv[1:])\n"
         "print('', status, *sorted(sys.modules), sep='\\n')"
@@ -249,7 +249,7 @@ def test_a_command_loads_what_it_needs(arguments, module, more):
     assert not (HEAVY | more) & {*modules.split()}
 
 
-# What a node without tables, gateway or remote source does without: packages, then rooms of ours.
+# Packages, then our own rooms, that a node without tables, gateway or remote source does not need.
 NOT_SERVED_WITH = {
     "rich", "pygments", "asyncio", "jinja2", "prometheus_client", "h11", "fsspec", "pyarrow", "cryptography", "cramjam",
     "isal", "backports.zstd", "concurrent.futures", "fractions",
@@ -284,7 +284,7 @@ def test_a_node_loads_what_it_serves_with(tmp_path):
 
 @pytest.mark.parametrize(("loading", "told"), [("__main__", "False True True"), ("cli", "True True False")])
 def test_no_garbage_is_collected_while_a_command_loads(loading, told):
-    """From the first line on, until the command begins; what is loaded is never looked through again."""
+    """Collection is off until the command begins, and loaded modules are frozen."""
     program = (
         f"import gc\nfrom gossipkv import {loading}\nbefore = gc.isenabled()\nfrom gossipkv import cli\n"
         "cli.run(['ping', '--node', '127.0.0.1:1', '--timeout', '1ms'])\n"
@@ -308,7 +308,7 @@ def on_a_terminal(arguments: list[str], **environ: str) -> str:
         while True:
             try:
                 part = os.read(leader, 65_536)
-            except OSError:  # Linux' way of saying that nobody holds the other end any more.
+            except OSError:  # Linux signals in this way that the other end is closed.
                 break
             if not part:
                 break
@@ -319,7 +319,7 @@ def on_a_terminal(arguments: list[str], **environ: str) -> str:
 
 
 def test_colours_are_for_terminals_that_want_them():
-    """Colours on a terminal, none with NO_COLOR, and a value is followed by a line feed there."""
+    """A terminal gets colours, unless NO_COLOR is set, and a line feed after a value."""
     coloured = on_a_terminal(["config"], TERM="xterm-256color")
     plain = on_a_terminal(["config"], TERM="xterm-256color", NO_COLOR="1")
     assert "\x1b[36m" in coloured

@@ -1,4 +1,4 @@
-"""`table quarantine` against a fake node: what it asks, what it writes, how it ends."""
+"""`table quarantine` against a fake node: questions, output and exit status."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ WHY = "its assignment was taken by force"
 
 
 def row(node, copy, table="carts", size=2048):
-    """A copy that was set aside, as a node tells it."""
+    """Return a quarantined replica as a node reports it."""
     told = {"node": node, "copy": copy, "table": table, "partition": 255, "assignment": "ab" * 8}
     return {**told, "bytes": size, "why": WHY}
 
 
 @pytest.fixture
 def ask(run, monkeypatch):
-    """Runs a command line against a node with these methods; how that ended, and what the node was asked."""
+    """Run a command line against a node with these methods; return the result and the questions."""
 
     def command(*arguments, **methods):
         with AskedNode(**methods) as node:
@@ -31,7 +31,7 @@ def ask(run, monkeypatch):
 
 
 def test_copies_are_listed(ask):
-    """A row for each, by node and table; of one whose size cannot be read, none."""
+    """Each replica has a row, sorted by node and table; an unreadable size is a dash."""
     told = [row("n3", "2a"), row("n1", "7", "logs", None), row("n3", "1f", "a[b]")]
     done, asked = ask("list", quarantine_list=lambda: told)
     assert (done.status, done.err, asked) == (0, "", [("quarantine_list", [])])
@@ -47,7 +47,7 @@ def test_copies_are_listed(ask):
 
 
 def test_nothing_is_set_aside(ask):
-    """That is said; --json has an empty list."""
+    """A note says so, and --json has an empty list."""
     done, _ = ask("list", quarantine_list=list)
     assert (done.status, done.out, done.err) == (0, "", "nothing is set aside\n")
     done, _ = ask("list", "--json", quarantine_list=list)
@@ -56,7 +56,7 @@ def test_nothing_is_set_aside(ask):
 
 @pytest.mark.parametrize("more", [[], ["--json"]])
 def test_a_node_that_does_not_answer(ask, more):
-    """The others are told, that one is named, and the status says that it is not all."""
+    """The other nodes are listed, the silent one is named, and the status marks the list as incomplete."""
     silent = {"node": "n2", "error": "it has not answered"}
     done, _ = ask("list", *more, quarantine_list=lambda: [silent, row("n3", "2a")])
     assert (done.status, "2a" in done.out) == (3, True)
@@ -65,7 +65,7 @@ def test_a_node_that_does_not_answer(ask, more):
 
 
 def test_a_drop_says_first_what_may_be_lost(ask):
-    """Nothing is done and nobody is asked: status 2."""
+    """Nothing is done, no node is asked, and the status is 2."""
     for copies, words in (["2a"], "the copy at n3"), (["2a", "1f"], "2 copies at n3"):
         done, asked = ask("drop", "n3", *copies)
         assert (done.status, done.out, asked) == (2, "", [])
@@ -74,7 +74,7 @@ def test_a_drop_says_first_what_may_be_lost(ask):
 
 
 def test_copies_are_dropped(ask):
-    """One question and one line for each; with --json one list."""
+    """Each replica is one question and one line; --json gives one list."""
     done, asked = ask("drop", "n3", "2a", "1f", "--yes", quarantine_drop=lambda *_: {})
     assert (done.status, done.out, done.err) == (0, "n3: 2a: dropped\nn3: 1f: dropped\n", "")
     assert asked == [("quarantine_drop", ["n3", "2a"]), ("quarantine_drop", ["n3", "1f"])]
@@ -83,7 +83,7 @@ def test_copies_are_dropped(ask):
 
 
 def test_what_is_unknown_is_asked_again(ask):
-    """The connection ends before the answer: the same again, once; who has dropped it has no such copy any more."""
+    """A lost answer repeats the question, once; a node that has dropped the replica no longer has it."""
     gone = BadRequest("n3 has no copy 2a that is set aside")
     for second in {}, gone:
         answers = answering(EOFError(), second)
@@ -95,7 +95,7 @@ def test_what_is_unknown_is_asked_again(ask):
 
 @pytest.mark.parametrize(("error", "status"), [(BadRequest("n3 has no copy 2a"), 2), (Unavailable("no member n9"), 3)])
 def test_what_the_node_refuses(ask, error, status):
-    """One line, and the status of the interface; what comes behind it is not done."""
+    """The first error ends the command, with one line."""
     done, asked = ask("drop", "n3", "2a", "1f", "--yes", quarantine_drop=raising(error))
     assert (done.status, done.out, done.err, len(asked)) == (status, "", f"gossipkv: {error}\n", 1)
     done, asked = ask("list", "n3", quarantine_list=raising(error))
@@ -104,6 +104,5 @@ def test_what_the_node_refuses(ask, error, status):
 
 @pytest.mark.parametrize("arguments", ["", "drop", "drop n3", "drop n3 --yes", "list n3 n4", "keep"])
 def test_wrong_use(ask, arguments):
-    """Status 2, and no node is asked."""
     done, asked = ask(*arguments.split())
     assert (done.status, done.out, asked) == (2, "", [])

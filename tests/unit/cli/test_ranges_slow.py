@@ -1,4 +1,4 @@
-"""What `table` has of ranges, against a fake node: what it asks and writes, how it ends."""
+"""The range commands of `table` against a fake node: questions, output and exit status."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DIVIDED = {"table": "t", "partition": 7, "partitions": [{"id": 8, "start": b""},
 
 
 def test_a_split(ask):
-    """At which key, and into which two; with --json all that is told."""
+    """The output names the key and the children; --json passes on the answer."""
     done, asked = ask("table", "split", "t", "k", "--timeout", "3s", split=lambda *_: DIVIDED)
     assert (done.status, asked) == (0, [("split", ["t", b"k", {"timeout_ms": 3000}])])
     assert done.out == "t: divided at 'k', into 8 and 9\n"
@@ -33,7 +33,7 @@ def test_a_split(ask):
 
 
 def test_a_split_of_which_nothing_is_known(ask):
-    """It is asked for again; where a range begins there by then, it is done; what else is in the way is an error."""
+    """The split is requested again; a range that begins at the key then means success, other conflicts are errors."""
     there = Conflict("divided already", {**DIVIDED, "partition": None})
     for error, status, out in (
         (there, 0, "t: divided at 'k', into 8 and 9\n"), (Conflict("it moves"), 3, ""), (EOFError(), 3, ""),
@@ -50,7 +50,7 @@ MOVE = {"table": "t", "partition": 7, "slot": 2, "from": "n1", "to": "n4", "chan
 
 @pytest.mark.parametrize("method", ["join", "leave"])
 def test_a_slot_moves(ask, method):
-    """Which slot, from whom to whom; where it was so already a note says that; with --json all that is told."""
+    """The line names slot, source and target; a repeated command has a note, and --json passes on the answer."""
     command = ["table", method, "t", "k", "n4"]
     done, asked = ask(*command, "--timeout", "3s", **{method: lambda *_: MOVE})
     assert (done.status, asked) == (0, [(method, ["t", b"k", "n4", {"timeout_ms": 3000}])])
@@ -63,7 +63,7 @@ def test_a_slot_moves(ask, method):
 
 
 def test_a_leave_of_which_nothing_is_known(ask):
-    """It is asked for again; where the node holds nothing by then, it is done."""
+    """The leave is requested again; a node that holds nothing then means success."""
     gone = Conflict("n1 holds nothing", {**MOVE, "slot": None, "to": None, "changed": False})
     done, asked = ask("table", "leave", "t", "k", "n1", leave=answering(EOFError(), gone))
     assert (done.status, done.out, len(asked)) == (0, "t: the range that 'k' is in moves from n1\n", 2)
@@ -72,7 +72,7 @@ def test_a_leave_of_which_nothing_is_known(ask):
 
 
 def test_force_join_says_first_what_may_be_lost(ask):
-    """Nothing is done and nobody is asked, with status 2; with --yes it is done, and says what that may have cost."""
+    """Without --yes nothing is done, with status 2; with it the possible loss is named."""
     for copy, begins in (
         (None, "set aside there, or with nothing"),
         ("5", "with the copy 5"),
@@ -100,7 +100,7 @@ def partition(start, end, **more):
 
 
 def test_partitions(ask):
-    """A row for each, page after page; what moves and what nobody says; of a hash table the shard."""
+    """Each partition has a row, over all pages, with moves and unknown sizes; a hash table shows the shard."""
     moving = [{"node": "n3", "slot": 0, "state": "PROPOSED"}]
     pages = [
         {"kind": "range", "partitions": [partition(b"", b"k")], "next": b"k"},
@@ -126,14 +126,14 @@ def test_partitions(ask):
 
 
 def scanning(*pages):
-    """A scan that shows these keys, page after page."""
+    """Return a scan that yields these keys, page after page."""
     return answering(
         *([[[key, b""] for key in page], page[-1] if page is not pages[-1] else None, b"t"] for page in pages)
     )
 
 
 def test_a_range_is_deleted(ask):
-    """What a scan of these bounds shows, and how many records that were."""
+    """The keys of a scan within the bounds are deleted and counted."""
     done, asked = ask(
         "table", "delete-range", "t", "a", "c", "--prefix", "a", "--level", "all",
         scan=scanning([b"a", b"aa"], [b"ab"]), delete=lambda *_: b"",
@@ -148,7 +148,7 @@ def test_a_range_is_deleted(ask):
 
 @pytest.mark.parametrize(("error", "status"), [(BadRequest("t is a dataset"), 2), (KeyboardInterrupt(), 130)])
 def test_a_deletion_that_ends_early(ask, monkeypatch, error, status):
-    """It says how far it came, and that it may be said again; nothing where it has not begun."""
+    """The error says how far the deletion came and that it can be repeated, unless it has not begun."""
     take = ranges.tables.token_of
     answers = iter([None, None, error])
 
@@ -171,7 +171,6 @@ def test_a_deletion_that_ends_early(ask, monkeypatch, error, status):
     (NotReady("no table was ever made here"), 3), (UnknownDatabase("there is no table t"), 1),
 ])  # fmt: skip
 def test_what_the_node_refuses(ask, error, status):
-    """One line, and the status of the interface."""
     for arguments, method in (
         ("split t k", "split"), ("join t k n4", "join"), ("leave t k n4", "leave"),
         ("force-join t k n4 --yes", "force_join"), ("partitions t", "partitions"),
@@ -186,7 +185,6 @@ def test_what_the_node_refuses(ask, error, status):
     "delete-range t a --level two",
 ])  # fmt: skip
 def test_wrong_use(ask, arguments):
-    """Status 2, and no node is asked."""
     done, asked = ask("table", *arguments.split())
     assert (done.status, done.out, asked) == (2, "", [])
 
@@ -195,7 +193,7 @@ KEYS = [b"a", *(b"a%02d" % number for number in range(1, 9)), b"b", b"c"]
 
 
 class RangeNode(TableNode):
-    """One whose scans go on behind the last key, as those of nodes do."""
+    """A node whose scans continue after the last key, as real scans do."""
 
     def __init__(self, fails=None):
         super().__init__(fails)
@@ -214,7 +212,7 @@ class RangeNode(TableNode):
 
 
 def cleared(node, *, pause=lambda _: None, **bounds):
-    """What is left at a node, how many were deleted, and up to which key."""
+    """Return the keys left at a node, the number deleted, and the last deleted key."""
     with FakeNode(node) as listening, blocking.connect(listening.address, timeout_ms=20_000) as client:
         job = RangeDeletion(client, "t", pause=pause, **bounds)
         counts = [*job.run()]
@@ -223,7 +221,7 @@ def cleared(node, *, pause=lambda _: None, **bounds):
 
 
 def error_of(node, **bounds):
-    """Why nothing more is deleted at a node; None: all is."""
+    """Return the error that ends a deletion, or None."""
     try:
         cleared(node, **bounds)
     except GossipKVError as error:
@@ -237,7 +235,7 @@ def error_of(node, **bounds):
     ({"start": b"", "end": b"b"}, KEYS[:9]), ({"start": b"x"}, []),
 ])  # fmt: skip
 def test_what_is_deleted(bounds, gone):
-    """All that is within the bounds, nothing else, at the level that is asked for."""
+    """Exactly the keys within the bounds are deleted, at the requested level."""
     node = RangeNode()
     left, count, last = cleared(node, level="all", **bounds)
     assert (left, count, last) == ([key for key in KEYS if key not in gone], len(gone), gone[-1] if gone else None)
@@ -247,7 +245,7 @@ def test_what_is_deleted(bounds, gone):
 
 
 def test_what_fails_for_now():
-    """It goes on behind the last key that is deleted, and counts no key twice that it sends again."""
+    """The deletion continues after the last deleted key and counts no key twice."""
     errors = {number: [code, "for now", {}] for number, code in (
         (1, "NOT_READY"), (4, "UNAVAILABLE"), (5, "UNAVAILABLE"), (9, "UNKNOWN"), (12, "TIMEOUT"), (13, "OVERLOADED"),
     )}  # fmt: skip
@@ -262,7 +260,7 @@ def test_what_fails_for_now():
     ("UNKNOWN_DATABASE", UnknownDatabase), ("BAD_REQUEST", BadRequest), ("TOO_LARGE", TooLarge),
 ])  # fmt: skip
 def test_what_stays_so(code, error):
-    """It ends with that, and says how far it came."""
+    """The error ends the deletion, which reports how far it came."""
     node = RangeNode({4: [code, "no", {}]})
     with FakeNode(node) as listening, blocking.connect(listening.address, timeout_ms=20_000) as client:
         job = RangeDeletion(client, "t", start=b"a")
@@ -272,7 +270,7 @@ def test_what_stays_so(code, error):
 
 
 def test_patience_ends(monkeypatch):
-    """After so long without one answer it fails, and each answer gives it all of its patience again."""
+    """The deletion fails after PATIENCE_S without an answer; each answer starts the time anew."""
     now = [0.0]
     monkeypatch.setattr(ranges, "monotonic", lambda: now[0])
 
@@ -287,7 +285,7 @@ def test_patience_ends(monkeypatch):
 
 
 def test_a_node_that_ends_amid_it():
-    """Another one goes on: what may have been done is sent once more."""
+    """Another node continues, and unconfirmed deletes are sent again."""
     node = RangeNode()
 
     def breaks(connection):
@@ -304,7 +302,7 @@ def test_a_node_that_ends_amid_it():
 
 
 def test_bounds_that_are_none():
-    """Nothing bounds it, or nothing is within the bounds: nobody is asked."""
+    """Missing bounds and empty bounds are refused, and no node is asked."""
     node = RangeNode()
     for bounds, words in (
         ({}, "all of t would be deleted"), ({"start": b"", "prefix": b""}, "all of t would be deleted"),
@@ -317,7 +315,7 @@ def test_bounds_that_are_none():
 
 
 def test_a_long_page():
-    """It has more keys than there are deletes on their way at once: all are deleted, in their order."""
+    """The page has more keys than deletes in flight: all are deleted, in order."""
     node = RangeNode()
     node.records = {b"%05d" % number: b"" for number in range(IN_FLIGHT * 5)}
     node.scan = lambda _: [[[key, b""] for key in sorted(node.records)], None, b"token"]

@@ -1,4 +1,4 @@
-"""What is drawn for people: data to the letter, whatever is in it."""
+"""Output for terminals shows data to the letter, whatever its content."""
 
 from collections import Counter
 from types import SimpleNamespace
@@ -13,7 +13,7 @@ from gossipkv.cli import screen
 
 @pytest.mark.parametrize("cell", ["[fd00::2]:7070", "[/x]", "[red]a", "\\[b]", ":smile:"])
 def test_cells_are_no_markup(capsys, cell):
-    """Plain strings are shown as they are; what is styled already stays so."""
+    """Plain strings are shown as they are; styled text keeps its style."""
     table = Table(box=None, show_header=False)
     screen.add_row(table, cell, Text("[/y]", "red"))
     screen.draw(table)
@@ -21,7 +21,6 @@ def test_cells_are_no_markup(capsys, cell):
 
 
 def test_a_cell_commands_no_terminal(capsys):
-    """Control characters are escaped."""
     table = Table(box=None, show_header=False)
     screen.add_row(table, "a\x1b[2Jb")
     screen.draw(table)
@@ -30,7 +29,7 @@ def test_a_cell_commands_no_terminal(capsys):
 
 @pytest.mark.parametrize("width", [24, 30, 40, 60, 120])
 def test_a_narrow_terminal_folds_what_may_give_way(capsys, monkeypatch, width):
-    """A column that is kept is whole at any width, and no character of the others is lost."""
+    """A kept column is whole at any width, and no character of other columns is lost."""
     monkeypatch.setattr(screen, "console", lambda: Console(width=width, highlight=False))
     table = screen.columns("node", "address", "state", "incarnation", kept=("state",), right=("incarnation",))
     screen.add_row(table, "a-node-with-a-long-name", "[2001:db8::1]:17711", "suspect", "1234567890")
@@ -44,5 +43,5 @@ def test_a_narrow_terminal_folds_what_may_give_way(capsys, monkeypatch, width):
 
 
 def test_a_bar_is_described_to_the_letter():
-    """A database may be called anything."""
+    """A database may have any name."""
     assert str(screen.description().render(SimpleNamespace(description="[/x]/v1"))) == "[/x]/v1"

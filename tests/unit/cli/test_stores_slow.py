@@ -1,4 +1,4 @@
-"""`inspect` and `verify` where tables are: the store is looked at as a whole, by what knows it."""
+"""`inspect` and `verify` of a data directory with tables check the store as a whole."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def flip(path, at):
 
 @pytest.fixture
 def data(tmp_path):
-    """A data directory with tables, and others that were set aside."""
+    """Return a data directory with tables, forgotten tables and a half-done restore."""
     place = tmp_path / "data"
     make_tables(place)
     for name in ("tables-forgotten-1", "tables-restoring"):
@@ -34,13 +34,13 @@ def data(tmp_path):
 
 @pytest.fixture
 def store(data):
-    """The id of its store, as it is told."""
+    """Return the id of its store in hexadecimal."""
     with DataDirectory.open(data, FILES, cluster="gossipkv", random=random.Random(1)) as directory:
         return f"{directory.record.store:016x}"
 
 
 def test_verify_a_data_directory_with_tables(run, data):
-    """The files of the store are counted; what was set aside, or is being put back, is not looked at."""
+    """The files of the store are counted; forgotten and half-restored tables are skipped."""
     for name in ("tables-forgotten-1", "tables-restoring"):
         flip(segment_path(data / name, 1), 5000)
     done = run("verify", data)
@@ -55,7 +55,7 @@ def test_verify_a_data_directory_with_tables(run, data):
 
 
 def test_verify_a_store_itself(run, data):
-    """A backup, or one that was set aside, wherever it lies."""
+    """A backup and forgotten tables can be verified anywhere."""
     place = data / "tables-forgotten-1"
     assert run("verify", place).out.startswith("2 files, ")
     (place / "MANIFEST").write_bytes((place / "MANIFEST").read_bytes()[:-1])
@@ -64,7 +64,7 @@ def test_verify_a_store_itself(run, data):
 
 
 def test_verify_tables_that_are_lost(run, data):
-    """NODE names a store, and none is there: that is damage, and the rest is checked all the same."""
+    """NODE names a store that is missing, which is damage; the rest is still checked."""
     (data / "tables").rename(data.with_name("elsewhere"))
     done = run("verify", data)
     assert (done.status, "1 damaged" in done.out) == (3, True)
@@ -72,7 +72,7 @@ def test_verify_tables_that_are_lost(run, data):
 
 
 def test_inspect_tables(run, data, store):
-    """With the data directory, or by themselves; what is damaged is told beside what is not."""
+    """Tables are shown with the data directory or alone; damaged tables do not hide the rest."""
     told = json.loads(run("inspect", data, "--json").out)
     assert told["tables"].items() >= {"directory": f"{data}/tables", "store": store, "life": 1}.items()
     assert store in run("inspect", data).out
@@ -86,7 +86,6 @@ def test_inspect_tables(run, data, store):
 
 
 def test_a_data_directory_without_tables(run, tmp_path):
-    """Is one all the same."""
     DataDirectory.open(tmp_path, FILES, cluster="c", random=random.Random(1)).close()
     assert json.loads(run("inspect", tmp_path, "--json").out)["tables"] is None
     assert run("verify", tmp_path).out.startswith("1 file, ")

@@ -1,4 +1,4 @@
-"""`table` against a fake node: what it asks, what it writes, how it ends."""
+"""`table` against a fake node: questions, output and exit status."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MADE = {"table": "ab" * 16, "config": (1 << 48) + 7}
      {"kind": "range", "partitions": None, "time_key": [4, 4, "s"], "smear": False, "replication": None, "bounds": []}),
 ])  # fmt: skip
 def test_a_table_is_made(ask, arguments, expected):
-    """What was said is asked, under an id of 20 bytes that no other command has; what it has become is told."""
+    """The options are sent under a unique operation id of 20 bytes, and the result is shown."""
     operations = []
     for as_json in ([], ["--json"]):
         done, asked = ask("table", "create", "carts", *arguments, *as_json, create_table=lambda *_: MADE)
@@ -49,14 +49,13 @@ def test_a_table_is_made(ask, arguments, expected):
     (["--kind", "range", "--smear"], "--smear is for tables with a --time-key"),
 ])  # fmt: skip
 def test_a_time_key_that_cannot_be(ask, arguments, words):
-    """One line, and nobody is asked."""
     done, asked = ask("table", "create", "t", *arguments)
     assert (done.status, asked) == (2, [])
     assert words in done.err
 
 
 def test_what_is_unknown_is_asked_about(ask):
-    """The connection ends before the answer: the same again, once, under the same id."""
+    """A lost answer repeats the question, once, under the same id."""
     done, asked = ask("table", "create", "carts", "--kind", "hash", create_table=answering(EOFError(), MADE))
     assert (done.status, len(asked)) == (0, 2)
     assert asked[0] == asked[1]
@@ -72,7 +71,6 @@ def test_what_is_unknown_is_asked_about(ask):
     ["carts", "--kind", "hash", "--replication", "0"],
 ])  # fmt: skip
 def test_a_table_that_cannot_be(ask, arguments):
-    """Status 2, and no node is asked."""
     done, asked = ask("table", "create", *arguments, create_table=lambda *_: MADE)
     assert (done.status, done.out, asked) == (2, "", [])
     assert done.err.startswith("gossipkv: ")
@@ -83,7 +81,6 @@ def test_a_table_that_cannot_be(ask, arguments):
     (UnknownDatabase("no table carts"), 1),
 ])  # fmt: skip
 def test_what_the_node_refuses(ask, error, status):
-    """One line, and the status of the interface."""
     for arguments, method in (
         (("create", "carts", "--kind", "hash"), "create_table"),
         (("drop", "carts"), "drop_table"),
@@ -95,7 +92,6 @@ def test_what_the_node_refuses(ask, error, status):
 
 
 def test_a_table_is_dropped(ask):
-    """By its name and its id."""
     methods = {"partition_map": lambda _: MADE, "drop_table": lambda *_: MADE}
     done, asked = ask("table", "drop", "carts", **methods)
     assert (done.status, done.out) == (0, "carts: dropped\n")
@@ -109,14 +105,14 @@ def test_a_table_is_dropped(ask):
 
 
 def test_a_table_that_the_node_has_not_heard_of_is_dropped(ask):
-    """By its name alone: who is asked looks what there is."""
+    """The name alone is sent, and the node reads the catalogue."""
     unheard = raising(UnknownDatabase("no table carts"))
     done, asked = ask("table", "drop", "carts", partition_map=unheard, drop_table=lambda *_: MADE)
     assert (done.status, asked[-1]) == (0, ("drop_table", ["carts", {"table": None}]))
 
 
 def test_a_drop_that_may_or_may_not_be_done(ask):
-    """It is asked once more, of that very table: when another has its name, or none, it is done."""
+    """The drop is sent again with the table's id; if another table or none has the name, it is done."""
     answers = [Unknown("no answer"), UnknownDatabase("the table carts is another one by now")]
     methods = {"partition_map": lambda _: MADE, "drop_table": lambda *_: raising(answers.pop(0))()}
     done, asked = ask("table", "drop", "carts", **methods)
@@ -134,7 +130,7 @@ def assignment(node, slot, state="active"):
 
 @pytest.mark.parametrize(("kind", "start"), [("range", "0x6dff"), ("hash", "28159")])
 def test_a_table_is_shown(ask, kind, start):
-    """A row for each assignment, also where a partition has none; where it begins as a key or as digits."""
+    """Each assignment has a row, and so has a partition without any; its start is a key or a number."""
     told = {**MADE, "kind": kind, "partitions": [
         partition(0, b"", assignment("n1", 0), assignment("[n2]", 1, "loading")), partition(1, b"m\xff"),
     ]}  # fmt: skip
@@ -152,7 +148,7 @@ def test_a_table_is_shown(ask, kind, start):
 
 
 def test_a_dataset_is_shown(ask):
-    """What can be said of it, and where more is."""
+    """The line refers to `gossipkv status`."""
     told = {"kind": "dataset", "partitioner": "sequins", "partitions": 8, "owners": {}}
     done, _ = ask("table", "show", "geo", partition_map=lambda _: told)
     assert done.out == "geo: dataset, 8 partitions; `gossipkv status geo` shows who has them\n"
@@ -162,12 +158,11 @@ def test_a_dataset_is_shown(ask):
     (0, "0.0"), (1, "0.1"), ((3 << 48) - 1, f"2.{(1 << 48) - 1}"), (None, "-"),
 ])  # fmt: skip
 def test_a_config_id_for_people(config, told):
-    """Generation and sequence."""
     assert config_text(config) == told
 
 
 def test_tables_are_listed(ask):
-    """Their names with their kinds, sorted, and no datasets."""
+    """Names and kinds are sorted, without datasets."""
     told = [{"name": "geo", "kind": "dataset"}, {"name": "orders", "kind": "range"}, {"name": "carts", "kind": "hash"}]
     done, asked = ask("table", "list", databases=lambda: told)
     assert asked == [("databases", [])]

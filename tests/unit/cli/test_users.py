@@ -1,4 +1,4 @@
-"""`users`: the file of who may do what, made, shown and changed."""
+"""`users`: the file of users and their rights is created, shown and changed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gossipkv.node.users_file import read
 
 @pytest.fixture
 def users(tmp_path, run):
-    """Runs `users`, of one file; the file."""
+    """Return a function that runs `users` on one file; its `path` is the file."""
     path = tmp_path / "users"
 
     def command(*arguments):
@@ -24,7 +24,7 @@ def users(tmp_path, run):
 
 
 def test_new(users):
-    """The token that is written is the user's; the file is its owner's alone, and has no token in it."""
+    """The written token is valid; the file is readable by its owner only and does not contain the token."""
     done = users("new", "ana", "--may", "read:geo*", "--may", "write:carts")
     assert done.status == 0
     token = done.out.strip()
@@ -44,14 +44,14 @@ def test_new(users):
 
 
 def test_tokens_are_drawn(users):
-    """Each is another, and each is its user's."""
+    """Each user has a token of its own."""
     tokens = {name: users("new", name).out.strip() for name in ("ana", "bob")}
     known = read(users.path)
     assert {known.by_token(token.encode()).name: token for token in tokens.values()} == tokens
 
 
 def test_who_has_no_token(users):
-    """Who is known by a certificate, and whoever shows nothing; nothing is written."""
+    """Users with certificates and anonymous clients have no token, so none is written."""
     for arguments in (["new", "probe", "--may", "see", "--no-token"], ["new", "anonymous", "--may", "read:public"]):
         done = users(*arguments)
         assert (done.status, done.out) == (0, "")
@@ -62,7 +62,7 @@ def test_who_has_no_token(users):
 
 
 def test_list_has_no_hashes(users):
-    """Names, by what they are known, rights; as text or JSON."""
+    """The list has names, kinds of credentials and rights, as text or JSON."""
     token = users("new", "ana", "--may", "read:geo", "--may", "see").out.strip()
     text, told = users("list"), users("list", "--json")
     assert text.out == "ana\ttoken\tread:geo see\n"
@@ -71,7 +71,7 @@ def test_list_has_no_hashes(users):
 
 
 def test_remove(users):
-    """The token is nobody's afterwards; the others stay, and so does the mode."""
+    """The token becomes invalid; other users and the mode stay."""
     tokens = [users("new", name).out.strip().encode() for name in ("ana", "bob")]
     assert users("remove", "ana").status == 0
     known = read(users.path)
@@ -93,7 +93,7 @@ REFUSED = [
 
 @pytest.mark.parametrize(("arguments", "told"), REFUSED)
 def test_what_is_refused_changes_nothing(users, run, arguments, told):
-    """Wrong use: status 2, one line, no token, the file as it was."""
+    """Wrong use gives status 2, one line and no token, and the file stays."""
     users("new", "ana")
     before = users.path.read_bytes()
     done = users(*arguments) if arguments else run("users")
@@ -104,7 +104,7 @@ def test_what_is_refused_changes_nothing(users, run, arguments, told):
 
 @pytest.mark.parametrize("arguments", [["new", "bob"], ["list"], ["remove", "ana"]])
 def test_a_file_that_others_may_read_is_refused(users, arguments):
-    """By every command: whoever edits it should know."""
+    """Every command refuses it, so that its owner notices."""
     users("new", "ana")
     users.path.chmod(0o640)
     done = users(*arguments)
@@ -114,7 +114,7 @@ def test_a_file_that_others_may_read_is_refused(users, arguments):
 
 @pytest.mark.parametrize("arguments", [["list"], ["remove", "ana"]])
 def test_only_new_makes_the_file(users, arguments):
-    """One that is not there is told."""
+    """Other commands report a missing file."""
     done = users(*arguments)
     assert done.status == 2
     assert "the users file cannot be read: No such file" in done.err
@@ -122,7 +122,7 @@ def test_only_new_makes_the_file(users, arguments):
 
 
 def test_the_file_is_that_of_the_settings(tmp_path, run, monkeypatch):
-    """Unless one is named; where there is none nobody guesses."""
+    """`--file` overrides the settings; without either the command refuses."""
     done = run("users", "list")
     assert (done.status, done.out) == (2, "")
     assert "which file? --file FILE, or the setting `users`" in done.err

@@ -1,4 +1,4 @@
-"""`put` and `delete`, and the commands that read, against a node with a table."""
+"""`put`, `delete` and the reading commands, against a node with a table."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PUT = {"timeout_ms": 54_000}
 
 @pytest.fixture
 def ask(run, monkeypatch):
-    """Runs a command line against a node with these methods; how that ended, and what the node was asked."""
+    """Run a command line against a node with these methods; return the result and the questions."""
 
     def command(*arguments, stdin=b"", **methods):
         monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(stdin)))
@@ -43,14 +43,14 @@ def ask(run, monkeypatch):
     ],
 )  # fmt: skip
 def test_a_record_is_written(ask, arguments, stdin, sent):
-    """The value is what was given, else every byte of standard input; nothing is said where all went well."""
+    """The value is the argument or all of standard input; success is silent."""
     done, asked = ask(*arguments, stdin=stdin, put=lambda *_: b"", delete=lambda *_: b"")
     assert asked == [(arguments[0], ["carts", *sent])]
     assert (done.status, done.out, done.err) == (0, "", "")
 
 
 class Endless(io.RawIOBase):
-    """Standard input that never ends, such as `/dev/zero`; `taken` is how much of it was read."""
+    """Standard input that never ends, such as `/dev/zero`; `taken` counts the bytes read."""
 
     taken = 0
 
@@ -74,7 +74,7 @@ class Endless(io.RawIOBase):
     ],
 )
 def test_input_is_read_to_the_limit_and_no_further(ask, monkeypatch, arguments, limit, what):
-    """What is longer is refused, and nobody is asked."""
+    """Longer input is refused, and no node is asked."""
     source = Endless()
     monkeypatch.setattr(io, "BytesIO", lambda _: io.BufferedReader(source))
     done, asked = ask(*arguments)
@@ -92,7 +92,7 @@ def test_input_is_read_to_the_limit_and_no_further(ask, monkeypatch, arguments, 
     ],
 )  # fmt: skip
 def test_a_write_that_fails_is_asked_once(ask, error, status, said):
-    """One line that says what is known of it, and the status of the interface."""
+    """One line says what is known of the write."""
 
     def put(*_):
         raise error
@@ -114,13 +114,12 @@ def test_a_write_that_fails_is_asked_once(ask, error, status, said):
     ],
 )
 def test_wrong_use(ask, arguments):
-    """Nothing is asked of a node."""
     done, asked = ask(*arguments)
     assert (done.status, asked) == (2, [])
 
 
 def test_a_table_is_read_as_a_dataset_is(ask):
-    """`get`, `mget` and `scan`; where a dataset has a version there is a token, or nothing."""
+    """`get`, `mget` and `scan` show a token, or nothing, in place of a dataset's version."""
     pages = [[[[b"a", b"1"]], b"more", b"t"], [[[b"b", b"2"]], None, b"t"]]
     node = {
         "get": lambda _, key: [b"1" if key == b"a" else None, b"\xff"],
@@ -134,7 +133,7 @@ def test_a_table_is_read_as_a_dataset_is(ask):
     assert (done.status, done.err) == (1, "not found: 'b' in carts\n")
     done, asked = ask("mget", "carts", "-", stdin=b"a\n" * 501 + b"b\n", **node)
     assert (done.status, done.out, done.err) == (1, "a\t1\n" * 501, "not found: 'b' in carts\n")
-    assert [len(params) for _, params in asked] == [2, 2]  # None asks for a version.
+    assert [len(params) for _, params in asked] == [2, 2]  # No request names a version.
     done, asked = ask("scan", "carts", **node)
     assert (done.status, done.out) == (0, "a\t1\nb\t2\n")
     assert [params for _, params in asked] == [["carts"], ["carts", {"cursor": b"more"}]]
@@ -142,7 +141,7 @@ def test_a_table_is_read_as_a_dataset_is(ask):
 
 @pytest.mark.parametrize("command", [["get", "carts", "k"], ["mget", "carts", "k"], ["scan", "carts"]])
 def test_a_table_has_no_versions(ask, command):
-    """`--version` is wrong use, in words of its own; other errors of the node are passed on as they are."""
+    """`--version` has an error of its own; other errors of the node are passed on."""
     for details, said in ({"option": "version"}, "carts is a table, which has no versions"), ({}, "unknown option"):
 
         def refuse(*_, details=details):
