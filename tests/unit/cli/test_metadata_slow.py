@@ -143,7 +143,7 @@ def test_replacing_twice(ask):
 
 
 def test_replacing_where_something_stands_in_the_way(ask):
-    """A failing register is named, the rest are changed, and the status is 3; if the first fails, so does the command."""
+    """A register without a majority is named and the rest change, with status 3; other errors end the command."""
 
     def change(table, *_):
         if table == "carts":
