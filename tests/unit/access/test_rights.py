@@ -79,7 +79,7 @@ def test_every_method_has_a_right():
 def test_every_command_of_resp_has_a_right():
     """Those that Python answers and those that the serving loop does."""
     source = (ROOT / "src_ext/gossipkv/serving/resp/commands.pyx").read_text(encoding="utf-8")
-    in_c = set(re.findall(r'Known\(b"(\w+)"', source))
+    in_c = set(re.findall(r'CommandRule\(b"(\w+)"', source))
     assert len(in_c) > 20
     assert COMMANDS.keys() == {name.encode() for name in {*in_c, *resp.COMMANDS}}
 
