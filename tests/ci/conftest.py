@@ -1,4 +1,4 @@
-"""How `.ci/run` shares these tests among workers: by file, since tests of a file share the nodes that it starts."""
+"""`.ci/run` distributes these tests among workers by file, since tests of a file share their nodes."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 SHARED_BY_NONE = (
     "tests/ci/simulation/",
     "tests/simulation/",
-)  # Hundreds of runs, each alone in its world: who is idle takes the next.
+)  # Each of the hundreds of runs is alone in its world, so any idle worker takes the next.
 
 
 class BySharing(LoadFileScheduling):
-    """`--dist loadfile`, but for tests that share nothing."""
+    """`--dist loadfile`, except for tests that share nothing."""
 
     def _split_scope(self, nodeid: str) -> str:
         return nodeid if nodeid.startswith(SHARED_BY_NONE) else super()._split_scope(nodeid)

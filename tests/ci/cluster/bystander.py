@@ -1,8 +1,8 @@
-"""Somebody who reads from a node all the while: `python -m tests.ci.cluster.bystander ADDRESS PROCESS`.
+"""A client that reads from a node without pause: `python -m tests.ci.cluster.bystander ADDRESS PROCESS`.
 
-A read every 2 ms, each answer checked, timed from when it was due: a stall makes all the reads late that were due
-meanwhile.  For each line on standard input one of JSON: how late each answer was since the last one, and the time that
-has passed, both in milliseconds of `UnhinderedClock`.
+The client reads every 2 ms, checks each answer and times it from when the read was due: a stall delays all reads that
+were due meanwhile. Each line on standard input is answered by a line of JSON: the delays since the last line and the
+elapsed time, both in milliseconds of `UnhinderedClock`.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ PERIOD_MS = 2
 
 
 class UnhinderedClock:
-    """Milliseconds that do not pass while this process, or that one, is ready to run and waits for a processor.
+    """Milliseconds that do not pass while this process or the node waits for a processor.
 
-    So an answer takes as long on a busy machine as on an idle one; and a node that works for others meanwhile, that
-    sleeps, or that is stopped, is as late as ever.  Of each process its main thread counts.
+    So an answer takes as long on a busy machine as on an idle one. A node that works for other clients, sleeps or is
+    stopped is still late. Only the main thread of each process counts.
     """
 
     def __init__(self, process: int) -> None:
@@ -37,7 +37,6 @@ class UnhinderedClock:
 
 
 def exchanges() -> list[tuple[bytes, bytes]]:
-    """Requests for RECORDS of `hostile_peers`, and their answers."""
     key, value = "key%04d", b"value%d"
     found = []
     for n in range(1000):
@@ -64,7 +63,7 @@ def main(address: str, process: int) -> None:
         for request, expected in asked:
             if (early_ms := due_ms - clock.now_ms()) > 0:
                 time.sleep(early_ms / 1000)
-                due_ms = clock.now_ms()  # That it woke late is the machine's doing, and not the node's.
+                due_ms = clock.now_ms()  # The machine woke this process late, not the node.
             node.sendall(request)
             answer = node.recv(65536)
             while len(answer) < len(expected):

@@ -1,4 +1,4 @@
-"""What the tests with hostile peers share: a node, somebody who reads from it all the while, and ways to be hostile."""
+"""A node, a client that reads from it without pause, and ways to be a hostile peer."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SETTINGS = [
     "--max-queued-total", "8MiB", "--pumps", "2",
 ]  # fmt: skip
 HURRIED = ["--frame-timeout", "1s", "--output-timeout", "1s"]
-UNHURRIED = ["--frame-timeout", "60s", "--output-timeout", "60s"]  # Whoever is hostile here may be late.
+UNHURRIED = ["--frame-timeout", "60s", "--output-timeout", "60s"]  # The hostile peers themselves may be slow.
 GET = rpc.request(7, "get", ["geo", b"key0001"])
 GOT = rpc.response(7, [RECORDS[b"key0001"], "1"])
 BIG = rpc.request(8, "get", ["geo", b"big"])
@@ -52,11 +52,11 @@ _Given = ParamSpec("_Given")
 
 
 class StarvedError(AssertionError):
-    """p99 before, p99 and the worst: all in ms."""
+    """Carries p99 before, p99 and the maximum, all in ms."""
 
 
 def patient(test: Callable[_Given, None]) -> Callable[_Given, None]:
-    """Again, if the bystander was starved: a shared machine may stand still once, and a bad node does each time."""
+    """Retry a starved bystander: a shared machine may stall once, a defective node stalls each time."""
 
     @functools.wraps(test)
     def run(*given: _Given.args, **named: _Given.kwargs) -> None:
@@ -71,7 +71,7 @@ def patient(test: Callable[_Given, None]) -> Callable[_Given, None]:
 
 
 class Bystander:
-    """Reads from a node in a process of its own and checks each answer; the first that is wrong or missing ends it."""
+    """A process that reads from a node and checks each answer; it ends at the first wrong or missing answer."""
 
     def __init__(self, node: NodeProcess) -> None:
         self.process = subprocess.Popen(
@@ -90,11 +90,11 @@ class Bystander:
         return line
 
     def has_every_answer(self) -> None:
-        """It has, until now; how late they were is over, however few there are of a moment."""
+        """Check all answers until now, and discard their delays."""
         self._ask()
 
     def late_ms(self, least_ms: float) -> list[float]:
-        """How late each answer was since the last time it was asked; waits until that is so much time."""
+        """Return how late each answer was since the last call, over at least `least_ms`."""
         found, elapsed_ms = self._ask()
         while elapsed_ms < least_ms:
             time.sleep((least_ms - elapsed_ms) / 1000)
@@ -124,8 +124,6 @@ def p99(late_ms: list[float]) -> float:
 
 @dataclass
 class Victim:
-    """A node, and its bystander."""
-
     node: NodeProcess
     bystander: Bystander
     began_s: float = field(default_factory=time.monotonic)
@@ -137,7 +135,7 @@ class Victim:
         return host, int(port)
 
     def connect(self, *, source: str = "", receive_buffer: int | None = None) -> socket.socket:
-        """A peer, from an address of its own: thousands in a row would use up the ports of one."""
+        """Connect from a separate address: thousands of connections would use up the ports of a single address."""
         source = source or f"127.0.1.{1 + next(self.numbers) % 250}"
         peer = socket.socket()
         if receive_buffer is not None:
@@ -159,7 +157,7 @@ class Victim:
             time.sleep(0.05)
 
     def sleeps(self) -> int:
-        """How often its main thread has gone to sleep."""
+        """Return how often the main thread of the node has gone to sleep."""
         status = Path(f"/proc/{self.node.process.pid}/status").read_text(encoding="ascii")
         return int(re.search(r"^voluntary_ctxt_switches:\s+(\d+)$", status, re.MULTILINE).group(1))
 
@@ -169,15 +167,15 @@ class Victim:
 
     @contextlib.contextmanager
     def undisturbed(self, *, least_s: float = 0.5, most_mib: int = 8, most_ms: float = 0.0) -> Iterator[None]:
-        """While the block is hostile, the bystander does not notice, and the node's memory stays within bounds.
+        """Check that the hostile block does not slow down the bystander, and that the node's memory stays bounded.
 
-        Its p99 is compared with that before: 50 times is a noisy machine, and 25 ms is nothing to complain of.  Above
-        50 ms somebody is starved, whatever it was before: a stall of 100 ms in each second is 5 in 100 reads.
-        `most_ms`: what is nothing to complain of where Python has a thousand answers to give at once.
+        The bystander's p99 is compared with the p99 before: a factor of 50 is a noisy machine, and 25 ms is acceptable.
+        Above 50 ms a client is starved, whatever the p99 was before: a stall of 100 ms in each second is 5 in 100
+        reads. `most_ms` is the acceptable p99 where Python has a thousand answers to give at once.
         """
         self.bystander.has_every_answer()
         before_ms = p99(self.bystander.late_ms(300))
-        Path(f"/proc/{self.node.process.pid}/clear_refs").write_text("5", encoding="ascii")  # VmHWM begins anew.
+        Path(f"/proc/{self.node.process.pid}/clear_refs").write_text("5", encoding="ascii")  # This resets VmHWM.
         memory_kib = self.memory_kib()
         yield
         late_ms = self.bystander.late_ms(1000 * least_s)
@@ -187,13 +185,13 @@ class Victim:
         self.check_log()
 
     def troubles(self) -> list[tuple[str, int]]:
-        """Reason and count of each line about them in the log."""
+        """Return the reason and count of each line about hostile peers in the log."""
         lines = [line for line in self.node.said().splitlines() if "connection_trouble" in line]
         fields = [dict(re.findall(r"(\w+)=(\w+)", line)) for line in lines]
         return [(line["reason"], int(line["count"])) for line in fields]
 
     def check_log(self) -> None:
-        """At most one line a minute for each reason, and nothing else that peers have caused."""
+        """Check that the log has at most one line a minute for each reason, and no errors."""
         minutes = 1 + (time.monotonic() - self.began_s) / 60
         said = self.node.said()
         lines = Counter(reason for reason, _ in self.troubles())
@@ -201,7 +199,7 @@ class Victim:
         assert not re.search("error|Traceback|critical", said.replace("error=None", "")), said
 
     def close(self) -> None:
-        """The end of both; the bystander has had every answer until now."""
+        """Close both; check that the bystander has had every answer."""
         self.bystander.has_every_answer()
         self.bystander.close()
         assert self.node.stop() == 0
@@ -209,12 +207,12 @@ class Victim:
 
 @contextlib.contextmanager
 def attacked(place: Path, *options: str, changed: str = "") -> Iterator[Victim]:
-    """A node with RECORDS and these options, and its bystander."""
-    place /= str(len(list(place.iterdir())))  # A test may be tried again.
+    """Start a node that serves RECORDS, and its bystander."""
+    place /= str(len(list(place.iterdir())))  # `patient` may retry a test.
     version = place / "source" / "geo" / "1"
     version.mkdir(parents=True)
     (version / "part-0").write_bytes(b"".join(b"%s\t%s\n" % record for record in RECORDS.items()))
-    assert pumps.REPORT_PERIOD_S == 60  # What `check_log` believes.
+    assert pumps.REPORT_PERIOD_S == 60  # `check_log` relies on this period.
     with NodeProcess(place, "--refresh-period", "off", *options, source=place / "source", changed=changed) as node:
         node.ready()
         wait_for(node.address, "geo", "1")
@@ -252,16 +250,16 @@ def answers(peer: socket.socket, count: int) -> list[list[object]]:
 
 
 def bytes_until_end(peer: socket.socket) -> bytes:
-    """All that the node says until it ends the connection."""
+    """Return all bytes until the node ends the connection."""
     received = bytearray()
-    with contextlib.suppress(ConnectionResetError):  # We may have sent more than it has read.
+    with contextlib.suppress(ConnectionResetError):  # The test may have sent more than the node has read.
         while data := peer.recv(1 << 20):
             received += data
     return bytes(received)
 
 
 def until_end(peer: socket.socket) -> list[list[object]]:
-    """All answers until the node ends the connection."""
+    """Return all answers until the node ends the connection."""
     unpacker = msgpack.Unpacker(max_buffer_size=1 << 28, unicode_errors="surrogateescape")
     received = bytes_until_end(peer)
     unpacker.feed(received)
@@ -276,7 +274,7 @@ def reset(peer: socket.socket) -> None:
 
 
 def check_typed(found: list[list[object]]) -> None:
-    """Each is an answer, or an error of those that a client may cause."""
+    """Check that each answer is a result or an error that a client may cause."""
     for answer in found:
         kind, msgid, error, result = answer
         assert kind == 1

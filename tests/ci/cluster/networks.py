@@ -1,13 +1,13 @@
-"""A network of namespaces on this machine: a machine for each node, a switch between them, cuts and loss by nftables.
+"""A network of namespaces on this machine: a machine per node, a switch between them, cuts and loss by nftables.
 
-Where there is no nftables a node can still *miss* another: its packets to that one go to a machine that is not there.
+Without nftables a node can still *miss* another: its packets to that node go to a machine that does not exist.
 
-    switch   a user namespace and a network namespace; the bridge; 10.77.0.254, where the tests ask from
+    switch   a user namespace and a network namespace; the bridge; 10.77.0.254, from which the tests ask
     n1 ...   a network namespace each; 10.77.0.1 ..., an end of a veth pair whose other end is on the bridge
 
-No right is needed where users may make namespaces; `whole` machines, which have files and a name of their own as well,
-and all users of this one, take root's.  Each namespace lives as long as a process that reads a pipe of
-ours, so nothing is left behind, whatever becomes of the tests.
+No privilege is needed if users may create namespaces. Only `whole` machines, which have files and a hostname of their
+own and all users of this machine, need root. Each namespace lives as long as a process that reads a pipe of the tests,
+so nothing is left behind, even if the tests crash.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 PORT = 7070
 SWITCH = "10.77.0.254"
-NODES = "10.77.0.0/25"  # All of them, and not the switch.
-NOBODY = "02:00:00:00:00:fe"  # No machine has this address of Ethernet.
-PATIENCE_S = 300  # A kernel that takes namespaces of others down holds up whoever changes a network.
+NODES = "10.77.0.0/25"  # The addresses of all nodes, without the switch.
+NOBODY = "02:00:00:00:00:fe"  # No machine has this Ethernet address.
+PATIENCE_S = 300  # While the kernel removes other namespaces, it delays each change of a network.
 
 ASKING = """
 import json, sys
@@ -50,7 +50,7 @@ for line in sys.stdin:
 
 
 def missing(*, rules: bool = True, whole: bool = False) -> str | None:
-    """Why there can be no such network here, if so; `rules`: one in which packets are judged by rules."""
+    """Return why this machine cannot make such a network, or None; `rules`: packets are filtered by rules."""
     for tool in ("unshare", "nsenter", "ip", *(["nft"] if rules else []), *(["setpriv"] if whole else [])):
         if shutil.which(tool, path=PATH) is None:
             return f"there is no {tool}"
@@ -67,7 +67,7 @@ PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 class Network:
-    """So many machines that reach each other; gone with the block."""
+    """A number of machines that reach each other, for the duration of the block."""
 
     def __init__(self, nodes: int, *, whole: bool = False) -> None:
         self._whole = whole
@@ -126,10 +126,10 @@ class Network:
         return [Place(address(node), PORT, wrapper) for node, wrapper in self._machines.items()]
 
     def ask(self, node: int, method: str, *params: object) -> object:
-        """What a node answers on the wire; whatever is cut between nodes, the switch reaches them.
+        """Ask a node on the wire and return its answer; the switch reaches all nodes, whatever is cut between them.
 
         Raises:
-            ConnectionError: it does not answer, or with an error.
+            ConnectionError: The node does not answer, or answers with an error.
         """
         if self._asking is None:
             command = [*self._switch, sys.executable, "-c", ASKING]
@@ -146,11 +146,11 @@ class Network:
         return [*self._machines[node], *command]
 
     def command_at_switch(self, *command: str) -> list[str]:
-        """A command that runs where the tests ask from."""
+        """Return a command that runs at the switch."""
         return [*self._switch, *command]
 
     def rule(self, node: int, chain: str, rule: str) -> None:
-        """One more rule for what comes into (`input`) or leaves (`output`) a node."""
+        """Add a rule for packets that come into (`input`) or leave (`output`) a node."""
         self._ruled.add(node)
         self._nft(
             node,
@@ -161,7 +161,7 @@ class Network:
         )
 
     def heal(self, *nodes: int) -> int:
-        """No rules any more at these nodes, else all, and nobody is missed; how many packets rules have dropped."""
+        """Remove rules and missed peers of these nodes, by default all; return how many packets the rules dropped."""
         dropped = 0
         for node in self._ruled & set(nodes or self._machines):
             dropped += self._dropped(node)
@@ -173,14 +173,14 @@ class Network:
         return dropped
 
     def miss(self, some: Iterable[int], others: Iterable[int]) -> None:
-        """Nothing gets from `some` to `others` any more; what comes back does.  It needs no rule."""
+        """Drop packets from `some` to `others`, but not in the other direction; no rule is needed."""
         missed = {(node, other) for node in some for other in others if node != other}
         for node, other in missed:
             self._ip(self._machines[node], [f"neigh replace {address(other)} lladdr {NOBODY} nud permanent dev wire"])
         self._missed |= missed
 
     def cut(self, some: Iterable[int], others: Iterable[int], *, one_way: bool = False, what: str = "") -> None:
-        """Nothing gets from `some` to `others`, nor back unless `one_way`; `what`: only that, as `meta l4proto udp`."""
+        """Drop packets from `some` to `others`, and back unless `one_way`; `what` filters, as `meta l4proto udp`."""
         there = "{ " + ", ".join(address(node) for node in others) + " }"
         for node in some:
             self.rule(node, "output", f"ip daddr {there} {what} counter drop")

@@ -1,4 +1,4 @@
-"""A node as a process of its own, for tests."""
+"""A node in a process of its own."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PATIENCE_S = 60
-# For `changed`: builds beside a serving node do not wait for whatever else runs on this machine.
+# For `changed`: builds beside a serving node do not wait for other processes of this machine.
 UNHURRIED = "from gossipkv.processes import niceness\nniceness.give_way = lambda *_: None"
-# A read waits for another node's turn on a busy machine, where the usual 100 ms are soon over.
+# A read waits for another node's turn, which takes longer than the default 100 ms on a busy machine.
 PATIENT = {"proxy_timeout": "30s", "proxy_stage_timeout": "500ms"}
 PATIENTLY = [f"--{name.replace('_', '-')}={value}" for name, value in PATIENT.items()]
 
 
 class NodeProcess:
-    """`gossipkv serve`, started and ready, with its address; killed at the end at the latest.
+    """A process of `gossipkv serve`, killed at the end of the block at the latest.
 
-    `changed` is Python that runs in it first, to change a constant; `environ` is added to its environment; `within` is
-    a command that becomes it.
+    `changed` is Python that runs in the process first, to change a constant; `environ` is added to its environment;
+    `within` is a command that executes it.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class NodeProcess:
         command = [sys.executable, *(program if changed else ["-m", "gossipkv"])]
         command += ["serve", "--data", str(place / "data"), "--listen", "127.0.0.1:0"]
         command += [*(["--source", str(source)] if source else []), *options]
-        if soft_descriptors is not None:  # As of a shell; this process may have more open already.
+        if soft_descriptors is not None:  # A shell sets the limit: this process may have more files open already.
             command = ["sh", "-c", f'ulimit -Sn {soft_descriptors}; exec "$@"', "sh", *command]
         cleared = {name: value for name, value in os.environ.items() if not name.startswith("GOSSIPKV_")}
         with self.log.open("ab") as log:
@@ -58,7 +58,7 @@ class NodeProcess:
         self.address = ""
 
     def ready(self) -> str:
-        """The one line on standard output; sets the address."""
+        """Wait for the one line on standard output, set the address and return the line."""
         readable, _, _ = select.select([self.process.stdout], [], [], PATIENCE_S)
         assert readable, self.said()
         line = self.process.stdout.readline().decode()
@@ -70,7 +70,6 @@ class NodeProcess:
         return self.log.read_text()
 
     def stop(self, number: int = signal.SIGTERM) -> int:
-        """Send a signal and wait for the end."""
         self.process.send_signal(number)
         return self.process.wait(PATIENCE_S)
 
@@ -84,7 +83,7 @@ class NodeProcess:
 
 
 def connect(address: str) -> blocking.Client:
-    """Return a client that waits for as long as a busy machine may take."""
+    """Return a client whose timeout suits a busy machine."""
     return blocking.connect(address, timeout_ms=PATIENCE_S * 1000)
 
 

@@ -1,4 +1,4 @@
-"""The fenced blocks of README.md and docs/, and what a reader types and sees in them."""
+"""The fenced blocks of README.md and docs/: the commands and the output that they show."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WILD = "…"
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block: the page it is on, the line of its fence, what stands behind the fence, its text."""
+    """A fenced block: its page, the line of its fence, the language behind the fence, its text."""
 
     page: str
     line: int
@@ -32,19 +32,19 @@ class Block:
 
 @dataclass(frozen=True)
 class Typed:
-    """A command, and what the page shows of it: nothing where it shows no output."""
+    """A command and the output that the page shows, if any."""
 
     command: str
     shown: str = ""
 
 
 def pages() -> list[str]:
-    """README.md and every page of docs/, as paths from the root."""
+    """Return README.md and every page of docs/, as paths from the root."""
     return ["README.md", *sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md"))]
 
 
 def blocks_in(page: str, text: str) -> list[Block]:
-    """The fenced blocks of a text, in its order; an indented one without its indentation."""
+    """Return the fenced blocks of a text in order; indented blocks lose their indentation."""
     found = []
     for fence in FENCE.finditer(text):
         lines = [line.removeprefix(fence["indent"]) for line in fence["text"].splitlines(keepends=True)]
@@ -58,12 +58,12 @@ def blocks_of(page: str) -> list[Block]:
 
 
 def commands(block: Block) -> list[Typed]:
-    """What is typed in a block of `sh` or `console`, command by command."""
+    """Return the commands in a block of `sh` or `console`."""
     return _of_a_console(block) if block.language == "console" else [Typed(text) for text in _of_a_script(block.text)]
 
 
 def _of_a_script(text: str) -> list[str]:
-    """The commands of a script: a line each, but for what goes on behind a backslash or in a here-document."""
+    """Return the commands of a script: one per line, continued behind a backslash or in a here-document."""
     found: list[str] = []
     begun: list[str] = []
     end = ""
@@ -83,7 +83,7 @@ def _of_a_script(text: str) -> list[str]:
 
 
 def _of_a_console(block: Block) -> list[Typed]:
-    """`$ ` begins a command and `> ` goes on with it; the lines below are what it shows."""
+    """Return the commands of a console: `$ ` begins a command, `> ` continues it, other lines are its output."""
     found: list[tuple[list[str], list[str]]] = []
     for line in block.text.splitlines():
         if line.startswith("$ "):
@@ -99,7 +99,7 @@ def _of_a_console(block: Block) -> list[Typed]:
 
 
 def is_shown(expected: str, actual: str) -> bool:
-    """Whether output is what a page shows: `…` stands for anything in its line, and alone for any lines."""
+    """True if output matches a page: `…` matches anything in its line, and any lines if alone."""
     pattern = []
     for line in expected.rstrip().splitlines():
         if line.strip() == WILD:
@@ -110,7 +110,7 @@ def is_shown(expected: str, actual: str) -> bool:
 
 
 def value_noted(note: str) -> str | None:
-    """The Python literal with which a comment begins, up to its end, a comma or a colon; None if it is prose."""
+    """Return the Python literal that a comment begins with, up to its end, a comma or a colon; None for prose."""
     ends = [len(note), *(found.start() for found in re.finditer(r"[,:;] ", note))]
     for end in sorted(ends, reverse=True):
         try:
@@ -122,7 +122,7 @@ def value_noted(note: str) -> str | None:
 
 
 def checked(program: str) -> str:
-    """The program with each expression compared that a comment behind it gives the value of."""
+    """Return the program with an assertion for each expression whose value a trailing comment gives."""
     lines = ["def shown_as(value, noted):", "    assert value == noted, (value, noted)", ""]
     for line in program.splitlines():
         noted = PYTHON_NOTE.match(line)

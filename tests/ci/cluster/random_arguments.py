@@ -1,7 +1,7 @@
 """Requests with random arguments, of every method of the wire and every command of RESP, for a real node.
 
-Arguments begin with none; those that got an answer of a new kind are kept and changed further, and names and ids that
-stand in answers become arguments.  So the errors of a node teach how to come past them.
+The first requests have no arguments. Arguments that got an answer of a new kind are kept and mutated, and names and ids
+from answers become arguments, so the errors of a node teach how to get past them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
 PEERS = 24
-PATIENCE_S = 2.0  # Then another connection is better: many methods may wait for as long as they are told to.
+PATIENCE_S = 2.0  # After this time another connection is better: many methods may wait for a requested time.
 MAX_WORDS = 3_000
 SAID_S = 90.0
 MARK = b"the end of an answer"
@@ -39,7 +39,7 @@ TEXTS += b"18446744073709551616 count match type auth setname setinfo getname do
 
 
 class Arguments:
-    """What was sent, what came of it, and what to send next."""
+    """Generate requests from the arguments that gave new kinds of answers."""
 
     def __init__(self, draw: random.Random) -> None:
         self.draw = draw
@@ -54,7 +54,7 @@ class Arguments:
         self.defects: list[str] = []
 
     def next(self, form: str) -> tuple[tuple[str, str], list[object]]:
-        """A name, and arguments for it."""
+        """Return a method and arguments for it."""
         name = self.draw.choice([name for name in self.kept if name[0] == form])
         params: list[object] = list(self.draw.choice(self.kept[name]))
         for _ in range(self.draw.choice([0, 1, 1, 1, 2, 3])):
@@ -63,7 +63,7 @@ class Arguments:
         return name, [self._as_word(one) for one in params] if name[0] == "resp" else params
 
     def learn(self, name: tuple[str, str], params: list[object], answer: object, said: str) -> None:
-        """Keep what had an answer of a new kind, and what stands in it."""
+        """Keep arguments that had an answer of a new kind, and the values in the answer."""
         if "INTERNAL" in said:
             self.defects.append(f"{name[1]} {params!r:.300}: {said}")
         kind = name, re.sub(r"\d+|'[^']*'|[0-9a-f]{16,}", "#", said)[:80]
@@ -129,7 +129,7 @@ def _as_resp(name: str, params: list[object]) -> bytes:
 
 
 class Peer:
-    """A connection with one request on its way."""
+    """A connection with one request under way."""
 
     def __init__(self, form: str, address: str, arguments: Arguments) -> None:
         self.form, self.arguments = form, arguments
@@ -139,11 +139,11 @@ class Peer:
     def ask(self) -> None:
         self.name, self.params = name, params = self.arguments.next(self.form)
         self.said, self.due = b"", time.monotonic() + PATIENCE_S
-        with contextlib.suppress(ConnectionError):  # What comes of that is read.
+        with contextlib.suppress(ConnectionError):  # The read reports the outcome.
             self.socket.sendall((_as_wire if self.form == "wire" else _as_resp)(name[1], params))
 
     def hear(self) -> bool:
-        """Read what there is; false when nothing more comes."""
+        """Read the available bytes; return False when no more will come."""
         try:
             part = self.socket.recv(1 << 20)
         except ConnectionError:
@@ -171,7 +171,7 @@ def _read(said: bytes) -> tuple[bool, object, str]:
 
 
 def ask_for(seconds: float, addresses: Mapping[str, str], arguments: Arguments, is_alive: Callable[[], bool]) -> None:
-    """Ask for so long, over many connections at once, while the node lives."""
+    """Send requests over many connections at once for `seconds`, while the node lives."""
     end = time.monotonic() + seconds
     with selectors.DefaultSelector() as selector, contextlib.ExitStack() as stack:
         stack.callback(lambda: [key.fileobj.close() for key in [*selector.get_map().values()]])

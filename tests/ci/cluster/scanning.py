@@ -1,4 +1,4 @@
-"""Scans of a table that go on all the while, each of which is judged."""
+"""Scans of a table that run without pause, each of which is checked."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
 LIMITS = (100, 300, 1000)  # Records of a page.
-HELD_S = (0.0, 0.0, 0.05)  # A cursor, until the next page is asked for.
+HELD_S = (0.0, 0.0, 0.05)  # The time until the next page of a cursor is requested.
 
 
 class Scans:
-    """Scans of all of a table, or of a part, in both directions, each page by another node.
+    """Scans of a whole table or a part, in both directions, each page by another node.
 
-    A page that fails is asked for again at another one: a cursor is good anywhere.
+    A page that fails is requested again from another node: a cursor is valid anywhere.
     """
 
     def __init__(
         self, addresses: Sequence[str], there: Collection[bytes], *, seed: int, held_s: Sequence[float] = HELD_S
     ) -> None:
-        """`there`: keys that nobody deletes; `held_s`: one of which a scan has its cursors held, for each page."""
+        """`there`: keys that are never deleted; `held_s`: a scan draws one of these pauses between its pages."""
         self._addresses = [*addresses]
         self._there = sorted(there)
         self._held_s = held_s

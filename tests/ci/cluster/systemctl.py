@@ -1,9 +1,9 @@
-"""What stands in the place of `systemctl` on machines without systemd: it starts what the unit says, as its user.
+"""A substitute for `systemctl` on machines without systemd: it starts the command of the unit as the unit's user.
 
     systemctl daemon-reload | enable --now NAME | start NAME | stop NAME | restart NAME | reload NAME | status NAME
 
-It reads the unit where systemd would, speaks `Type=notify` and has SIGKILL follow SIGTERM.  It confines nobody, and
-starts nobody again: `tests/ci/deploy` has the first.
+The program reads the unit where systemd would, speaks `Type=notify` and sends SIGKILL after SIGTERM. It neither
+confines nor restarts processes: `tests/ci/deploy` tests the confinement.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ POLL_S = 0.05
 
 
 def state(name: str) -> dict[str, object]:
-    """What the supervisor has heard: process, whether it is ready, its status; nothing where nobody runs."""
+    """Return the state that the supervisor knows: process, readiness, status; empty if no process runs."""
     try:
         return json.loads(Path(f"/run/{name}.state").read_text())
     except FileNotFoundError:
@@ -36,7 +36,7 @@ def state(name: str) -> dict[str, object]:
 
 
 def supervise(name: str) -> None:
-    """Start it, hear it, and wait for its end."""
+    """Start the service, read its notifications, and wait for its end."""
     service = unit(str(UNITS / f"{name}.service"))["Service"]
     user = pwd.getpwnam(service["User"])
     data = Path("/var/lib") / service["StateDirectory"]
@@ -68,7 +68,7 @@ def supervise(name: str) -> None:
 
 
 def start(name: str) -> None:
-    """Return when it is ready; status 1 if it ends instead."""
+    """Return when the service is ready; exit with status 1 if it ends instead."""
     if state(name):
         return
     Path(f"/run/{name}.state").write_text("{}")

@@ -1,15 +1,16 @@
-"""Clients that make and drop tables in a loop, a program of its own, so that it can run at the switch of a network.
+"""Clients that make and drop tables in a loop; a separate program, so that it can run at the switch of a network.
 
     python table_clients.py '{"addresses": [...], "clients": 4, "seed": 1}'     until its standard input ends
 
-Each client asks any node.  What it wants is settled: after an answer that leaves it open it asks again, elsewhere,
-under the same id.  A line of JSON on standard output for each that is settled, and for what is newly seen at a node:
+Each client asks any node and settles each request: after an answer that leaves it open, the client asks another node
+under the same id. Each settled request, and each new state of a register at a node, is a line of JSON on standard
+output:
 
     {"client", "what": "create" or "drop", "name", "end", "table", "tries": [code, ...], "words", "began_s", "ended_s"}
     {"node", "generation", "sequence", "root"}                                  of the catalogue
 
-`end` is `done`, `refused` (it did not happen, and will not), or `open`.  Names that begin with `own` belong to one
-client each; those that begin with `shared` to all.
+`end` is `done`, `refused` (it did not happen, and will not), or `open`. Names that begin with `own` belong to one
+client each; names that begin with `shared` belong to all.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from gossipkv.errors import Conflict, GossipKVError, ServiceError, TimedOut, Una
 TIMEOUT_MS = 12_000
 OPTIONS = {"kind": "hash", "partitions": 8, "replication": 3}
 SHARED = ("shared-a", "shared-b")
-SETTLED_S = 90.0  # After the end, for what is open.
+SETTLED_S = 90.0  # Time after the end to settle open requests.
 POLL_S = 0.3
 
 Told = "dict[str, object]"
@@ -43,14 +44,14 @@ def say(told: Told) -> None:
 
 
 class Connections:
-    """One to each node, made when it is needed."""
+    """One connection to each node, made on demand."""
 
     def __init__(self, addresses: list[str]) -> None:
         self.addresses = addresses
         self._clients: dict[str, blocking.Client] = {}
 
     def call(self, address: str, method: str, *params: object) -> object:
-        """What a node answers.  Raises GossipKVError; `Unavailable` where nothing was sent."""
+        """Return a node's answer. Raises GossipKVError; `Unavailable` if nothing was sent."""
         try:
             if address not in self._clients:
                 self._clients[address] = blocking.connect(address, timeout_ms=TIMEOUT_MS)
@@ -64,19 +65,17 @@ class Connections:
 
 
 class NotSent(Unavailable):
-    """There is no connection."""
+    """There is no connection, so nothing was sent."""
 
 
 class Client:
-    """One that makes and drops tables until it is over."""
-
     def __init__(self, number: int, addresses: list[str], seed: int) -> None:
         self._number = number
         self._random = random.Random(f"{seed} {number}")
         self._connections = Connections(addresses)
 
     def run(self) -> None:
-        """Tables of its own, each dropped or not, under a name that is used again; now and then a shared one."""
+        """Make and drop tables of its own, reusing their names, and sometimes a shared table."""
         made = 0
         name = ""
         while not is_over.is_set():
@@ -95,7 +94,7 @@ class Client:
             name = name if end == "done" else ""
 
     def _settle(self, what: str, name: str, dropped: str | None = None) -> tuple[str, str | None]:
-        """Ask until it is known what became of it, and which table that was; `dropped`: of this id."""
+        """Repeat a request until its outcome is known; return it and the table's id; `dropped`: drop only this id."""
         operation = self._random.randbytes(20)
         began_s, give_up_s = time.monotonic(), 0.0
         tries: list[str] = []
@@ -115,14 +114,14 @@ class Client:
             except NotSent:
                 tries.append("NOT_SENT")
             except (Conflict, UnknownDatabase) as error:
-                # A drop that was open may have been done, and then there is nothing to drop.
+                # A drop that was open may have been done, and then the table no longer exists.
                 is_done = what == "drop" and isinstance(error, UnknownDatabase) and "UNKNOWN" in tries
                 end, words = "done" if is_done else "refused", error.message
                 tries.append(error.code)
             except Unknown as error:
                 words = error.message
                 tries.append("UNKNOWN")
-            except ServiceError as error:  # This time nothing was done; what was open still is.
+            except ServiceError as error:  # This attempt did nothing; an earlier open one may still take effect.
                 words = error.message
                 tries.append(error.code)
                 if "UNKNOWN" not in tries and "TIMEOUT" not in tries:
@@ -137,7 +136,7 @@ class Client:
 
 
 def watch(address: str) -> None:
-    """What a node says of registers, again and again."""
+    """Report each change of a node's registers."""
     connections, seen = Connections([address]), {}
     while not is_over.is_set():
         time.sleep(POLL_S)
@@ -148,7 +147,7 @@ def watch(address: str) -> None:
         for register in registers:
             name = register["table"]
             now = register["generation"], register["sequence"], register["root"].hex()
-            # Tables of one name have maps of their own: only the catalogue's is one for ever.
+            # Tables of one name have separate maps: only the catalogue's root belongs to one chain.
             if name is None and seen.get(name) != now:
                 seen[name] = now
                 say({"node": address, "generation": now[0], "sequence": now[1], "root": now[2]})

@@ -1,4 +1,4 @@
-"""A table that moves while it is written and read: who asks meanwhile, and what its nodes hold in the end."""
+"""A table that moves while it is written and read: clients during the moves, and checks of its nodes' content."""
 
 from __future__ import annotations
 
@@ -22,33 +22,31 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-OLD = 3_000  # Records that are there before anything moves.
+OLD = 3_000  # Records that exist before any move.
 VALUE_BYTES = 100
 PUT_AT_ONCE = 500
 MAX_OF_MAP = 10_000
 
 
 class Death(NamedTuple):
-    """When a node was killed, and when all others knew of it."""
+    """The time of a node's death, and the time at which all others knew of it."""
 
     killed_s: float
     known_s: float
 
 
 class Failed(NamedTuple):
-    """A request that had no answer but this error."""
-
     began_s: float
     ended_s: float
     error: str
 
     def is_amid(self, death: Death) -> bool:
-        """Whether it was under way while a node was dead and not all others knew."""
+        """True if the request was under way while a node was dead and unknown as dead to some node."""
         return self.began_s < death.known_s and self.ended_s > death.killed_s
 
 
 class Held(NamedTuple):
-    """Who has a partition."""
+    """The assignment of a partition."""
 
     partition: int
     slot: int
@@ -57,7 +55,7 @@ class Held(NamedTuple):
 
 
 def held(nodes: Nodes, index: int) -> list[Held]:
-    """All assignments of the table, as a node knows them."""
+    """Return all assignments of the table, as a node knows them."""
     told = nodes.ask(index, "partition_map", TABLE, {"limit": MAX_OF_MAP})
     assert told["next"] is None
     return [
@@ -73,14 +71,14 @@ def planned(nodes: Nodes, index: int) -> int:
 
 
 def copies(nodes: Nodes, index: int) -> tuple[int, int]:
-    """How many copies a node has, and how many of them are set aside."""
+    """Return how many replicas a node has, and how many of them are quarantined."""
     told = nodes.ask(index, "info")["tables"]
     return told["copies"], told["copies_aside"]
 
 
 def is_quiet(nodes: Nodes, index: int) -> bool:
-    """Whether nothing is to be moved any more, nothing moves, and each partition has all its replicas."""
-    if planned(nodes, index):  # What is begun is not planned any more, so that comes first.
+    """True if no move is planned or under way, and each partition has all its replicas."""
+    if planned(nodes, index):  # A move that has begun is no longer planned, so this is read first.
         return False
     now = held(nodes, index)
     of_each = Counter(one.partition for one in now)
@@ -89,11 +87,11 @@ def is_quiet(nodes: Nodes, index: int) -> bool:
 
 
 def shares(nodes: Nodes, by: Sequence[int], among: Iterable[int]) -> dict[str, int]:
-    """How many partitions each node has, once the table lies on `among` alone, and `by` have exactly its copies."""
+    """Return each node's number of partitions, once only `among` have the table and `by` agree."""
     index, wanted = by[0], {f"n{each}" for each in among}
 
     def look() -> tuple[bool, dict[str, int], dict[str, tuple[int, int]]]:
-        is_over = is_quiet(nodes, index)  # First: the last move may end meanwhile.
+        is_over = is_quiet(nodes, index)  # Read this first: the last move may end meanwhile.
         of_map = Counter(one.node for one in held(nodes, index))
         return is_over, of_map, {f"n{each}": copies(nodes, each) for each in by}
 
@@ -105,7 +103,7 @@ def shares(nodes: Nodes, by: Sequence[int], among: Iterable[int]) -> dict[str, i
 
 
 def hosts_of(nodes: Nodes, index: int) -> dict[int, list[str]]:
-    """Of each partition the nodes that have it and run, as a node knows the map."""
+    """Return the running nodes of each partition, as a node knows the map."""
     up = {node.name for node in nodes.cluster.status() if node.state == "ready"}
     hosts: dict[int, list[str]] = {}
     for one in held(nodes, index):
@@ -115,13 +113,13 @@ def hosts_of(nodes: Nodes, index: int) -> dict[int, list[str]]:
 
 
 def starts(nodes: Nodes, index: int) -> list[bytes]:
-    """Where the partitions of a range table begin, as a node knows them; of a hash table nothing."""
+    """Return where the ranges of a range table begin, as a node knows them; nothing for a hash table."""
     told = nodes.ask(index, "partition_map", TABLE, {"limit": MAX_OF_MAP})
     return [one["start"] for one in told["partitions"]] if told["kind"] == "range" else []
 
 
 def of_one_map(nodes: Nodes, index: int, look: Callable[[Nodes, int], T]) -> tuple[T, list[bytes]]:
-    """What a look at the map tells, and where its partitions begin: none was divided meanwhile."""
+    """Return a view of the map and the starts of its partitions, unchanged by splits in between."""
     begin = starts(nodes, index)
     while True:
         before, told, begin = begin, look(nodes, index), starts(nodes, index)
@@ -130,14 +128,14 @@ def of_one_map(nodes: Nodes, index: int, look: Callable[[Nodes, int], T]) -> tup
 
 
 def number_of(key: bytes, count: int, begin: Sequence[bytes]) -> int:
-    """The partition of a key, of so many shards, or of ranges that begin there."""
+    """Return the partition of a key, among `count` shards or the ranges that begin at `begin`."""
     return bisect_right(begin, key) - 1 if begin else TABLE_HASHES["murmur3"](key) % count
 
 
 def by_copies(
     addresses: Mapping[str, str], hosts: Mapping[int, Sequence[str]], keys: Sequence[bytes], begin: Sequence[bytes]
 ) -> dict[str, dict[bytes, bytes | None]]:
-    """What the copies have for these keys; where a host is down, another of its partition is asked twice."""
+    """Return each replica's values of these keys; if a host is down, another host is asked twice."""
     asked: dict[tuple[int, str], list[bytes]] = {}
     for key in keys:
         some = hosts[number_of(key, len(hosts), begin)]
@@ -154,7 +152,7 @@ def by_copies(
 def settled(
     addresses: Mapping[str, str], hosts: Mapping[int, Sequence[str]], keys: Sequence[bytes], begin: Sequence[bytes] = ()
 ) -> dict[str, dict[bytes, bytes | None]]:
-    """What the copies have for these keys once they have the same, or never will: the judge tells what differs."""
+    """Return each replica's values once all are equal, or after the patience ends: the judge reports differences."""
     ends: dict[str, dict[bytes, bytes | None]] = {}
 
     def look() -> bool:
@@ -167,10 +165,10 @@ def settled(
 
 
 class Traffic:
-    """Writes at a majority and reads by clients of both kinds, half of them by the table's map; and sessions."""
+    """Majority writes and reads by both kinds of clients, half of them by the table's map, and sessions."""
 
     def __init__(self, addresses: Mapping[str, str], *, seed: int, pause_s: float = 0.0) -> None:
-        """`addresses`: of nodes, by their names; `pause_s`: of sessions, between requests."""
+        """`addresses`: by node name; `pause_s`: the pause of sessions between requests."""
         self._addresses = addresses
         self._stack = ExitStack()
         self.load = Load([*addresses.values()], seed=seed, by_map=True)
@@ -185,7 +183,7 @@ class Traffic:
         self._stack.close()
 
     def goes_on(self, least_s: float, least: int) -> None:
-        """Return after so long, and so many of each that began from now on."""
+        """Return after this time and this many reads and writes that began from now on."""
         had = self.hopping.reads, self.hopping.writes
         self.load.goes_on(least_s, least)
         until(
@@ -194,13 +192,13 @@ class Traffic:
         )
 
     def faults(self, hosts: Mapping[int, Sequence[str]], begin: Sequence[bytes] = ()) -> list[str]:
-        """Hold what these hosts of partitions have in the end against all that was told; what must not be."""
+        """Compare the final content of the partitions' hosts with all answers; return the violations."""
         keys = sorted({write.key for write in self.load.writes})
         judged = judge(self.load.writes, self.load.reads, settled(self._addresses, hosts, keys, begin))
         return judged.faults + self.hopping.faults() + self.load.trouble
 
     def failures(self) -> tuple[list[Failed], list[Failed]]:
-        """Reads and writes that failed, but for those of sessions that have seen what nobody was promised."""
+        """Return failed reads and writes, except those of sessions that have seen an unacknowledged write."""
         reads = [Failed(read.began_s, read.ended_s, read.error) for read in self.load.reads if read.error]
         writes = [Failed(one.began_s, one.ended_s, one.error) for one in self.load.writes if one.end != DONE]
         for failed in self.hopping.unfounded():
@@ -218,14 +216,14 @@ def traffic_at(nodes: Nodes, *, seed: int, pause_s: float = 0.0) -> Traffic:
 
 
 def check(nodes: Nodes, traffic: Traffic, index: int) -> None:
-    """Hold what the table has in the end, as a node says who has it, against all that was told; and look at logs."""
+    """Check the table's final content at the hosts of a node's map against all answers, and the logs."""
     hosts, begin = of_one_map(nodes, index, hosts_of)
     assert traffic.faults(hosts, begin) == []
     assert trouble(nodes.cluster) == []
 
 
 def lay(cluster: Cluster, *, replication: int, kind: str = "hash", partitions: int = 0) -> dict[bytes, bytes]:
-    """Make the table at the nodes that there are; what was put into it, on all its replicas."""
+    """Make the table at the present nodes; return the records that were put on all its replicas."""
     options = {"kind": kind, "replication": replication} | ({"partitions": partitions} if partitions else {})
     records = {b"old/%d" % number: b"%0*d" % (VALUE_BYTES, number) for number in range(OLD)}
     with cluster.connect(1, timeout_ms=TIMEOUT_MS) as client:
@@ -238,7 +236,7 @@ def lay(cluster: Cluster, *, replication: int, kind: str = "hash", partitions: i
 
 
 def still_there(cluster: Cluster, index: int, records: dict[bytes, bytes]) -> list[bytes]:
-    """Those of these records that are not read at a node."""
+    """Return those records that a node does not answer correctly."""
     keys = [*records]
     with cluster.connect(index, timeout_ms=TIMEOUT_MS) as client:
         found = client.table(TABLE).get_many(keys)
@@ -246,7 +244,7 @@ def still_there(cluster: Cluster, index: int, records: dict[bytes, bytes]) -> li
 
 
 def lose(nodes: Nodes, victim: int, *, left: Sequence[int]) -> Death:
-    """Kill a node, and take its disk away; return when those that are left know that it is dead."""
+    """Kill a node and remove its disk; return when the remaining nodes know that the node is dead."""
     killed_s = time.monotonic()
     data = Path(nodes.cluster.kill(victim).data)
     data.rename(data.with_name("lost"))
@@ -260,7 +258,7 @@ def lose(nodes: Nodes, victim: int, *, left: Sequence[int]) -> Death:
 def newcomer_to(
     place: Path, settings: Mapping[str, str], *, partitions: int
 ) -> Iterator[tuple[Nodes, dict[bytes, bytes]]]:
-    """Five nodes, of which a table lies on the first four, with three replicas, and what was put into it."""
+    """Start five nodes, of which four hold a table with three replicas; yield them and the table's records."""
     with Cluster(place, nodes=4, settings=settings) as cluster, Nodes(cluster) as nodes:
         nodes.all_alive(range(1, 5))
         records = lay(cluster, partitions=partitions, replication=3)
@@ -270,7 +268,7 @@ def newcomer_to(
 
 
 def all_know(nodes: Nodes, by: Sequence[int]) -> None:
-    """Return when each of these sees all of them alive and knows the table, on which all five decide."""
+    """Return when each of these nodes sees all of them alive and knows the table, whose acceptors are all five."""
     nodes.all_alive(by)
     wanted = [f"n{index}" for index in by]
     for index in by:
@@ -279,6 +277,6 @@ def all_know(nodes: Nodes, by: Sequence[int]) -> None:
 
 
 def deciders(nodes: Nodes, index: int) -> list[list[str]]:
-    """Who decides on the catalogue and on the table, as a node knows it."""
+    """Return the acceptors of the catalogue and of the table, as a node knows them."""
     registers = nodes.ask(index, "metadata_status", None)
     return [sorted({one["node"] for one in register["old"] + register["new"]}) for register in registers]

@@ -1,4 +1,4 @@
-"""Nodes that decide on tables, as tests ask them; and what clients were told, held against what is there."""
+"""Requests to nodes that decide on tables, and checks of clients' answers against the tables that exist."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from gossipkv.launcher import Cluster
     from tests.ci.cluster.networks import Network
 
-PATIENCE_S = 120.0  # Seconds do; two busy cores may have others to do.
+PATIENCE_S = 120.0  # Seconds suffice on an idle machine; two busy cores need more.
 POLL_S = 0.1
 CLIENTS = Path(__file__).with_name("table_clients.py")
 OPTIONS = {"kind": "hash", "partitions": 8, "replication": 3}
 
 
 class Nodes:
-    """The nodes of a cluster, by their numbers, also where only the switch of a network reaches them."""
+    """The nodes of a cluster by number, also if only the switch of a network reaches them."""
 
     def __init__(self, cluster: Cluster, network: Network | None = None) -> None:
         self.cluster = cluster
@@ -42,16 +42,16 @@ class Nodes:
             client.close()
 
     def ask(self, index: int, method: str, *params: object) -> object:
-        """What a node answers.  Raises GossipKVError, or ConnectionError where a network is between."""
+        """Return a node's answer. Raises GossipKVError, or ConnectionError across a network."""
         if self._network is not None:
             return self._network.ask(index, method, *params)
         node = self.cluster.node(index)
-        if node.process not in self._clients:  # One that was started again is asked anew.
+        if node.process not in self._clients:  # A node that was restarted needs a new client.
             self._clients[node.process] = blocking.connect(node.address, timeout_ms=30_000)
         return self._clients[node.process].call(method, *params)
 
     def tables(self, index: int) -> dict[str, tuple[str, int]]:
-        """The tables that a node knows, with id and config id, by their maps."""
+        """Return the tables that a node knows, with the id and config id of their maps."""
         found = {}
         for database in self.ask(index, "databases"):
             told = self.ask(index, "partition_map", database["name"])
@@ -60,22 +60,22 @@ class Nodes:
         return found
 
     def status(self, index: int, table: str | None = None) -> dict[str, object]:
-        """What a node tells of the register of the catalogue, or of a table; nothing, if it knows of none."""
+        """Return a node's status of the register of the catalogue or a table; empty if the node knows none."""
         return next(iter(self.ask(index, "metadata_status", table)), {"old": [], "new": []})
 
     def acceptors(self, index: int) -> list[str]:
-        """Who decides on the catalogue, as a node knows it."""
+        """Return the acceptors of the catalogue, as a node knows them."""
         told = self.status(index)
         sides = [[acceptor["node"] for acceptor in told[side]] for side in ("old", "new")]
         return sides[1] if sides[0] == sides[1] else []
 
     def grown(self, by: Iterable[int], wanted: Sequence[str]) -> None:
-        """Return when all of these say that those decide on the catalogue."""
+        """Return when all nodes `by` name `wanted` as the acceptors of the catalogue."""
         for index in by:
             until(lambda index=index: sorted(self.acceptors(index)), lambda found: found == sorted(wanted))
 
     def all_answer(self, by: Iterable[int]) -> None:
-        """Return when each of these says of all registers that everybody answers."""
+        """Return when each of these nodes says that all acceptors of all registers answer."""
         for index in by:
             until(lambda index=index: self._silent(index), lambda silent: silent == [])
 
@@ -90,23 +90,23 @@ class Nodes:
         ]
 
     def all_alive(self, by: Iterable[int]) -> None:
-        """Return when each of these sees exactly these alive."""
+        """Return when each of these nodes sees exactly these alive."""
         wanted = sorted(f"n{index}" for index in by)
         for index in by:
             until(lambda index=index: self.alive(index), lambda found: found == wanted)
 
     def alive(self, index: int) -> list[str]:
-        """Whom a node sees alive, itself among them."""
+        """Return the nodes that a node sees alive, including itself."""
         return sorted(member["node"] for member in self.ask(index, "members") if member["state"] == "alive")
 
     def same(self, by: Iterable[int]) -> dict[str, tuple[str, int]]:
-        """Return the tables that all of these know, once they know the same."""
+        """Return the tables that all of these nodes know, once they agree."""
         found = until(lambda: [self.tables(index) for index in by], lambda all_: all(one == all_[0] for one in all_))
         return found[0]
 
 
 def until(look: Callable[[], object], holds: Callable[[object], bool], *, within_s: float = PATIENCE_S) -> object:
-    """Look until it holds; what was seen then."""
+    """Call `look` until `holds` is true of its result; return the result."""
     give_up_s = time.monotonic() + within_s
     while True:
         try:
@@ -120,7 +120,7 @@ def until(look: Callable[[], object], holds: Callable[[object], bool], *, within
 
 
 class Loop:
-    """Clients that make and drop tables (`table_clients.py`), until they are told to end."""
+    """Clients of `table_clients.py` that make and drop tables until `end`."""
 
     def __init__(self, addresses: Sequence[str], *, clients: int, seed: int, network: Network | None = None) -> None:
         told = json.dumps({"addresses": [*addresses], "clients": clients, "seed": seed})
@@ -145,11 +145,11 @@ class Loop:
     def __exit__(self, *_: object) -> None:
         self._process.kill()
         self._hearing.join()
-        with self._process:  # Which closes the pipes, and waits.
+        with self._process:  # The block closes the pipes and waits.
             pass
 
     def done(self) -> tuple[int, int]:
-        """How many tables were made and dropped until now."""
+        """Return how many tables were made and dropped until now."""
         settled = [line["what"] for line in self._said if line.get("end") == "done"]
         return settled.count("create"), settled.count("drop")
 
@@ -161,7 +161,7 @@ class Loop:
 
 
 def judge(history: list[dict[str, object]], tables: dict[str, tuple[str, int]]) -> dict[str, int]:
-    """Hold what clients were told against the tables that are there in the end; how many of each were acknowledged."""
+    """Check the clients' answers against the final tables; return how many of each kind were acknowledged."""
     settled = sorted((line for line in history if "what" in line), key=lambda line: line["began_s"])
     check_heads([line for line in history if "what" not in line])
     by_name = defaultdict(list)
@@ -182,7 +182,7 @@ def judge(history: list[dict[str, object]], tables: dict[str, tuple[str, int]]) 
 
 
 def check_own(lines: list[dict[str, object]], there: str | None) -> None:
-    """One client has asked for all of these, one after the other."""
+    """Check requests that a single client made, one after the other."""
     expected: set[str | None] = {None}
     for line in lines:
         match line["what"], line["end"]:
@@ -205,7 +205,7 @@ def check_own(lines: list[dict[str, object]], there: str | None) -> None:
 
 
 def check_shared(lines: list[dict[str, object]], there: str | None) -> None:
-    """Many have asked for these: one table at a time has the name, and what was dropped does not come back."""
+    """Check requests of many clients: a name has one table at a time, and a dropped table does not come back."""
     created = [line for line in lines if line["what"] == "create" and line["end"] == "done"]
     dropping = [line for line in lines if line["what"] == "drop" and line["end"] != "refused"]
     dropped = {line["table"] for line in dropping if line["end"] == "done"} - {None}
@@ -214,7 +214,7 @@ def check_shared(lines: list[dict[str, object]], there: str | None) -> None:
     assert there not in dropped, lines
     for line in created:
         for other in created:
-            if line["ended_s"] < other["began_s"]:  # In between it was dropped.
+            if line["ended_s"] < other["began_s"]:  # The table was dropped in between.
                 assert any(
                     drop["table"] in {line["table"], None}
                     and drop["began_s"] < other["ended_s"]
@@ -226,7 +226,7 @@ def check_shared(lines: list[dict[str, object]], there: str | None) -> None:
 
 
 def check_heads(seen: list[dict[str, object]]) -> None:
-    """One chain of the catalogue: a number has one root everywhere, and falls nowhere."""
+    """Check that the catalogue is one chain: a number has one root everywhere, and never falls at a node."""
     roots: dict[tuple[int, int], str] = {}
     last: dict[str, tuple[int, int]] = {}
     assert seen, "nobody has looked"

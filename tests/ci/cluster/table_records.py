@@ -1,6 +1,6 @@
-"""Clients that write and read a table while nodes die, and what they were told held against what is there in the end.
+"""Clients that write and read a table while nodes die; a judge compares their answers with the final content.
 
-Every value is written once, so a value that was read says which write it is.
+Every value is written once, so a value that was read identifies its write.
 """
 
 from __future__ import annotations
@@ -30,30 +30,30 @@ if TYPE_CHECKING:
 TABLE = "records"
 OPTIONS = {"kind": "hash", "partitions": 16, "replication": 3}
 SHARED = [f"shared/{number}".encode() for number in range(40)]
-SHARES = 0.3  # Of the writes are of keys that all write.
-CLIENTS = 4  # Of each kind.
+SHARES = 0.3  # Of the writes; their keys are written by all clients.
+CLIENTS = 4  # Per kind.
 DELETES = 0.1  # Of the writes.
 READS = 0.5  # Of all requests.
-TIMEOUT_MS = 20_000  # A node that is there answers long before, on a busy machine too.
+TIMEOUT_MS = 20_000  # A live node answers much sooner, even on a busy machine.
 PAUSE_S = 0.002
 DONE, OPEN, REFUSED = "done", "open", "refused"
-SAME_TIME_S = 0.002  # Records have their milliseconds; within one, the order of two nodes is not that of the clock.
+SAME_TIME_S = 0.002  # Within a record's millisecond, the order of two nodes is not that of the clock.
 TROUBLE = ("Traceback", "internal_error", "callback_defect", "invariant_broken")
 
 
 class Write(NamedTuple):
-    """What was asked, and what the client was told: done, open (nobody knows), or refused (not applied)."""
+    """A request and its outcome: done, open (unknown), or refused (not applied)."""
 
     key: bytes
-    value: bytes | None  # None: a deletion.
+    value: bytes | None  # None is a delete.
     end: str
     began_s: float
     ended_s: float
-    error: str = ""  # Why it was not acknowledged.
+    error: str = ""  # Why the write was not acknowledged.
 
 
 class Read(NamedTuple):
-    """What was read; `error`: why nothing was."""
+    """The result of a read; `error` says why it has no value."""
 
     key: bytes
     value: bytes | None
@@ -64,16 +64,14 @@ class Read(NamedTuple):
 
 @dataclass(frozen=True)
 class Judged:
-    """What a history comes to."""
-
-    faults: list[str]  # What must not be.
-    writes: dict[str, int]  # How many ended how.
+    faults: list[str]  # Violations of the promises.
+    writes: dict[str, int]  # The number of writes by outcome.
     reads: int
     failed: list[Read]
 
 
 def judge(writes: Sequence[Write], reads: Sequence[Read], ends: Mapping[str, Mapping[bytes, bytes | None]]) -> Judged:
-    """Hold what each node has in the end, and what was read on the way, against what was written."""
+    """Compare the final content of each node and all reads with the writes."""
     by_key: dict[bytes, list[Write]] = {}
     for write in writes:
         by_key.setdefault(write.key, []).append(write)
@@ -93,7 +91,7 @@ def judge(writes: Sequence[Write], reads: Sequence[Read], ends: Mapping[str, Map
 
 
 def _final_faults(node: str, key: bytes, value: bytes | None, writes: list[Write]) -> Iterator[str]:
-    """What is wrong with a value in the end: no write of it, or all of those are before one that was acknowledged."""
+    """Report a final value that was not written, or whose writes all precede an acknowledged one."""
     never = [Write(key, None, DONE, -inf, -inf)]
     of_it = [write for write in never + writes if write.value == value and write.end != REFUSED]
     if not of_it:
@@ -106,7 +104,7 @@ def _final_faults(node: str, key: bytes, value: bytes | None, writes: list[Write
 
 
 class Request(NamedTuple):
-    """The method of a table's handle, and what it is given."""
+    """A method of a table's handle with its arguments."""
 
     method: str
     key: bytes
@@ -118,9 +116,9 @@ class Request(NamedTuple):
 
 
 class Load:
-    """Clients of both kinds, each of which asks a random node, and others when that fails, until they are to end.
+    """Clients of both kinds; each asks a random node, and other nodes after a failure, until the end of the block.
 
-    `by_map`: every other one has the owners of a key asked.
+    `by_map`: every other client asks the owners of a key.
     """
 
     def __init__(self, addresses: Sequence[str], *, seed: int, by_map: bool = False) -> None:
@@ -147,7 +145,7 @@ class Load:
             thread.join()
 
     def goes_on(self, least_s: float, least: int) -> None:
-        """Return after so long, and so many acknowledged writes and so many reads that began from now on."""
+        """Return after this time, and this many acknowledged writes and reads that began from now on."""
         began_s, first_write, first_read = time.monotonic(), len(self.writes), len(self.reads)
 
         def counted() -> tuple[int, int]:
@@ -160,7 +158,7 @@ class Load:
     def _run(self, work: Callable[[random.Random, str], None], chance: random.Random, name: str) -> None:
         try:
             work(chance, name)
-        except BaseException as error:  # Whatever a client raised is told by the test.
+        except BaseException as error:  # The test reports the error.
             self.trouble.append(repr(error))
             raise
 
@@ -201,7 +199,7 @@ class Load:
             await trio.sleep(PAUSE_S)
 
     def _requests(self, chance: random.Random, name: str) -> Iterator[Request]:
-        """Reads of what was written, and writes of keys that all write, and of keys that are written once."""
+        """Generate reads of earlier writes, and writes of shared keys and of keys that are written once."""
         number = 0
         while not self._is_over.is_set():
             number += 1
@@ -222,7 +220,8 @@ class Load:
             end = DONE
         elif isinstance(error, Unknown):
             end = OPEN
-        elif isinstance(error, (Unavailable, Overloaded, NotReady, TimedOut)):  # The last one: it was never sent.
+        # A request that is TimedOut was never sent.
+        elif isinstance(error, (Unavailable, Overloaded, NotReady, TimedOut)):
             end = REFUSED
         else:
             raise error
@@ -230,14 +229,14 @@ class Load:
 
 
 def held(cluster: Cluster, index: int, keys: Sequence[bytes]) -> dict[bytes, bytes | None]:
-    """What a node's own copies have for these keys."""
+    """Return the values of these keys in a node's own replicas."""
     with cluster.connect(index, timeout_ms=TIMEOUT_MS) as client:
         found = client.call("get_many", TABLE, [*keys], {"local": True})[0]
     return dict(zip(keys, found, strict=True))
 
 
 def settled(cluster: Cluster, indexes: Iterable[int], writes: Iterable[Write]) -> dict[str, dict[bytes, bytes | None]]:
-    """What each of these nodes has for all keys that were written, once they have the same, or never will."""
+    """Return these nodes' values of all written keys, once all are equal or the patience ends."""
     keys = sorted({write.key for write in writes})
     ends: list[dict[bytes, bytes | None]] = []
 
@@ -245,7 +244,7 @@ def settled(cluster: Cluster, indexes: Iterable[int], writes: Iterable[Write]) -
         ends[:] = [held(cluster, index, keys) for index in indexes]
         return all(end == ends[0] for end in ends)
 
-    with contextlib.suppress(AssertionError):  # What differs is told by the judge.
+    with contextlib.suppress(AssertionError):  # The judge reports differences.
         until(look, lambda are_same: are_same)
     return {f"n{index}": end for index, end in zip(indexes, ends, strict=True)}
 
@@ -260,13 +259,13 @@ def prepare(cluster: Cluster, **changed: int) -> None:
 
 
 def lags(cluster: Cluster, index: int) -> dict[str, int]:
-    """How many records each node lacks, as `status` of a node tells."""
+    """Return how many records each node lacks, according to a node's `status`."""
     with cluster.connect(index, timeout_ms=TIMEOUT_MS) as client:
         return {node["node"]: node["lag_records"] for node in client.status(TABLE)[TABLE]["nodes"]}
 
 
 def check(cluster: Cluster, load: Load, indexes: Sequence[int]) -> Judged:
-    """Hold these nodes against all that was asked and told, after the load has ended; what it comes to."""
+    """Check these nodes against all requests and answers, after the load has ended."""
     judged = judge(load.writes, load.reads, settled(cluster, indexes, load.writes))
     assert judged.faults == []
     assert judged.failed == []
@@ -275,6 +274,6 @@ def check(cluster: Cluster, load: Load, indexes: Sequence[int]) -> Judged:
 
 
 def trouble(cluster: Cluster) -> list[str]:
-    """Lines of the nodes' logs that must not be."""
+    """Return the lines of the nodes' logs that report a defect."""
     lines = [line for node in cluster.status() for line in cluster.log(node.index).splitlines()]
     return [line for line in lines if any(word in line for word in TROUBLE)]

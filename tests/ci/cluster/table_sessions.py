@@ -1,4 +1,4 @@
-"""Sessions that ask a random node each time, while nodes die; what they were shown is judged in the end."""
+"""Sessions that ask a random node each time while nodes die; their answers are judged at the end."""
 
 from __future__ import annotations
 
@@ -23,12 +23,10 @@ if TYPE_CHECKING:
 SESSIONS = 8
 KEYS = [f"session/{number}".encode() for number in range(30)]
 WAIT_MS = 2_000
-LACKS = (NotReady, WriteLost)  # What a session depends on is not there, or gone for good.
+LACKS = (NotReady, WriteLost)  # The writes that a session depends on are unavailable or lost.
 
 
 class Failed(NamedTuple):
-    """A request without the answer that was asked for."""
-
     session: Hashable
     is_write: bool
     kind: type[Exception]
@@ -42,10 +40,10 @@ class Failed(NamedTuple):
 
 
 class Hopping:
-    """Eight sessions, each by a thread of its own, until they are to end; another comes after one that is lost.
+    """Eight sessions, each in a thread of its own, until the end of the block; a new session follows a lost one.
 
-    `levels`: of their writes; `by_map`: every other session has the owners of a key asked; `pause_s`: between requests,
-    for who asks for long: what the judge keeps grows with the square of the writes.
+    `levels`: levels of their writes; `by_map`: every other session asks the owners of a key; `pause_s`: the pause
+    between requests in long runs, since the judge's state grows with the square of the writes.
     """
 
     def __init__(
@@ -64,8 +62,8 @@ class Hopping:
         self._answers: list[list[Did]] = []
         self._levels = levels
         self._by_map = by_map
-        self.reads = 0  # That were answered.
-        self.writes = 0  # Likewise.
+        self.reads = 0  # Answered ones.
+        self.writes = 0  # Answered ones.
         self.failed: list[Failed] = []
         self._acknowledged: set[bytes] = set()
         self.trouble: list[str] = []
@@ -85,20 +83,20 @@ class Hopping:
 
     @property
     def count(self) -> int:
-        """How many answers there were, or are to be."""
+        """Return the number of answers, including expected ones."""
         return len(self._answers)
 
     @property
     def refused(self) -> int:
-        """How many requests had an answer that says that they were not done."""
+        """Return how many requests were answered as not done."""
         return sum(not failed.is_open for failed in self.failed)
 
     def faults(self) -> list[str]:
-        """What the sessions were shown that must not be."""
+        """Return the violations that the sessions observed."""
         return Guarantees().judge(self._answers) + self.trouble
 
     def unfounded(self) -> list[Failed]:
-        """What failed in sessions that have seen nothing but what was acknowledged: no death can have taken that."""
+        """Return failures of sessions that saw only acknowledged writes: no death can have taken those."""
         seen: dict[Hashable, set[bytes | None]] = {}
         for answer in self._answers:
             for did in answer:
@@ -115,7 +113,7 @@ class Hopping:
                 for number in range(1 << 30):
                     if self._is_over.wait(self._pause_s):
                         return
-                    if number % 50 == 49:  # As in another process.
+                    if number % 50 == 49:  # Another process would read the session from text.
                         session = clients[0].session(session.to_text())
                     value = f"{name}: {number}".encode()
                     try:
@@ -129,11 +127,12 @@ class Hopping:
     def _do(self, name: Hashable, value: bytes, chance: random.Random, table: blocking.Table, session: Session) -> None:
         key, is_write, began_s = chance.choice(KEYS), chance.random() < 0.5, time.monotonic()
         try:
-            if is_write:  # Others may read it before it is answered: it is there when it is sent.
+            # Other sessions may read the value before the answer, so the write counts from when it is sent.
+            if is_write:
                 self._note([Did(name, WRITES, key, value, is_known=False)])
                 table.put(key, value, level=chance.choice(self._levels), wait_ms=WAIT_MS, session=session)
                 self._acknowledged.add(value)
-                self._note([Did(name, READS, key, value)])  # From now on its session knows of it.
+                self._note([Did(name, READS, key, value)])  # From now on the session depends on the write.
             elif chance.random() < 0.7:
                 self._note([Did(name, READS, key, table.get(key, wait_ms=WAIT_MS, session=session))])
             else:
@@ -154,7 +153,7 @@ class Hopping:
 
 
 def goes_on(hopping: Hopping, least_s: float, least: int) -> None:
-    """Return after so long, and so many answers from now on."""
+    """Return after this time and this many answers from now on."""
     had = hopping.count
     time.sleep(least_s)
     until(lambda: hopping.count - had, lambda count: count >= least)

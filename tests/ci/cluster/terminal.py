@@ -1,4 +1,4 @@
-"""A reader who types what a page says: one shell, a home and a directory of their own, servers in further terminals."""
+"""A reader who types the commands of a page: one shell, a home, a directory, and servers in further terminals."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ NODES, GATEWAYS = range(7070, 7090), range(8080, 8100)  # The ports of the pages
 PORT = re.compile(r"(?<![\d.])(?:70[78]\d|80[89]\d)(?![\d.])")
 LISTENS = re.compile(r"--(?:http-|resp-)?listen[ =]\S*?(\d+)(?=\s|$)")
 
-# What a reader has installed.  A cluster looks from 7070 and 8080 on, where the machine of a test may have another; and
-# a node there may be held up for longer than the second that a request has unless told.
+# The reader's installed command. A cluster uses ports from 7070 and 8080 on, which the machine of a test may have in
+# use; a node there may be delayed for longer than the default timeout of one second.
 COMMAND = """#!/bin/sh
 if [ "$1 $2" = "cluster up" ]; then shift 2; set -- cluster up --base-port {port} --http-base-port {http} "$@"; fi
 case "$1" in get|mget|scan|put|delete|refresh) set -- "$@" --timeout 30s;; esac
@@ -41,15 +41,13 @@ exec {python} -m gossipkv "$@"
 
 @dataclass(frozen=True)
 class Said:
-    """How a command ended, and what it wrote to both outputs."""
-
     status: int
     text: str
 
 
 @dataclass(frozen=True)
 class Server:
-    """What goes on in a terminal of its own: the process, the file of what it says, where it listens."""
+    """A process in a terminal of its own: its output file and the ports where it listens."""
 
     process: int
     output: Path
@@ -57,7 +55,7 @@ class Server:
 
 
 class Reader:
-    """A reader; used in a `with` block, at whose end everything that was started is ended."""
+    """A reader, for a `with` block, at whose end all started processes are ended."""
 
     def __init__(self, place: Path) -> None:
         self.place = place
@@ -89,23 +87,23 @@ class Reader:
             (programs / name).chmod(0o755)
 
     def here(self, text: str) -> str:
-        """The text of a page with the ports and the directories that this reader has."""
+        """Return a page's text with this reader's ports and directories."""
         text = PLACES.sub(f"{self.place}/", text)
         return PORT.sub(lambda found: str(self._ports.get(int(found[0]), found[0])), text)
 
     def as_on_the_page(self, text: str) -> str:
-        """What was written here, with the ports and directories of the page."""
+        """Return output with the ports and directories of the page."""
         text = text.replace(str(self.directory) + "/", "").replace(str(self.place), "")
         for told, taken in self._ports.items():
             text = re.sub(rf"(?<!\d){taken}(?!\d)", str(told), text)
         return text
 
     def type(self, command: str, within_s: float = PATIENCE_S) -> Said:
-        """Run a command of a page, with this reader's ports and directories in it."""
+        """Run a command of a page, with this reader's ports and directories."""
         return self.run(self.here(command), within_s)
 
     def run(self, command: str, within_s: float = PATIENCE_S) -> Said:
-        """Run a command to its end; one that serves or watches until it is ready, in a terminal of its own."""
+        """Run a command to its end; a server or follower runs until it is ready, in a terminal of its own."""
         if SERVER.search(command) or FOLLOWER.search(command):
             return self._start(command, within_s)
         output = self._file()
@@ -119,13 +117,13 @@ class Reader:
         self.servers.clear()
 
     def _start(self, command: str, within_s: float) -> Said:
-        """Start a server, where the one before it had its ports in that one's place."""
+        """Start a server in place of an earlier one with the same ports."""
         ports = self._ports_of(command)
         for server in [server for server in self.servers if server.ports & ports]:
             self._end(server)
             self.servers.remove(server)
         output = self._file()
-        code = shlex.quote(f"exec env {command}")  # What is set before a command is set for it alone.
+        code = shlex.quote(f"exec env {command}")  # Variables that precede a command apply to that command alone.
         self._tell(f"bash -c {code} >{output} 2>&1 </dev/null & echo $!")
         server = Server(int(self._hear(command, within_s)), output, ports)
         self.servers.append(server)
@@ -137,7 +135,7 @@ class Reader:
         return Said(0, self.as_on_the_page(text))
 
     def _ports_of(self, command: str) -> frozenset[int]:
-        """Where a command listens; nowhere, if it only watches."""
+        """Return the ports where a command listens; none if it only watches."""
         kind = SERVER.search(command)
         if kind is None:
             return frozenset()
@@ -148,7 +146,7 @@ class Reader:
         return frozenset(said if re.search(r" --listen\b", command) else said | {first})
 
     def _end(self, server: Server) -> None:
-        """End one, by its number; the shell, whose child it is, waits for it."""
+        """End a server by its process id; the shell, its parent, reaps it."""
         for number in (signal.SIGTERM, signal.SIGKILL):
             if is_alive(server.process):
                 os.kill(server.process, number)
@@ -181,12 +179,13 @@ class Reader:
             self.end_servers()
         finally:
             if is_alive(self._shell.pid):
-                os.killpg(self._shell.pid, signal.SIGKILL)  # A session of its own: what it started and nobody ended.
+                # The shell leads a session, so this also kills processes that nothing else has ended.
+                os.killpg(self._shell.pid, signal.SIGKILL)
             self._shell.communicate()
 
 
 def is_alive(process: int) -> bool:
-    """Whether it runs; one that only waits to be reaped does not."""
+    """False also for a process that only waits to be reaped."""
     try:
         with open(f"/proc/{process}/stat", "rb") as told:
             return told.read().rpartition(b") ")[2][:1] not in {b"Z", b"X"}

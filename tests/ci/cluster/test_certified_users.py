@@ -1,4 +1,4 @@
-"""A real node that knows users by their certificates, by each protocol, also where the gateway answers."""
+"""A real node identifies users by their certificates, in each protocol and at the gateway."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def users(path: Path, *probes: str) -> None:
-    """Replace the file: each of these may read `geo` and see, and has no token."""
+    """Replace the file: each of `probes` may read `geo` and see, and has no token."""
     new = path.with_name("new")
     new.write_text("".join(f'[{name}]\nmay = ["read:geo", "see"]\n' for name in (*probes, "other")))
     new.chmod(0o600)
@@ -49,14 +49,14 @@ def page(address: str, path: str, context: ssl.SSLContext, **more: object) -> tu
 
 
 class Staying(urllib.request.HTTPRedirectHandler):
-    """Goes nowhere else."""
+    """Follows no redirect."""
 
     def redirect_request(self, *_: object) -> None:
-        """Nothing."""
+        """Return None: do not follow."""
 
 
 def test_a_certificate_s_name_is_a_user(tmp_path):
-    """By every protocol; a token counts before it; and the end of a user, within a second."""
+    """This holds in every protocol; a token takes precedence, and a removed user is refused within seconds."""
     authority, clients = Authority(tmp_path), Authority(tmp_path, "clients")
     pair, path = authority.pair("node", "localhost"), tmp_path / "users"
     probe, carol = (authority.trusting(clients.pair(name)) for name in ("probe", "carol"))
@@ -106,6 +106,6 @@ def test_a_certificate_s_name_is_a_user(tmp_path):
                 return False
 
             until(is_gone)
-            assert time.monotonic() - began < GONE_S + 4  # Whoever else runs on this machine has its turn as well.
+            assert time.monotonic() - began < GONE_S + 4  # Other processes of the machine need their turn as well.
         until(lambda: page(http, "/geo/", probe)[0] == 401)
         assert node.stop() == 0

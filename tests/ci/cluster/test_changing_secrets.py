@@ -1,7 +1,7 @@
-"""Each secret is changed while a cluster is read from, by the steps of docs/operators/security.md: no read fails.
+"""Each secret is changed while a cluster is read, by the steps of docs/operators/security.md, and no read fails.
 
-Two nodes, of which each has a part of the keys, with all of it on: TLS for clients and between nodes, users, sealed
-gossip.  After each step a third comes, which has to prove itself to both, and they to it.
+Each of two nodes has a part of the keys, with TLS for clients and between nodes, users and sealed gossip. After each
+step a third node joins, which authenticates to both, and both to it.
 """
 
 from __future__ import annotations
@@ -23,15 +23,16 @@ from tests.ci.cluster.test_sealed_processes import keys
 from tests.ci.cluster.test_tls_peers import NOW, RECORDS, Files, publish, read_anew
 from tests.ci.cluster.test_users import FIRST, SECOND, users
 
-ROUNDS = 2  # Of all keys, by each reader, after each step.
-PAUSE_S = 0.002  # After each read: the nodes are to have the processor as well.
-HALF_NEW = "is not the key of the first certificate"  # Whoever looks amid the two files says so, and looks again.
-# A busy machine is no reason to give up.
+ROUNDS = 2  # Rounds of all keys, by each reader, after each step.
+PAUSE_S = 0.002  # After each read: the nodes need the processor as well.
+# A node that looks between the changes of the two files logs this and looks again.
+HALF_NEW = "is not the key of the first certificate"
+# A busy machine is no reason to fail.
 PATIENT = {"GOSSIPKV_PROXY_TIMEOUT": "30s"}
 
 
 class Cluster:
-    """`n1`, which is read from, and `n2`; `token` and `trusted` are what readers have from their next key on."""
+    """The nodes `n1`, which is read, and `n2`; readers use `token` and `trusted` from their next key on."""
 
     def __init__(self, place, stack):
         self.place = place
@@ -58,29 +59,28 @@ class Cluster:
             assert node.stop() == 0
 
     def holder(self, name, *options):
-        """One that has a part of the keys."""
+        """Start a node that has a part of the keys."""
         return self.node(name, "--shard-id", name[1:], "--source", str(self.place / "source"), *options)
 
     def look(self):
-        """Have both read what stands in their files."""
         read_anew([self.first, self.second])
 
     def meet(self):
-        """A third comes with what stands in the files, and gets all from the others, which it has to ask; and goes."""
-        log = self.place / "n3" / "node.log"  # Counted before it starts: it says when it is ready before the log does.
+        """Start a third node with the files' secrets, which gets all keys from the other two; stop it."""
+        log = self.place / "n3" / "node.log"  # Count before the start: standard output says ready before the log does.
         gone = log.read_text().count("] http ") if log.exists() else 0
         with self.node("n3", "--join", self.first.address) as node:
             site = gateways(node, gone + 1)[-1][0]
             until(lambda: self.asked(site) == {"n1", "n2"}, node.said)
 
     def asked(self, site):
-        """Which nodes are asked for the keys there; nothing while not all of them are given."""
+        """Return the nodes that answer for the keys; empty while any value is wrong."""
         told = [*self.read_by_https(site)]
         is_right = [value for _, value in told] == [*RECORDS.values()]
         return {response.headers["X-Sequins-Proxied-To"] for response, _ in told} if is_right else {}
 
     def read_by_https(self, site):
-        """Responses and values of one connection, on which each request has the token of now."""
+        """Yield responses and values of one connection, each of whose requests has the current token."""
         with closing(
             http.client.HTTPSConnection(site, timeout=PATIENCE_S, context=context(self.trusted))
         ) as connection:
@@ -91,12 +91,12 @@ class Cluster:
                 yield response, response.read()
 
     def client(self, **other):
-        """One with what readers have now, or something else."""
+        """Return a client with the readers' current secrets, except those in `other`."""
         has = {"tls": context(self.trusted), "token": self.token} | other
         return blocking.connect(self.address, timeout_ms=PATIENCE_S * 1000, **has)
 
     def shown(self):
-        """The certificate that `n1` shows at each of its ports."""
+        """Return the certificates that `n1` shows at each of its ports."""
         host, port = self.address.split(":")
         return {ssl.get_server_certificate((host, int(where))) for where in (port, self.site.split(":")[1])}
 
@@ -106,7 +106,7 @@ def context(authorities):
 
 
 def by_rpc(cluster, is_over, read):
-    """A connection for each round of the keys."""
+    """Use a connection for each round of the keys."""
     while not is_over():
         with cluster.client() as client:
             for key, value in RECORDS.items():
@@ -114,7 +114,7 @@ def by_rpc(cluster, is_over, read):
 
 
 def by_one_connection(cluster, is_over, read):
-    """One for as long as it has the same token."""
+    """Use one connection for as long as the token stays the same."""
     while not is_over():
         token = cluster.token
         with cluster.client() as client:
@@ -124,14 +124,14 @@ def by_one_connection(cluster, is_over, read):
 
 
 def by_https(cluster, is_over, read):
-    """A connection for each round, whose requests have a token."""
+    """Use a connection for each round, whose requests carry a token."""
     while not is_over():
         for (_, value), expected in zip(cluster.read_by_https(cluster.site), RECORDS.values(), strict=True):
             read(value, expected)
 
 
 class Load:
-    """All of them at once; how many reads each has done, and what has failed."""
+    """All readers at once; counts the reads of each, and collects failures."""
 
     def __init__(self, cluster):
         self.reads = dict.fromkeys((by_rpc, by_one_connection, by_https), 0)
@@ -151,7 +151,7 @@ class Load:
             self.failed.append((reader.__name__, error))
 
     def go_on(self):
-        """Return when each has read all keys again and again, without fail."""
+        """Return when each reader has read all keys repeatedly without failure."""
         before = dict(self.reads)
         enough = ROUNDS * len(RECORDS)
         until(lambda: self.failed or all(self.reads[one] >= before[one] + enough for one in before), lambda: self.reads)
@@ -192,7 +192,7 @@ def certificate(cluster):
 
 
 def authority(cluster):
-    """Both are trusted, then the new one signs, then it alone is trusted."""
+    """Trust both authorities, sign by the new one, then trust the new one alone."""
     (first,) = cluster.trusted
     second = new_authority("second", NOW)
     cluster.trusted = first, second
@@ -211,7 +211,7 @@ def authority(cluster):
 
 
 def user(cluster):
-    """One with the same rights beside the old one, whose token the readers have from then on."""
+    """Add a user with the same rights, whose token the readers use from then on; remove the old one."""
     users(cluster.users, first=FIRST, second=SECOND)
     cluster.look()
     cluster.token = SECOND
@@ -224,7 +224,7 @@ def user(cluster):
 
 
 def key(cluster):
-    """The new one is known to all, then seals, then is the only one."""
+    """Install the new key everywhere, seal with it, remove the old one."""
     second = keys("install", cluster.ring)
     cluster.look()
     yield
@@ -238,7 +238,7 @@ def key(cluster):
 
 
 def test_no_read_fails_while_they_change(tmp_path):
-    """One after the other; and whoever comes in between, with what stands in the files then, is a node among them."""
+    """All secrets change in turn, and a node that joins between the steps with the current files becomes a member."""
     with running(tmp_path) as cluster, Load(cluster) as load:
         load.go_on()
         for steps in (certificate, authority, user, key):

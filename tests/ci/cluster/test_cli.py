@@ -1,4 +1,4 @@
-"""The command line against a real node: serve, read, upgrade, restart, inspect and verify what it keeps."""
+"""The command line against a real node: serve, read, upgrade, restart, inspect and verify its data."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def gossipkv(*arguments, node="", stdin=b""):
 
 
 def write_version(root, name, files):
-    """Put a version of the database `geo` at the source, whole at once."""
+    """Publish a version of the database `geo` at the source atomically."""
     staged = root / "geo" / f"_{name}"
     staged.mkdir(parents=True)
     for number, records in enumerate(files):
@@ -40,13 +40,12 @@ SECOND = [{f"k{number}-{line}".encode(): b"new %d" % line for line in range(300)
 
 @pytest.fixture
 def source(tmp_path):
-    """A source root with one version."""
     write_version(tmp_path / "source", "v1", FIRST)
     return tmp_path / "source"
 
 
 def test_from_source_to_answers(source, tmp_path):
-    """Serve, wait, read in every form, upgrade, restart without the source, verify what was kept."""
+    """The commands serve, wait, read in every form, upgrade, restart without the source, and verify the kept data."""
     with NodeProcess(tmp_path, source=source) as node:
         assert node.ready() == f"ready {node.address}\n"
         assert gossipkv("status", "geo", "--wait", node=node.address).returncode == 0
@@ -85,7 +84,6 @@ def test_from_source_to_answers(source, tmp_path):
 
 
 def test_a_scan_of_many_pages_is_from_one_version(source, tmp_path):
-    """Pages of 10 records make up the whole, forward and backward, for the client."""
     with NodeProcess(tmp_path, "--scan-limit", "10", source=source) as node:
         node.ready()
         wait_for(node.address, "geo", "v1")
@@ -101,7 +99,7 @@ def test_a_scan_of_many_pages_is_from_one_version(source, tmp_path):
 
 
 def test_a_second_node_in_the_same_directory_is_refused(source, tmp_path):
-    """One line, status 3, and the first node goes on."""
+    """The command ends with one line and status 3, and the first node goes on."""
     with NodeProcess(tmp_path, source=source) as node:
         node.ready()
         done = gossipkv("serve", "--data", tmp_path / "data", "--listen", "127.0.0.1:0")
@@ -112,7 +110,6 @@ def test_a_second_node_in_the_same_directory_is_refused(source, tmp_path):
 
 
 def test_a_port_in_use_is_said(source, tmp_path):
-    """One line that names the address, and status 3."""
     with NodeProcess(tmp_path, source=source) as node:
         node.ready()
         done = gossipkv("serve", "--data", tmp_path / "other", "--listen", node.address)
@@ -122,7 +119,7 @@ def test_a_port_in_use_is_said(source, tmp_path):
 
 
 def test_more_partitions_than_descriptors_are_usual(tmp_path):
-    """A node takes what the hard limit allows, whatever the shell's soft one says."""
+    """A node raises its limit of descriptors to the hard limit, whatever the soft limit of the shell is."""
     write_version(tmp_path / "source", "v1", [{b"k%d" % number: b"v"} for number in range(100)])
     with NodeProcess(tmp_path, source=tmp_path / "source", soft_descriptors=64) as node:
         node.ready()
@@ -130,7 +127,7 @@ def test_more_partitions_than_descriptors_are_usual(tmp_path):
 
 
 def test_logs_as_json_and_levels(source, tmp_path):
-    """--log-format json gives one JSON object a line on standard error; --log-level hides what is below it."""
+    """--log-format json gives one JSON object a line on standard error; --log-level hides lower levels."""
     with NodeProcess(tmp_path, "--log-format", "json", source=source) as node:
         node.ready()
         wait_for(node.address, "geo", "v1")
@@ -146,7 +143,7 @@ def test_logs_as_json_and_levels(source, tmp_path):
 
 
 def test_a_reader_survives_a_restart_of_its_node(source, tmp_path):
-    """Two nodes of one source; one is killed amid a pipeline: every key is answered."""
+    """One of two nodes is killed amid a pipeline, and every key is answered."""
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
     with NodeProcess(tmp_path / "a", source=source) as first, NodeProcess(tmp_path / "b", source=source) as second:

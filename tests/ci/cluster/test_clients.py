@@ -1,4 +1,4 @@
-"""Both clients against real nodes that drain, die and come back: no read fails, and none is answered wrongly."""
+"""Both clients against real nodes that drain, die and come back: no read fails or is answered wrongly."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TASKS = 64
 
 
 def write_source(place: Path, records: dict[bytes, bytes]) -> Path:
-    """A source with one version of `geo` in two files."""
+    """Write a source with one version of `geo` in two files."""
     version = place / "source" / "geo" / "v1"
     version.mkdir(parents=True)
     lines = [b"%b\t%b\n" % record for record in records.items()]
@@ -36,7 +36,6 @@ def write_source(place: Path, records: dict[bytes, bytes]) -> Path:
 
 @pytest.fixture
 def two_nodes(tmp_path: Path) -> Iterator[list[NodeProcess]]:
-    """Two nodes that serve the same."""
     source = write_source(tmp_path, RECORDS)
     for name in ("one", "other"):
         (tmp_path / name).mkdir()
@@ -49,7 +48,6 @@ def two_nodes(tmp_path: Path) -> Iterator[list[NodeProcess]]:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 async def test_tasks_do_not_notice_that_a_node_ends(two_nodes: list[NodeProcess], number: signal.Signals) -> None:
-    """Many tasks read while their node drains or is killed: every value is right and nothing is raised."""
     one, other = two_nodes
     keys = list(RECORDS)
     reads = 0
@@ -76,7 +74,7 @@ async def test_tasks_do_not_notice_that_a_node_ends(two_nodes: list[NodeProcess]
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_a_loop_does_not_notice_that_a_node_ends(two_nodes: list[NodeProcess], number: signal.Signals) -> None:
-    """The same for the blocking client amid `iter_get`: every key once, in order."""
+    """The blocking client returns every key once and in order from `iter_get`."""
     one, other = two_nodes
     with blocking.connect(one.address, other.address, timeout_ms=LONG_MS) as client:
         found = []
@@ -90,7 +88,7 @@ def test_a_loop_does_not_notice_that_a_node_ends(two_nodes: list[NodeProcess], n
 
 
 async def test_everything_of_a_real_node(two_nodes: list[NodeProcess]) -> None:
-    """Each method of the client under Trio, against a node: scans, cuts, options, errors."""
+    """Scans, options and errors of the Trio client work against a node."""
     async with gossipkv.connect(two_nodes[0].address, timeout_ms=LONG_MS) as client:
         data = client.dataset("geo")
         await client.ping()
@@ -110,7 +108,7 @@ async def test_everything_of_a_real_node(two_nodes: list[NodeProcess]) -> None:
 
 
 async def test_answers_over_the_limit_of_a_real_node(tmp_path: Path) -> None:
-    """Values whose sum no frame holds are got in halves, by both clients; one that is too large is the caller's."""
+    """Both clients fetch values whose sum exceeds a frame in halves; a value above the limit raises `TooLarge`."""
     records = {b"key%d" % number: b"%03d" % number * 7_000 for number in range(40)} | {b"large": b"x" * 70_000}
     with NodeProcess(tmp_path, "--max-frame", "64KiB", source=write_source(tmp_path, records)) as node:
         node.ready()

@@ -1,4 +1,4 @@
-"""Sources that differ in one byte, on real processes: each node goes on answering what it answered, and all say so."""
+"""Sources that differ in one byte: nodes keep answering from the agreed content and report the difference."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FLAGS = (
 
 
 def publish(source: Path, version: str, value: bytes) -> None:
-    """Put a version at a node's source; whatever its value, the files are as long and as old."""
+    """Publish a version at a node's source; its files have the same size and age for any value."""
     place = source / "geo" / f"_{version}"
     place.mkdir(parents=True)
     lines: list[list[bytes]] = [[] for _ in range(PARTITIONS)]
@@ -35,7 +35,7 @@ def publish(source: Path, version: str, value: bytes) -> None:
 
 
 def answers(address: str, times: int) -> dict[bytes, set[bytes | None]]:
-    """What a node answers for each key, asked again and again."""
+    """Return a node's answers for each key over many requests."""
     found: dict[bytes, set[bytes | None]] = {key: set() for key in KEYS}
     with connect(address) as client:
         data = client.dataset("geo")
@@ -47,7 +47,7 @@ def answers(address: str, times: int) -> dict[bytes, set[bytes | None]]:
 
 
 def wait_named(nodes: Sequence[NodeProcess], name: str) -> None:
-    """Return when `status` of every node names a node as one whose files differ from another's."""
+    """Return when `status` of every node names `name` as a node whose files differ."""
     give_up_s = time.monotonic() + PATIENCE_S
     for node in nodes:
         with connect(node.address) as client:
@@ -60,7 +60,7 @@ def wait_named(nodes: Sequence[NodeProcess], name: str) -> None:
 
 
 def test_an_owner_that_comes_after_the_switch_with_other_bytes(tmp_path: Path) -> None:
-    """One byte of its copy is another: nobody gets that from anybody, all name both, and a restart changes nothing."""
+    """No client gets the differing bytes, all nodes report both owners, and a restart changes nothing."""
     with contextlib.ExitStack() as stack:
         nodes: list[NodeProcess] = []
         for number in (1, 2, 3):

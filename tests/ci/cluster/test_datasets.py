@@ -23,23 +23,23 @@ if TYPE_CHECKING:
 
 PATIENCE_S = 120
 PARTITIONS = 8
-NAME = f"datasets-{os.getpid()}"  # Keeps out whoever looks for another cluster at these ports.
+NAME = f"datasets-{os.getpid()}"  # The name keeps out tests that look for another cluster at these ports.
 SETTINGS = {
     "time_to_converge": "1s", "refresh_period": "200ms", "build_priority": "normal",
     "log_level": "info",
     **PATIENT,
 }  # fmt: skip
-TOGETHER = {"time_to_converge": "10s"}  # Each has a share, however late it starts: nobody waits once all are there.
+TOGETHER = {"time_to_converge": "10s"}  # Late nodes still get a share, and no node waits once all are present.
 
 
 def records(version: str) -> dict[bytes, bytes]:
-    """What a version holds: keys of its own, and those that every version has, with other values."""
+    """Return a version's records: keys of its own, and keys that every version has with other values."""
     shared = {b"key%05d" % number: f"{version} {number}".encode() for number in range(5_000)}
     return shared | {f"{version} {number}".encode(): b"own" for number in range(500)}
 
 
 def publish(source: Path, version: str, database: str = "geo") -> dict[bytes, bytes]:
-    """Put a version at the source, in one step; returns what is in it."""
+    """Publish a version at the source atomically; return its records."""
     held = records(version)
     place = source / database / f"_{version}"
     place.mkdir(parents=True)
@@ -67,12 +67,11 @@ def running(place: Path, nodes: int, replication: int, settings: Mapping[str, st
 
 
 def connect(address: str) -> blocking.Client:
-    """A client that waits for as long as a busy machine may take."""
     return blocking.connect(address, timeout_ms=PATIENCE_S * 1000)
 
 
 def wait_for(cluster: Cluster, version: str, database: str = "geo") -> None:
-    """Return when every node that runs answers from that version."""
+    """Return when every running node answers from that version."""
     give_up_s = time.monotonic() + PATIENCE_S
     for node in cluster.status():
         if node.state != "ready":
@@ -87,7 +86,7 @@ def wait_for(cluster: Cluster, version: str, database: str = "geo") -> None:
 
 
 def wait_whole(cluster: Cluster, version: str) -> None:
-    """Return when every node knows of as many live owners of each partition as there are to be."""
+    """Return when every node knows the wanted number of live owners of each partition."""
     give_up_s = time.monotonic() + PATIENCE_S
     for node in cluster.status():
         with connect(node.address) as client:
@@ -104,9 +103,9 @@ def counters(address: str) -> dict[str, int]:
 
 
 class Load:
-    """Clients that read without a pause, one on each node that is named, and judge every answer.
+    """Clients that read without pause, one for each address, and check every answer.
 
-    Those who `wander` go from node to node instead, and say with each read which version they have seen.
+    With `wander`, each client goes from node to node and sends the version that it has seen with each read.
     """
 
     def __init__(
@@ -133,7 +132,7 @@ class Load:
             thread.join()
 
     def wait(self, reads: int) -> None:
-        """Return when so many more have been answered."""
+        """Return when so many more reads have been answered."""
         until, seen, give_up_s = self.reads + reads, self.reads, time.monotonic() + PATIENCE_S
         while self.reads < until and not self.trouble:
             if self.reads > seen:
@@ -142,7 +141,7 @@ class Load:
             time.sleep(0.01)
 
     def wait_all(self, version: str) -> None:
-        """Return when each client was answered from that version, however busy the machine has kept one."""
+        """Return when each client was answered from that version, however late a busy machine makes it."""
         give_up_s = time.monotonic() + PATIENCE_S
         while any(seen[-1:] != [version] for seen in self.seen.values()) and not self.trouble:
             assert time.monotonic() < give_up_s, self.seen
@@ -170,7 +169,7 @@ class Load:
 
 
 def test_who_says_what_it_saw_never_steps_back(tmp_path):
-    """Clients that go from node to node with `min_version` while versions are switched: no error, no older answer."""
+    """Clients that change nodes and send `min_version` see no error and no older answer while versions are switched."""
     truth = {"v1": publish(tmp_path / "source", "v1")}
     truth |= {version: records(version) for version in ("v2", "v3")}
     with running(tmp_path, 3, 2) as cluster:
@@ -189,7 +188,7 @@ def test_who_says_what_it_saw_never_steps_back(tmp_path):
 
 
 def test_nodes_that_are_restarted_in_turn_fail_no_read_of_others(tmp_path):
-    """Three nodes, two copies; while a new version comes each one is ended and started, and the others are read."""
+    """Each of three nodes, with two replicas, is restarted while a new version comes."""
     truth = {"v1": publish(tmp_path / "source", "v1"), "v2": records("v2")}
     with running(tmp_path, 3, 2) as cluster:
         wait_for(cluster, "v1")
@@ -212,7 +211,7 @@ def test_nodes_that_are_restarted_in_turn_fail_no_read_of_others(tmp_path):
 
 
 def killed_holders_fail_no_read(tmp_path, nodes, replication):
-    """All but one of those who have a partition are killed at once: who is connected to a survivor sees nothing."""
+    """Check reads from survivors while all owners of some partition but one are killed at once."""
     truth = {"v1": publish(tmp_path / "source", "v1")}
     with running(tmp_path, nodes, replication, TOGETHER) as cluster:
         wait_for(cluster, "v1")
@@ -229,12 +228,12 @@ def killed_holders_fail_no_read(tmp_path, nodes, replication):
 
 
 def test_killed_holders_fail_no_read(tmp_path):
-    """Of five nodes and three copies, two of the three."""
+    """Two of three replicas are killed, on a cluster of five nodes."""
     killed_holders_fail_no_read(tmp_path, 5, 3)
 
 
 def test_a_frozen_holder_fails_no_read(tmp_path):
-    """It says nothing and its connections stay: the next one is asked as well, and after a while it goes last."""
+    """A silent owner with open connections is hedged, and after a while it is asked last."""
     truth = {"v1": publish(tmp_path / "source", "v1")}
     with running(tmp_path, 3, 2, TOGETHER | {"proxy_stage_timeout": "200ms"}) as cluster:
         wait_for(cluster, "v1")
@@ -251,7 +250,7 @@ def test_a_frozen_holder_fails_no_read(tmp_path):
 
 
 def test_who_comes_late_answers_at_once(tmp_path):
-    """From the others, before it holds anything; and so does a node without a source."""
+    """A late node forwards reads before it holds any partition, and so does a node without a source."""
     held = publish(tmp_path / "source", "v1")
     with running(tmp_path, 2, 2, {"cluster": NAME}) as cluster:
         wait_for(cluster, "v1")
@@ -269,7 +268,7 @@ def test_who_comes_late_answers_at_once(tmp_path):
 
 @pytest.mark.parametrize("replication", [1, 2])
 def test_a_cluster_that_starts_again_serves_what_was_active(tmp_path, replication):
-    """Without its source, from its own files, at once."""
+    """Nodes serve at once from their own files, without the source."""
     held = publish(tmp_path / "source", "v1")
     with running(tmp_path, 3, replication) as cluster:
         wait_for(cluster, "v1")
@@ -283,7 +282,7 @@ def test_a_cluster_that_starts_again_serves_what_was_active(tmp_path, replicatio
 
 
 def test_a_stray_is_never_absent(tmp_path):
-    """One record of 200,000 is in a wrong file, behind what others read of that: no node ever says it is not there."""
+    """One record of 200,000 is in the wrong file, behind records that others read: no node ever calls it absent."""
     stray, files = b"stray", [[] for _ in range(3)]
     for number in range(200_000):
         key = b"key%06d" % number

@@ -1,4 +1,4 @@
-"""Real processes that are stopped, killed or late around a switch: others have what they had, and no read fails."""
+"""Real processes that are stopped, killed or late around a switch: other nodes take over, and no read fails."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ from tests.ci.cluster.test_datasets import (
 )
 
 JOINING = ["--profile", "local", "--time-to-converge", "1s", "--build-priority", "normal", *PATIENTLY]
-SHORT = {"proxy_timeout": "5s", "proxy_stage_timeout": "500ms"}  # Else reads wait until who was stopped is back.
+# Longer timeouts would make reads wait until a stopped node is back.
+SHORT = {"proxy_timeout": "5s", "proxy_stage_timeout": "500ms"}
 
 
 def test_the_only_owner_is_stopped(tmp_path):
-    """Each partition is on one node: the others build what it has before it is gone, long before `reassign_after`."""
+    """Each partition has one owner: others build its partitions before it leaves, long before `reassign_after`."""
     truth = {"v1": publish(tmp_path / "source", "v1")}
     with running(tmp_path, 3, 1, SHORT | {"drain_timeout": "1m", "reassign_after": "1h"}) as cluster:
         wait_for(cluster, "v1")
@@ -33,13 +34,13 @@ def test_the_only_owner_is_stopped(tmp_path):
             load.wait(500)
             cluster.stop(3)
             cluster.wait_ended(3)
-            time.sleep(6)  # What nobody had any more would be told as a failure by now.
+            time.sleep(6)  # By now, a partition without an owner would have failed reads.
             load.wait(2_000)
         assert load.trouble == []
 
 
 def test_nobody_waits_for_who_leaves_as_well(tmp_path):
-    """Each has something that nobody else has, and would wait for an hour: all end when all are stopped."""
+    """Each node alone has some partitions and would drain for an hour, but all end when all are stopped."""
     publish(tmp_path / "source", "v1")
     with running(tmp_path, 3, 1, {"drain_timeout": "1h"}) as cluster:
         wait_for(cluster, "v1")
@@ -62,7 +63,7 @@ Switching._write = then_die
 
 
 def test_what_the_dead_switched_to_is_there_when_they_are_back(tmp_path):
-    """One dies in the moment in which it has switched to v2: the others keep that beside v3, and it goes on from it."""
+    """A node dies just after it switched to v2: the others keep v2 beside v3, and the node continues from v2."""
     truth = {version: records(version) for version in ("v1", "v2", "v3")}
     publish(tmp_path / "source", "v1")
     with running(tmp_path, 2, 1, SHORT | {"cluster": NAME, "retire_after": "1s", "reassign_after": "1s"}) as cluster:
@@ -74,7 +75,7 @@ def test_what_the_dead_switched_to_is_there_when_they_are_back(tmp_path):
             wait_at(victim.address, "geo", "v1")
             publish(tmp_path / "source", "v2")
             assert victim.process.wait(PATIENCE_S) == -signal.SIGKILL
-        for node in cluster.status():  # Others may have switched with it, and build what it had.
+        for node in cluster.status():  # The others may have switched as well, and build the partitions of the victim.
             with connect(node.address) as client:
                 wait_until(lambda client=client: said(client, "v2").get("missing") == {"count": 0, "runs": ""})
         publish(tmp_path / "source", "v3")
@@ -92,7 +93,7 @@ def test_what_the_dead_switched_to_is_there_when_they_are_back(tmp_path):
 
 
 def test_who_comes_late_begins_with_the_new_version(tmp_path):
-    """Others have v2 active and keep v1: a node that joins has never switched to v1."""
+    """The others have v2 active and keep v1: a node that joins never switches to v1."""
     publish(tmp_path / "source", "v1")
     with running(tmp_path, 2, 1, {"cluster": NAME}) as cluster:
         wait_for(cluster, "v1")
@@ -109,7 +110,7 @@ def test_who_comes_late_begins_with_the_new_version(tmp_path):
 
 
 def test_a_patient_switch_waits_for_the_second_copy(tmp_path):
-    """One node has all of v2 and the other nothing yet: both wait, and say so; then either may be lost."""
+    """While one of two nodes lacks v2, both report that they wait; after the switch either node may be lost."""
     for name in ("one", "two"):
         publish(tmp_path / name / "source", "v1")
     one = [*JOINING, "--cluster", NAME, "--replication", "2", "--switch-patience", "1h", "--refresh-period", "200ms"]

@@ -1,4 +1,4 @@
-"""Scans on clusters of real processes: any node gives every record in order, page by page, also while one is killed."""
+"""Scans on clusters of real processes: any node returns all records in order, page by page, also after a kill."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def pages(
     addresses: Sequence[str], options: dict[str, Value], at: int = -1, event: Callable[[], None] | None = None
 ) -> list[Value]:
-    """All records, each page from the next address; the event happens before the page `at`."""
+    """Return all records, each page from the next address; call `event` before the page `at`."""
     clients = [connect(address) for address in addresses]
     found: list[Value] = []
     cursor: Value = None
@@ -41,7 +41,6 @@ def pages(
 
 @pytest.mark.parametrize(("nodes", "replication"), [(2, 1), (3, 1), (3, 2)])
 def test_any_node_scans_everything(tmp_path, nodes, replication):
-    """Forwards and backwards, within bounds, and with each page from another node."""
     held = publish(tmp_path / "source", "v1")
     truth = [(key, value) for key, value in sorted(held.items())]
     with running(tmp_path, nodes, replication) as cluster:
@@ -61,7 +60,7 @@ def test_any_node_scans_everything(tmp_path, nodes, replication):
 
 
 def test_a_killed_holder_fails_no_scan(tmp_path):
-    """Three nodes, two copies: those who survive give every record, whenever it dies."""
+    """With two replicas on three nodes, survivors return every record, whenever the third dies."""
     held = publish(tmp_path / "source", "v1")
     wanted: list[Value] = [[key, value] for key, value in sorted(held.items())]
     with running(tmp_path, 3, 2, TOGETHER) as cluster:

@@ -1,4 +1,4 @@
-"""What `status` tells of a database that nodes share, on a cluster of real processes, while they die."""
+"""The `status` of a dataset on a cluster of real processes, while nodes die."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Told = dict[str, dict[str, dict[str, "Value"]]]
 
 
 def command(address: str, *options: str) -> tuple[int, str]:
-    """Exit status of `gossipkv status`, and what it wrote."""
+    """Return the exit status of `gossipkv status` and its output."""
     line = [sys.executable, "-m", "gossipkv", "status", "geo", *options, "--node", address, "--timeout", "60s"]
     clean = {name: value for name, value in os.environ.items() if not name.startswith("GOSSIPKV_")}
     done = subprocess.run(line, stdout=subprocess.PIPE, env=clean, text=True, check=False)
@@ -28,7 +28,7 @@ def command(address: str, *options: str) -> tuple[int, str]:
 
 
 def status_when(address: str, holds: Callable[[Mapping[str, Mapping[str, Value]]], bool]) -> Mapping[str, Value]:
-    """What a node tells of v1, once its owners are as they are to be; by name."""
+    """Return a node's status of v1, once `holds` is true of its owners by name."""
     give_up_s = time.monotonic() + PATIENCE_S
     with connect(address) as client:
         while True:
@@ -40,7 +40,7 @@ def status_when(address: str, holds: Callable[[Mapping[str, Mapping[str, Value]]
 
 
 def test_status_says_what_the_dead_have_left(tmp_path):
-    """Three nodes, two copies: one killed leaves each partition an owner, two leave some without, and that is named."""
+    """With two replicas on three nodes, a death leaves each partition an owner; a second death does not."""
     publish(tmp_path / "source", "v1")
     with running(tmp_path, 3, 2, TOGETHER | {"reassign_after": "1h"}) as cluster:
         wait_for(cluster, "v1")
@@ -83,7 +83,7 @@ def test_status_says_what_the_dead_have_left(tmp_path):
 
 
 def test_a_node_that_has_nothing_tells_of_those_that_have(tmp_path):
-    """`databases` and `status` of a node that has come late, and does not know its share yet."""
+    """`databases` and `status` work on a late node that does not know its share yet."""
     publish(tmp_path / "source", "v1")
     with running(tmp_path, 1, 1) as cluster:
         wait_for(cluster, "v1")

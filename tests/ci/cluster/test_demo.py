@@ -1,4 +1,4 @@
-"""The demo, as people run it: its numbers hold, and it leaves nothing behind, however it ends."""
+"""The demo as a user runs it: its numbers hold, and it always cleans up."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LEFT_S = 60
 
 
 def environment(place: Path) -> dict[str, str]:
-    """Temporary files below `place`; settings of whoever runs the tests must not reach the nodes."""
+    """Return an environment with temporary files below `place`, whose GOSSIPKV settings must not reach the nodes."""
     return {
         **os.environ,
         "TMPDIR": str(place),
@@ -45,12 +45,12 @@ def processes_below(place: Path) -> list[int]:
                 if str(place) in (entry / "cmdline").read_text():
                     found.append(int(entry.name))
             except OSError:
-                continue  # It ended.
+                continue  # The process ended.
     return found
 
 
 def left_below(place: Path) -> list[int]:
-    """Those of them that do not end: one that was just started is killed, and is there a moment longer."""
+    """Return those processes that do not end: a process that was just killed may exist a moment longer."""
     give_up_s = time.monotonic() + LEFT_S
     while (found := processes_below(place)) and time.monotonic() < give_up_s:
         time.sleep(0.05)
@@ -58,7 +58,7 @@ def left_below(place: Path) -> list[int]:
 
 
 def test_the_numbers_hold(tmp_path):
-    """Exit status 0, every required number, the true counts of records; nothing is left."""
+    """The exit status is 0, every required number and the record counts are right, and no file or process is left."""
     done = subprocess.run(
         [*COMMAND, "--json"], capture_output=True, env=environment(tmp_path), timeout=PATIENCE_S, check=False
     )
@@ -78,7 +78,7 @@ def test_the_numbers_hold(tmp_path):
 
 
 def test_a_node_that_does_not_start_is_told(tmp_path):
-    """A failure says why in one line, with status 3, and cleans up."""
+    """The failure has one line, status 3 and no leftovers."""
     broken = tmp_path / "broken"
     broken.mkdir()
     (broken / "trio.py").write_text("raise ImportError('no trio today')\n")
@@ -99,13 +99,13 @@ def test_a_node_that_does_not_start_is_told(tmp_path):
 
 
 def crash(cluster, index):
-    """Have n1 end, of which the launcher knows nothing, in place of who is to be killed: without both reads fail."""
+    """Kill n1 unknown to the launcher, in place of the node to kill: reads fail without both nodes."""
     os.kill(cluster.node(1).process, signal.SIGKILL)
     return cluster.node(index)
 
 
 def test_a_node_that_ends_unasked_is_a_failure(tmp_path, monkeypatch):
-    """It is told, though no read fails: the reader goes on through another node."""
+    """The demo reports the end, though no read fails: the reader goes on through another node."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr("gossipkv.launcher.local_cluster.Cluster.kill", crash)
     monkeypatch.setattr(
@@ -121,7 +121,7 @@ def test_a_node_that_ends_unasked_is_a_failure(tmp_path, monkeypatch):
 
 
 class Scripted:
-    """A client and its dataset, whose answers are given; it plays the node for the reader."""
+    """A client and dataset with scripted answers, in place of a node."""
 
     def __init__(self, answers, status=None):
         self.answers = answers
@@ -134,7 +134,7 @@ class Scripted:
         return self.told
 
     def iter_get(self, keys, in_flight):
-        """Keys are taken ahead, as the pipeline does."""
+        """Take keys ahead of the answers, as the pipeline does."""
         ahead = [next(keys) for _ in range(in_flight)]
         for number in range(200_000):
             key = ahead.pop(0)
@@ -146,11 +146,11 @@ OLD = Edition("3.2.0", {b"k%d" % number: b"old" for number in range(3000)})
 NEW = Edition("14.0.0", {b"k%d" % number: b"new" if number < 600 else b"old" for number in range(3000)})
 
 
-SWITCH = READS_BEFORE + 4000  # The answer at which a right node switches.
+SWITCH = READS_BEFORE + 4000  # A correct node switches at this answer.
 
 
 def outcome_of(answers, status=None, happened=None, said=None):
-    """What the reader makes of these answers; what it has happen is added to `happened`, what it says to `said`."""
+    """Run the reader on these answers; its events are added to `happened`, its output to `said`."""
     outcome = DemoOutcome(upgrade.REQUIRED)
     happened, said = [] if happened is None else happened, [] if said is None else said
     killed = Future()
@@ -173,7 +173,7 @@ def truthful(number, key, switch=SWITCH):
 
 
 def test_the_reader_accepts_a_truthful_node():
-    """A right run is a success, and its numbers are exact."""
+    """A correct run is a success with exact numbers."""
     outcome = outcome_of(truthful)
     assert outcome.is_success
     assert outcome.counts["changed"] == 600
@@ -183,14 +183,14 @@ def test_the_reader_accepts_a_truthful_node():
 
 
 def test_what_happens_on_the_way():
-    """The second version appears, and a node is killed at once: before it has built what nobody else has yet."""
+    """The second version appears and a node is killed at once, before its partitions are built elsewhere."""
     happened = []
     assert outcome_of(truthful, happened=happened).is_success
     assert happened == [("publish", READS_BEFORE), ("kill", READS_BEFORE)]
 
 
 def test_requests_on_their_way_at_the_switch_may_be_answered_by_either_version():
-    """A step back is an answer older than one that was received before its request was sent."""
+    """A step back is an answer older than an answer that was received before the request was sent."""
 
     def answers(number, key, last):
         return truthful(0 if SWITCH < number <= last else number, key)
@@ -201,7 +201,7 @@ def test_requests_on_their_way_at_the_switch_may_be_answered_by_either_version()
 
 
 def test_the_reader_goes_on_while_the_second_version_is_built(monkeypatch):
-    """However often it looks; when that version is in error it ends, and says why."""
+    """The reader looks repeatedly, and ends with the reason if that version is in error."""
     monkeypatch.setattr(upgrade, "LOOK_PERIOD_S", 0.0)
     said = []
     assert outcome_of(truthful, said=said).is_success
@@ -221,14 +221,14 @@ def test_the_reader_goes_on_while_the_second_version_is_built(monkeypatch):
     ("changed", lambda number, key: truthful(number, key, switch=0)),
 ])  # fmt: skip
 def test_the_reader_rejects(name, answers):
-    """A lie, an absence, a version that is none, a step back, a switch nobody saw: each fails its number."""
+    """A lie, an absence, an unknown version, a step back and an unseen switch each fail their number."""
     outcome = outcome_of(answers)
     assert not outcome.holds(name)
     assert not outcome.is_success
 
 
 def test_editions_survive_being_written(tmp_path):
-    """What the source files hold is what the editions hold: no name or value breaks the form."""
+    """The source files hold exactly the records of the editions: no name or value breaks the format."""
     for edition in editions():
         edition.write(tmp_path / edition.version)
         lines = b"".join(path.read_bytes() for path in sorted((tmp_path / edition.version).iterdir())).split(b"\n")

@@ -1,4 +1,4 @@
-"""Real nodes whose ranges are divided while clients of all of them write, read and scan."""
+"""Real nodes whose ranges are split while clients of all nodes write, read and scan."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ROWS = 500
 
 
 def is_settled(nodes, index):
-    """Whether a node says that all is well, nothing is set aside, and nothing moves."""
+    """True if a node reports no problem, no quarantined replica and no move."""
     told = nodes.ask(index, "status", {"local": True})[TABLE]
     return told["unwell"] == [] and told["aside"] is None and told["moving"] == {}
 
@@ -38,7 +38,7 @@ def gossipkv(*arguments):
 
 
 def test_ranges_are_divided_as_they_grow(tmp_path):
-    """By size and by people; a node is killed amid that, and one sleeps through it: no read fails, nor a scan."""
+    """Ranges split by size and on request while one node is killed and another sleeps: no read, write or scan fails."""
     with Cluster(tmp_path, nodes=3, settings={**SETTINGS, "split_rows": str(ROWS)}) as cluster, Nodes(cluster) as nodes:
         nodes.all_alive(range(1, 4))
         records = lay(cluster, kind="range", replication=3)
@@ -85,13 +85,13 @@ def test_ranges_are_divided_as_they_grow(tmp_path):
 
 
 def goes_on(scans):
-    """Return when some scans have been done that begin from now on."""
+    """Return when three more scans have ended."""
     done = scans.done
     until(lambda: scans.done, lambda now: now >= done + 3)
 
 
 def test_people_divide_a_range(tmp_path):
-    """The command says what was done; what cannot be is one error each."""
+    """The command reports the split; each impossible split has its own error."""
     with Cluster(tmp_path, nodes=3, settings=SETTINGS) as cluster, Nodes(cluster) as nodes:
         nodes.all_alive(range(1, 4))
         lay(cluster, kind="range", replication=3)
@@ -117,7 +117,7 @@ def test_people_divide_a_range(tmp_path):
 
 
 def test_a_range_of_one_key(tmp_path):
-    """It is said that it cannot be divided, and it serves on."""
+    """The node reports that the range cannot be split, and serves on."""
     settings = {**SETTINGS, "split_bytes": "64KiB"}
     with Cluster(tmp_path, nodes=1, settings=settings) as cluster, Nodes(cluster) as nodes:
         nodes.all_alive([1])

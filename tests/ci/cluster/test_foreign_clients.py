@@ -1,4 +1,4 @@
-"""Clients that know nothing of us read from a real node: Neovim's built-in MessagePack-RPC, and pynvim's."""
+"""MessagePack-RPC clients of other projects read from a real node: Neovim's built-in client and pynvim's."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 RECORDS = {b"": b"of the empty key", b"empty": b"", b"k": b"v", b"\xc3\xa9": b"\xc3\xbc", b"\xff\x01": b"\x00\xfe"}
 PATIENCE_S = 60
 
-# Each prints one line of JSON; every string in an answer as its bytes in hexadecimal.
+# Each program prints one line of JSON, with every string in an answer as hexadecimal bytes.
 IN_LUA = r"""
 local answers = {}
 local function hex(value)
@@ -99,7 +99,7 @@ print(json.dumps(answers))
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A node that serves RECORDS."""
+    """Serve RECORDS from a node and return its address."""
     place = tmp_path_factory.mktemp("foreign")
     version = place / "source" / "geo" / "1"
     version.mkdir(parents=True)
@@ -111,12 +111,12 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def pair(value: bytes | None) -> list[object]:
-    """What `get` answers, as the clients print it."""
+    """Return the answer of `get` as the clients print it."""
     return [True, [None if value is None else value.hex(), b"1".hex()]]
 
 
 def check_reads(answers: list[list[object]]) -> None:
-    """The first ten answers are those of a ping, reads and two pages of a scan."""
+    """Check the first ten answers: a ping, reads and two pages of a scan."""
     pong, *reads, many, first, second = answers[:10]
     assert pong == [True, b"pong".hex()]
     assert reads == [pair(RECORDS.get(key)) for key in (b"k", b"none", b"empty", b"", b"\xc3\xa9", b"\xff\x01")]
@@ -134,7 +134,7 @@ def notifications(address: str) -> int:
 
 @pytest.mark.skipif(shutil.which("nvim") is None, reason="neovim is not installed")
 def test_neovim_reads_from_a_node(address: str, tmp_path: Path) -> None:
-    """Its built-in client, from Lua and from Vimscript: what is there, what is not, errors, and a notification."""
+    """The built-in client reads present and absent keys, errors and a notification, from Lua and from Vimscript."""
     script, answered = tmp_path / "client.lua", tmp_path / "answers.json"
     script.write_text(IN_LUA)
     before = notifications(address)
@@ -160,7 +160,7 @@ def test_neovim_reads_from_a_node(address: str, tmp_path: Path) -> None:
 
 @pytest.mark.skipif(importlib.util.find_spec("pynvim") is None, reason="pynvim is not installed")
 def test_pynvim_reads_from_a_node(address: str) -> None:
-    """Reads, and errors in words; what it notifies a server of when it connects is ignored and counted."""
+    """The client reads values and errors; its notifications at the connection are ignored and counted."""
     before = notifications(address)
     process = subprocess.run(
         [sys.executable, "-c", IN_PYTHON, address],

@@ -1,4 +1,4 @@
-"""Real nodes that find each other: what each knows of the others, over the wire and on the command line.
+"""Real nodes that find each other: the members that each knows, on the wire and on the command line.
 
 `profile local` probes twice a second, so that a test takes seconds.
 """
@@ -29,7 +29,7 @@ QUICK = ("--profile", "local", "--time-to-converge", "300ms")
 
 @pytest.fixture
 def start(tmp_path):
-    """Starts a node of a name, in a directory of that name; it is ready."""
+    """Start a node of a name, in a directory of that name, and wait until it is ready."""
     with ExitStack() as stack:
 
         def begin(name, *options, directory=None, ready=True):
@@ -57,7 +57,6 @@ def states(node):
 
 
 def eventually(look, expected, node):
-    """Waits until that is what there is to be seen."""
     give_up_s = time.monotonic() + PATIENCE_S
     while (found := look()) != expected:
         assert time.monotonic() < give_up_s, (found, expected, node.said())
@@ -74,14 +73,14 @@ def command(node, *arguments):
 
 
 def owners(node):
-    """Who has a place in the ring, as it knows, and how they are."""
+    """Return the owners of places in the ring, as a node knows them, with their states."""
     entries = ask(node, "entries", "nodes", {"all": True})
     assert all(entry["age_s"] < 10 * PATIENCE_S for entry in entries)
     return {entry["owner"]: entry["state"] for entry in entries}
 
 
 def test_a_node_that_leaves_says_so(start):
-    """On SIGTERM: the other knows that it left, and what it published is gone."""
+    """After SIGTERM the other node knows the member as left, and its published keys are gone."""
     alpha = start("alpha")
     beta = start("beta", *joining(alpha))
     eventually(lambda: len(ask(alpha, "children", "nodes")), 2, alpha)
@@ -92,12 +91,12 @@ def test_a_node_that_leaves_says_so(start):
 
 
 def test_a_node_comes_back(start):
-    """With the data it had, on another port and without `join`: a higher epoch, the same place, remembered peers."""
+    """With its old data, on another port and without `join`, a node has a higher epoch, its old place and its peers."""
     alpha = start("alpha")
     beta = start("beta", *joining(alpha))
     eventually(lambda: states(alpha), {"alpha": "alive", "beta": "alive"}, alpha)
     until(lambda: confirmed(beta), beta)
-    for node in (alpha, beta):  # Who hears of the other late may have claimed the same.
+    for node in (alpha, beta):  # Nodes that hear of each other late may claim the same place first.
         eventually(lambda node=node: {place.partition("@")[0] for place in places(node)}, {"1", "2"}, node)
     place = ask(beta, "info")["shard_id"]
     epoch = ask(beta, "info")["epoch"]
@@ -114,7 +113,7 @@ def test_a_node_comes_back(start):
 
 
 def known(node):
-    """Where it knows whom, and of which epoch."""
+    """Return the address, epoch and state of each member that a node knows."""
     return {member["node"]: (member["address"], member["epoch"], member["state"]) for member in ask(node, "members")}
 
 
@@ -123,16 +122,15 @@ def places(node):
 
 
 def confirmed(node):
-    """Whether its place is its own by now."""
     own = ask(node, "info")["node"]
     return any(entry["owner"] == own and b"confirmed" in entry["value"] for entry in ask(node, "entries", "nodes"))
 
 
 def test_a_node_that_hears_from_nobody_is_isolated(start, tmp_path):
-    """It says so, on the wire and to people, and goes on; a node that never knew another is not."""
+    """A node that lost its peers reports isolation and goes on; a node that never had a peer is not isolated."""
     alpha = start("alpha")
     assert ask(alpha, "info")["isolated"] is False
-    until(lambda: confirmed(alpha), alpha)  # While it hears from nobody it waits for whom it does not hear.
+    until(lambda: confirmed(alpha), alpha)  # An isolated node would wait for peers before it confirms its place.
     beta = start("beta", *joining(alpha))
     eventually(lambda: states(alpha), {"alpha": "alive", "beta": "alive"}, alpha)
     beta.stop(signal.SIGKILL)
@@ -144,13 +142,13 @@ def test_a_node_that_hears_from_nobody_is_isolated(start, tmp_path):
 
 
 def test_a_name_claimed_twice(start):
-    """Two nodes that have been of one name for a while meet through a third: both go on, and all three say so."""
+    """Two established nodes of one name meet through a third: both go on, and all three report the conflict."""
     one, two = start("alpha", directory="one"), start("alpha", directory="two")
     until(lambda: confirmed(one) and confirmed(two), one)
     beta = start("beta", *joining(one, two))
     for node in beta, one, two:
         until(lambda node=node: ask(node, "info")["claimed_twice"] == ["alpha"], node)
-    # Who does not answer for a moment may have ended, and is found again.
+    # A node that does not answer for a moment may count as ended until it is found again.
     eventually(lambda: {each["node"] for each in ask(beta, "members") if each["claimed_twice"]}, {"alpha"}, beta)
     until(lambda: "alive, claimed twice" in command(beta, "members").stdout, beta)
     until(lambda: "two nodes are called alpha" in command(beta, "status").stdout, beta)
@@ -160,11 +158,11 @@ def test_a_name_claimed_twice(start):
 
 
 def test_a_forged_packet_ends_no_node(start):
-    """A stranger asks for the cluster id, claims the name in a datagram and answers as an elder: no more than that."""
+    """A stranger that claims a node's name with a forged cluster id only causes a report of the conflict."""
     node = start("alpha")
     until(lambda: confirmed(node), node)
     announced_s = ask(node, "info")["uptime_s"]
-    until(lambda: ask(node, "info")["uptime_s"] > announced_s + 1, node)  # It is established by then.
+    until(lambda: ask(node, "info")["uptime_s"] > announced_s + 1, node)  # The node is established by then.
     id_, asked = member_id("alpha"), []
     empty = Envelope("gossipkv").wrap(messages.sync(id_, bytes(8), 0))
     envelope = Envelope("gossipkv", cluster_id_of(ask(node, "gossip", empty)))
@@ -179,7 +177,7 @@ def test_a_forged_packet_ends_no_node(start):
         host, _, port = node.address.rpartition(":")
 
         def claimed():
-            """What it says is claimed twice; it is claimed each time, for the liar may have been slow to answer."""
+            """Claim the name and return the reported conflicts; retried, since the liar may be slow to answer."""
             told = ask(node, "info")
             claim = Member(id_, "alpha", b"liar" * 4, place, told["epoch"] + 1, 0, MemberState.ALIVE)
             datagrams.sendto(envelope.wrap(messages.gossip(id_) + messages.record(claim)), (host, int(port)))
@@ -193,13 +191,13 @@ def test_a_forged_packet_ends_no_node(start):
 
 
 def test_reads_wait_for_nobody(start, tmp_path):
-    """Promise P1: they go on while the only other node dies, when it is dead, and after a restart that hears nobody."""
+    """Promise P1: reads go on while the only other node dies, when it is dead, and after a restart without peers."""
     files = tmp_path / "source" / "capitals" / "1"
     files.mkdir(parents=True)
     files.joinpath("part-0").write_text("peru\tLima\n")
 
     def read_until(node, condition):
-        """How many reads were answered before it held."""
+        """Return how many reads were answered before the condition held."""
         reads, is_over = 0, False
         with blocking.connect(node.address, timeout_ms=1000 * PATIENCE_S) as client:
             while not is_over:
@@ -222,7 +220,7 @@ def test_reads_wait_for_nobody(start, tmp_path):
 
 
 def test_a_name_that_is_taken_stops_the_newcomer(start):
-    """With one line that names both addresses, and status 3; the older one goes on."""
+    """The newcomer ends with status 3 and a line that names both addresses; the older node goes on."""
     alpha = start("alpha")
     beta = start("beta", *joining(alpha))
     eventually(lambda: states(alpha), {"alpha": "alive", "beta": "alive"}, alpha)
@@ -237,7 +235,7 @@ def test_a_name_that_is_taken_stops_the_newcomer(start):
 
 
 def test_another_cluster_is_refused_and_told(start):
-    """Nobody joins, both go on, and the log of who asked names both clusters."""
+    """No node joins, both go on, and the log of the stranger names both clusters."""
     alpha = start("alpha")
     stranger = start("stranger", "--cluster", "elsewhere", *joining(alpha))
     until(lambda: "'elsewhere'" in stranger.said() and "'gossipkv'" in stranger.said(), stranger)
@@ -246,7 +244,7 @@ def test_another_cluster_is_refused_and_told(start):
 
 
 def test_what_is_no_gossip_is_counted_and_harmless(start):
-    """Over UDP and over TCP, each with a reason."""
+    """Junk over UDP and TCP is counted by reason."""
     alpha = start("alpha")
     host, port = alpha.address.split(":")
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
@@ -265,7 +263,7 @@ def test_what_is_no_gossip_is_counted_and_harmless(start):
 
 
 def test_everywhere_is_told_as_the_way_to_the_others(start):
-    """A node that listens on every interface tells the address from which it reaches whom it joins."""
+    """A node that listens on every interface advertises the address from which it reaches the node that it joins."""
     alpha = start("alpha")
     beta = start("beta", "--listen", "0.0.0.0:0", "--insecure-gossip", *joining(alpha))
     port = beta.address.rpartition(":")[2]
@@ -276,7 +274,7 @@ def test_everywhere_is_told_as_the_way_to_the_others(start):
 
 @pytest.mark.parametrize(("host", "name"), [("127.0.0.1", "localhost"), ("[::1]", "[::1]")])
 def test_members_are_joined_by_name_and_over_either_family(start, host, name):
-    """`localhost` often stands for an address of each family; only that is asked which this node can speak with."""
+    """`localhost` often has an address of each family; a node asks only the family that it can use."""
     alpha = start("alpha", "--listen", f"{host}:0")
     port = alpha.address.rpartition(":")[2]
     beta = start("beta", "--listen", f"{host}:0", "--join", f"{name}:{port}")
@@ -287,8 +285,8 @@ def test_members_are_joined_by_name_and_over_either_family(start, host, name):
 
 
 def test_a_port_that_is_taken_for_datagrams(start, tmp_path):
-    """Said in one line, before anything else happens."""
-    (port,) = quiet_ports(1)  # Free for connections: not the same port as another test's client.
+    """The error is one line, before the data directory is made."""
+    (port,) = quiet_ports(1)  # The port must be free for connections, so another test's client cannot hold it.
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
         taken.bind(("127.0.0.1", port))
         address = f"127.0.0.1:{port}"
@@ -299,7 +297,6 @@ def test_a_port_that_is_taken_for_datagrams(start, tmp_path):
 
 
 def test_the_watched_members(start):
-    """`members --watch` writes a line for each change."""
     alpha = start("alpha")
     what = ["members", "--watch", "--json", "--node", alpha.address, "--timeout", "60s"]
     line = [sys.executable, "-m", "gossipkv", *what]

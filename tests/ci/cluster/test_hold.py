@@ -1,4 +1,4 @@
-"""A hold on a real node: set, changed and removed in the settings file, with SIGHUP, across a SIGKILL."""
+"""A hold on a real node is set, changed and removed in the settings file with SIGHUP, across a SIGKILL."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TRIES = 20
 
 
 def test_the_way_back_from_a_bad_version(tmp_path: Path) -> None:
-    """At once, without a restart; a killed node answers from it again; without the hold the newest one answers."""
+    """A hold takes effect without a restart and survives a kill; without it the newest version is active again."""
     file = tmp_path / "gossipkv.toml"
     file.write_text("")
     flags = ["--refresh-period", "off", "--retire-after", "10m", "--config", str(file)]
@@ -62,7 +62,7 @@ def test_the_way_back_from_a_bad_version(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("method", ["get", "scan"])
 def test_what_is_asked_for_by_name_is_kept(tmp_path: Path, method: str) -> None:
-    """By a read that the serving loop answers itself, and by one that goes through Python; then it goes."""
+    """Reads by version keep a retired version, in the serving loop and through Python; without reads it is dropped."""
     flags = ["--refresh-period", "off", "--retire-after", f"{RETIRE_S}s", "--profile", "local"]
     for database in ("geo", "idle"):
         add(tmp_path / "source", database, "1", b"paris\tFrance\n")
@@ -87,13 +87,14 @@ def ask(client: blocking.Client, method: str, version: int) -> object:
 
 
 def is_kept(node: NodeProcess, client: blocking.Client, old: int, method: str) -> bool:
-    """Ask for a version that is not the newest any more for longer than another one stays that nobody asks for.
+    """Read an old version for longer than an unread old version is kept; return True if it was kept.
 
-    False: it went, and may have, since this process stood still between two questions.
+    False means that the version went, as it may if this process stood still between two reads.
     """
     before_s = asked_s = time.monotonic()
     try:
-        for database in ("geo", "idle"):  # One after the other, so that the second goes after the first would.
+        # The databases follow one another, so that the second version is dropped after the first would be.
+        for database in ("geo", "idle"):
             node.add(database, str(old + 1), b"paris\tTexas\n")
             client.refresh(database)
             while str(old) in client.status(database)[database]["versions"]:

@@ -1,4 +1,4 @@
-"""Real nodes under a flood of datagrams and gossip requests over loopback: they stay members, and stay small."""
+"""Real nodes under a flood of datagrams and gossip requests over loopback: they stay members, with bounded memory."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ pytestmark = pytest.mark.xdist_group("processes")
 TWO = range(1, 3)
 DATAGRAMS = 20_000
 REQUESTS = 300
-AT_ONCE = 50  # Then a pause: what the socket's buffer drops teaches nothing.
+AT_ONCE = 50  # The test pauses after each batch: datagrams that the socket's buffer drops test nothing.
 
 
 def stranger(directory: Path) -> Stranger:
-    """Somebody who has read the cluster's id, and heard some pings."""
+    """Return a stranger that has read the cluster's id and heard some pings."""
     (node,) = [path for path in sorted(directory.rglob("NODE")) if "n1" in path.read_text()][:1]
     cluster_id = bytes.fromhex(re.search(r'"cluster_id":"([0-9a-f]{16})"', node.read_text())[1])
     cluster = re.search(r'"cluster":"([^"]+)"', node.read_text())[1]
@@ -47,19 +47,19 @@ def stranger(directory: Path) -> Stranger:
 
 
 def memory_bytes(process: int) -> int:
-    """The most memory that a process had resident."""
+    """Return the peak resident memory of a process."""
     status = Path(f"/proc/{process}/status").read_text(encoding="ascii")
     return int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) << 10
 
 
 def dropped(client: blocking.Client) -> dict[str, int]:
-    """What a node has dropped of gossip, by reason."""
+    """Return a node's counts of dropped gossip, by reason."""
     return {name: count for name, count in client.info()["counters"].items() if name.startswith("gossip_dropped_")}
 
 
 def test_nodes_live_through_a_flood(tmp_path: Path) -> None:
-    """40,000 datagrams and 600 requests of all kinds of noise: both stay alive to both, and answer all along."""
-    settings = {**LOGGED, "profile": "wan"}  # Whose patience is longer than a busy machine is late.
+    """Both nodes stay alive to each other and answer during 40,000 datagrams and 600 requests of noise."""
+    settings = {**LOGGED, "profile": "wan"}  # Delays of a busy machine are within the patience of this profile.
     with Cluster(tmp_path / "cluster", nodes=2, settings=settings) as cluster, contextlib.ExitStack() as stack:
         views = stack.enter_context(contextlib.closing(Views(cluster)))
         views.until(alive(names(TWO)), TWO)
@@ -73,7 +73,7 @@ def test_nodes_live_through_a_flood(tmp_path: Path) -> None:
                 for number in range(DATAGRAMS):
                     sender.sendto(noise.packet(draw.choices(NOISE, SHARES)[0]), tuple(to))
                     if number % AT_ONCE == 0:
-                        clients[index].info()  # Which Trio answers, as it reads datagrams.
+                        clients[index].info()  # Trio answers this request, as it reads datagrams.
                 drops, refused = sum(dropped(clients[index]).values()), 0
                 for _ in range(REQUESTS):
                     try:

@@ -1,4 +1,4 @@
-"""A real node that is sent what it should not be: each gets a typed error or a close, and others never notice."""
+"""A real node that is sent invalid frames: each gets a typed error or a close, and other clients never notice."""
 
 from __future__ import annotations
 
@@ -41,17 +41,16 @@ SEED = 20_261_120
 
 @pytest.fixture(scope="module")
 def victim(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Victim]:
-    """One node for all attacks that do not end it."""
     with attacked(tmp_path_factory.mktemp("frames"), *SETTINGS, *UNHURRIED) as victim:
         yield victim
 
 
-ALERT = b"\x15\x03\x01\x00\x02\x02F"  # Of TLS, fatal: protocol_version.
+ALERT = b"\x15\x03\x01\x00\x02\x02F"  # A fatal TLS alert: protocol_version.
 
 
 @patient
 def test_garbage_ends_the_connection(victim: Victim) -> None:
-    """Other protocols and noise: nothing is answered but to what HTTP, RESP or TLS begins with, and each is counted."""
+    """Only the first bytes of HTTP, RESP or TLS are answered, and each connection is counted."""
     draw = random.Random(SEED)
     garbage = [
         b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
@@ -87,7 +86,7 @@ VALID = [
 
 
 def damaged() -> Iterator[bytes]:
-    """Every prefix and every flipped bit of VALID."""
+    """Yield every prefix and every flipped bit of VALID."""
     for data in VALID:
         for at in range(len(data)):
             yield data[:at]
@@ -97,7 +96,7 @@ def damaged() -> Iterator[bytes]:
 
 @patient
 def test_every_prefix_and_every_flipped_bit(victim: Victim) -> None:
-    """At most one answer, typed; then the node's end, since ours has come."""
+    """Each stream gets at most one answer, typed, and then the node's end, since the peer has ended its side."""
     streams = list(damaged())
     answered = refused = 0
     with victim.undisturbed():
@@ -137,21 +136,21 @@ OVERSIZED = {
 
 @patient
 def test_oversized_and_nested_frames_cost_nothing(victim: Victim) -> None:
-    """Five of each at once: refused at the head that proves it, with an error where an id was shown."""
+    """Five copies of each are refused at the decisive head, with an error if an id was sent."""
     answered = dict.fromkeys(OVERSIZED, 0)
     with victim.undisturbed(most_mib=2):
         for name, (data, code) in OVERSIZED.items():
             with contextlib.ExitStack() as stack:
                 peers = [stack.enter_context(victim.connect()) for _ in range(5)]
                 for peer in peers:
-                    with contextlib.suppress(ConnectionError):  # The node reads for a second what comes after that.
+                    with contextlib.suppress(ConnectionError):  # The node reads later bytes for a second, then resets.
                         peer.sendall(data)
                 for peer in peers:
                     found = [(msgid, error[0]) for _, msgid, error, _ in until_end(peer)]
                     assert found in ([], [] if code is None else [(7, code)])
                     answered[name] += len(found)
             assert victim.counters()["held_bytes"] == 0
-    # A reset may destroy an answer on its way, since we go on sending; it does not destroy all of them.
+    # A reset may destroy an answer under way, since the peer goes on sending, but not all answers.
     assert {name for name, count in answered.items() if count} == {
         name for name, (_, code) in OVERSIZED.items() if code
     }
@@ -159,7 +158,7 @@ def test_oversized_and_nested_frames_cost_nothing(victim: Victim) -> None:
 
 @patient
 def test_lengths_that_lie(tmp_path: Path) -> None:
-    """What promises more than follows is waited for as long as for any frame; what no frame holds is refused."""
+    """The node waits `frame_timeout` for a length that a frame may have, and refuses other lengths."""
     heads = {1: [0xC4, 0xD9], 2: [0xC5, 0xDA, 0xDC, 0xDE], 4: [0xC6, 0xDB, 0xDD, 0xDF]}
     with (
         attacked(tmp_path, *SETTINGS, *HURRIED) as victim,
@@ -197,7 +196,7 @@ METHODS = ["get", "get_many", "scan", "ping", "info", "databases", "status", "re
 
 @patient
 def test_wrong_types_arities_and_options(victim: Victim) -> None:
-    """Every method with every pair of a collection of oddities, and some triples: each is answered under its id."""
+    """Every method with every pair of a collection of oddities, and some triples, is answered under its id."""
     draw = random.Random(SEED)
     lists = [[], *([one] for one in ODD), *(["geo", one] for one in ODD), *(["geo", b"k", one] for one in ODD)]
     lists += [[draw.choice(ODD) for _ in range(draw.randint(2, 5))] for _ in range(150)]
@@ -252,7 +251,7 @@ def test_long_names_are_refused_in_few_words(victim: Victim) -> None:
 
 @patient
 def test_options_given_many_times(victim: Victim) -> None:
-    """The last one counts; 8,000 of them, of one name or of many, hold up nobody."""
+    """The last value of an option counts; 8,000 options, of equal or different names, do not delay other clients."""
     pairs = b"\xa7version\xa12" * 7_999 + b"\xa7version\xa11"
     many = b"".join(msgpack.packb(f"option {number}") + b"\xc0" for number in range(8_000))
     with victim.undisturbed(most_mib=24), victim.connect() as peer:
@@ -265,7 +264,7 @@ def test_options_given_many_times(victim: Victim) -> None:
 
 @patient
 def test_ids_at_the_edges(victim: Victim) -> None:
-    """2^32-1 in any integer form is an id; 2^32, negative numbers, floats, text and nothing are none."""
+    """2^32-1 is an id in any integer form; 2^32, negative numbers, floats, text and nil are not."""
     for form in (b"\xce\xff\xff\xff\xff", b"\xcf\0\0\0\0\xff\xff\xff\xff", b"\xd3\0\0\0\0\xff\xff\xff\xff"):
         with victim.connect() as peer:
             peer.sendall(b"\x94\x00" + form + b"\xa4ping\x90")
@@ -283,7 +282,7 @@ def test_ids_at_the_edges(victim: Victim) -> None:
 
 @patient
 def test_unknown_methods_and_text_that_is_no_text(victim: Victim) -> None:
-    """Names that are not UTF-8, in each place where text is expected, are refused, and life goes on."""
+    """Names that are not UTF-8 are refused wherever text is expected, and the connection goes on."""
     bad = b"\xc3\x28"
     requests = [
         [bad, []], ["get", [bad, b"k"]], ["get", ["geo", b"k", {bad: 1}]], ["get", ["geo", b"k", {"version": bad}]],
@@ -294,7 +293,7 @@ def test_unknown_methods_and_text_that_is_no_text(victim: Victim) -> None:
         for as_text in (False, True):
             for msgid, (method, params) in enumerate(requests):
                 frame = msgpack.packb([0, msgid, method, params])
-                if as_text:  # As a `str` of the same two bytes.
+                if as_text:  # The frame has a `str` of the same two bytes.
                     frame = frame.replace(b"\xc4\x02" + bad, b"\xa2" + bad)
                 peer.sendall(frame)
                 ((_, answered, error, _),) = found = answers(peer, 1)
@@ -306,7 +305,7 @@ def test_unknown_methods_and_text_that_is_no_text(victim: Victim) -> None:
 
 @patient
 def test_ids_in_flight_twice(victim: Victim) -> None:
-    """The second and all further ones are BAD_REQUEST; the first is answered."""
+    """Each repetition of an id is BAD_REQUEST, and the first request is answered."""
     before = victim.counters()["duplicate_ids"]
     with victim.undisturbed(), victim.connect() as peer:
         peer.sendall(rpc.request(5, "refresh", []) + rpc.request(5, "ping", []) * 100 + rpc.request(5, "refresh", []))
@@ -318,7 +317,7 @@ def test_ids_in_flight_twice(victim: Victim) -> None:
 
 @patient
 def test_responses_and_notifications_to_a_server(victim: Victim) -> None:
-    """A notification is ignored and counted, whatever it says; a response ends the connection."""
+    """Any notification is ignored and counted; a response ends the connection."""
     before = victim.counters()
     notes = [
         rpc.notification("get", ["geo", b"k"]),

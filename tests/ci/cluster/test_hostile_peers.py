@@ -1,4 +1,4 @@
-"""A real node among peers that behave badly: each is closed in time, and others never notice."""
+"""A real node among peers that behave badly: each is closed in time, and other clients never notice."""
 
 from __future__ import annotations
 
@@ -44,20 +44,19 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="module")
 def victim(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Victim]:
-    """One node for all attacks that do not end it."""
     with attacked(tmp_path_factory.mktemp("hostile"), *SETTINGS, *UNHURRIED) as victim:
         yield victim
 
 
 @pytest.fixture(scope="module")
 def hurried(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Victim]:
-    """One that has no patience with its peers."""
+    """Start a node with short timeouts for its peers."""
     with attacked(tmp_path_factory.mktemp("hurried"), *SETTINGS, *HURRIED) as victim:
         yield victim
 
 
 def test_a_bystander_that_is_starved_is_noticed(victim: Victim) -> None:
-    """The check can fail: a node that stands still for 100 ms in each second is found out."""
+    """The bystander detects a node that stands still for 100 ms in each second."""
 
     def stand_still() -> None:
         with victim.undisturbed():
@@ -73,7 +72,7 @@ def test_a_bystander_that_is_starved_is_noticed(victim: Victim) -> None:
 
 @patient
 def test_half_sent_requests_and_a_byte_at_a_time(hurried: Victim) -> None:
-    """Timed from the first byte, not from the last: whoever sends a byte now and then is closed as well."""
+    """The timeout runs from the first byte, not from the last: a peer that trickles bytes is closed as well."""
     victim = hurried
     before = victim.counters()["closed_frame_timeout"]
     large = rpc.request(7, "get", ["geo", b"x" * 1000])
@@ -84,7 +83,8 @@ def test_half_sent_requests_and_a_byte_at_a_time(hurried: Victim) -> None:
             peer.sendall(GET[: 1 + number % (len(GET) - 1)] if number % 2 else large[:1])
         alive, at = set(range(0, 100, 2)), 1
         while alive:
-            assert time.monotonic() - began_s < PATIENCE_S  # While bytes come there would be no end.
+            # A node that waited while bytes come would never close the connection.
+            assert time.monotonic() - began_s < PATIENCE_S
             time.sleep(0.1)
             for number in tuple(alive):
                 try:
@@ -92,14 +92,14 @@ def test_half_sent_requests_and_a_byte_at_a_time(hurried: Victim) -> None:
                 except ConnectionError:
                     alive.remove(number)
             at += 1
-        assert time.monotonic() - began_s > 0.9  # frame_timeout, and the half second that it is looked at.
+        assert time.monotonic() - began_s > 0.9  # This is frame_timeout, less the half-second period of its check.
         assert all(until_end(peer) == [] for peer in peers[1::2])
     assert victim.counters()["closed_frame_timeout"] == before + 100
 
 
 @patient
 def test_peers_that_never_read(hurried: Victim) -> None:
-    """Closed after `output_timeout`; meanwhile, and whatever they ask, what is held for them is bounded."""
+    """They are closed after `output_timeout`, and the output held for them is bounded."""
     victim = hurried
     before = victim.counters()
     with victim.undisturbed(most_mib=20), contextlib.ExitStack() as stack:
@@ -120,7 +120,7 @@ def test_peers_that_never_read(hurried: Victim) -> None:
 
 @patient
 def test_a_peer_that_reads_slowly_gets_everything(victim: Victim) -> None:
-    """Four megabytes a second, and what it asked for is neither lost nor kept by the megabyte."""
+    """A peer that reads 4 MB/s gets all its answers, and the node does not buffer them by the megabyte."""
     before = victim.counters()["paused_for_output"]
     with victim.undisturbed(most_mib=8), victim.connect(receive_buffer=65_536) as peer:
         peer.sendall(BIG * 10)
@@ -131,13 +131,14 @@ def test_a_peer_that_reads_slowly_gets_everything(victim: Victim) -> None:
             left -= len(data)
             if not left:
                 break
-            time.sleep(0.05 if turn < 15 else 0)  # The kernel tells of room by the megabyte: see `output_timeout`.
+            # The kernel reports free space in steps of a megabyte: see `output_timeout`.
+            time.sleep(0.05 if turn < 15 else 0)
     assert victim.counters()["paused_for_output"] > before
 
 
 @patient
 def test_a_byte_in_each_segment(victim: Victim) -> None:
-    """Pipelined requests of a hundred connections, each byte alone: every answer is right."""
+    """A hundred connections send pipelined requests byte by byte, and every answer is right."""
     stream = b"".join(rpc.request(number, "get", ["geo", b"key%04d" % number]) for number in range(10))
     expected = b"".join(rpc.response(number, [RECORDS[b"key%04d" % number], "1"]) for number in range(10))
     with victim.undisturbed(), contextlib.ExitStack() as stack:
@@ -156,7 +157,7 @@ def test_a_byte_in_each_segment(victim: Victim) -> None:
 
 @patient
 def test_urgent_data(victim: Victim) -> None:
-    """It stands beside the stream and is ignored; a peer that sends nothing else keeps nobody busy."""
+    """Urgent data is ignored, and a peer that sends nothing else does not keep the node busy."""
     with victim.undisturbed(), victim.connect() as peer:
         for _ in range(3):
             peer.send(b"!", socket.MSG_OOB)
@@ -164,16 +165,16 @@ def test_urgent_data(victim: Victim) -> None:
             peer.send(b"!", socket.MSG_OOB)
             peer.sendall(GET[5:])
             assert peer.recv(100) == GOT
-        peer.send(b"!", socket.MSG_OOB)  # Behind which nothing is read, so that it stays.
+        peer.send(b"!", socket.MSG_OOB)  # No read follows the byte, so it stays.
         before, give_up_s = victim.sleeps(), time.monotonic() + PATIENCE_S
-        while victim.sleeps() < before + 20:  # Who is kept busy sleeps never.
+        while victim.sleeps() < before + 20:  # A busy thread never sleeps.
             assert time.monotonic() < give_up_s
             time.sleep(0.01)
 
 
 @patient
 def test_ends_at_every_byte(victim: Victim) -> None:
-    """Our end, or a reset, behind each byte of a pipeline: what was whole is answered, if somebody is there to hear."""
+    """The peer ends or resets the connection after each byte of a pipeline: complete requests are answered."""
     stream = GET + rpc.request(9, "scan", ["geo", {"limit": 1}]) + PING + BIG
     whole = [len(GET), len(GET) + len(stream[len(GET) : -len(PING + BIG)]), len(stream) - len(BIG), len(stream)]
     with victim.undisturbed(most_mib=16):
@@ -189,7 +190,7 @@ def test_ends_at_every_byte(victim: Victim) -> None:
 
 @patient
 def test_a_flood_of_connections(victim: Victim) -> None:
-    """From many addresses: as many as allowed are served, the others closed; and those that go leave room."""
+    """The limit of connections is served, others are closed, and closed connections make room."""
     before = victim.counters()
     with victim.undisturbed(most_mib=16), contextlib.ExitStack() as stack:
         addresses = [f"127.0.0.{number}" for number in range(2, 12)]
@@ -199,10 +200,10 @@ def test_a_flood_of_connections(victim: Victim) -> None:
             with contextlib.suppress(ConnectionError):
                 peer.sendall(PING)
                 served += peer.recv(100) == PONG
-        assert 200 <= served <= 300  # Silent ones make way, some more than had to.
+        assert 200 <= served <= 300  # Silent connections make way, a few more than necessary.
     victim.until("closed_by_peer", before["closed_by_peer"] + served)
     give_up_s = time.monotonic() + PATIENCE_S
-    while (after := victim.counters())["connections"] > 3:  # Those that ask for counters are closed as well.
+    while (after := victim.counters())["connections"] > 3:  # Connections that ask for counters are closed as well.
         assert time.monotonic() < give_up_s, after
         time.sleep(0.05)
     closed = sum(after[name] - before[name] for name in ("connections_refused", "closed_unproven"))
@@ -211,7 +212,7 @@ def test_a_flood_of_connections(victim: Victim) -> None:
 
 @patient
 def test_one_address_cannot_take_all_connections(victim: Victim) -> None:
-    """Beyond its share its connections are closed, and others come in."""
+    """Connections beyond the address's share are closed, and other addresses are served."""
     before = victim.counters()["connections_refused_by_address"]
     with victim.undisturbed(most_mib=16), contextlib.ExitStack() as stack:
         for _ in range(400):
@@ -224,7 +225,7 @@ def test_one_address_cannot_take_all_connections(victim: Victim) -> None:
 
 @patient
 def test_peers_that_vanish_at_once(victim: Victim) -> None:
-    """Before they are accepted, with an end, with a reset, with half a request, two thousand times."""
+    """Two thousand peers vanish before they are accepted, with an end, a reset or half a request."""
     with victim.undisturbed(most_mib=16):
         for number in range(2000):
             peer = socket.socket()
@@ -259,7 +260,7 @@ while True:
 
 @patient
 def test_clients_that_die_in_the_middle_of_anything(victim: Victim) -> None:
-    """Killed while they connect, send, and read: nothing of them is left."""
+    """Clients killed while they connect, send and read leave nothing behind."""
     with victim.undisturbed(least_s=1, most_mib=40):
         for seed in range(6):
             client = subprocess.run(
@@ -277,7 +278,7 @@ def test_clients_that_die_in_the_middle_of_anything(victim: Victim) -> None:
 
 @patient
 def test_descriptors_run_out(victim: Victim) -> None:
-    """Those who are here are served by both pumps; newcomers wait, and are served when there are descriptors again."""
+    """Both pumps serve established peers; newcomers wait, and are served when descriptors are free again."""
     pid = victim.node.process.pid
     limits = resource.prlimit(pid, resource.RLIMIT_NOFILE)
     used = max(int(path.name) for path in Path(f"/proc/{pid}/fd").iterdir())
@@ -310,13 +311,13 @@ def assert_served(peers: list[socket.socket]) -> None:
 
 @pytest.mark.parametrize("pumps", [1, 2])
 def test_thousands_of_connections(tmp_path: Path, pumps: int) -> None:
-    """Each is served, evenly by all pumps, also when others have gone; and one more than allowed is closed."""
+    """All pumps share the connections evenly, also after half are closed; a connection above the limit is closed."""
     allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     count = min(10_000, allowed - 500) // 100 * 100
     limits = ["--max-connections", str(count + 2), "--max-connections-per-address", "off"]
     with attacked(tmp_path, *limits, "--pumps", str(pumps)) as victim, contextlib.ExitStack() as stack:
         first = stack.enter_context(victim.connect())
-        assert_served([first])  # Near the limit one that has asked nothing makes way.
+        assert_served([first])  # A connection near the limit that has asked nothing makes way.
         peers: list[socket.socket] = []
         for _ in range(2):
             while len(peers) < count:
@@ -325,11 +326,11 @@ def test_thousands_of_connections(tmp_path: Path, pumps: int) -> None:
             assert_served(peers)
             of_each = connections(first)
             assert len(of_each) == pumps
-            assert sum(of_each) == count + 2  # With the bystander.
+            assert sum(of_each) == count + 2  # The bystander has a connection too.
             assert max(of_each) - min(of_each) <= 1
             with victim.connect() as further:
                 assert further.recv(100) == b""
-            for peer in peers[::2]:  # All of one pump, where there are two.
+            for peer in peers[::2]:  # With two pumps these are all of one pump.
                 peer.close()
             while sum(connections(first)) > count // 2 + 2:
                 time.sleep(0.05)
@@ -338,7 +339,7 @@ def test_thousands_of_connections(tmp_path: Path, pumps: int) -> None:
 
 @patient
 def test_one_line_for_each_reason_in_each_period(tmp_path: Path) -> None:
-    """However often: with a period of a second instead of a minute, and nothing is left out of the counts."""
+    """Each reason is logged once per period, here a second instead of a minute, and the counts are complete."""
     hostile = {
         "closed_bad_message": b"GET / HTTP/1.1\r\n\r\n",
         "closed_unasked_response": rpc.response(1, None),
@@ -348,7 +349,7 @@ def test_one_line_for_each_reason_in_each_period(tmp_path: Path) -> None:
     }
     changed = "from gossipkv.serving import pumps\npumps.REPORT_PERIOD_S = 1.0"
     with attacked(tmp_path, "--frame-timeout", "100ms", "--idle-timeout", "3s", changed=changed) as victim:
-        victim.began_s = float("-inf")  # Any number of lines.
+        victim.began_s = float("-inf")  # This allows any number of lines.
         with victim.undisturbed(), contextlib.ExitStack() as stack:
             idle = [stack.enter_context(victim.connect()) for _ in range(100)]
             began_s, rounds = time.monotonic(), 0
@@ -376,19 +377,19 @@ def test_one_line_for_each_reason_in_each_period(tmp_path: Path) -> None:
 
 
 def lines_about(victim: Victim, reasons: Iterable[str]) -> dict[str, int]:
-    """How many lines of the log there are for each."""
+    """Return the number of log lines for each reason."""
     logged = [name for name, _ in victim.troubles()]
     return {reason: logged.count(reason) for reason in reasons}
 
 
 def told(victim: Victim, reason: str) -> bool:
-    """Whether the lines of the log have come to the counter."""
+    """True if the logged counts of a reason have reached the counter."""
     return sum(count for name, count in victim.troubles() if name == reason) >= victim.counters()[reason]
 
 
 @patient
 def test_a_flood_of_requests_that_take_time(victim: Victim) -> None:
-    """Twenty peers with a thousand `refresh` each: all are answered, or OVERLOADED; those that left are forgotten."""
+    """Twenty peers send a thousand `refresh` each: all get an answer or OVERLOADED; those that left are forgotten."""
     flood = b"".join(rpc.request(number, "refresh", []) for number in range(1000))
     with victim.undisturbed(least_s=1, most_mib=64, most_ms=200), contextlib.ExitStack() as stack:
         peers = [stack.enter_context(victim.connect()) for _ in range(20)]
@@ -410,7 +411,7 @@ def test_a_flood_of_requests_that_take_time(victim: Victim) -> None:
 
 @patient
 def test_requests_that_cost_more_than_they_look(victim: Victim) -> None:
-    """Sixteen thousand keys, empty or missing, in one request; or the last one wrong."""
+    """A request has 16,000 keys, empty or missing, or an invalid last key."""
     many = b"\x94\x00\x07\xa8get_many\x92\xa3geo\xdd"
     many += (16_000).to_bytes(4, "big")
     requests = [many + b"\xa0" * 16_000, many + b"\xa1z" * 16_000, many + b"\xa0" * 15_999 + b"\xc0"]
@@ -426,7 +427,7 @@ def test_requests_that_cost_more_than_they_look(victim: Victim) -> None:
 
 
 def test_collections_leave_out_what_a_node_is_made_of() -> None:
-    """Else whoever has Python answer much stops everybody for 30 ms, again and again."""
+    """Otherwise each full collection during Python answers would stop all clients for 30 ms."""
     program = (
         "import gc\nfrom gossipkv.cli import serve\nserve._Announcement().started(('127.0.0.1', 7070))\n"
         "print(gc.get_freeze_count() > 20_000, gc.isenabled())"

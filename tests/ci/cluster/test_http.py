@@ -1,4 +1,4 @@
-"""HTTP with real processes: a node's gateway lives and dies with it and never ends it; a gateway alone."""
+"""HTTP with real processes: a node's gateway lives and dies with it and never ends it; `gossipkv http` runs alone."""
 
 from __future__ import annotations
 
@@ -32,14 +32,15 @@ BIG = b"y" * (12 << 20)
 IDLE = 1000
 # A process with Trio, h11 and the client has some 45 MB; 1,000 connections had 20 KiB each.
 MAX_PEAK_BYTES = 200 << 20
-# With so many, shard ids 1 and 2, and one copy: `1881/boy` and `foo` are with the first node, `away` with the second.
+# With so many partitions, shard ids 1 and 2, and one replica, `1881/boy` and `foo` are with the first node, `away` with
+# the second.
 PARTITIONS = 11
 MADE = "Mon, 01 Aug 2016 11:56:27 GMT"
 
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory):
-    """One database, called as anybody would, and one that is called as a path of the gateway's own."""
+    """Write a database of a usual name and a database that has the name of a gateway path."""
     root = tmp_path_factory.mktemp("source")
     for name in ("geo", "metrics"):
         (root / name / "1").mkdir(parents=True)
@@ -49,7 +50,7 @@ def source(tmp_path_factory):
 
 @contextmanager
 def node_with_http(place, source, *options):
-    """A node that serves `geo`, and the address of its gateway."""
+    """Start a node that serves `geo`; yield the node and the address of its gateway."""
     with NodeProcess(place, "--http-listen", "127.0.0.1:0", *options, source=source) as node:
         node.ready()
         wait_for(node.address, "geo", "1")
@@ -65,7 +66,7 @@ def until(true, what):
 
 
 def gateways(node, count=1):
-    """Address and process of each gateway that the node has had, when there have been so many."""
+    """Return the address and process of each gateway that the node has had, once there are `count`."""
     pattern = re.compile(r"address=(\S+) process=(\d+)")
     found = until(
         lambda: len(told := [line for line in node.said().splitlines() if "] http " in line]) >= count and told,
@@ -75,7 +76,7 @@ def gateways(node, count=1):
 
 
 def lives(process):
-    """Whether it runs; one that only waits to be reaped does not."""
+    """False also for a process that only waits to be reaped."""
     try:
         with open(f"/proc/{process}/stat", "rb") as told:
             return told.read().rpartition(b") ")[2][:1] not in {b"Z", b"X"}
@@ -99,7 +100,6 @@ def dial(address):
 
 
 def read_all(connection):
-    """All that comes until the other end closes."""
     parts = []
     while part := connection.recv(1 << 20):
         parts.append(part)
@@ -107,7 +107,7 @@ def read_all(connection):
 
 
 def test_curl_and_wget(tmp_path, source):
-    """Get the right status, headers and bytes, of keys that look like paths as well."""
+    """Both programs get the right status, headers and bytes, also for keys that look like paths."""
     with node_with_http(tmp_path, source) as (_, address):
         out = tmp_path / "out"
         told = subprocess.run(
@@ -136,7 +136,7 @@ def test_curl_and_wget(tmp_path, source):
 
 
 def test_the_gateway_dies_with_its_node_however_that_ends(tmp_path, source):
-    """By the kernel, also when it is stopped itself."""
+    """The kernel kills the gateway with its node, even if the gateway is stopped."""
     for number in (signal.SIGKILL, signal.SIGTERM):
         place = tmp_path / number.name
         place.mkdir()
@@ -152,14 +152,15 @@ def test_the_gateway_dies_with_its_node_however_that_ends(tmp_path, source):
 
 
 def test_a_node_that_is_held_up(tmp_path):
-    """Who waits meanwhile is told so; the gateway, and who is connected, go on once the node does."""
+    """Waiting requests get status 504; the gateway and its connections go on with the node."""
     with NodeProcess(tmp_path, "--http-listen", "127.0.0.1:0") as node:
         node.ready()
         address, process = gateways(node)[0]
         waits, goes_on = (http.client.HTTPConnection(address, timeout=PATIENCE_S) for _ in range(2))
 
         def status(connection):
-            connection.request("GET", "/none/key", headers={"Authorization": "Bearer x"})  # Which the gateway answers.
+            # The gateway answers this request.
+            connection.request("GET", "/none/key", headers={"Authorization": "Bearer x"})
             with connection.getresponse() as response:
                 response.read()
                 return response.status
@@ -176,7 +177,7 @@ def test_a_node_that_is_held_up(tmp_path):
 
 
 def test_a_port_in_use_ends_the_start(tmp_path, source):
-    """With one line that says which address, and the setting to change; nothing was begun."""
+    """The error is one line with the address and the setting to change, before the data directory is made."""
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
@@ -191,8 +192,8 @@ def test_a_port_in_use_ends_the_start(tmp_path, source):
 
 
 def test_what_is_in_flight_when_the_node_ends_is_answered(tmp_path, source):
-    """By HTTP too: who takes a large answer slowly gets all of it; idle ones and newcomers are not kept."""
-    # A busy machine takes as long as it likes: who is cut off after `drain_timeout` is another test's subject.
+    """A slow reader gets all of a large answer over HTTP; idle connections and newcomers are closed."""
+    # A busy machine may be slow: another test shows that connections are cut after `drain_timeout`.
     with node_with_http(tmp_path, source, "--drain-timeout", "1h", "--output-timeout", "1h") as (node, address):
         with dial(address) as slow, dial(address) as idle:
             idle.sendall(b"GET /geo/paris HTTP/1.1\r\nHost: h\r\n\r\n")
@@ -210,7 +211,7 @@ def test_what_is_in_flight_when_the_node_ends_is_answered(tmp_path, source):
 
 
 def test_types_of_values_are_read_again(tmp_path, source):
-    """At SIGHUP, for the gateway that runs; a database whose name is a path of its own is warned of, once."""
+    """SIGHUP applies to the running gateway; a database hidden by a gateway path is warned about once."""
     settings = tmp_path / "gossipkv.toml"
     settings.write_text('content_type = "text/plain"\n')
     with node_with_http(tmp_path, source, "--config", str(settings)) as (node, address):
@@ -226,7 +227,7 @@ def test_types_of_values_are_read_again(tmp_path, source):
 
 
 def test_a_thousand_idle_connections(tmp_path, source):
-    """Cost little memory, and others are answered beside them, a thousand pipelined requests of one among them."""
+    """They cost little memory, and other connections are answered, among them 1,000 pipelined requests of one."""
     with node_with_http(tmp_path, source) as (node, address), contextlib.ExitStack() as stack:
         for _ in range(IDLE):
             connection = stack.enter_context(dial(address))
@@ -242,7 +243,7 @@ def test_a_thousand_idle_connections(tmp_path, source):
 
 
 class Alone:
-    """`gossipkv http`, ready."""
+    """A running `gossipkv http`."""
 
     def __init__(self, *options):
         command = [sys.executable, "-m", "gossipkv", "http", *options]
@@ -261,7 +262,7 @@ class Alone:
 
 
 def test_a_gateway_alone_outlives_its_nodes(tmp_path, source):
-    """It is ready before there is one; 502 while there is none, and answers again when there is another."""
+    """The gateway starts before its node, answers 502 without a node, and answers again after a restart."""
     (port,) = quiet_ports(1)
     with Alone("--node", f"127.0.0.1:{port}", "--listen", "127.0.0.1:0", "--content-type", "geo=text/plain") as alone:
         status, headers, body = get(alone.address, "/geo/paris")
@@ -283,7 +284,7 @@ def test_a_gateway_alone_outlives_its_nodes(tmp_path, source):
 
 
 def test_gateways_share_a_port_if_they_all_say_so(tmp_path):
-    """One that does not is refused, with status 3 and one line."""
+    """A gateway without `--share-port` is refused, with status 3 and one line."""
     (port,) = quiet_ports(1)
     where = ["--listen", f"127.0.0.1:{port}"]
     with Alone(*where, "--share-port"), Alone(*where, "--share-port"):
@@ -301,9 +302,10 @@ def test_gateways_share_a_port_if_they_all_say_so(tmp_path):
 
 
 def test_a_cluster_with_http(tmp_path, source):
-    """Each node has a port for it, told in the table, that is its own again after a kill and another `up`."""
+    """Each node has its HTTP port in the table, and keeps the port after a kill and another `up`."""
     ports = []
-    for asked in ({"http_base_port": neighbouring_ports(2)[0]}, {}):  # Nobody else's while they are down.
+    # No other test uses these ports while the nodes are down.
+    for asked in ({"http_base_port": neighbouring_ports(2)[0]}, {}):
         with Cluster(tmp_path / "cluster", nodes=2, source=source, http=True, **asked) as cluster:
             ports.append([node.http for node in cluster.status()])
             for node in cluster.status():
@@ -324,7 +326,7 @@ def test_a_cluster_with_http(tmp_path, source):
 
 
 def publish_names(source, version, records):
-    """Put a version of `baby-names` at the source, whose newest file is as old as the page says."""
+    """Publish a version of `baby-names` at the source, whose newest file has the time of the page."""
     place = source / "baby-names" / f"_{version}"
     place.mkdir(parents=True)
     made_s = email.utils.parsedate_to_datetime(MADE).timestamp()
@@ -338,9 +340,9 @@ def publish_names(source, version, records):
 
 @pytest.fixture(scope="module")
 def two_nodes(tmp_path_factory):
-    """The addresses by HTTP of `n1` and `n2`, which hold what the table of Sequins' requests takes for granted."""
+    """Return the HTTP addresses of `n1` and `n2`, which hold the data that Sequins' request table assumes."""
     place = tmp_path_factory.mktemp("sequins")
-    # One that cannot be built: of `coming` nothing is ever ready.
+    # This version cannot be built, so no version of `coming` is ever ready.
     (place / "source" / "coming" / "1").mkdir(parents=True)
     (place / "source" / "coming" / "1" / "part-00000.tsv").write_text("a line without a tab\n")
     publish_names(place / "source", "1", {"1881/boy": "John", "1881/girl": "Mary", "old": "here once"})
@@ -364,7 +366,7 @@ def two_nodes(tmp_path_factory):
 
 
 def shares(nodes, version):
-    """Of each node that answers from a version of `baby-names`: who has how many of its partitions, as it knows it."""
+    """Return each node's view of the owners of `version` and their partition counts, if the node answers from it."""
     told = []
     for node in nodes:
         with blocking.connect(node.address, timeout_ms=PATIENCE_S * 1000) as client:
@@ -376,7 +378,7 @@ def shares(nodes, version):
 
 
 def by_client(address, line):
-    """Send a line of the table from Python; status, headers by lower-case names, body."""
+    """Send a line of the table from Python; return the status, headers by lower-case names, and body."""
     connection = http.client.HTTPConnection(address, timeout=PATIENCE_S)
     with contextlib.closing(connection):
         connection.request(line.method, line.target)
@@ -385,7 +387,7 @@ def by_client(address, line):
 
 
 def by_curl(address, line):
-    """Likewise by curl, with the target as it stands."""
+    """Send a line of the table by curl, with the target unchanged."""
     method = ["--head"] if line.method == "HEAD" else ["-X", line.method]
     told = run("curl", "-sS", "-i", *method, "--request-target", line.target, f"http://{address}/")
     head, _, body = told.stdout.partition(b"\r\n\r\n")
@@ -393,7 +395,7 @@ def by_curl(address, line):
 
 
 def by_wget(address, line):
-    """Likewise by wget, to which a gateway is a proxy where the target is a whole URL."""
+    """Send a line of the table by wget, which uses the gateway as a proxy if the target is a whole URL."""
     url = f"http://{address}{line.target}" if line.target.startswith("/") else line.target
     proxy = ["-e", "use_proxy=yes", "-e", f"http_proxy=http://{address}"] if url == line.target else ["--no-proxy"]
     told = run("wget", "-q", "-S", "--content-on-error", "--tries=1", f"--method={line.method}", *proxy, "-O", "-", url)
@@ -401,12 +403,12 @@ def by_wget(address, line):
 
 
 def run(*command):
-    """A program that has ended, however: wget says 8 where the answer is an error."""
+    """Run a program, whatever its status: wget ends with 8 if the answer is an error."""
     return subprocess.run(command, capture_output=True, check=False, timeout=PATIENCE_S)
 
 
 def parsed(head):
-    """Status and headers of the lines that a program shows."""
+    """Return the status and headers in a program's output."""
     status, *fields = head.decode().strip().splitlines()
     headers = (field.strip().split(": ", 1) for field in fields)
     return int(status.split()[1]), {name.lower(): value for name, value in headers}
@@ -414,7 +416,7 @@ def parsed(head):
 
 @pytest.mark.parametrize("ask", [by_client, by_curl, by_wget])
 def test_sequins_requests_get_their_answers(two_nodes, ask):
-    """Each line of the page's table, of two real nodes, by whatever program."""
+    """Two real nodes answer each line of the page's table as shown, to each program."""
     program = ask.__name__.removeprefix("by_")
     if program != "client" and shutil.which(program) is None:
         pytest.skip(f"{program} is not installed")
@@ -423,7 +425,7 @@ def test_sequins_requests_get_their_answers(two_nodes, ask):
 
 
 def test_sequins_status_codes_name_their_reason(two_nodes):
-    """404 of a key has the version; of a database without one, or unknown, the wire's code; so do 500 and 501."""
+    """A 404 of a key has the version; a 404 of a database, 500 and 501 have the wire's code."""
     told = {
         path: (status, headers.get("X-Sequins-Version"), headers.get("X-GossipKV-Error"))
         for path in (
@@ -439,7 +441,7 @@ def test_sequins_status_codes_name_their_reason(two_nodes):
 
 
 def test_sequins_proxying_is_told(two_nodes):
-    """Who has the key answers of itself; the other one names it, with the same bytes, time and tag; misses likewise."""
+    """The owner does not name itself; the other node names it, with equal bytes, time and tag, also for misses."""
     for path, owner in (("/baby-names/1881/boy", 0), ("/baby-names/away", 1), ("/baby-names/foo", 0)):
         own, forwarded = get(two_nodes[owner], path), get(two_nodes[1 - owner], path)
         assert "X-Sequins-Proxied-To" not in own[1]
@@ -453,7 +455,7 @@ def test_sequins_proxying_is_told(two_nodes):
 
 
 def test_what_a_client_has_is_not_sent_again(two_nodes):
-    """By tag and by time, from either node, and from the one that asks the other; a newer version is sent."""
+    """A tag or time saves the body at both nodes, also through forwarding; a newer version is sent."""
     tag = get(two_nodes[0], "/baby-names/1881/boy")[1]["ETag"]
     older = get(two_nodes[0], "/baby-names/1881/boy", {"X-Sequins-Version": "1"})
     assert older[2] == b"John"
@@ -466,7 +468,7 @@ def test_what_a_client_has_is_not_sent_again(two_nodes):
 
 
 def test_a_part_of_a_value(two_nodes):
-    """Comes from either node: one range, from the end, several, none that is there, of a tag that is not this one."""
+    """Either node serves one range, a suffix, several ranges, 416, and the whole value for a differing tag."""
     tag = get(two_nodes[0], "/baby-names/ten")[1]["ETag"]
     for address in two_nodes:
         status, headers, body = get(address, "/baby-names/ten", {"Range": "bytes=2-4", "If-Range": tag})

@@ -1,4 +1,4 @@
-"""Smuggled requests against a real node, which reads the plain, and its gateway, which is given what is not."""
+"""Smuggled requests against a real node, which reads plain requests, and its gateway, which reads all others."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PLAIN = b"GET /db/k HTTP/1.1\r\nHost: h\r\n\r\n"
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory):
-    """Where a node that has `db` answers HTTP."""
+    """Return the HTTP address of a node that has `db`."""
     place = tmp_path_factory.mktemp("node")
     version = place / "source" / "db" / "1"
     version.mkdir(parents=True)
@@ -31,7 +31,7 @@ def address(tmp_path_factory):
 @pytest.mark.parametrize("before", [b"", PLAIN])
 @pytest.mark.parametrize("name", [*ATTACKS, *FOLLOWED])
 def test_nothing_is_served_out_of_a_body(address, name, before):
-    """The node's own answer, if there is one, then the gateway's; behind an attack the connection ends, all told."""
+    """The node's own answer, if any, precedes the gateway's; after an attack the connection ends."""
     stream, statuses = (ATTACKS | FOLLOWED)[name]
     with socket.create_connection(address, PATIENCE_S) as client:
         client.sendall(before + stream)

@@ -1,4 +1,4 @@
-"""The launcher with real processes: they come up together, do as they are told, and none outlives its parent."""
+"""The launcher with real processes: they start together, follow orders, and none outlives its parent."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ COMMAND = [sys.executable, "-m", "gossipkv", "cluster"]
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Three nodes, as docs/operators/cluster.md has them for tests."""
+    """Three nodes, as docs/operators/cluster.md starts them for tests."""
     with Cluster(tmp_path_factory.mktemp("cluster"), nodes=3) as cluster:
         yield cluster
 
 
 def lives(process: int) -> bool:
-    """Whether it runs; one that only waits to be reaped does not."""
+    """False also for a process that only waits to be reaped."""
     try:
         with open(f"/proc/{process}/stat", "rb") as told:
             return told.read().rpartition(b") ")[2][:1] not in {b"Z", b"X"}
@@ -60,7 +60,7 @@ def processes_of(cluster: Cluster) -> list[int]:
 
 
 def run(*arguments: str | Path, status: int = 0) -> tuple[str, str]:
-    """A command that ends with that status: what it wrote to standard output and standard error."""
+    """Run a command that ends with `status`; return its standard output and standard error."""
     command = [*COMMAND, *(str(argument) for argument in arguments)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == status, done
@@ -69,9 +69,9 @@ def run(*arguments: str | Path, status: int = 0) -> tuple[str, str]:
 
 @contextmanager
 def up(directory: Path, *arguments: str, ignoring_interrupts: bool = False) -> Iterator[subprocess.Popen[str]]:
-    """`cluster up` in the foreground, its table already written; ended with the block."""
+    """Run `cluster up` in the foreground until its table is written; end it with the block."""
     command = [*COMMAND, "up", "--data", str(directory), "--nodes", "2", *arguments]
-    if ignoring_interrupts:  # As a shell without job control starts its background jobs.
+    if ignoring_interrupts:  # A shell without job control starts its background jobs so.
         command = ["sh", "-c", 'trap "" INT; exec "$@"', "sh", *command]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
@@ -83,7 +83,7 @@ def up(directory: Path, *arguments: str, ignoring_interrupts: bool = False) -> I
 
 
 def test_nodes_come_up_together(cluster):
-    """Each is a process of its own with an address and a directory of its own, and answers when the cluster is up."""
+    """Each node is a process with its own address and directory, and answers when the cluster is up."""
     nodes = cluster.status()
     assert [(node.index, node.name, node.state) for node in nodes] == [(n, f"n{n}", "ready") for n in (1, 2, 3)]
     assert len({node.process for node in nodes} | {node.address for node in nodes} | {node.data for node in nodes}) == 9
@@ -94,7 +94,7 @@ def test_nodes_come_up_together(cluster):
 
 
 def test_what_a_cluster_makes_is_nobody_else_s(tmp_path):
-    """Its directory, the socket that takes orders from the moment it is there, what the nodes write and log."""
+    """The directory, the control socket from the start, and the nodes' files and logs are private."""
     before = os.umask(0)
     try:
         with Cluster(tmp_path / "new", nodes=1) as cluster:
@@ -108,7 +108,7 @@ def test_what_a_cluster_makes_is_nobody_else_s(tmp_path):
 
 
 def test_nodes_are_of_the_launcher_s_own_program_wherever_it_stands(tmp_path, monkeypatch):
-    """As in a clone in which nothing is built, beside an environment that has it; they hear the variables given."""
+    """Nodes ignore a package in the working directory, as in an unbuilt clone, and get the given variables."""
     (tmp_path / "gossipkv").mkdir()
     (tmp_path / "gossipkv" / "__init__.py").write_text("raise ImportError('not this one')\n")
     monkeypatch.chdir(tmp_path)
@@ -120,7 +120,7 @@ def test_nodes_are_of_the_launcher_s_own_program_wherever_it_stands(tmp_path, mo
 
 
 def test_a_node_is_killed_and_started_again(cluster):
-    """SIGKILL is seen as what it is; the same node comes back at the same address on the same data."""
+    """The launcher reports SIGKILL; the node comes back at the same address on the same data."""
     before = cluster.node(2)
     killed = cluster.kill(2)
     assert (killed.state, killed.exit_status, killed.process) == ("ended", -signal.SIGKILL, None)
@@ -135,7 +135,7 @@ def test_a_node_is_killed_and_started_again(cluster):
 
 
 def test_a_node_is_stopped_and_moved(cluster):
-    """SIGTERM lets it end well; started with port 0 it gets another one and keeps it."""
+    """A node ends cleanly on SIGTERM; started with port 0 it gets another port and keeps it."""
     assert cluster.stop(3).exit_status == 0
     old = cluster.node(3).address
     new = cluster.start(3, port=0).address
@@ -145,7 +145,7 @@ def test_a_node_is_stopped_and_moved(cluster):
 
 
 def test_a_frozen_node_is_told(cluster):
-    """SIGSTOP shows as `stopped`, SIGCONT undoes it; a frozen node can be let end well."""
+    """SIGSTOP shows as `stopped` until SIGCONT; a frozen node can be ended cleanly."""
     cluster.send(1, signal.SIGSTOP)
     until(lambda: cluster.node(1).state == "stopped")
     cluster.send(1, signal.SIGCONT)
@@ -156,7 +156,7 @@ def test_a_frozen_node_is_told(cluster):
 
 
 def test_wrong_words_are_refused(cluster):
-    """A node that is not there, a setting that does not exist or belongs to the launcher, a second supervisor."""
+    """An unknown node, an unknown setting, a setting of the launcher and a second supervisor are refused."""
     with pytest.raises(LocalError, match="no node 9"):
         cluster.kill(9)
     with pytest.raises(LocalError, match="no node 9"):
@@ -173,7 +173,7 @@ def test_wrong_words_are_refused(cluster):
 
 
 def test_who_is_held_up_amid_an_order_is_heard(cluster):
-    """However late the rest of it comes; and nobody else waits for that."""
+    """An order that arrives in pieces is answered, and no other client waits for it."""
     with control.connect(cluster.directory) as slow, control.connect(cluster.directory) as silent:
         slow.settimeout(PATIENCE_S)
         slow.sendall(b'{"do":')
@@ -194,8 +194,8 @@ def until(holds) -> None:
 
 
 def test_everything_is_remembered(tmp_path):
-    """After `down` nothing runs; the same directory brings the same cluster back, and may make it larger."""
-    base = neighbouring_ports(2)[0]  # Nobody else's while they are down.
+    """After `down` no process runs; the same directory brings the same cluster back, and may make it larger."""
+    base = neighbouring_ports(2)[0]  # No other test uses these ports while the nodes are down.
     first = Cluster(tmp_path, nodes=2, base_port=base, settings={"refresh_period": "200ms", "log_level": "debug"})
     with first:
         addresses, processes = first.addresses, processes_of(first)
@@ -214,7 +214,7 @@ def test_everything_is_remembered(tmp_path):
 
 
 def test_a_long_path_is_no_obstacle(tmp_path):
-    """A directory whose path is longer than a socket's address can be."""
+    """The path of the directory is longer than a socket's address can be."""
     place = tmp_path / ("long" * 30)
     with Cluster(place, nodes=1) as cluster:
         assert cluster.node(1).state == "ready"
@@ -222,8 +222,8 @@ def test_a_long_path_is_no_obstacle(tmp_path):
 
 @pytest.mark.parametrize("kind", [socket.SOCK_STREAM, socket.SOCK_DGRAM])
 def test_ports_in_use(tmp_path, kind):
-    """A port that TCP or UDP has in use is refused when asked for; one that was only remembered is replaced."""
-    base = neighbouring_ports(2)[0]  # Nobody else's until it is used here.
+    """A requested port that TCP or UDP has in use is refused; a remembered one is replaced."""
+    base = neighbouring_ports(2)[0]  # No other test uses these ports before this one does.
     with Cluster(tmp_path / "a", nodes=2, base_port=base) as cluster:
         assert cluster.addresses[0] == f"127.0.0.1:{base}"
     with socket.socket(type=kind) as other:
@@ -239,7 +239,7 @@ def test_ports_in_use(tmp_path, kind):
 
 
 def test_clusters_do_not_share_ports(tmp_path):
-    """A port stays its node's while that is down: neither another launcher nor a connection gets it."""
+    """A node's port stays reserved while the node is down: neither another launcher nor a connection gets it."""
     with Cluster(tmp_path / "a", nodes=2) as first:
         first.kill(1)
         with Cluster(tmp_path / "b", nodes=2) as second:
@@ -248,7 +248,7 @@ def test_clusters_do_not_share_ports(tmp_path):
 
 
 def test_a_node_that_does_not_get_ready(tmp_path):
-    """Its log is in the error; nothing is left running; the directory is free again."""
+    """The error has the end of the log, no process is left, and the directory is free again."""
     (tmp_path / "n2").mkdir()
     (tmp_path / "n2" / "data").mkdir(mode=0o700)
     (tmp_path / "n2" / "data" / "NODE").write_text("nonsense")
@@ -270,7 +270,7 @@ def test_settings_are_checked_before_anything_starts(tmp_path):
 
 
 def test_what_the_system_refuses_is_told(tmp_path):
-    """A node's directory that cannot be made fails that node, a plan that cannot be written the cluster, by name."""
+    """A node's directory that cannot be made fails the node; a plan that cannot be written fails the cluster."""
     (tmp_path / "n2").write_text("in the way")
     cluster = Cluster(tmp_path, nodes=2)
     with pytest.raises(NodeFailed, match=r"n2 could not be started \(.*/n2: File exists\)"):
@@ -291,7 +291,7 @@ def test_what_the_system_refuses_is_told(tmp_path):
 
 
 def test_an_unasked_end_is_an_error(tmp_path):
-    """A node that died meanwhile, not by our hand, makes the block fail; one whose end was waited for does not."""
+    """A node that died unexpectedly makes the block fail, unless its end was waited for."""
     cluster = Cluster(tmp_path, nodes=1)
     with ExitStack() as stack:
         stack.enter_context(cluster)
@@ -306,7 +306,7 @@ def test_an_unasked_end_is_an_error(tmp_path):
 
 
 def test_nodes_more(tmp_path):
-    """A node is added while the others run, with settings of its own, and remembered."""
+    """A node is added while others run, with its own settings, and is remembered."""
     with Cluster(tmp_path, nodes=1) as cluster:
         assert cluster.add(settings={"cluster": "other"}, called="stranger").name == "n2"
         with cluster.connect(2, timeout_ms=60_000) as client:
@@ -316,7 +316,7 @@ def test_nodes_more(tmp_path):
 
 
 def test_killed_launcher_takes_its_nodes_along(tmp_path):
-    """SIGKILL to `cluster up`: supervisor and nodes are gone, a frozen one too; the directory can be used again."""
+    """SIGKILL to `cluster up` ends supervisor and nodes, also a frozen node; the directory is usable again."""
     with up(tmp_path) as process:
         cluster = Cluster(tmp_path)
         nodes = processes_of(cluster)
@@ -338,7 +338,7 @@ def is_up(cluster: Cluster) -> bool:
 
 
 def test_killed_supervisor_takes_its_nodes_along(tmp_path):
-    """SIGKILL to the supervisor: its nodes are gone, a frozen one too, and the launcher says what happened."""
+    """After SIGKILL to the supervisor, its nodes are gone, also a frozen one, and the launcher reports the failure."""
     cluster = Cluster(tmp_path, nodes=2)
     cluster.up()
     nodes = processes_of(cluster)
@@ -353,7 +353,7 @@ def test_killed_supervisor_takes_its_nodes_along(tmp_path):
 
 
 def test_a_frozen_supervisor_is_ended(tmp_path, monkeypatch):
-    """`down` waits for it, then kills the process behind the socket, and the nodes die with it."""
+    """`down` kills a frozen supervisor by the process id behind the socket, and the nodes die with it."""
     monkeypatch.setattr(launcher, "END_TIMEOUT_S", 0.5)
     with Cluster(tmp_path, nodes=1) as cluster:
         nodes = processes_of(cluster)
@@ -363,7 +363,7 @@ def test_a_frozen_supervisor_is_ended(tmp_path, monkeypatch):
 
 
 def test_a_cluster_whose_directory_is_removed(tmp_path):
-    """Ends, also one that was to stay: nobody could find it any more."""
+    """The cluster ends, even if detached: no command could find it any more."""
     cluster = Cluster(tmp_path / "c")
     run("up", "--nodes", "1", "--detach", "--data", cluster.directory)
     processes = [cluster.supervisor, *processes_of(cluster)]
@@ -399,7 +399,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 def test_a_forked_child_does_not_hold_the_leash(tmp_path):
-    """Forks of the launcher that live longer than it, as a pool's workers may, keep no node alive."""
+    """Forks that outlive the launcher, as a pool's workers may, keep no node alive."""
     with subprocess.Popen([sys.executable, "-c", FORKING, str(tmp_path)], stdout=subprocess.PIPE) as process:
         fork, *nodes = json.loads(process.stdout.readline())
         try:
@@ -414,7 +414,7 @@ def test_a_forked_child_does_not_hold_the_leash(tmp_path):
     [(signal.SIGINT, False), (signal.SIGINT, True), (signal.SIGTERM, False), (signal.SIGHUP, False)],
 )
 def test_interrupted_it_ends_all(tmp_path, number, ignoring):
-    """Ctrl-C, SIGTERM and SIGHUP let every node end well, also where a shell has interrupts ignored."""
+    """Ctrl-C, SIGTERM and SIGHUP end every node cleanly, also if the shell ignores interrupts."""
     with up(tmp_path, ignoring_interrupts=ignoring) as process:
         nodes = processes_of(Cluster(tmp_path))
         process.send_signal(number)
@@ -457,7 +457,7 @@ def test_the_commands_from_another_shell(tmp_path):
 
 
 def test_up_says_ready_when_its_datasets_can_be_read(tmp_path):
-    """At every node; all that were expected are there, so nothing waits for stillness.  What cannot be is named."""
+    """Databases are readable at every node at once, since all expected nodes are there; an unreadable one is named."""
     part = tmp_path / "source" / "capitals" / "1" / "part-0"
     part.parent.mkdir(parents=True)
     part.write_text("peru\tLima\n")
@@ -482,7 +482,7 @@ def test_up_says_ready_when_its_datasets_can_be_read(tmp_path):
 
 
 def test_the_foreground_tells_of_a_node_that_dies(tmp_path):
-    """With the end of its log; and a cluster that another shell ends is told as well."""
+    """Standard error shows the end of the dead node's log, and later that another shell ended the cluster."""
     with up(tmp_path) as process:
         os.kill(processes_of(Cluster(tmp_path))[0], signal.SIGKILL)
         assert "n1 ended by SIGKILL; the end of" in process.stderr.readline()
@@ -493,7 +493,7 @@ def test_the_foreground_tells_of_a_node_that_dies(tmp_path):
 
 
 def test_wrong_use(tmp_path):
-    """No cluster, no such number, no such setting, too many nodes: one line and a status."""
+    """Each misuse has a one-line error and a status."""
     place = ("--data", tmp_path)
     assert "there is no cluster in" in run("status", *place, status=3)[1]
     assert "number of a node" in run("kill", "first", *place, status=2)[1]
@@ -504,7 +504,6 @@ def test_wrong_use(tmp_path):
 
 
 def test_replication_is_remembered(tmp_path):
-    """And given to the nodes of the next `up` as well."""
     run("up", "--nodes", "1", "--replication", "2", "--detach", "--data", tmp_path)
     run("down", "--data", tmp_path)
     assert json.loads((tmp_path / "cluster.json").read_text())["replication"] == 2

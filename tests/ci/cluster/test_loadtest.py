@@ -30,12 +30,12 @@ SETTINGS = {"refresh_period": "200ms", "time_to_converge": "500ms"}
 
 
 def lines(records: dict[str, str]) -> str:
-    """Records as a source and a truth have them."""
+    """Return records in the format of a source and a truth file."""
     return "".join(f"{key}\t{value}\n" for key, value in records.items())
 
 
 def put_version(source: Path, name: str, suffix: str = "") -> None:
-    """A version of the database at the source, whole at once: its values end in `suffix`."""
+    """Publish a version of the database at the source atomically; its values end in `suffix`."""
     version = source / "geo" / f"_{name}"
     version.mkdir(parents=True)
     for part in range(4):
@@ -46,7 +46,6 @@ def put_version(source: Path, name: str, suffix: str = "") -> None:
 
 @pytest.fixture(scope="module")
 def truth(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The records as a file."""
     file = tmp_path_factory.mktemp("truth") / "truth.tsv"
     file.write_text(lines(RECORDS))
     return file
@@ -54,7 +53,6 @@ def truth(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
-    """A node that serves the records, by HTTP as well."""
     place = tmp_path_factory.mktemp("node")
     put_version(place / "source", "1")
     with NodeProcess(place, "--http-listen", "127.0.0.1:0", source=place / "source") as process:
@@ -65,13 +63,12 @@ def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
 
 @pytest.fixture(scope="module")
 def node(process: NodeProcess) -> str:
-    """Its address."""
     return process.address
 
 
 @pytest.fixture(scope="module")
 def gateway(process: NodeProcess) -> str:
-    """Where it answers HTTP, as it logs it."""
+    """The HTTP address that the node logs."""
     return gateways(process)[0][0]
 
 
@@ -86,7 +83,7 @@ def run(node: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_every_answer_is_compared(node: str, truth: Path, tmp_path: Path) -> None:
-    """A mix over several connections and processes: all right, told in a table and a report, read back from JSON."""
+    """A mix over several connections and processes is right in the table, the report and the JSON document."""
     mix = ["--mix", "get=8,get_many=1,scan=1", "--connections", "4", "--processes", "2", "--misses", "10%"]
     done = run(node, "--truth", truth, "--duration", "1s", *mix, "--report", tmp_path / "r.html", "--json")
     assert done.returncode == 0, done.stderr
@@ -112,7 +109,7 @@ def test_every_answer_is_compared(node: str, truth: Path, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("suffix", ["", " anew"])
 def test_over_http_every_answer_is_compared(gateway: str, tmp_path: Path, suffix: str) -> None:
-    """`get`, `_mget` and `_scan` of the gateway, hits and misses: all right, or each wrong value found."""
+    """The gateway's `get`, `_mget` and `_scan` give right answers, and each wrong value is found."""
     put_version(tmp_path, "1", suffix)
     line = [sys.executable, "-m", "gossipkv", "loadtest", "--target", f"http://{gateway}", "--db", "geo"]
     line += ["--truth", str(tmp_path), "--mix", "get=6,get_many=2,scan=2", "--misses", "20%", "--connections", "4"]
@@ -129,14 +126,14 @@ def test_over_http_every_answer_is_compared(gateway: str, tmp_path: Path, suffix
 
 
 def test_keys_of_the_database(node: str) -> None:
-    """Without keys and truth the database is asked for some, and it is said that nothing was compared."""
+    """Without keys and truth the keys are read from the database, and the output says that no value was compared."""
     done = run(node, "--duration", "300ms")
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("Every answer came as it should, values unchecked.")
 
 
 def test_a_truth_that_lies(node: str, tmp_path: Path) -> None:
-    """One wrong value among them all is found, named, and status 3."""
+    """A single wrong value is found and named, with status 3."""
     lie = tmp_path / "lie.tsv"
     lie.write_text(lines(RECORDS | {"key0007": "a lie"}))
     done = run(node, "--truth", lie, "--distribution", "ordered", "--duration", "1s")
@@ -146,14 +143,12 @@ def test_a_truth_that_lies(node: str, tmp_path: Path) -> None:
 
 
 def test_a_limit_that_was_passed(node: str, truth: Path) -> None:
-    """Status 3 and a line that names it."""
     done = run(node, "--truth", truth, "--duration", "300ms", "--fail-if", "p50>1us", "--fail-if", "errors>0")
     assert done.returncode == 3
     assert done.stderr.splitlines()[-1].startswith("gossipkv: 1 limit passed; Limit passed: p50>1us (it was ")
 
 
 def test_nobody_there(truth: Path) -> None:
-    """One line, status 3."""
     done = run("127.0.0.1:1", "--truth", truth)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (3, "", 1)
     assert "127.0.0.1:1" in done.stderr
@@ -161,7 +156,7 @@ def test_nobody_there(truth: Path) -> None:
 
 @pytest.mark.parametrize("text", [b"", b"no tab in it\n"])
 def test_a_truth_of_nothing(node: str, tmp_path: Path, text: bytes) -> None:
-    """One that is empty, or no truth at all, is one line that names it, and nothing is asked."""
+    """An empty or malformed truth is a one-line error with its name, before any request."""
     file = tmp_path / "truth.tsv"
     file.write_bytes(text)
     done = run(node, "--truth", file)
@@ -171,7 +166,7 @@ def test_a_truth_of_nothing(node: str, tmp_path: Path, text: bytes) -> None:
 
 
 def test_an_interrupt_tells_of_what_was(node: str, truth: Path, tmp_path: Path) -> None:
-    """Ctrl-C: status 130, the table, and a report."""
+    """Ctrl-C gives status 130, the table and a report."""
     line = line_of(node, "--truth", truth, "--duration", "10m", "--report", tmp_path / "r.html")
     with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert " of 10 min: " in process.stderr.readline()
@@ -183,7 +178,7 @@ def test_an_interrupt_tells_of_what_was(node: str, truth: Path, tmp_path: Path) 
 
 
 def test_a_wall_clock_that_jumps_changes_nothing(node: str, truth: Path, tmp_path: Path) -> None:
-    """It is an hour off at every other look: as many requests fall due, and no time is off, but for when it began."""
+    """A wall clock that is off by an hour at every other read changes neither the rate nor any duration."""
     library = preload(Path(__file__).with_name("jumping_clock.c"), tmp_path)
     environ = {**os.environ, "LD_PRELOAD": str(library)}
     look = "import time; a, b = time.time(), time.time(); print(round(abs(a - b)))"
@@ -207,7 +202,7 @@ def test_a_wall_clock_that_jumps_changes_nothing(node: str, truth: Path, tmp_pat
 
 
 def test_a_terminal_is_drawn_on(node: str, truth: Path) -> None:
-    """Where a person looks, standard error is drawn anew; the table comes behind it."""
+    """Standard error redraws its line on a terminal, and the table follows."""
     terminal, side = pty.openpty()
     line = line_of(node, "--truth", truth, "--duration", "2s")
     with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=side, text=True) as process:
@@ -226,7 +221,7 @@ def test_a_terminal_is_drawn_on(node: str, truth: Path) -> None:
 
 
 def test_a_switch_and_a_kill(tmp_path: Path) -> None:
-    """Three nodes change to another version and one is killed: no value is wrong, and the report marks both."""
+    """After a switch and a kill among three nodes no value is wrong, and the document has both events."""
     source = tmp_path / "source"
     put_version(source, "1")
     with Cluster(tmp_path / "nodes", nodes=3, source=source, settings=SETTINGS) as cluster:
@@ -255,7 +250,7 @@ def test_a_switch_and_a_kill(tmp_path: Path) -> None:
 
 
 def test_a_death_and_a_frozen_second(tmp_path: Path) -> None:
-    """A node dies that is no target, then the target freezes: both are told as they happen, and in the document."""
+    """The death of a node that is no target and a freeze of the target are reported at once and in the document."""
     source = tmp_path / "source"
     put_version(source, "1")
     with Cluster(tmp_path / "nodes", nodes=3, source=source, settings=SETTINGS) as cluster:
@@ -279,16 +274,16 @@ def test_a_death_and_a_frozen_second(tmp_path: Path) -> None:
     result = documents.parse(json.loads(out))
     assert (result.totals.wrong, result.totals.lost) == (0, 0)
     assert ("silent", "n3") in {(event.what, event.who) for event in result.events}
-    frozen = [event.detail for event in result.events if event.what == "frozen"]  # A machine may stand still as well.
+    frozen = [event.detail for event in result.events if event.what == "frozen"]  # The machine may stand still as well.
     page = (tmp_path / "r.html").read_text()
     assert frozen
     assert [detail for detail in frozen if f": Nothing was answered for {detail}</li>" not in page] == []
 
 
 def wait_until_watched(cluster: Cluster, index: int) -> None:
-    """Return when a node has answered who looks at it, so often that the first look is known: each asks for two things.
+    """Return when the load test's first look at a node is certainly done; each look makes two requests.
 
-    Else nobody asks a node of a still cluster for anything that Python answers, but for us.
+    Apart from the looks and this function, no client sends a node of an idle cluster a request that Python answers.
     """
     with cluster.connect(index, timeout_ms=1000 * PATIENCE_S) as client:
         give_up_s = time.monotonic() + PATIENCE_S
@@ -300,7 +295,7 @@ def wait_until_watched(cluster: Cluster, index: int) -> None:
 
 
 def wait_for_line(process: subprocess.Popen[str], text: str) -> None:
-    """Read what it says until a line has this text in it."""
+    """Read standard error until a line contains the text."""
     give_up_s = time.monotonic() + PATIENCE_S
     while text not in (line := process.stderr.readline()):
         assert line, "it ended"

@@ -1,6 +1,6 @@
-"""A real node whose files are cut short, or whose disk fails, under a client that knows every value.
+"""A real node whose files are truncated, or whose disk fails, under a client that knows every value.
 
-The disk that fails is a loop device: what its backing file does not have, it cannot read.
+The failing disk is a loop device, which cannot read blocks that its backing file lacks.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from gossipkv.client import blocking
 
-# A version that is damaged again and again is built again at once, as the first time.
+# A version that is damaged repeatedly is rebuilt without a pause, as after the first damage.
 UNPAUSED = f"{UNHURRIED}\nfrom gossipkv.dataset.lifecycle import copy_states\ncopy_states.LAST_DAMAGE_PAUSE_MS = 0"
 
 FILES = 4
@@ -38,7 +38,7 @@ PAGE = 4096
 
 
 def value_of(key: bytes) -> bytes | None:
-    """The one value that a key has, of two pages on average: files are larger than what the kernel reads at once."""
+    """Return the only value of a key, two pages on average: files exceed the kernel's readahead."""
     if key.startswith(b"absent"):
         return None
     digest = hashlib.sha256(key).hexdigest().encode()
@@ -46,7 +46,7 @@ def value_of(key: bytes) -> bytes | None:
 
 
 def put_version(source: Path) -> None:
-    """The version at the source, there at once."""
+    """Publish the version at the source atomically."""
     making = source / "db/.v1"
     making.mkdir(parents=True)
     for number in range(FILES):
@@ -56,13 +56,13 @@ def put_version(source: Path) -> None:
 
 
 class Reader:
-    """Asks for whatever there is in all ways, in a thread of its own; counts what it is told."""
+    """A thread that reads all keys in all ways and counts the outcomes."""
 
     def __init__(self, address: str) -> None:
         self.address = address
         self.counted: Counter[str] = Counter()
         self.wrong: list[object] = []
-        self.files: set[str] = set()  # that errors named
+        self.files: set[str] = set()  # The files that errors named.
         self._stopping = threading.Event()
         self._threads = ThreadPoolExecutor(1)
         self._run = self._threads.submit(self._ask_on)
@@ -78,7 +78,7 @@ class Reader:
         self._run.result()
 
     def until(self, more: int, outcome: str = "right") -> None:
-        """Wait until it was told so much more of that kind."""
+        """Wait for so many more answers of this outcome."""
         wanted = self.counted[outcome] + more
         wait_until(lambda: self.counted[outcome] >= wanted or self._run.done(), self.counted.copy)
         assert not self._run.done(), self._run.result()
@@ -116,7 +116,6 @@ class Reader:
 
 
 def wait_until(condition: Callable[[], object], evidence: Callable[[], object] = str) -> None:
-    """Wait for what will be; a test that hangs here has failed."""
     give_up_s = time.monotonic() + PATIENCE_S
     while not condition():
         assert time.monotonic() < give_up_s, evidence()
@@ -128,7 +127,7 @@ def parts(place: Path) -> list[Path]:
 
 
 def all_is_right(client: blocking.Client) -> bool:
-    """Whether every key is answered; wrongly none is."""
+    """True if every key is answered; assert that no answer is wrong."""
     try:
         answers = [client.dataset("db").get_many(KEYS[first : first + 50]) for first in range(0, len(KEYS), 50)]
     except Corrupt:
@@ -142,7 +141,7 @@ def told_of(client: blocking.Client) -> dict[str, object]:
 
 
 def inode_of(path: Path) -> int | None:
-    """The file that has this name now; None: there is none, for as long as it is put in its place."""
+    """Return the inode of the file, or None while the file is being replaced."""
     try:
         return path.stat().st_ino
     except FileNotFoundError:
@@ -150,7 +149,7 @@ def inode_of(path: Path) -> int | None:
 
 
 def cut_short(path: Path, cut: Callable[[int], int], reader: Reader, node: NodeProcess) -> None:
-    """Cut a file to what is left of its size, and wait until the reader was told and there is another in its place."""
+    """Truncate a file, and wait until the reader met the damage and a rebuilt file has replaced it."""
     whole = path.stat()
     os.truncate(path, cut(whole.st_size))
     reader.until(1, "corrupt")
@@ -159,7 +158,7 @@ def cut_short(path: Path, cut: Callable[[int], int], reader: Reader, node: NodeP
 
 
 def test_files_cut_short_under_readers(tmp_path: Path) -> None:
-    """Wherever they are cut: no wrong value, the damage is named, and the version is served again."""
+    """Wherever files are cut, no value is wrong, the damage is named, and the version is served again."""
     source = tmp_path / "source"
     put_version(source)
     with NodeProcess(tmp_path, source=source, changed=UNPAUSED) as node:
@@ -189,7 +188,7 @@ def test_files_cut_short_under_readers(tmp_path: Path) -> None:
 
 
 def test_a_file_cut_short_that_cannot_be_built_again(tmp_path: Path) -> None:
-    """The status names it for as long as it is so, what is whole is answered, and the source mends it."""
+    """The status names the damage until the source is back, and undamaged keys are answered."""
     source = tmp_path / "source"
     put_version(source)
     with NodeProcess(tmp_path, "--refresh-period", "200ms", source=source, changed=UNHURRIED) as node:
@@ -215,7 +214,7 @@ def test_a_file_cut_short_that_cannot_be_built_again(tmp_path: Path) -> None:
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Callable[[Path], Path]]:
-    """Puts a directory's files on a disk of its own, mounted there; returns what the disk is made of."""
+    """Return a function that moves a directory's files to a mounted disk and returns the disk's image."""
     mounted: list[Path] = []
 
     def put_on_disk(directory: Path) -> Path:
@@ -237,7 +236,7 @@ def disk(tmp_path: Path) -> Iterator[Callable[[Path], Path]]:
 
 
 def test_a_disk_that_fails_and_comes_back(tmp_path: Path, disk: Callable[[Path], Path]) -> None:
-    """No wrong value while it fails; when it is back, what was lost is served again, without a build."""
+    """No value is wrong while the disk fails; afterwards the version is served again without a build."""
     source = tmp_path / "source"
     put_version(source)
     with NodeProcess(tmp_path, source=source, changed=UNHURRIED) as node:
@@ -245,7 +244,7 @@ def test_a_disk_that_fails_and_comes_back(tmp_path: Path, disk: Callable[[Path],
         wait_for(node.address, "db", "v1")
         assert node.stop() == 0
     image = disk(tmp_path / "data/datasets/db/v1")
-    # Nothing of it is in memory beforehand, but for indexes: what was read the disk may lose.
+    # Only indexes are in memory beforehand: blocks that were read, the disk may lose.
     with NodeProcess(tmp_path, "--residency", "paged") as node:
         node.ready()
         with connect(node.address) as client:

@@ -1,4 +1,4 @@
-"""Health and metrics of a real node: all that its `info` says is told, in a form that Prometheus' checker takes."""
+"""Health and metrics of a real node: all fields of `info` are exported, in a format that promtool accepts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ KEYS = 300
 
 @pytest.fixture
 def node(tmp_path):
-    """A node with a database, of which everything that a client can ask was asked."""
+    """A node with a database."""
     files = tmp_path / "source" / "geo" / "v1"
     files.mkdir(parents=True)
     (files / "part-0").write_bytes(b"".join(b"k%d\tv%d\n" % (number, number) for number in range(KEYS)))
@@ -36,7 +36,7 @@ def node(tmp_path):
 
 
 async def ask_all(client):
-    """One request of each kind: hits, misses, a scan, an error of the loop's own and one of Python's."""
+    """Send one request of each kind: hits, misses, a scan, an error of the serving loop and one of Python's."""
     geo = client.dataset("geo")
     await geo.get(b"k1")
     await geo.get(b"absent")
@@ -49,7 +49,7 @@ async def ask_all(client):
 
 
 def talk_nonsense(address):
-    """Begin a frame that no scanner takes, and wait for the end."""
+    """Send a malformed frame, and wait for the end."""
     host, _, port = address.rpartition(":")
     with contextlib.closing(socket.create_connection((host, int(port)), timeout=PATIENCE_S)) as peer:
         peer.sendall(b"\xc1" * 8)
@@ -58,19 +58,19 @@ def talk_nonsense(address):
 
 
 def leaves(value, path=()):
-    """Every path of nested maps to something that is no map."""
+    """Return every path through nested maps to a value that is no map."""
     if isinstance(value, dict) and value:
         return [leaf for key, inner in value.items() for leaf in leaves(inner, (*path, key))]
     return [path]
 
 
 def is_left_out(path):
-    """Whether a path is, or begins with, one that is left out or says who answers."""
+    """True if a path begins with an omitted path or a field of the node's identity."""
     return any(path[: len(left)] == left for left in [*LEFT_OUT, *((name,) for name in IDENTITY)])
 
 
 async def test_all_that_a_node_says_is_told(node):
-    """Each field of `info`, every counter among them, belongs to a metric or is left out with a reason."""
+    """Each field of `info`, every counter among them, belongs to a metric or is omitted with a reason."""
     async with gossipkv.connect(node.address, timeout_ms=PATIENCE_S * 1000) as client:
         await ask_all(client)
         await trio.to_thread.run_sync(talk_nonsense, node.address)
@@ -81,7 +81,7 @@ async def test_all_that_a_node_says_is_told(node):
 
 
 async def test_what_was_asked_is_counted(node):
-    """Requests, errors by code and what was wrong with a connection arrive in `/debug/vars`."""
+    """Requests, errors by code and connection problems arrive in `/debug/vars`."""
     async with gossipkv.connect(node.address, timeout_ms=PATIENCE_S * 1000) as client:
         before = json.loads((await debug_vars(client)).body)
         await ask_all(client)
@@ -105,7 +105,7 @@ async def name_of(node):
 
 
 async def once_well(look):
-    """What is answered when all is well: a look waits for less than a second, whatever keeps the machine busy."""
+    """Return the first answer with status 200: a check waits less than a second, and the machine may be busy."""
     with trio.fail_after(PATIENCE_S):
         while (answer := await look()).status != 200:
             await trio.sleep(0.1)
@@ -113,7 +113,7 @@ async def once_well(look):
 
 
 async def test_health_of_a_real_node(node):
-    """Alive, ready, with an active version in Sequins' form; then killed, and none of it, in one line each."""
+    """A node is alive, ready and has an active version in Sequins' form; after a kill each error is one line."""
     name = await name_of(node)
     async with gossipkv.connect(node.address, timeout_ms=PATIENCE_S * 1000) as client:
         verbose = partial(readyz, client, verbose=True, may_see=partial(trio.sleep, 0))
@@ -134,7 +134,7 @@ async def test_health_of_a_real_node(node):
 
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed")
 async def test_promtool_takes_what_a_node_says(node):
-    """Prometheus' own checker has nothing to say of a real node's metrics."""
+    """Prometheus' own checker reports nothing about a real node's metrics."""
     async with gossipkv.connect(node.address, timeout_ms=PATIENCE_S * 1000) as client:
         await ask_all(client)
         scraped = (await metrics(client)).body

@@ -1,4 +1,4 @@
-"""Real nodes whose table moves while clients of all of them write and read it, and sessions look for steps back."""
+"""Real nodes whose table moves while clients of all nodes write and read it, and sessions look for steps back."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ from tests.ci.cluster.views import LOGGED
 pytestmark = pytest.mark.timeout(600)
 
 SETTINGS = {**LOGGED, "refresh_period": "off", "table_segment": "4MiB"}
-LEAST = 100  # Reads and writes of clients, and of sessions, in each phase; a machine that is not busy does thousands.
+LEAST = 100  # Reads and writes of clients, and of sessions, in each phase; an idle machine does thousands.
 PARTITIONS = 32
 
 
 def test_a_node_more_and_one_less(tmp_path):
-    """No read and no write fails; the newcomer gets its share, and then who was removed has nothing any more."""
+    """No read or write fails; the new node gets its share, and the removed node has no partition left."""
     with newcomer_to(tmp_path, SETTINGS, partitions=PARTITIONS) as (nodes, records):
         with traffic_at(nodes, seed=1) as traffic:
             traffic.goes_on(0.5, LEAST)
-            until(lambda: nodes.ask(2, "add_node", "n5"), lambda _: True)  # Not while it is suspected to be dead.
+            # This fails while n5 is suspected to be dead.
+            until(lambda: nodes.ask(2, "add_node", "n5"), lambda _: True)
             grown = shares(nodes, range(1, 6), range(1, 6))
             traffic.goes_on(0.5, LEAST)
             nodes.ask(5, "remove_node", "n1")
@@ -38,12 +39,13 @@ def test_a_node_more_and_one_less(tmp_path):
 
 
 def test_a_move_goes_on_after_its_ends_were_killed(tmp_path):
-    """The target is killed amid it, then a source, and each is started again: what was wanted is reached."""
+    """The target and then a source are killed amid the moves and started again: the moves complete."""
     slowly = {**SETTINGS, "table_transfer": "64KiB/s", "max_moves": "4"}
     with newcomer_to(tmp_path, slowly, partitions=PARTITIONS) as (nodes, records):
         with traffic_at(nodes, seed=3) as traffic:
             traffic.goes_on(0.5, LEAST)
-            until(lambda: nodes.ask(1, "add_node", "n5"), lambda _: True)  # Not while it is suspected to be dead.
+            # This fails while n5 is suspected to be dead.
+            until(lambda: nodes.ask(1, "add_node", "n5"), lambda _: True)
             until(lambda: coming(nodes, 1), bool)
             deaths = [restart(nodes, 5, asked=1)]
             until(lambda: sources(nodes, 1), bool)
@@ -59,19 +61,19 @@ def test_a_move_goes_on_after_its_ends_were_killed(tmp_path):
 
 
 def coming(nodes, index):
-    """Assignments of the table that are on their way."""
+    """Return the table's assignments that are being moved to their nodes."""
     return [one for one in held(nodes, index) if one.state in {"PROPOSED", "INITIALIZING"}]
 
 
 def sources(nodes, index):
-    """The nodes, by numbers, from whose slots something is on its way, but for who asks the most of this test."""
+    """Return the numbers of the nodes that are sources of a move, except n1, which this test asks most."""
     slots = {(one.partition, one.slot) for one in coming(nodes, index) if one.state == "INITIALIZING"}
     found = [one for one in held(nodes, index) if (one.partition, one.slot) in slots and one.state == "AVAILABLE"]
     return sorted({int(one.node[1:]) for one in found})
 
 
 def restart(nodes, victim, *, asked):
-    """Kill a node amid moves, as another one says, and start it again; return when all know that it is back."""
+    """Kill a node amid moves, as node `asked` confirms, and restart it; return when all nodes see it alive."""
     killed_s = time.monotonic()
     nodes.cluster.kill(victim)
     assert coming(nodes, asked) != []

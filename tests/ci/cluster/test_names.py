@@ -22,7 +22,7 @@ HASH = {"kind": "hash", "partitions": 2, "replication": 1}
 
 
 def publish(source, database):
-    """Put the version `v1` there, whole at once."""
+    """Publish the version `v1` atomically."""
     staged = source / database / "_v1"
     staged.mkdir(parents=True)
     (staged / "part-00000").write_bytes(b"france\tParis\n")
@@ -30,19 +30,19 @@ def publish(source, database):
 
 
 def listed(client):
-    """Each name that a node lists, with its kind; none twice."""
+    """Return the kind of each name that a node lists; assert that no name is listed twice."""
     told = client.call("databases")
     assert len({one["name"] for one in told}) == len(told), told
     return {one["name"]: one["kind"] for one in told}
 
 
 def refusal_of(client, name="capitals"):
-    """What `status` says of a name that two have."""
+    """Return the error in `status` for a name of two databases."""
     return until(lambda: client.call("status", {"database": name})[name].get("error") or "", bool)
 
 
 def test_a_dataset_that_appears_under_the_name_of_a_table(tmp_path):
-    """The table goes on, also after a restart, and `status` names the dataset; when the table is gone, it is built."""
+    """The table goes on, also after a restart, and `status` reports the dataset."""
     source = tmp_path / "source"
     publish(source, "other")
     options = (*FAST, "--http-listen", "127.0.0.1:0")
@@ -62,7 +62,7 @@ def test_a_dataset_that_appears_under_the_name_of_a_table(tmp_path):
             assert listed(client) == {"capitals": "hash", "other": "dataset"}
             assert client.info()["by_database"].keys() == {"other"}
         assert not (tmp_path / "data/datasets/capitals").exists()
-        address, _ = gateways(node, 2)[-1]  # Of the second start.
+        address, _ = gateways(node, 2)[-1]  # The second start has a new gateway.
         assert get(address, "/capitals/france")[2] == b"of the table"
         for method, body in (("PUT", b"x" * (1 << 19)), ("PUT", b""), ("DELETE", None)):
             request = urllib.request.Request(f"http://{address}/capitals/france", data=body, method=method)
@@ -78,7 +78,7 @@ def test_a_dataset_that_appears_under_the_name_of_a_table(tmp_path):
 
 
 def test_what_each_of_two_nodes_had_it_keeps(tmp_path):
-    """One had the dataset, the other made the table before they met; each refuses the other by name, at every start."""
+    """A dataset and a table made before two nodes met stay; each node refuses the other's database at every start."""
     source = tmp_path / "source"
     publish(source, "capitals")
     places = [tmp_path / name for name in ("with-dataset", "with-table")]
@@ -110,7 +110,7 @@ def test_what_each_of_two_nodes_had_it_keeps(tmp_path):
 
 
 def assert_refused_puts(client, address):
-    """A dataset takes no puts, and no table is made beside it: each a line that says why, and what to do."""
+    """Check that a dataset refuses puts and a table of its name, with one line that says why and what to do."""
     for write in (lambda: client.table("capitals").put(b"k", b"v"), lambda: client.table("capitals").delete(b"k")):
         try:
             write()

@@ -1,4 +1,4 @@
-"""Real nodes that have stopped gossiping of what they publish: a switch is known all the same, by their connections."""
+"""Real nodes that have stopped gossiping their publications: a switch is still learned over their connections."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ PARTITIONS = 4
 KEYS = [b"key%d" % number for number in range(40)]
 SETTINGS = [
     "--replication", "1", "--time-to-converge", "1s", "--refresh-period", "200ms", "--reassign-after", "2s",
-    "--profile", "wan",  # Whose patience is longer than a busy machine is late: who is dumb cannot deny a suspicion.
+    "--profile", "wan",  # Delays of a busy machine are within its patience: a silenced node cannot refute a suspicion.
 ]  # fmt: skip
-# From when the file is there no rumour and no exchange leaves a node; pings do, so all stay alive to each other.
+# Once the file exists, no rumour or exchange leaves a node; pings do, so all stay alive to each other.
 DUMB = """
 import os
 from gossipkv.gossip.anti_entropy.exchange import SyncExchange
@@ -29,7 +29,7 @@ unless_dumb(SyncExchange, "_request", lambda *_: None)
 
 
 def test_a_switch_is_known_without_gossip(tmp_path):
-    """Each of two nodes has half of a version: both switch, and answer who has seen it at the other."""
+    """Each of two nodes has half of a version: both switch, and accept clients that saw the switch at the other."""
     source, dumb = tmp_path / "source", tmp_path / "dumb"
     changed = UNHURRIED + DUMB.format(path=str(dumb))
     with ExitStack() as stack:
@@ -49,7 +49,7 @@ def test_a_switch_is_known_without_gossip(tmp_path):
                 wait_for(node.address, "db", version)
             if shared:
                 break
-            shared = forwarded(running[0]) > 0  # At first it does not count on the other, and builds all.
+            shared = forwarded(running[0]) > 0  # At first a node does not count on the other, and builds all.
         assert shared
         dumb.touch()
         for version in ("v2", "v3"):
@@ -64,7 +64,7 @@ def test_a_switch_is_known_without_gossip(tmp_path):
 
 
 def forwarded(node):
-    """How many reads of all keys a node passes on."""
+    """Read all keys from a node and return its count of forwarded reads."""
     with connect(node.address) as client:
         client.dataset("db").get_many(KEYS)
         return client.info()["counters"]["forwarded"]

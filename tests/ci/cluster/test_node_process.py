@@ -1,4 +1,4 @@
-"""A real node process: it starts, says so, serves, looks again, and ends as it is told."""
+"""A real node process starts, reports ready, serves, re-reads its settings and ends."""
 
 from __future__ import annotations
 
@@ -26,8 +26,6 @@ PATIENCE_S = 60.0
 
 
 class NodeProcess:
-    """`gossipkv serve` over a directory of its own."""
-
     def __init__(self, directory: Path, *flags: str) -> None:
         self.source = directory / "source"
         self.source.mkdir(exist_ok=True)
@@ -53,7 +51,7 @@ class NodeProcess:
         self.process.communicate()
 
     def add(self, database: str, version: str, *files: bytes) -> None:
-        """A version at the source, there at once."""
+        """Publish a version at the source atomically."""
         add(self.source, database, version, *files)
 
     def ready(self) -> None:
@@ -69,7 +67,6 @@ class NodeProcess:
         return blocking.connect(self.address, timeout_ms=60_000)
 
     def until_active(self, database: str, version: str) -> None:
-        """Wait until the node answers from that version."""
         deadline = time.monotonic() + PATIENCE_S
         with self.connect() as client:
             while (database, version) not in {(entry["name"], entry["version"]) for entry in client.databases()}:
@@ -77,14 +74,14 @@ class NodeProcess:
                 time.sleep(0.05)
 
     def end(self, number: int = signal.SIGTERM) -> tuple[int, str, str]:
-        """Send a signal, and wait: exit status, standard output, standard error."""
+        """Send a signal and wait; return the exit status, standard output and standard error."""
         self.process.send_signal(number)
         output, errors = self.process.communicate(timeout=PATIENCE_S)
         return self.process.returncode, output, errors
 
 
 def add(source: Path, database: str, version: str, *files: bytes) -> None:
-    """A version there at once; what the first look of a node is to find comes before its start."""
+    """Publish a version atomically; a version for the node's first look is published before the start."""
     building = source / database / f".{version}"
     building.mkdir(parents=True)
     for number, data in enumerate(files):
@@ -93,13 +90,13 @@ def add(source: Path, database: str, version: str, *files: bytes) -> None:
 
 
 def modes(root: Path) -> set[tuple[str, int]]:
-    """What there is below a directory, itself included, and who may use it."""
+    """Return the kinds and modes of a directory and its content."""
     found = [root, *root.rglob("*")]
     return {("directory" if path.is_dir() else "file", stat.S_IMODE(path.lstat().st_mode)) for path in found}
 
 
 def warned(node: NodeProcess) -> list[str]:
-    """What it says, from its start until geo is served, of who may enter its directory; it ends."""
+    """Return the node's warnings about its directory's mode until geo is served; end the node."""
     node.ready()
     node.until_active("geo", "1")
     node.process.terminate()
@@ -108,7 +105,7 @@ def warned(node: NodeProcess) -> list[str]:
 
 
 def test_what_a_node_writes_is_nobody_else_s(tmp_path: Path) -> None:
-    """Whatever its umask, what its children build included; a directory that others may enter stays, and is told."""
+    """All files of the node and its builders are private under any umask; an open directory is kept with a warning."""
     data = tmp_path / "data"
     before = os.umask(0o022)
     try:
@@ -127,7 +124,7 @@ def test_what_a_node_writes_is_nobody_else_s(tmp_path: Path) -> None:
 
 
 def test_what_is_not_built_yet_is_said_and_waited_for(tmp_path: Path) -> None:
-    """`ready` promises no more than what is built: the log names the rest, and who asks for it waits for its build."""
+    """The log names versions that are not built when the node is ready, and a read waits for the build."""
     add(tmp_path / "source", "geo", "1", b"a\t1\n")
     with NodeProcess(tmp_path, "--require-success-file") as node:
         node.ready()
@@ -146,7 +143,7 @@ def test_what_is_not_built_yet_is_said_and_waited_for(tmp_path: Path) -> None:
 
 
 def test_settings_of_databases_are_read_again(tmp_path: Path) -> None:
-    """SIGHUP takes the tables of the file as they are now; a file that is wrong changes nothing, and is told."""
+    """SIGHUP applies the databases' tables of the file; an invalid file changes nothing and is reported."""
     file = tmp_path / "gossipkv.toml"
     file.write_text("[databases.geo]\nformat = 'sequence'\n")
     add(tmp_path / "source", "geo", "1", b"paris\tFrance\n")
@@ -167,7 +164,7 @@ def test_settings_of_databases_are_read_again(tmp_path: Path) -> None:
 
 
 def test_a_drain_answers_what_was_asked(tmp_path: Path) -> None:
-    """A thousand requests on their way when SIGTERM comes: each is answered, whole, before the node ends."""
+    """A thousand requests under way at SIGTERM are all answered before the node ends."""
     add(tmp_path / "source", "geo", "1", b"paris\tFrance\n")
     with NodeProcess(tmp_path) as node:
         node.ready()
@@ -185,7 +182,7 @@ def test_a_drain_answers_what_was_asked(tmp_path: Path) -> None:
 
 
 def test_a_second_signal_ends_at_once(tmp_path: Path) -> None:
-    """A peer that never ends does not keep a node that is told twice; without that, nothing ends it for an hour."""
+    """A second SIGTERM ends a node whose peer would otherwise keep it draining for an hour."""
     add(tmp_path / "source", "geo", "1", b"paris\t" + b"x" * 1_000_000 + b"\n")
     with NodeProcess(tmp_path, "--drain-timeout", "1h", "--output-timeout", "1h") as node:
         node.ready()
@@ -205,7 +202,7 @@ def test_a_second_signal_ends_at_once(tmp_path: Path) -> None:
 
 
 def test_a_signal_before_it_is_ready(tmp_path: Path) -> None:
-    """While the first look at the source goes on: the node ends as told, and nothing is an error."""
+    """SIGTERM during the first look at the source ends the node without an error."""
     program = (
         "import sys, time\nfrom gossipkv import cli\n"
         "from gossipkv.environment import real_files\n"
@@ -231,7 +228,7 @@ def test_a_signal_before_it_is_ready(tmp_path: Path) -> None:
 
 
 def test_what_stands_in_the_way_is_one_line(tmp_path: Path) -> None:
-    """A port in use and a directory in use: exit status 3 and one line on standard error, without a traceback."""
+    """A port or directory in use gives exit status 3 and one line on standard error, without a traceback."""
     with NodeProcess(tmp_path) as node:
         node.ready()
         (tmp_path / "other").mkdir()
@@ -248,7 +245,7 @@ def test_what_stands_in_the_way_is_one_line(tmp_path: Path) -> None:
 
 
 def test_a_killed_node_starts_again(tmp_path: Path) -> None:
-    """SIGKILL at any moment loses nothing that was served."""
+    """SIGKILL after a version was active does not lose it."""
     add(tmp_path / "source", "geo", "1", b"paris\tFrance\n")
     with NodeProcess(tmp_path) as node:
         node.ready()

@@ -1,4 +1,4 @@
-"""A directory of a node that decides is put back to an older copy: it counts no more, says so, and is replaced."""
+"""An acceptor's directory is put back to an older copy: the node is out, says so, and is replaced."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OPTIONS = {"kind": "hash", "partitions": 4, "replication": 1}
 
 
 def started(stack: contextlib.ExitStack, place: Path, name: str, *flags: str) -> NodeProcess:
-    """A node in the directory that it had, if it had one."""
+    """Start a node in its directory, which is made if it is new."""
     (place / name).mkdir(exist_ok=True)
     told = ("--node", name, "--cluster", place.name, "--profile", "local", "--refresh-period", "off", *flags)
     node = stack.enter_context(NodeProcess(place / name, *told))
@@ -31,13 +31,13 @@ def started(stack: contextlib.ExitStack, place: Path, name: str, *flags: str) ->
 
 
 def tables(client: blocking.Client) -> dict[str, object]:
-    """The ids of the tables that a node knows, by their names."""
+    """Return the ids of the tables that a node knows, by name."""
     found = client.call("databases")
     return {each["name"]: client.call("partition_map", each["name"])["table"] for each in found}
 
 
 def test_a_node_that_is_put_back_to_what_it_had(tmp_path: Path) -> None:
-    """Tables were made since: none is made twice or lost; the node says why it is out, and is back as another one."""
+    """No table made since the copy is lost or made twice; the node says why it is out, and rejoins as another."""
     with contextlib.ExitStack() as stack:
         nodes = [started(stack, tmp_path, "n1")]
         joins = ("--join", nodes[0].address)
@@ -64,7 +64,8 @@ def test_a_node_that_is_put_back_to_what_it_had(tmp_path: Path) -> None:
             client.call("create_table", "after", OPTIONS)
             assert nodes[1].stop(signal.SIGTERM) == 0
             nodes[1] = started(stack, tmp_path, "n2", *joins, "--forget-tables")
-            replace = ("metadata", "replace", "n2", "n2", "--json")  # It is heard of, and makes a store, by and by.
+            # The new incarnation is known, and makes a store, only after a while.
+            replace = ("metadata", "replace", "n2", "n2", "--json")
             until(lambda: gossipkv(*replace, node=nodes[0].address), lambda done: done.returncode == 0)
             until(lambda: deciders(client), lambda found: set(map(tuple, found)) == {NAMES})
             until(lambda: {**made, **tables(client)} == tables(client), bool)

@@ -1,4 +1,4 @@
-"""The page of a real cluster in Chromium, through an upgrade and two kills: one page, opened once, that goes along."""
+"""The page of a real cluster in Chromium: a page that was opened once follows an upgrade and two kills."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SETTINGS = {
     "build_priority": "normal", "throttle_loads": "64KiB/s", "reassign_after": "1h",
 }  # fmt: skip
 
-# Keeps what the page has said, at each of its changes, and what it was not allowed to do.
+# The script records the page's text at each change, and violations of its policy.
 KEEP = """
 window.said = []; window.violations = [];
 document.addEventListener('securitypolicyviolation', event => violations.push(event.violatedDirective));
@@ -40,14 +40,12 @@ keep();
 
 @pytest.fixture
 def browser(tmp_path):
-    """A browser of its own."""
     browser = start(tmp_path / "chromium")
     yield browser
     browser.quit()
 
 
 def publish(source: Path, version: str, keys: int) -> None:
-    """Put a version at the source, in one step."""
     place = source / "geo" / f"_{version}"
     place.mkdir(parents=True)
     lines: list[list[bytes]] = [[] for _ in range(PARTITIONS)]
@@ -59,14 +57,14 @@ def publish(source: Path, version: str, keys: int) -> None:
 
 
 class Shown:
-    """What an open page has shown since it was last asked."""
+    """The texts that an open page has shown since the last wait."""
 
     def __init__(self, browser) -> None:
         self._browser = browser
         self._from = 0
 
     def until(self, *patterns: str) -> str:
-        """Wait until it has shown all of it at once, and return what it was; what is before is over."""
+        """Wait until a text matches all patterns, return the text and forget the texts up to it."""
 
         def found() -> str | None:
             for place, text in enumerate(self._said()):
@@ -89,14 +87,14 @@ def asked(address: str, path: str) -> object:
 
 
 def assert_programs_are_told_the_same(node) -> None:
-    """Whoever asks for JSON gets what `status` says."""
+    """The JSON form of the page equals `status`."""
     with blocking.connect(node.address, timeout_ms=PATIENCE_S * 1000) as client:
         until(lambda: asked(node.http, "/") == json_form(client.status()))
         until(lambda: asked(node.http, "/geo/") == json_form(client.status("geo")))
 
 
 def test_the_page_goes_along_with_an_upgrade_and_kills(tmp_path, browser):
-    """What blocks the switch, who is suspected and dead, what is on too few nodes and on none, and that all is well."""
+    """The page shows the reason of a waiting switch, suspected and dead nodes, under-replication and recovery."""
     source = tmp_path / "source"
     publish(source, "v1", 20)
     with Cluster(tmp_path / "cluster", nodes=3, source=source, replication=2, settings=SETTINGS, http=True) as cluster:
@@ -133,7 +131,7 @@ STORED += b"<script>document.title = 'ran'</script>"
 
 
 def test_a_stored_page_has_its_style_and_runs_nothing(tmp_path, browser):
-    """So it cannot act for who looks at the page of the node."""
+    """So the stored page cannot act on behalf of its viewer."""
     settings = {**SETTINGS, "content_type": "text/html"}
     with Cluster(tmp_path / "cluster", nodes=1, settings=settings, http=True) as cluster:
         node = cluster.node(1)

@@ -1,4 +1,4 @@
-"""Every fenced block of README.md and docs/ is run, checked in a way of its own, or listed with the reason why not."""
+"""Every fenced block of README.md and docs/ is run, has a check of its own, or is listed with a reason."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ LIFE = "tests/unit/dataset/test_life_page.py::test_the_documentation_draws_the_t
 ORDERS = "tests/unit/cli/test_databases_slow.py::test_an_order_is_given"
 GOSSIP = "tests/unit/gossip/test_gossip_page.py::test_the_drawing_is_the_automaton"
 HERE = "tests/ci/cluster/test_pages.py::"
-NO_COMMANDS = {"gossipkv packets 1"}  # A word of a key's derivation.
+NO_COMMANDS = {"gossipkv packets 1"}  # This is a word of a key's derivation.
 HEARD = re.compile(r"gossipkv (?:members|tree)\b")
 LOOKED_AT = re.compile(r"gossipkv (?:get|scan|status|members|tree)\b")
 UNBUILT = "has no version ready yet"
@@ -64,9 +64,9 @@ NVIM = "nvim --headless --clean -n -i NONE -c 'luafile {}' -c 'qa!'"
 
 @dataclass(frozen=True)
 class Claim:
-    """Blocks of one page and language that hold a text, how many they are, and the test that sees to them, or why none.
+    """Blocks of one page and language that hold a text, their number, and the test that checks them.
 
-    `by` is a test's id; or `not run: ` and the reason.
+    `by` is a test's id, or `not run: ` and the reason.
     """
 
     page: str
@@ -81,7 +81,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Stage:
-    """What a page takes for granted: what is made before, words that stand for others, lines before each program."""
+    """The assumptions of a page: a preparation, words to replace, lines before each program."""
 
     prepare: Callable[[Reader], None] = lambda _: None
     words: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
@@ -111,7 +111,7 @@ CLAIMS = (
     Claim(
         "docs/operators/life-of-a-version.md", "sh", 2, "tests/unit/cli/test_databases_slow.py::test_an_order_is_given"
     ),
-    # The page shows what a node that is not ready says, and files of others.
+    # The page shows the answer of a node that is not ready, and files of other programs.
     Claim("docs/operators/metrics.md", "console", 1, "not run: shows a node before it is ready", "not ready"),
     Claim("docs/operators/metrics.md", "toml", 1, f"{HERE}test_configurations_of_others_can_be_read"),
     Claim("docs/operators/metrics.md", "yaml", 2, f"{HERE}test_configurations_of_others_can_be_read"),
@@ -140,7 +140,7 @@ CAPITALS = "france\tParis\nperu\tLima\nportugal\tLisbon\n"
 
 
 def the_start(reader: Reader) -> None:
-    """A node that serves the first version of `docs/users/start.md`."""
+    """Start a node that serves the first version of `docs/users/start.md`."""
     place = reader.place / "tmp" / "source" / "capitals" / "1"
     place.mkdir(parents=True)
     (place / "part-0").write_text(CAPITALS)
@@ -149,7 +149,7 @@ def the_start(reader: Reader) -> None:
 
 
 def datasets(reader: Reader) -> None:
-    """Two databases of two versions below /srv/datasets, and a settings file that names it."""
+    """Write two databases of two versions below /srv/datasets, and a settings file with that source."""
     for database in ("capitals", "geo"):
         for version in ("1", "2"):
             place = reader.place / "srv" / "datasets" / database / version
@@ -159,14 +159,14 @@ def datasets(reader: Reader) -> None:
 
 
 def a_node(reader: Reader) -> None:
-    """A node that serves them, as a service would."""
+    """Start a node that serves these databases, as a service would."""
     datasets(reader)
     reader.type("gossipkv serve --config /etc/gossipkv.toml --data /var/lib/gossipkv")
     reader.type("gossipkv status --wait")
 
 
 def key_rings(reader: Reader) -> None:
-    """A directory for one, and another that is there."""
+    """Make a directory for a key ring, and an existing ring."""
     (reader.place / "etc" / "gossipkv").mkdir()
     assert reader.type("gossipkv keys new RING").status == 0
 
@@ -176,7 +176,7 @@ def a_place_for_secrets(reader: Reader) -> None:
 
 
 def a_source(reader: Reader) -> None:
-    """A source in a file, and 64 partitions of it that machines have made, which nobody has declared to be whole."""
+    """Write a source in a file, and 64 partitions of it, built elsewhere and not yet declared complete."""
     (reader.directory / "SOURCE").write_text("france\tParis\nperu\tLima\n")
     made = reader.type("gossipkv build SOURCE /srv/datasets/geo/2026-11-20 --partitions 64")
     assert made.status == 0, made.text
@@ -184,14 +184,14 @@ def a_source(reader: Reader) -> None:
         (reader.place / "srv" / "datasets" / "geo" / "2026-11-20" / name).unlink()
 
 
-# A load test of a page, in seconds on a machine that does other things as well, and a port that may be another's.
+# The load tests of a page are shortened for a busy machine, and a port that may be in use is replaced.
 SHORTER = {
     "--duration 10s": "--duration 500ms", "--duration 20s": "--duration 500ms", "--duration 60s": "--duration 500ms",
     "40000/60s": "40000/1s", "--rounds 5": "--rounds 5 --duration 200ms", "loadtest --": "loadtest --warm-up 0s --",
     "--warm-up 0s --compare": "--compare", "p99>5ms": "p99>5s", "rate<1990": "rate<1", "6379": "8099",
 }  # fmt: skip
 
-# The pages whose blocks a reader types and runs in their order.
+# The pages whose blocks a reader types and runs in order.
 RUN: dict[str, Stage] = {
     "README.md": Stage(words={"6379": "8099"}),
     "docs/users/start.md": Stage(),
@@ -229,7 +229,7 @@ def claims_on(block: Block) -> list[str]:
 
 
 def seen_to(block: Block) -> list[str]:
-    """Who sees to a block: exactly one, if all is well."""
+    """Return the tests or reasons that cover a block; correct blocks have exactly one."""
     if claims := claims_on(block):
         return claims
     if not block.language:
@@ -242,7 +242,6 @@ def seen_to(block: Block) -> list[str]:
 
 
 def is_test(name: str) -> bool:
-    """Whether there is a test of that id."""
     file, _, function = name.partition("::")
     path = ROOT / file
     return (
@@ -251,7 +250,6 @@ def is_test(name: str) -> bool:
 
 
 def run_blocks(page: str, stage: Stage, reader: Reader) -> None:
-    """Type and run what a page has, in its order."""
     stage.prepare(reader)
     for block in blocks_of(page):
         if block.language == "toml":
@@ -261,17 +259,17 @@ def run_blocks(page: str, stage: Stage, reader: Reader) -> None:
 
 
 def programs_of(block: Block) -> set[str]:
-    """The programs that a block needs and a reader may lack."""
+    """Return the programs that a block needs and a reader may lack."""
     return {"nvim"} if block.language == "lua" else {name for name in PROGRAMS if re.search(rf"\b{name} ", block.text)}
 
 
 def can_run(block: Block) -> bool:
-    """Whether its programs are installed; `test_what_needs_a_program_was_run` says which are not."""
+    """True if the block's programs are installed; `test_what_needs_a_program_was_run` reports missing ones."""
     return all(shutil.which(program) for program in programs_of(block))
 
 
 def save(block: Block, reader: Reader) -> None:
-    """Add a block to the file that its first line names in a comment, if it does."""
+    """Append a block to the file that its first line names in a comment, if any."""
     if named := FILE.match(block.text):
         path = reader.directory / reader.here(named[1])
         with path.open("a", encoding="utf-8") as file:
@@ -279,7 +277,7 @@ def save(block: Block, reader: Reader) -> None:
 
 
 def run_block(block: Block, stage: Stage, reader: Reader) -> None:
-    """Run a program, or type command by command; each ends well and shows what the page shows."""
+    """Run a program, or type command by command; each must succeed and show the page's output."""
     if block.language in {"python", "lua"}:
         program = reader.directory / f"block-{block.line}.{block.language}"
         text = stage.prelude + "\n" + checked(block.text) if block.language == "python" else block.text
@@ -303,7 +301,7 @@ def run_block(block: Block, stage: Stage, reader: Reader) -> None:
 
 
 def is_for_later(typed: Typed, said: Said) -> bool:
-    """Whether a reader would look again: a build, what members hear of each other, what follows a signal take time."""
+    """True if a reader would look again: builds, news of members and effects of signals take time."""
     if said.status != 0:
         return HEARD.search(typed.command) is not None or UNBUILT in said.text
     return LOOKED_AT.search(typed.command) is not None and not is_shown(typed.shown or WILD, said.text)
@@ -311,19 +309,18 @@ def is_for_later(typed: Typed, said: Said) -> bool:
 
 @pytest.mark.parametrize("page", RUN)
 def test_a_page_does_what_it_says(page: str, tmp_path: Path) -> None:
-    """A reader types its commands and runs its programs, from top to bottom, and sees what it shows."""
     with Reader(tmp_path) as reader:
         run_blocks(page, RUN[page], reader)
 
 
 def test_every_block_is_seen_to() -> None:
-    """One that nobody runs, checks or gives a reason for is an error, as is one with two."""
+    """A block that is neither run, checked nor listed is an error, and so is a block covered twice."""
     wrong = {block.where: (block.language, seen_to(block)) for block in all_blocks() if len(seen_to(block)) != 1}
     assert wrong == {}
 
 
 def test_every_claim_is_true() -> None:
-    """The pages have exactly the blocks that are claimed, and the tests that see to them exist."""
+    """The pages have exactly the claimed blocks, and the tests that the claims name exist."""
     found = Counter(claim for block in all_blocks() for claim in CLAIMS if claim.covers(block))
     assert {claim: found[claim] for claim in CLAIMS if found[claim] != claim.count} == {}
     ids = {claim.by for claim in CLAIMS if not claim.by.startswith("not run: ")}
@@ -332,14 +329,13 @@ def test_every_claim_is_true() -> None:
 
 
 def test_drawings_hold_no_commands() -> None:
-    """A block without a language is a drawing or a table: nothing in it is to be typed."""
+    """A block without a language is a drawing or a table, with no command to type."""
     typed = re.compile(r"(?m)^\s*(?:\$ |gossipkv |\.venv/|curl |wget |pip |python |import |from \w+ import )")
     found = {block.where: typed.findall(block.text) for block in all_blocks() if not block.language}
     assert {where: lines for where, lines in found.items() if lines} == {}
 
 
 def test_settings_are_accepted(tmp_path: Path) -> None:
-    """Each block of TOML is a settings file that `gossipkv config` takes."""
     with Reader(tmp_path) as reader:
         for block in (block for block in all_blocks() if block.language == "toml" and not claims_on(block)):
             assert tomllib.loads(block.text), block.where
@@ -349,7 +345,7 @@ def test_settings_are_accepted(tmp_path: Path) -> None:
 
 
 def test_configurations_of_others_can_be_read() -> None:
-    """What Prometheus, Datadog and Telegraf are told is YAML or TOML, and holds something."""
+    """The blocks for Prometheus, Datadog and Telegraf are valid YAML or TOML, and not empty."""
     yaml = pytest.importorskip("yaml")
     for block in blocks_of("docs/operators/metrics.md"):
         if block.language in {"toml", "yaml"}:
@@ -357,7 +353,6 @@ def test_configurations_of_others_can_be_read() -> None:
 
 
 def test_json_is_json() -> None:
-    """Each block of JSON can be read, line by line where it is lines."""
     for block in (block for block in all_blocks() if block.language in {"json", "jsonl"}):
         texts = [block.text] if block.language == "json" else block.text.splitlines()
         assert [json.loads(text) for text in texts], block.where
@@ -365,14 +360,14 @@ def test_json_is_json() -> None:
 
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_what_needs_a_program_was_run(program: str) -> None:
-    """Where it is installed the blocks that need it are run with the rest; where it is not they are left out."""
+    """Blocks that need an installed program are run; blocks that need a missing program are left out."""
     if shutil.which(program) is None:
         pytest.skip(f"{program} is not installed")
     assert program in {name for page in RUN for block in blocks_of(page) for name in programs_of(block)}
 
 
 def test_a_reader_installs_as_the_readme_does() -> None:
-    """The first line of the page begins the README's, which continuous integration runs; the second is Python's."""
+    """The page's first line begins the README's line, which continuous integration runs; the second activates."""
     (block,) = (block for block in blocks_of("docs/users/start.md") if "-m venv" in block.text)
     install, activate = block.text.splitlines()
     (readme, _) = (block.text for block in blocks_of("README.md") if "-m venv" in block.text)
@@ -381,7 +376,7 @@ def test_a_reader_installs_as_the_readme_does() -> None:
 
 
 def test_the_bytes_of_the_page_are_those_on_the_wire(tmp_path: Path) -> None:
-    """A node takes the request that is drawn in docs/users/read.md, and gives the answer that is."""
+    """A node takes the request drawn in docs/users/read.md, and gives the answer drawn there."""
     page = blocks_of("docs/users/read.md")
     request, answer = (
         bytes.fromhex("".join(re.findall(r"(?m)^ *((?:[0-9a-f]{2} +)+) ", block.text)))
@@ -410,7 +405,7 @@ def test_the_fixture_of_the_page_is_one(tmp_path: Path) -> None:
 
 
 def test_tables_are_lost_and_put_back(tmp_path: Path) -> None:
-    """A node is copied while it runs, forgets its tables, and has them again when the copy was put back."""
+    """A node is backed up while it runs, forgets its tables, and has them again after the restore."""
     blocks = [block.text for block in blocks_of("docs/operators/running.md") if block.language == "sh"]
     (forget,) = (text for text in blocks if "--forget-tables" in text)
     (both,) = (text for text in blocks if "gossipkv backup" in text)
@@ -431,7 +426,7 @@ def test_tables_are_lost_and_put_back(tmp_path: Path) -> None:
 
 
 def test_the_scenario_of_the_page_is_right() -> None:
-    """It runs with what `tests/simulation/scenarios.py` has at hand, and breaks no promise."""
+    """The scenario runs with the names of `tests/simulation/scenarios.py`, and breaks no promise."""
     from tests.simulation import scenarios  # noqa: PLC0415  # Only this one needs the simulated world.
 
     (block,) = (block for block in blocks_of("docs/development/simulation.md") if block.language == "python")
@@ -441,7 +436,7 @@ def test_the_scenario_of_the_page_is_right() -> None:
 
 
 def mentioned() -> list[tuple[str, str]]:
-    """Every `gossipkv …` that a page names in its sentences or has in a block, with its place."""
+    """Return every `gossipkv …` in the sentences and blocks of the pages, with its place."""
     found = []
     for page in pages():
         text = (ROOT / page).read_text(encoding="utf-8")
@@ -458,7 +453,7 @@ def mentioned() -> list[tuple[str, str]]:
 
 
 def unknown_words(line: str) -> list[str]:
-    """The commands and options of a line that `gossipkv` does not have."""
+    """Return the commands and options of a line that `gossipkv` does not have."""
     command: click.Command = cli.gossipkv_command
     wrong = []
     options = {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)}
@@ -476,20 +471,18 @@ def unknown_words(line: str) -> list[str]:
 
 
 def test_commands_and_options_exist() -> None:
-    """Whatever a page writes of `gossipkv` has its commands and options."""
     wrong = [(where, line, words) for where, line in mentioned() if (words := unknown_words(line))]
     assert wrong == []
 
 
 def test_an_unknown_option_is_seen() -> None:
-    """Commands and options that do not exist are named, others are not."""
     assert unknown_words("gossipkv get capitals peru --version 1 --node 127.0.0.1:7070") == []
     assert unknown_words("gossipkv cluster up --nodes=3 --noodles") == ["--noodles"]
     assert unknown_words("gossipkv cluster fly") == ["fly"]
 
 
 def test_an_unclaimed_block_is_seen() -> None:
-    """A block of a page that nobody runs has nobody, one of a page that is run has that."""
+    """A block of an unlisted page has no cover; a block of a listed page has the listed test."""
     unclaimed, indented = blocks_in("docs/new.md", "```sh\nls\n```\n\n- so\n\n  ```console\n  $ ls\n  a\n  ```\n")
     assert (unclaimed.line, unclaimed.text, seen_to(unclaimed)) == (1, "ls\n", [])
     assert (indented.language, indented.text) == ("console", "$ ls\na\n")
@@ -498,7 +491,7 @@ def test_an_unclaimed_block_is_seen() -> None:
 
 
 def test_commands_are_told_from_output() -> None:
-    """Lines that go on belong to their command, comments to nobody."""
+    """Continuation lines belong to their command; comments are skipped."""
     (script,) = blocks_in("page", "```sh\n# first\necho a \\\n  b\ncat > x <<'END'\n# kept\nEND\nls\n```\n")
     assert [typed.command for typed in commands(script)] == ["echo a \\\n  b", "cat > x <<'END'\n# kept\nEND", "ls"]
     (console,) = blocks_in("page", "```console\n$ cat <<END\n> b\n> END\nb\n$ true\n```\n")
@@ -514,12 +507,12 @@ def test_commands_are_told_from_output() -> None:
     ],
 )  # fmt: skip
 def test_output_is_compared(expected: str, actual: str, *, so: bool) -> None:
-    """`…` stands for anything within its line, alone for any lines, and nothing else for what it is not."""
+    """`…` matches anything within its line, and any lines if alone."""
     assert is_shown(expected, actual) is so
 
 
 def test_values_in_comments_are_compared() -> None:
-    """A comment that begins with a literal is what the expression before it gives; prose is not."""
+    """A comment that begins with a literal is compared with the expression before it; prose is not."""
     assert [value_noted(note) for note in ("19", "11, beside 19", "-1: signed", "twenty bytes", 'b"a", or None')] == [
         "19", "11", "-1", None, 'b"a"'
     ]  # fmt: skip
@@ -529,7 +522,7 @@ def test_values_in_comments_are_compared() -> None:
 
 
 def test_a_reader_has_a_shell_of_its_own(tmp_path: Path) -> None:
-    """What is exported stays, a status is told, and the page's places and ports are the reader's."""
+    """Exports persist, a status is returned, and the page's paths and ports become the reader's."""
     with Reader(tmp_path) as reader:
         assert reader.type("export NAME=value; cd ..; false").status == 1
         assert reader.type("echo $NAME").text == "value\n"

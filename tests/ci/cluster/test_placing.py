@@ -1,4 +1,4 @@
-"""Real nodes on which tables are laid otherwise: docs/operators/placement.md, typed from top to bottom."""
+"""Real nodes on which tables are placed anew: docs/operators/placement.md, typed from top to bottom."""
 
 from __future__ import annotations
 
@@ -21,23 +21,24 @@ from tests.ci.cluster.views import LOGGED
 
 PAGE = (ROOT / "docs" / "operators" / "placement.md").read_text(encoding="utf-8")
 EXAMPLE = re.compile(r"`gossipkv ([^`\n]+)`(?:[^`\n]|`(?!gossipkv )[^`\n]*`|\n(?!\n))*\n\n```\n(.*?)```", re.DOTALL)
-# A move takes five seconds: a plan has something of each node that has not begun, also if it is asked for late.
+# A move takes five seconds, so a plan asked for late still has moves of each node that have not begun.
 SETTINGS = {**LOGGED, "refresh_period": "off", "max_moves": "1", "table_transfer": "64KiB/s"}
-SUSPECTED = b"no member of this cluster that is alive"  # For a moment, on a busy machine: it is said again.
+# A busy machine may cause this for a moment; the command is repeated.
+SUSPECTED = b"no member of this cluster that is alive"
 QUICKLY = {"max_moves": "64", "table_transfer": "64MiB/s"}
 RECORDS = [(f"cart {number}", bytes(3000)) for number in range(1000)]
 
 
 def plainly(text: str) -> list[list[str]]:
-    """The words of each line, whatever the sizes, the numbers of moves and the widths; who is in a group is chance."""
-    text = re.sub(r"[\d.]+ [KM]iB|\b\d{12,20}\b", "N KiB", text)  # Ids of partitions are drawn.
+    """Return the words of each line, without the sizes, numbers and widths, nor the members of groups, which vary."""
+    text = re.sub(r"[\d.]+ [KM]iB|\b\d{12,20}\b", "N KiB", text)  # Ids of partitions are random.
     text = re.sub(r"slot \d of|(?<=moves from )n\d", "N", text)
     text = re.sub(r"\d+ moves?|(?<=n4) +\d+(?= +N KiB)", " N moves", text)
     lines = [line.split() for line in text.splitlines()]
     members = sorted(word for line in lines[1:] for word in line[1:]) if lines[0] == ["group", "nodes"] else []
-    if lines[0][:2] == ["partition", "start"]:  # Who has them is chance, and where the first of them ends.
+    if lines[0][:2] == ["partition", "start"]:  # The owners, and the end of the first partition, vary.
         return [lines[0], [len(lines)]]
-    if lines[0][:2] == ["node", "copy"]:  # Which copies they are is chance.
+    if lines[0][:2] == ["node", "copy"]:  # The replicas vary.
         return [lines[0], *map(list, {(node, table, *why) for node, _, table, _, _, _, *why in lines[1:]})]
     return [*(line[: 1 if members else None] for line in lines), members]
 
@@ -48,7 +49,7 @@ def moving(nodes):
 
 
 def steps(before: AssignmentState) -> set[tuple[str, str, str]]:
-    """What each operation makes of an assignment in a state, the other one of its slot among them."""
+    """Return each operation's effect on an assignment in state `before`, and on the other assignment of its slot."""
     table = TableMeta(bytes(16), "t", HASH, 2, 1)
     other = Assignment(1, b"a" * 16, 0, AssignmentState.AVAILABLE)
     one = Assignment(2, b"b" * 16, 1, before)
@@ -80,7 +81,7 @@ def steps(before: AssignmentState) -> set[tuple[str, str, str]]:
 
 
 def test_the_page_draws_the_states_of_the_code():
-    """Every step that an operation takes an assignment is on the page, and no other."""
+    """The page has every transition that an operation causes, and no other."""
     rows = re.findall(r"^\| ([A-Za-z, ]+) \| `(\w+)`( by force| of another)?[^|]*\| (\w+) \|$", PAGE, re.MULTILINE)
     drawn = {(before, name + more, after) for all_, name, more, after in rows for before in all_.split(", ")}
     assert drawn == {("nobody", "assign", "PROPOSED"), *(step for state in AssignmentState for step in steps(state))}
@@ -91,7 +92,7 @@ def test_the_page_draws_the_states_of_the_code():
 
 
 def typed(cluster, before):
-    """Type the page, and hold each answer against what stands there; `before`: what happens before which command."""
+    """Type the page and compare each output with the page; `before` maps commands to preparations."""
     commands = []
     for command, shown in EXAMPLE.findall(PAGE):
         before.get(command, lambda: None)()
@@ -112,7 +113,7 @@ def has_a_plan(cluster):
 
 
 def comes_to_rest(cluster, nodes):
-    """What is wanted is reached, with all records; what was set aside is dropped, and all is well."""
+    """Wait until the plan is reached; all records exist, quarantined replicas are dropped, and all is well."""
     until(lambda: nodes.ask(1, "plan", "carts")[0]["moves_count"], lambda left: left == 0)
     until(lambda: moving(nodes), lambda found: not found)
     with cluster.connect(5, timeout_ms=30_000) as client:
@@ -124,7 +125,7 @@ def comes_to_rest(cluster, nodes):
 
 
 def events_are_there(nodes):
-    """A range table, of which n1 does not hold the range that is to be moved there."""
+    """Create a range table in which n1 does not hold the range that is to be moved there."""
     for bound in (b"2024-01", b"2025") * 8:
         nodes.ask(1, "create_table", "events", {"kind": "range", "replication": 2, "bounds": [bound]})
         ranges = nodes.ask(1, "partitions", "events")["partitions"]
@@ -137,7 +138,7 @@ def events_are_there(nodes):
 
 @pytest.mark.timeout(600)
 def test_the_page_does_what_it_says(tmp_path):
-    """Each command writes what stands below it; what is wanted outlives all processes, and is reached."""
+    """Each command writes the shown output; plans survive the restart of all processes, and are reached."""
     with Cluster(tmp_path, nodes=3, settings=SETTINGS) as cluster, Nodes(cluster) as nodes:
         nodes.all_alive((1, 2, 3))
 

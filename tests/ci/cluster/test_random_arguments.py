@@ -1,4 +1,4 @@
-"""Every method and every command with random arguments: refused or done, and never a defect of the node."""
+"""Every method and command with random arguments is refused or done, and never meets a defect of the node."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DEFECTS = re.compile(
 
 @pytest.mark.timeout(SECONDS + 240)
 def test_random_arguments_meet_no_defect(tmp_path):
-    """For 60 s, each time with other ones; a failure prints the arguments and the traceback."""
+    """The test runs for 60 s with a new seed each time; a failure prints the arguments and the traceback."""
     version = tmp_path / "source" / "geo" / "1"
     version.mkdir(parents=True)
     (version / "part-0").write_bytes(b"key1\tvalue\nkey2\tvalue\n")

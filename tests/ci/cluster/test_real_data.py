@@ -1,7 +1,7 @@
 """Directories as jobs wrote them, each the only version of a database, all served by one node process.
 
-The truth comes with the directories, and none of it from our code.  What is checked of each: every key, keys that are
-not there, whole scans in both directions and parts of them, the partition function that was recognised, the counts.
+The truth comes with the directories and is independent of the code. The checks of each: every key, absent keys, whole
+and partial scans in both directions, the recognised partition function, the counts.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.timeout(1200)
 
 VERSION = "1"
-PATIENCE_S = 200  # Without any progress: builds give way to all else that runs.
+PATIENCE_S = 200  # The patience without any progress: builds give way to all other processes.
 AT_ONCE = 500  # Keys of one request.
-FLIPPED = 300  # A byte of the damaged file, within its records.
+FLIPPED = 300  # The offset of a byte within the records of the damaged file.
 DAMAGED = "damaged"
-LONGEST = "edges"  # Keys so long that plain Python takes seconds to hash them.
+LONGEST = "edges"  # Its keys are so long that plain Python takes seconds to hash them.
 LONG_KEY_BYTES = 300
 
 TASKS = "sorted-by-tasks"
 
 GIVEN = cases()
-# What tasks of another engine make of one of them.
+# One directory as tasks of another engine write it.
 BY_TASKS = replace(
     next(case for case in GIVEN if case.name == "phrases-string-n5"), name=TASKS, format="sorted", fitting=None
 )
@@ -48,7 +48,7 @@ Status = dict[str, object]
 
 
 def settings_file(place: Path) -> Path:
-    """The tables of those databases whose fields have names of their own; some have no record at all."""
+    """Write the tables of the databases whose fields have other names; some databases have no records."""
     tables = [
         f'[databases.{case.name}]\nkey = "{case.fields[0]}"\nvalue = "{case.fields[1]}"\n'
         for case in ALL
@@ -60,7 +60,7 @@ def settings_file(place: Path) -> Path:
 
 
 def lay_out(root: Path) -> None:
-    """Every directory that is there as the version of a database; and one of them with a flipped byte."""
+    """Copy every available directory as a version of a database, and one of them with a flipped byte."""
     for case in GIVEN:
         if case.place.is_dir():
             shutil.copytree(case.place, root / case.name / VERSION)
@@ -74,7 +74,7 @@ def lay_out(root: Path) -> None:
 
 
 def write_by_tasks(version: Path) -> None:
-    """The records of a version, as sorted files, one for each partition."""
+    """Write the records of a version as sorted files, one for each partition."""
     assert BY_TASKS.files is not None
     count = len(BY_TASKS.files)
     function = BY_TASKS.written_with or ""
@@ -85,14 +85,14 @@ def write_by_tasks(version: Path) -> None:
 
 
 class Served:
-    """The node, and what it says of each database."""
+    """A node and its status of each database."""
 
     def __init__(self, client: blocking.Client) -> None:
         self.client = client
         self.databases: dict[str, Status] = {}
 
     def until_settled(self) -> None:
-        """Wait until each version serves or is in error."""
+        """Wait until each version is active or in error."""
         before, give_up_s = 0, time.monotonic() + PATIENCE_S
         while True:
             self.databases = self.client.status()
@@ -106,7 +106,7 @@ class Served:
             time.sleep(0.1)
 
     def told(self, case: Case) -> Status:
-        """The status of a directory's version, which must serve."""
+        """Return the status of a directory's version, which must be active."""
         if case.is_shared and not case.place.is_dir():
             pytest.skip("no ../shared/data beside this checkout")
         told = self.databases[case.name]["versions"][VERSION]
@@ -120,7 +120,6 @@ class Served:
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """One node over all directories."""
     place = tmp_path_factory.mktemp("real-data")
     lay_out(place / "source")
     options = ("--refresh-period", "off", "--config", str(settings_file(place)))
@@ -134,7 +133,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 @each_directory
 def test_every_key_answers_the_truth(served: Served, case: Case) -> None:
-    """Many keys at a time give every value; single ones the same, with the version."""
+    """Batches return every value, and single reads the same with the version."""
     dataset = served.dataset(case)
     truth = case.records
     assert truth or case.truth == "nothing"
@@ -151,7 +150,7 @@ def batches(keys: list[bytes]) -> Iterator[list[bytes]]:
 
 @each_directory
 def test_misses_miss(served: Served, case: Case) -> None:
-    """Neighbours of keys that are there, and of nothing, are not there."""
+    """Neighbours of present keys, and some other keys, are absent."""
     dataset = served.dataset(case)
     truth = case.records
     near = [near for key in list(truth)[:200] for near in (key + b"\0", key[:-1], key + key, b" " + key, b"\xff" + key)]
@@ -163,7 +162,7 @@ def test_misses_miss(served: Served, case: Case) -> None:
 
 @each_directory
 def test_scans_are_complete_and_ordered(served: Served, case: Case) -> None:
-    """Forward and in reverse every record comes once, in order; bounds and prefixes cut it where they say."""
+    """Every record comes once and in order, forward and in reverse; bounds and prefixes limit the scan."""
     dataset = served.dataset(case)
     ordered = sorted(case.records.items())
     assert list(dataset.scan()) == ordered
@@ -178,7 +177,7 @@ def test_scans_are_complete_and_ordered(served: Served, case: Case) -> None:
 
 
 def numbers_alike(function: str, case: Case, count: int) -> bool:
-    """Whether a function gives every key the number that the one written with gives it."""
+    """True if a function gives every key the same number as the function that wrote the directory."""
     meant = case.written_with or "sequins"
     short = [key for key in case.records if len(key) < LONG_KEY_BYTES]
     return all(hashing.partition(function, key, count) == hashing.partition(meant, key, count) for key in short)
@@ -186,11 +185,11 @@ def numbers_alike(function: str, case: Case, count: int) -> bool:
 
 @each_directory
 def test_the_function_is_recognised(served: Served, case: Case) -> None:
-    """Of those that fit every key the first that numbers the files so, all beside it; what fits none is ours."""
+    """The first fitting function that numbers the files so is chosen, with all alike; otherwise `sequins`."""
     told = served.told(case)
     function, alike = told["function"], set(told["alike"] or ())
     if not case.records:
-        return  # Nothing tells any function from another.
+        return  # Without records no function can be distinguished.
     if case.fitting is None:
         assert function == (case.written_with or "sequins")
     elif case.fitting:
@@ -204,7 +203,7 @@ def test_the_function_is_recognised(served: Served, case: Case) -> None:
 
 @each_directory
 def test_status_counts(served: Served, case: Case) -> None:
-    """Records, duplicates, partitions and strays are those of the files, and add up over the partitions."""
+    """The counts of records, duplicates, partitions and strays match the files and add up over the partitions."""
     told = served.told(case)
     assert told["records"] == len(case.records)
     assert told["duplicates"] == case.duplicates
@@ -227,7 +226,7 @@ def test_status_counts(served: Served, case: Case) -> None:
 
 @pytest.mark.parametrize("case", [case for case in ALL if case.truth != LONGEST], ids=lambda case: case.name)
 def test_partitions_follow_the_function(served: Served, case: Case) -> None:
-    """The records of each partition are as many as the recognised function says, by the JVM's rules in plain Python."""
+    """Each partition's record count follows the recognised function, computed by the JVM's rules in plain Python."""
     told = served.told(case)
     counts = [0] * len(told["partitions"])
     for key in case.records:
@@ -236,7 +235,7 @@ def test_partitions_follow_the_function(served: Served, case: Case) -> None:
 
 
 def test_a_flipped_byte_is_named(served: Served) -> None:
-    """Hadoop's checksum convicts the file: the version is in error, with file and offset, and nothing is served."""
+    """Hadoop's checksum detects the flip: the version is in error, with file and offset, and is not served."""
     told = served.databases[DAMAGED]["versions"][VERSION]
     assert told["state"] == "ERROR"
     assert told["error"]["file"].endswith("part-00001")
@@ -244,7 +243,7 @@ def test_a_flipped_byte_is_named(served: Served) -> None:
 
 
 def test_nothing_else_is_in_error(served: Served) -> None:
-    """The damaged one delays and spoils no other."""
+    """The damaged version neither delays nor spoils any other."""
     troubled = [name for name, told in served.databases.items() if told["versions"][VERSION]["state"] != "ACTIVE"]
     assert troubled == [DAMAGED]
     there = [case.name for case in ALL if case.place.is_dir()]

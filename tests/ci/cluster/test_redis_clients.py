@@ -1,4 +1,4 @@
-"""Clients of Redis read from real nodes: redis-py, redis-cli, redis-benchmark, and one in JavaScript."""
+"""Clients of Redis read from real nodes: redis-py, redis-cli, redis-benchmark and node-redis."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SETTINGS = {"resp_listen": "127.0.0.1:0", "resp_databases": "capitals,carts,geo"
 
 
 class Nodes:
-    """Two, each with half of a dataset and a table of both."""
+    """Two nodes, each with half of a dataset and a table of both."""
 
     def __init__(self, addresses: list[str], records: dict[bytes, bytes]) -> None:
         self.addresses = addresses
@@ -42,7 +42,6 @@ class Nodes:
 
 @pytest.fixture(scope="module")
 def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
-    """They serve until the last test."""
     place: Path = tmp_path_factory.mktemp("redis")
     records = publish(place / "source", "v1")
     capitals = place / "source" / "capitals" / "1"
@@ -58,7 +57,7 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
 
 
 def says(address: Address, data: bytes, answers: int) -> list[bytes]:
-    """The first lines of what a node answers to these bytes."""
+    """Return the first lines of a node's answer to some bytes."""
     with socket.create_connection((address.host, address.port), timeout=PATIENCE_S) as connection:
         connection.sendall(data)
         with connection.makefile("rb") as file:
@@ -66,7 +65,7 @@ def says(address: Address, data: bytes, answers: int) -> list[bytes]:
 
 
 def test_a_pipeline_comes_back_in_order(nodes: Nodes) -> None:
-    """Every key at one node, in one send: half of them the other one answers; lines typed by hand among them."""
+    """A pipeline of all keys and some inline commands is answered in order, half of it by the other node."""
     keys = [*nodes.records][:2000]
     data = b"".join(b"*2\r\n$3\r\nGET\r\n$%d\r\ngeo:%s\r\n" % (len(key) + 4, key) for key in keys)
     lines = says(nodes.resp[0], data + b"PING\r\nEXISTS geo:key00001 geo:none\r\n", 2 * len(keys) + 2)
@@ -78,7 +77,7 @@ def test_a_pipeline_comes_back_in_order(nodes: Nodes) -> None:
 @pytest.mark.skipif(importlib.util.find_spec("redis") is None, reason="redis-py is not installed")
 @pytest.mark.parametrize("protocol", [2, 3])
 def test_redis_py_reads_and_writes(nodes: Nodes, protocol: int) -> None:
-    """Gets, pipelines, scans, tables and errors, at either node, by its own parser or that of hiredis."""
+    """Gets, pipelines, scans, tables and errors work at either node, with redis-py's own parser or that of hiredis."""
     import redis  # noqa: PLC0415  # Only where it is installed.
 
     for address in nodes.resp:
@@ -125,14 +124,14 @@ def test_redis_py_reads_and_writes(nodes: Nodes, protocol: int) -> None:
 
 @pytest.mark.skipif(importlib.util.find_spec("redis") is None, reason="redis-py is not installed")
 def test_the_page_does_what_it_says_in_python(nodes: Nodes) -> None:
-    """Its program, at a node of its own port."""
+    """The page's program runs against a node's port."""
     (program,) = (block.text for block in blocks_of(PAGE) if block.language == "python")
     run(sys.executable, "-c", program.replace("6379", str(nodes.resp[0].port)))
 
 
 @pytest.mark.skipif(shutil.which("redis-cli") is None, reason="redis-cli is not installed")
 def test_the_page_does_what_it_says_in_a_shell(nodes: Nodes) -> None:
-    """Each of its commands, and what it answers."""
+    """Each command of the page gives the output of the page."""
     (session,) = (block.text for block in blocks_of(PAGE) if block.language == "console")
     for asked in session.removeprefix("$ ").split("\n$ "):
         command, _, said = asked.partition("\n")
@@ -150,7 +149,7 @@ def run(*command: str, where: Path | None = None, typed: str = "") -> str:
 
 @pytest.mark.skipif(shutil.which("redis-cli") is None, reason="redis-cli is not installed")
 def test_redis_cli(nodes: Nodes) -> None:
-    """As people use it: one command, lines, a scan."""
+    """A single command, lines of commands and a scan work."""
     cli = ("redis-cli", "-h", nodes.resp[0].host, "-p", str(nodes.resp[0].port))
     assert run(*cli, "get", "geo:key00007") == "v1 7\n"
     assert run(*cli, "-3", "-n", "3", "mget", "key00007", "none") == "v1 7\n\n"
@@ -161,7 +160,7 @@ def test_redis_cli(nodes: Nodes) -> None:
 
 @pytest.mark.skipif(shutil.which("redis-benchmark") is None, reason="redis-benchmark is not installed")
 def test_redis_benchmark(nodes: Nodes) -> None:
-    """It runs to its end, with a pipeline and without."""
+    """The benchmark completes, with a pipeline and without."""
     for pipeline in ("1", "16"):
         told = run(
             "redis-benchmark", "-h", nodes.resp[0].host, "-p", str(nodes.resp[0].port), "-n", "2000", "-c", "8",
@@ -190,7 +189,7 @@ const { createClient } = require("redis");
 
 @pytest.fixture(scope="module")
 def node_redis(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where JavaScript finds its client."""
+    """Return a directory in which JavaScript finds node-redis."""
     if shutil.which("node") is None or shutil.which("npm") is None:
         pytest.skip("node-redis is not installed")
     place = tmp_path_factory.mktemp("javascript")
@@ -202,7 +201,7 @@ def node_redis(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_client_in_javascript(nodes: Nodes, node_redis: Path) -> None:
-    """node-redis: another parser, another pipeline, in both protocols."""
+    """The client reads in both protocols, with its own parser and pipeline."""
     (node_redis / "read.js").write_text(IN_JAVASCRIPT)
     told = json.loads(run("node", "read.js", f"redis://{nodes.resp[1]}/3", where=node_redis))
     once = ["v1 7", ["v1 7", None], ["v1 1", "v1 2", "v1 3"], 10]

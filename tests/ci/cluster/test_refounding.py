@@ -1,4 +1,4 @@
-"""Real nodes that lose all hosts of a range: people have it begin anew with what is left, and nothing is merged."""
+"""Real nodes that lose all hosts of a range: `force-join` re-creates the range from one replica, without a merge."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ALL = {"level": "all", "timeout_ms": 20_000}
 
 
 def gossipkv(*arguments):
-    """Run a command to its end: its status, and all that it says."""
+    """Run a command to its end; return its status and all output."""
     done = subprocess.run(
         [sys.executable, "-m", "gossipkv", *arguments], capture_output=True, text=True, timeout=120, check=False
     )
@@ -32,7 +32,7 @@ def gossipkv(*arguments):
 
 
 def hosts(nodes, index):
-    """The numbers of the nodes that hold the one range, once nothing moves; nobody, as long as something does."""
+    """Return the numbers of the nodes that hold the single range; empty while a move is under way."""
     (partition,) = nodes.ask(index, "partition_map", TABLE)["partitions"]
     if {one["state"] for one in partition["assignments"]} != {"AVAILABLE"}:
         return []
@@ -40,7 +40,7 @@ def hosts(nodes, index):
 
 
 def aside(nodes, index):
-    """The nodes that have set a copy aside."""
+    """Return the nodes that have a quarantined replica."""
     return sorted(row["node"] for row in nodes.ask(index, "quarantine_list", {}) if "copy" in row)
 
 
@@ -50,14 +50,14 @@ def put(nodes, index, records):
 
 
 def test_a_range_begins_anew(tmp_path):
-    """With the copy of a node that was taken for gone; who was killed comes back, and what it has is set aside."""
+    """A range is re-created from the replica of a removed node; the old hosts' replicas are quarantined."""
     with Cluster(tmp_path, nodes=NODES, settings=SETTINGS) as cluster, Nodes(cluster) as nodes:
         everybody = {*range(1, NODES + 1)}
         nodes.all_alive(everybody)
         nodes.ask(1, "create_table", TABLE, {"kind": "range", "replication": 2, "timeout_ms": 30_000})
         one, _ = until(lambda: hosts(nodes, 1), bool)
         put(nodes, one, OLD)
-        all_know(nodes, range(1, NODES + 1))  # Of fewer who decide the dead may be too many.
+        all_know(nodes, range(1, NODES + 1))  # With fewer acceptors the dead ones may be too many.
         other = min(everybody - {one})
         cluster.kill(one)
         nodes.all_alive(everybody - {one})
@@ -79,11 +79,12 @@ def test_a_range_begins_anew(tmp_path):
         status, said = gossipkv("table", "force-join", TABLE, "old/1", f"n{one}", *at)
         assert (status, "nothing was done" in said) == (2, True), said
         force = ("table", "force-join", TABLE, "old/1", f"n{one}", "--yes", *at)
-        _, said = until(lambda: gossipkv(*force), lambda told: told[0] == 0)  # They are suspected a while.
+        # The killed nodes are only suspected for a while.
+        _, said = until(lambda: gossipkv(*force), lambda told: told[0] == 0)
         assert f"n{one}: it begins with the copy" in said, said
         with blocking.connect(cluster.node(one).address, timeout_ms=30_000) as client:
             table = client.table(TABLE)
-            assert dict(until(lambda: [*table.scan()], bool)) == OLD  # What was written since is lost.
+            assert dict(until(lambda: [*table.scan()], bool)) == OLD  # Later writes are lost.
             until(lambda: table.put(b"old/001", b"newer", level="one") or True, bool)
         for index in gone:
             cluster.start(index)

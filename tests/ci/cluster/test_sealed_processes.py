@@ -1,4 +1,4 @@
-"""Real nodes with key rings: a wrong key keeps out, keys change and sealing is turned on while they run."""
+"""Real nodes with key rings: a wrong key keeps a node out; keys change and sealing is turned on at run time."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def keys(*arguments: str | Path) -> str:
 
 
 def dropped(cluster: Cluster, index: int) -> dict[str, int]:
-    """What a node has dropped of gossip, by reason."""
+    """Return a node's counts of dropped gossip, by reason."""
     with cluster.connect(index, timeout_ms=60_000) as client:
         counters = client.info()["counters"]
     return {name: count for name, count in counters.items() if name.startswith("gossip_dropped") and count}
 
 
 def test_a_wrong_key(tmp_path):
-    """A node with another key ring is heard by nobody and hears nobody; each counts why."""
+    """A node with another key ring neither hears nor is heard, and each node counts why."""
     ring, other = tmp_path / "keys", tmp_path / "others"
     keys("new", ring)
     keys("new", other)
@@ -53,7 +53,7 @@ def test_a_wrong_key(tmp_path):
 
 
 def test_keys_change_while_nodes_run(tmp_path):
-    """Install, use, remove, each told by SIGHUP: nobody is declared dead, and the old one is useless after."""
+    """No node is declared dead while keys are installed, used and removed with SIGHUP; the old key becomes useless."""
     ring, old = tmp_path / "keys", tmp_path / "old"
     first = keys("new", ring)
     shutil.copy(ring, old)
@@ -67,7 +67,7 @@ def test_keys_change_while_nodes_run(tmp_path):
                 keys(*step)
             for index in ALL:
                 cluster.send(index, signal.SIGHUP)
-            time.sleep(2)  # Time to notice, if they did not understand each other.
+            time.sleep(2)  # This is enough time to notice a lack of understanding.
         views.until(alive(names(ALL)), ALL)
         stranger = cluster.add(settings={"key_ring": str(old)})
         time.sleep(2)
@@ -77,7 +77,7 @@ def test_keys_change_while_nodes_run(tmp_path):
 
 
 def test_sealing_is_turned_on_in_a_live_cluster(tmp_path):
-    """Node after node restarted with `accept`, then `send`, then `require`: all know each other at every step."""
+    """Nodes restarted in turn with `accept`, `send` and `require` know each other at every step."""
     ring = tmp_path / "keys"
     keys("new", ring)
     with Cluster(tmp_path / "cluster", nodes=2, settings=LOGGED) as cluster:

@@ -1,4 +1,4 @@
-"""A real node in a real control group, whose limit is lowered below its data and raised again, under a reader."""
+"""A real node in a real control group, whose limit is lowered below its data and raised again during reads."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 MIB = 1 << 20
 KEYS = [b"key%05d" % number for number in range(16_000)]
-VALUE_BYTES = 4_096  # Each in another page than the last one: 64 MB in all.
-CACHED = 24 * MIB  # Of that, while memory is short.
-READS = 2_000  # In each state, by each reader.
+VALUE_BYTES = 4_096  # Each value is in a page of its own: 64 MB in all.
+CACHED = 24 * MIB  # The part of the values that fits while memory is short.
+READS = 2_000  # Per state and reader.
 PUMPS = 2
 
 
@@ -36,26 +36,24 @@ def value_of(key: bytes) -> bytes:
 
 
 class Group:
-    """A control group of its own."""
-
     def __init__(self, place: Path, limit: str) -> None:
         self.place = place
         self._limit = place / limit
 
     def allow(self, size_bytes: int) -> None:
-        """Let what is in it have so much memory."""
+        """Set the memory limit of the group."""
         self._limit.write_text(str(size_bytes))
 
     @property
     def held_bytes(self) -> int:
-        """What is in it that cannot be dropped."""
+        """Return the memory of the group that cannot be dropped."""
         counts = numbers((self.place / "memory.stat").read_text())
         return counts["total_rss"] + counts["total_shmem"] if "total_rss" in counts else counts["anon"]
 
 
 @pytest.fixture(scope="module")
 def group() -> Iterator[Group]:
-    """A group beneath the top one, empty again at the end."""
+    """Make a group below the top group, which must be empty again at the end."""
     for mount in mounts_of("memory", Path("/proc/self/mountinfo").read_text(encoding="utf-8")):
         place = Path(mount.place) / f"gossipkv-test-{os.getpid()}"
         made = Group(place, "memory.max" if mount.is_unified else "memory.limit_in_bytes")
@@ -63,7 +61,7 @@ def group() -> Iterator[Group]:
             place.mkdir()
             try:
                 made.allow(1 << 30)
-            except OSError:  # Memory is not counted there.
+            except OSError:  # This hierarchy does not count memory.
                 place.rmdir()
                 continue
             try:
@@ -75,7 +73,7 @@ def group() -> Iterator[Group]:
 
 
 class Reader(threading.Thread):
-    """Reads keys at random and compares, until it is told to stop."""
+    """Reads random keys and compares the values, until it is stopped."""
 
     def __init__(self, address: str, seed: int) -> None:
         super().__init__()
@@ -104,7 +102,7 @@ class Reader(threading.Thread):
 
 
 def read_more(readers: list[Reader]) -> None:
-    """Wait until each has read more, and all was right."""
+    """Wait until each reader has read more; all values must be right."""
     wanted = [reader.right + READS for reader in readers]
     for reader, right in zip(readers, wanted, strict=True):
         until(lambda reader=reader, right=right: reader.right >= right or reader.wrong)
@@ -112,7 +110,6 @@ def read_more(readers: list[Reader]) -> None:
 
 
 def until(condition: Callable[[], object]) -> None:
-    """Wait until it holds; a test that hangs here has failed."""
     give_up_s = time.monotonic() + 2 * PATIENCE_S
     while not condition():
         assert time.monotonic() < give_up_s
@@ -120,7 +117,7 @@ def until(condition: Callable[[], object]) -> None:
 
 
 def test_a_limit_that_is_lowered_and_raised_while_it_serves(group: Group, tmp_path: Path) -> None:
-    """Its files are paged, status says so and why, they are resident again; not one read fails or is wrong."""
+    """Files become paged, status says so and why, and they become resident again; no read fails or is wrong."""
     making = tmp_path / "source/db/.v1"
     making.mkdir(parents=True)
     (making / "part-0").write_bytes(b"".join(b"%s\t%s\n" % (key, value_of(key)) for key in KEYS))
@@ -130,7 +127,7 @@ def test_a_limit_that_is_lowered_and_raised_while_it_serves(group: Group, tmp_pa
     with NodeProcess(tmp_path, *options, source=tmp_path / "source", changed=join) as node:
         node.ready()
         wait_for(node.address, "db", "v1")
-        readers = [Reader(node.address, seed) for seed in range(PUMPS)]  # Each at another pump.
+        readers = [Reader(node.address, seed) for seed in range(PUMPS)]  # Each reader is at another pump.
         try:
             for reader in readers:
                 reader.start()
@@ -147,7 +144,7 @@ def test_a_limit_that_is_lowered_and_raised_while_it_serves(group: Group, tmp_pa
 
 
 def _follow(client: blocking.Client, group: Group, readers: list[Reader]) -> None:
-    """Shrink and grow the group, and see what is told and read."""
+    """Shrink and grow the group; check the status and the reads."""
 
     def is_paged() -> bool:
         return client.status()["db"]["versions"]["v1"]["paged"]

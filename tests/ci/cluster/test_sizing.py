@@ -1,4 +1,4 @@
-"""docs/operators/sizing.md computes what the code's constants say, and what real files and a real node take."""
+"""docs/operators/sizing.md computes with the code's constants, and its results fit real files and a real node."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from tests.unit.serving.secured import Authority
 
 MIB = 1 << 20
 TLS_CONNECTIONS = 1000
-BODY_MIB = 2  # The most that a body has.
+BODY_MIB = 2  # The maximum size of a body.
 POST = b"POST /db/_mget HTTP/1.1\r\nHost: here\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
 BLOCKS = [block.text for block in blocks_of("docs/operators/sizing.md")]
 
 
 def computed(first: str = "", last: int = len(BLOCKS)) -> dict[str, float]:
-    """What the blocks of the page compute, with other values behind those of the first one."""
+    """Run the blocks of the page, with other values after the first block; return the results."""
     names: dict[str, float] = {}
     for text in (BLOCKS[0], first, *BLOCKS[1:last]):
         exec(text if first else checked(text), names)
@@ -39,12 +39,12 @@ def computed(first: str = "", last: int = len(BLOCKS)) -> dict[str, float]:
 
 
 def test_the_example_is_right() -> None:
-    """Each value behind a line is what the line gives."""
+    """Each value in a comment is the result of its line."""
     computed()
 
 
 def test_the_page_has_the_constants_of_the_code() -> None:
-    """Its settings are the defaults; room for builds, log, reserve and memory of tables are what the code asks for."""
+    """The page's settings are the defaults; its space for builds, log, reserve and tables matches the code."""
     names, defaults = computed(), Config()
     settings = (
         "build_memory", "max_parallel_loads", "max_queued_total", "table_log", "table_merge_memory", "table_segment",
@@ -57,7 +57,7 @@ def test_the_page_has_the_constants_of_the_code() -> None:
 
 
 def test_a_built_database_takes_what_the_page_says(tmp_path) -> None:
-    """Of 40,000 records, in each of three sizes, to 1 %."""
+    """The size of 40,000 records, in each of three sizes, is right to 1 %."""
     for key, value in ((16, 100), (5, 3), (40, 900)):
         source, built = tmp_path / f"{value}.tsv", tmp_path / f"built-{value}"
         source.write_text("".join(f"{number:0{key}}\t{'v' * value}\n" for number in range(40_000)))
@@ -68,25 +68,25 @@ def test_a_built_database_takes_what_the_page_says(tmp_path) -> None:
 
 
 def held(node: NodeProcess) -> tuple[int, int, int]:
-    """How many sorted files the node has mapped, how many descriptors of them, and how many of all else."""
+    """Return the numbers of mapped sorted files, of their descriptors, and of all other descriptors."""
     with open(f"/proc/{node.process.pid}/maps") as maps:
         mapped = sum(line.rstrip().endswith(".gkv") for line in maps)
     names = []
     for entry in os.scandir(f"/proc/{node.process.pid}/fd"):
-        with contextlib.suppress(FileNotFoundError):  # A connection that is gone.
+        with contextlib.suppress(FileNotFoundError):  # A connection may be gone.
             names.append(os.readlink(entry.path))
     files = sum(name.endswith(".gkv") for name in names)
     return mapped, files, len(names) - files
 
 
 def sizes(tables: Path) -> list[int]:
-    """What the log and the reserve of a store take, the shortest first."""
+    """Return the file sizes of a store's log and reserve, in ascending order."""
     return sorted(path.stat().st_size for path in (*(tables / "log").glob("*"), *tables.glob("RESERVE")))
 
 
 @pytest.mark.parametrize("is_idle", [True, False])
 def test_a_connection_by_tls_takes_what_the_page_says(tmp_path, is_idle) -> None:
-    """When it is idle, or while its handshake is waited for; a quarter more on another machine."""
+    """The memory of an idle connection and of a waiting handshake is at most a quarter above the page's."""
     authority = Authority(tmp_path)
     pair, trusted = authority.pair("node", "127.0.0.1"), authority.trusting()
     options = ("--tls-certificate", str(pair.certificate), "--tls-key", str(pair.key), "--frame-timeout", "1h")
@@ -107,7 +107,7 @@ def test_a_connection_by_tls_takes_what_the_page_says(tmp_path, is_idle) -> None
 
 
 def test_a_gateway_takes_what_the_page_says(tmp_path) -> None:
-    """At its peak, under bodies that never end, three times as much as it may hold; on any machine."""
+    """Under bodies that never end, the gateway's peak memory is at most three times its limit."""
     page = (ROOT / "docs/operators/sizing.md").read_text()
     own_mib = int(re.search(r"its gateway \(`http_listen`\) \| (\d+) MiB", page)[1])
     factor = float(re.search(r"\(1\.1 \+ ([0-9.]+)\) \* max_queued_total", page)[1])
@@ -118,7 +118,7 @@ def test_a_gateway_takes_what_the_page_says(tmp_path) -> None:
         with contextlib.ExitStack() as stack:
             connections = [stack.enter_context(dial(address)) for _ in range(3 * queued_mib // BODY_MIB)]
             for connection in connections:
-                with contextlib.suppress(OSError):  # The one that holds most is closed.
+                with contextlib.suppress(OSError):  # The connection that holds most is closed.
                     connection.sendall(POST % (BODY_MIB * MIB) + bytes(BODY_MIB * MIB - 1))
             give_up_s = time.monotonic() + PATIENCE_S
             while sum(map(is_open, connections)) > queued_mib // BODY_MIB:
@@ -129,7 +129,7 @@ def test_a_gateway_takes_what_the_page_says(tmp_path) -> None:
 
 
 def is_open(connection: socket.socket) -> bool:
-    """Whether the other end has neither answered nor closed a connection."""
+    """True if the other end has neither answered nor closed the connection."""
     connection.settimeout(0)
     try:
         connection.recv(1, socket.MSG_PEEK)
@@ -141,7 +141,7 @@ def is_open(connection: socket.socket) -> bool:
 
 
 def hello_of(trusted: ssl.SSLContext, host: str) -> bytes:
-    """The first message of a handshake."""
+    """Return the first message of a handshake."""
     said = ssl.MemoryBIO()
     with contextlib.suppress(ssl.SSLWantReadError):
         trusted.wrap_bio(ssl.MemoryBIO(), said, server_hostname=host).do_handshake()
@@ -149,13 +149,12 @@ def hello_of(trusted: ssl.SSLContext, host: str) -> bytes:
 
 
 def resident_kib(node: NodeProcess) -> int:
-    """The memory that the node has right now."""
     pages = int(Path(f"/proc/{node.process.pid}/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") // 1024
 
 
 def test_a_node_takes_descriptors_and_disk_as_the_page_says(tmp_path) -> None:
-    """Two descriptors and a mapping for a partition of a version; two segments of the tables' log, and the reserve."""
+    """A partition takes two descriptors and a mapping; tables take two log segments and the reserve."""
     for version in ("1", "2"):
         directory = tmp_path / "source" / "db" / version
         directory.mkdir(parents=True)
@@ -175,7 +174,8 @@ def test_a_node_takes_descriptors_and_disk_as_the_page_says(tmp_path) -> None:
             client.call("create_table", "t", {"kind": "hash", "partitions": 1}, timeout_ms=60_000)
             tables = tmp_path / "data" / "tables"
             give_up_s = time.monotonic() + PATIENCE_S
-            while (found := sizes(tables)) != [MIB, MIB, 5 * MIB]:  # Two segments of the log, and the reserve.
+            # These are two segments of the log, and the reserve.
+            while (found := sizes(tables)) != [MIB, MIB, 5 * MIB]:
                 assert time.monotonic() < give_up_s, found
                 time.sleep(0.1)
         assert held(node)[2] <= 30

@@ -1,4 +1,4 @@
-"""A real node whose disk keeps cold reads waiting, or fails them: others are served, and what is read is right."""
+"""A real node whose disk delays or fails cold reads: other clients are served, and all values are right."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="pa
 
 RECORDS = {b"key%04d" % number: b"%d" % number * 900 for number in range(4_000)}
 KEYS = list(RECORDS)
-SOME = KEYS[5::401]  # Far from each other; a page or two of theirs may be there all the same.
+SOME = KEYS[5::401]  # The keys are far apart; a few of their pages may be cached all the same.
 PINGS = 20
 
 
 class Disk:
-    """What the node's disk does to reads of cold pages."""
+    """Controls the node's disk: it holds, fails or serves reads of cold pages."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -39,20 +39,19 @@ class Disk:
         beside.rename(self.path)
 
     def met(self) -> int:
-        """How many reads it has held or failed."""
+        """Return how many reads it has held or failed."""
         met = Path(f"{self.path}.met")
         return met.stat().st_size if met.exists() else 0
 
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Disk:
-    """One that answers at once."""
     return Disk(tmp_path / "disk")
 
 
 @pytest.fixture
 def node(tmp_path: Path, disk: Disk) -> Iterator[NodeProcess]:
-    """A node that reads page by page, on that disk, all of whose pages are cold."""
+    """Start a paged node on that disk, with all its pages cold."""
     library = preload(Path(__file__).with_name("slow_disk.c"), tmp_path)
     making = tmp_path / "source/db/.v1"
     making.mkdir(parents=True)
@@ -78,7 +77,7 @@ def until(condition: Callable[[], object]) -> None:
 
 
 def asked(address: str, *params: object) -> tuple[list[str] | None, list[bytes]]:
-    """The error and the result of a get, without a client that gives up by itself."""
+    """Return the error and the result of a get, without the timeout of a client."""
     host, _, port = address.rpartition(":")
     with socket.create_connection((host, int(port)), timeout=PATIENCE_S) as connection:
         connection.sendall(msgpack.packb([0, 1, "get", ["db", *params]]))
@@ -90,7 +89,7 @@ def asked(address: str, *params: object) -> tuple[list[str] | None, list[bytes]]
 
 
 def test_others_are_served_while_the_disk_says_nothing(node: NodeProcess, disk: Disk) -> None:
-    """A get waits as long as the disk does; pings beside it do not, and it is right in the end."""
+    """A get waits for the disk while pings on other connections are answered, and its value is right."""
     disk.says("hold")
     found: list[bytes | None] = []
     with connect(node.address) as reader, connect(node.address) as other:
@@ -106,7 +105,7 @@ def test_others_are_served_while_the_disk_says_nothing(node: NodeProcess, disk: 
 
 
 def test_a_read_that_waits_too_long_is_refused(node: NodeProcess, disk: Disk) -> None:
-    """By the time that the client has given it; the same is read when the disk answers again."""
+    """A read is refused after the client's timeout, and answered once the disk serves again."""
     disk.says("hold")
     answers = [asked(node.address, key, {"timeout_ms": 100}) for key in SOME]
     refused = [key for key, (error, _) in zip(SOME, answers, strict=True) if error is not None]
@@ -117,7 +116,7 @@ def test_a_read_that_waits_too_long_is_refused(node: NodeProcess, disk: Disk) ->
 
 
 def test_reads_that_fail_are_tried_where_they_stand(node: NodeProcess, disk: Disk) -> None:
-    """The threads' reads fail with EIO, all of them; the node lives on, and what its map has is right."""
+    """All reads by threads fail with EIO; the node goes on and answers from its mapping."""
     disk.says("fail")
     with connect(node.address) as client:
         dataset = client.dataset("db")

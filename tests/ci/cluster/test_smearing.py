@@ -1,4 +1,4 @@
-"""Real nodes that smear puts of a time series: a node with puts that wait is killed, and nothing is lost."""
+"""Real nodes that smear puts of a time series: a node with buffered puts is killed, and no put is lost."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.timeout(300)
 
 TABLE = "readings"
 PUTS = 300
-NOW = 1_800_000_000  # Seconds: it means nothing to nodes.
+NOW = 1_800_000_000  # Seconds, without meaning to the nodes.
 
 
 def key(number):
@@ -28,7 +28,7 @@ def waiting(nodes, index):
 
 
 def test_puts_that_wait_outlive_their_node(tmp_path):
-    """Accepted by a node that is killed at once, and again; stopped, it forwards all, each of which is there once."""
+    """Puts accepted by a node survive two kills; on SIGTERM the node forwards all, each exactly once."""
     with Cluster(tmp_path, nodes=3, settings=LOGGED) as cluster, Nodes(cluster) as nodes:
         nodes.all_alive(range(1, 4))
         bounds = [NOW.to_bytes(8, "big"), (NOW + 30).to_bytes(8, "big")]
@@ -46,7 +46,7 @@ def test_puts_that_wait_outlive_their_node(tmp_path):
                 nodes.all_alive(range(1, 4))
         if time.monotonic() - began_s < 60:
             assert waiting(nodes, smearer) > 0
-            until(  # What was due before the new process had reached the host is told of until the next is taken.
+            until(  # Puts that were due before the restart are reported until the next put is taken.
                 lambda: [one["text"] for one in nodes.ask(other, "verdict")["reasons"]],
                 lambda reasons: any(f"puts wait at n{smearer}, for" in text for text in reasons),
                 within_s=30,

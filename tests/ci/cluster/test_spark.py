@@ -1,4 +1,4 @@
-"""The examples of `docs/users/spark.md`, taken from the page, run with PySpark, and read back through a node."""
+"""The examples of `docs/users/spark.md` are run with PySpark, and their output is read through a node."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TEXT = (ROOT / "docs" / "users" / "keyspace.md").read_text("utf-8") + "\n \U0001
 
 
 def test_the_page_has_both_examples() -> None:
-    """One writes SequenceFiles and one sorted files, and each compiles."""
+    """One example writes SequenceFiles, the other sorted files, and each compiles."""
     sequence, in_sorted = EXAMPLES
     assert "saveAsSequenceFile" in sequence
     assert "gossipkv" not in re.sub(r'""".*?"""', "", sequence)
@@ -40,7 +40,7 @@ def test_the_page_has_both_examples() -> None:
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A source root in which each example has written the version of a database, in processes side by side."""
+    """Return a source root in which each example has written a version, in parallel processes."""
     if importlib.util.find_spec("pyspark") is None:
         pytest.skip("pyspark is not installed")
     if shutil.which("java") is None:
@@ -67,7 +67,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def settled(client: blocking.Client, database: str) -> dict[str, object]:
-    """What the node says of the version when it serves, or is in error."""
+    """Return the node's status of the version once it is active or in error."""
     give_up_s = time.monotonic() + PATIENCE_S
     while True:
         told = client.status(database)[database]["versions"][VERSION]
@@ -78,7 +78,7 @@ def settled(client: blocking.Client, database: str) -> dict[str, object]:
 
 
 def test_examples_write_what_a_node_serves(root: Path, tmp_path: Path) -> None:
-    """Every word has its count, and the function is recognised: both examples partition by Sequins' function."""
+    """Every word has its count, and both examples partition by Sequins' function, which is recognised."""
     counts = {word.encode(): str(count).encode() for word, count in Counter(TEXT.split()).items()}
     with NodeProcess(tmp_path, "--require-success-file", source=root) as node:
         node.ready()

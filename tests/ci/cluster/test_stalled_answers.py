@@ -1,4 +1,4 @@
-"""Real nodes that stop amid an answer to another one, and keep the connection: the next owner is asked."""
+"""Real nodes that stop amid a forwarded answer and keep the connection: the next owner is asked."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from tests.preload import preload
 
 KEYS = [b"key%d" % number for number in range(40)]
 RECORDS = {key: key * 50_000 for key in KEYS}
-SETTINGS = TOGETHER | {"frame_timeout": "10m", "output_timeout": "10m"}  # Nothing but the next owner ends a wait.
+SETTINGS = TOGETHER | {"frame_timeout": "10m", "output_timeout": "10m"}  # Only the next owner ends a wait.
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="a library is loaded before libc")
 def test_an_owner_that_stalls_amid_an_answer_fails_no_read(tmp_path, monkeypatch):
-    """Whoever of the two it is, whatever was asked: the other one answers in its place."""
+    """Whichever owner stalls, and for each kind of read, the other owner answers."""
     stall, place = tmp_path / "stall", tmp_path / "source/geo/v1"
     monkeypatch.setenv("LD_PRELOAD", str(preload(Path(__file__).with_name("stalling.c"), tmp_path)))
     monkeypatch.setenv("STALLING", str(stall))
@@ -46,7 +46,7 @@ def test_an_owner_that_stalls_amid_an_answer_fails_no_read(tmp_path, monkeypatch
             for number, key in enumerate([key for key in KEYS if is_elsewhere(client, key)][:6]):
                 stall.touch()
                 assert (data.get(key) if number % 2 else data.get_many([key])[0]) == RECORDS[key]
-                stall.with_suffix(".met").unlink()  # Somebody has stalled; the rest of its answer comes late.
+                stall.with_suffix(".met").unlink()  # An owner has stalled; the rest of its answer comes late.
                 until(lambda late=number + 1: counters(asked)["forward_answers_late"] >= late)
         counted = counters(asked)
     assert counted["forward_silences"] > 0
@@ -61,7 +61,7 @@ def until(holds):
 
 
 def is_elsewhere(client, key):
-    """Whether the node that is asked has to ask another one."""
+    """True if the node must forward the read."""
     try:
         client.call("get", "geo", key, {"local": True})
     except NotServed:

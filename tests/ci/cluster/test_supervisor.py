@@ -1,4 +1,4 @@
-"""What a real node tells its supervisor: nothing too early, and nothing once it hangs."""
+"""A real node's messages to its supervisor: nothing too early, and nothing while the node hangs."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 WATCHDOG = {"WATCHDOG_USEC": "200000"}
-SILENCE_S = 2.0  # Of one that owes a word each 0.1 s: how long is listened before silence is believed.
+SILENCE_S = 2.0  # A node owes a message each 0.1 s; after this time its silence is believed.
 
-# The node does not listen before a test says so.
+# The node does not listen before the test opens the gate.
 HELD = """
 import os, trio
 from gossipkv.node import wiring
@@ -31,7 +31,7 @@ async def held(*args, **options):
 wiring.advertised = held
 """
 
-# Once a file is there, the task that serves waits for ever while Trio goes on; or the thread does not go on at all.
+# Once the file exists, either the serving task waits for ever while Trio goes on, or the thread stops.
 SERVING_HANGS = """
 import os, trio
 from gossipkv.environment.trio_world import RealSockets
@@ -63,12 +63,12 @@ def listening(place: Path) -> Iterator[socket.socket]:
 
 
 def environ(place: Path, **more: str) -> dict[str, str]:
-    """What the supervisor of a node sets, and the file that a test holds it by."""
+    """Return the supervisor's variables, and the path of the gate by which a test holds the node."""
     return {"NOTIFY_SOCKET": str(place / "notify"), "GATE": str(place / "gate"), **more}
 
 
 def until(told: socket.socket, state: str) -> list[str]:
-    """Read all messages up to the first that holds that; raises if none comes."""
+    """Read all messages up to the first that holds `state`; raise if none comes."""
     messages = []
     while not messages or state not in messages[-1]:
         messages.append(told.recv(4096).decode())
@@ -76,7 +76,7 @@ def until(told: socket.socket, state: str) -> list[str]:
 
 
 def falls_silent(told: socket.socket) -> bool:
-    """Whether nothing comes any more, once what was sent already has been read."""
+    """True if no message comes once all sent messages have been read."""
     told.settimeout(SILENCE_S)
     try:
         for _ in range(1000):
@@ -89,7 +89,7 @@ def falls_silent(told: socket.socket) -> bool:
 
 
 def test_ready_and_stopping(tmp_path: Path) -> None:
-    """READY=1 comes with the line `ready`, not before; STOPPING=1 at SIGTERM; the status says what it does."""
+    """READY=1 comes with the line `ready`, STOPPING=1 at SIGTERM, and the status describes each phase."""
     os.mkfifo(tmp_path / "gate")
     source = tmp_path / "source" / "geo" / "1"
     source.mkdir(parents=True)
@@ -98,7 +98,7 @@ def test_ready_and_stopping(tmp_path: Path) -> None:
         listening(tmp_path) as told,
         NodeProcess(tmp_path, source=tmp_path / "source", changed=HELD, environ=environ(tmp_path)) as node,
     ):
-        with open(tmp_path / "gate", "w"):  # It is open here once the node has come so far.
+        with open(tmp_path / "gate", "w"):  # This returns when the node has opened the gate.
             assert told.recv(4096) == b"STATUS=starts: opens what is built, and looks at its source"
             told.settimeout(0)
             with pytest.raises(BlockingIOError):
@@ -116,7 +116,7 @@ def test_ready_and_stopping(tmp_path: Path) -> None:
 
 
 def test_the_status_follows(tmp_path: Path) -> None:
-    """It tells of what is served by now."""
+    """The status shows the served datasets."""
     source = tmp_path / "source" / "geo" / "1"
     source.mkdir(parents=True)
     (source / "part-0").write_bytes(b"paris\tFrance\n")
@@ -127,7 +127,7 @@ def test_the_status_follows(tmp_path: Path) -> None:
 
 
 def test_children_know_nothing_of_it(tmp_path: Path) -> None:
-    """The gateway has none of the variables, so that it cannot speak for the node."""
+    """The gateway lacks the supervisor's variables, so it cannot speak for the node."""
     options = ("--http-listen", "127.0.0.1:0")
     with listening(tmp_path) as told, NodeProcess(tmp_path, *options, environ=environ(tmp_path, **WATCHDOG)) as node:
         node.ready()
@@ -141,7 +141,7 @@ def test_children_know_nothing_of_it(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("changed", [SERVING_HANGS, THREAD_HANGS], ids=["serving", "thread"])
 def test_one_that_hangs_says_nothing(tmp_path: Path, changed: str) -> None:
-    """A node says that it lives for as long as its serving task goes round, and no longer."""
+    """A node sends WATCHDOG=1 only while its serving task makes progress."""
     with (
         listening(tmp_path) as told,
         NodeProcess(tmp_path, changed=changed, environ=environ(tmp_path, **WATCHDOG)) as node,
@@ -156,7 +156,7 @@ def test_one_that_hangs_says_nothing(tmp_path: Path, changed: str) -> None:
 
 
 def test_one_that_is_stopped_says_nothing(tmp_path: Path) -> None:
-    """Nor does a process under SIGSTOP, until it goes on."""
+    """A process under SIGSTOP is silent until SIGCONT."""
     with listening(tmp_path) as told, NodeProcess(tmp_path, environ=environ(tmp_path, **WATCHDOG)) as node:
         node.ready()
         until(told, "WATCHDOG=1")

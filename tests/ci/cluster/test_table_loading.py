@@ -1,4 +1,4 @@
-"""A node that is away while more is written than the logs of the others keep: it loads, with what was deleted."""
+"""A node is away while more is written than the other nodes' logs keep: it bulk-loads, deletes included."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ pytestmark = pytest.mark.timeout(600)
 
 SETTINGS = {**LOGGED, "refresh_period": "off", "table_log": "1MiB", "table_segment": "1MiB"}
 VALUE_BYTES = 64 << 10
-VALUES = 480  # 30 MiB: more than segments, log, and what feeds have in memory.
+VALUES = 480  # 30 MiB: more than segments, log and in-memory feeds hold.
 
 
 def put(client, key, value):
-    """Write, again and again where small memtables are full."""
+    """Write, with retries while small memtables are full."""
     while True:
         try:
             client.table(TABLE).put(key, value)
@@ -32,7 +32,7 @@ def put(client, key, value):
 
 
 def test_a_node_is_away_for_longer_than_the_logs_last(tmp_path):
-    """It has everything, what was deleted meanwhile too; who was killed for good then is not missed."""
+    """The node has everything, deletes included; a replica that was killed for good meanwhile is not missed."""
     random_bytes = random.Random(1).randbytes
     with Cluster(tmp_path, nodes=3, settings=SETTINGS) as cluster, Nodes(cluster) as nodes:
         nodes.all_alive((1, 2, 3))

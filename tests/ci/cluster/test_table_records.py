@@ -1,4 +1,4 @@
-"""A table on three real nodes of which one is killed under load, and what the judge of such a history rejects."""
+"""A table on three real nodes of which one is killed under load; the judge rejects planted faults in a history."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ SETTINGS = {**LOGGED, "refresh_period": "off"}
 BEFORE_S = 1.5
 DEAD_S = 1.5
 AFTER_S = 1.5
-LEAST = 100  # Writes and reads in each of these times; a machine that is not busy does thousands.
+LEAST = 100  # Writes and reads in each phase; an idle machine does thousands.
 HISTORY = [Write(b"k", b"1", DONE, 1.0, 2.0), Write(b"k", b"2", DONE, 3.0, 4.0), Write(b"other", b"3", OPEN, 5.0, 6.0)]
 NODES = ("n1", "n2", "n3")
 
 
 def verified(cluster, index, timeout="60s"):
-    """How the command ends that compares all copies, asked of a node, and what it says last."""
+    """Return the exit status and the last line of `verify --table`, which compares all replicas."""
     command = [sys.executable, "-m", "gossipkv", "verify", "--table", TABLE, "--timeout", timeout]
     done = subprocess.run(
         [*command, "--node", cluster.addresses[index - 1]], capture_output=True, text=True, check=False
@@ -38,13 +38,13 @@ def verified(cluster, index, timeout="60s"):
 
 
 def everywhere(end):
-    """The same in the end on all nodes."""
+    """Return a final content that is the same on all nodes."""
     return dict.fromkeys(NODES, end)
 
 
 @pytest.mark.parametrize("other", [b"3", None])
 def test_what_is_right_is_accepted(other):
-    """Every node has the last value that was acknowledged; what nobody knows of is there or not."""
+    """Every node must have the last acknowledged value; a write of unknown outcome may be present or absent."""
     reads = [Read(b"k", b"1", 3.5, 3.6), Read(b"k", None, 9.0, 9.1), Read(b"k", None, 9.0, 9.1, error="Unavailable")]
     judged = judge(HISTORY, reads, everywhere({b"k": b"2", b"other": other}))
     assert (judged.faults, judged.writes, judged.reads) == ([], {DONE: 2, OPEN: 1, REFUSED: 0}, 2)
@@ -53,7 +53,7 @@ def test_what_is_right_is_accepted(other):
 
 @pytest.mark.parametrize("overlap", [Write(b"k", b"1", DONE, 1.0, 3.5), Write(b"k", b"1", OPEN, 1.0, 2.0)])
 def test_an_open_or_concurrent_write_may_be_the_later_one(overlap):
-    """What was not acknowledged before the other began may be applied after it."""
+    """A write without an acknowledgement before the next began may be applied after it."""
     assert judge([overlap, HISTORY[1]], [], everywhere({b"k": b"1"})).faults == []
 
 
@@ -73,12 +73,12 @@ def test_an_open_or_concurrent_write_may_be_the_later_one(overlap):
     ],
 )  # fmt: skip
 def test_a_planted_fault_is_rejected(fault, writes, reads, ends):
-    """A lost write, a value from nowhere or from the future, nodes that differ."""
+    """A lost write, a value from nowhere or from the future, and differing nodes are found."""
     assert any(one.startswith(fault) for one in judge(writes, reads, ends).faults)
 
 
 def test_a_node_is_killed_and_comes_back(tmp_path):
-    """No read fails; what was acknowledged is read from each node by itself, and all nodes have the same."""
+    """No read fails, every node by itself has all acknowledged writes, and all nodes have the same content."""
     with Cluster(tmp_path, nodes=3, settings=SETTINGS) as cluster, Nodes(cluster) as nodes:
         nodes.all_alive(ALL)
         table_records.prepare(cluster)
@@ -88,7 +88,7 @@ def test_a_node_is_killed_and_comes_back(tmp_path):
             cluster.kill(victim)
             load.goes_on(DEAD_S, LEAST)
             left = next(index for index in ALL if index != victim)
-            # Nothing is said of a node that is not reached until gossip calls it dead.
+            # The lag of an unreachable node is not reported until gossip calls the node dead.
             until(lambda: table_records.lags(cluster, left)[f"n{victim}"], lambda lag: lag >= LEAST // 2)
             cluster.start(victim)
             load.goes_on(AFTER_S, LEAST)
@@ -96,12 +96,12 @@ def test_a_node_is_killed_and_comes_back(tmp_path):
         until(lambda: {*table_records.lags(cluster, left).values()}, lambda told: told == {0})
         assert verified(cluster, left) == (0, f"{TABLE}: 16 partitions: all copies equal")
         cluster.kill(victim)
-        status, last = verified(cluster, left, "200ms")  # Each partition waits that long for who is dead.
+        status, last = verified(cluster, left, "200ms")  # Each partition waits that long for the dead node.
         assert (status, last) == (3, f"{TABLE}: 16 partitions: 16 not equal")
 
 
 def test_a_node_of_thousands_of_copies_comes_back(tmp_path):
-    """What it and the others tell each other at once, of all copies, is not too much for a frame."""
+    """The messages about all replicas at the start fit into frames."""
     with Cluster(tmp_path, nodes=3, settings=SETTINGS) as cluster, Nodes(cluster) as nodes:
         nodes.all_alive(ALL)
         table_records.prepare(cluster, partitions=4_096)
@@ -113,7 +113,7 @@ def test_a_node_of_thousands_of_copies_comes_back(tmp_path):
 
 
 def test_sessions_hop_while_a_node_is_killed(tmp_path):
-    """Whatever node they ask, they are shown nothing older than what they, or what they saw, came after."""
+    """A session that asks any node never sees anything older than its own or its observed writes."""
     with Cluster(tmp_path, nodes=3, settings=SETTINGS) as cluster, Nodes(cluster) as nodes:
         nodes.all_alive(ALL)
         table_records.prepare(cluster)

@@ -1,4 +1,4 @@
-"""Real nodes that decide on tables: founded and grown under load, a majority lost, one replaced, alone in the dark."""
+"""Real nodes that decide on tables: growth under load, a long stream, separate clusters, and a replacement."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SETTINGS = {**LOGGED, "refresh_period": "off"}
 
 
 def test_a_catalogue_that_grows_while_tables_are_made(tmp_path):
-    """Founded at the first that is asked of any node; grown to five; nothing is lost, refused or open meanwhile."""
+    """The catalogue is founded at the first request and grows to five acceptors, and every request succeeds."""
     with Cluster(tmp_path, nodes=N, settings=SETTINGS) as cluster, Nodes(cluster) as nodes:
         nodes.all_alive(ALL)
         with Loop(cluster.addresses, clients=4, seed=1) as loop:
@@ -45,7 +45,7 @@ def test_a_catalogue_that_grows_while_tables_are_made(tmp_path):
 
 
 def test_a_stream_of_transactions(tmp_path):
-    """More than roots may be pinned, one after another at one server: each is done, and all nodes show the last."""
+    """More transactions than roots may be pinned are all done at one node, and all nodes show the last."""
     with Cluster(tmp_path, nodes=3, settings=SETTINGS) as cluster, Nodes(cluster) as nodes:
         nodes.all_alive((1, 2, 3))
         made = nodes.ask(1, "create_table", "t", OPTIONS)
@@ -63,7 +63,7 @@ def test_a_stream_of_transactions(tmp_path):
 
 
 def test_two_clusters_with_tables(tmp_path):
-    """Each was founded by itself: told to join one another they refuse, loudly, and live on, each with its own."""
+    """Two clusters that were founded separately refuse to join, say so, and go on with their own tables."""
     flags = {name: ("--node", name, "--cluster", NAME, "--profile", "local") for name in "ab"}
     for name in "ab":
         (tmp_path / name).mkdir()
@@ -90,7 +90,7 @@ def test_two_clusters_with_tables(tmp_path):
 
 
 def test_a_node_is_replaced_on_all_registers(tmp_path):
-    """Tables that were made on one node grow with it; the command that replaces one is killed, and repeated."""
+    """Tables made on one node grow to three; a killed replacement of an acceptor completes when repeated."""
     with contextlib.ExitStack() as stack:
         nodes = [begun(stack, tmp_path, "n1")]
         with connect(nodes[0].address) as client:
@@ -120,7 +120,7 @@ def test_a_node_is_replaced_on_all_registers(tmp_path):
 
 
 def begun(stack, tmp_path, name, *flags):
-    """A node of its own directory, which is ready."""
+    """Start a node in its own directory."""
     (tmp_path / name).mkdir()
     told = ("--node", name, "--cluster", NAME, "--profile", "local", *flags)
     node = stack.enter_context(NodeProcess(tmp_path / name, *told))
@@ -129,7 +129,7 @@ def begun(stack, tmp_path, name, *flags):
 
 
 def deciders(client):
-    """Who decides on each register, as one node tells."""
+    """Return the acceptors of each register, as one node reports them."""
     registers = client.call("metadata_status", None)
     return [sorted({one["node"] for one in register["old"] + register["new"]}) for register in registers]
 
@@ -139,7 +139,7 @@ def states(client):
 
 
 def test_an_operation_s_id_that_many_use(tmp_path):
-    """Of creations under one id one table is made, which is all that anybody is told of; the others are refused."""
+    """Many creations under one id make a single table; all other creations are refused."""
     with Cluster(tmp_path, nodes=3, settings=SETTINGS) as cluster, Nodes(cluster) as nodes:
         nodes.all_alive(range(1, 4))
         nodes.ask(1, "create_table", "first", {"kind": "hash", "partitions": 4, "replication": 1})

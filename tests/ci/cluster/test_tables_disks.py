@@ -1,4 +1,4 @@
-"""Real nodes of which one cannot write: its disk is full, or read-only.  The others decide, and it says why."""
+"""One of several real nodes cannot write, since its disk is full or read-only: the others decide, and it says why."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from tests.ci.cluster.views import LOGGED, names
 pytestmark = pytest.mark.timeout(600)
 
 ALL = (1, 2, 3)
-MADE = 8  # The maps of so many took up the reserve.
+MADE = 8  # The maps of so many tables would take up the reserve.
 
 
 @pytest.fixture
 def disk(tmp_path):
-    """A small file system where `n3` has its data; what it is given is options of a remount."""
+    """Mount a small file system for the data of `n3`; yield a function that remounts it with options."""
     path = tmp_path / "n3" / "data"
     path.mkdir(parents=True, mode=0o700)
     mount = ["mount", "-t", "tmpfs", "-o", "size=96m,mode=700", "tmpfs", path]
@@ -35,7 +35,7 @@ def disk(tmp_path):
 
 @pytest.fixture
 def nodes(tmp_path, disk):
-    """Three nodes that decide."""
+    """Three nodes that are acceptors."""
     settings = {**LOGGED, "refresh_period": "off", "table_segment": "1MiB"}
     with Cluster(tmp_path, nodes=3, settings=settings) as cluster, Nodes(cluster) as nodes:
         nodes.all_alive(ALL)
@@ -45,18 +45,18 @@ def nodes(tmp_path, disk):
 
 
 def why(nodes, index):
-    """What a node says of the acceptor at `n3`."""
+    """Return a node's reason for the failure of the acceptor at `n3`."""
     (told,) = [acceptor["why"] for acceptor in nodes.status(index)["new"] if acceptor["node"] == "n3"]
     return told
 
 
 def test_an_acceptor_whose_disk_is_full(tmp_path, disk, nodes):
-    """It decides on with its reserve, which no table that is made takes, and says why; with room it has those, too."""
+    """The acceptor decides with its reserve, which no new table takes; with space it takes the new tables."""
     hog, reserve = (tmp_path / "n3" / "data" / name for name in ("hog", "tables/RESERVE"))
     with pytest.raises(OSError, match="No space left"):
         fill(hog)
     reserved_bytes, two = reserve.stat().st_size, {**OPTIONS, "partitions": 2000, "replication": 2}
-    time.sleep(2 * LOOK_PERIOD_S)  # It has seen how full the disk is.
+    time.sleep(2 * LOOK_PERIOD_S)  # By then the node has seen that the disk is full.
     with pytest.raises(Unavailable, match=r"takes no new table now: too little free space.*: drop a table, delete"):
         nodes.ask(3, "create_table", "here", two)
     for number in range(MADE):
@@ -70,7 +70,7 @@ def test_an_acceptor_whose_disk_is_full(tmp_path, disk, nodes):
 
 
 def test_an_acceptor_whose_disk_is_read_only(tmp_path, disk, nodes):
-    """It starts there, silent; the two others decide; when it can write it takes part again."""
+    """The node starts silent, and the two others decide; once it can write it takes part again."""
     nodes.cluster.kill(3)
     disk("ro")
     nodes.cluster.start(3)
@@ -93,11 +93,11 @@ def go_on(nodes):
 
 
 def come_back(nodes):
-    """After a start it takes part, and knows what the others do."""
+    """Restart the node if its tables are closed; it takes part and knows the others' tables."""
     if nodes.ask(3, "info")["tables"]["state"] != "open":
         nodes.cluster.stop(3)
         nodes.cluster.start(3)
     nodes.all_alive(ALL)
     nodes.all_answer(ALL)
-    until(lambda: nodes.ask(3, "create_table", "after", OPTIONS), bool)  # It looks at its disk every few seconds.
+    until(lambda: nodes.ask(3, "create_table", "after", OPTIONS), bool)  # The node looks at its disk every few seconds.
     assert nodes.same(ALL).keys() >= {"meanwhile", "after"}

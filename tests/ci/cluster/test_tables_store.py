@@ -1,4 +1,4 @@
-"""Real nodes over a store of tables: opened, copied, killed, opened again; closed where it must not be opened."""
+"""Real nodes over a store of tables: opened, copied, killed, reopened, or closed where it must not be opened."""
 
 from __future__ import annotations
 
@@ -21,14 +21,13 @@ SETTINGS = ("--table-segment", "1MiB", "--refresh-period", "off")
 
 @pytest.fixture
 def data(tmp_path):
-    """The data directory of a node that has tables."""
     make_tables(tmp_path / "data")
     return tmp_path / "data"
 
 
 @pytest.fixture
 def source(tmp_path):
-    """A source with a database, which is served whatever becomes of the tables."""
+    """Write a source with a database, which is served whatever the state of the tables."""
     version = tmp_path / "source" / "geo" / "1"
     version.mkdir(parents=True)
     (version / "part-0").write_bytes(b"peru\tLima\n")
@@ -45,7 +44,7 @@ def content(place):
 
 
 def test_a_backup_in_a_node_of_its_own(tmp_path, source):
-    """`restore` needs a node that has lived there and has no tables; that one starts with those of the backup."""
+    """`restore` needs a data directory of a node without tables; the node starts with the backup's tables."""
     write_store(tmp_path / "backup")
     data = tmp_path / "data"
     done = gossipkv("restore", tmp_path / "backup", "--data", tmp_path)
@@ -100,7 +99,7 @@ def flip_a_bit(data):
     ],
 )  # fmt: skip
 def test_a_store_that_must_not_be_opened(data, tmp_path, source, harm, why):
-    """It stays as it is, the node says why, and serves its datasets."""
+    """The store stays unchanged; the node says why, and serves its datasets."""
     harm(data)
     before = content(data / "tables")
     with NodeProcess(tmp_path, *SETTINGS, source=source) as node:
@@ -116,7 +115,7 @@ def test_a_store_that_must_not_be_opened(data, tmp_path, source, harm, why):
 
 
 def test_log_that_only_followers_need_is_damaged(data, tmp_path):
-    """The tables are open, and node, log and `status` name the file; once it is let go of, all is well again."""
+    """The tables are open, and node, log and `status` name the damaged file until it is dropped."""
     kept = keep_log(data / "tables")
     written = bytearray(kept[1].read_bytes())
     written[20] ^= 1
@@ -136,7 +135,7 @@ def test_log_that_only_followers_need_is_damaged(data, tmp_path):
 
 
 def test_a_node_that_forgets_its_tables(data, tmp_path, source):
-    """Another node starts, without tables; those that were there are beside, whole.  There is no second time."""
+    """The node starts as a new one without tables, the old store is kept beside, and a second time is refused."""
     flip_a_bit(data)
     before, uuid = len(content(data / "tables")), read_node(RealFiles(), data).uuid
     done = gossipkv("verify", data)

@@ -1,7 +1,7 @@
-"""docs/operators/three-machines.md, typed as it stands, on machines that are namespaces of this one.
+"""docs/operators/three-machines.md, typed literally, on machines that are namespaces of this machine.
 
-A machine has a network, a name, and its own /etc, /opt, /run, /srv, /usr/local and /var: overlays over this machine's,
-gone with the test.  Three things stand in for what is not there:
+Each machine has a network, a name, and its own /etc, /opt, /run, /srv, /usr/local and /var: overlays over this
+machine's directories, gone with the test. Three substitutes replace missing programs:
 
     pip install    a script in the environment's place, which runs the program under test
     scp, ssh       write into another machine's files, and run a command there; there is no sshd
@@ -80,7 +80,7 @@ exec $there sh -c "$2"
 
 
 class Machines:
-    """Four machines and who types there."""
+    """Four machines, and shells on them."""
 
     def __init__(self, place: Path, network: Network) -> None:
         self._network = network
@@ -93,7 +93,7 @@ class Machines:
             self.prepare(number)
 
     def prepare(self, number: int) -> None:
-        """A machine as whoever has just installed a system finds it."""
+        """Make a machine look like a freshly installed system."""
         paths = [Path(sys.base_prefix), Path(sys.prefix), ROOT]
         closed = {
             parent
@@ -115,7 +115,7 @@ class Machines:
         assert (said := self.type(number, script)).returncode == 0, said.stdout
 
     def type(self, number: int, text: str) -> subprocess.CompletedProcess[str]:
-        """Run it in a shell there, from the top of the source."""
+        """Run text in a shell of a machine, from the top of the source."""
         environ = {"PATH": f"/usr/local/bin:{networks.PATH}:{os.environ['PATH']}", "HOME": "/run", "COLUMNS": "200"}
         return subprocess.run(
             self._network.command_at(number, "bash", "-c", f"cd {ROOT}\n{text}"),
@@ -125,7 +125,7 @@ class Machines:
 
     @contextmanager
     def read_without_end(self) -> Iterator[None]:
-        """Have the fourth, where no node is yet, read a key at the others, again and again: no read fails."""
+        """Read a key from the fourth machine, where no node runs yet, without pause; no read may fail."""
         assert self.type(1, "cd ~/gossipkv && scp ca.pem web.token root@10.77.0.4:/run/").returncode == 0
         nodes = " ".join(f"--node {networks.address(number)}:7070" for number in ALL[:3])
         get = f"{PROGRAM}get capitals peru --ca /run/ca.pem --token-file /run/web.token {nodes}"
@@ -146,7 +146,7 @@ class Machines:
         assert self.type(number, "kill -9 $(cat /var/lib/gossipkv/LOCK)").returncode == 0
 
     def replace(self, number: int) -> None:
-        """Another machine at its address, which has none of its files."""
+        """Replace a machine by one at its address without any of its files."""
         mounted = " ".join(f"/{name}" for name in reversed(OVERLAID))
         assert (said := self.type(number, f"umount -l {mounted} && umount -l /run")).returncode == 0, said.stdout
         self.prepare(number)
@@ -154,7 +154,6 @@ class Machines:
 
 @pytest.fixture
 def machines(tmp_path: Path) -> Iterator[Machines]:
-    """Machines; whatever runs there ends with the test."""
     if (reason := networks.missing(rules=False, whole=True)) is not None:
         pytest.skip(reason)
     with Network(len(ALL), whole=True) as network:
@@ -162,7 +161,7 @@ def machines(tmp_path: Path) -> Iterator[Machines]:
 
 
 def where(block: Block) -> list[int]:
-    """The machines that it is typed at, in its order; none, if it is not for here."""
+    """Return the machines on which the block is typed, in order; empty if the block is not for this test."""
     first, second = block.text.splitlines()[:2]
     if block.language == "console":
         assert first == "$ hostname", block.where
@@ -173,7 +172,7 @@ def where(block: Block) -> list[int]:
 
 
 def run_block(machines: Machines, block: Block, number: int) -> None:
-    """Type it at a machine; it ends well, and shows what the page shows, if not at once."""
+    """Type a block on a machine; it must succeed and eventually show the page's output."""
     if "nft -f" in block.text and shutil.which("nft") is None:
         return
     if block.language == "sh":
@@ -189,7 +188,7 @@ def run_block(machines: Machines, block: Block, number: int) -> None:
 
 @pytest.mark.timeout(900)
 def test_the_page_on_machines(machines: Machines) -> None:
-    """Three become a cluster, take a new program in turns, lose one, get another in its place, and a fourth."""
+    """Three machines form a cluster, upgrade in turn, lose one, replace it, and add a fourth."""
     text = (ROOT / PAGE).read_text(encoding="utf-8")
     secrets, until, lost = (text[: text.index(title)].count("\n") for title in (SECRETS, SETUP_ENDS, LOSS))
     blocks = [block for block in blocks_of(PAGE) if block.language in {"sh", "console"}]
@@ -212,14 +211,14 @@ def test_the_page_on_machines(machines: Machines) -> None:
 
 
 def test_what_nftables_filters() -> None:
-    """Where it is installed the page's rules are loaded; where it is not they are left out."""
+    """Without nft the page's rules are left out."""
     if shutil.which("nft") is None:
         pytest.skip("there is no nft")
     assert any("nft -f" in block.text and where(block) for block in blocks_of(PAGE))
 
 
 def test_the_nodes_of_the_compose_file(machines: Machines) -> None:
-    """With the image's settings and the file's, on machines that know each other by the names of its services."""
+    """The file's settings and the image's work on machines that resolve each other by service names."""
     services = pytest.importorskip("yaml").safe_load((ROOT / "deploy" / "compose.yaml").read_text())["services"]
     image = re.search(r"(?m)^ENV (.*)$", (ROOT / "deploy" / "Dockerfile").read_text())[1]
     hosts = "".join(f"{networks.address(number)} n{number}\\n" for number in ALL[:3])

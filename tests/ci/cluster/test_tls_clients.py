@@ -1,4 +1,4 @@
-"""Programs that know nothing of us speak TLS with a real node: OpenSSL's, curl, redis-cli, JavaScript, Java."""
+"""TLS clients of other projects speak with a real node: OpenSSL, curl, redis-cli, JavaScript, Java, Python."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ VERSIONS = ["1.2", "1.3"]
 
 
 class Node(NamedTuple):
-    """Where it listens, and whom its clients trust."""
+    """The addresses of a node, and the authority that its clients trust."""
 
     listen: str
     resp: Address
@@ -41,7 +41,7 @@ class Node(NamedTuple):
 
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
-    """It speaks TLS at each port, and knows one user."""
+    """Start a node that speaks TLS at each port and knows one user."""
     place: Path = tmp_path_factory.mktemp("tls")
     authority = Authority(place)
     pair = str(authority.pair("localhost", "127.0.0.1"))
@@ -74,14 +74,14 @@ def run(*command: str, typed: str = "", **environ: str) -> str:
 
 
 def over_resp(*asked: str) -> str:
-    """Lines for RESP: who asks, each of them, and the end."""
+    """Return RESP lines: the authentication, the commands, and the end."""
     return "".join(f"{line}\n" for line in (f"AUTH {TOKEN}", *asked, "QUIT"))
 
 
 @needs("openssl")
 @pytest.mark.parametrize("version", VERSIONS)
 def test_openssl(node: Node, version: str) -> None:
-    """Its client is answered; it comes again by a ticket, and is answered as well."""
+    """OpenSSL's client is answered, and again after it resumes the session by a ticket."""
     ticket = node.place / f"ticket-{version}"
     command = (
         "openssl",
@@ -104,7 +104,7 @@ def test_openssl(node: Node, version: str) -> None:
 @needs("curl")
 @pytest.mark.parametrize("version", VERSIONS)
 def test_curl(node: Node, version: str) -> None:
-    """A key, which the pump serves, and the page, which the gateway does, one after the other on one connection."""
+    """A key, served by the pump, and the page, served by the gateway, share one connection."""
     curl = ("curl", "-sS", "--http1.1", "--cacert", node.ca, f"--tlsv{version}", "--tls-max", version, "-K", "-")
     curl += ("-w", " %{http_code} %{num_connects}\n")
     urls = [f"https://{node.http}{path}" for path in ("/geo/key07", "/", "/geo/none", "/geo/key08")]
@@ -120,7 +120,7 @@ def test_curl(node: Node, version: str) -> None:
 
 @needs("redis-cli")
 def test_redis_cli(node: Node) -> None:
-    """A command, a greeting, lines, and a thousand requests that do not wait for each other."""
+    """A command, a greeting, lines, and a thousand pipelined requests are answered."""
     cli = ("redis-cli", "--tls", "--cacert", node.ca, "-h", node.resp.host, "-p", str(node.resp.port))
     assert run(*cli, "get", "geo:key07", REDISCLI_AUTH=TOKEN) == "value of key07\n"
     assert "gossipkv" in run(*cli, "hello", "3", "AUTH", "ana", TOKEN)
@@ -131,7 +131,7 @@ def test_redis_cli(node: Node) -> None:
 
 
 def test_our_load_test(node: Node) -> None:
-    """By each protocol every answer comes and is right; who has no token, or a wrong one, hears so in a line."""
+    """Every answer is right in each protocol; a missing or wrong token gives one line."""
     truth, token = node.place / "truth", node.place / "token"
     truth.write_bytes(b"".join(b"%s\tvalue of %s\n" % (key, key) for key in KEYS))
     token.write_text(TOKEN)
@@ -186,7 +186,7 @@ function ask(session, version) {
 
 @needs("node")
 def test_javascript(node: Node) -> None:
-    """Many small records each way, by both versions, with a ticket the second time."""
+    """Many small records each way are answered in both versions, with a ticket the second time."""
     asked = over_resp(*(f"GET geo:{key.decode()}" for key in KEYS)).replace("\n", "\r\n")
     told = run("node", "-e", IN_JAVASCRIPT, node.resp.host, str(node.resp.port), node.ca, asked).splitlines()
     answers = "+OK\\r\\n" + "".join(rf"$14\r\nvalue of {key.decode()}\r\n" for key in KEYS) + r"+OK\r\n"
@@ -238,7 +238,7 @@ class Ask {
 
 @needs("javac")
 def test_java(node: Node) -> None:
-    """Another implementation altogether: RESP over a socket, and HTTP by its client, which would rather have HTTP/2."""
+    """Java reads RESP over a socket, and HTTP by its client, which prefers HTTP/2."""
     (node.place / "Ask.java").write_text(IN_JAVA)
     told = run(
         *("java", str(node.place / "Ask.java"), node.ca, node.resp.host, str(node.resp.port), f"https://{node.http}"),
@@ -250,7 +250,7 @@ def test_java(node: Node) -> None:
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
 def test_python(node: Node, version: ssl.TLSVersion) -> None:
-    """Its socket, with the host's name looked at, to the end that is said on both sides."""
+    """Python's socket checks the host name and reads to the TLS end on both sides."""
     context = ssl.create_default_context(cafile=node.ca)
     context.minimum_version = context.maximum_version = version
     plain = socket.create_connection((node.resp.host, node.resp.port), timeout=PATIENCE_S)

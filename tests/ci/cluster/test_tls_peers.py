@@ -1,4 +1,4 @@
-"""Nodes as processes that prove to each other who they are; they are read by HTTP, in the clear."""
+"""Node processes that authenticate to each other by certificates; the tests read them over plain HTTP."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ UUIDS = {name: uuid4() for name in ("n1", "n2", "n3")}
 
 
 def publish(source):
-    """A database, of which each of two nodes has a part if both are there by now."""
+    """Publish a database, of which each of two nodes has a part if both are present."""
     place = source / "geo" / "1"
     place.mkdir(parents=True)
     for number in range(PARTITIONS):
@@ -37,7 +37,7 @@ def publish(source):
 
 
 class Files:
-    """What the nodes know each other by, which may change while they run."""
+    """The certificates and authorities of the nodes, which may change while they run."""
 
     def __init__(self, place):
         self.place = place
@@ -50,7 +50,7 @@ class Files:
         os.replace(self.place / "new", self.place / name)
 
     def signs(self, authority):
-        """Have all nodes show certificates that it signs; that authority."""
+        """Give all nodes certificates signed by `authority`; return the authority."""
         for name, uuid in UUIDS.items():
             signed = new_certificate((authority.certificate, authority.key), Subject(name, ("127.0.0.1",), uuid), NOW)
             self.write(f"{name}.key", signed.key)
@@ -77,7 +77,7 @@ def started(place, source, name, environ, *options):
 
 @contextmanager
 def two_nodes(place, source, files):
-    """`n1` and `n2`, when each holds its part and gives the other's."""
+    """Start `n1` and `n2`; yield them when each holds its part and forwards the rest."""
     source.mkdir()
     with ExitStack() as stack:
         nodes = []
@@ -94,7 +94,7 @@ def two_nodes(place, source, files):
 
 
 def forwards(node, starts=1):
-    """Whether it answers for all keys, of which the other node has some; it was started so often."""
+    """True if the node, started `starts` times, answers all keys, some by forwarding."""
     address = gateways(node, starts)[-1][0]
     told = [get(address, f"/geo/{key}") for key in list(RECORDS)[:40]]
     by_others = {headers.get("X-Sequins-Proxied-To") for _, headers, _ in told} - {None}
@@ -102,13 +102,13 @@ def forwards(node, starts=1):
 
 
 def is_connected(node):
-    """Whether it has a connection to another node."""
+    """True if the node has a connection to another node."""
     told = json.loads(get(gateways(node)[-1][0], "/debug/vars")[2])
     return told["gossipkv_peer_connections"] > 0
 
 
 class Load:
-    """Reads of all keys again and again on one connection, until the block ends; what has failed."""
+    """Reads all keys repeatedly on one connection until the block ends; collects failures."""
 
     def __init__(self, node):
         self.failed, self.count = [], 0
@@ -137,19 +137,19 @@ class Load:
 
 
 def read_anew(nodes):
-    """Have the nodes look at their files, which they have by then."""
+    """Send SIGHUP to the nodes, and wait until they have read their files."""
     before = [node.said().count("] certificate ") for node in nodes]
     for node in nodes:
         node.process.send_signal(signal.SIGHUP)
     for node, count in zip(nodes, before, strict=True):
         until(lambda node=node, count=count: node.said().count("] certificate ") > count, node.said)
-    time.sleep(DIAL_TIMEOUT_S)  # Nobody has dialled before that, and is still to be taken for whom it was then.
+    time.sleep(DIAL_TIMEOUT_S)  # Wait until no dial that began with the old files can still succeed.
 
 
 def test_another_authority_under_load(tmp_path):
-    """Both are taken, then all show certificates of the new one, then that alone is taken: no read fails meanwhile.
+    """No read fails while both authorities are trusted, then the new one signs, then it alone is trusted.
 
-    A node that is started with what is there at the end is a member like the one that has gone through it all.
+    A node that is started with the final files is a member like the node that ran through all steps.
     """
     files, source = Files(tmp_path / "files"), tmp_path / "source"
     (first,) = files.authorities
@@ -185,7 +185,7 @@ def test_another_authority_under_load(tmp_path):
     ],
 )
 def test_a_node_that_is_none(tmp_path, known, comes, reason):
-    """Who comes says once what is in its way, and is no member; the other node goes on."""
+    """The newcomer logs the reason once and is no member; the other node goes on."""
     files = {"files": Files(tmp_path / "files"), "strange": Files(tmp_path / "strange")}
     source = tmp_path / "source"
     publish(source)
@@ -204,7 +204,7 @@ def test_a_node_that_is_none(tmp_path, known, comes, reason):
 
 
 def test_a_lost_data_directory_needs_another_certificate(tmp_path):
-    """With the old one it ends with a sentence, as often as it is started; with another one it is another node."""
+    """With the old certificate the node ends with an error at every start; with a new one it joins as another node."""
     files, source = Files(tmp_path / "files"), tmp_path / "source"
     (authority,) = files.authorities
     with two_nodes(tmp_path, source, files) as nodes:

@@ -1,4 +1,4 @@
-"""A node whose log nobody reads: strangers who make it say something hold nobody up, nor the end."""
+"""A node whose log is not read: strangers that cause log lines delay neither clients nor the end."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from tests.ci.cluster.test_users import FIRST, connect, users
 from tests.ports import HOST, quiet_ports
 
 LITTLE = "from gossipkv.processes import streams\nstreams.MAX_QUEUED_BYTES = 10_000"
-STRANGERS = 600  # More than the log has lines for at once.
+STRANGERS = 600  # These are more than the log has lines for at once.
 
 
 def refused(address: str, stranger: int) -> None:
-    """A stranger asks for what it may not: a line of the log."""
+    """Send a forbidden request, which causes a line of the log."""
     host, port = address.split(":")
     with socket.create_connection(
         (host, int(port)), PATIENCE_S, (f"127.0.{stranger >> 8}.{2 + stranger % 250}", 0)
@@ -29,7 +29,7 @@ def refused(address: str, stranger: int) -> None:
 
 
 def test_strangers_fill_a_log_that_nobody_reads(tmp_path):
-    """Clients, new connections and the gateway are answered; a reader that comes late hears what it has missed."""
+    """Clients, new connections and the gateway are answered; a late reader of the log learns that lines were lost."""
     fifo, place = tmp_path / "log", tmp_path / "node"
     place.mkdir()
     os.mkfifo(fifo)

@@ -1,7 +1,4 @@
-"""Real nodes restarted where nothing can be written: a tmpfs that is full, and one that is mounted read-only.
-
-All the while somebody reads every key and checks what comes.
-"""
+"""Real nodes are restarted on a full tmpfs and on one mounted read-only, while a reader checks every key."""
 
 import contextlib
 import itertools
@@ -22,12 +19,12 @@ pytestmark = pytest.mark.timeout(300)
 
 QUICK = ("--profile", "local", "--time-to-converge", "300ms", "--refresh-period", "off", "--pumps", "2", *PATIENTLY)
 KEYS = [b"key%03d" % number for number in range(200)]
-READ_BYTES = 5 * len(KEYS) * len(b"1 of key000")  # In each test at least, through each pump.
+READ_BYTES = 5 * len(KEYS) * len(b"1 of key000")  # The minimum per test and pump.
 
 
 @pytest.fixture
 def disk(tmp_path):
-    """A small file system where the node `b` has its data; what it is given is options of a remount."""
+    """Mount a small file system for the data of node `b`; yield a function that remounts it with options."""
     path = tmp_path / "b" / "data"
     path.mkdir(parents=True, mode=0o700)
     mount = ["mount", "-t", "tmpfs", "-o", "size=8m,mode=700", "tmpfs", path]
@@ -39,7 +36,7 @@ def disk(tmp_path):
 
 @pytest.fixture
 def source(tmp_path):
-    """Adds a version at the source."""
+    """Return the source root and a function that adds a version."""
     root = tmp_path / "source"
     root.mkdir()
 
@@ -57,7 +54,7 @@ def source(tmp_path):
 
 @pytest.fixture
 def start(tmp_path, source):
-    """Starts a node of a name; it is ready."""
+    """Return a function that starts a node by name and waits until it is ready."""
     with contextlib.ExitStack() as stack:
 
         def begin(name, *options):
@@ -71,9 +68,10 @@ def start(tmp_path, source):
 
 
 class Reader:
-    """Reads every key again and again, one by one and all at once, through both pumps; `allowed` may answer.
+    """Reads every key repeatedly, singly and in batches, through both pumps; `allowed` versions may answer.
 
-    By more connections than others have: a pump gets whom it has fewest of, so of two both may come to one.
+    The reader has more connections than other clients: a new connection goes to the pump with fewest, so two
+    connections may share a pump.
     """
 
     def __init__(self, address):
@@ -99,7 +97,7 @@ class Reader:
                 self.reads += 1 + len(KEYS)
 
     def allow(self, *versions):
-        """From now on these may answer; what was asked before is answered when this returns."""
+        """Allow answers from these versions alone; return when all earlier reads have been answered."""
         self.allowed = versions
         give_up_s, before = time.monotonic() + PATIENCE_S, self.reads
         while self.reads == before:
@@ -116,12 +114,12 @@ class Reader:
 
 
 def known(node, name):
-    """State and epoch of a member, to a node."""
+    """Return a member's state and epoch, as a node knows them."""
     return next(((one["state"], one["epoch"]) for one in ask(node, "members") if one["node"] == name), None)
 
 
 def is_on_both(node, version):
-    """Whether a node answers from a version, and each partition of it is on both nodes, as that one knows it."""
+    """True if a node answers from a version and knows both nodes as owners of each partition."""
     told = ask(node, "status").get("geo", {"active": None})
     return told["active"] == version and told["versions"][version].get("under_replicated", {}).get("count") == 0
 
@@ -131,7 +129,7 @@ def sent_by_each(node):
 
 
 def published(node, owner):
-    """What a member publishes, dead or alive, to a node."""
+    """Return the names that a member publishes, dead or alive, as a node knows them."""
     return [entry["name"] for entry in ask(node, "entries", "nodes", {"all": True}) if entry["owner"] == owner]
 
 
@@ -140,14 +138,14 @@ def files(path):
 
 
 def fill(path):
-    """A file that takes all the room there is."""
+    """Write a file that takes all free space."""
     with path.open("wb", buffering=0) as file:
         while True:
             file.write(bytes(4096))
 
 
 def test_a_restart_on_a_full_disk(tmp_path, disk, source, start):
-    """Not a byte is free: it serves, takes part in a new epoch, and what is newer waits for room."""
+    """On a full disk the node serves and takes part in a new epoch, and a newer version waits for space."""
     first = start("a")
     port = str(quiet_ports(1)[0])
     node = start("b", "--listen", f"127.0.0.1:{port}", *joining(first))
@@ -158,7 +156,7 @@ def test_a_restart_on_a_full_disk(tmp_path, disk, source, start):
     hog = tmp_path / "b" / "data" / "building" / "hog"
     with pytest.raises(OSError, match="No space left"):
         fill(hog)
-    hog.rename(tmp_path / "b" / "data" / "datasets" / "hog")  # Where nobody clears it away.
+    hog.rename(tmp_path / "b" / "data" / "datasets" / "hog")  # A restart does not clear this directory.
     assert os.statvfs(hog.parent).f_bavail == 0
     node = start("b", "--listen", f"127.0.0.1:{port}", *joining(first))
     with Reader(node.address) as reader:
@@ -166,7 +164,7 @@ def test_a_restart_on_a_full_disk(tmp_path, disk, source, start):
         assert info["silent"] is None
         assert info["epoch"] > epoch
         eventually(lambda: known(first, "b"), ("alive", info["epoch"]), node)
-        until(lambda: "cannot_remember" in node.said(), node)  # PEERS, which is written beside.
+        until(lambda: "cannot_remember" in node.said(), node)  # PEERS is written in the background.
         source[1]("2")
         ask(node, "refresh", None)
         until(lambda: "needed_bytes" in ask(node, "status")["geo"]["versions"].get("2", {}), node)
@@ -180,7 +178,7 @@ def test_a_restart_on_a_full_disk(tmp_path, disk, source, start):
 
 
 def test_a_restart_on_a_read_only_disk(tmp_path, disk, source, start):
-    """It serves and hears, nobody hears of it, nothing is built; when it can write, it is alive in a higher epoch."""
+    """On a read-only disk a node serves silently and builds nothing; once writable it is alive in a higher epoch."""
     first = start("a")
     port = str(quiet_ports(1)[0])
     options = ("--listen", f"127.0.0.1:{port}", *joining(first))
@@ -197,7 +195,7 @@ def test_a_restart_on_a_read_only_disk(tmp_path, disk, source, start):
     with Reader(node.address) as reader:
         assert "Read-only file system" in ask(node, "info")["silent"]
         assert "silent" in node.said()
-        eventually(lambda: known(first, "b"), ("dead", epoch), node)  # Found by pings that nobody answers.
+        eventually(lambda: known(first, "b"), ("dead", epoch), node)  # The other node's pings find it dead.
         eventually(lambda: (known(node, "a") or ("",))[0], "alive", node)
         until(lambda: published(node, "a") != [], node)
         assert known(node, "b")[0] == "silent"
@@ -213,7 +211,8 @@ def test_a_restart_on_a_read_only_disk(tmp_path, disk, source, start):
         assert (second.returncode, "in use by another process" in second.stderr) == (3, True), second
         assert ask(node, "status")["geo"]["versions"]["2"]["state"] == "SEEN"
         begun, reads = time.monotonic(), reader.reads
-        until(lambda: reader.reads > reads + 20 * len(KEYS) and time.monotonic() > begun + 6, node)  # A try or more.
+        # The interval covers at least one attempt.
+        until(lambda: reader.reads > reads + 20 * len(KEYS) and time.monotonic() > begun + 6, node)
         assert min(sent_by_each(node)) > READ_BYTES
         assert known(first, "b") == ("dead", epoch)
         assert files(tmp_path / "b" / "data") == before

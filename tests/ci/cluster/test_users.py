@@ -1,4 +1,4 @@
-"""Real nodes with users: tokens change under load and stand nowhere, and nodes prove themselves to each other."""
+"""Real nodes with users: tokens change under load and are never shown, and nodes authenticate to each other."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ GONE_S = 1.0  # From the change of the file to the end of the connections.
 
 
 def users(path: Path, database: str = "geo", **tokens: str) -> None:
-    """Replace the file: each of them may read that database and see."""
+    """Replace the file: each user may read that database and see."""
     new = path.with_name("new")
     new.write_text(
         "".join(
@@ -54,7 +54,6 @@ def source(place: Path) -> Path:
 
 
 def connect(address: str, token: str | None = None) -> blocking.Client:
-    """A client that waits for as long as a busy machine may take."""
     return blocking.connect(address, timeout_ms=PATIENCE_S * 1000, token=token)
 
 
@@ -80,7 +79,7 @@ def page(address: str, path: str, token: str | None) -> bytes:
 
 
 class Reading:
-    """Somebody who reads all the time."""
+    """A client that reads without pause."""
 
     def __init__(self, address: str, token: str) -> None:
         self.reads = 0
@@ -107,7 +106,7 @@ class Reading:
 
 
 def test_tokens_change_under_load_and_stand_nowhere(tmp_path):
-    """A second one beside the first, then without it: who has the new one reads on, the old one ends in a second."""
+    """With a second token added and the first removed, the new token keeps reading and the old one ends in seconds."""
     path = tmp_path / "users"
     users(path, first=FIRST, left=LEFT)
     options = ("--users", str(path), "--http-listen", "127.0.0.1:0", "--resp-listen", "127.0.0.1:0")
@@ -127,7 +126,7 @@ def test_tokens_change_under_load_and_stand_nowhere(tmp_path):
         users(path, second=SECOND, left=LEFT)
         began = time.monotonic()
         until(lambda: old.failed)
-        assert time.monotonic() - began < GONE_S + 4  # Whoever else runs on this machine has its turn as well.
+        assert time.monotonic() - began < GONE_S + 4  # Other processes of the machine need their turn as well.
         assert [type(error) for error in old.end()] == [Unauthorized]
         before = new.reads
         until(lambda: new.reads > before + 2 * len(KEYS))
@@ -139,7 +138,7 @@ def test_tokens_change_under_load_and_stand_nowhere(tmp_path):
 
 
 def by_resp(address: str, *words: str | bytes) -> bytes:
-    """What clients of Redis are answered, up to the end of the connection."""
+    """Return all bytes that a Redis client is answered, up to the end of the connection."""
     host, _, port = address.rpartition(":")
     commands = [word.encode() if isinstance(word, str) else word for word in words]
     with socket.create_connection((host, int(port)), timeout=PATIENCE_S) as connection:
@@ -150,7 +149,7 @@ def by_resp(address: str, *words: str | bytes) -> bytes:
 
 
 def by_command(address: str, token: str, *words: str) -> bytes:
-    """What a command says, which finds its token in the environment."""
+    """Return the output of a command that finds its token in the environment."""
     command = [sys.executable, "-m", "gossipkv", *words]
     environ = {**os.environ, "GOSSIPKV_NODE": address, "GOSSIPKV_TOKEN": token}
     done = subprocess.run(command, capture_output=True, env=environ, timeout=PATIENCE_S, check=False)
@@ -158,7 +157,7 @@ def by_command(address: str, token: str, *words: str) -> bytes:
 
 
 def everything_told(node: NodeProcess, token: str, path: Path) -> dict[str, bytes]:
-    """Log, pages, what is told on the wire and by commands, and what the system shows of its processes."""
+    """Return the log, the pages, the answers on the wire and of commands, and the process data of the system."""
     site = gateways(node)[0][0]
     told: dict[str, bytes] = {}
     for target in ("/", "/geo/", "/metrics", "/debug/vars", "/healthz", "/readyz?verbose"):
@@ -202,7 +201,7 @@ def everything_told(node: NodeProcess, token: str, path: Path) -> dict[str, byte
 
 
 def test_nodes_prove_themselves_and_strangers_do_not(tmp_path):
-    """With one copy of each partition all is read at either node; a stranger may call none of what nodes ask."""
+    """With one replica of each partition, any key is read at either node; a stranger may call no method of nodes."""
     ring, path = tmp_path / "keys", tmp_path / "users"
     keys("new", ring)
     users(path, first=FIRST)
@@ -238,7 +237,7 @@ def test_nodes_prove_themselves_and_strangers_do_not(tmp_path):
 
 
 def test_errors_show_records_to_readers_alone(tmp_path):
-    """A record that is wrong is told to whoever may read the database, and where it is to whoever may see."""
+    """A wrong record is shown only to users that may read the database, its position also to users that may see."""
     path, place = tmp_path / "users", source(tmp_path)
     users(path, first=FIRST)
     digest = digest_of(SECOND.encode()).hex()
@@ -263,7 +262,7 @@ def test_errors_show_records_to_readers_alone(tmp_path):
 
 
 def test_what_is_no_token_and_who_may_no_longer(tmp_path):
-    """Of whatever length and encoding it is refused, and the node goes on; a scan ends where its right does."""
+    """Tokens of any length and encoding are refused, and the node goes on; a scan ends with its right."""
     path = tmp_path / "users"
     users(path, first=FIRST)
     options = ("--users", str(path), "--http-listen", "127.0.0.1:0", "--resp-listen", "127.0.0.1:0")
@@ -289,11 +288,11 @@ def test_what_is_no_token_and_who_may_no_longer(tmp_path):
 
 
 def by_http(address: str, token: str | None = None) -> bytes:
-    """What is answered to who asks for a key."""
+    """Return the answer to an HTTP request for a key."""
     host, _, port = address.rpartition(":")
     shown = "" if token is None else f"Authorization: Bearer {token}\r\n"
     with socket.create_connection((host, int(port)), timeout=PATIENCE_S) as connection:
-        with contextlib.suppress(OSError):  # Who hears too much ends the connection.
+        with contextlib.suppress(OSError):  # The gateway ends the connection after too many bytes.
             connection.sendall(
                 f"GET /geo/key00 HTTP/1.1\r\nHost: a\r\n{shown}Connection: close\r\n\r\n".encode("latin-1")
             )

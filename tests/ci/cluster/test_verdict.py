@@ -1,6 +1,6 @@
-"""The verdict of real nodes: the same at each of them while a version fails, an owner dies, a table loses its majority.
+"""The verdict is equal at all real nodes while a version fails, an owner dies or a table loses its majority.
 
-And that a node that is cut off says that first, on its page and to `status` as well.
+A node that is cut off says so first, on its page and in `status`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def command(address: str, *options: str) -> tuple[int, str, str]:
-    """Exit status of `gossipkv status`, and what it wrote."""
+    """Return the exit status of `gossipkv status`, and its output."""
     line = [sys.executable, "-m", "gossipkv", "status", *options, "--node", address]
     clean = {name: value for name, value in os.environ.items() if not name.startswith("GOSSIPKV_")}
     done = subprocess.run(line, capture_output=True, env=clean, text=True, check=False)
@@ -39,7 +39,7 @@ def texts(verdict: Told) -> list[str]:
 
 
 def agreed(addresses: Sequence[str], holds: Callable[[Told], bool]) -> Told:
-    """The verdict, once every node has the same, and it is as it is to be."""
+    """Return the verdict, once all nodes agree and `holds` is true of it."""
     give_up_s = time.monotonic() + PATIENCE_S
     while True:
         told = []
@@ -57,7 +57,7 @@ def addresses_of(cluster: Cluster) -> list[str]:
 
 
 def shows(cluster: Cluster, words: str) -> bool:
-    """Whether the page of every node that runs has these words."""
+    """True if the pages of all running nodes have these words."""
     pages = [
         urllib.request.urlopen(f"http://{node.http}/", timeout=PATIENCE_S).read().decode()
         for node in cluster.status()
@@ -68,7 +68,7 @@ def shows(cluster: Cluster, words: str) -> bool:
 
 
 def test_a_version_that_fails_where_one_is_not_asked(tmp_path):
-    """One of three cannot build its share: each node says so, on its page too, and no wait is for nothing."""
+    """One of three nodes cannot build its share: every node and page says so, and `--wait` ends at once."""
     publish(tmp_path / "source", "v1")
     with Cluster(
         tmp_path / "cluster", nodes=3, source=tmp_path / "source", replication=1, settings=SETTINGS, http=True
@@ -101,7 +101,7 @@ def test_a_version_that_fails_where_one_is_not_asked(tmp_path):
 
 
 def test_an_owner_that_dies(tmp_path):
-    """Everybody who is left says the same of it: first who is dead, and that nothing is lost, then what is."""
+    """All remaining nodes agree: first on the death, then on the partitions with too few owners."""
     publish(tmp_path / "source", "v1")
     with running(tmp_path, 4, 2, {"reassign_after": "1h"}) as cluster:
         wait_for(cluster, "v1")
@@ -116,7 +116,7 @@ def test_an_owner_that_dies(tmp_path):
 
 
 def test_a_table_that_loses_its_majority(tmp_path):
-    """Two of five are killed: the others name the partitions that take no writes, with one voice, and who decides."""
+    """Two of five nodes are killed: the others agree on the partitions that take no writes, and on the acceptors."""
     with running(tmp_path, 5, 2) as cluster:
         agreed(addresses_of(cluster), lambda told: told["text"].endswith(" 5 members, all alive."))
         with connect(addresses_of(cluster)[0]) as client:
@@ -135,7 +135,7 @@ def test_a_table_that_loses_its_majority(tmp_path):
 
 
 def test_who_is_cut_off_says_that_first(tmp_path):
-    """Its peers are frozen: what it says of them is stale, and nothing comes before that."""
+    """A node whose peers are frozen reports first that it is cut off, since its view of them is stale."""
     publish(tmp_path / "source", "v1")
     with running(tmp_path, 3, 2) as cluster:
         wait_for(cluster, "v1")
@@ -154,7 +154,7 @@ def test_who_is_cut_off_says_that_first(tmp_path):
 
 
 def test_a_cluster_without_databases_waits_for_nothing(tmp_path):
-    """It is well, and says how to begin."""
+    """The cluster is well, and `status` advises the first step."""
     with running(tmp_path, 1, 1) as cluster:
         status, out, err = command(addresses_of(cluster)[0], "--wait")
     assert (status, err) == (0, "")
@@ -163,7 +163,7 @@ def test_a_cluster_without_databases_waits_for_nothing(tmp_path):
 
 
 def test_who_does_what_the_advice_says_is_told_that_it_helps(tmp_path):
-    """A broken file that is mended is built, and waited for; a directory that goes away is gone for everybody."""
+    """A repaired file is built and waited for; a removed directory is gone from every node's verdict."""
     parts = tmp_path / "source" / "geo" / "v1"
     parts.mkdir(parents=True)
     (parts / "part-0.tsv").write_bytes(b"no tabulator\n")

@@ -1,4 +1,4 @@
-"""What the nodes of a cluster say of each other: asked now, and read in their logs."""
+"""The nodes' views of each other, over the wire and from their logs."""
 
 from __future__ import annotations
 
@@ -17,18 +17,17 @@ if TYPE_CHECKING:
 
     from gossipkv.launcher import Cluster
 
-PATIENCE_S = 120.0  # Seconds do; but sixteen nodes may share two busy cores with others.
+PATIENCE_S = 120.0  # Seconds suffice on an idle machine, but sixteen nodes may share two busy cores.
 POLL_S = 0.2
 
-# For nodes whose logs are read here; a name of their own keeps out whoever looks for another cluster at these ports.
+# For nodes whose logs are read; a cluster name of their own keeps out tests that look for another cluster at these
+# ports.
 NAME = f"test-{os.getpid()}"
 LOGGED = {"log_format": "json", "cluster": NAME}
 
 
 @dataclass(frozen=True)
 class Seen:
-    """A member in a node's view."""
-
     state: str
     address: str
     epoch: int
@@ -38,7 +37,7 @@ class Seen:
 
 @dataclass(frozen=True)
 class Change:
-    """A line of a node's log: what it came to believe of a member."""
+    """A line of a node's log about a member's new state."""
 
     by: str
     node: str
@@ -50,7 +49,7 @@ Ask = "Callable[[int], list[dict[str, object]]]"
 
 
 class Views:
-    """The views of the nodes; `ask(index)` is how a node's list of members is got, else over the wire."""
+    """The views of the nodes; `ask(index)` returns a node's list of members, by default over the wire."""
 
     def __init__(self, cluster: Cluster, ask: Ask | None = None) -> None:
         self._cluster = cluster
@@ -79,7 +78,7 @@ class Views:
         return {name: seen.state for name, seen in self.of(index).items()}
 
     def until(self, holds: Callable[[View], bool], by: Iterable[int], *, within_s: float = PATIENCE_S) -> float:
-        """Wait until it holds in the views of all of them at a time; how long that took."""
+        """Wait until it holds in the views of all nodes at once; return how long that took."""
         began_s = time.monotonic()
         while wrong := self._wrong(holds, by):
             if time.monotonic() - began_s > within_s:
@@ -102,7 +101,7 @@ class Views:
         return {node.name: Path(node.log).stat().st_size for node in self._cluster.status()}
 
     def changes(self, since: dict[str, int]) -> list[Change]:
-        """What nodes have come to believe since then."""
+        """Return the changes that nodes have logged since the mark."""
         found = []
         for node in self._cluster.status():
             with Path(node.log).open("rb") as log:
@@ -114,7 +113,7 @@ class Views:
         return found
 
     def declared_dead(self, since: dict[str, int], *, by: Iterable[str] | None = None) -> set[str]:
-        """Whom any node (of these) has taken for dead since then."""
+        """Return the members that any node (of `by`) has declared dead since the mark."""
         observers = None if by is None else set(by)
         return {
             change.node

@@ -1,8 +1,8 @@
-"""Run a command with the system calls and address families of a unit; whoever makes another call is killed.
+"""Run a command with the system calls and address families of a unit; any other call kills the process.
 
     python confined.py UNIT COMMAND...
 
-`systemd-analyze` says which calls a set of systemd's has, libseccomp has the kernel hold everybody to it.
+`systemd-analyze` lists the calls of systemd's sets, and the kernel enforces them by libseccomp.
 """
 
 from __future__ import annotations
@@ -19,13 +19,11 @@ PR_SET_MDWE, REFUSE_EXEC_GAIN = 65, 1
 
 
 class Comparison(ctypes.Structure):
-    """`struct scmp_arg_cmp`."""
-
     _fields_ = (("arg", ctypes.c_uint), ("op", ctypes.c_int), ("a", ctypes.c_uint64), ("b", ctypes.c_uint64))
 
 
 class Lines(dict[str, str]):
-    """The settings of a section; one that is given again adds to what was given."""
+    """The settings of a section; a repeated setting adds a line to its value."""
 
     def __setitem__(self, name: str, value: str) -> None:
         if isinstance(value, list) and name in self:
@@ -34,7 +32,7 @@ class Lines(dict[str, str]):
 
 
 def unit(path: str) -> configparser.RawConfigParser:
-    """The settings of a unit; a setting that is given twice has both values, a line each."""
+    """Return the settings of a unit; a repeated setting has all its values, a line each."""
     parser = configparser.RawConfigParser(strict=False, dict_type=Lines, interpolation=None, delimiters=("=",))
     parser.optionxform = str
     parser.read(path)
@@ -42,7 +40,7 @@ def unit(path: str) -> configparser.RawConfigParser:
 
 
 def calls(names: list[str]) -> set[str]:
-    """The system calls that these stand for: some are sets."""
+    """Return the system calls that these names stand for: some are sets."""
     found = set()
     for name in names:
         if name.startswith("@"):
@@ -54,13 +52,13 @@ def calls(names: list[str]) -> set[str]:
 
 
 def allow(names: set[str], families: list[str]) -> None:
-    """Have whoever makes another call killed, from now on."""
+    """Kill processes that make any other call, from now on."""
     library = ctypes.CDLL("libseccomp.so.2", use_errno=True)
     library.seccomp_init.restype = ctypes.c_void_p
     rules = ctypes.c_void_p(library.seccomp_init(ctypes.c_uint32(KILL)))
     for name in sorted(names - {"socket"}):
         number = library.seccomp_syscall_resolve_name(name.encode())
-        if number >= 0:  # Else it is one of other machines.
+        if number >= 0:  # The call may belong to other architectures.
             assert library.seccomp_rule_add_array(rules, ctypes.c_uint32(ALLOW), number, 0, None) == 0
     number = library.seccomp_syscall_resolve_name(b"socket")
     for family in families:
@@ -76,7 +74,7 @@ def main() -> None:
     for line in service["SystemCallFilter"].splitlines():
         (unwanted if line.startswith("~") else wanted).extend(line.removeprefix("~").split())
     if service.getboolean("MemoryDenyWriteExecute"):
-        ctypes.CDLL(None).prctl(PR_SET_MDWE, REFUSE_EXEC_GAIN, 0, 0, 0)  # Kernels before 6.3 do not have it.
+        ctypes.CDLL(None).prctl(PR_SET_MDWE, REFUSE_EXEC_GAIN, 0, 0, 0)  # Kernels before 6.3 lack this call.
     allow(calls(wanted) - calls(unwanted), service["RestrictAddressFamilies"].split())
     os.execvp(command[0], command)
 

@@ -1,4 +1,4 @@
-"""What deploy/ has: a unit that systemd takes and a node lives under, an image and a compose file that fit the node."""
+"""The files of deploy/: a unit under which a node works, an image and a compose file that fit the node."""
 
 from __future__ import annotations
 
@@ -22,14 +22,15 @@ from tests.ci.deploy.confined import unit
 DEPLOY = ROOT / "deploy"
 UNIT = DEPLOY / "gossipkv.service"
 HERE = Path(__file__).parent
-SCHEMA_SHA256 = "1f91e091f16b2dd50ab8860e02bb391d22df553d91c145eacedb1b6eff9c3f0e"  # Of compose-spec at 170098ba.
+# The schema comes from compose-spec at 170098ba.
+SCHEMA_SHA256 = "1f91e091f16b2dd50ab8860e02bb391d22df553d91c145eacedb1b6eff9c3f0e"
 EXPOSURE = re.compile(r"Overall exposure level for \S+: ([0-9.]+)")
 
 needs_systemd = pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
 
 
 def analyzed(place: Path, *words: str) -> str:
-    """What `systemd-analyze` says of the unit, whose program and user stand elsewhere here."""
+    """Return the output of `systemd-analyze` for the unit, with another program path and user."""
     program = place / "gossipkv"
     program.touch(0o755)
     text = UNIT.read_text().replace("/opt/gossipkv/bin/gossipkv", str(program)).replace("User=gossipkv", "User=root")
@@ -40,19 +41,19 @@ def analyzed(place: Path, *words: str) -> str:
 
 @needs_systemd
 def test_systemd_takes_the_unit(tmp_path: Path) -> None:
-    """`systemd-analyze verify` has nothing to say of it."""
+    """`systemd-analyze verify` reports nothing about the unit."""
     assert [line for line in analyzed(tmp_path, "verify").splitlines() if "gossipkv.service" in line] == []
 
 
 @needs_systemd
 def test_little_is_exposed(tmp_path: Path) -> None:
-    """By systemd's own measure, under which 10 is a service without any hardening, as root it is 2.1 at most."""
+    """By systemd's own measure, in which a service without hardening has 10, the exposure is at most 2.5."""
     found = EXPOSURE.search(analyzed(tmp_path, "security", "--offline=true"))
     assert float(found[1]) <= 2.5
 
 
 def test_the_unit_fits_the_node() -> None:
-    """It is given the time that it takes to drain, and its command line exists."""
+    """The stop timeout exceeds twice the drain timeout, and the command line exists."""
     service = unit(str(UNIT))["Service"]
     assert int(service["TimeoutStopSec"]) * 1000 > 2 * load(None, {}, {}).drain_timeout
     assert unknown_words("gossipkv" + service["ExecStart"].partition("bin/gossipkv")[2]) == []
@@ -62,7 +63,7 @@ def test_the_unit_fits_the_node() -> None:
 @pytest.mark.skipif(shutil.which("setpriv") is None, reason="there is no setpriv")
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs the right to mount a tmpfs")
 def test_a_node_lives_under_the_unit(tmp_path: Path) -> None:
-    """Without a capability, on a read-only system, with the unit's system calls it builds, decides and ends."""
+    """Without capabilities, on a read-only system, with the unit's system calls, a node builds, decides and ends."""
     version = tmp_path / "source" / "geo" / "1"
     version.mkdir(parents=True)
     (version / "part-0").write_bytes(b"paris\tFrance\n")
@@ -86,7 +87,7 @@ def test_a_node_lives_under_the_unit(tmp_path: Path) -> None:
 
 
 def confinement(place: Path) -> list[str]:
-    """What comes before the command of a node whose data is below `place`; the system is read-only for it."""
+    """Return the prefix of a node's command that makes all but the node's data below `place` read-only."""
     data = place / "data"
     data.mkdir(0o700)
     mounts = f"mount --bind {data} {data} && mount -o remount,bind,ro / && ! touch {place}/x 2>/dev/null"
@@ -96,7 +97,7 @@ def confinement(place: Path) -> list[str]:
 
 
 def test_the_unit_is_held_to(tmp_path: Path) -> None:
-    """Whoever makes a call that the unit does not name is killed: the test before would notice."""
+    """A process that makes a call outside the unit is killed, so the test before would notice."""
     if shutil.which("systemd-analyze") is None:
         pytest.skip("systemd is not installed")
     for program, status in (("import os; os.getpid()", 0), ("import os; os.chown('/', 0, 0)", -31)):
@@ -108,13 +109,13 @@ def test_the_unit_is_held_to(tmp_path: Path) -> None:
 
 
 def instructions() -> list[tuple[str, str]]:
-    """Those of the Dockerfile, with what follows each."""
+    """Return the instructions of the Dockerfile with their arguments."""
     lines = (DEPLOY / "Dockerfile").read_text().splitlines()
     return [tuple(line.split(" ", 1)) for line in lines if line and not line.startswith("#")]
 
 
 def test_the_image_fits_the_program() -> None:
-    """Its commands exist, its settings are settings, its ports are theirs, and it is not root."""
+    """Its commands, settings and ports exist, and its user is not root."""
     (health,), (entry,), (command,) = (
         [rest for word, rest in instructions() if word == wanted] for wanted in ("HEALTHCHECK", "ENTRYPOINT", "CMD")
     )
@@ -128,7 +129,7 @@ def test_the_image_fits_the_program() -> None:
 
 
 def test_the_image_has_what_a_wheel_is_made_of() -> None:
-    """Whatever setup.py and the package's own files need is in the context of the build."""
+    """The build context holds all files that setup.py and the package need."""
     lines = (DEPLOY / "Dockerfile.dockerignore").read_text().splitlines()
     kept = {line[1:] for line in lines if line.startswith("!")}
     assert all((ROOT / name).exists() for name in kept)
@@ -136,7 +137,7 @@ def test_the_image_has_what_a_wheel_is_made_of() -> None:
 
 
 def test_the_image_installs_by_hashes() -> None:
-    """Each package that comes from outside is pinned; the rest is what the first stage has made."""
+    """Each external package is pinned; all others come from the first stage."""
     pips = [step for word, rest in instructions() if word == "RUN" for step in rest.split(" && ") if "pip " in step]
     assert len(pips) == 4
     for step in pips:
@@ -153,7 +154,7 @@ def read_yaml(name: str) -> dict[str, object]:
 
 
 def test_the_compose_file_is_one() -> None:
-    """By the schema of the Compose Specification, of which a copy stands here."""
+    """The file is valid under the schema of the Compose Specification, of which a copy is beside this file."""
     fastjsonschema = pytest.importorskip("fastjsonschema")
     schema = (HERE / "compose-spec.json").read_bytes()
     assert hashlib.sha256(schema).hexdigest() == SCHEMA_SHA256
@@ -166,7 +167,7 @@ def test_the_compose_file_is_one() -> None:
 
 
 def test_the_compose_file_fits_the_program() -> None:
-    """The settings of its nodes are settings, and each node joins the others; what it mounts from here is here."""
+    """The nodes' settings exist, each node joins the others, and the mounted files exist."""
     services = read_yaml("compose.yaml")["services"]
     nodes = {name: found for name, found in services.items() if found["image"] == "gossipkv"}
     assert list(nodes) == ["n1", "n2", "n3"]
@@ -181,7 +182,7 @@ def test_the_compose_file_fits_the_program() -> None:
 
 
 def test_prometheus_and_grafana_find_what_they_need() -> None:
-    """The job is the one that rules and dashboard are about, its targets are the nodes, and the rules are mounted."""
+    """Rules and dashboard are about the single job, its targets are the nodes, and the rules are mounted."""
     services = read_yaml("compose.yaml")["services"]
     prometheus = read_yaml("prometheus.yml")
     (job,) = prometheus["scrape_configs"]
@@ -199,7 +200,7 @@ def test_prometheus_and_grafana_find_what_they_need() -> None:
 
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed")
 def test_promtool_takes_the_configuration(tmp_path: Path) -> None:
-    """With the rules where the compose file mounts them."""
+    """The check includes the rules at the compose file's mount point."""
     shutil.copy(DEPLOY / "prometheus.yml", tmp_path)
     shutil.copy(ROOT / "docs" / "operators" / "alerts.yml", tmp_path)
     subprocess.run(["promtool", "check", "config", tmp_path / "prometheus.yml"], check=True, timeout=PATIENCE_S)

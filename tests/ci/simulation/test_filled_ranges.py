@@ -1,7 +1,7 @@
-"""100M rows in random order into an empty range table of six nodes, in a hundredth: rules of the product, made-up time.
+"""100M rows in random order fill a range table of six nodes, at a scale of 1:100, with production rules.
 
-Hosts divide what is over the limit (`MeasureLimits`), a planner says what moves (`placement.ranges`), the mover begins
-so many at a time (`placement.moves`); what takes time is made up: loading, adopting, settling, and how old sizes are.
+Hosts split ranges over the limit (`MeasureLimits`), a planner chooses moves (`placement.ranges`), and the mover begins
+a limited number at a time (`placement.moves`). Times are simulated: loading, adopting, settling, and the age of sizes.
 """
 
 from __future__ import annotations
@@ -19,16 +19,17 @@ from gossipkv.table.controllers.plan import ASK_S
 from tests.unit.placement.hosted import node
 
 SCALE = 100
-ROWS, ROW_BYTES, RATE = 100_000_000 // SCALE, 100 * SCALE, 100_000 // SCALE  # A second.
+ROWS, ROW_BYTES, RATE = 100_000_000 // SCALE, 100 * SCALE, 100_000 // SCALE  # The rate is per second.
 LIMITS = MeasureLimits(512 << 20, 2_000_000 // SCALE)
 TRANSFER = 64 << 20
-MEASURED_S, SETTLED_S, ADOPTED_S = 10, 2, 2  # Until a host sees a size; a child has settled; a map is adopted.
+# Seconds until a host sees a size, a child has settled, and a map is adopted.
+MEASURED_S, SETTLED_S, ADOPTED_S = 10, 2, 2
 PLANNED_S = 5
 MAX_MOVES = 64
 
 
 class Filled:
-    """The table: of each range where it begins in [0, 1), its rows, and since when it has been too large."""
+    """The table: for each range its start in [0, 1), its rows, and since when it has been too large."""
 
     def __init__(self, seed, nodes=6, replication=3):
         self.random = random.Random(seed)
@@ -39,7 +40,7 @@ class Filled:
         self.map = {0.0: Partition.of(self.id(), held)}
         self.rows = {0.0: 0}
         self.second = self.divisions = self.moved = 0
-        self.large, self.longest = {}, 0  # Over twice the limit: since when, and for how long at most.
+        self.large, self.longest = {}, 0  # The start and the longest duration of sizes over twice the limit.
         self.settles, self.arrives = {}, {}
         self.lately, self.measures = Lately(), {}
 
@@ -48,7 +49,7 @@ class Filled:
         return self.drawn
 
     def pass_s(self, rows):
-        """A second: rows come, hosts divide, moves go on, and the planner plans."""
+        """Pass a second: rows come, hosts split ranges, moves proceed, and the planner plans."""
         ends = [*[*self.map][1:], 1.0]
         for (first, _), end in zip([*self.map.items()], ends, strict=True):
             mean = rows * (end - first)
@@ -71,7 +72,7 @@ class Filled:
             self.begin()
 
     def divide(self):
-        """Hosts divide at the middle of the rows, but what moves or has to settle."""
+        """Split ranges at their median row, except ranges that move or have to settle."""
         for first, one in [*self.map.items()]:
             moves = any(each.state is not AssignmentState.AVAILABLE for each in one.assignments)
             size = self.rows[first] * ROW_BYTES, self.rows[first]
@@ -94,7 +95,7 @@ class Filled:
             self.map[first] = self.map[first]._replace(former=())
 
     def arrive(self):
-        """Targets have loaded: they are in their slots, and the others are gone."""
+        """Complete the loads: targets take their slots, and the former holders are gone."""
         for first in [first for first, at in self.arrives.items() if at <= self.second]:
             del self.arrives[first]
             one = self.map[first]
@@ -115,7 +116,7 @@ class Filled:
         self.lately.measured(self.measures, LIMITS, self.second)
 
     def begin(self):
-        """The mover plans, and begins what may begin."""
+        """Plan moves, and begin the permitted ones."""
         partitions, firsts = [*self.map.values()], [*self.map]
         situation = Situation(
             partitions=partitions, replication=self.replication, nodes=self.nodes, alive=[one.id for one in self.nodes],
@@ -136,7 +137,7 @@ class Filled:
             self.moved += 1
 
     def loads(self):
-        """What each node has, of what is even."""
+        """Return each node's load relative to the mean."""
         held = Counter()
         for first, one in self.map.items():
             for each in standing(one):
@@ -145,13 +146,14 @@ class Filled:
 
 
 def test_a_table_is_filled_in_random_order():
-    """No range is over twice the limit for long, loads are even, and there are few divisions; then it is at rest."""
+    """No range stays over twice the limit, loads are even, splits are few, and the table comes to rest."""
     for seed in range(3):
         table, uneven = Filled(seed), 0
         while sum(table.rows.values()) < ROWS:
             table.pass_s(RATE)
             uneven += max(table.loads()) > 1.3
-        assert uneven <= 100, (seed, uneven)  # Of a thousand seconds: until it has been divided twice.
+        # Loads are uneven until the table has been split twice, of a thousand seconds.
+        assert uneven <= 100, (seed, uneven)
         assert table.longest <= 30, (seed, table.longest)
         assert max(table.loads()) <= 1.3, (seed, table.loads())
         assert table.divisions <= 1.5 * len(table.map), (seed, table.divisions, len(table.map))

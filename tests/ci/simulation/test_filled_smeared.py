@@ -1,8 +1,8 @@
-"""Ten times what the hosts of one range take, in the order of time, smeared: waiting cores of six nodes, made-up time.
+"""A time series at ten times the capacity of a range's hosts is smeared by the waiting cores of six nodes.
 
-A time series comes at such a rate that each range of the usual size is of five seconds: unsmeared all of it goes to
-one at a time.  Hosts take so much a second of a range and refuse the rest; a node that smears begins another life amid
-that, with what is synced; of some answers nobody hears.
+At this rate a range of the usual size covers five seconds, so without smearing all puts go to one range at a time.
+Hosts take a limited number of puts a second of a range and refuse the rest. A smearing node restarts meanwhile with its
+synced puts, and some answers are lost. The time is simulated.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from gossipkv.replication.replica.hlc import ms_of
 from gossipkv.replication.replica.smeared import LATEST_MS
 from gossipkv.table.controllers.smear_schedule import MAX_WAIT_MS, SmearSchedule
 
-TAKEN = 200  # Puts of one range that its hosts take in a second,
-RATE = 10 * TAKEN  # and how many there are.
+TAKEN = 200  # The number of puts of a range that its hosts take in a second.
+RATE = 10 * TAKEN  # The number of puts that arrive in a second.
 RANGE_S, RANGES = 5, 24
 TICK_S = 0.25
-LOST = 0.01  # Of the answers.
+LOST = 0.01  # The share of lost answers.
 WINDOW_S = 20
 TIME_KEY = TimeKey(0, 8, "ms")
 TABLE = bytes(16)
@@ -28,7 +28,7 @@ WALL_MS = 1_700_000_000_000
 
 
 class Smearer:
-    """A node that is no host of these ranges: its waiting core, and the rows of its store."""
+    """A node that hosts none of these ranges: its waiting core, and the rows of its store."""
 
     def __init__(self, seed):
         self.seed = seed
@@ -52,7 +52,7 @@ class Smearer:
         return True
 
     def forward(self, now, take):
-        """What is due goes to hosts; `take`: whether they answer that they have it."""
+        """Forward due puts to hosts; `take` returns True if a host has confirmed the put."""
         while (span := self.core.span(now)) is not None:
             first, end = (bisect_left(self.rows, bound, key=lambda put: put.at) for bound in span)
             puts = self.core.send(self.rows[first:end])
@@ -70,18 +70,18 @@ class Smearer:
 
 
 class Series:
-    """The hosts of all ranges, by what each took in each second, and the nodes that smear."""
+    """The hosts of all ranges, with the puts that each took in each second, and the smearing nodes."""
 
     def __init__(self, seed):
         self.random = random.Random(seed)
         self.nodes = [Smearer(seed + number) for number in range(6)]
         self.taken = defaultdict(Counter)  # By range and second.
-        self.had = Counter()  # By key: how often it came.
+        self.had = Counter()  # The number of arrivals by key.
         self.refused = self.not_kept = 0
         self.now = 0.0
 
     def take(self, put):
-        """Hosts write a put, and answer, unless it is too much or the answer is lost."""
+        """Write a put and confirm it, unless the range is over its capacity or the answer is lost."""
         second, number = int(self.now), self.range_of(put.key)
         if self.taken[number][second] >= TAKEN:
             self.refused += 1
@@ -97,7 +97,7 @@ class Series:
         return (int.from_bytes(key[:8], "big") - WALL_MS) // (RANGE_S * 1000)
 
     def run(self):
-        """The series comes, and what waits behind its end goes."""
+        """Run the series to its end, until no put waits."""
         count = 0
         while any(node.rows for node in self.nodes) or count < RATE * RANGE_S * RANGES:
             self.now += TICK_S
@@ -114,7 +114,7 @@ class Series:
 
 
 def test_ranges_are_filled_evenly_and_nothing_is_lost():
-    """Each over two minutes at least, at a tenth from its mean rate at most, and never at what its hosts refuse."""
+    """Each range fills over at least two minutes, within a tenth of its mean rate, and is never refused."""
     first, end = (WALL_MS.to_bytes(8, "big"), (WALL_MS + RANGE_S * 1000).to_bytes(8, "big"))
     assert TIME_KEY.is_short(first, end)
     series = Series(seed=1)
@@ -122,7 +122,7 @@ def test_ranges_are_filled_evenly_and_nothing_is_lost():
     assert (len(series.had), series.refused, series.not_kept) == (count, 0, 0)
     assert series.now <= RANGE_S * RANGES + MAX_WAIT_MS / 1000 + 15  # Some answers were lost.
     for number in range(RANGES):
-        begins = number * RANGE_S + RANGE_S  # All of it has come.
+        begins = number * RANGE_S + RANGE_S  # By then all puts of the range have arrived.
         taken = series.taken[number]
         assert sum(taken.values()) == RATE * RANGE_S
         whole = (MAX_WAIT_MS // 1000 - RANGE_S) // WINDOW_S

@@ -1,8 +1,8 @@
 """A range table against a dictionary: split, join, leave, force-join, smear and crash amid writes, reads and scans.
 
-Whole nodes in virtual time; SIMULATED_SEEDS says how many seeds, a twentieth of them.  One client writes and reads in
-one session, each time at another node; of a key it keeps what may stand there: one value, or several where it does not
-know what became of a write.
+Whole nodes run in virtual time, for a twentieth of SIMULATED_SEEDS seeds. One client writes and reads in one session,
+each time at another node. For each key the client keeps the possible values: one value, or several after a write of
+unknown outcome.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ BOUNDS = [second.to_bytes(4, "big") for second in (30, 60)]
 SERIES = {"kind": "range", "replication": 2, "time_key": [0, 4, "s"], "bounds": BOUNDS}
 SEEDS = range(max(5, int(os.environ.get("SIMULATED_SEEDS", "0")) // 20))
 PATIENCE_S = 120.0
-SMEARED_S = 150.0  # Until the last of what was accepted is there.
+SMEARED_S = 150.0  # By this time every accepted put has reached its range.
 
 
 class Machine:
-    """What a client does, and what it expects."""
+    """A client's actions and its expectations."""
 
     def __init__(self, cluster):
         self.cluster, self.chance = cluster, cluster.streams["client"]
@@ -61,10 +61,10 @@ class Machine:
                 await trio.sleep(0.5)
 
     def options(self, **more):
-        """Those of a read or a write in the session."""
+        """Return the options of a read or a write in the session."""
         return {"token": self.token, "wait_ms": 5000, "timeout_ms": 10_000, **more}
 
-    # -- what it does ------------------------------------------------------------------------------------------------
+    # -- actions -----------------------------------------------------------------------------------------------------
 
     async def put(self):
         key = self.chance.choice(KEYS)
@@ -83,7 +83,7 @@ class Machine:
             self.may_stand[key] = {value}
 
     async def get(self):
-        """Read a key: what may stand there, and from then on that."""
+        """Read a key; the value must be possible, and becomes the only possible one."""
         key = self.chance.choice(KEYS)
         try:
             value, self.token = await self.ask("get", "t", key, self.options())
@@ -101,7 +101,7 @@ class Machine:
             self.may_stand[key] = {value, *(self.may_stand[key] - {value, None})}
 
     async def scan(self):
-        """Read all, page by page, in either direction; something else is done between two pages."""
+        """Scan all records in either direction, page by page, with another action between two pages."""
         is_reverse, found, cursor = self.chance.random() < 0.5, [], None
         before = {key: set(some) for key, some in self.may_stand.items()}
         while True:
@@ -121,13 +121,13 @@ class Machine:
         keys = [key for key, _ in found]
         assert keys == sorted({*keys}, reverse=is_reverse), keys
         values = dict(found)
-        for key in KEYS:  # What was so before and after, was so throughout.
+        for key in KEYS:  # A value that was certain before and after was certain throughout.
             if before[key] == self.may_stand[key] and len(before[key]) == 1:
                 assert values.get(key) in before[key], (key, values.get(key), before[key])
         self.counts["scanned"] += 1
 
     async def change(self, method, *params):
-        """A command of people's, which may be refused."""
+        """Run a command of an operator, which may be refused."""
         try:
             await self.ask(method, "t", *params, {"timeout_ms": 15_000}, within_s=30.0)
         except (BadRequest, Conflict):
@@ -147,7 +147,7 @@ class Machine:
         await self.change("leave", self.chance.choice(KEYS), self.chance.choice([*self.names]))
 
     async def crash(self):
-        """Kill a node, or start one: one is down at a time."""
+        """Kill a node, or restart the node that is down: at most one is down at a time."""
         down = [name for name in self.names if name not in self.living]
         if down:
             machine = self.names[down[0]]
@@ -158,7 +158,7 @@ class Machine:
         self.counts["crashes"] += 1
 
     async def smear(self):
-        """Put a reading, which a node may keep."""
+        """Put a reading, which a node may accept and buffer."""
         self.written += 1
         key = self.chance.randrange(90).to_bytes(4, "big") + b"%d" % self.written
         with trio.move_on_after(30):
@@ -175,7 +175,7 @@ class Machine:
         await self.chance.choice(kinds)()
         await trio.sleep(self.chance.choice((0.0, 0.1, 2.0)))
 
-    # -- how it ends -------------------------------------------------------------------------------------------------
+    # -- the end -----------------------------------------------------------------------------------------------------
 
     async def heal(self):
         for name in [name for name in self.names if name not in self.living]:
@@ -184,13 +184,13 @@ class Machine:
             await shown(self.cluster, machine, "alive", 60)
 
     async def force(self):
-        """All hosts of a range are lost with their disks, and it begins anew: of its keys nothing is known then."""
+        """Lose all hosts of a range with their disks, and re-create the range, whose keys are unknown from then on."""
         rows = await self.until(lambda: self.ask("partition_map", "t", of="n1"))
         parts = rows["partitions"]
         at = self.chance.randrange(len(parts))
         start, end = parts[at]["start"], parts[at + 1]["start"] if at + 1 < len(parts) else None
         hosts = {one["node"] for one in parts[at]["assignments"]}
-        if len(hosts) > 2 or "n1" in hosts:  # The servers of the table's register are to be a majority.
+        if len(hosts) > 2 or "n1" in hosts:  # The acceptors of the table's register must stay a majority.
             return False
         for name in hosts:
             self.names[name].kill()
@@ -206,7 +206,7 @@ class Machine:
         return True
 
     async def check(self):
-        """All that was acknowledged is there, once, at each node; and what was accepted."""
+        """Check that each node has every acknowledged and every accepted record exactly once."""
         for key in KEYS:
             value, _ = await self.until(lambda key=key: self.ask("get", "t", key, {"timeout_ms": 10_000}))
             self.sees(key, value)
@@ -225,7 +225,7 @@ class Machine:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_range_table_is_a_dictionary(seed):
-    """Whatever people do to its ranges, and whoever crashes."""
+    """Operators change ranges and nodes crash, and the table always behaves as the dictionary."""
     counts = Counter()
 
     async def scenario(cluster):
@@ -246,7 +246,7 @@ def test_a_range_table_is_a_dictionary(seed):
 
 @simulated(NODES)
 async def test_a_range_that_begins_anew_is_one(cluster):
-    """Amid others that go on: what is written to it afterwards is there."""
+    """The re-created range takes writes, and other ranges go on."""
     await made(cluster, {"kind": "range", "replication": 2, "bounds": [b"05", b"10", b"15", b"20", b"25"]})
     machine = Machine(cluster)
     for _ in range(STEPS // 2):

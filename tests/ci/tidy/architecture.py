@@ -1,4 +1,4 @@
-"""Statements of the pages for developers about the code: floors, packages, definitions in files, tests by name.
+"""Checks of the developers' pages against the code: floors, packages, definitions in files, tests by name.
 
 A page names code as `file:definition`, in backticks.
 """
@@ -25,7 +25,7 @@ CYTHON_FUNCTION = re.compile(r"^(\s*)(?:cp?def|def|async def)\b[^=#(]*?(\w+)\s*\
 
 
 def section(text: str, title: str) -> str:
-    """Part of a page below the heading `## title`."""
+    """Return the part of a page below the heading `## title`."""
     return text.split(f"\n## {title}\n", 1)[1].split("\n## ", 1)[0]
 
 
@@ -38,7 +38,7 @@ def floors(listing: str) -> list[set[str]]:
 
 
 def contracts(root: Path) -> list[dict[str, list[str]]]:
-    """The contracts of import-linter; the first has the floors."""
+    """Return the contracts of import-linter; the first has the floors."""
     stated = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
     found: list[dict[str, list[str]]] = stated["tool"]["importlinter"]["contracts"]
     return found
@@ -53,7 +53,7 @@ def built(root: Path) -> list[set[str]]:
 
 
 def listed_tree(listing: str) -> set[str]:
-    """Paths that an indented listing names: a package ends with a slash; the first line is their root."""
+    """Return the paths in an indented listing: a package ends with a slash; the first line is their root."""
     found: set[str] = set()
     above: list[tuple[int, str]] = []
     for line in listing.splitlines():
@@ -70,7 +70,7 @@ def listed_tree(listing: str) -> set[str]:
 
 
 def real_tree(package: Path) -> set[str]:
-    """Packages at and below a package, and the modules that stand in it directly, as `listed_tree` names them."""
+    """Return the packages at and below a package, and its direct modules, as `listed_tree` names them."""
     root = package.parent
     packages = {f"{path.parent.relative_to(root).as_posix()}/" for path in package.rglob("__init__.py")}
     modules = {path.relative_to(root).as_posix() for path in package.glob("*.py") if path.name != "__init__.py"}
@@ -81,7 +81,7 @@ def real_tree(package: Path) -> set[str]:
 
 
 def definitions(path: Path) -> set[str]:
-    """What a file defines at its top, and `Class.method` for what its classes do."""
+    """Return the definitions at the top of a file, and `Class.method` for methods."""
     text = path.read_text(encoding="utf-8")
     return set(_python(ast.parse(text)) if path.suffix == ".py" else _cython(text))
 
@@ -98,7 +98,7 @@ def check_definitions(page: str, root: Path) -> list[str]:
 
 
 def check_tests(page: str, root: Path) -> list[str]:
-    """Tests that a page names by `path::name` and that do not exist."""
+    """Return the tests that a page names by `path::name` and that do not exist."""
     return [
         f"{place}::{name}: there is no such test"
         for place, name in TEST.findall(page)
@@ -107,7 +107,7 @@ def check_tests(page: str, root: Path) -> list[str]:
 
 
 def cited(texts: Iterable[str]) -> set[str]:
-    """Promises and seeds that these texts name by their number: `P2`, `seed 001`."""
+    """Return the promises and seeds that these texts cite by number: `P2`, `seed 001`."""
     return {name for text in texts for name in CITED.findall(text)}
 
 
@@ -136,7 +136,7 @@ def _cython(text: str) -> Iterator[str]:
             indent, name = made[1], made[2]
             if not indent:
                 yield name
-            elif owner and len(indent) == 4:  # One level; what stands deeper is local.
+            elif owner and len(indent) == 4:  # This is one level; deeper definitions are local.
                 yield f"{owner}.{name}"
         elif line and not line[0].isspace() and not line.startswith(("#", ")", "@", '"')):
             owner = ""

@@ -1,6 +1,6 @@
-"""Each extension is held to its stub, and each file of one to an oracle in plain Python that a test compares it with.
+"""Each extension has a stub, and each of its files a test against an oracle in plain Python.
 
-An extension is a file whose name begins with `_`: it has its code itself, or includes parts, which have no `_`.
+The name of an extension's file begins with `_`: the file has code itself, or includes parts without `_`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Proof:
-    """Where a file of an extension is compared with its oracle."""
+    """The test that compares a file of an extension with its oracle."""
 
     test: str
     oracle: str
@@ -154,7 +154,7 @@ def includes(path: Path) -> list[Path]:
 
 
 def extensions(root: Path) -> dict[str, Path]:
-    """Every extension of the tree, by its dotted name."""
+    """Return every extension of the tree, by its dotted name."""
     return {Source(root, path).module: path for path in sorted((root / "src_ext").rglob("_*.pyx"))}
 
 
@@ -170,7 +170,7 @@ def check_parts(root: Path) -> list[str]:
 
 
 def check_names(root: Path) -> list[str]:
-    """Constants that an extension has twice: its parts share one namespace, where Cython lets the last one win."""
+    """Report constants that an extension has twice: its parts share a namespace, and in Cython the last value wins."""
     wrong = []
     for name, path in extensions(root).items():
         files = [file for file in (path, path.with_suffix(".pxd")) if file.exists()]
@@ -187,7 +187,7 @@ def check_names(root: Path) -> list[str]:
 
 
 def check_stubs(root: Path) -> list[str]:
-    """Extensions without a stub beside their package, and stubs without an extension."""
+    """Report extensions without a stub beside their package, and stubs without an extension."""
     found = extensions(root)
     stubs = {Source(root, path).module for below in ("gossipkv", "tests") for path in (root / below).rglob("_*.pyi")}
     wrong = [f"{name}: no stub {name.replace('.', '/')}.pyi" for name in sorted(found.keys() - stubs)]
@@ -195,7 +195,7 @@ def check_stubs(root: Path) -> list[str]:
 
 
 def check_proofs(root: Path, proofs: dict[str, Proof]) -> list[str]:
-    """Files with code of extensions that the table does not prove, and lines of the table that do not hold."""
+    """Report files of extensions without a proof in the table, and lines of the table that do not hold."""
     found = {Source(root, path).module for path in (root / "src_ext").rglob("*.pyx") if not includes(path)}
     wrong = [f"{name}: no line in the table of proofs" for name in sorted(found - proofs.keys())]
     wrong += [f"{name}: in the table of proofs, but no extension" for name in sorted(proofs.keys() - found)]

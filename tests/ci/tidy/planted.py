@@ -1,4 +1,4 @@
-"""Small source trees with a planted fault, for proving that a check sees it."""
+"""Small source trees with a planted fault, to prove that a check sees the fault."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def plant(root: Path, files: dict[str, str]) -> list[Source]:
-    """Write the files below `root`, and read them as a source tree."""
+    """Write the files below `root`, and return them as sources."""
     found = []
     for name, text in files.items():
         path = root / name

@@ -1,7 +1,7 @@
-"""The source tree as the tidy checks see it: files, what they import, how long their functions are.
+"""The source tree for the tidy checks: files, imports, lengths of functions.
 
-Python is read through `ast` and `tokenize`.  Cython has no parser that could be borrowed without compiling, so `.pyx`
-and `.pxd` are read by line and indentation, which is enough for imports and lengths in formatted code.
+Python is read through `ast` and `tokenize`. No parser of Cython works without compiling, so `.pyx` and `.pxd` are read
+by line and indentation, which is enough for imports and lengths in formatted code.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TEXT = (*CODE, ".h", ".md", ".toml", ".txt", ".in", ".cfg", ".json", ".yml", ".y
 
 @dataclass(frozen=True)
 class Import:
-    """One module that a file imports; `name` is what it takes from it, empty for the module itself."""
+    """One import of a file; `name` is the imported name, empty for the module itself."""
 
     line: int
     module: str
@@ -34,13 +34,13 @@ class Import:
 
     @property
     def path(self) -> str:
-        """The whole dotted path, which may end in a module or in a name within one."""
+        """Return the whole dotted path, which may end in a module or in a name within one."""
         return f"{self.module}.{self.name}" if self.name else self.module
 
 
 @dataclass(frozen=True)
 class Function:
-    """One function or method: where it starts and how many lines it has."""
+    """A function or method: its first line and its number of lines."""
 
     line: int
     name: str
@@ -49,14 +49,11 @@ class Function:
 
 @dataclass(frozen=True)
 class Source:
-    """One file of code."""
-
     root: Path
     path: Path
 
     @cached_property
     def where(self) -> str:
-        """The path below the root, as messages name it."""
         return self.path.relative_to(self.root).as_posix()
 
     @cached_property
@@ -69,20 +66,20 @@ class Source:
 
     @cached_property
     def module(self) -> str:
-        """The dotted name: `gossipkv.storage._sorted_file` for the file under `src_ext` as well."""
+        """Return the dotted name: `gossipkv.storage._sorted_file` also for the file under `src_ext`."""
         parts = self.path.relative_to(self.root).with_suffix("").parts
         parts = parts[1:] if parts[0] == "src_ext" else parts
         return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
     @cached_property
     def package(self) -> str:
-        """The part of the system: `storage` for all of `gossipkv/storage/`, `errors` for `gossipkv/errors.py`."""
+        """Return the part of the system: `storage` for all of `gossipkv/storage/`, `errors` for `errors.py`."""
         parts = self.module.split(".")
         return parts[1] if len(parts) > 1 else ""
 
     @property
     def is_cython(self) -> bool:
-        """Whether this is Cython, or a header of it."""
+        """True for Cython and its headers."""
         return self.path.suffix in {".pyx", ".pxd"}
 
     @cached_property
@@ -91,7 +88,7 @@ class Source:
 
     @cached_property
     def imports(self) -> list[Import]:
-        """Everything the file imports, wherever in the file."""
+        """Return all imports, anywhere in the file."""
         return list(_cython_imports(self.lines) if self.is_cython else _python_imports(self.tree))
 
     @cached_property
@@ -100,7 +97,7 @@ class Source:
 
     @cached_property
     def code_and_comments(self) -> list[tuple[int, str, str]]:
-        """Each line that has code or a comment as (number, code without strings, comment)."""
+        """Return each line that has code or a comment as (number, code without strings, comment)."""
         if self.is_cython:
             return [_split_cython(number, line) for number, line in enumerate(self.lines, start=1)]
         return _split_python(self.text)
@@ -108,7 +105,7 @@ class Source:
 
 @cache
 def read(root: Path, path: Path) -> Source:
-    """The file of that path: the same object for every check of a run, since parsing is what they cost."""
+    """Return the same Source for every check of a run, since parsing dominates their cost."""
     return Source(root, path)
 
 
@@ -122,7 +119,7 @@ def sources(root: Path = ROOT, *tops: str) -> list[Source]:
 
 
 def texts(root: Path = ROOT) -> list[Path]:
-    """Every text file that belongs to the project, whatever it is written in."""
+    """Return every text file of the project, in any language."""
     tops = ("gossipkv", "src_ext", "tests", "docs", ".ci")
     found = [path for top in tops for path in (root / top).rglob("*")]
     found += [path for path in root.iterdir() if not path.name.startswith(".") or path.name == ".gitignore"]
@@ -163,7 +160,7 @@ def _cython_imports(lines: list[str]) -> Iterator[Import]:
 
 
 def _statements(lines: list[str]) -> Iterator[tuple[int, str]]:
-    """Lines of code without comments and docstrings, those inside brackets joined to the one that opened them."""
+    """Return lines of code without comments and docstrings; lines inside brackets are joined to the opening line."""
     joined, start, depth = "", 0, 0
     in_docstring = False
     for number, line in enumerate(lines, start=1):

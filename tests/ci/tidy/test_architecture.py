@@ -1,4 +1,4 @@
-"""The pages on architecture and promises and the code say the same, and the checks see where they do not."""
+"""The pages on architecture and promises agree with the code, and the checks find disagreements."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 PROMISES = (ROOT / "docs" / "development" / "promises.md").read_text(encoding="utf-8")
 PAGE = (ROOT / "docs" / "development" / "architecture.md").read_text(encoding="utf-8")
-DRAWING_COLUMNS = 100  # It is read in terminals and beside code.
+DRAWING_COLUMNS = 100  # The page is read in terminals and beside code.
 MAX_WORDS = 3000
 MIN_STEPS = 4
 WALKS = (
@@ -37,19 +37,18 @@ ROOM_LINE = re.compile(r"^    (\w+(?:\.py|/)) ", re.MULTILINE)
 
 
 def test_the_floors_are_those_that_imports_obey() -> None:
-    """Every part of the package is drawn, where the contract of import-linter has it."""
+    """Every part of the package is drawn on its floor of the import-linter contract."""
     assert architecture.floors(TREE) == architecture.built(ROOT)
     parts = {path.stem for path in (ROOT / "gossipkv").iterdir() if path.suffix in {"", ".py"}}
     assert {*chain(*architecture.built(ROOT))} == parts - {"__init__", "__pycache__", "blocking"}
 
 
 def test_every_package_has_its_line() -> None:
-    """The tree lists the packages and the modules beside them that exist, and no others."""
+    """The tree lists exactly the packages and the modules beside them."""
     assert architecture.listed_tree(TREE) - {"gossipkv/"} == architecture.real_tree(ROOT / "gossipkv") - {"gossipkv/"}
 
 
 def test_every_definition_is_where_the_page_says() -> None:
-    """Each `file:definition` of the page exists."""
     assert len(architecture.DEFINITION.findall(PAGE)) > 100
     assert architecture.check_definitions(PAGE, ROOT) == []
 
@@ -69,39 +68,37 @@ def test_the_page_is_short() -> None:
 
 
 def test_drawings_fit_a_terminal() -> None:
-    """No line of a drawing is wider than a hundred columns."""
     wide = [line for drawing in architecture.FENCE.findall(PAGE) for line in drawing.splitlines()]
     assert [line for line in wide if len(line) > DRAWING_COLUMNS] == []
 
 
 def test_every_test_of_a_promise_exists() -> None:
-    """Each that the page names, by its path and name."""
     assert architecture.check_tests(PROMISES, ROOT) == []
 
 
 @pytest.mark.parametrize("number", range(1, 11))
 def test_every_promise_has_tests_or_says_that_it_has_none(number: int) -> None:
-    """P1 to P10: a row in the table, a part of the page, and tests, unless it says in words that there are none yet."""
+    """P1 to P10 each have a row, a section, and tests, unless the section says that none exist yet."""
     assert f"\n| P{number} | " in PROMISES
     (part,) = re.findall(rf"^## P{number}: .*?(?=^## )", PROMISES, re.MULTILINE | re.DOTALL)
     assert architecture.TEST.search(part) or "no test yet" in part
 
 
 def test_what_code_cites_is_defined() -> None:
-    """Promises and seeds that code names by their number have their row."""
+    """Promises and seeds that code cites by number have a row."""
     cited = architecture.cited(source.text for source in sources(ROOT, "gossipkv", "src_ext"))
     assert {"P2", "seed 002"} <= cited
     assert {name for name in cited if f"\n| {name} | " not in PROMISES} == set()
 
 
 def test_a_listing_has_floors() -> None:
-    """Packages and modules, from the top, separated by blank lines; rooms within them do not count."""
+    """Floors are separated by blank lines and listed from the top; rooms within packages do not count."""
     listing = "top/\n  node/    wires\n    peers/  links\n\n  dataset/ serves\n  log.py   words\n"
     assert architecture.floors(listing) == [{"node"}, {"dataset", "log"}]
 
 
 def test_a_forgotten_package_is_seen(tmp_path: Path) -> None:
-    """A listing names rooms within rooms; neither a package nor a module beside them is lost."""
+    """A nested listing keeps every package and every module beside them."""
     plant(
         tmp_path, {f"top/{name}": "" for name in ("__init__.py", "a.py", "b/__init__.py", "b/c/__init__.py", "b/d.py")}
     )
@@ -131,14 +128,14 @@ cdef inline int g(const char* text) except -1:
 
 
 def test_definitions_are_found(tmp_path: Path) -> None:
-    """Tables, functions, classes and their methods; nothing that is only called, and nothing from within functions."""
+    """Constants, functions, classes and methods are found; calls and local definitions are not."""
     python, cython = plant(tmp_path, {"a.py": PYTHON, "_a.pyx": CYTHON})
     assert architecture.definitions(python.path) == {"MOST", "A", "A.f", "g"}
     assert architecture.definitions(cython.path) == {"S", "A", "A.f", "A.h", "g"}
 
 
 def test_a_lost_test_is_seen(tmp_path: Path) -> None:
-    """One that was renamed, and one whose file has moved."""
+    """A renamed test and a test in a moved file are reported."""
     plant(tmp_path, {"tests/a/test_b.py": "def test_c() -> None: ..."})
     page = "- `tests/a/test_b.py::test_c`\n- `tests/a/test_b.py::test_d`\n- `tests/test_b.py::test_c`\n"
     assert architecture.check_tests(page, tmp_path) == [
@@ -148,13 +145,13 @@ def test_a_lost_test_is_seen(tmp_path: Path) -> None:
 
 
 def test_citations_are_found() -> None:
-    """In comments and docstrings; what is called P4 and is no promise is none."""
+    """Docstrings and comments count; a name such as P4 in code does not."""
     text = '"""What keeps promise P2; see promises P3."""\n# As it was (seed 001).\nh = h * P4\nseed 7\n'
     assert architecture.cited([text]) == {"P2", "P3", "seed 001"}
 
 
 def test_a_lost_definition_is_seen(tmp_path: Path) -> None:
-    """A file that is not there, and a name that is not in its file, are reported."""
+    """A missing file, and a name missing from its file, are reported."""
     plant(tmp_path, {"top/a.py": PYTHON})
     assert architecture.check_definitions("`top/a.py:A.f` calls `top/a.py:g`", tmp_path) == []
     assert architecture.check_definitions("`top/b.py:g`, `top/a.py:A.g`", tmp_path) == [

@@ -1,4 +1,4 @@
-"""The README's commands are the ones that are tried, and no page of the documentation is lost or points nowhere."""
+"""Continuous integration runs the README's commands, every page is listed, and every link resolves."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def pages(root: Path = ROOT) -> list[Path]:
 
 
 def anchors(page: Path) -> set[str]:
-    """The places in a page that a link can name: its headings, as GitHub makes ids of them."""
+    """Return the anchors of a page: its headings, as GitHub makes ids of them."""
     headings = re.findall(r"(?m)^#{1,6} (.*)$", FENCE.sub("", page.read_text(encoding="utf-8")))
     texts = (re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading).strip().lower() for heading in headings)
     return {re.sub(r"[^\w\- ]", "", text).replace(" ", "-") for text in texts}
 
 
 def dead_links(page: Path) -> list[str]:
-    """The links of a page to files that do not exist, or to headings that a page does not have."""
+    """Return the links of a page to missing files or headings."""
     dead = []
     text = page.read_text(encoding="utf-8")
     for path, heading in [*LINK.findall(text), *((path, "") for path in IMAGE.findall(text))]:
@@ -43,7 +43,7 @@ def dead_links(page: Path) -> list[str]:
 
 
 def unlisted(root: Path) -> set[str]:
-    """The pages of the documentation that its index does not link, nor, if they are in a folder, a page beside it."""
+    """Return the pages that neither the documentation's index nor a page beside them links."""
     docs = root / "docs"
     listed = {"README.md"} | {path for path, _ in LINK.findall((docs / "README.md").read_text(encoding="utf-8"))}
     for page in docs.glob("*/*.md"):
@@ -53,7 +53,7 @@ def unlisted(root: Path) -> set[str]:
 
 
 def lost_pages(text: str, root: Path = ROOT) -> list[str]:
-    """The pages that a text names by their path, and that are not there."""
+    """Return the page paths in a text that do not exist."""
     return [name for name in NAMED.findall(text) if not (root / name).exists()]
 
 
@@ -69,12 +69,11 @@ def test_the_readme_has_two_lines() -> None:
 
 @pytest.mark.parametrize("page", pages(), ids=lambda page: page.name)
 def test_links_lead_somewhere(page: Path) -> None:
-    """Every relative link of a page names a file of the project, and a heading that this has."""
+    """Every relative link of a page names a file of the project and an existing heading."""
     assert dead_links(page) == []
 
 
 def test_a_dead_link_is_seen(tmp_path: Path) -> None:
-    """A link to a file or a heading that is not there is reported, others are not."""
     page = tmp_path / "page.md"
     links = '[a](page.md#a-part-1) [b](https://example.org/x) [c](gone.md) [d](#here) <img src="no.png">'
     page.write_text(f"# A `part`: 1\n{links}\n```\n# here\n```\n", encoding="utf-8")
@@ -82,12 +81,10 @@ def test_a_dead_link_is_seen(tmp_path: Path) -> None:
 
 
 def test_every_page_is_listed() -> None:
-    """The index of the documentation links every page, whichever group it is in."""
     assert unlisted(ROOT) == set()
 
 
 def test_a_page_outside_the_index_is_seen(tmp_path: Path) -> None:
-    """A page that nobody listed is reported with its group."""
     for name, text in {"README.md": "[a](users/a.md)", "users/a.md": "", "users/b.md": ""}.items():
         page = tmp_path / "docs" / name
         page.parent.mkdir(parents=True, exist_ok=True)
@@ -96,13 +93,13 @@ def test_a_page_outside_the_index_is_seen(tmp_path: Path) -> None:
 
 
 def test_pages_that_code_names_are_there() -> None:
-    """A docstring or comment that sends its reader to a page names it by the path that it has."""
+    """A docstring or comment that cites a page has the page's current path."""
     lost = {source.where: lost_pages(source.text) for source in sources(ROOT, "gossipkv", "src_ext")}
     assert {where: names for where, names in lost.items() if names} == {}
 
 
 def test_a_lost_page_is_seen(tmp_path: Path) -> None:
-    """A path to a page that has moved is reported, one that stands is not."""
+    """A path to a page that has moved is reported, and an existing path is not."""
     page = tmp_path / "docs" / "users" / "wire.md"
     page.parent.mkdir(parents=True)
     page.write_text("", encoding="utf-8")
@@ -110,7 +107,7 @@ def test_a_lost_page_is_seen(tmp_path: Path) -> None:
 
 
 def test_figures_are_those_of_the_measurements() -> None:
-    """The page that holds us beside others has no figure of its own: each row stands in the tables of the benchmark."""
+    """The comparison page quotes figures only from the tables of the benchmark."""
     cells = re.compile(r"^\| *(.+?) *\| *(.+?) *\| *(.+?) *\| *(.+?) *\|", re.MULTILINE)
     page = (ROOT / "docs" / "users" / "when-not.md").read_text(encoding="utf-8").partition("## Figures\n")[2]
     quoted = cells.findall(page)[2:]
@@ -121,7 +118,7 @@ def test_figures_are_those_of_the_measurements() -> None:
 
 
 def test_every_word_of_make_is_explained() -> None:
-    """The page for developers names only words that the Makefile has, and continuous integration uses them."""
+    """The page for developers names only words of the Makefile, and continuous integration uses those for checks."""
     words = set(WORD.findall((ROOT / "Makefile").read_text(encoding="utf-8")))
     page = ROOT / "docs" / "development" / "contributing.md"
     explained = set(re.findall(r"\bmake ([a-z]+)", page.read_text(encoding="utf-8")))

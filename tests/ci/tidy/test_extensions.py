@@ -1,4 +1,4 @@
-"""Each extension has a stub, each part of one a test and an oracle, and the checks see where one has not."""
+"""Each extension has a stub, each part a test and an oracle, and the checks find missing ones."""
 
 from __future__ import annotations
 
@@ -23,23 +23,20 @@ PROVEN = {"gossipkv.wire._frames": Proof("tests/unit/wire/test_frames.py", "test
 
 
 def test_each_extension_has_a_stub() -> None:
-    """Extensions and stubs belong together, one to one."""
     assert check_stubs(ROOT) == []
 
 
 def test_each_extension_has_an_oracle() -> None:
-    """The table of proofs names a test and an oracle for every extension, and both exist and meet."""
+    """The table of proofs names a test and an oracle for every extension, and the test imports the oracle."""
     assert check_proofs(ROOT, PROOFS) == []
 
 
 def test_a_whole_extension_passes(tmp_path: Path) -> None:
-    """An extension with stub, test and oracle is not reported."""
     plant(tmp_path, WHOLE)
     assert check_stubs(tmp_path) + check_proofs(tmp_path, PROVEN) == []
 
 
 def test_a_lonely_extension_and_a_lonely_stub_are_seen(tmp_path: Path) -> None:
-    """An extension without a stub, and a stub without an extension, are reported."""
     plant(tmp_path, {"src_ext/gossipkv/wire/_frames.pyx": "", "gossipkv/wire/_other.pyi": ""})
     assert len(check_stubs(tmp_path)) == 2
 
@@ -56,7 +53,7 @@ def test_each_part_is_of_one_extension(tmp_path: Path) -> None:
 
 
 def test_the_head_of_serving_lists_its_folders() -> None:
-    """A folder of parts has a line at the head of the extension; each has at most ten modules."""
+    """The head of the extension has a line for each folder of parts, and each folder has at most ten modules."""
     serving = ROOT / "src_ext/gossipkv/serving"
     modules: dict[str, set[str]] = {}
     for path in serving.glob("*/*.p[yx][xd]"):
@@ -67,7 +64,7 @@ def test_the_head_of_serving_lists_its_folders() -> None:
 
 
 def test_parts_share_no_constant(tmp_path: Path) -> None:
-    """A name of two parts, or of a part and of what another one cimports, would have one of the two values."""
+    """A name of two parts, or of a part and of another part's cimport, would have one of the two values."""
     assert check_names(ROOT) == []
     source = "src_ext/gossipkv/wire"
     plant(
@@ -85,7 +82,7 @@ def test_parts_share_no_constant(tmp_path: Path) -> None:
 
 
 def test_an_unproven_extension_is_seen(tmp_path: Path) -> None:
-    """Without a line in the table, or with a line for nothing, the check fails."""
+    """A missing line and a line without an extension are reported."""
     plant(tmp_path, WHOLE)
     assert check_proofs(tmp_path, {}) == ["gossipkv.wire._frames: no line in the table of proofs"]
     extra = PROVEN | {"gossipkv.wire._gone": PROVEN["gossipkv.wire._frames"]}
@@ -93,13 +90,12 @@ def test_an_unproven_extension_is_seen(tmp_path: Path) -> None:
 
 
 def test_a_missing_test_or_oracle_is_seen(tmp_path: Path) -> None:
-    """A line of the table whose files are not there is reported."""
     plant(tmp_path, {"src_ext/gossipkv/wire/_frames.pyx": ""})
     assert len(check_proofs(tmp_path, PROVEN)) == 2
 
 
 def test_a_partial_oracle_is_seen(tmp_path: Path) -> None:
-    """An oracle that imports the package judges nothing, and neither does one that the test does not use."""
+    """An oracle that imports the package proves nothing, nor does an oracle that the test does not import."""
     plant(tmp_path, WHOLE | {"tests/oracle/frames.py": "from gossipkv.wire import frames\n"})
     (wrong,) = check_proofs(tmp_path, PROVEN)
     assert "imports what it is to judge" in wrong

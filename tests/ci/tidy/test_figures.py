@@ -1,4 +1,4 @@
-"""The pages of figures have the form in which the benchmark writes them, and no goal but those that it has."""
+"""The pages of figures have the benchmark's format, and exactly its goals."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PAGES = sorted(FIGURES.glob("*.md"))
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_a_page_is_as_the_benchmark_writes_it(page: Path) -> None:
-    """It has the head of the part and an aligned table, and each line is a goal of a row of the part, judged right."""
+    """The page has the part's head and an aligned table; each line is a goal of a row, with the right verdict."""
     text = page.read_text(encoding="utf-8")
     assert text.startswith(f"# {page.stem}\n\n{report.COMMAND.format(page.stem)} on ")
     table = [line for line in text.splitlines() if line.startswith("|")]
@@ -32,14 +32,13 @@ def test_a_page_is_as_the_benchmark_writes_it(page: Path) -> None:
 
 
 def test_every_row_has_a_goal_and_one_part() -> None:
-    """The benchmark measures nothing that is not judged, and nothing twice."""
     rows = [row for part in PARTS.values() for row in part.rows]
     assert all(row.limits for row in rows)
     assert len({*rows}) == len(rows)
 
 
 def test_a_page_keeps_its_form() -> None:
-    """A page that is written now has the head, the table and the notes that pages have."""
+    """A new page has the head, the table and the notes of the existing pages."""
     row = Row("get", "ns", {"LMDB": 0.5})
     text = report.page("small", [Measurement(row, {"GossipKV": [1.0], "LMDB": [4.0]})], ["a note"])
     head, blank, command, _, *table, _, note = text.splitlines()

@@ -1,4 +1,4 @@
-"""The guards around every test run: skips that nobody expects, and extensions older than their source."""
+"""The guards around every test run: unexpected skips, stale extensions, tiers, crashed workers, judged series."""
 
 from __future__ import annotations
 
@@ -48,16 +48,14 @@ def test_number(n):
 
 
 def run(pytester: pytest.Pytester, skips: str, tests: str = SKIPPING) -> pytest.RunResult:
-    """Run the tests under the guard, with the given list of skips."""
     pytester.makeconftest(GUARDED)
     pytester.makefile(".txt", skips=skips)
     pytester.makepyfile(test_it=tests)
-    # Its end would take back every handler of a fault in this process, also what outlives a lost map.
+    # The plugin's end would remove every fault handler of this process, including the one for lost maps.
     return pytester.runpytest("-p", "no:randomly", "-p", "no:faulthandler")
 
 
 def test_a_listed_skip_passes_and_is_printed(pytester: pytest.Pytester) -> None:
-    """A skip that the list covers does not fail the run, and is printed with its reason."""
     result = run(pytester, "test_it.py::test_disk[*]\tno tmpfs")
     assert result.ret == pytest.ExitCode.OK
     result.stdout.fnmatch_lines(
@@ -67,14 +65,13 @@ def test_a_listed_skip_passes_and_is_printed(pytester: pytest.Pytester) -> None:
 
 @pytest.mark.parametrize("skips", ["", "# only words", "test_it.py::test_other\tno tmpfs", "*\tno root", "*[1]\ttmpfs"])
 def test_an_unlisted_skip_fails_the_run(pytester: pytest.Pytester, skips: str) -> None:
-    """A skip that no line covers, by its id or by its reason, fails the run."""
     result = run(pytester, skips)
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.stdout.fnmatch_lines(["NOT LISTED  *test_disk*  no tmpfs*"])
 
 
 def test_a_skipped_module_counts(pytester: pytest.Pytester) -> None:
-    """A module that is skipped as a whole needs its line like any test."""
+    """A module that is skipped as a whole needs a line like any test."""
     module = "import pytest\npytest.importorskip('no_such_module_anywhere')\ndef test_x(): ...\n"
     assert run(pytester, "", module + "\n").ret != pytest.ExitCode.OK
     result = run(pytester, "*test_it.py\tcould not import", module)
@@ -83,7 +80,6 @@ def test_a_skipped_module_counts(pytester: pytest.Pytester) -> None:
 
 @pytest.mark.parametrize("line", ["tests/unit/x no tab", "\tno id", "id\t", "id\t(unclosed"])
 def test_a_broken_line_is_named(tmp_path: Path, line: str) -> None:
-    """A line that is not `pattern TAB expression` is named with its number."""
     listed = tmp_path / "skips.txt"
     listed.write_text(f"# words\n{line}\n", encoding="utf-8")
     with pytest.raises(pytest.UsageError, match=r"skips\.txt:2: "):
@@ -91,7 +87,7 @@ def test_a_broken_line_is_named(tmp_path: Path, line: str) -> None:
 
 
 def test_no_test_of_the_line_is_listed() -> None:
-    """README's line skips nothing."""
+    """The README's line skips no test."""
     files = [skip.test.partition("::")[0] for skip in read_skips(ROOT / "tests" / "skips.txt")]
     assert [file for file in files if tier_of(ROOT / file) == "line"] == []
 
@@ -108,7 +104,7 @@ def test_process():
 def test_a_deed_in_the_real_world_fails_a_test_of_the_line(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The sentence says what the test does and where it belongs; a file of another tier may do it."""
+    """The message names the deeds and the right file; a file of another tier may do them."""
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     pytester.makeconftest(
         "from tests.real_world import RealWorld\n"
@@ -145,7 +141,7 @@ def test_the_name_of_a_file_tells_its_tier(
 
 
 def test_a_crashed_worker_ends_the_run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of two workers that share the tests, one that crashes fails the run, which ends and names the test."""
+    """The run ends, fails and names the test of the crashed worker."""
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     pytester.makeconftest("from tests.conftest import end_with_a_crashed_worker as pytest_configure")
     pytester.makepyfile(test_it=CRASHING)
@@ -174,7 +170,7 @@ def judge(records):
 def test_a_series_is_judged_as_a_whole(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, workers: tuple[str, ...], total: int, ends: int
 ) -> None:
-    """Whichever worker ran its tests, its judge sees all of their records, once; a complaint fails the run."""
+    """The judge sees all records of the series once, from all workers, and its complaint fails the run."""
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), str(pytester.path)]))
     pytester.makeconftest("from tests.conftest import note\nfrom tests.tally import begin as pytest_configure")
     pytester.makepyfile(judging=JUDGES % total, test_it=SERIES)
@@ -184,12 +180,12 @@ def test_a_series_is_judged_as_a_whole(
 
 
 def test_no_clock_dumps_stacks(pytestconfig: pytest.Config) -> None:
-    """No watchdog thread reads the stacks of a busy test: those change meanwhile, which can crash the interpreter."""
+    """No watchdog thread reads the stacks of a busy test, since that can crash the interpreter."""
     assert float(pytestconfig.getini("faulthandler_timeout")) == 0
 
 
 def test_stale_extensions_are_seen(tmp_path: Path) -> None:
-    """An extension that is missing, or older than what it is made from, is stale; a fresh one is not."""
+    """An extension is stale if it is missing or older than one of its sources."""
     source = tmp_path / "src_ext" / "gossipkv" / "wire" / "_frames.pyx"
     built = tmp_path / "gossipkv" / "wire" / f"_frames{EXTENSION_SUFFIXES[0]}"
     part = source.with_name("frames.pxd")

@@ -1,4 +1,4 @@
-"""Sizes, names, reasons, places: the tree keeps the house rules, and the checks see what does not."""
+"""Sizes, names, reasons, places: the tree keeps the house rules, and the checks find violations."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ if TYPE_CHECKING:
     from tests.ci.tidy.source import Source
 
 
-MODULE_LINES = 600  # More holds two ideas, unless it is listed with its one.
+MODULE_LINES = 600  # A longer module holds two ideas, unless it is listed.
 MEDIAN_LINES = 200
-FUNCTION_LINES = 70  # One screen.
-CONSTRUCTOR_ARGUMENTS = 8  # A class that needs more holds two ideas, or its settings belong into a record.
+FUNCTION_LINES = 70  # This is one screen.
+CONSTRUCTOR_ARGUMENTS = 8  # A class that needs more holds two ideas, or its settings belong in a record.
 
 VAGUE_NAMES = {"utils", "util", "helpers", "helper", "manager", "common", "misc"}
 
 
-# Modules over the cap that hold one idea, and which; the cap counts ideas, and a cut would be worse than the length.
+# Modules over the cap that hold one idea, with that idea: a cut would be worse than the length.
 LONG_MODULES: dict[str, str] = {
     "src_ext/gossipkv/serving/loop/loop.pyx": "the one order of a round, also where it sleeps in the place of others",
 }
 
 
 def check_sizes(tree: list[Source], long_modules: dict[str, str] | None = None) -> list[str]:
-    """Modules and functions over their size, and modules that are listed as long and are not."""
+    """Report modules and functions over their size, and listed modules that are not long."""
     listed = long_modules or {}
     sizes = {source.where: len(source.lines) for source in tree}
     wrong = [
@@ -53,14 +53,14 @@ def check_sizes(tree: list[Source], long_modules: dict[str, str] | None = None) 
     return wrong
 
 
-# Constructors over the cap, and why.
+# Constructors over the cap, with the reason.
 LONG_CONSTRUCTORS: dict[str, str] = {
     "gossipkv/launcher/local_cluster.py:Cluster": "users call it by keywords, which are the options of a command",
 }
 
 
 def check_constructors(tree: list[Source], long_constructors: dict[str, str] | None = None) -> list[str]:
-    """Constructors with too many arguments, and listed ones that have few; of Python, not of Cython."""
+    """Report Python constructors with too many arguments, and listed ones with few."""
     listed, wrong = {*(long_constructors or {})}, []
     for source in tree:
         found = ast.walk(ast.parse(source.text)) if source.path.suffix == ".py" else ()
@@ -79,7 +79,7 @@ def check_constructors(tree: list[Source], long_constructors: dict[str, str] | N
 
 
 def check_median(tree: list[Source]) -> list[str]:
-    """The middle module of the package is small, empty ones not counted."""
+    """Report a large median module of the package; empty modules do not count."""
     sizes = [len(source.lines) for source in tree if source.path.name != "__init__.py" and source.lines]
     middle = median(sizes) if sizes else 0
     return [f"the median module has {middle} lines, at most {MEDIAN_LINES}"] if middle > MEDIAN_LINES else []
@@ -95,12 +95,12 @@ def check_names(tree: list[Source]) -> list[str]:
     ]
 
 
-# Pages and folders that an installed package has not.
+# Pages and folders that an installed package lacks.
 PLACES = re.compile(r"(?<!main/)\b(?:docs|deploy|tests|src_ext)/|(?<![/\w])[A-Z]{4,}\.md")
 
 
 def check_said_places(tree: list[Source]) -> list[str]:
-    """Texts of the package, which people are told: a path in one leads nowhere where only the wheel is installed."""
+    """Report paths in user-visible texts of the package: an installed wheel lacks the files."""
     return [
         f"{source.where}:{node.lineno}: a text names {match[0]}: cite the help of a command, or a URL below `DOCS`"
         for source in tree
@@ -111,14 +111,14 @@ def check_said_places(tree: list[Source]) -> list[str]:
 
 
 def _said(tree: ast.Module) -> Iterator[ast.Constant]:
-    """Yield the texts in some code that are no docstrings."""
+    """Yield the string constants that are no docstrings."""
     comments = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in comments:
             yield node
 
 
-# An exception is a marker on a line; the reason is what stands after it, or in a comment of its own on that line.
+# An exception is a marker on a line; its reason follows it, or is another comment on that line.
 MARKERS = {
     "Any": None,
     "type: ignore": re.compile(r"type:\s*ignore(\[[\w, -]+\])?"),
@@ -126,11 +126,11 @@ MARKERS = {
     "pragma": re.compile(r"pragma:\s*[\w ]+?(?=\s+[-#:(]|$)"),
     "no-cython-lint": re.compile(r"no-cython-lint"),
 }
-REASON = re.compile(r"\w+\W+\w+")  # Two words at least.
+REASON = re.compile(r"\w+\W+\w+")  # A reason has at least two words.
 
 
 def exceptions(source: Source) -> list[tuple[int, str, bool]]:
-    """Each exception of a file: its line, its marker, and whether a reason stands beside it."""
+    """Return each exception of a file: its line, its marker, and True if a reason stands beside it."""
     found = []
     for number, code, comment in source.code_and_comments:
         if re.search(r"\bAny\b", code):
@@ -162,7 +162,7 @@ UNCHECKED = re.compile(r"""boundscheck["']?\s*[:=]\s*False""")
 
 
 def check_directives(tree: list[Source]) -> list[str]:
-    """Directives of a whole module outside setup.py, and bounds checks that are off for a module."""
+    """Report module-wide directives outside setup.py, and bounds checks that are off for a module."""
     wrong = []
     for source in tree:
         for number, line in enumerate(source.lines, start=1):
@@ -173,12 +173,12 @@ def check_directives(tree: list[Source]) -> list[str]:
     return wrong
 
 
-# Written with a class of one letter in each, so that this file does not name what it looks for.
+# One-letter classes keep this file from matching its own pattern.
 FOREIGN = re.compile(r"(?<![\w.])/[w]ork/|\.[l]ibrary/|\b[f]arm-(bench|studio)|/[r]oot/\.pyenv|/[t]mp/(wt|gkv|venv)\b")
 
 
 def check_places(paths: list[Path], root: Path) -> list[str]:
-    """Lines that name a path of the machine the project was made on, or a tool of its workplace."""
+    """Report lines that name a path of the machine on which the project was made, or a tool of its workplace."""
     return [
         f"{path.relative_to(root)}:{number}: names `{match[0]}`; the project speaks of itself alone"
         for path in paths
@@ -188,17 +188,16 @@ def check_places(paths: list[Path], root: Path) -> list[str]:
 
 
 def test_sizes() -> None:
-    """No module is over 600 lines but those that are listed with their reason, no function over 70."""
+    """Modules have at most 600 lines, unless listed with a reason, and functions at most 70."""
     assert check_sizes(sources(), LONG_MODULES) == []
 
 
 def test_constructors_take_few_arguments() -> None:
-    """Settings and collaborators are in records."""
     assert check_constructors(sources(ROOT, "gossipkv"), LONG_CONSTRUCTORS) == []
 
 
 def test_a_long_constructor_is_seen(tmp_path: Path) -> None:
-    """One argument too many, by whatever kind; `self` does not count, and a constructor that is listed passes."""
+    """One argument too many of any kind is reported; `self` does not count, and a listed constructor passes."""
     text = "class A:\n    def __init__(self, {}): ...\n"
     names = [f"a{number}" for number in range(CONSTRUCTOR_ARGUMENTS + 1)]
     long, short = ", ".join([*names[:3], "*", *names[3:]]), ", ".join(names[1:])
@@ -217,18 +216,17 @@ def test_the_median_module_is_small() -> None:
 
 
 def test_names() -> None:
-    """No file or folder is called utils, helpers, manager or common."""
     assert check_names(sources()) == []
 
 
 def test_texts_name_what_users_have() -> None:
-    """No text of the package that people are told names a page or a folder that only the repository has."""
+    """No user-visible text of the package names a page or folder that only the repository has."""
     assert check_said_places(sources(ROOT, "gossipkv")) == []
 
 
 @pytest.mark.parametrize("text", ["see docs/users/wire.md", "look at tests/unit", "README.md has it"])
 def test_a_text_that_names_a_path_is_seen(tmp_path: Path, text: str) -> None:
-    """In an error, also of an f-string; not in a docstring, nor in a URL."""
+    """Paths count in errors, also in f-strings, but not in docstrings and URLs."""
     code = f'"""{text}"""\nurl = "https://x/main/docs/users/wire.md"\n'
     assert check_said_places(plant(tmp_path, {"gossipkv/a.py": code})) == []
     assert (
@@ -238,30 +236,28 @@ def test_a_text_that_names_a_path_is_seen(tmp_path: Path, text: str) -> None:
 
 
 def test_exceptions_have_reasons() -> None:
-    """Every Any, ignore, noqa and pragma says on its line why."""
+    """Every Any, ignore, noqa and pragma has a reason on its line."""
     assert check_reasons(sources()) == []
 
 
 def test_directives() -> None:
-    """Cython's directives for whole modules stand in setup.py, and none of them turns bounds checks off."""
+    """Cython's module-wide directives are in setup.py, and none turns bounds checks off."""
     assert check_directives(sources()) == []
 
 
 def test_no_foreign_places() -> None:
-    """No file names a path of the machine it was made on."""
     assert check_places(texts(), ROOT) == []
 
 
 @pytest.mark.parametrize("name", ["gossipkv/a.py", "src_ext/gossipkv/_a.pyx", "tests/test_a.py"])
 def test_a_long_module_is_seen(tmp_path: Path, name: str) -> None:
-    """A line over the cap is reported, the cap is not."""
     assert check_sizes(plant(tmp_path, {name: "x = 1\n" * 600})) == []
     (wrong,) = check_sizes(plant(tmp_path, {name: "x = 1\n" * 601}))
     assert "601 lines" in wrong
 
 
 def test_a_listed_module_may_be_long(tmp_path: Path) -> None:
-    """One that is listed passes; a line of the list for a module that is short, or gone, is reported."""
+    """A listed module passes; a listed module that is short or missing is reported."""
     tree = plant(tmp_path, {"gossipkv/a.py": "x = 1\n" * 601, "gossipkv/b.py": "x = 1\n" * 600})
     assert check_sizes(tree, {"gossipkv/a.py": "one idea"}) == []
     wrong = check_sizes(tree, dict.fromkeys(["gossipkv/a.py", "gossipkv/b.py", "gossipkv/c.py"], "one idea"))
@@ -281,14 +277,12 @@ HEADS = [
 
 @pytest.mark.parametrize(("name", "head"), HEADS)
 def test_a_long_function_is_seen(tmp_path: Path, name: str, head: str) -> None:
-    """A function over its size is reported, in Python and in Cython, wherever it stands."""
     assert check_sizes(plant(tmp_path, {name: head + "        x = 1\n" * 69 + "\n\n# more\n"})) == []
     (wrong,) = check_sizes(plant(tmp_path, {name: head + "        x = 1\n\n" * 35 + "        x = 1\n"}))
     assert ": f has 72 lines" in wrong
 
 
 def test_a_long_signature_counts(tmp_path: Path) -> None:
-    """A Cython signature over several lines belongs to its function."""
     head = "cdef int f(\n    int x,\n) except -1:\n"
     (wrong,) = check_sizes(plant(tmp_path, {"src_ext/gossipkv/_a.pyx": head + "    x = 1\n" * 70}))
     assert ": f has 73 lines" in wrong
@@ -307,7 +301,6 @@ def test_a_large_median_is_seen(tmp_path: Path) -> None:
     ["gossipkv/utils.py", "gossipkv/helpers/a.py", "gossipkv/task_manager.py", "src_ext/gossipkv/_common.pyx"],
 )
 def test_a_vague_name_is_seen(tmp_path: Path, name: str) -> None:
-    """Each banned word is seen in files and folders."""
     assert len(check_names(plant(tmp_path, {name: ""}))) == 1
 
 
@@ -325,7 +318,6 @@ BARE = [
 
 @pytest.mark.parametrize(("name", "text", "marker"), BARE)
 def test_an_exception_without_reason_is_seen(tmp_path: Path, name: str, text: str, marker: str) -> None:
-    """Each kind of exception is reported when nothing beside it says why."""
     tree = plant(tmp_path, {f"gossipkv/{name}": text})
     (wrong,) = check_reasons(tree)
     assert wrong.startswith(f"gossipkv/{name}:1: `{marker}`")
@@ -343,14 +335,12 @@ REASONED = [
 
 @pytest.mark.parametrize(("name", "text", "marker"), REASONED)
 def test_a_reasoned_exception_passes(tmp_path: Path, name: str, text: str, marker: str) -> None:
-    """With its reason beside it an exception passes, and it was seen."""
     (source,) = plant(tmp_path, {f"gossipkv/{name}": text})
     assert exceptions(source) == [(1, marker, True)]
     assert check_reasons([source]) == []
 
 
 def test_words_in_strings_are_no_exceptions(tmp_path: Path) -> None:
-    """Any in a sentence, a string or a longer name is not an exception."""
     text = '"""Any of these."""\nx = "Any"  # Any word here is only a word.\nAnything = 1\n'
     (source,) = plant(tmp_path, {"gossipkv/a.py": text})
     assert exceptions(source) == []
@@ -365,7 +355,6 @@ def test_words_in_strings_are_no_exceptions(tmp_path: Path) -> None:
     ],
 )
 def test_a_directive_is_seen(tmp_path: Path, name: str, text: str) -> None:
-    """Each planted directive for a whole module is reported."""
     assert len(check_directives(plant(tmp_path, {name: text}))) == 1
 
 
@@ -374,7 +363,7 @@ FOREIGN_PLACES = [("/{}/x", "work"), ("/root/{}", ".pyenv"), ("/tmp/{}/x", "wt")
 
 @pytest.mark.parametrize(("place", "word"), FOREIGN_PLACES)
 def test_a_foreign_place_is_seen(tmp_path: Path, place: str, word: str) -> None:
-    """A path of a machine is reported with the line it stands in; one that only resembles it is not."""
+    """A path of a machine is reported with its line; a path that only resembles it is not."""
     page = tmp_path / "docs" / "page.md"
     page.parent.mkdir()
     page.write_text(f"Fine: {place.format('framework')}.\nSee {place.format(word)}.\n", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The rows of the kill table fit the code as it is; that each is killed is seen at night."""
+"""The rows of the kill table fit the current code; the nightly run kills the mutants."""
 
 from __future__ import annotations
 
@@ -16,13 +16,11 @@ MIN_ROWS = 10
 
 
 def source(module):
-    """The text of a module of the package."""
     return source_of(module).read_text()
 
 
 @pytest.mark.parametrize("promise", [f"P{number}" for number in range(1, 11)])
 def test_each_promise_has_enough(promise):
-    """Ten rows at least guard each promise."""
     assert len(BY_PROMISE[promise]) >= MIN_ROWS
 
 
@@ -35,13 +33,13 @@ def test_each_has_a_name_and_an_aim():
 
 
 def is_a_test(aim):
-    """Whether that file of tests exists, with the function in it that the aim names, if any."""
+    """True if the file of the aim exists and has the function that the aim names."""
     path, _, function = aim.partition("::")
     return Path(path).exists() and f"def {function.partition('[')[0]}" in Path(path).read_text()
 
 
 def test_each_is_a_patch_of_the_code_as_it_is():
-    """What it replaces stands there once, and what comes of it is Python, or is built when it is to be killed."""
+    """The replaced line occurs once, and the patched module is valid Python, unless it is Cython."""
     for mutant in MUTANTS:
         module = module_of(mutant)
         text = source(module)
@@ -55,18 +53,18 @@ def test_each_is_a_patch_of_the_code_as_it_is():
     ("place", "line"),
     [
         ("gossipkv.gossip.tree.branch:Branch.apply", "no such line"),
-        ("gossipkv.gossip.tree.branch:Branch.apply", "return None"),  # More than once.
+        ("gossipkv.gossip.tree.branch:Branch.apply", "return None"),  # The line occurs more than once.
         ("gossipkv.gossip.tree.branch:Branch.no_such_method", "return None"),
         ("gossipkv.serving.published._table:PublishedTable.end_get", "no such line"),
         (
             "gossipkv.serving.published._table:PublishedTable.end_get",
             "count_refused(version, lookup.by_name)",
-        ),  # Twice.
+        ),  # The line occurs twice.
         ("gossipkv.serving.published._table:PublishedTable.no_such_method", "return ANSWERED"),
     ],
 )
 def test_a_place_that_is_not_there_is_seen(place, line):
-    """A line that stands elsewhere, or more than once, is not patched in silence."""
+    """A line that is missing or occurs more than once is an error."""
     mutant = Mutant("lost", (Edit(place, line, "pass"),), (), "")
     with pytest.raises(ValueError, match=r"stands \d times|there is no"):
         patched_text(mutant, source(module_of(mutant)))

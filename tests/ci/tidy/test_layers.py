@@ -1,4 +1,4 @@
-"""Imports go one way: what import-linter cannot see (pyproject.toml has its contracts), and that it sees the rest."""
+"""Imports go one way: checks beyond import-linter (its contracts are in pyproject.toml), and proof that it works."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 CONTRACTS = architecture.contracts(ROOT)
 DEPTH = {part: depth for depth, floor in enumerate(architecture.built(ROOT)) for part in floor}
 PACKAGE = sources(ROOT, "gossipkv", "src_ext/gossipkv")
-PURE = ("client", "keyspace", "replication", "wire")  # Of these the extensions are cores as well.
+PURE = ("client", "keyspace", "replication", "wire")  # The extensions of these parts are cores as well.
 WORLD = {*CONTRACTS[-1]["forbidden_modules"], "tests"}
 
 
 def upwards(tree: list[Source]) -> list[str]:
-    """Imports in Cython and in stubs that do not go down the floors, and cores there that reach the world."""
+    """Report imports in Cython and stubs that do not go down the floors, and cores that import the world."""
     wrong = []
     for source in tree:
         for found in source.imports if source.path.suffix != ".py" else []:
@@ -40,7 +40,7 @@ def upwards(tree: list[Source]) -> list[str]:
 
 
 def strangers(tree: list[Source]) -> list[str]:
-    """Python imports of an extension `_name`, or of anything private, from outside its package and that one's rooms."""
+    """Report Python imports of an extension or another private module from outside its package."""
     return [
         f"{source.where}:{found.line}: imports {found.path}"
         for source in tree
@@ -51,7 +51,7 @@ def strangers(tree: list[Source]) -> list[str]:
 
 
 def test_cython_and_stubs_import_what_stands_lower() -> None:
-    """They obey the floors of the first contract, and private modules stay private."""
+    """Cython and stubs obey the floors of the first contract, and private modules stay private."""
     assert (upwards(PACKAGE), strangers(PACKAGE)) == ([], [])
 
 
@@ -67,7 +67,6 @@ def test_cython_and_stubs_import_what_stands_lower() -> None:
     ],
 )
 def test_an_import_upwards_is_seen(tmp_path: Path, name: str, text: str) -> None:
-    """Each is reported, once, with its place."""
     (wrong,) = upwards(plant(tmp_path, {name: text}))
     assert wrong.startswith(name)
 
@@ -82,7 +81,7 @@ def test_an_import_upwards_is_seen(tmp_path: Path, name: str, text: str) -> None
     ],
 )
 def test_a_private_import_is_seen(tmp_path: Path, name: str, text: str) -> None:
-    """At home, and by `cimport`, it is none."""
+    """Imports within the package, and `cimport`, are not reported."""
     home = {"gossipkv/storage/__init__.py": "from gossipkv.storage import _sorted_file\n"}
     above = {"src_ext/gossipkv/serving/_loop.pyx": "from gossipkv.storage._sorted_file cimport Slice\n"}
     (wrong,) = strangers(plant(tmp_path, {name: text, **home, **above}))
@@ -90,7 +89,7 @@ def test_a_private_import_is_seen(tmp_path: Path, name: str, text: str) -> None:
 
 
 def test_import_linter_sees_what_is_planted(tmp_path: Path) -> None:
-    """An import upwards, a circle, Trio outside a shell, a core that tells the time: each breaks its contract."""
+    """An upward import, a cycle, Trio outside a shell and a core that reads the clock each break their contract."""
     ignored = shutil.ignore_patterns("*.so", "*.pyi", "__pycache__")
     shutil.copytree(ROOT / "gossipkv", tmp_path / "gossipkv", ignore=ignored)
     shutil.copy(ROOT / "pyproject.toml", tmp_path)

@@ -17,7 +17,7 @@ LEVELS = {"debug", "info", "warning", "error", "critical", "exception"}
 
 
 def written(root: Path) -> set[tuple[str, str]]:
-    """Each (event, level): of the calls of a logger's methods, and of `RepeatedWarnings.say`."""
+    """Return each (event, level) in calls of a logger's methods and of `RepeatedWarnings.say`."""
     calls = (node for source in sources(root, "gossipkv") if not source.is_cython for node in ast.walk(source.tree))
     return {event for node in calls if isinstance(node, ast.Call) for event in _event(node)}
 
@@ -32,17 +32,17 @@ def _event(call: ast.Call) -> Iterator[tuple[str, str]]:
 
 
 def explained(root: Path) -> set[tuple[str, str]]:
-    """Each (event, level) that the page has a row for."""
+    """Return each (event, level) that has a row on the page."""
     return set(ROW.findall((root / PAGE).read_text(encoding="utf-8")))
 
 
 def test_every_event_is_explained_to_operators() -> None:
-    """The table of the log has what the package can write, at that level, and nothing else."""
+    """The table of the log has exactly the events of the package, with their levels."""
     assert written(ROOT) == explained(ROOT)
 
 
 def test_an_event_without_a_row_is_seen(tmp_path: Path) -> None:
-    """Whichever way it is written; a row of another level is not its row."""
+    """An event of any call form is found; a row of another level does not count."""
     package, page = tmp_path / "gossipkv", tmp_path / PAGE
     package.mkdir()
     page.parent.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""A client runs anywhere: it loads nothing that only a node, or only Linux, has."""
+"""A client runs anywhere: it imports nothing that only a node needs or only Linux has."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from gossipkv import unbuilt
 from tests.ci.tidy.source import ROOT
 
-# What is not there on other systems, and what a client should not cost.
+# Modules that other systems lack, and modules that a client should not load.
 ABSENT = ("fcntl", "trio", "lz4", "click", "rich")
 PARTS = (
     "cli", "dataset", "demo", "environment", "gossip", "launcher", "node", "processes", "settings", "storage",
@@ -32,7 +32,7 @@ sys.meta_path.insert(0, Absent())
 
 
 def run_alone(statement: str) -> subprocess.CompletedProcess[str]:
-    """Run a statement where only what a client needs can be imported."""
+    """Run a statement in a process in which only a client's modules can be imported."""
     parts = {f"gossipkv.{part}" for part in PARTS}
     code = ALONE.format(absent=set(ABSENT), parts=parts, statement=statement)
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=ROOT)
@@ -42,20 +42,20 @@ def run_alone(statement: str) -> subprocess.CompletedProcess[str]:
     "statement", ["import gossipkv; gossipkv.blocking.connect", "from gossipkv.client import blocking, dispatcher"]
 )
 def test_a_client_needs_only_its_own(statement: str) -> None:
-    """Importing the client works where there is no fcntl, no Trio and no part of a node."""
+    """Importing the client works without fcntl, Trio and the parts of a node."""
     done = run_alone(statement)
     assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("part", ["environment", "storage.sorted_file"])
 def test_the_absent_are_absent(part: str) -> None:
-    """The trap itself works: a part of a node cannot be imported behind it."""
+    """The trap works: a part of a node cannot be imported behind it."""
     done = run_alone(f"import gossipkv.{part}")
     assert "a client asked for" in done.stderr
 
 
 def test_setup_builds_what_a_client_needs() -> None:
-    """Off Linux setup.py builds the extensions of the packages that a client imports, and the finder knows them."""
+    """Outside Linux setup.py builds the extensions of the client's packages, and the finder knows them."""
     for node in ast.parse((ROOT / "setup.py").read_text(encoding="utf-8")).body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "CLIENT_PACKAGES":
             assert tuple(f"{package}." for package in ast.literal_eval(node.value)) == unbuilt.CLIENT_PACKAGES

@@ -1,4 +1,4 @@
-"""The reference of the Python API can be made, leads nowhere that is not there, and has what the pages name."""
+"""The reference of the Python API can be built, has no dead links, and has the names that the pages use."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ELSEWHERE = {"https://pdoc.dev"}
 
 
 class Page(HTMLParser):
-    """The places of a page, and what it links or loads."""
+    """The anchors of a page, and the targets that it links or loads."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
@@ -38,7 +38,7 @@ class Page(HTMLParser):
 
 
 def dead_links(directory: Path) -> list[str]:
-    """The links of all pages below a directory that lead to no page or place below it."""
+    """Return the links of all pages below a directory that lead to no page or anchor below it."""
     pages = {path: Page(path) for path in directory.rglob("*.html")}
     dead = []
     for path, page in pages.items():
@@ -54,7 +54,7 @@ def dead_links(directory: Path) -> list[str]:
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The pages, made as `make docs` makes them."""
+    """Return the directory of the pages, built as by `make docs`."""
     assert "docs/reference.py build/docs\n" in (ROOT / "Makefile").read_text(encoding="utf-8")
     directory = tmp_path_factory.mktemp("docs").resolve()
     subprocess.run([sys.executable, "-W", "error", ROOT / "docs" / "reference.py", directory], check=True, cwd=ROOT)
@@ -62,12 +62,11 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_every_link_of_the_reference_leads_somewhere(built: Path) -> None:
-    """It links its own pages and places; they ask no other machine for anything."""
+    """All links stay within the pages; the pages load nothing from other machines."""
     assert dead_links(built) == []
 
 
 def test_a_dead_link_of_the_reference_is_seen(tmp_path: Path) -> None:
-    """A page or a place that is not there is reported, others are not."""
     (tmp_path / "a.html").write_text(
         '<p id="x"><a href="#x"><a href="b.html#y"><a href="#z"><img src="https://o.org/i">'
     )
@@ -76,7 +75,7 @@ def test_a_dead_link_of_the_reference_is_seen(tmp_path: Path) -> None:
 
 
 def test_the_reference_has_what_the_pages_name(built: Path) -> None:
-    """Each method that docs/users/client.md explains, and each error, has its place; what is our own has none."""
+    """Each method in docs/users/client.md and each error has an anchor; private members have none."""
     trio, blocking = (Page(built / name).places for name in ("gossipkv.html", "gossipkv/blocking.html"))
     page = (ROOT / "docs" / "users" / "client.md").read_text(encoding="utf-8")
     table = page.split("| method | gives |")[1].split("\n\n")[0]

@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-# Modules that are not named as their package is.
+# Modules whose package has another name.
 PACKAGES = {"xdist": "pytest-xdist", "Cython": "cython", "pytest_trio": "pytest-trio"}
 PRIVATE = re.compile(r"_(?!_)\w*")
 PINNED = re.compile(r"^([\w.-]+)==(\S+) .*\\\n    --hash=sha256:[0-9a-f]{64}", re.MULTILINE)
 
 
 def required(root: Path) -> list[Requirement]:
-    """What pyproject.toml asks for, with the extras but for the benchmarks' peers, and what the build needs."""
+    """Return the requirements of pyproject.toml, of the build and of all extras except the benchmarks' peers."""
     stated = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
     project = stated["project"]
     lines = [*stated["build-system"]["requires"], *project["dependencies"]]
@@ -32,7 +32,7 @@ def required(root: Path) -> list[Requirement]:
 
 
 def unbounded(root: Path) -> set[str]:
-    """The packages of which something private is used, and of which any newer version would be installed."""
+    """Return the packages whose private names are used and whose versions have no upper bound."""
     bounds: dict[str, bool] = {}
     for one in required(root):
         bounds[one.name] = bounds.get(one.name, False) or any(part.operator == "<" for part in one.specifier)
@@ -42,7 +42,7 @@ def unbounded(root: Path) -> set[str]:
 
 
 def private(text: str, packages: set[str]) -> set[str]:
-    """The packages of which a module uses what begins with one underscore: imports, attributes, overrides, names."""
+    """Return the packages of whose private names a module makes use: imports, attributes, overrides, names."""
     tree = ast.parse(text)
     imported = {name: path for node in ast.walk(tree) for name, path in _imported(node)}
     used = [path for node in ast.walk(tree) for path in _paths(node, imported)]
@@ -72,7 +72,7 @@ def _paths(node: ast.AST, imported: dict[str, list[str]]) -> Iterator[list[str]]
                 names.insert(0, here.attr)
                 here = here.value
             if isinstance(here, ast.Name) and here.id in imported:
-                yield [*imported[here.id], *names]  # After `import a.b` too, where it is a name too many.
+                yield [*imported[here.id], *names]  # After `import a.b` the path has a name too many.
         case ast.ClassDef(bases=bases, body=body):
             methods = [each.name for each in body if isinstance(each, ast.FunctionDef)]
             for base in (each.id for each in bases if isinstance(each, ast.Name) and each.id in imported):
@@ -82,12 +82,12 @@ def _paths(node: ast.AST, imported: dict[str, list[str]]) -> Iterator[list[str]]
 
 
 def pins_of(root: Path, name: str) -> dict[str, str]:
-    """The versions that a file pins with a hash, by package."""
+    """Return the versions that a file pins with a hash, by package."""
     return dict(PINNED.findall((root / f"requirements/{name}.txt").read_text(encoding="utf-8")))
 
 
 def unpinned(root: Path) -> set[str]:
-    """What is required and is not pinned, with a hash, at a version that is allowed."""
+    """Return the requirements without a hashed pin at an allowed version."""
     pins = pins_of(root, "dev")
     pinned = {one.name: pins.get(one.name.lower().replace(".", "-"), "0") for one in required(root)}
     return {one.name for one in required(root) if pinned[one.name] == "0" or pinned[one.name] not in one.specifier}
@@ -106,7 +106,7 @@ test = ["house[more]", "backports.zstd>=2"]
 
 
 def test_what_is_used_privately_is_bounded() -> None:
-    """A new version of such a package comes when somebody has looked at it, not when it appears."""
+    """A new version of such a package is installed only after a review."""
     assert unbounded(ROOT) == set()
 
 
@@ -121,7 +121,7 @@ def test_what_is_used_privately_is_bounded() -> None:
     ],
 )
 def test_private_use_is_seen(text: str) -> None:
-    """However it is reached; what is public, or is ours, is not meant."""
+    """Every way of access is found; public names and names of the project are not."""
     assert private(text, {"trio", "lz4"}) == {"trio"}
     assert (
         private("import trio\ntrio.run(main)\nself._trio\ntrio.__version__\nfrom house import _trio", {"trio"}) == set()
@@ -129,7 +129,7 @@ def test_private_use_is_seen(text: str) -> None:
 
 
 def test_an_unbounded_requirement_is_seen(tmp_path: Path) -> None:
-    """One that is used privately and has no upper bound; a bound of another does not count."""
+    """A package that is used privately without an upper bound is reported, whatever the bounds of others."""
     (tmp_path / "gossipkv").mkdir()
     (tmp_path / "tests").mkdir()
     (tmp_path / "pyproject.toml").write_text(PROJECT, encoding="utf-8")
@@ -138,13 +138,13 @@ def test_an_unbounded_requirement_is_seen(tmp_path: Path) -> None:
 
 
 def test_all_that_development_uses_is_pinned() -> None:
-    """Every requirement has its pin, which it allows, with a hash, and no index is named."""
+    """Every requirement has a hashed pin at an allowed version, and the file names no index."""
     assert unpinned(ROOT) == set()
     assert "://" not in (ROOT / "requirements/dev.txt").read_text(encoding="utf-8")
 
 
 def test_a_lost_pin_is_seen(tmp_path: Path) -> None:
-    """One without a hash, one that is too old, one that is missing."""
+    """Pins without a hash, with an old version, or missing are reported."""
     (tmp_path / "pyproject.toml").write_text(PROJECT, encoding="utf-8")
     pins = f"trio==1.0 ; python_version < '4' \\\n    {HASH}\nlz4==4.0\nbackports-zstd==1.0 \\\n    {HASH}\n"
     (tmp_path / "requirements").mkdir(exist_ok=True)
@@ -153,7 +153,7 @@ def test_a_lost_pin_is_seen(tmp_path: Path) -> None:
 
 
 def test_the_image_has_what_development_has() -> None:
-    """Its two files pin what the package and its build need, and all that these need, each as the tests had it."""
+    """Its two files pin the package's and the build's requirements, transitively, at the tested versions."""
     stated = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     project, pins = stated["project"], pins_of(ROOT, "dev")
     for name, lines in (

@@ -1,4 +1,4 @@
-"""One number gives one order of tasks, whichever tests run before and in whichever process; a failure prints it."""
+"""A seed fixes the order of tasks, in any process and after any tests; a failure prints the seed."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_plain(n):
 
 @pytest.fixture
 def drawn(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch):
-    """`drawn(seed, *arguments)`: run the tests; return what each has drawn, and the output."""
+    """Return `drawn(seed, *arguments)`, which runs the tests and returns each test's draw, and the output."""
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.delenv("PYTHONHASHSEED", raising=False)
     pytester.makeconftest(CONFTEST)
@@ -102,7 +102,7 @@ def test_a_seed_gives_one_order(drawn) -> None:
 
 
 def test_a_failure_prints_the_command_that_repeats_it(drawn, pytester: pytest.Pytester) -> None:
-    """Typed as it stands there, it runs the same test in the same order."""
+    """The printed command runs the same test in the same order."""
     first, output = drawn("-n", "2")
     (command,) = re.findall(r"^(PYTHONHASHSEED=\d+ \S+ -m pytest --randomly-seed=\d+ .*)$", output, re.MULTILINE)
     hash_seed, _, *rest = shlex.split(command)

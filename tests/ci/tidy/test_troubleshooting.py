@@ -1,4 +1,4 @@
-"""docs/operators/troubleshooting.md quotes errors that the source can say, and has all codes and alerts."""
+"""docs/operators/troubleshooting.md quotes errors of the source, and has all codes and alerts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LITERAL = re.compile(r'f?"((?:[^"\\\n]|\\.)*)"')
 
 
 def rows(heading: str) -> list[str]:
-    """The first cells of the tables below headings of that kind: what stands in backticks there."""
+    """Return the text in backticks in the first cells of the tables below headings of that kind."""
     found = []
     for table in re.findall(rf"(?m)^\| {heading} \|.*\n\|[-|]+\n((?:\|.*\n)+)", PAGE):
         found += [re.fullmatch(r"\| `(.*?)` \|.*", row)[1] for row in table.splitlines()]
@@ -27,7 +27,7 @@ def rows(heading: str) -> list[str]:
 
 
 def said(tree: ast.AST) -> Iterator[str]:
-    """The texts of a module but for its docstrings, with `…` for what is put into them."""
+    """Yield the texts of a module except its docstrings, with `…` for replaced fields."""
     documentation = {node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):
         if node in documentation:
@@ -39,7 +39,7 @@ def said(tree: ast.AST) -> Iterator[str]:
 
 
 def texts() -> list[str]:
-    """Whatever the package can say; of Cython single literals, whose f-strings nobody parses for us."""
+    """Return all texts of the package; from Cython, single literals, since its f-strings have no parser here."""
     found = []
     for source in sources(ROOT, "gossipkv", "src_ext"):
         if source.is_cython:
@@ -50,13 +50,13 @@ def texts() -> list[str]:
 
 
 def unsaid(quotes: list[str], known: list[str]) -> list[str]:
-    """The quotes that are part of no text."""
+    """Return the quotes that occur in no text."""
     whole = "\n".join(known)
     return [quote for quote in quotes if quote not in whole]
 
 
 def test_each_error_that_is_quoted_can_be_said() -> None:
-    """What a reader looks for on the page stands in the source as it stands there."""
+    """Each quote of the page occurs literally in the source."""
     quotes = rows("it says")
     assert len(quotes) > 60
     assert len(set(quotes)) == len(quotes)
@@ -65,7 +65,7 @@ def test_each_error_that_is_quoted_can_be_said() -> None:
 
 
 def test_a_quote_that_nobody_says_is_seen() -> None:
-    """A text that was changed is reported; one with other words in its gaps is not."""
+    """A changed text is reported; other words in the gaps are not."""
     tree = ast.parse(
         '"cannot hear on"\nsay(f"cannot listen on {where}: {reason}; choose " f"another with {flag}", "plain")'
     )
@@ -74,11 +74,11 @@ def test_a_quote_that_nobody_says_is_seen() -> None:
 
 
 def test_each_code_has_an_entry() -> None:
-    """All codes that go over the wire, and no other."""
+    """The page has exactly the codes of the wire."""
     kinds = [one for one in vars(errors).values() if isinstance(one, type) and issubclass(one, errors.GossipKVError)]
     assert sorted(rows("code")) == sorted({kind.code for kind in kinds})
 
 
 def test_each_alert_has_an_entry() -> None:
-    """All alerts, in their order."""
+    """The page has all alerts, in their order."""
     assert rows("alert") == re.findall(r"- alert: (\w+)", ALERTS)

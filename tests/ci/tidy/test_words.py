@@ -45,16 +45,16 @@ CLASS = re.compile(r"^\s*(?:cdef )?(?:final )?class (\w+)\b", re.MULTILINE)
 OPENING = re.compile(r'"""\s*(?:What|Who|Whoever|Whether|Have|Of|As|That)\b')
 OLD_LIMIT = re.compile(r"\bMOST_\w+")
 QUESTIONS = frozenset({"what", "who", "whoever", "whose", "whom"})
-MAX_QUESTIONS = 4.0  # For each 1,000 words of docstrings and comments.
+MAX_QUESTIONS = 4.0  # The unit is per 1,000 words of docstrings and comments.
 
 
 def texts() -> dict[str, str]:
-    """The text of each module of the package by its path."""
+    """Return the text of each module of the package by its path."""
     return {source.where: source.text for source in sources(ROOT, "gossipkv", "src_ext/gossipkv")}
 
 
 def check_names(modules: dict[str, str]) -> list[str]:
-    """Classes with replaced or repeated names, and constants that begin with MOST."""
+    """Report classes with replaced or repeated names, and constants that begin with MOST."""
     found = [(name, where) for where, text in modules.items() if is_own(where) for name in CLASS.findall(text)]
     counts = Counter(name for name, _ in found)
     wrong = [f"{where}: {name} is a replaced name" for name, where in found if name in REPLACED]
@@ -76,12 +76,12 @@ def questions(modules: dict[str, str]) -> float:
 
 
 def test_names_follow_the_glossary() -> None:
-    """No class has a replaced name or the name of another one, and limits are MAX_."""
+    """No class has a replaced name or the name of another class, and limits are MAX_."""
     assert check_names(texts()) == []
 
 
 def test_docstrings_begin_with_a_subject_or_a_verb() -> None:
-    """And prose has few question words: they are the sign of sentences that name nothing."""
+    """Prose has few question words as well: they mark sentences that name nothing."""
     modules = texts()
     assert [where for where, text in modules.items() if OPENING.search(text)] == []
     assert questions(modules) <= MAX_QUESTIONS
@@ -89,10 +89,9 @@ def test_docstrings_begin_with_a_subject_or_a_verb() -> None:
 
 @pytest.mark.parametrize("text", ["class Lane:\n", "class A:\n    pass\n\n\nclass A:\n", "MOST_ROWS = 3\n"])
 def test_wrong_names_are_found(text: str) -> None:
-    """A replaced name, a repeated one, and an old constant."""
     assert check_names({"a.py": text}) != []
 
 
 def test_question_words_are_counted() -> None:
-    """In docstrings and comments, not in code."""
+    """Question words in docstrings and comments count, and those in code do not."""
     assert questions({"a.py": '"""What is asked."""\nwhat = 1  # Who asks\n'}) == 400.0
