@@ -1,7 +1,7 @@
-"""What must hold of many runs together: their faults struck, their checkers came to verdicts, their tables were used.
+"""Conditions on a whole series of runs: faults struck, checkers reached verdicts, tables were used.
 
-Each takes the records that the runs of one series noted (`tests/tally.py`).  What is rare is asked for only where there
-were enough of them, as at night.
+Each function takes the records that the runs of a series noted (`tests/tally.py`). Rare events are demanded only of
+long series, such as the nightly ones.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from tests.world.transitions import ALL, counted
 if TYPE_CHECKING:
     from tests.world.swarm import Outcome
 
-ENOUGH = 100  # Runs of which each fault strikes some, and that take each transition of membership.
-MANY = 200  # Runs of which each fault strikes some in each state of a move.
-A_FEW = 10  # Fewer say nothing together.
+ENOUGH = 100  # In this many runs each fault strikes somewhere and each transition of membership is taken.
+MANY = 200  # In this many runs each fault strikes in each state of a move.
+A_FEW = 10  # Fewer runs prove nothing together.
 
-# What the witness of copies counts of divisions.
+# The names of split events in the replica witness.
 OF_REFOUNDING = (
     "begun anew with a copy",
     "begun anew with nothing",
@@ -40,7 +40,7 @@ OF_DIVISIONS = (
     *("divide CONFLICT", "set aside"),
 )
 
-# What struck is counted under these names where one fault strikes in several ways, or where its effect is what counts.
+# Names of effects, for faults that strike in several ways or count by their effect.
 STRUCK_AS = {
     "partition": {"partition", "partition_one_way"},
     "refused_write": {"disk_error", "disk_full"},
@@ -53,12 +53,12 @@ STRUCK_AS_IN_REGISTERS = {
     "refused_write": {"disk_error"},
     "go_back": {"went_back", "refused_life"},
 }
-# What changes nothing on an ordered connection, and is not counted where it strikes.
+# These faults change nothing on an ordered connection, so their strikes are not counted.
 SILENT = {"duplicate", "reorder", "corrupt", "cut", "clog"}
 
 
 def record_of(outcome: Outcome) -> dict[str, object]:
-    """What the judges want to know of a run of members or registers."""
+    """Return the part of a run of members or registers that the judges read."""
     return {
         "members": outcome.members,
         "profile": outcome.profile,
@@ -69,7 +69,7 @@ def record_of(outcome: Outcome) -> dict[str, object]:
 
 
 def members(records):
-    """No fault was without effect, every entry of the table of membership was taken, and seeds draw different runs."""
+    """Check that every fault had an effect, every membership transition was taken, and seeds draw different runs."""
     sizes = {len(record["faults"]) for record in records}
     assert len(records) < A_FEW or (len(sizes) > 2 and len({record["members"] for record in records}) > 2)
     if len(records) < ENOUGH:
@@ -77,7 +77,7 @@ def members(records):
     struck = sums(records, "struck")
     expected = {name for fault in FAULTS for name in STRUCK_AS.get(fault, {fault})}
     assert {name for name in expected | {"ask_timeout", "publish_refused"} if not struck[name]} == set()
-    # To hear of somebody's next life only when that is over takes an aim, and to be forgotten takes days.
+    # Only aimed runs show a death before its rumour or take days to forget a member.
     with counted() as aimed:
         assert [aim() for aim in (back_after_leaving, late_verdict, suspected_again, remembered)] == [{}] * 4
     taken = sums(records, "transitions")
@@ -89,14 +89,14 @@ def members(records):
 
 
 def sealed_members(records):
-    """Keys change in each run; of ten runs, processes crash and stand still in some."""
+    """Check that keys change in each run, and that processes crash and pause in some of ten runs."""
     assert all(record["struck"].get("keys_changed") for record in records)
     struck = sums(records, "struck")
     assert len(records) < A_FEW or (struck["crash"] and struck["pause"])
 
 
 def registers(records):
-    """Clients were told much, most of it that it is done, the checkers came to a verdict, and every fault struck."""
+    """Check that most operations were confirmed, the checkers reached verdicts and every fault struck."""
     if len(records) < A_FEW:
         return
     counts = sums(records, "transitions")
@@ -116,14 +116,14 @@ def registers(records):
 
 
 def registers_on_the_store(records):
-    """The same of those on production's store, where not each fault strikes."""
+    """Check runs on production's store, where some faults cannot strike."""
     registers(records)
 
 
 def replication(records):
-    """Writes are done, records travel twice as a rule, and of many runs each fault strikes in some, in each state.
+    """Check that writes are done and most records travel twice; in long series each fault strikes in each state.
 
-    Ranges are divided in half of them, in all ways.
+    Half of the runs split ranges, in all ways.
     """
     counts = sums(records, "counts")
     assert counts["done"] > 10 * len(records)
@@ -140,7 +140,7 @@ def replication(records):
 
 
 def refounding(records):
-    """Ranges begin anew in most runs; of many runs some with copies, again, and under sessions."""
+    """Check that most runs re-create ranges; long series do so with copies, repeatedly and under sessions."""
     counts = sums(records, "counts")
     assert counts["refound DONE"] > len(records)
     if len(records) >= ENOUGH:
@@ -148,7 +148,7 @@ def refounding(records):
 
 
 def metadata(records):
-    """Operations were judged in all ways, and most transactions by the model, too."""
+    """Check that operations had all outcomes, and that the model replayed most transactions."""
     if len(records) < A_FEW:
         return
     counts = sums(records, "counts")
@@ -162,7 +162,7 @@ def metadata(records):
 
 
 def datasets(records):
-    """There were faults, switches, and reads that others answered."""
+    """Check that runs had faults, switches and forwarded reads."""
     if len(records) < A_FEW:
         return
     assert sum(not record["faults"] for record in records) < len(records) / 2

@@ -15,7 +15,7 @@ SEED = 7
 
 
 async def lively(cluster: SimulatedCluster) -> None:
-    """Some of everything that could differ: faults, lives, clients, tasks that are ready together."""
+    """Use every possible source of difference: faults, restarts, clients, tasks that become ready together."""
     network, chance = cluster.network, cluster.chance
     network.usual.loss = 0.1
     network.usual.heavy_delay = 0.1

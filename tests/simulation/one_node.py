@@ -20,7 +20,7 @@ MANY = "SIMULATED_SEEDS" in os.environ
 
 
 def put(machine: NodeMachine, version: str, keys: int = KEYS) -> None:
-    """A version appears at the source, which is a directory of the same disk: each key has the version's name."""
+    """Add a version to the source, a directory of the same disk. The value of each key is the version's name."""
     disk = machine.disk
     for path in ("/source", "/source/db", f"/source/db/{version}"):
         try:
@@ -36,7 +36,7 @@ def put(machine: NodeMachine, version: str, keys: int = KEYS) -> None:
 
 
 async def serves(cluster: SimulatedCluster, machine: NodeMachine, version: str) -> None:
-    """Returns when a get is answered from that version."""
+    """Return when a get is answered from this version."""
 
     async def holds() -> bool:
         try:

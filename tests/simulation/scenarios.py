@@ -1,7 +1,8 @@
-"""Scenarios with an aim: each does one thing to a few members and returns the promises that were broken by it.
+"""Aimed scenarios of membership: each does one thing to a few members and returns the promises that were broken.
 
-They are functions, so that they can be run on patched code as well (`tests/nightly/mutants`): every one of them must be
-able to see something that the drawn faults of `test_seeds.py` see too rarely.
+They are functions, so that they also run on patched code (`tests/nightly/mutants`). Each scenario must see a defect
+that
+the drawn faults of `test_seeds.py` see too rarely.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from tests.world.world import World
 
 
 def at_rest():
-    """Nothing happens: nobody is suspected for long, nobody dies, little is sent."""
+    """At rest, no member is suspected for long or called dead, and little is sent."""
     scene = Scene(8)
     scene.publish_all()
     scene.look_for(60 * SECOND)
@@ -38,13 +39,13 @@ def at_rest():
 
 
 def crashes():
-    """One after the other crashes: first verdict within the longest suspicion, nobody else is called dead."""
+    """Each of several crashes is found within the longest suspicion, and no other member is called dead."""
     scene = Scene(8, LAN)
     scene.publish_all()
     scene.look_for(2 * SECOND)
     for victim in scene.machines[1:6]:
         victim.crash()
-        # A round of probes finds it, and two others confirm or time runs out.
+        # A round of probes finds the crash; then two members confirm or the suspicion times out.
         bound_us = (8 + 2) * SECOND + scene.profile.suspicion_least_ms(8) * MS
         began_us = scene.world.now_us
         up = [machine for machine in scene.machines if machine.is_up]
@@ -60,7 +61,7 @@ def crashes():
 
 
 def lossy():
-    """A third of all datagrams is lost: changes are everywhere in time, and nobody dies."""
+    """With a third of all datagrams lost, changes spread in time and no member is called dead."""
     scene = Scene(12, LAN)
     scene.world.network.usual.loss = 0.3
     scene.world.network.changed()
@@ -74,11 +75,11 @@ def lossy():
 
 
 def silent_change():
-    """A change whose rumours are all lost is found by anti-entropy."""
+    """Anti-entropy finds a change whose rumours are all lost."""
     scene = Scene(6)
 
     def is_rumour(packet):
-        """Whatever carries a DELTA or a HEAD outside an exchange."""
+        """True if the packet carries a DELTA or a HEAD outside an exchange."""
         kind = packet[HEADER_BYTES]
         return kind != messages.SYNC and len(packet) > HEADER_BYTES + messages.PING_BYTES
 
@@ -91,7 +92,7 @@ def silent_change():
 
 
 def paused():
-    """Processes that stood still come back without accusing anybody, and are alive again soon."""
+    """Paused processes accuse no member when they resume, and are soon alive again."""
     scene = Scene(6)
     scene.publish_all()
     for _ in range(4):
@@ -103,7 +104,7 @@ def paused():
         for machine in asleep:
             machine.resume()
         scene.look_for(3 * SECOND)
-        scene.wrong_dead = [said for said in scene.wrong_dead if said.split()[2] not in names]  # They were silent.
+        scene.wrong_dead = [said for said in scene.wrong_dead if said.split()[2] not in names]  # They were paused.
         scene.must_not_kill()
         scene.must_heal(15 * SECOND)
         scene.wrong_dead.clear()
@@ -122,7 +123,7 @@ def suspicions(scene):
 
 
 def cut_pairs():
-    """Pairs cannot reach each other, or one the other: indirect probes keep everybody from suspicion."""
+    """Indirect probes prevent suspicion between pairs whose link is cut both ways or one way."""
     scene = Scene(8)
     suspected = suspicions(scene)
     for number, (first, second) in enumerate(zip(scene.machines[::2], scene.machines[1::2], strict=True)):
@@ -135,7 +136,7 @@ def cut_pairs():
 
 
 def only_connections():
-    """Between two halves no datagram passes, connections do: the TCP fallback keeps everybody alive."""
+    """The TCP fallback keeps two members alive between which no datagram passes."""
     scene = Scene(2)
     for source, target in ((0, 1), (1, 0)):
         scene.world.network.link(scene.machines[source], scene.machines[target]).datagrams_cut = True
@@ -146,7 +147,7 @@ def only_connections():
 
 
 def starved():
-    """A member whose I/O is starved most of the time accuses nobody who is well."""
+    """A member whose I/O is starved most of the time accuses no healthy member."""
     scene = Scene(16)
     ill = scene.machines[3]
     for _ in range(6):
@@ -160,7 +161,7 @@ def starved():
 
 
 def starved_together():
-    """Several whose I/O is starved hear of each other's suspicions in one moment, and call nobody dead for it."""
+    """Starved members hear each other's suspicions at once and call no healthy member dead."""
     scene = Scene(24)
     ill = scene.machines[:6]
     for _ in range(4):
@@ -177,7 +178,7 @@ def starved_together():
 
 
 def leave():
-    """A member that leaves is gone everywhere in 1.5 s, with its keys, and nobody suspects it or calls it dead."""
+    """A leaving member and its keys are gone everywhere in 1.5 s; it is never suspected or called dead."""
     scene = Scene(12, LAN)
     suspected = suspicions(scene)
     scene.publish_all()
@@ -198,7 +199,7 @@ def leave():
 
 
 def partitioned(time_us=60 * SECOND, profile=LOCAL, members=6):
-    """Two halves call each other dead; healed, all show the truth in time, and nobody dies of what was said before."""
+    """Two halves call each other dead. After healing all show the truth in time, and old verdicts kill no member."""
     scene = Scene(members, profile)
     scene.publish_all()
     scene.look_for(2 * SECOND)
@@ -228,13 +229,13 @@ def partitioned(time_us=60 * SECOND, profile=LOCAL, members=6):
 
 
 def remembered():
-    """After a partition nobody who died meanwhile is shown again; after the retention all forget together."""
+    """Members that died during a partition do not reappear; after the retention all members forget them."""
     profile = replace(LOCAL, dead_retention_ms=120_000)
     scene = Scene(6, profile)
     scene.publish_all()
     scene.look_for(2 * SECOND)
     gone, left = scene.machines[4], scene.machines[5]
-    scene.world.network.partition([scene.machines[0]], scene.machines[1:])  # It holds all others for dead.
+    scene.world.network.partition([scene.machines[0]], scene.machines[1:])  # This member holds all others for dead.
     gone.crash()
     left.leave()
     scene.look_for(50 * SECOND)
@@ -253,7 +254,7 @@ def remembered():
 
 
 def restarts():
-    """Restarted at once, elsewhere, without a disk, with a clock set back: one member, its newest epoch alone."""
+    """A restart at once, elsewhere, without disk or with an earlier clock yields one member in its newest epoch."""
     scene = Scene(5)
     scene.publish_all()
     scene.look_for(2 * SECOND)
@@ -264,7 +265,7 @@ def restarts():
             machine.move(scene.world.free_address())
         if turn % 3 == 2:
             machine.disk.wipe()
-        if turn > 5:  # Then only what was kept keeps its epochs apart.
+        if turn > 5:  # The clock is set back, so only the kept epoch keeps the lives apart.
             machine.clocks.wall_offset_ms = -3_600_000
         scene.look_for(scene.chance.choice((0, 300 * MS, 5 * SECOND)))
         machine.start()
@@ -276,7 +277,7 @@ def restarts():
 
 
 def power_losses():
-    """The power goes at any time, mostly around a step of a write: whoever was there comes back as itself."""
+    """Power is lost at any time, mostly around a step of a write; each member returns under its old identity."""
     scene = Scene(4)
     scene.publish_all()
     scene.look_for(2 * SECOND)
@@ -296,14 +297,14 @@ def power_losses():
 
 
 def all_at_once():
-    """Everybody restarts in the same moment, and finds everybody else again."""
+    """All members restart in the same moment and find each other again."""
     scene = Scene(8)
     scene.publish_all()
     scene.look_for(2 * SECOND)
     for machine in scene.machines:
         machine.crash(power=True)
     for machine in scene.machines:
-        machine.joins.clear()  # What they remember must do.
+        machine.joins.clear()  # Their remembered addresses must suffice.
         machine.start()
     scene.must_heal(15 * SECOND)
     scene.must_not_kill()
@@ -311,7 +312,10 @@ def all_at_once():
 
 
 def back_after_leaving():
-    """A member that was cut off when another had left hears of its next life when that is suspected, over, or dead."""
+    """A member returns from a partition and hears the next life of a member that had left.
+
+    The next life is suspected, has left, or is dead by then.
+    """
     scene = Scene(5)
     gone, away, others = scene.machines[3], scene.machines[4], scene.machines[:3]
     for end in ("suspected", "left", "dead"):
@@ -344,7 +348,7 @@ def back_after_leaving():
 
 
 def told_of_a_death():
-    """Who was cut off while somebody died hears of it by exchange afterwards, and gives it the least time to refute."""
+    """After a partition, a member hears of a death by exchange and grants the minimum time to refute."""
     scene = Scene(8, LAN)
     scene.publish_all()
     away, gone = scene.machines[:2]
@@ -353,10 +357,10 @@ def told_of_a_death():
     gone.crash()
     while any(state_of(machine, gone) is not MemberState.DEAD for machine in scene.machines[2:]):
         scene.look_for(SECOND)
-    scene.look_for(3 * SECOND)  # Nobody speaks of it any more.
+    scene.look_for(3 * SECOND)  # The rumour of the death is over by then.
     scene.world.network.heal()
     healed_us = scene.world.now_us
-    most_ms = LAN.suspicion_least_ms(8) + 4 * LAN.probe_interval_ms  # By its own probes it would be 24 s and more.
+    most_ms = LAN.suspicion_least_ms(8) + 4 * LAN.probe_interval_ms  # Its own probes would need 24 s and more.
     while state_of(away, gone) is not MemberState.DEAD:
         scene.look_for(LOOK_US)
         if scene.world.now_us > healed_us + most_ms * MS:
@@ -368,7 +372,7 @@ def told_of_a_death():
 
 
 def tell_of(teller, subject, hearer):
-    """Have a machine hear what another believes of a third, whatever network there is between them."""
+    """Deliver to `hearer` the verdict of `teller` on `subject`, even across a partition."""
     said = gossip(teller).members.get(member_id(subject.name))
     own = gossip(teller).members.own.id
     verdict = messages.MemberVerdict(said.id, said.state, said.incarnation, said.epoch, own)
@@ -377,7 +381,7 @@ def tell_of(teller, subject, hearer):
 
 
 def suspected_again():
-    """A member that was cut off hears that one whom it suspects had refuted that, and is suspected again."""
+    """A member hears after a partition that its suspect had refuted and is suspected again."""
     scene = Scene(5, LAN)
     gone, away, other = scene.machines[3], scene.machines[4], scene.machines[0]
     scene.world.network.partition([away], scene.machines[:4])
@@ -398,7 +402,7 @@ def suspected_again():
 
 
 def late_verdict():
-    """A member that was cut off hears that one whom it calls dead had refuted that, and died later."""
+    """A member hears after a partition that a member it calls dead had refuted and died later."""
     scene = Scene(5)
     gone, away, other = scene.machines[3], scene.machines[4], scene.machines[0]
     scene.world.network.partition([away], scene.machines[:4])
@@ -421,7 +425,7 @@ def late_verdict():
 
 
 def corrupted():
-    """One bit in every other packet is wrong: nobody shows what was never said."""
+    """With one wrong bit in every other packet, no member shows a value that was never published."""
     scene = Scene(5)
     scene.world.network.usual.corrupt = 0.5
     scene.world.network.changed()
@@ -437,7 +441,7 @@ def corrupted():
 
 
 def alone():
-    """Who is cut off says so in time and no longer when it is back; who never knew anybody does not."""
+    """A member that is cut off reports its isolation in time, and stops when it is back."""
     scene = Scene(4)
     scene.publish_all()
     for machine in scene.machines:
@@ -451,7 +455,7 @@ def alone():
 
 
 def two_clusters():
-    """Two clusters of different names, whose members were told to join each other, never mix."""
+    """Two clusters of different names never mix, even if their members were told to join each other."""
     world = World(3)
     history, found = History(world), {}
     for number in range(6):
@@ -470,7 +474,7 @@ def two_clusters():
 
 
 def odd_timers():
-    """Timers that come late, twice, and early: nobody dies of them, and all show the truth."""
+    """Timers that fire late, twice or early kill no member, and all show the truth."""
     scene = Scene(6)
     chance = scene.world.streams["lags"]
     for machine in scene.machines:
@@ -490,14 +494,14 @@ def odd_timers():
 
 
 def copied():
-    """A copied disk: one of the two stops, and the other goes on as the one member of that name."""
+    """When a disk is copied, one of the two members stops and the other continues alone under that name."""
     scene = Scene(4)
     scene.publish_all()
     scene.look_for(2 * SECOND)
     original = scene.machines[2]
-    scene.world.on_told[MemberChanged].clear()  # Two of one name are more than checkers can tell apart.
+    scene.world.on_told[MemberChanged].clear()  # The checkers cannot tell two members of one name apart.
     copy = scene.world.add("copy", program(scene.profile))
-    copy.name = original.name  # Who it is stands on its disk.
+    copy.name = original.name  # The disk holds the name.
     copy.disk.copy_from(original.disk)
     copy.joins += [scene.machines[0].address]
     copy.start()
@@ -514,7 +518,10 @@ def copied():
 
 
 def read_only():
-    """Two restart where nothing can be written, one at another address: they hear, and are unheard of until it can."""
+    """Two members on read-only disks hear others and stay unheard until they can write.
+
+    One of them restarts at another address.
+    """
     scene = Scene(6)
     scene.publish_all()
     scene.look_for(5 * SECOND)
@@ -522,7 +529,7 @@ def read_only():
     for machine in silent:
         machine.crash()
         machine.disk.is_read_only = True
-        machine.clocks.wall_offset_ms -= 1 << 41  # So that the epoch is one above the last, and none of the clock's.
+        machine.clocks.wall_offset_ms -= 1 << 41  # The new epoch is then the last one plus one.
     silent[1].move(scene.world.free_address())
     for machine in silent:
         machine.start()
@@ -533,7 +540,7 @@ def read_only():
             scene.broken("the_silent_are_unheard", f"{machine.name} is not dead everywhere")
         if any(state_of(machine, other) is not MemberState.ALIVE for other in others):
             scene.broken("the_silent_hear", f"{machine.name} does not see who lives")
-    silent[0].crash(power=True)  # Silently once more, in the same epoch: nobody has heard of it.
+    silent[0].crash(power=True)  # Restart silently in the same epoch, which no member has heard of.
     silent[0].start()
     scene.look_for(10 * SECOND)
     for machine in silent:
@@ -547,7 +554,7 @@ def read_only():
 
 
 def rumours_alone():
-    """Without anti-entropy, and with a tenth of all datagrams lost, hardly a change is missed anywhere."""
+    """Without anti-entropy and with a tenth of all datagrams lost, at most 12 of about 600 changes are missed."""
     scene = Scene(16, LAN)
     scene.world.network.usual.loss = 0.1
     scene.world.network.refuse(lambda packet: packet[HEADER_BYTES] == messages.SYNC)
@@ -557,13 +564,13 @@ def rumours_alone():
         scene.history.publish(publisher, f"keys/{turn}", b"")
         scene.look_for(4 * SECOND, every_us=2 * SECOND)
         missing += sum(str(turn) not in gossip(machine).tree.children("keys") for machine in scene.machines)
-    if missing > 12:  # Of six hundred.
+    if missing > 12:  # Of 640 observations.
         scene.broken("changes_spread", f"{missing} changes did not arrive")
     return scene.result()
 
 
 def drifted_apart():
-    """A partition after which nobody has an address to join: the dead are still spoken to, so it heals by itself."""
+    """A partition heals without addresses to join, because members keep contacting the dead."""
     scene = Scene(6)
     for machine in scene.machines:
         machine.crash()

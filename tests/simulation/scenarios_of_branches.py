@@ -1,4 +1,4 @@
-"""Scenarios with an aim at what members publish: large branches, full ones, keys that are withdrawn."""
+"""Aimed scenarios of published keys: large branches, full branches and withdrawn keys."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from tests.simulation.scene import Scene
 from tests.world.gossip.members import gossip
 from tests.world.scheduler import MS, SECOND
 
-TINY = TreeLimits(max_branch_bytes=6144, protocol_branch_bytes=8192)  # Of a few dozen keys.
+TINY = TreeLimits(max_branch_bytes=6144, protocol_branch_bytes=8192)  # Room for a few dozen keys.
 
 
 def large_branches():
-    """Branches of many packets over bad links: only states that their owners had, and in the end all."""
+    """Branches of many packets over bad links show only states that their owners had, and finally all of them."""
     scene = Scene(5)
     usual = scene.world.network.usual
     usual.loss, usual.reorder, usual.duplicate = 0.2, 0.3, 0.1
@@ -38,9 +38,9 @@ def large_branches():
 
 
 def full_branches(seed=1):
-    """Ten publish at once more than they may: each is refused itself, and all show the same of everybody.
+    """Ten members publish too much at once: each owner is refused, and all show the same branches.
 
-    Some may publish less than others, which is nobody's business but their own.
+    Some members have a lower limit of their own, which no other member enforces.
     """
     scene = Scene(10, limits=GossipLimits(tree=TINY), seed=seed)
     modest = TreeLimits(max_branch_bytes=2048, protocol_branch_bytes=TINY.protocol_branch_bytes)
@@ -57,7 +57,7 @@ def full_branches(seed=1):
         if not all(refused.values()):
             scene.broken("owners_are_refused", f"in turn {turn} {refused}")
         scene.must_heal(20 * SECOND)
-        for machine in scene.machines:  # What replaces these has no room beside their tombstones.
+        for machine in scene.machines:  # Withdraw keys, because replacements have no room beside the tombstones.
             for path in list(scene.history.published(machine))[turn:]:
                 scene.history.withdraw(machine, path)
     if any(gossip(machine).tree.counters["branch_refused"] for machine in scene.machines):
@@ -67,7 +67,7 @@ def full_branches(seed=1):
 
 
 def withdrawn():
-    """Keys are withdrawn while somebody is away: their tombstones may be gone when it is back, the keys stay gone."""
+    """Withdrawn keys stay gone at a member that was away, even if their tombstones are gone when it is back."""
     scene = Scene(4)
     scene.publish_all(keys=12)
     scene.look_for(2 * SECOND)
@@ -80,7 +80,7 @@ def withdrawn():
                 scene.history.withdraw(machine, f"keys/{key}")
         scene.look_for(12 * SECOND)
         scene.world.network.heal()
-        scene.publish_all(keys=1, place="deep/er")  # A change that is told behind those that were missed.
+        scene.publish_all(keys=1, place="deep/er")  # This change is told after the ones that were missed.
         scene.must_heal(15 * SECOND)
         scene.publish_all(keys=12)
         scene.must_heal(10 * SECOND)

@@ -1,4 +1,4 @@
-"""What happens to a database that machines share: each scenario returns the promises that were broken by it."""
+"""Scenarios of a database that machines share: each returns the promises that were broken."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from tests.world.datasets.disk import Stored
 from tests.world.datasets.sharing_cluster import RETIRE_MAX_MS, TERMS, SharingCluster, content_of
 from tests.world.scheduler import MS
 
-ONCE = TERMS._replace(replication=1)  # Each partition on one node.
-LATE_MS = 4_000  # For each file: the others have switched before.
+ONCE = TERMS._replace(replication=1)  # Each partition is on one node.
+LATE_MS = 4_000  # Per file: the other nodes have switched before.
 RETIRED_S = (TERMS.retire_after_ms + TERMS.grace_ms) / 1000 + 30
 
 
 def formed(machines=3, *, terms=TERMS, seed=1, partitions=6):
-    """Machines on which version 1 is active, and readers that ask them."""
+    """Return machines with version 1 active, and readers that ask them."""
     cluster = SharingCluster(seed, machines, terms=terms)
     cluster.offer("1", partitions=partitions)
     cluster.start()
@@ -29,7 +29,7 @@ def formed(machines=3, *, terms=TERMS, seed=1, partitions=6):
 
 
 def one_empty_node():
-    """A node alone waits for nobody, and serves what comes to its source."""
+    """A single node waits for no other node and serves the versions of its source."""
     cluster = SharingCluster(1, 1)
     cluster.start()
     cluster.run(5)
@@ -44,7 +44,7 @@ def one_empty_node():
 
 
 def empty_cluster(machines=3):
-    """Nodes that come together build each its share, and no more."""
+    """Nodes that form a cluster each build their share, and no more."""
     cluster = SharingCluster(1, machines)
     cluster.start()
     cluster.run(12)
@@ -61,7 +61,7 @@ def empty_cluster(machines=3):
 
 
 def upgrade():
-    """Under load nobody fails and nobody goes back; the old version goes when nobody needs it."""
+    """During an upgrade under load no read fails or goes back; the old version is removed once it is not needed."""
     cluster = formed()
     for version in "23":
         cluster.offer(version)
@@ -72,7 +72,7 @@ def upgrade():
 
 
 def delayed_on_one():
-    """One node's source shows the new version much later: it answers from it nevertheless, by forwarding."""
+    """A node whose source shows the new version much later still answers from it, by forwarding."""
     cluster = formed(terms=ONCE)
     late = cluster.machines[2]
     cluster.sources.give(late, {"1": content_of("1")})
@@ -86,7 +86,7 @@ def delayed_on_one():
 
 
 def without_a_source():
-    """A node that has none answers all, and no partition is left to it alone."""
+    """A node without a source answers all reads and is never the only owner of a partition."""
     cluster = SharingCluster(1, 3, terms=ONCE)
     cluster.sources.give(cluster.machines[1], None)
     cluster.offer("1")
@@ -99,7 +99,7 @@ def without_a_source():
 
 
 def restarts():
-    """A process ends at each step of an upgrade and comes back."""
+    """A process crashes at each step of an upgrade and comes back."""
     cluster = formed()
     for step in range(7):
         version = str(101 + step)
@@ -115,7 +115,7 @@ def restarts():
 
 
 def late_joiner():
-    """A node that joins answers before it has built anything, and nobody's share changes."""
+    """A joining node answers before it has built anything, and existing shares do not change."""
     cluster = formed(terms=ONCE)
     before = {name: disk.versions["1"].share for name, disk in cluster.shared.disks.items()}
     joiner = cluster.add()
@@ -135,7 +135,7 @@ def late_joiner():
 
 
 def late_joiner_after_an_upgrade():
-    """A node that joins when others have the new version active begins with that, though they still have the old."""
+    """A node that joins after a switch begins with the new version, though the old one is still kept."""
     cluster = formed(terms=ONCE)
     cluster.offer("2")
     cluster.until_active("2", within_s=40)
@@ -159,7 +159,7 @@ def late_joiner_after_an_upgrade():
 
 
 def rolling_restart():
-    """One after the other ends and comes back: each partition keeps an owner, and no read fails."""
+    """In a rolling restart each partition keeps an owner, and no read fails."""
     cluster = formed()
     for machine in cluster.machines:
         machine.crash()
@@ -174,7 +174,7 @@ def rolling_restart():
 
 
 def stop(cluster, machine, *, away_s=3):
-    """Have a process end as by SIGTERM, and start again after a while."""
+    """Stop a process as by SIGTERM, and start it again after `away_s`."""
     cluster.node(machine).leave()
     cluster.until(lambda: not machine.is_up, f"{machine.name} does not end", within_s=12)
     cluster.run(away_s)
@@ -183,7 +183,7 @@ def stop(cluster, machine, *, away_s=3):
 
 
 def the_only_owner_is_stopped():
-    """Each partition is on one node, and each node is stopped once: others build what it has before it is gone."""
+    """Each node, a sole owner, is stopped once; other nodes build its partitions before it ends."""
     cluster = formed(terms=ONCE)
     for machine in cluster.machines:
         stop(cluster, machine, away_s=10)
@@ -193,7 +193,7 @@ def the_only_owner_is_stopped():
 
 
 def stopped_amid_upgrades():
-    """Node after node is stopped at each step of an upgrade, without waiting for copies: no read fails."""
+    """Nodes are stopped at each step of an upgrade, without waiting for copies, and no read fails."""
     cluster = formed()
     for step in range(12):
         version = str(101 + step)
@@ -207,7 +207,7 @@ def stopped_amid_upgrades():
 
 
 def nobody_waits_for_who_leaves():
-    """All are stopped at once, or one where nobody has a source: they are gone as soon as they have said goodbye."""
+    """Nodes stop at once if all stop together, or if no node has a source to build from."""
     cluster = formed(terms=ONCE)
     for machine in cluster.machines:
         cluster.node(machine).leave()
@@ -248,14 +248,14 @@ def death(when):
     if when == "after":
         victim.crash()
     cluster.run(10)
-    cluster.readers.failures.clear()  # Those of the victim itself.
+    cluster.readers.failures.clear()  # Discard the failures of the victim itself.
     cluster.run(10)
     cluster.must_not_fail()
     return cluster.checkers.result()
 
 
 def death_after_its_switch():
-    """A node dies before others hear that it has switched: what it may have switched to is kept until it is back."""
+    """A node dies before its switch is known; other nodes keep the version that it may have active."""
     cluster = formed()
     cluster.readers.pins = False
     *others, victim = cluster.machines
@@ -268,7 +268,7 @@ def death_after_its_switch():
 
     cluster.shared.observer = Observing(cluster.checkers, then_dies)
     cluster.offer("2", file_ms=100)
-    # The tree has no room just now for what it says of the database: it publishes what it holds, and no more.
+    # The tree is full, so the node publishes its holdings but not its statement of the database.
     cluster.node(victim).core.refused_database(DatabaseStatement(), now_ms=victim.now_ms)
     cluster.until(lambda: not victim.is_up, "the victim has not switched", within_s=30)
     needs = cluster.node(others[0]).core.needs_of(victim.name)
@@ -290,7 +290,7 @@ def death_after_its_switch():
 
 
 def death_after_a_patient_switch():
-    """One node is far slower than others: they wait for its copies, so that the death of any fails no read."""
+    """Nodes wait for the copies of a far slower node, so the death of any node fails no read."""
     cluster = formed(terms=TERMS._replace(switch_patience_ms=60_000))
     victim, slow = cluster.machines[1:]
     cluster.sources.give(slow, {"2": content_of("2", file_ms=4_000)})
@@ -298,14 +298,14 @@ def death_after_a_patient_switch():
     cluster.until_active("2", within_s=50)
     victim.crash()
     cluster.run(1)
-    cluster.readers.failures.clear()  # Those of the victim itself.
+    cluster.readers.failures.clear()  # Discard the failures of the victim itself.
     cluster.run(10)
     cluster.must_not_fail()
     return cluster.checkers.result()
 
 
 class Observing:
-    """Checkers, and somebody who acts when a switch begins."""
+    """Forward to the checkers, and call `switching` when a switch begins."""
 
     def __init__(self, checkers, switching):
         self.switching = switching
@@ -313,7 +313,7 @@ class Observing:
 
 
 def all_cut_off():
-    """Nobody reaches anybody: what is here is answered, nothing is switched, and afterwards all is well."""
+    """When all nodes are cut off, they answer from local copies and switch nothing; after healing all is well."""
     cluster = formed()
     cluster.world.network.partition(*([machine] for machine in cluster.machines))
     cluster.run(10)
@@ -338,7 +338,7 @@ def all_cut_off():
 
 
 def wrong_dead():
-    """Gossip holds everybody for dead who is not: the last owners are asked nevertheless, and no read fails."""
+    """Gossip wrongly holds all members for dead; the last owners are still asked, and no read fails."""
     cluster = formed(terms=ONCE)
     cluster.world.network.refuse(lambda packet: True)
     cluster.run(60)
@@ -350,7 +350,7 @@ def wrong_dead():
 
 
 def laggard():
-    """A node that is cut off keeps its version on all others; for an hour, and then it has to go on when it is back."""
+    """A node that is cut off keeps its version on all others for an hour; after that it must upgrade on return."""
     cluster = formed(terms=ONCE)
     cluster.readers.pins = False
     lagging, others = cluster.machines[2], cluster.machines[:2]
@@ -374,7 +374,10 @@ def laggard():
 
 
 def views_that_differ():
-    """Rings of {A, B}, {A, B, C} and {A, C}: what they leave to nobody is built by the next of the ring, once."""
+    """With different rings on each node, the next node of the ring builds each orphaned partition once.
+
+    The rings are {A, B}, {A, B, C} and {A, C}.
+    """
     cluster = SharingCluster(1, 3, terms=ONCE)
     content = cluster.offer("1")
     identity = VersionIdentity(DATABASE, "1", content.source.digest, 6, FUNCTION, regrouped=False)
@@ -393,7 +396,7 @@ def views_that_differ():
 
 
 def stray():
-    """One key lies in another file: whoever relied on it and skipped that file never answers that it is absent."""
+    """A key lies in the wrong file; nodes that skipped this file never answer that the key is absent."""
     cluster = formed(terms=ONCE)
     key = KEY_NAMES[7]
     cluster.offer("2", stray=key, file_ms=1_500)
@@ -413,7 +416,7 @@ def stray():
 
 
 def one_byte_differs(late_ms):
-    """One node's source has other bytes, and nothing tells: who switched keeps what it has, and all name both sides."""
+    """One source differs by a byte under the same digest: switched nodes keep their copy, and all name both sides."""
     cluster = formed()
     other = cluster.machines[2]
     content = content_of("2", batch=ALIKE, file_ms=late_ms)
@@ -430,7 +433,7 @@ def one_byte_differs(late_ms):
         if not any(other.name in dispute[:2] for dispute in cluster.node(machine).core.disputes.get("2", [])):
             cluster.checkers.found("named", machine.name, "says nothing of what differs")
     cluster.sources.share(other)
-    if late_ms < LATE_MS:  # Its copy may be the one that counted, and was away.
+    if late_ms < LATE_MS:  # The copy of this node may have counted while the node was away.
         cluster.readers.failures.clear()
     cluster.offer("3")
     cluster.until_active("3", within_s=60)
@@ -439,7 +442,7 @@ def one_byte_differs(late_ms):
 
 
 def left_alone():
-    """The other one is gone for good: nothing new is built for as long as it may come back, then it goes on alone."""
+    """After the other node is lost, no new version is built while it may return; then the node continues alone."""
     cluster = formed(2)
     cluster.machines[1].stop()
     cluster.run(20)
@@ -454,7 +457,7 @@ def left_alone():
 
 
 def two_contents():
-    """One node's source has other files by the same name: they are named, and never mixed."""
+    """Different files under one version name are reported as a conflict and never mixed."""
     cluster = SharingCluster(1, 3, terms=ONCE)
     cluster.offer("1")
     cluster.sources.give(cluster.machines[2], {"1": content_of("1", batch=1)})
@@ -469,7 +472,7 @@ def two_contents():
 
 
 def held():
-    """An operator goes back on one node: all keep the old version for it, the others go on; then it goes on too."""
+    """A node pinned to the old version makes all nodes keep it; the others advance, and it follows when released."""
     cluster = formed(terms=ONCE)
     cluster.readers.pins = False
     node = cluster.node(cluster.machines[0])
@@ -490,7 +493,7 @@ def held():
 
 
 def back_alone():
-    """All end; two come back and hear nobody: what one lacks it asks of the other, as it remembers who held what."""
+    """Two of three nodes return and hear no gossip; they remember the owners and forward to each other."""
     cluster = formed(terms=ONCE)
     cluster.run(8)
     held = {name: set(disk.versions["1"].ready) for name, disk in cluster.shared.disks.items()}
@@ -515,7 +518,7 @@ def back_alone():
 
 
 def gone_before_the_gate():
-    """An owner ends when the last partition is almost there, and nobody knows it yet: nobody switches by it."""
+    """An owner crashes unnoticed when the last partition is almost built; no node switches because of it."""
     cluster = formed(terms=ONCE)
     victim, slow = cluster.machines[1:]
     for turn in range(4):

@@ -1,4 +1,4 @@
-"""How the ring comes about that says who builds what: scenarios as those of datasets."""
+"""Scenarios of the ring that assigns builds to nodes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tests.world.gossip.members import SETTLE_MS
 
 
 def automatic_ids_at_once():
-    """Eight nodes begin in one moment and claim the same ids: each partition has its owners in the end."""
+    """Eight nodes start in one moment and claim the same ids; each partition finally has its owners."""
     cluster = SharingCluster(1, 8)
     cluster.offer("1", partitions=16)
     cluster.start(within_ms=1)
@@ -22,9 +22,9 @@ def automatic_ids_at_once():
 
 
 def all_who_are_expected():
-    """Four that know so begin in one moment: they have shares before any stillness, each partition its owners.
+    """Four nodes that expect each other get shares before gossip settles, and each partition has its owners.
 
-    One that comes later is waited for as any newcomer is, and a restart of all begins with the ring that was.
+    A later node is awaited as any newcomer is. After a restart of all nodes the ring is the former one.
     """
     cluster = SharingCluster(1, 4, expected=4)
     cluster.offer("1", partitions=16)
@@ -50,5 +50,5 @@ def all_who_are_expected():
 
 
 def ring_sizes(cluster):
-    """How many places the rings have that are kept."""
+    """Return the sizes of the stored rings."""
     return {len(disk.ring) for disk in cluster.shared.disks.values()}

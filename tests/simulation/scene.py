@@ -1,4 +1,4 @@
-"""What scenarios with an aim are made of: some members, checkers, and what may be demanded of them."""
+"""Tools of aimed scenarios: some members, checkers, and the demands on them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Scene:
             self.checkers.look_at_all()
 
     def must_heal(self, within_us, checker="healed_in_time"):
-        """Everybody shows the truth in time; how long it took."""
+        """Wait until all members show the truth, and return the duration in microseconds."""
         began_us = self.world.now_us
         wrong = "nobody looked"
         while wrong is not None and self.world.now_us <= began_us + within_us:
@@ -59,7 +59,7 @@ class Scene:
         return self.world.now_us - began_us
 
     def must_not_kill(self):
-        """Nobody that was up was ever called dead since the last time that this was asked."""
+        """Record a violation if a running member was called dead since the last call."""
         if self.wrong_dead:
             self.broken("the_healthy_live", "; ".join(self.wrong_dead[:3]))
         self.wrong_dead.clear()
@@ -71,7 +71,7 @@ class Scene:
                 self.history.publish(machine, f"{place}/{key}", value + bytes(size))
 
     def result(self):
-        """The promises that were broken, each with its first complaint."""
+        """Return the broken promises, each with its first complaint."""
         told = {}
         for violation in self.checkers.violations:
             told.setdefault(violation.checker, str(violation))

@@ -7,7 +7,7 @@ from gossipkv.replication.replica.replica import RecordWrite
 from tests.world.replication.world import stage
 
 KEY = b"key"
-FIRST = 0  # A partition whose copies are at the nodes in their order.
+FIRST = 0  # A partition whose replicas are at the nodes in their order.
 
 
 def staged(play, seed=1, **how):
@@ -17,14 +17,14 @@ def staged(play, seed=1, **how):
 
 
 def ways(cluster, *pairs):
-    """Cut ways from node to node; returns them."""
+    """Cut the one-way links between the pairs, and return the cuts."""
     cuts = {(cluster.nodes[source].uuid, cluster.nodes[to].uuid) for source, to in pairs}
     cluster.network.cuts |= cuts
     return cuts
 
 
 def put(cluster, at, value=b"value", level=ONE, key=KEY):
-    """Have the node of that number write to the first partition; the number of the write."""
+    """Write to the first partition at node `at`, and return the number of the write."""
     number = cluster.have(cluster.nodes[at], FIRST, [RecordWrite(key, value)], level, 1.0)
     assert number is not None
     return number

@@ -1,7 +1,6 @@
-"""Datasets on machines that share them: scenarios with an aim, and runs under drawn faults.
+"""Shared datasets: aimed scenarios, and runs under drawn faults.
 
-`test_datasets_slow.py` has the other scenarios.
-SIMULATED_SEEDS says how many seeds of drawn faults.
+`test_datasets_slow.py` has the other scenarios. SIMULATED_SEEDS sets the number of seeds.
 """
 
 from __future__ import annotations
@@ -22,13 +21,12 @@ IN_LINE = ("one_empty_node", "two_contents", "late_joiner", "death_at_the_gate",
 
 @pytest.mark.parametrize("name", IN_LINE)
 def test_no_promise_is_broken(name):
-    """What the scenario does breaks none."""
     assert SCENARIOS[name]() == {}
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_drawn_faults_break_none(seed, note):
-    """Whatever strikes, nobody answers what is not so; and soon after it ends all have the newest version."""
+    """No node gives a wrong answer under faults, and all have the newest version soon after."""
     outcome = run(seed)
     assert outcome.violations == {}
     counted = {name: getattr(outcome, name) for name in ("machines", "switches", "forwarded")}
@@ -36,6 +34,5 @@ def test_drawn_faults_break_none(seed, note):
 
 
 def test_a_run_is_the_same_twice():
-    """The same number, the same run."""
     first, second = run(0), run(0)
     assert (first.trace, first.answers, first.switches) == (second.trace, second.answers, second.switches)

@@ -10,5 +10,4 @@ from tests.simulation.test_datasets import IN_LINE
 
 @pytest.mark.parametrize("name", [name for name in SCENARIOS if name not in IN_LINE])
 def test_no_promise_is_broken(name):
-    """The scenario breaks none."""
     assert SCENARIOS[name]() == {}

@@ -1,4 +1,4 @@
-"""Ranges that are divided in the runs that their rules are for: then as ever all heals, and no promise was broken."""
+"""Aimed runs of splits: no promise is broken, and all heals."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from tests.simulation.test_replication_aimed import answered, fill
 from tests.world.replication.clients import Answer, Asked
 from tests.world.replication.world import SHORT_BYTES
 
-WHOLE = 0  # The range that there is at first; at nodes that have divided it, what is asked of it goes by its keys.
+WHOLE = 0  # The initial range; nodes that have split it route requests for it by key.
 LOW, HIGH = b"01", b"81"
 
 
 def put(cluster, at, key, value=b"value", level=ONE):
-    """Have the node of that number write; the number of the write, or nothing."""
+    """Write at node `at`; return the number of the write, or None."""
     return cluster.have(cluster.nodes[at], WHOLE, [RecordWrite(key, value)], level, 1.0)
 
 
 async def divide(cluster, at, *firsts):
-    """Have a range divided, by the map of the node of that number."""
+    """Split ranges, by the map of node `at`."""
     assert await cluster.operator.divide(cluster.nodes[at], firsts)
 
 
 def copy_at(cluster, at, key):
-    """The copy of a key at the node of that number."""
+    """Return the replica of a key at node `at`."""
     return cluster.nodes[at].life.replication.replicas.spaces.at(cluster.table, key)
 
 
 async def adopted(cluster, *numbers):
-    """Return when these nodes go by the map of now."""
+    """Wait until these nodes have adopted the current map."""
 
     def is_so(replicas):
         due = {id_ for id_, one in cluster.partitions.items() if replicas.me in {host.node for host in one.assignments}}
@@ -46,7 +46,7 @@ async def adopted(cluster, *numbers):
 
 
 async def asked(cluster, at, key, token=b"", **write):
-    """What the node of that number has answered to a session: a read, or a write of `value`."""
+    """Return the answer of node `at` to a session's read, or to a write of `value`."""
     answer, serving = Answer(), cluster.nodes[at].life.serving
     question = Asked(WHOLE, key, token, 0.0, **write)
     if write:
@@ -58,7 +58,7 @@ async def asked(cluster, at, key, token=b"", **write):
 
 
 def test_origins_that_have_not_heard_of_splits_of_splits():
-    """They acknowledge at `one` and at a majority, with each other; the third, which has heard, takes nothing of it."""
+    """Two origins that have not heard of splits acknowledge with each other; the third node refuses their records."""
 
     async def play(cluster):
         cluster.register.deaf |= {node.uuid for node in cluster.nodes[:2]}
@@ -79,7 +79,7 @@ def test_origins_that_have_not_heard_of_splits_of_splits():
 
 
 def test_a_host_that_skips_three_divisions():
-    """It goes straight to the last of them, with what it had written meanwhile, and what others had."""
+    """A node that missed three splits adopts the last one directly and keeps all records."""
 
     async def play(cluster):
         deaf = {cluster.nodes[2].uuid}
@@ -101,7 +101,7 @@ def test_a_host_that_skips_three_divisions():
 
 @pytest.mark.parametrize("at", [1, 4, 7])
 def test_power_is_lost_around_the_adopting_batch(at):
-    """Before it, in it and behind it; what was written before is fed from the log, to the children of who lacks it."""
+    """After power loss around the adopting batch, older records are fed from the log to the children that lack them."""
 
     async def play(cluster):
         node, cuts = cluster.nodes[2], ways(cluster, (2, 0), (2, 1))
@@ -122,7 +122,7 @@ def test_power_is_lost_around_the_adopting_batch(at):
 
 
 async def below(cluster):
-    """A divided range, of which the third node's first child is below the logs of the others."""
+    """Build a split range whose first child at the third node is too old for the others' logs."""
     await divide(cluster, 0, b"4")
     await adopted(cluster, 0, 1, 2)
     for key in (LOW, HIGH):
@@ -139,7 +139,7 @@ async def below(cluster):
 
 
 def test_a_copy_leaves_a_shared_space_while_its_sibling_is_written():
-    """It loads to the side; what it leaves is deleted, and nothing of what its sibling has, or takes meanwhile."""
+    """A bulk load beside a sibling deletes only its own old records, not the sibling's."""
 
     async def play(cluster):
         await below(cluster)
@@ -156,7 +156,7 @@ def test_a_copy_leaves_a_shared_space_while_its_sibling_is_written():
 
 
 def test_a_load_while_its_partition_is_divided():
-    """It is torn, and the children load by themselves."""
+    """The load is aborted, and the children load by themselves."""
 
     async def play(cluster):
         await below(cluster)
@@ -172,7 +172,7 @@ def test_a_load_while_its_partition_is_divided():
 
 
 def test_a_range_is_divided_that_a_copy_has_just_left():
-    """It was LEAVING, so others have all that it has: it is dropped when they know of that, and not set aside."""
+    """The replica was LEAVING, so it is dropped and not quarantined once other replicas have all its records."""
 
     async def play(cluster):
         source, late = cluster.nodes[0], {cluster.nodes[1].uuid}
@@ -195,7 +195,7 @@ def test_a_range_is_divided_that_a_copy_has_just_left():
 
 
 def test_two_who_divide_at_once():
-    """One of them is done; the other is told so, or that there was another."""
+    """Only one of two concurrent splits succeeds; the other one is told of the conflict."""
 
     async def play(cluster):
         done = []
@@ -216,7 +216,7 @@ def test_two_who_divide_at_once():
 
 
 def test_a_token_of_a_parent_at_a_grandchild():
-    """Who reads there waits for what the session has seen of it, and for nothing else."""
+    """A grandchild serves a parent's token only when it has the records that the session has seen there."""
 
     async def play(cluster):
         cluster.nodes[2].stop()
@@ -226,7 +226,7 @@ def test_a_token_of_a_parent_at_a_grandchild():
         for first in (b"4", b"2"):
             await divide(cluster, 0, first)
             await adopted(cluster, 0, 1)
-        cuts = ways(cluster, (0, 2), (1, 2))  # What is fed is held back.
+        cuts = ways(cluster, (0, 2), (1, 2))  # Hold back the feed.
         cluster.register.deaf.add(cluster.nodes[2].uuid)
         cluster.nodes[2].start()
         await cluster.until(lambda: cluster.nodes[2].uuid in cluster.network.lives)
@@ -242,7 +242,7 @@ def test_a_token_of_a_parent_at_a_grandchild():
 
 
 def test_a_stale_reader_with_a_token_of_a_child():
-    """Who has not heard of the division does not know what the session has seen, and says so."""
+    """A node that has not heard of the split refuses the token of a child."""
 
     async def play(cluster):
         deaf = {cluster.nodes[2].uuid}

@@ -1,4 +1,4 @@
-"""A whole node whose disk fails as its tables begin: it goes on without them, and with them once the disk is well."""
+"""A node whose disk fails while its tables open runs without tables, and with them once the disk is well."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tests.world.nodes.whole_cluster import SimulatedCluster
 
 READING = {"open", "pread", "stat", "list_directory", "map"}
-BACK_S = 75.0  # A store that fails again and again is opened once a minute.
+BACK_S = 75.0  # A store that fails repeatedly is reopened once a minute.
 
 
 @pytest.mark.parametrize(("after_s", "reads"), [(0.0, True), (0.6, False), (0.9, True)])
@@ -41,7 +41,6 @@ async def test_a_disk_that_fails_early(cluster: SimulatedCluster, after_s: float
     one.strike()
 
     async def writes() -> bool:
-        """It writes again."""
         return await does(cluster, one, "put", "t", b"k", b"v", {"level": "all"})
 
     await cluster.until(writes, within_s=BACK_S)

@@ -1,7 +1,8 @@
-"""A time series that is divided ahead, unsmeared: the rules of the planner, of six nodes, in made-up time.
+"""Ranges of a time series split ahead of the writes: the rules of the planner, with six nodes in made-up time.
 
-Writes come at a steady rate and in the order of time, so that of an hour's there are several ranges.  Each half minute
-the planner is told what there is; what it divides and moves is so at once.
+Writes come at a steady rate in the order of time, so each hour has several ranges. Every half minute the planner sees
+the
+measures; its splits and moves take effect at once.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from tests.unit.placement.ranged import LIMITS, Ranged
 KEY = TimeKey(0, 8, "s")
 HOUR_S = 3600
 NODES = 6
-PERIOD_BYTES = 24 * LIMITS.size_bytes // 2  # An hour's: 24 ranges of the usual size.
+PERIOD_BYTES = 24 * LIMITS.size_bytes // 2  # Per hour: 24 ranges of the usual size.
 RATE = 1000.0
-TEN_TIMES = 10  # What one range's hosts take.
+TEN_TIMES = 10  # The writes, in multiples of one range's load.
 
 
 def at(second):
@@ -29,7 +30,7 @@ def at(second):
 
 
 class Series(Ranged):
-    """The table; of each range when it was made, and when it was moved last."""
+    """The table, with the time at which each range was made and last moved."""
 
     def __init__(self):
         super().__init__([[1]], nodes=NODES, replication=1)
@@ -42,7 +43,7 @@ class Series(Ranged):
         self.made |= dict.fromkeys(keys, self.now)
 
     def look_ahead(self, second):
-        """The planner is told what was written until then, and what it plans is done."""
+        """Give the planner the writes up to this second, and apply its plan."""
         usual = RangeMeasure(LIMITS.size_bytes // 2, 0, RATE)
         written = SeriesWrites(
             b"", max(0, second - HOUR_S), second, PERIOD_BYTES * min(second, HOUR_S) // HOUR_S, min(second, HOUR_S)
@@ -66,7 +67,7 @@ class Series(Ranged):
                 self.moved[key] = self.now
 
     def taken(self, first, end):
-        """What nodes take of ten times what one of them does, where all of a stretch is written to alike."""
+        """Return the load that nodes take if ten times one node's load is spread evenly over a stretch."""
         starts = [*self.map]
         held = Counter()
         for second in range(first, end):
@@ -76,7 +77,10 @@ class Series(Ranged):
 
 
 def test_the_next_period_is_there_before_it_is_written_to():
-    """For hours: a minute before, mostly on the nodes that have it then; few are ahead, none once nobody writes."""
+    """For hours, ranges exist a minute before their writes, mostly on their final nodes.
+
+    Few ranges are ahead, and none once writes stop.
+    """
     series, reached, late = Series(), 0, 0
     for second in range(0, 5 * HOUR_S, int(ASK_S)):
         series.now = second
@@ -94,11 +98,11 @@ def test_the_next_period_is_there_before_it_is_written_to():
 
 
 def test_all_nodes_take_it():
-    """A period that is written to all at once, as late data are: at least five times what one range's hosts take."""
+    """Late data that fill a whole period get at least five times the load of one range's hosts."""
     series = Series()
     for second in range(0, 2 * HOUR_S, int(ASK_S)):
         series.now = second
         series.look_ahead(second)
-    *_, first, last = [int.from_bytes(key, "big") for key in series.map][-25::24]  # A whole period.
+    *_, first, last = [int.from_bytes(key, "big") for key in series.map][-25::24]  # Both keys delimit a whole period.
     assert series.taken(first, last) >= 5
     assert Series().taken(0, HOUR_S) == 1.0

@@ -1,4 +1,4 @@
-"""Three whole nodes whose disks are full: what frees room is taken on each, and nothing else; then they write again."""
+"""Three nodes with full disks take only requests that free room; then they write again."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SETTLED_LOOKS = 3
 
 
 async def put_all(cluster: SimulatedCluster) -> int:
-    """Write to all nodes in turn until each refuses for its disk; how many keys were tried."""
+    """Write to all nodes in turn until each refuses for its disk; return the number of keys tried."""
     number, full = 0, set[int]()
     while len(full) < len(cluster.machines):
         assert number < 3 * DISK_BYTES // len(VALUE), "the disks are not full"
@@ -43,7 +43,7 @@ async def put_all(cluster: SimulatedCluster) -> int:
 
 
 async def does(cluster: SimulatedCluster, machine: NodeMachine, method: str, *params: object) -> bool:
-    """Whether a node does it."""
+    """True if the node executes the request."""
     try:
         await cluster.ask(machine, method, *params)
     except GossipKVError:
@@ -52,7 +52,7 @@ async def does(cluster: SimulatedCluster, machine: NodeMachine, method: str, *pa
 
 
 async def fill(cluster: SimulatedCluster, happens: str) -> tuple[int, list[NodeMachine]]:
-    """Fill the disks, so that no byte is free but the reserve; returns how many keys were tried, and who runs then."""
+    """Fill the disks up to the reserve; return the number of keys tried and the running nodes."""
     for machine in cluster.machines:
         machine.disk.capacity_bytes = DISK_BYTES
     await begin(cluster)
@@ -69,7 +69,7 @@ async def fill(cluster: SimulatedCluster, happens: str) -> tuple[int, list[NodeM
     await settle(cluster, 60.0)
     running = [machine for machine in cluster.machines if machine.runs]
     looks = 0
-    while looks < SETTLED_LOOKS:  # What can be merged without it is merged by then.
+    while looks < SETTLED_LOOKS:  # After several looks without change, compactions that need no room are done.
         taken = [machine.disk.free_bytes("/") for machine in running]
         for machine, free_bytes in zip(running, taken, strict=True):
             machine.disk.capacity_bytes -= free_bytes
@@ -80,21 +80,19 @@ async def fill(cluster: SimulatedCluster, happens: str) -> tuple[int, list[NodeM
 
 
 async def check_relieved(cluster: SimulatedCluster, how: str, happens: str) -> None:
-    """With one node dead no tombstone is collected, and what they hide goes all the same."""
+    """With a dead node no tombstone is collected, but hidden values are removed."""
     count, running = await fill(cluster, happens)
     large = {"kind": "hash", "partitions": 2000, "replication": 1, "timeout_ms": 5000}
-    for machine in running:  # The maps of a few would fill the reserve.
+    for machine in running:  # The maps of a few such tables would fill the reserve.
         assert not await does(cluster, machine, "create_table", "more", large), "it frees nothing"
     left = [("drop_table", "t")] if how == "drop" else [("delete", "t", b"%05d" % number) for number in range(count)]
 
     async def all_is_taken() -> bool:
-        """What frees room is taken, by any node."""
         while left and await does(cluster, running[len(left) % len(running)], *left[-1]):
             left.pop()
         return not left
 
     async def each_writes() -> bool:
-        """Each node takes writes."""
         return all([await does(cluster, machine, "put", "u", b"k", b"v") for machine in running])
 
     await cluster.until(all_is_taken, within_s=RELIEVED_S)
@@ -112,7 +110,7 @@ async def test_three_full_disks_are_relieved(cluster: SimulatedCluster, how: str
 
 @simulated(3)
 async def test_a_full_node_passes_on_requests_of_tables_made_meanwhile(cluster: SimulatedCluster) -> None:
-    """It takes no first map of a table, so others answer, also for a while after it has room again."""
+    """A full node stores no first map of a new table, so other nodes answer, even a while after room is back."""
     await begin(cluster)
     one, two, three = cluster.machines
     wanted = {"kind": "hash", "replication": 2, "partitions": 4}
@@ -124,7 +122,6 @@ async def test_a_full_node_passes_on_requests_of_tables_made_meanwhile(cluster: 
     await cluster.ask(two, "put", "u", b"k", b"v", {"level": "all"})
 
     async def is_named() -> bool:
-        """It has heard of the table."""
         return any(each["name"] == "u" for each in cast("list[dict[str, Value]]", await cluster.ask(one, "databases")))
 
     await cluster.until(is_named, within_s=RELIEVED_S)
@@ -140,5 +137,5 @@ async def test_a_full_node_passes_on_requests_of_tables_made_meanwhile(cluster: 
         assert trio.current_time() - began_s < 2.0
         await cluster.ask(two, "put", "u", b"k", b"v")
     for method, *params in (("get", "u", b"k"), ("partition_map", "u"), ("put", "u", b"k", b"w")):
-        with pytest.raises(NotReady, match="is not known here"):  # A node passed it on, and it goes no further.
+        with pytest.raises(NotReady, match="is not known here"):  # A forwarded request is not forwarded again.
             await cluster.ask(one, "within", (1 << 64) - 1, method, msgpack.packb(params))

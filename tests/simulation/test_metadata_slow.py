@@ -14,7 +14,7 @@ pytestmark = pytest.mark.timeout(1200)
 
 
 def test_a_run_is_the_same_twice():
-    """In two processes, which hash strings otherwise."""
+    """The two processes hash strings differently."""
     command = [sys.executable, "-m", "tests.world", "--metadata", "--seed", "3"]
     said = [
         subprocess.run(
@@ -26,7 +26,7 @@ def test_a_run_is_the_same_twice():
     assert "messages" in said[0]
 
 
-# Seeds beyond those that found something, each with what it caught.
+# Seeds beyond the usual range that found a defect, each with the defect.
 FOUND: dict[int, str] = {
     48: "a table that was dropped behind a force came back at acceptors whom the force had left out",
     66: "a force that came to nothing stopped its register for good, and could not be repeated",
@@ -35,6 +35,5 @@ FOUND: dict[int, str] = {
 
 @pytest.mark.parametrize("seed", FOUND)
 def test_what_was_found_once(seed):
-    """Seeds that caught something."""
     outcome = run(seed)
     assert not outcome.violations, f"to replay: {outcome.command}\n    {outcome.violations[0]}"

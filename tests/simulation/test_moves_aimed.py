@@ -1,4 +1,4 @@
-"""Copies that move in the runs that the rules of moves are for: then all heals, and no promise was broken."""
+"""Aimed runs of moves: no promise is broken, and all heals."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.simulation.test_replication_aimed import answered, fill
 from tests.world.replication.clients import Answer, Asked
 from tests.world.replication.world import SHORT_BYTES
 
-# What is withheld for a target to stay in a state; the last one has the source be LEAVING, and then nothing is.
+# The operation to withhold so that a target stays in a state; the last state withholds nothing.
 BEFORE = {
     AssignmentState.PROPOSED: ("advance", 2),
     AssignmentState.INITIALIZING: ("advance", 3),
@@ -24,11 +24,11 @@ BEFORE = {
 }
 
 
-WAYS = ("wrongly dead", "paused", "old map")  # How a node is struck.
+WAYS = ("wrongly dead", "paused", "old map")  # The ways to strike a node.
 
 
 def withhold(cluster, state):
-    """Have the first partition's target, or source, go no further than a state."""
+    """Keep the first partition's target, or source, in a state."""
     name, to = BEFORE[state] or ("", None)
 
     def withholds(operation):
@@ -39,13 +39,13 @@ def withhold(cluster, state):
 
 
 def states(cluster, at):
-    """The states of a node's assignments of the first partition."""
+    """Return the states of a node's assignments of the first partition."""
     uuid = cluster.nodes[at].uuid
     return [one.state for one in cluster.partitions[FIRST].assignments if one.node == uuid]
 
 
 async def begun(cluster, state):
-    """The fourth node comes in place of the first one, as far as that state of it, or of the first."""
+    """Replace the first node by the fourth, up to a state of the target, or LEAVING of the source."""
     withhold(cluster, state)
     assert await cluster.operator.replace(cluster.nodes[0], cluster.nodes[3])
     at, to = (0, [AssignmentState.LEAVING]) if state is AssignmentState.LEAVING else (3, [state])
@@ -59,7 +59,7 @@ async def left(cluster):
 
 
 def strike(cluster, how, at):
-    """A node is thought dead, stands still, or hears of no map any more; returns what ends that."""
+    """Mark a node as dead, pause it, or hide new maps from it; return a function that ends the fault."""
     uuid = cluster.nodes[at].uuid
     if how == "paused":
         others = [other for other in range(len(cluster.nodes)) if other != at]
@@ -71,20 +71,20 @@ def strike(cluster, how, at):
 
 
 def lose(cluster, at):
-    """A node is lost for good, with its disk."""
+    """Lose a node for good, with its disk."""
     node = cluster.nodes[at]
     cluster.lost.add(node.uuid)
     node.is_lost = True
     node.stop(power=True)
 
 
-# Each state, each way and each node once; `test_moves_aimed_slow.py` has all combinations.
+# Each state, fault and node occurs once; `test_moves_aimed_slow.py` has all combinations.
 STRUCK = [(state, how, 1 + at % 3) for at, (state, how) in enumerate(zip(BEFORE, [*WAYS, WAYS[0]], strict=True))]
 
 
 @pytest.mark.parametrize(("state", "how", "killed"), STRUCK)
 def test_an_origin_that_is_struck_amid_a_move(state, how, killed):
-    """What it and the others have acknowledged at a majority is left, whoever is killed once the source has dropped."""
+    """Writes acknowledged at a majority survive, whichever node is killed after the source has dropped."""
 
     async def play(cluster):
         await answered(cluster, put(cluster, 1, b"before", ALL))
@@ -106,7 +106,7 @@ def test_an_origin_that_is_struck_amid_a_move(state, how, killed):
 
 @pytest.mark.parametrize(("who", "at"), [("target", 1), ("hosts", 3), ("logs", 6)])
 def test_a_target_is_fed_by_three_while_its_load_is_torn(who, at):
-    """At each send and sync of it, of its hosts, and where logs go: it begins anew, and has all of all in the end."""
+    """The bulk load restarts after each crash at a send, a sync or a log rotation, and finally has all records."""
 
     async def play(cluster):
         for number in range(6):
@@ -132,7 +132,7 @@ def test_a_target_is_fed_by_three_while_its_load_is_torn(who, at):
 
 
 def test_a_tombstone_is_collected_just_before_adoption():
-    """Its put is in the log of who adopts: the target is not fed that, and the key stays deleted."""
+    """The adopting node has the put in its log; it does not feed the put, and the key stays deleted."""
 
     async def play(cluster):
         await answered(cluster, put(cluster, 1, b"put", ALL))
@@ -153,7 +153,7 @@ def test_a_tombstone_is_collected_just_before_adoption():
 
 @pytest.mark.parametrize("state", [*BEFORE][:2])
 def test_two_slots_and_most_metadata_servers_are_down(state):
-    """Reads go on, also of sessions; a write at a majority is refused and says why, and one at `one` is done."""
+    """Reads continue, also in sessions. Majority writes are refused with a reason; writes at `one` succeed."""
 
     async def play(cluster):
         await answered(cluster, put(cluster, 2, b"before", ALL))
@@ -177,7 +177,7 @@ def test_two_slots_and_most_metadata_servers_are_down(state):
 
 
 def test_one_of_two_replicas_is_replaced_by_force():
-    """What was acknowledged at a majority is at the newcomer, when the other one is lost, too."""
+    """The newcomer has all majority writes, even if the other replica is lost, too."""
 
     async def play(cluster):
         for number in range(8):
@@ -187,7 +187,7 @@ def test_one_of_two_replicas_is_replaced_by_force():
         assert await cluster.operator.replace(cluster.nodes[0], cluster.nodes[3], is_gone=True)
         await cluster.until(lambda: cluster.is_placed and cluster.is_level, 40.0)
         assert states(cluster, 3) == [AssignmentState.AVAILABLE]
-        cluster.register.serve([cluster.nodes[2].uuid])  # Of the metadata servers that is left.
+        cluster.register.serve([cluster.nodes[2].uuid])  # One metadata server is left.
         lose(cluster, 1)
 
     witness = staged(play, slots=2, spare=1)
@@ -196,7 +196,7 @@ def test_one_of_two_replicas_is_replaced_by_force():
 
 
 def test_who_replaced_another_is_lost_before_that_has_gone():
-    """The other one stays in its slot: it is AVAILABLE again, and takes writes, with all that it has."""
+    """The replaced node becomes AVAILABLE again in its slot and takes writes, with all its records."""
 
     async def play(cluster):
         source = cluster.nodes[0]

@@ -21,25 +21,25 @@ STRUCK = [struck for struck in product(aimed.BEFORE, aimed.WAYS, (1, 2, 3)) if s
 
 @pytest.mark.parametrize(("state", "how", "killed"), STRUCK)
 def test_an_origin_that_is_struck_amid_a_move(state, how, killed):
-    """Acknowledged writes stay, whoever is killed once the source has dropped its copy."""
+    """Acknowledged writes survive, whichever node is killed after the source has dropped."""
     aimed.test_an_origin_that_is_struck_amid_a_move(state, how, killed)
 
 
 @pytest.mark.parametrize("at", range(1, 9))
 @pytest.mark.parametrize("who", ["target", "hosts", "logs"])
 def test_a_target_is_fed_by_three_while_its_load_is_torn(who, at):
-    """It begins anew at each send and sync, and has everything in the end."""
+    """The bulk load restarts at each send and sync, and finally has all records."""
     aimed.test_a_target_is_fed_by_three_while_its_load_is_torn(who, at)
 
 
 @pytest.mark.parametrize("state", [*aimed.BEFORE][2:])
 def test_two_slots_and_most_metadata_servers_are_down(state):
-    """Later states of the move."""
+    """The later states of the move."""
     aimed.test_two_slots_and_most_metadata_servers_are_down(state)
 
 
 class Recorder:
-    """All that nodes tell and feed, to be said again."""
+    """Record all requests between nodes, for a replay."""
 
     def __init__(self, cluster):
         self._cluster = cluster
@@ -54,7 +54,7 @@ class Recorder:
         cluster.network.ask = recorded
 
     async def say_again(self):
-        """Have all of it be said to whoever lives there now; returns how much was listened to."""
+        """Send all requests again to the current lives; return the number of answers."""
         said, listened = [*self._said], 0
         for to, method, params in said:
             life = self._cluster.network.lives.get(to)
@@ -67,7 +67,7 @@ class Recorder:
 
 
 def test_pushes_of_every_former_life():
-    """A node is removed and added again, and a table made anew under its name: what was said before changes nothing."""
+    """Old messages change nothing after a node was removed and added, and a table was made anew."""
 
     async def play(cluster):
         recorder, nodes = Recorder(cluster), cluster.nodes

@@ -1,4 +1,4 @@
-"""What membership counts by increments is counted anew, whole tables at a time, while faults strike."""
+"""The incremental counts of membership equal a full recount of the tables, under faults."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SEEDS = range(2)
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_all_is_as_counted_anew(seed, monkeypatch):
-    """At every look, which is several times a second and after each change of a membership."""
+    """Recount at every look: several times a second and after each change of membership."""
     look, recounted = Checkers.look, []
 
     def look_and_recount(self, machine):

@@ -1,6 +1,7 @@
-"""Registers under drawn faults: no promise broken, on ideal disks and on production's store; some runs twice.
+"""Registers under drawn faults, on ideal disks and on production's store.
 
-A failure prints the command that replays it.  SIMULATED_SEEDS says how many seeds; a fifth of them run on the store.
+A failure prints the command that replays it. SIMULATED_SEEDS sets the number of seeds; a fifth of them run on the
+store.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ pytestmark = pytest.mark.timeout(1200)
 
 SEEDS = range(int(os.environ.get("SIMULATED_SEEDS", "8")))
 
-# Seeds beyond those that found something, each with what it caught.
+# Seeds beyond the usual range that found a defect, each with the defect.
 FOUND: dict[int, str] = {
     887: "the checkers did not know of what a crash had left on a disk, and took what was read there for not committed",
 }
@@ -24,7 +25,7 @@ FOUND: dict[int, str] = {
 
 @pytest.mark.parametrize("seed", [*SEEDS, *(seed for seed in FOUND if seed not in SEEDS)])
 def test_no_promise_is_broken(seed, note):
-    """Whatever strikes, what clients are told has an order, and what is committed is one chain; and it heals."""
+    """Answers to clients are linearizable, commits form one chain, and the registers heal."""
     outcome = RegisterPlan(seed).run()
     assert outcome.is_right, outcome.complaint
     note(judges.registers, judges.record_of(outcome))
@@ -32,7 +33,7 @@ def test_no_promise_is_broken(seed, note):
 
 @pytest.mark.parametrize("seed", SEEDS[:: 5 if len(SEEDS) > 100 else 1][:200])
 def test_no_promise_is_broken_on_the_store(seed, note):
-    """The same over production's store, on files that forget what was not synced."""
+    """The files under production's store forget unsynced data."""
     outcome = RegisterPlan(seed, stored=True).run()
     assert outcome.is_right, outcome.complaint
     note(judges.registers_on_the_store, judges.record_of(outcome))

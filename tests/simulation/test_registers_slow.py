@@ -16,7 +16,7 @@ pytestmark = pytest.mark.timeout(1200)
 
 @pytest.mark.parametrize("stored", [False, True])
 def test_a_run_is_the_same_twice(stored):
-    """The same events and faults in another process, whatever its hashing of strings."""
+    """Another process with other string hashes gives the same events and faults."""
     plan = RegisterPlan(7, stored=stored)
     one = plan.run()
     environment = os.environ | {"PYTHONHASHSEED": "8"}

@@ -1,6 +1,7 @@
-"""Copies of partitions under drawn faults: no promise broken, and soon after all has healed they are equal and quiet.
+"""Replicas under drawn faults: no promise is broken, and soon after healing all are equal and quiet.
 
-A failure prints the command that replays its seed.  SIMULATED_SEEDS says how many seeds: twice as many as of gossip.
+A failure prints the command that replays its seed. SIMULATED_SEEDS sets the number of seeds: twice as many as of
+gossip.
 """
 
 from __future__ import annotations
@@ -14,15 +15,15 @@ from tests.world.replication.world import run
 
 pytestmark = pytest.mark.timeout(1200)
 
-SEEDS = range(2 * int(os.environ.get("SIMULATED_SEEDS", "0"))) or (4, 11, 12)  # Cheap ones.
+SEEDS = range(2 * int(os.environ.get("SIMULATED_SEEDS", "0"))) or (4, 11, 12)  # These seeds are cheap.
 
-# Seeds beyond those that found something, each with what it caught.
+# Seeds beyond the usual range that found a defect, each with the defect.
 FOUND: dict[int, str] = {}
 
 
 @pytest.mark.parametrize("seed", [*SEEDS, *(seed for seed in FOUND if seed not in SEEDS)])
 def test_drawn_faults_break_none(seed, note):
-    """Whatever strikes, what is acknowledged stays, dots are given out once, and equal clocks are equal records."""
+    """Acknowledged writes stay, dots are unique, and equal clocks mean equal records."""
     outcome = run(seed)
     assert not outcome.violations, f"to replay: {outcome.command}\n    {outcome.violations[0]}"
     note(judges.replication, {"counts": outcome.counts, "travelled": outcome.travelled})

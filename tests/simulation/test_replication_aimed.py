@@ -1,4 +1,4 @@
-"""Copies of partitions in the runs that their rules are for: then as ever all heals, and no promise was broken."""
+"""Aimed runs of replication: no promise is broken, and all heals."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ async def answered(cluster, number):
 
 @pytest.mark.parametrize("at", range(1, 13, 3))
 def test_power_lost_around_a_push(at):
-    """At whichever side of a send or sync nodes crash: what was acknowledged stays, and no dot is given out twice."""
+    """Crashes before or after a send or sync lose no acknowledged write and reuse no dot."""
 
     async def play(cluster):
         for number, node in enumerate(cluster.nodes):
@@ -33,7 +33,7 @@ def test_power_lost_around_a_push(at):
 
 
 def test_a_delete_against_an_older_write_that_comes_late():
-    """The write travels behind the delete that beats it, also to whom the delete came first: the key stays deleted."""
+    """A late write that lost to a delete does not bring the key back, even where the delete arrived first."""
 
     async def play(cluster):
         cuts = ways(cluster, (0, 1), (0, 2))
@@ -50,7 +50,7 @@ def test_a_delete_against_an_older_write_that_comes_late():
 
 
 def test_the_origin_is_killed_after_one_target_synced():
-    """What it acknowledged at majority reaches the third by the second; without its disk nothing is missing."""
+    """The second replica relays the majority write to the third; the origin loses its disk."""
 
     async def play(cluster):
         ways(cluster, (0, 1), (1, 0))
@@ -65,7 +65,7 @@ def test_the_origin_is_killed_after_one_target_synced():
 
 
 def test_an_older_copy_of_a_disk():
-    """It gives out no counters that others have records of, says so, and takes its own records from them."""
+    """An older copy reuses no known counter, reports itself, and gets its own records from other replicas."""
 
     async def play(cluster):
         node = cluster.nodes[0]
@@ -93,7 +93,7 @@ def test_an_older_copy_of_a_disk():
 
 
 async def _restart(cluster, node):
-    """Restart one, while the others have lost its records' order: its log has what it took in."""
+    """Restart a node while the others have lost the order of its records; its log has the merged records."""
     node.stop()
     await cluster.until(lambda: node.life is None)
     node.start()
@@ -101,7 +101,7 @@ async def _restart(cluster, node):
 
 
 def test_a_merge_between_append_and_sync_of_a_later_record():
-    """An older record that comes in between does not lie over the later one."""
+    """An older record that is merged in between does not hide the later record."""
 
     async def play(cluster):
         cluster.nodes[1].skew_ms = -5000
@@ -116,7 +116,7 @@ def test_a_merge_between_append_and_sync_of_a_later_record():
 
 @pytest.mark.parametrize("seed", range(2))
 def test_times_a_year_ahead(seed):
-    """A node's clock is a year ahead, and then right again, in another life: writes win over all that was seen."""
+    """Writes win over all seen records after a clock was a year ahead and then corrected by a restart."""
 
     async def play(cluster):
         cluster.nodes[0].skew_ms = 365 * 86400 * 1000
@@ -138,7 +138,7 @@ def test_times_a_year_ahead(seed):
 
 
 def test_a_record_travels_twice():
-    """With three origins at once that nothing strikes: by its origin to each of the others."""
+    """With three undisturbed origins, each record travels once to each of the other two replicas."""
 
     async def play(cluster):
         for number in range(100):
@@ -157,7 +157,7 @@ async def fill(*nodes):
 
 
 async def left_behind(cluster):
-    """The third node comes back, and logs begin behind what it has."""
+    """Return the third node, restarted after the logs of the others have passed its position."""
     *others, away = cluster.nodes
     await answered(cluster, put(cluster, 2, b"old", ALL, b"key1"))
     away.stop()
@@ -175,7 +175,7 @@ async def left_behind(cluster):
 @pytest.mark.parametrize("at", [1, 4, 8])
 @pytest.mark.parametrize("who", ["loader", "source", "log"])
 def test_a_load_that_is_torn(who, at):
-    """At each send and sync of who loads and of its sources, and where their logs go; two others feed meanwhile."""
+    """A crash at each send and sync of loader and sources, or a log rotation, only restarts the load."""
 
     async def play(cluster):
         away = await left_behind(cluster)
@@ -195,7 +195,7 @@ def test_a_load_that_is_torn(who, at):
 
 @pytest.mark.parametrize("seed", range(1))
 def test_all_load_from_each_other_and_again(seed):
-    """Each has what no other has, and no log reaches back to it: loads in turn that end, with all of it at all."""
+    """Replicas that all lack records and share no log load from each other, and all records reach all."""
 
     async def play(cluster):
         for turn in range(2):

@@ -12,7 +12,7 @@ from tests.simulation.staged_copies import put, staged, ways
 
 @pytest.mark.parametrize("cut", [((1, 2), (2, 1)), ((1, 2),)])
 def test_a_link_is_cut_under_load(cut):
-    """Of three: what has to go round first takes little longer than before, and not a relay time each."""
+    """After a cut between two of three nodes, detours take little longer, not one relay time per record."""
 
     async def play(cluster):
         async def write(until_s):
@@ -32,18 +32,17 @@ def test_a_link_is_cut_under_load(cut):
 
 @pytest.mark.parametrize("at", range(1, 13))
 def test_power_lost_around_a_push(at):
-    """Each side of a send or a sync at which nodes crash."""
+    """The nodes crash before and after each send and sync."""
     aimed.test_power_lost_around_a_push(at)
 
 
 @pytest.mark.parametrize("at", range(1, 9))
 @pytest.mark.parametrize("who", ["loader", "source", "log"])
 def test_a_load_that_is_torn(who, at):
-    """Each send and sync of the loader and of its sources, and each place where logs go."""
+    """The loader and its sources crash at each send and sync, and at each log rotation."""
     aimed.test_a_load_that_is_torn(who, at)
 
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_all_load_from_each_other_and_again(seed):
-    """Other orders of the same."""
     aimed.test_all_load_from_each_other_and_again(seed)

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.timeout(1200)
 
 
 def test_a_run_is_the_same_twice():
-    """In two processes, which hash strings otherwise, and place what they make elsewhere."""
+    """The two processes hash strings differently and allocate at other addresses."""
     command = [sys.executable, "-m", "tests.world", "--replication", "--seed", "78", "--runs", "1"]
     said = [
         subprocess.run(

@@ -1,4 +1,4 @@
-"""Scenarios, on the code as it is, break no promise; `test_scenarios_slow.py` has the others."""
+"""The scenarios break no promise of the unpatched code; `test_scenarios_slow.py` has the others."""
 
 from __future__ import annotations
 
@@ -11,5 +11,4 @@ IN_LINE = ("two_clusters", "silent_change", "told_of_a_death", "partitioned", "p
 
 @pytest.mark.parametrize("name", IN_LINE)
 def test_no_promise_is_broken(name):
-    """What the scenario does harms nobody whom it should not."""
     assert SCENARIOS[name]() == {}

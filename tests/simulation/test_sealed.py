@@ -1,6 +1,6 @@
-"""Runs in which every packet is sealed and the keys change under faults: no promise broken, the first one twice.
+"""Runs with sealed packets and changing keys under faults; the first run is repeated.
 
-A failure prints the command that replays it.  SIMULATED_SEEDS says how many seeds: two in five of those of gossip.
+A failure prints the command that replays it. SIMULATED_SEEDS sets the number of seeds: two fifths of gossip's.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ SEEDS = range(max(3, int(os.environ.get("SIMULATED_SEEDS", "0")) * 2 // 5))
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_no_promise_is_broken(seed, note):
-    """Keys that change in three steps harm nobody, and no nonce is used twice, whatever strikes."""
+    """A key change in three steps harms no member, and no nonce is reused."""
     outcome = run(SwarmPlan(seed, sealed=True))
     assert outcome.is_right, outcome.complaint
     note(judges.sealed_members, judges.record_of(outcome))

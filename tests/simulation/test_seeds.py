@@ -1,7 +1,6 @@
-"""Runs under drawn faults: no promise broken, some runs twice, and all of them worth something (`judges.members`).
+"""Membership under drawn faults: no promise is broken, and the series is worth something (`judges.members`).
 
-A failure prints the command that replays it.  The second time is in a process of its own that hashes strings
-otherwise, by that very command.  SIMULATED_SEEDS says how many seeds; beyond the usual number each runs twice.
+A failure prints the command that replays it. SIMULATED_SEEDS sets the number of seeds.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ SEEDS = range(int(os.environ.get("SIMULATED_SEEDS", str(USUAL))))
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_no_promise_is_broken(seed, note):
-    """Whatever strikes, no machine ever shows what is not so, and soon after it ends all show the truth."""
+    """No machine shows an untruth under faults, and all show the truth soon after."""
     outcome = run(SwarmPlan(seed))
     assert outcome.is_right, outcome.complaint
     note(judges.members, judges.record_of(outcome))

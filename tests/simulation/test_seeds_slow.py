@@ -17,7 +17,7 @@ USUAL = 3
 SEEDS = range(int(os.environ.get("SIMULATED_SEEDS", str(USUAL))))
 TWICE = SEEDS[:: 6 if len(SEEDS) <= USUAL else 1]
 
-# Seeds beyond those that found something, each with what it caught.
+# Seeds beyond the usual range that found a defect, each with the defect.
 FOUND: dict[int, str] = {
     1001: "a disk lost: the same epoch with a new branch",
     1028: "two clusters that formed at once and never met",
@@ -27,14 +27,13 @@ FOUND: dict[int, str] = {
 
 @pytest.mark.parametrize("seed", FOUND)
 def test_what_was_found_once(seed):
-    """Seeds that caught something."""
     outcome = run(SwarmPlan(seed))
     assert outcome.is_right, outcome.complaint
 
 
 @pytest.mark.parametrize("seed", TWICE)
 def test_a_run_is_the_same_twice(seed):
-    """The same events, faults and transitions in another process, whatever its hashing of strings."""
+    """Another process with other string hashes gives the same events, faults and transitions."""
     one = run(SwarmPlan(seed))
     command = [sys.executable, "-m", "tests.world", "--seed", str(seed), "--json"]
     environment = os.environ | {"PYTHONHASHSEED": str(seed + 1)}

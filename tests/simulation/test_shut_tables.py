@@ -1,4 +1,4 @@
-"""Whole nodes of which one keeps its tables closed: it passes on what clients ask, and tables are made all the same."""
+"""A node with a closed store forwards requests, and tables can still be made."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WELL_S = 40.0
 
 
 async def damage(machine: NodeMachine) -> None:
-    """Have one byte of its store's manifest be another one: again, it is right again."""
+    """Flip one byte of the manifest of its store and restart; a second call repairs it."""
     await machine.stop()
     disk = machine.disk
     descriptor = disk.open(MANIFEST, os.O_RDWR)
@@ -45,7 +45,6 @@ async def test_one_closed_store(cluster: SimulatedCluster) -> None:
     await damage(one)
 
     async def is_answered() -> bool:
-        """It has heard of others that take part."""
         return await does(cluster, one, "get", "t", b"k")
 
     await cluster.until(is_answered, within_s=WELL_S)
@@ -58,7 +57,7 @@ async def test_one_closed_store(cluster: SimulatedCluster) -> None:
     assert (await cluster.ask(one, "partition_map", "t"))["kind"] == "hash"
     assert await cluster.ask(one, "databases") == await cluster.ask(two, "databases") != []
     for method, *params in (("get", "t", b"k"), ("partition_map", "t"), ("put", "t", b"k", b"w")):
-        with pytest.raises(NotReady, match="closed"):  # A node passed it on, and it goes no further.
+        with pytest.raises(NotReady, match="closed"):  # A forwarded request is not forwarded again.
             await cluster.ask(one, "within", (1 << 64) - 1, method, msgpack.packb(params))
 
     with pytest.raises(Unavailable, match=r"5 replicas needs so many nodes, and 2 take part: n1: .*closed"):
@@ -74,7 +73,7 @@ async def test_one_closed_store(cluster: SimulatedCluster) -> None:
     await damage(three)
 
     async def all_have_it() -> bool:
-        """The replica that a table has at who was closed takes part."""
+        """A replica at the formerly closed node takes part."""
         return await does(cluster, one, "put", "u", b"k", b"x", {"level": "all"})
 
     await cluster.until(all_have_it, within_s=WELL_S)

@@ -1,6 +1,6 @@
-"""Nothing lasts of what a stranger sends; members are believed all the same, where none has to prove anything.
+"""A stranger's packets have no lasting effect; members are believed without keys.
 
-The rows of `docs/development/gossip-packets.md` are those of the methods, the fields and the packets that there are.
+The rows of `docs/development/gossip-packets.md` match the methods, fields and packets.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ OPEN_COMMANDS = sorted(name.decode() for name, right in COMMANDS.items() if righ
 
 
 async def made(cluster: SimulatedCluster, machine: NodeMachine, table: str) -> None:
-    """Returns when there is such a table, and a record in it."""
+    """Wait until the table exists and has a record."""
 
     async def there() -> bool:
         try:
@@ -57,21 +57,21 @@ async def made(cluster: SimulatedCluster, machine: NodeMachine, table: str) -> N
 
 
 async def state_of(cluster: SimulatedCluster, machine: NodeMachine) -> Value:
-    """Whether the tables of a node are open."""
+    """Return the state of a node's tables."""
     info = await cluster.ask(machine, "info")
     assert isinstance(info, dict), info
     return info["tables"]["state"]
 
 
 def invented(me: AcceptorId) -> bytes:
-    """What a stranger may say of stores: of its own, of another one's, and that this one is an older copy."""
+    """Return a stranger's false claims: its own store, another store, and an older copy here."""
     rows = [[STRANGER, 1, 1, 1, 1], [OTHER, 1, 9, 9, 9], [*me, 1 << 40, 12345, 999]]
     told: bytes = msgpack.packb(rows)
     return told
 
 
 def lies(true: Hello, me: AcceptorId) -> dict[str, list[Value]]:
-    """By field of hello: what a stranger may say in it."""
+    """Return the false values that a stranger may send, by field of hello."""
     return {
         "protocol": [0, 1 << 40],
         "cluster_id": [b"", 8 * b"x", 4000 * b"x"],
@@ -87,7 +87,7 @@ def lies(true: Hello, me: AcceptorId) -> dict[str, list[Value]]:
 
 
 def requests(true: Hello, me: AcceptorId) -> Iterator[tuple[str, list[Value]]]:
-    """All that needs no right, with every lie."""
+    """Yield every request that needs no right, with every lie."""
     asked = {**lies(true, me)}
     assert asked.keys() == {*Hello._fields}
     hellos = [{**true._asdict(), "uuid": STRANGER, field: lie} for field, values in asked.items() for lie in values]
@@ -104,18 +104,18 @@ def requests(true: Hello, me: AcceptorId) -> Iterator[tuple[str, list[Value]]]:
 
 
 def seen_of(answer: Value) -> list[bytes]:
-    """The nodes of which hello tells positions."""
+    """Return the nodes whose positions hello reports."""
     assert isinstance(answer, dict), answer
     return [row[0] for row in msgpack.unpackb(answer["seen"])]
 
 
 @simulated(1)
 async def test_nothing_lasts_of_what_a_stranger_sends(cluster: SimulatedCluster) -> None:
-    """Not even with a request to the acceptor, which is refused alone; and a refusal tells no id."""
+    """The acceptor refuses a false claim, and no refusal reveals an id."""
     [machine] = cluster.machines
     await machine.start()
     await made(cluster, machine, "carts")
-    await trio.sleep(60)  # Its place in the ring is kept by then.
+    await trio.sleep(60)  # Its place in the ring is stored by then.
     record = read_node(machine.disk, machine.config.data)
     assert record is not None
     cluster_id = bytes.fromhex(record.cluster_id)
@@ -157,7 +157,7 @@ async def test_nothing_lasts_of_what_a_stranger_sends(cluster: SimulatedCluster)
 
 @simulated(3)
 async def test_members_are_believed_that_were_dialled_and_nobody_else(cluster: SimulatedCluster) -> None:
-    """Without keys, too: once all have met, each takes in what the others tell; and an older copy hears of it."""
+    """Without keys, members that have met believe each other, and an older copy learns of its state."""
     believed: dict[bytes, list[bool]] = {}
     original = Words.counts
 
@@ -192,7 +192,7 @@ async def test_members_are_believed_that_were_dialled_and_nobody_else(cluster: S
 
 
 def test_the_table_has_all_that_needs_no_right() -> None:
-    """A row for each method, each field of hello and each kind of packet; what is added is asked for here."""
+    """The page has a row for each open method and command, field of hello and kind of packet."""
     section = PAGE.read_text(encoding="utf-8").split("\n## What lasts of what strangers send\n")[1].split("\n## ")[0]
     rows = re.findall(r"^\| `([^`]+)`", section, re.MULTILINE)
     packets = {"gossip": [*oracle.HEADS, *oracle.PARTS]}

@@ -1,4 +1,4 @@
-"""Whole nodes that are asked for names that nobody has: they say so once they can know."""
+"""Whole nodes report an unknown name once they can know that it does not exist."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ READS: tuple[tuple[str, Value], ...] = (("get", b"k"), ("get_many", [b"k"]), ("s
 
 
 async def code(cluster: SimulatedCluster, machine: NodeMachine, method: str, *params: Value) -> str:
-    """The code of the error that it is answered with; empty: there is none."""
+    """Return the code of the error, or an empty string."""
     try:
         await cluster.ask(machine, method, *params)
     except GossipKVError as error:
@@ -29,7 +29,7 @@ async def code(cluster: SimulatedCluster, machine: NodeMachine, method: str, *pa
 
 
 async def said(cluster: SimulatedCluster) -> dict[tuple[str, str, str], str]:
-    """What each node says to each read of two names."""
+    """Return the answer of each node to each read of two names."""
     return {
         (machine.name, method, name): await code(cluster, machine, method, name, *params)
         for machine in cluster.machines
@@ -53,7 +53,7 @@ async def test_unknown_and_dropped_names(cluster: SimulatedCluster, has_tables: 
     assert {*told.values()} == {"UNKNOWN_DATABASE"}, told
     cluster.machines[1].kill()
     cluster.machines[2].kill()
-    await trio.sleep(60)  # Others are gone, and what was known of them stays so.
+    await trio.sleep(60)  # The other nodes are gone, and the knowledge about them stays.
     assert {await code(cluster, cluster.machines[0], method, "t", *params) for method, *params in READS} == {
         "UNKNOWN_DATABASE"
     }

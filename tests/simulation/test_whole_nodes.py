@@ -1,6 +1,6 @@
 """Whole nodes that find, miss and find each other again: some of the scenarios, once.
 
-Where SIMULATED_SEEDS is set each has more seeds, with more nodes too, and the first runs twice.
+If SIMULATED_SEEDS is set, each scenario has more seeds and nodes, and the first seed runs twice.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ IN_LINE = PLANS if MANY else [plan for plan in PLANS if plan.scenario in {"leave
 
 @pytest.mark.parametrize("plan", IN_LINE, ids=lambda plan: f"{plan.scenario}-{plan.members}-{plan.seed}")
 def test_a_scenario(plan: WholePlan) -> None:
-    """It comes to a good end, and with the first seed of each size twice to the same."""
+    """The scenario succeeds; a repeated run has the same trace."""
     first = run(plan)
     if MANY and plan.seed == 0:
         assert run(plan).trace == first.trace, plan.command
 
 
 def test_a_failure_says_how_to_replay_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The command names the scenario, how many nodes, and the seed."""
+    """The command names the scenario, the number of nodes and the seed."""
 
     async def broken(cluster: SimulatedCluster) -> None:
         await cluster.machines[0].start()

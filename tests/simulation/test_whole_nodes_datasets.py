@@ -1,4 +1,4 @@
-"""A whole node that serves datasets, in virtual time: what clients read through restarts, crashes and an upgrade."""
+"""A node that serves datasets in virtual time: reads during restarts, crashes and an upgrade."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ SHRINKS = replace(CONFIG, min_ratio=500)
 
 
 async def read(cluster: SimulatedCluster, machine: NodeMachine, versions: list[str], answers: list[str]) -> None:
-    """Reads for ever what is there; the answers that came, which are never older than one before."""
+    """Read for ever; record the answers, which never get older."""
     while True:
         await trio.sleep(cluster.chance.random())
         try:
             value = await cluster.ask(machine, "get", "db", f"k{cluster.chance.randrange(KEYS)}")
         except GossipKVError:
-            continue  # It is down, or has nothing yet.
+            continue  # The node is down or has no version yet.
         assert isinstance(value, list)
         assert value[0] == value[1].encode()
         assert value[1] in versions
@@ -44,7 +44,7 @@ async def read(cluster: SimulatedCluster, machine: NodeMachine, versions: list[s
 
 
 async def upgrades(cluster: SimulatedCluster) -> None:
-    """Version after version appears while clients read, the process crashes around the disk, the power goes."""
+    """Publish version after version while clients read, the process crashes around the disk and power is lost."""
     (machine,) = cluster.machines
     versions = [f"v{number}" for number in range(1, 6)]
     answers: list[str] = []
@@ -80,14 +80,14 @@ async def upgrades(cluster: SimulatedCluster) -> None:
 
 @pytest.mark.parametrize("seed", range(20 if MANY else 2))
 def test_answers_never_go_back(seed: int) -> None:
-    """Whatever crashes when: from one version to the next and never back, and in the end the newest is served."""
+    """Answers never go back to an older version, whatever crashes, and the newest is served in the end."""
     first = simulate(upgrades, seed, machines=1, config=CONFIG)
     if MANY:
         assert simulate(upgrades, seed, machines=1, config=CONFIG).trace == first.trace
 
 
 async def memory_comes_and_goes(cluster: SimulatedCluster) -> None:
-    """While clients read, versions are switched, and what fits is paged and resident again."""
+    """Switch versions while clients read and the available memory changes."""
     (machine,) = cluster.machines
     answers: list[str] = []
 
@@ -123,13 +123,13 @@ async def memory_comes_and_goes(cluster: SimulatedCluster) -> None:
 
 @pytest.mark.parametrize("seed", range(3 if MANY else 1))
 def test_memory_that_comes_and_goes(seed: int) -> None:
-    """A node follows what its machine has; whatever that is, its answers are right and never older than before."""
+    """A node adapts to the memory of its machine; answers are right and never get older."""
     simulate(memory_comes_and_goes, seed, machines=1, config=CONFIG)
 
 
 @simulated(1, config=SHRINKS)
 async def test_a_version_that_shrinks_is_withheld(cluster: SimulatedCluster) -> None:
-    """What was active stays so, over a restart that loses power too; a version that is large enough follows it."""
+    """The active version stays, also after power loss; a later version that is large enough follows."""
     (machine,) = cluster.machines
     why = {"v2": "it has no record, and `allow_empty` is false"}
     why["v3"] = f"it has 3 records, version v1 has {KEYS}, and `min_ratio` is 0.5"
@@ -155,7 +155,7 @@ async def test_a_version_that_shrinks_is_withheld(cluster: SimulatedCluster) -> 
 
 @simulated(3, seed=3, config=USUAL)  # Clocks are up to an hour apart; here the first one is 18 minutes ahead.
 async def test_one_order_rolls_all_nodes_back(cluster: SimulatedCluster) -> None:
-    """Also those that were down when it was given, when whoever it was given to is gone; and one releases them."""
+    """A hold also reaches nodes that were down, even if its receiver is gone; one release frees all nodes."""
     database = SharedDatabase(cluster, replication=3)
     one, two, three = cluster.machines
     for version in ("101", "102"):
@@ -183,7 +183,7 @@ async def test_one_order_rolls_all_nodes_back(cluster: SimulatedCluster) -> None
 
 
 async def refusal(asked: Awaitable[Value]) -> str:
-    """The code of the error that comes."""
+    """Return the code of the error that the request raises."""
     with pytest.raises(GossipKVError) as refused:
         await asked
     return refused.value.code

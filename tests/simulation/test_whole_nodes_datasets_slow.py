@@ -23,7 +23,7 @@ SCRUBBED = replace(CONFIG, scrub_period=PERIOD_S * 1000)
 
 
 def contents(machine: NodeMachine) -> bytes:
-    """What the disk holds of the only partition."""
+    """Return the bytes of the only partition on disk."""
     descriptor = machine.disk.open(PART)
     try:
         return machine.disk.pread(descriptor, machine.disk.size(descriptor), 0)
@@ -32,7 +32,7 @@ def contents(machine: NodeMachine) -> bytes:
 
 
 async def rots(cluster: SimulatedCluster) -> None:
-    """The disk loses a bit now and then; what the node has mapped stays whole, and nobody notices but the scrub."""
+    """Flip bits on disk now and then; the mapped pages stay whole, and only the scrub notices."""
     (machine,) = cluster.machines
     put(machine, "v1")
     await machine.start()
@@ -40,7 +40,7 @@ async def rots(cluster: SimulatedCluster) -> None:
     whole = contents(machine)
 
     async def mended() -> bool:
-        """A read is right, and the disk holds again what was built."""
+        """Read a right value, and return True if the disk is repaired."""
         assert await cluster.ask(machine, "get", "db", f"k{cluster.chance.randrange(KEYS)}") == [b"v1", "v1"]
         return contents(machine) == whole
 
@@ -61,5 +61,5 @@ async def rots(cluster: SimulatedCluster) -> None:
 
 @pytest.mark.parametrize("seed", range(10 if MANY else 2))
 def test_what_rots_on_the_disk_is_mended_within_a_period(seed: int) -> None:
-    """Every bit of the file, while each read is answered rightly from what is mapped."""
+    """Any bit of the file may flip; each read is answered rightly from the mapped pages."""
     simulate(rots, seed, machines=1, config=SCRUBBED)

@@ -1,4 +1,4 @@
-"""Whole nodes under Trio's simulated clock: the same seed gives the same run, in this process and in any other."""
+"""Whole nodes under Trio's simulated clock: the same seed gives the same run, in any process."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.world.nodes.scheduling import SchedulerChanged, Stuck, find_scheduler
 
 
 def test_a_seed_gives_one_run() -> None:
-    """Twice in a process that has done other things in between: the same trace, and every fault that was set struck."""
+    """The trace is equal although the process allocated objects in between, and every configured fault struck."""
     first = once()
     garbage = [object() for _ in range(10_000)]
     second = once()
@@ -22,12 +22,11 @@ def test_a_seed_gives_one_run() -> None:
 
 
 def test_another_seed_gives_another_run() -> None:
-    """So the trace sees what happens."""
     assert once(SEED).trace != once(SEED + 1).trace
 
 
 def order_of_tasks(seed: int) -> list[int]:
-    """In which order tasks run that are ready at the same time, some of them because their time is up."""
+    """Return the order in which tasks run that are ready at the same time, some of them by a timeout."""
     order: list[int] = []
 
     async def task(number: int, ballast: int) -> None:
@@ -49,7 +48,7 @@ def order_of_tasks(seed: int) -> list[int]:
 
 
 def test_the_seed_orders_what_is_ready_at_the_same_time() -> None:
-    """Trio shuffles still, and by our seed: the simulation sees orders that are not the usual one."""
+    """Trio shuffles tasks by the seed, so the simulation sees unusual orders."""
     orders = [order_of_tasks(seed) for seed in (1, 1, 2)]
     assert orders[0] == orders[1]
     assert orders[0] != orders[2]
@@ -57,7 +56,7 @@ def test_the_seed_orders_what_is_ready_at_the_same_time() -> None:
 
 
 def test_trio_is_left_as_it_was() -> None:
-    """Afterwards its scheduler is as random as before."""
+    """Trio's scheduler is as random as before."""
     scheduler = find_scheduler()
     before = scheduler._ALLOW_DETERMINISTIC_SCHEDULING, scheduler._r.getstate()
     order_of_tasks(1)
@@ -66,12 +65,11 @@ def test_trio_is_left_as_it_was() -> None:
 
 @pytest.mark.parametrize("name", ["trio._core._moved", "trio._core._mock_clock"])
 def test_another_trio_is_refused(name: str) -> None:
-    """The message names what is missing, and where to mend it."""
+    """The error names the missing attribute and the module to repair."""
     with pytest.raises(SchedulerChanged, match=r"_ALLOW_DETERMINISTIC_SCHEDULING.*scheduling\.py"):
         find_scheduler(name)
 
 
 def test_tasks_that_wait_for_each_other_end_the_run() -> None:
-    """Instead of waiting for ever."""
     with pytest.raises(Stuck, match="100"):
         scheduling.run(trio.sleep_forever, 1, limit_s=100)

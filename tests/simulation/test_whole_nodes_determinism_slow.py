@@ -17,7 +17,7 @@ print(once().trace)
 
 
 def test_a_seed_gives_the_same_run_in_fresh_processes() -> None:
-    """Whatever strings hash to there, and wherever objects lie in memory."""
+    """String hashes and memory addresses differ between the processes."""
     traces = {
         subprocess.run(
             [sys.executable, "-c", PROGRAM, ballast],

@@ -1,7 +1,7 @@
 """Whole nodes that share the partitions of a database while clients read.
 
-SIMULATED_SEEDS says how many seeds each scenario has, in proportion: two of three nodes for a hundred, and one of five.
-Without it, three scenarios have one seed; `test_whole_nodes_sharing_slow.py` has the others.
+SIMULATED_SEEDS sets the seeds of each scenario: per hundred, two with three nodes and one with five. Without it, three
+scenarios have one seed; `test_whole_nodes_sharing_slow.py` has the others.
 """
 
 from __future__ import annotations
@@ -32,5 +32,5 @@ IN_LINE = (
 
 @pytest.mark.parametrize("plan", IN_LINE, ids=lambda plan: f"{plan.scenario}-{plan.members}-{plan.seed}")
 def test_a_scenario(plan: WholePlan) -> None:
-    """It comes to a good end: each value is right, none is older than one before, and no read fails that need not."""
+    """Each value is right, answers never get older, and no read fails without need."""
     run(plan)

@@ -10,5 +10,4 @@ from tests.world.nodes.replay import WholePlan, run
 
 @pytest.mark.parametrize("plan", [plan for plan in PLANS if plan not in IN_LINE], ids=lambda plan: plan.scenario)
 def test_a_scenario(plan: WholePlan) -> None:
-    """It comes to a good end."""
     run(plan)

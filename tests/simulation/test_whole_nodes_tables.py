@@ -1,4 +1,4 @@
-"""Whole nodes that decide on tables, with their real shells and stores: some seeds of each scenario, one twice."""
+"""Whole nodes that decide on tables, with real stores: some seeds of each scenario, one of them twice."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ IN_LINE = PLANS if MANY else [plan for plan in PLANS if plan.scenario in CHEAP a
 
 @pytest.mark.parametrize("plan", IN_LINE, ids=lambda plan: f"{plan.scenario}-{plan.members}-{plan.seed}")
 def test_a_scenario(plan: WholePlan) -> None:
-    """It comes to a good end, and with the first seed twice to the same."""
+    """The scenario succeeds; a repeated run has the same trace."""
     first = run(plan)
     if MANY and plan.seed == 0:
         assert run(plan).trace == first.trace, plan.command
