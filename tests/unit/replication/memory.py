@@ -1,7 +1,7 @@
-"""Nodes that hold copies of one partition, in memory: a store with a log, and messages that are packed on their way.
+"""In-memory nodes that hold replicas of one partition, with a log and packed messages.
 
-Time moves when a test has it move (`Cluster.pass_s`), and a message takes a step of it.  What is appended is synced at
-once, or at `Node.sync`.
+Time moves only by `Cluster.pass_s`, and a message takes one step. Appended batches are synced at once, or by
+`Node.sync`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ STEP_S = 0.01
 
 
 def order_of(data):
-    """By which the later of two records wins."""
+    """Return the bytes that decide which of two records wins."""
     return data[:24]
 
 
@@ -40,10 +40,10 @@ class Node:
         self.uuid = bytes([number]) * 16
         self.spaces, self.log, self.floor, self.position, self.reserved = {}, [], 0, 0, 0
         self.syncs = True
-        self.keeps_spaces = False  # Until `sync`: a batch that drops one is not synced.
+        self.keeps_spaces = False  # If set, batches that drop a space wait for `sync`.
         self.skew_s = 0
-        self.refuses = None  # What its store raises.
-        self.told = []  # Of loads.
+        self.refuses = None  # The error that the store raises.
+        self.told = []  # Reports of loads.
         self.is_up = True
         self.begin()
 
@@ -69,13 +69,13 @@ class Node:
 
     @property
     def live(self):
-        """What a client can read: values by keys."""
+        """Return the values that clients can read, by key."""
         found = {key[1:]: record.value(data) for key, data in self.spaces[self.copy.space].items() if key[:1] == RECORD}
         return {key: value for key, value in found.items() if value is not None}
 
     @property
     def ahead(self):
-        """The keys whose records the clock of the copy does not cover."""
+        """Return the keys whose records the replica's clock does not cover."""
         records = [(key, data) for key, data in self.spaces[self.copy.space].items() if key[:1] == RECORD]
         return [key for key, data in records if not clock.covers(self.copy.synced, record.dot(data))]
 
@@ -88,7 +88,7 @@ class Node:
             self.replicas.originate({self.copy: [RecordWrite(key.encode(), value)]})
         self.cluster.run()
 
-    # As `Outside`
+    # The methods of `Outside`.
 
     def append(self, batch, on_synced):
         if self.refuses is not None:
@@ -122,7 +122,7 @@ class Node:
         return self.spaces[space].get(key)
 
     def scan(self, space, start, end, *, reverse, limit):
-        """A page of few records, so that there are many."""
+        """Return a page of two records, so that scans have many pages."""
         assert not reverse
         inside = sorted(key for key in self.spaces[space] if start <= key < end)
         keys = inside[: min(limit, 2)]
@@ -143,7 +143,7 @@ class Node:
         self.cluster.soon(read)
 
     def look(self, node, look):
-        """All that the log has, for a feed."""
+        """Pass the whole log to a feed."""
 
         def read(life=self.life):
             if life is not self.life:
@@ -189,7 +189,7 @@ class Node:
     def log_too_small(self, copy):
         self.told.append("too small")
 
-    # What others ask
+    # The entry point for requests of peers.
 
     def answer(self, method, params, on_result):
         node = params[0]
@@ -205,16 +205,16 @@ class Node:
 
 
 class Cluster:
-    """So many nodes that have a partition; assignments are 1, 2, ... as the nodes are."""
+    """Nodes that hold one partition; assignments are 1, 2, ... as the nodes are."""
 
     def __init__(self, nodes=3, *, config=1, adopts=True):
         self.now = 0.0
         self._soon, self._on_way = [], []
-        self._pending = []  # Of each question asker, asked, and what is to be called with the answer, once.
+        self._pending = []  # Per request: asker, asked, and the callback for the only answer.
         self.asked = []  # Method and asker.
-        self.before_answer = []  # Called with (asker, asked, method, params) before one is answered.
+        self.before_answer = []  # Called with (asker, asked, method, params) before each answer.
         self.cuts = set()
-        self.durable = {}  # The latest record of each key that was synced anywhere.
+        self.durable = {}  # The latest synced record of each key on any node.
         self.nodes = [Node(self, number) for number in range(1, nodes + 1)]
         if adopts:
             self.adopt(config)
@@ -222,7 +222,7 @@ class Cluster:
             self.pass_s(0.3)
 
     def adopt(self, config, *nodes):
-        """Have nodes, or all, hold what the map says."""
+        """Place the replicas of the map on these nodes, or on all."""
         hosts = [
             AssignedReplica(node.number, node.uuid, node.number - 1, counts=True, available=True) for node in self.nodes
         ]
@@ -234,7 +234,7 @@ class Cluster:
         return next(node for node in self.nodes if node.uuid == uuid)
 
     def connect(self, *nodes):
-        """Have these, or all, connected with all that are up."""
+        """Connect these nodes, or all, with all running nodes."""
         for node in nodes or self.nodes:
             for other in self.nodes:
                 if other is not node and node.is_up and other.is_up:
@@ -253,7 +253,7 @@ class Cluster:
             self._reply(pending, None)
 
     def crash(self, node):
-        """End a life, and begin the next one, cut off."""
+        """End a life, and begin the next one disconnected."""
         self.cut(node)
         node.begin()
         self.adopt(node.config if hasattr(node, "config") else 1, node)
@@ -319,5 +319,5 @@ class Cluster:
 
     @property
     def is_level(self):
-        """Whether all have the same clock, and the same records."""
+        """Return True if all nodes have the same clock and records."""
         return all(clock.compare(node.copy.synced, self.nodes[0].copy.synced) == clock.EQUAL for node in self.nodes)

@@ -1,4 +1,4 @@
-"""A partition that moves, among nodes in memory: who has adopted which map, and who reaches whom."""
+"""A partition that moves among in-memory nodes, with control over adopted maps and links."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from gossipkv.replication.replica.replica import AssignedReplica, PartitionRules
 from tests.unit.replication.memory import TABLE
 
 AVAILABLE, PROPOSED, LOADING = "AVAILABLE", "PROPOSED", "LOADING"
-SLOTS = {1: 0, 2: 1, 3: 2, 4: 2, 5: 3}  # By node; the fourth comes to the third one's slot.
+SLOTS = {1: 0, 2: 1, 3: 2, 4: 2, 5: 3}  # By node; the fourth node takes the slot of the third.
 
 
 def adopt(cluster, config, **states):
@@ -35,5 +35,5 @@ def heal(cluster, one, other):
 
 
 def records(node):
-    """The keys of the records that a node has."""
+    """Return the keys of a node's records."""
     return {key[1:] for key in node.spaces[node.copy.space] if key[:1] == b"\1"}

@@ -1,4 +1,4 @@
-"""Clocks that are apart, though by less than is allowed: of two writes the later one stays, whoever has seen which."""
+"""With clock skew within the limit, the later of two writes wins, whichever node has seen which."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import pytest
 
 from tests.unit.replication.memory import Cluster
 
-WITHIN_S = 30  # Of the true time: so 60 s from each other at most.
+WITHIN_S = 30  # The bound per node from the true time, so two nodes differ by at most 60 s.
 
 
 def apart(chance, *, offs=None):
-    """Three nodes that have heard each other's clocks, and are cut off from each other now."""
+    """Return three nodes that know each other's clocks and are then disconnected."""
     cluster = Cluster()
     for node, off_s in zip(cluster.nodes, offs or [chance.uniform(-WITHIN_S, WITHIN_S) for _ in range(3)], strict=True):
         node.skew_s = off_s
@@ -25,7 +25,7 @@ def apart(chance, *, offs=None):
 
 @pytest.mark.parametrize("seed", range(20))
 def test_the_later_write_stays(seed):
-    """Puts and deletes at hosts of which none has seen the others' yet, a tenth of a second apart."""
+    """Disconnected hosts write a tenth of a second apart."""
     chance = random.Random(seed)
     cluster = apart(chance)
     wrote = None
@@ -40,7 +40,7 @@ def test_the_later_write_stays(seed):
 
 @pytest.mark.parametrize(("off_s", "ahead_s"), [(50, 50), (70, 0), (-50, 0)])
 def test_a_clock_that_is_too_far_ahead_leads_nobody(off_s, ahead_s):
-    """Beyond `max_clock_skew` it is wrong, and not only ahead; nor does one that is behind lead back."""
+    """A clock beyond `max_clock_skew` is taken as wrong; a slow clock does not set time back."""
     cluster = apart(None, offs=(0, 0, off_s))
     one = cluster.nodes[0]
     one.write(a=b"1")

@@ -1,4 +1,4 @@
-"""Entries as they come from other nodes, against dictionaries: clocks by their counters, and what is no entry."""
+"""Entries from other nodes against dictionaries: clocks from counters, and refused input."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def packed(of):
 
 @given(of=clocks, chance=st.randoms(), more=st.lists(st.integers(5, 9), unique=True))
 def test_clocks_by_their_counters(of, chance, more):
-    """In whatever order the assignments were told; one that a clock has not is at 0."""
+    """The order of assignments does not matter; an assignment that the clock lacks is at 0."""
     ids = list({*of, *more})
     chance.shuffle(ids)
     counted = messages.counters_of(packed(of), tuple(ids))
@@ -33,14 +33,14 @@ def test_clocks_by_their_counters(of, chance, more):
 
 @pytest.mark.parametrize("wrong", [[1], [1, 2, 3], [1, -1], [1, 2**64], [1, None], [b"", 1], [[], 1]])
 def test_counters_that_are_none(wrong):
-    """Too few, too many, and what is no number of 64 bits."""
+    """Too few or too many counters, and counters beyond 64 bits, are refused."""
     with pytest.raises(ProtocolError):
         messages.clock_of((1, 2), wrong)
 
 
 @given(begins=clocks, told=st.none() | clocks, written=st.lists(dots, max_size=4), follow=st.booleans())
 def test_the_clock_after_an_entry_is_the_oracle_s(begins, told, written, follow):
-    """As it was told, if that covers all; else behind records of which each follows the one before."""
+    """A given clock must cover all records; without it, records must follow each other."""
     if follow:
         begins |= {origin: 1 for origin, _ in written}
         counts = dict(begins)
@@ -62,14 +62,14 @@ def test_the_clock_after_an_entry_is_the_oracle_s(begins, told, written, follow)
 
 @pytest.mark.parametrize("flat", [[b"k"], [b"k", "record"], [1, b""], [b"k", b"cut"], [b"k", None]])
 def test_records_that_are_none(flat):
-    """Keys and records come in pairs, are bytes, and are records."""
+    """Keys and records come in pairs of bytes, with valid records."""
     with pytest.raises(ProtocolError):
         messages.records_of(flat)
 
 
 @given(records=st.lists(st.tuples(st.binary(max_size=2), dots), max_size=6), left=st.sets(st.integers(0, 4)))
 def test_records_of_origins_that_have_not_ended(records, left):
-    """All others are left out, and in the order in which they were."""
+    """Records of ended origins are left out, and the order stays."""
     pairs = [(key, record.encode(1, origin, count, record.PUT, b"", b"")) for key, (origin, count) in records]
     after = packed({origin: 4 for _, (origin, _) in records})
     entry = LogEntry(None, tuple(pairs), packed({}), after, is_own=False)

@@ -1,4 +1,4 @@
-"""The invariants that the debug build checks of clocks and records: what only a bug of ours could do."""
+"""Invariants of clocks and records in the debug build, which only our own bugs can violate."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ pytestmark = ONLY_DEBUG_BUILD
 
 
 def test_clocks() -> None:
-    """A clock that was not checked, a counter that goes back, an assignment twice."""
+    """Unordered clocks, a falling counter and a repeated assignment are caught."""
     bad = oracle.ENTRY.pack(2, 1) + oracle.ENTRY.pack(1, 1)
     for function in (clock.compare, clock.covers, clock.merge, clock.least):
         for pair in ((bad, b""), (b"", bad)):
@@ -25,7 +25,7 @@ def test_clocks() -> None:
 
 
 def test_records() -> None:
-    """Nothing is written that would not be read."""
+    """A record that would not be readable is not written."""
     for wrong in ((1, 1, 0, 1, b"", b""), (1, 1, 1, 3, b"", b""), (1, 1, 1, 2, b"", b"v")):
         with pytest.raises(AssertionError, match="what is written is read"):
             record.encode(*wrong)

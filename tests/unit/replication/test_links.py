@@ -1,4 +1,4 @@
-"""What a node lets others tell it of their copies: who they are, and how much of it."""
+"""A node accepts reports of replicas only from known peers, and only so many."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LINK = 5
 
 @pytest.fixture
 def node():
-    """A node that shares a partition with the next one, and not with the third."""
+    """Return a node that shares a partition with the second node, not with the third."""
     made = Records(3)
     made.make("t", firsts=1, holders=lambda _: made.nodes[:2])
     return made.nodes[0]
@@ -26,7 +26,7 @@ def rows(count):
 
 
 def test_a_made_up_node_leaves_nothing(node):
-    """Who shares no partition and was not connected from here is not heard, however often it asks."""
+    """A node without a shared partition or a connection from here is refused, however often it asks."""
     known = {*node.replicas.peers}
     for number in range(100):
         made_up = b"made up, %08d" % number
@@ -38,7 +38,7 @@ def test_a_made_up_node_leaves_nothing(node):
 
 
 def test_who_shares_a_partition_or_was_connected_is_heard(node):
-    """Whichever of the two comes first."""
+    """Either condition is enough."""
     sharer, other = (one.uuid for one in node.records.nodes[1:])
     assert msgpack.unpackb(node.replicas.take_report(sharer, LINK, rows(3), whole=True))[1:] == []
     node.replicas.connected(other)
@@ -46,7 +46,7 @@ def test_who_shares_a_partition_or_was_connected_is_heard(node):
 
 
 def test_a_link_numbers_so_many_rows(node, monkeypatch):
-    """What one tells and nobody here knows has an end; a new link begins anew."""
+    """The rows of unknown replicas are limited per link; a new link starts from zero."""
     monkeypatch.setattr("gossipkv.replication.stream.peer.MAX_ROWS", 10)
     sharer = node.records.nodes[1].uuid
     node.replicas.take_report(sharer, LINK, rows(10), whole=True)
@@ -56,7 +56,7 @@ def test_a_link_numbers_so_many_rows(node, monkeypatch):
 
 
 def test_of_many_copies_is_told_by_and_by(monkeypatch):
-    """The oldest first, so many at once: nobody waits for a node that is told of thousands."""
+    """Reports come in limited groups, oldest first, so a node with thousands of replicas delays no other."""
     monkeypatch.setattr(replica_set, "MAX_REPORTED", 2)
     made = Records(2)
     made.make("t", firsts=5, holders=lambda _: made.nodes)

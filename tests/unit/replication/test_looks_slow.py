@@ -1,4 +1,4 @@
-"""The log is read for a feed: what was asked for before that began anew takes nothing from what is asked for then."""
+"""A log read for an earlier state of a cursor takes nothing from the read after its reset."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from gossipkv.storage.engine.shell import Batch, open_store
 
 NODE = b"n" * 16
 RECORDS = 4
-TIMES = 12  # Tasks have their turns in a drawn order.
-LONG = bytes(16 << 10)  # So that they are read in another thread, which takes its time.
+TIMES = 12  # Tasks are scheduled in a random order.
+LONG = bytes(16 << 10)  # Such values are read in another thread, which takes time.
 
 
 @dataclass(frozen=True)
 class Held:
-    """A copy, as far as a look goes."""
+    """The part of a replica that a log read uses."""
 
     space: int
 
 
 @pytest.mark.parametrize("has_begun", [False, True])
 async def test_a_look_that_is_done_anew_misses_nothing(tmp_path, has_begun):
-    """Whether the first one waits for its thread by then or for its turn: the second one is given all."""
+    """The second read gets all entries, whether the first one waits for its thread or for its turn."""
     async with open_store(tmp_path / "store", real()) as store:
         space = store.reserve_space()
         made = Batch()

@@ -1,4 +1,4 @@
-"""What a copy takes of memory at rest: a node may hold thousands."""
+"""The memory of a replica at rest is small, since a node may hold thousands."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from tests.unit.replication.memory import TABLE, Cluster
 
 COPIES = 512
 CONFIG = 1 << 48
-MAX_BYTES = 1536  # Of a copy with what two others have told of it, and what is kept of what they were told;
-MAX_WRITTEN_BYTES = 2048  # once it was written to.
+MAX_BYTES = 1536  # Per replica, with the reports of two peers and the memory of own reports.
+MAX_WRITTEN_BYTES = 2048  # The same after a write.
 
 
 def placed():
-    """Three nodes that hold the same partitions, under ids as large as they are."""
+    """Return three nodes that hold the same partitions, under ids of realistic size."""
     cluster, chance = Cluster(adopts=False), random.Random(1)
     for _ in range(COPIES):
         partition, ids = chance.getrandbits(63), [chance.getrandbits(63) for _ in cluster.nodes]
@@ -36,7 +36,7 @@ def placed():
 
 
 def size_bytes(root, but):
-    """Of all that is reached from an object and from no other that is passed over."""
+    """Return the size of all objects reachable from `root` but not `but`."""
     seen, size, left = {id(one) for one in but}, 0, [root]
     while left:
         one = left.pop()
@@ -48,19 +48,19 @@ def size_bytes(root, but):
 
 
 def at_rest(node):
-    """Bytes of a node's copies, for each, with what others have told of them and were told."""
+    """Return the bytes per replica, with the reports from and to peers."""
     return size_bytes(node.replicas, but=[node, node.cluster, node.replicas.tail]) / COPIES
 
 
 def test_a_copy_at_rest_is_small():
-    """Two others have told of it, and were told; nobody has asked for anything."""
+    """Two peers have exchanged reports with the node, and no client has used it."""
     one = placed().nodes[0]
     assert len(one.replicas.by_partition) == COPIES
     assert at_rest(one) < MAX_BYTES
 
 
 def test_a_copy_that_was_written_to_is_little_more():
-    """What a write needs until it has spread is gone; what feeds have said of it stays, and the log's end."""
+    """The pending state of a write is released; feed statuses and the log's end remain."""
     cluster = placed()
     one = cluster.nodes[0]
     for copy in one.replicas.by_partition.values():

@@ -1,4 +1,4 @@
-"""Which batches say that they relieve: the store has its reserve for those."""
+"""Batches declare that they relieve the store, which keeps a reserve for them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.unit.replication.memory import Cluster
 
 @pytest.fixture
 def cluster():
-    """Three nodes that note what each batch says."""
+    """Return three nodes that note each batch's declaration."""
     cluster = Cluster()
     for node in cluster.nodes:
 
@@ -22,7 +22,7 @@ def cluster():
 
 
 def said(cluster):
-    """What the batches said, of the node that was asked and of the others."""
+    """Return the declarations at the first node and at the others."""
     found = [{*node.said} for node in cluster.nodes]
     for node in cluster.nodes:
         node.said.clear()
@@ -37,7 +37,7 @@ ORDINARY, FILLS, RELIEVES = (False, False), (False, True), (True, True)
     ("value", "written", "taken"), [(b"1", ORDINARY, FILLS), (b"2", ORDINARY, FILLS), (None, RELIEVES, RELIEVES)]
 )
 def test_writes(cluster, value, written, taken):
-    """A delete relieves who has the key; what others have accepted is taken as long as the segment has room."""
+    """A delete relieves a node that has the key; merged entries only fill the segment."""
     cluster.nodes[0].write(a=b"1")
     cluster.pass_s(0.5)
     said(cluster)
@@ -47,7 +47,7 @@ def test_writes(cluster, value, written, taken):
 
 
 def test_a_delete_of_nothing(cluster):
-    """Any number of them would fill the reserve."""
+    """Deletes of absent keys could fill the reserve."""
     cluster.nodes[0].write(a=None)
     cluster.pass_s(0.5)
     assert said(cluster) == ({FILLS}, {FILLS})
@@ -57,7 +57,7 @@ def test_a_delete_of_nothing(cluster):
 
 
 def test_what_the_map_has_decided(cluster):
-    """A copy adopts it where nothing else is taken: what is former settles, and leaves."""
+    """A config change is adopted on a full store, because it lets former replicas settle and leave."""
     cluster.adopt(2, *cluster.nodes)
     cluster.pass_s(0.5)
     assert all(relieves for node in said(cluster) for relieves, _ in node)

@@ -1,4 +1,4 @@
-"""What comes from another node: entries and clocks in every order and of every age, by hand."""
+"""Messages from a peer: entries and clocks in any order and of any age."""
 
 from __future__ import annotations
 
@@ -20,12 +20,11 @@ YEAR = 365 * 86400 * 1000 << 16
 
 @pytest.fixture
 def talker():
-    """A node and who talks to it."""
     return Talker()
 
 
 def test_entries_that_overlap_come_twice_or_late(talker):
-    """What is covered is passed over, and leaves no trace in the log; an answer says where the copy is."""
+    """Covered entries leave no trace in the log, and each answer has the replica's position."""
     assert talker.feed(entry(1, 2)) == [[[[0, [0, 2, 0], MINE, talker.copy.config, True]], []]]
     talker.feed(entry(2, 4))
     appended = talker.replicas.tail.end
@@ -36,7 +35,7 @@ def test_entries_that_overlap_come_twice_or_late(talker):
 
 
 def test_what_seldom_changes_is_answered_once(talker):
-    """Of many feeds' answers only the first on a link tells assignment and config, until they are others."""
+    """Only the first answer on a link has assignment and config, until they change."""
     stand = [MINE, talker.copy.config, True]
     answers = [talker.feed(entry(count, count))[0][0][0] for count in (1, 2, 3)]
     assert answers == [[0, [0, 1, 0], *stand], [0, [0, 2, 0]], [0, [0, 3, 0]]]
@@ -49,7 +48,7 @@ def test_what_seldom_changes_is_answered_once(talker):
 
 
 def test_a_confirmation_of_few_words(talker):
-    """It counts under the assignment and config of the answer before, whatever a question has told in between."""
+    """A short answer counts under the assignment and config of the previous answer, not of a report in between."""
     talker.connect()
     reached, config = [], talker.copy.config
     for rows in ([[0, [1, 0, 0], YOURS, config, True]], [[0, [2, 0, 0]]]):
@@ -64,7 +63,7 @@ def test_a_confirmation_of_few_words(talker):
 
 
 def test_an_answer_that_is_late(talker):
-    """It was given before what came meanwhile on the other link: neither clock nor config goes back by it."""
+    """A late answer sets back neither clock nor config."""
     talker.connect()
     copy, config = talker.copy, talker.copy.config
     talker.replicas.originate({copy: [RecordWrite(b"k", b"v")]})
@@ -78,7 +77,7 @@ def test_an_answer_that_is_late(talker):
 
 
 def test_an_answer_that_is_late_takes_nothing_back(talker):
-    """A write has its level by what was confirmed, also when what was said before comes behind: no more is said."""
+    """A write keeps its confirmations when an older answer arrives later."""
     talker.connect()
     copy, config, reached = talker.copy, talker.copy.config, []
     talker.replicas.originate({copy: [RecordWrite(b"k", b"v")]})
@@ -95,7 +94,7 @@ def test_an_answer_that_is_late_takes_nothing_back(talker):
 
 
 def test_an_entry_that_skips(talker):
-    """It waits for what it goes on from, for the relay time; else it is let go of, and the clock stays."""
+    """An early entry waits for its predecessor for the relay time; then it is dropped, and the clock stays."""
     assert talker.feed(entry(3, 3))[0][0][0][1] == [0, 0, 0]
     talker.feed(entry(1, 2))
     assert talker.clock == [0, 3, 0]
@@ -107,7 +106,7 @@ def test_an_entry_that_skips(talker):
 
 
 def test_so_much_is_kept_of_a_peer(talker, monkeypatch):
-    """What comes too early beyond that is let go of, and comes again."""
+    """Early entries beyond the limit are dropped and sent again."""
     monkeypatch.setattr("gossipkv.replication.stream.peer.KEPT_BYTES", 150)
     for count in (3, 2, 1):
         talker.feed(entry(count, count))
@@ -117,7 +116,7 @@ def test_so_much_is_kept_of_a_peer(talker, monkeypatch):
 
 
 def test_what_was_kept_is_confirmed_at_once(talker):
-    """Its answer has gone: the clock is told as soon as it is synced, and not within the relay time."""
+    """The feed was answered before, so the new clock is reported right after the sync."""
     talker.connect()
     talker.feed(entry(2, 2))
     talker.feed(entry(1, 1))
@@ -125,7 +124,7 @@ def test_what_was_kept_is_confirmed_at_once(talker):
 
 
 def test_a_covered_record_does_not_come_back(talker):
-    """A later record of its key was here and is gone, as a tombstone that was collected."""
+    """A later record of the key may have existed here as a tombstone that was collected."""
     talker.feed(entry(1, 2, time=7))
     del talker.node.spaces[talker.copy.space][b"\1k"]
     talker.feed([0, [0, 0, 0], [0, 3, 0], [*made(1, b"back"), *made(3, b"new", key=b"other")]])
@@ -134,7 +133,7 @@ def test_a_covered_record_does_not_come_back(talker):
 
 
 def test_a_later_record_that_is_not_synced_yet(talker):
-    """An older one that comes in between loses to it, though it cannot be read."""
+    """An older record loses to the unsynced one."""
     talker.node.syncs = False
     talker.feed(entry(1, 1, time=9), syncs=False)
     talker.feed([0, [0, 0, 0], [0, 0, 1], made(1, b"older", origin=THIRD, time=8)], syncs=False)
@@ -143,7 +142,7 @@ def test_a_later_record_that_is_not_synced_yet(talker):
 
 
 def test_nothing_is_shown_fed_or_confirmed_before_it_is_synced(talker):
-    """A write here, and an entry that came: neither read, answered, told nor sent until then."""
+    """Unsynced local writes and entries are not read, acknowledged, reported or sent."""
     talker.connect()
     talker.node.syncs = False
     reached = []
@@ -158,20 +157,20 @@ def test_nothing_is_shown_fed_or_confirmed_before_it_is_synced(talker):
 
 
 def test_a_former_life(talker):
-    """A link that was not begun here, or was begun anew since, is refused, whatever comes on it."""
+    """Entries and reports on an unknown or replaced link are refused."""
     for node, link in ((talker.third.uuid, LINK), (talker.peer.uuid, LINK + 1), (talker.peer.uuid, LINK - 1)):
         with pytest.raises(NotReady, match="begun"):
             talker.replicas.take_entries(node, link, [entry(1, 1)], pytest.fail)
         with pytest.raises(NotReady, match="begun"):
             talker.replicas.take_report(node, link, [], whole=False)
     talker.feed(entry(2, 2))
-    talker.begin()  # What was kept of the former link is gone with it.
+    talker.begin()  # Early entries of the former link are dropped.
     talker.feed(entry(1, 1))
     assert talker.clock == [0, 1, 0]
 
 
 def test_a_tell_is_answered_if_there_is_something_to_tell():
-    """What was told is not told again; a copy that is named anew, and one that has moved since, are."""
+    """Only news is reported: a replica that was named again, or has changed."""
     talker = Talker()
     assert len(talker.name()) == 2
     assert len(talker.tell((0, 0, 0))) == 1
@@ -182,7 +181,7 @@ def test_a_tell_is_answered_if_there_is_something_to_tell():
 
 
 def test_another_assignment(talker):
-    """What the map does not name has ended: its counters are covered, its records are not taken in."""
+    """The counters of an unnamed origin are covered, and its records are ignored."""
     row = [1, talker.table, 0, YOURS, talker.copy.config, [MINE, YOURS, 9], [0, 0, 1], True, False]
     talker.replicas.take_report(talker.peer.uuid, LINK, [row], whole=False)
     ended = [1, [0, 0, 0], [0, 0, 1], made(1, b"ended", origin=9)]
@@ -197,7 +196,7 @@ def test_another_assignment(talker):
 
 @pytest.mark.parametrize("off_by", [-1, 1])
 def test_entries_of_another_config(talker, off_by):
-    """Of an older one they are taken, and answered under the config here; of a newer one, once it is adopted here."""
+    """Entries of an older config are merged; entries of a newer config wait for its adoption."""
     own, config = talker.copy.config, talker.copy.config + off_by
     taken = [0, 1, 0] if off_by < 0 else [0, 0, 0]
     talker.begin(config=config)
@@ -214,7 +213,7 @@ def test_entries_of_another_config(talker, off_by):
 
 @pytest.mark.parametrize("off_by", [-1, 1])
 def test_a_confirmation_of_another_config(talker, off_by):
-    """It does not count, for it may be of other hosts, and counts as soon as the config is this one."""
+    """The confirmation may come from other hosts, so it counts only under the same config."""
     reached = []
     counter = talker.replicas.originate({talker.copy: [RecordWrite(b"k", b"v")]})[talker.copy.assignment]
     talker.replicas.acks[talker.copy].wait("majority", counter, lambda: reached.append(True))
@@ -229,7 +228,7 @@ def test_a_confirmation_of_another_config(talker, off_by):
 
 
 def test_a_config_is_confirmed_once_it_is_synced(talker):
-    """Until then a power loss may have this node go by the one before."""
+    """After a power loss this node may go by the former config."""
     copy, config = talker.copy, talker.copy.config
     talker.node.syncs = False
     talker.replicas.place(copy.identity, config + 1, copy.hosts)
@@ -239,7 +238,7 @@ def test_a_config_is_confirmed_once_it_is_synced(talker):
 
 
 def test_a_confirmation_of_what_was_never_sent(talker):
-    """Another has more of the records of this copy than it gave out: it originates nothing more, and says so once."""
+    """A peer with more of this replica's records than it wrote proves an older disk; the replica stops writing."""
     talker.replicas.originate({talker.copy: [RecordWrite(b"k", b"v")]})
     talker.tell((1, 0, 0))
     assert talker.replicas.may_originate(talker.copy)
@@ -256,7 +255,7 @@ def test_a_confirmation_of_what_was_never_sent(talker):
 @pytest.mark.parametrize("counter", [2, (1 << 64) - 1])
 @pytest.mark.parametrize("records", [[], made(2, origin=MINE)])
 def test_records_of_its_own_that_it_never_gave_out(talker, counter, records):
-    """Another feeds them and has not told of them: that is refused, and the next record has the next number."""
+    """A peer that feeds such records without a report is refused, and counters continue."""
     talker.replicas.originate({talker.copy: [RecordWrite(b"k", b"v")]})
     with pytest.raises(ProtocolError, match="than the 1 that it gave out"):
         talker.feed([0, [1, 0, 0], [counter, 0, 0], records])
@@ -265,7 +264,7 @@ def test_records_of_its_own_that_it_never_gave_out(talker, counter, records):
 
 @pytest.mark.parametrize("time_ms", [-1, 1 << 47, (1 << 64) - 1])
 def test_a_time_of_day_that_cannot_be(talker, time_ms):
-    """A deadline that is computed from it would be no number of 64 bits; the link is begun anew."""
+    """A deadline would exceed 64 bits, so the link starts anew."""
     talker.replicas.connected(talker.peer.uuid)
     (_, _, on_reply) = talker.asked.pop()
     on_reply(msgpack.packb([time_ms]))
@@ -274,7 +273,7 @@ def test_a_time_of_day_that_cannot_be(talker, time_ms):
 
 
 def test_who_leaves_originates_nothing(talker):
-    """It goes on taking what comes, and feeds what it has."""
+    """A leaving host still merges and sends entries."""
     own, *others = talker.copy.hosts
     assert talker.replicas.may_originate(talker.copy)
     talker.replicas.place(talker.copy.identity, talker.copy.config + 1, [own._replace(counts=False), *others])
@@ -285,7 +284,7 @@ def test_who_leaves_originates_nothing(talker):
 
 
 def test_times_a_year_ahead(talker):
-    """They are taken in, and what is written after them wins over them."""
+    """The records are merged, and later writes win."""
     talker.feed(entry(1, 1, time=YEAR * 60))
     talker.replicas.originate({talker.copy: [RecordWrite(b"k", b"later")]})
     talker.records.run()
@@ -294,7 +293,7 @@ def test_times_a_year_ahead(talker):
 
 
 def test_the_last_time_there_is(talker):
-    """Nothing is written after it; the copy goes on taking what comes."""
+    """Nothing is written after the last time, but entries are still merged."""
     talker.feed(entry(1, 1, time=(1 << 64) - 1))
     assert not talker.replicas.may_originate(talker.copy)
     assert "end of times" in talker.replicas.refusal(talker.copy)
@@ -303,7 +302,7 @@ def test_the_last_time_there_is(talker):
 
 
 def test_the_time_of_a_former_life():
-    """It is in the copy's state: a clock that went back since does not give out times that were given out."""
+    """The state keeps the last time, so a clock that was set back reuses none."""
     talker = Talker()
     talker.feed(entry(1, 1, time=YEAR))
     state = talker.node.get(talker.copy.space, b"\0c")
@@ -314,7 +313,7 @@ def test_the_time_of_a_former_life():
 
 
 def test_a_store_that_is_full_or_closed(talker):
-    """Full: nothing is taken, the answer says so, and it is taken when it comes again.  Closed: an error."""
+    """A full store merges nothing and reports the old position; a closed store is an error."""
     talker.node.refuses = Overloaded("full")
     assert talker.feed(entry(1, 1))[0][0][0][1] == [0, 0, 0]
     with pytest.raises(Overloaded):
@@ -334,16 +333,16 @@ def test_a_store_that_is_full_or_closed(talker):
         [0, [0, 0, 0], None, [b"k"]],
         [0, [0, 0, 0], None, [b"k", b"no record"]],
         [0, [0, 0, 0], None, [b"k", None]],
-        [0, None, None, made(1)],  # Nothing says what it goes on from.
+        [0, None, None, made(1)],  # The start of the entry is missing.
         [0, [0, 0], None, made(1)],
         [0, [0, 0, -1], None, made(1)],
-        [0, [0, 0, 0], None, made(2)],  # Not the next one.
-        [0, [0, 0, 0], [0, 0, 0], made(1)],  # Not covered by the clock after.
-        [0, [0, 2, 0], [0, 1, 0], made(1)],  # A clock that goes back.
+        [0, [0, 0, 0], None, made(2)],  # The counter skips a record.
+        [0, [0, 0, 0], [0, 0, 0], made(1)],  # The clock after the entry does not cover it.
+        [0, [0, 2, 0], [0, 1, 0], made(1)],  # The clock goes back.
     ],
 )
 def test_what_is_no_entry(talker, wrong):
-    """One clear error, and nothing of the message is taken."""
+    """One clear error, and the whole message is refused."""
     with pytest.raises(ProtocolError):
         talker.feed(entry(1, 1), wrong)
     assert talker.clock == [0, 0, 0]
@@ -351,7 +350,7 @@ def test_what_is_no_entry(talker, wrong):
 
 @pytest.mark.parametrize("ids", [[1, -2, 3], [1, 2, 2], [1, 2, 1 << 64], [1, 2, None]])
 def test_what_is_no_row(talker, ids):
-    """Assignments of a clock that are none, or are there twice: one clear error."""
+    """Invalid or repeated assignments in a row yield one clear error."""
     row = [0, talker.table, 0, YOURS, talker.copy.config, ids, [0, 0, 0], True, False]
     with pytest.raises(ProtocolError, match="each there once"):
         talker.replicas.take_report(talker.peer.uuid, LINK, [row], whole=False)
@@ -370,7 +369,7 @@ def test_what_is_no_row(talker, ids):
     ],
 )
 def test_an_answer_that_is_none(talker, wrong):
-    """The link is begun anew after the relay time, and what was sent on it goes again."""
+    """The link restarts after the relay time, and unanswered entries are sent again."""
     talker.connect()
     talker.replicas.originate({talker.copy: [RecordWrite(b"k", b"v")]})
     talker.records.run()
@@ -384,7 +383,7 @@ def test_an_answer_that_is_none(talker, wrong):
 
 
 def test_an_origin_that_the_map_here_does_not_name(talker):
-    """Its records wait for the map, also where one entry has those of others: none is ahead of the clock."""
+    """The records wait for the map, also in an entry with records of known origins."""
     link = [0, talker.table, 0, YOURS, CONFIG, [MINE, YOURS, THIRD, 9], [0, 0, 0, 0], True, False]
     talker.replicas.take_report(talker.peer.uuid, LINK, [link], whole=False)
     flat = made(1, b"value") + made(1, b"of none", origin=9, key=b"l")
@@ -394,7 +393,7 @@ def test_an_origin_that_the_map_here_does_not_name(talker):
 
 
 def test_what_was_kept_is_taken_in_batches_for_which_the_log_has_room(talker):
-    """However much of it goes on from what is here at last."""
+    """A long chain of kept entries does not exceed the batch size."""
     sizes, append = [], talker.node.append
     talker.node.append = lambda batch, on_synced: (sizes.append(batch.size_bytes), append(batch, on_synced))[1]
     for count in (2, 3, 4):
@@ -406,7 +405,7 @@ def test_what_was_kept_is_taken_in_batches_for_which_the_log_has_room(talker):
 
 
 def test_when_copies_can_be_written_to():
-    """Their map is known, and all others have told; later a majority is enough, as it is for a write."""
+    """Writes need the map and reports of all hosts; after a while a majority is enough."""
     cluster = Cluster()
     node = cluster.nodes[0]
     for one in cluster.nodes:

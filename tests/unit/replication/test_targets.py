@@ -1,4 +1,4 @@
-"""A target among the hosts of a partition that moves, in memory: what it is fed, and that it feeds nobody."""
+"""The target of a move is fed by its hosts and feeds no other node."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.unit.replication.moved import AVAILABLE, LOADING, PROPOSED, adopt, cu
 
 @pytest.fixture
 def cluster():
-    """Three hosts that have a record."""
+    """Return three connected hosts, and a spare node."""
     cluster = Cluster(4, adopts=False)
     adopt(cluster, 1, n1=AVAILABLE, n2=AVAILABLE, n3=AVAILABLE)
     cluster.connect()
@@ -23,7 +23,7 @@ def cluster():
 
 
 def test_a_target_is_fed_what_comes_after_the_adoption(cluster):
-    """By each host; what was written before may have a tombstone that is collected already."""
+    """Each host feeds later writes only; tombstones of earlier writes may be collected already."""
     one, two, _, target = cluster.nodes
     one.write(old=b"1")
     two.write(older=b"1")
@@ -37,7 +37,7 @@ def test_a_target_is_fed_what_comes_after_the_adoption(cluster):
 
 
 def test_what_stays_open_is_let_go_of_and_loaded_anew(cluster):
-    """What a span goes on from may never come: who had it alone has fed others before, or is to be loaded from."""
+    """The predecessor of a span may never arrive, since its only holder may have fed other replicas before."""
     one, two, three, target = cluster.nodes
     for other in (two, three):
         cut(cluster, one, other)
@@ -46,7 +46,7 @@ def test_what_stays_open_is_let_go_of_and_loaded_anew(cluster):
     one.write(b=b"2")
     cluster.pass_s(0.5)
     adopt(cluster, 3, n1=AVAILABLE, n2=AVAILABLE, n3=AVAILABLE, n4=LOADING)
-    cluster.until(lambda: target.copy.joining.is_loaded)  # From the third, which has nothing.
+    cluster.until(lambda: target.copy.joining.is_loaded)  # The load came from the third host, which has no records.
     cluster.until(lambda: target.copy.joining is None, most_s=5.0)
     cluster.pass_s(1.0)
     assert records(target) == {b"a", b"b"}
@@ -54,9 +54,9 @@ def test_what_stays_open_is_let_go_of_and_loaded_anew(cluster):
 
 @pytest.fixture
 def torn():
-    """A target with a span of two hosts that do not reach the others, which goes on from what it has not.
+    """Return a target with open spans of two isolated hosts, after a load from the third host.
 
-    From the third, which has nothing, it has loaded.
+    The third host has no records.
     """
     cluster = Cluster(5, adopts=False)
     hosts = dict.fromkeys(("n1", "n2", "n3", "n5"), AVAILABLE)
@@ -79,10 +79,10 @@ def torn():
 
 
 def test_a_target_feeds_nobody(torn):
-    """By what closes a span its clock takes what it merged before: who took that entry alone would lack the rest."""
+    """A closing span makes the clock jump over early records; a peer fed only that entry would lack them."""
     one, _, three, target, five = torn.nodes
-    target.replicas.tail._most_bytes = 1 << 20  # It need not read its log.
-    heal(torn, one, five)  # From there the target has what the first one's span goes on from.
+    target.replicas.tail._most_bytes = 1 << 20  # The target need not read its log.
+    heal(torn, one, five)  # The fifth host has the predecessor of the first host's span.
     torn.until(lambda: clock.counter(target.copy.synced, 1) == 2)
     torn.pass_s(1.0)
     assert target.copy.joining is not None
@@ -91,7 +91,7 @@ def test_a_target_feeds_nobody(torn):
 
 
 def test_the_log_of_a_target_feeds_nobody(torn):
-    """Nor in a later life, when it is whole, and where the log began in the one before is not known any more."""
+    """After a restart, the complete target no longer knows the start of its former log."""
     one, two, three, target, five = torn.nodes
     heal(torn, one, five)
     heal(torn, two, five)

@@ -1,4 +1,4 @@
-"""Comparing: copies that have one clock and other live records are told."""
+"""Digests: replicas with equal clocks and different live records are reported."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def compare(cluster):
 
 
 def written():
-    """A cluster with records, and a tombstone that one has collected."""
+    """Return a cluster with records and a tombstone that only the first node has collected."""
     cluster = Cluster()
     one, two, _ = cluster.nodes
     one.write(**{f"k{number}": b"v" for number in range(7)})
@@ -26,7 +26,7 @@ def written():
 
 
 def test_what_is_equal_is_not_told():
-    """Tombstones do not count; at rest nothing is read or asked again."""
+    """Tombstones do not count; replicas at rest are not read or asked again."""
     cluster = written()
     compare(cluster)
     assert not any(node.told for node in cluster.nodes)
@@ -37,7 +37,7 @@ def test_what_is_equal_is_not_told():
 
 
 def test_what_differs_is_told():
-    """By whoever is the later to look, once; nothing is changed."""
+    """The later node to look reports the difference once, and no record changes."""
     cluster = written()
     one, two, three = cluster.nodes
     records = three.spaces[three.copy.space]
@@ -48,14 +48,14 @@ def test_what_differs_is_told():
     assert three.live[b"k3"] == b"w"
     assert one.live[b"k3"] == two.live[b"k3"] == b"v"
     assert any(node.digests.differ for node in cluster.nodes)
-    one.write(k3=b"x")  # Which is the same everywhere, so it is over.
+    one.write(k3=b"x")  # The new write is the same everywhere, so the difference is gone.
     cluster.pass_s(0.5)
     compare(cluster)
     assert not any(nodes for node in cluster.nodes for nodes in node.digests.differ.values())
 
 
 def test_a_clock_that_moves_has_it_begun_again():
-    """A digest is of one clock: what is written while it is taken is no difference."""
+    """A digest belongs to one clock, so a concurrent write is no difference."""
     cluster = written()
     one, _, three = cluster.nodes
     for _ in range(9):
@@ -63,7 +63,7 @@ def test_a_clock_that_moves_has_it_begun_again():
     cluster.run()
     one.digests.look()
     one.write(k6=b"w")
-    cluster.cut(three)  # It has its digest of the clock before, and answers with that.
+    cluster.cut(three)  # The third node answers with its digest of the former clock.
     three.replicas.connected(one.uuid)
     one.digests.look()
     cluster.connect()

@@ -1,4 +1,4 @@
-"""Ranges that are divided in place: what heirs have, what a log from before says, and who is told what."""
+"""Ranges that are split in place: the children's records, the older log, and reports to other nodes."""
 
 import pytest
 
@@ -21,11 +21,11 @@ from gossipkv.replication.stream import peer
 from gossipkv.storage.engine.shell import Batch
 from tests.unit.replication.memory import TABLE, Cluster
 
-LOW, HIGH = 8, 9  # The children of partition 7, and where they meet.
+LOW, HIGH = 8, 9  # The children of partition 7, which meet at MIDDLE.
 MIDDLE = b"m"
 BOUNDS = {LOW: KeyBounds(b"", MIDDLE), HIGH: KeyBounds(MIDDLE, None)}
 PARENTS = (1, 2, 3)
-SERVES = (True, True)  # It counts, and is AVAILABLE.
+SERVES = (True, True)  # The replica counts and is AVAILABLE.
 
 
 def assignment_of(child, number):
@@ -47,7 +47,7 @@ class Ranges(Cluster):
         self.pass_s(0.3)
 
     def heir(self, child, number, former=PARENTS):
-        """What a node goes on with of a child."""
+        """Return the child replica that a node keeps."""
         hosts = [
             AssignedReplica(assignment_of(child, one), self.nodes[one - 1].uuid, one - 1, *SERVES) for one in PARENTS
         ]
@@ -65,7 +65,7 @@ class Ranges(Cluster):
         self.run()
 
     def write(self, number, key, value=b"v", level=None):
-        """Write at a node; what has reached the level is in the list that is returned."""
+        """Write at a node; return a list to which the key is added once the level is reached."""
         replicas, reached = self.nodes[number - 1].replicas, []
         copy = replicas.spaces.at(TABLE, key)
         counters = replicas.originate({copy: [RecordWrite(key, value)]})
@@ -76,19 +76,18 @@ class Ranges(Cluster):
 
 
 def child(node, number):
-    """The copy of a child at a node."""
     return node.replicas.by_partition[TABLE, number]
 
 
 def live(node, copy):
-    """What a copy has, by its own bounds."""
+    """Return the live records within the replica's own bounds."""
     start, end = copy.bounds.records
     rows = node.spaces[copy.space].items()
     return {key[1:]: record.value(data) for key, data in rows if start <= key < end and record.value(data) is not None}
 
 
 def are_equal(cluster, what=(LOW, HIGH)):
-    """Whether all nodes have children of the same clock and records."""
+    """Check that all nodes have children of the same clock and records."""
     for number in what:
         copies = [child(node, number) for node in cluster.nodes]
         assert len({copy.synced for copy in copies}) == 1, [clock.entries(copy.synced) for copy in copies]
@@ -98,7 +97,6 @@ def are_equal(cluster, what=(LOW, HIGH)):
 
 @pytest.fixture
 def cluster():
-    """Three nodes that have keys on both sides of the middle."""
     made = Ranges()
     made.write(1, b"a")
     made.write(2, b"m")
@@ -108,7 +106,7 @@ def cluster():
 
 
 def test_heirs_have_what_the_parent_had(cluster):
-    """Clock, time and records by key, of which the one where they meet is the right one's; nothing was copied."""
+    """Children inherit clock, time and records by key without a copy; the key of the split goes to the right child."""
     before = cluster.nodes[0].replicas.by_partition[TABLE, 7]
     cluster.divide()
     node = cluster.nodes[0]
@@ -128,7 +126,7 @@ def test_heirs_have_what_the_parent_had(cluster):
 
 
 def test_what_is_written_then_is_of_the_heirs(cluster):
-    """From the batch of the division on; also of keys that were written before."""
+    """Writes after the split's batch belong to the children, also for keys that were written before."""
     cluster.divide()
     cluster.pass_s(0.5)
     reached = cluster.write(1, b"a", b"w", "all") + cluster.write(2, b"z", b"w", "majority")
@@ -141,14 +139,14 @@ def test_what_is_written_then_is_of_the_heirs(cluster):
 
 
 def test_what_waits_is_counted_anew(cluster):
-    """What was told of the parent counts no more: each heir has to have it at a majority, under its own config."""
+    """Acknowledgements of the parent do not count: a majority must confirm each child under its own config."""
     cluster.cut(cluster.nodes[0])
     reached = cluster.write(1, b"b", b"w", "majority")
     cluster.divide(1)
     cluster.connect(cluster.nodes[0])
     cluster.pass_s(2.0)
     assert reached == []
-    cluster.divide(2, heirs=[LOW])  # And of the other child nobody has confirmed anything.
+    cluster.divide(2, heirs=[LOW])  # No node has confirmed the other child.
     cluster.pass_s(1.0)
     assert clock.counter(child(cluster.nodes[1], LOW).synced, 1) == 2
     assert reached == []
@@ -158,7 +156,7 @@ def test_what_waits_is_counted_anew(cluster):
 
 
 def test_what_is_settled_waits_no_more(cluster):
-    """All copies have it, as the map says: who has not heard them say so will never hear it."""
+    """A pending write completes once the map shows that its parent is settled."""
     node = cluster.nodes[0]
     cluster.cut(node)
     reached = cluster.write(1, b"b", b"w", "all")
@@ -172,7 +170,7 @@ def test_what_is_settled_waits_no_more(cluster):
 
 
 def test_an_origin_that_has_not_heard_goes_on(cluster):
-    """With those who have not either; who has heard takes nothing of it, and says by which map it goes."""
+    """Nodes that have not heard of a split acknowledge to each other; the split node refuses and hints at its map."""
     cluster.divide(1)
     reached = cluster.write(2, b"c", b"w", "majority")
     cluster.pass_s(1.0)
@@ -193,7 +191,7 @@ def test_an_origin_that_has_not_heard_goes_on(cluster):
 
 @pytest.mark.parametrize("has_synced", [True, False])
 def test_a_log_from_before_is_read_as_each_heirs(cluster, has_synced):
-    """An entry goes to both, records by key, also to one that has none of them: its clock is to go on."""
+    """A log entry of the parent counts for both children, even if a child has none of its records."""
     cluster.cut(cluster.nodes[0])
     node = cluster.nodes[0]
     node.syncs = has_synced
@@ -212,11 +210,11 @@ def test_a_log_from_before_is_read_as_each_heirs(cluster, has_synced):
     other = cluster.nodes[1]
     assert live(other, child(other, LOW)) == {b"a": b"v", b"b": b"w"}
     assert live(other, child(other, HIGH)) == {b"m": b"v", b"y": b"v", b"z": b"v"}
-    assert [one.told for one in cluster.nodes] == [[], [], []]  # Nobody has loaded.
+    assert [one.told for one in cluster.nodes] == [[], [], []]  # No node has loaded.
 
 
 def test_a_next_life_reads_it_so_too(cluster):
-    """Of copies side by side, and what the log has of their parent."""
+    """A restart recovers the children and reads the parent's log for both."""
     cluster.cut(cluster.nodes[0])
     cluster.write(1, b"b")
     last = cluster.nodes[0].replicas.by_partition[TABLE, 7].time.last
@@ -242,7 +240,7 @@ def test_a_next_life_reads_it_so_too(cluster):
 
 
 def test_a_part_without_an_heir_is_set_aside(cluster):
-    """It keeps its records, and its space; what waited may be of it, and is not said to be done."""
+    """A part without a local child is quarantined with its records, and its pending write is not confirmed."""
     node = cluster.nodes[0]
     cluster.cut(node)
     reached = cluster.write(1, b"b", b"w", "majority")
@@ -262,7 +260,7 @@ def test_a_part_without_an_heir_is_set_aside(cluster):
 
 
 def test_one_that_loads_leaves_its_sibling_alone(cluster):
-    """It has a space of its own then; what it has left is deleted by pages, and nothing else; nobody hears of it."""
+    """A loading child gets its own space; only its own old records are deleted, page by page."""
     cluster.divide()
     cluster.pass_s(0.5)
     node = cluster.nodes[2]
@@ -294,7 +292,7 @@ def test_one_that_loads_leaves_its_sibling_alone(cluster):
 
 
 def test_a_page_in_which_nothing_is_left_goes_on(cluster, monkeypatch):
-    """A store that passes over very many deleted records gives an empty page, and says where the next one begins."""
+    """The scan skips many deleted records, so a page is empty and names the start of the next page."""
     cluster.divide(1)
     node = cluster.nodes[0]
     low = child(node, LOW)
@@ -320,7 +318,7 @@ def test_a_page_in_which_nothing_is_left_goes_on(cluster, monkeypatch):
 
 @pytest.mark.parametrize("at_once", [False, True])
 def test_with_the_last_the_space_goes(cluster, at_once):
-    """Also what the other has left there is gone with it; or both have left before either of them knows."""
+    """The space is dropped with its last replica, also if both replicas leave at once."""
     cluster.divide(1)
     node = cluster.nodes[0]
     low, high = child(node, LOW), child(node, HIGH)
@@ -342,7 +340,7 @@ def test_with_the_last_the_space_goes(cluster, at_once):
 
 
 def test_one_that_is_about_to_move_is_divided_later(cluster):
-    """Its batch is appended, by which it is in another space."""
+    """The batch that switches the replica to another space is already appended."""
     node = cluster.nodes[0]
     copy = node.replicas.by_partition[TABLE, 7]
     node.replicas.loader.loads[copy] = type("Load", (), {"is_switching": True})()
@@ -352,7 +350,7 @@ def test_one_that_is_about_to_move_is_divided_later(cluster):
 
 
 def test_what_the_log_names_no_more_is_forgotten(cluster):
-    """The bounds of what was divided are kept until the log begins behind that."""
+    """The bounds of a split parent are kept until the log begins behind the split."""
     cluster.divide(1)
     node = cluster.nodes[0]
     space = child(node, LOW).space
@@ -368,7 +366,7 @@ def test_what_the_log_names_no_more_is_forgotten(cluster):
 
 
 def test_tombstones_of_siblings(cluster):
-    """Each copy looks at its own rows in their space."""
+    """Each replica collects only its own tombstones in the shared space."""
     cluster.divide()
     cluster.pass_s(0.5)
     cluster.write(1, b"a", None)
@@ -386,7 +384,7 @@ def test_tombstones_of_siblings(cluster):
 
 
 def test_tombstones_of_a_sibling_that_has_departed(cluster):
-    """Nobody finds it by its keys any more, and they are its own until it is dropped."""
+    """Key lookups do not find a departed replica, but its tombstones stay its own until it is dropped."""
     cluster.divide()
     cluster.pass_s(0.5)
     cluster.write(1, b"z", None)
@@ -401,7 +399,7 @@ def test_tombstones_of_a_sibling_that_has_departed(cluster):
 
 
 def test_who_was_not_heard_of_the_parent_is_asked_first(cluster):
-    """A disk may have been put back: what it gave out as the heir's others have then."""
+    """The disk may be an older copy, so a child asks the other replicas for its own counter first."""
     node = cluster.nodes[0]
     cluster.cut(node)
     node.begin()
@@ -417,7 +415,7 @@ def test_who_was_not_heard_of_the_parent_is_asked_first(cluster):
 
 
 def test_a_feed_goes_on_where_it_was(cluster):
-    """Also to who has said before that it holds the parent no more: what is covered is passed over."""
+    """The log is not read again from the beginning, even for a node that had refused the parent."""
     read = []
     for node in cluster.nodes:
         node.look = lambda peer, look, node=node: (read.append(look.position), type(node).look(node, peer, look))
@@ -436,31 +434,31 @@ def test_a_feed_goes_on_where_it_was(cluster):
 
 
 def test_a_link_does_not_grow_with_divisions(cluster, monkeypatch):
-    """Of numbers that nothing has any more the other end is told by a link that is begun anew, once all is level."""
+    """A link restarts once all is level, and thereby drops the numbers of former replicas."""
     monkeypatch.setattr(peer, "FEW_ROWS", 0)
     cluster.divide()
     cluster.pass_s(1.0)
     one, two = cluster.nodes[:2]
-    for number in (LOW, HIGH):  # Settled: clocks name less.
+    for number in (LOW, HIGH):  # Settle the parents, so that clocks have fewer entries.
         for node in cluster.nodes:
             heir = cluster.heir(number, node.number, former=())
             node.replicas.place(heir.identity, 3, heir.hosts, heir.rules)
     cluster.pass_s(1.0)
-    assert len(one.replicas.peers[two.uuid].numbered) == len(two.replicas.peers[one.uuid].rows) <= 4  # And not 5.
+    assert len(one.replicas.peers[two.uuid].numbered) == len(two.replicas.peers[one.uuid].rows) <= 4  # Not 5.
     cluster.write(1, b"a", b"w")
     cluster.pass_s(1.0)
     assert are_equal(cluster)
 
 
 def test_who_is_told_of_a_child_hears_of_the_map(cluster):
-    """Nobody has written anything since."""
+    """The hint needs no write after the split."""
     cluster.divide(1)
     cluster.pass_s(1.0)
     assert [node.newer[:1] for node in cluster.nodes] == [[], *[[(TABLE, cluster.nodes[0].uuid)]] * 2]
 
 
 def test_what_was_written_here_before_goes_at_once(cluster):
-    """By the log, in which it is of an assignment that is former: it does not lie until it is relayed."""
+    """Writes of a former local assignment are sent at once and do not wait for a relay."""
     node = cluster.nodes[0]
     node.syncs = False
     cluster.write(1, b"b")
@@ -474,7 +472,6 @@ def test_what_was_written_here_before_goes_at_once(cluster):
 
 
 def test_who_leaves_a_space_with_others_leaves_that_alone(cluster):
-    """The batch drops no space."""
     cluster.divide(1)
     batch = Batch()
     cluster.nodes[0].replicas.spaces.leaves(child(cluster.nodes[0], LOW), batch)
@@ -482,7 +479,6 @@ def test_who_leaves_a_space_with_others_leaves_that_alone(cluster):
 
 
 def test_a_digest_is_of_its_own_keys(cluster):
-    """And of none of its sibling's."""
     cluster.divide()
     cluster.pass_s(0.5)
     node = cluster.nodes[0]
@@ -492,7 +488,7 @@ def test_a_digest_is_of_its_own_keys(cluster):
 
 
 def test_a_child_is_divided(cluster):
-    """Where it lies; what the log has of its parent's parent is of the grandchildren, too, also in a next life."""
+    """The grandchildren stay in the same space and read the log of both ancestors, also after a restart."""
     first = cluster.nodes[0]
     cluster.cut(first)
     cluster.write(1, b"b")
@@ -525,7 +521,7 @@ def test_a_child_is_divided(cluster):
 
 
 def test_a_page_of_the_log_has_one_entry_of_each_child(cluster):
-    """With all that was written to it there, where the first of these batches stands; of what is not asked for none."""
+    """The entry has all records of the child and the position of the first batch; unwanted entries are left out."""
     node = cluster.nodes[0]
     begins = node.replicas.by_partition[TABLE, 7].synced
     for key in (b"b", b"y", b"c", b"b"):
@@ -542,7 +538,7 @@ def test_a_page_of_the_log_has_one_entry_of_each_child(cluster):
 
 
 def test_what_many_divisions_have_left_in_the_log_is_read_once(cluster, monkeypatch):
-    """In its next life a node feeds what others tell of late: not each child for itself, nor each batch for each."""
+    """After a restart, a node feeds all children from one scan of the log."""
     node = cluster.nodes[0]
     keys = [b"%02d" % number for number in range(40)]
     cluster.cut(node)
@@ -569,7 +565,7 @@ def test_what_many_divisions_have_left_in_the_log_is_read_once(cluster, monkeypa
     node.replicas.spaces.read = reads
     cluster.connect(node)
     cluster.pass_s(0.5)
-    cluster.divide(2, 3, heirs=children)  # They have heard of it only now.
+    cluster.divide(2, 3, heirs=children)  # These nodes hear of the split only now.
     cluster.pass_s(2.0)
     assert are_equal(cluster, children)
     assert live(cluster.nodes[1], child(cluster.nodes[1], 138)) == dict.fromkeys((b"39", b"a", b"m", b"z"), b"v")

@@ -1,4 +1,4 @@
-"""Collecting: a tombstone goes once every assigned copy has it, and this one has all that they have."""
+"""Tombstone collection: every assigned replica has the tombstone, and this replica has all their records."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def collect(cluster):
 
 
 def deleted(cluster, *nodes):
-    """Have a key written and deleted, and the deletion come to all, or to some nodes."""
+    """Write and delete a key; deliver the delete to all nodes, or to `nodes`."""
     one = cluster.nodes[0]
     one.write(a=b"1", b=b"1")
     cluster.pass_s(0.5)
@@ -33,7 +33,7 @@ def deleted(cluster, *nodes):
 
 
 def test_a_tombstone_that_all_have_goes():
-    """With its row; other records stay, and nobody is told anything."""
+    """The index row goes with the tombstone; other records stay, and no message is sent."""
     cluster = Cluster()
     deleted(cluster)
     asked = len(cluster.asked)
@@ -50,7 +50,7 @@ def test_a_tombstone_that_all_have_goes():
 
 
 def test_the_dead_hold_it_back():
-    """One that lacks it, and one that was not heard in this life; they are named."""
+    """A replica that lacks the tombstone, or is unheard in this life, holds it back and is named."""
     cluster = Cluster()
     one, two, three = cluster.nodes
     deleted(cluster, one, two)
@@ -70,7 +70,7 @@ def test_the_dead_hold_it_back():
 
 
 def test_a_tombstone_of_what_has_ended():
-    """All have it, and no clock says so any more: it goes when each has told how far it is by that map."""
+    """A tombstone of a removed origin goes once each host has reported its clock under that map."""
     cluster = Cluster(4)
     gone, one, *_ = cluster.nodes
     gone.write(a=b"1")
@@ -90,7 +90,7 @@ def test_a_tombstone_of_what_has_ended():
 
 
 def test_what_others_hold_is_not_known_before_the_map_has_come():
-    """In a new life all is held back until then, and nothing is settled."""
+    """In a new life nothing is collected or settled before the map has arrived."""
     cluster = Cluster()
     one, two, three = cluster.nodes
     deleted(cluster, one, two)
@@ -108,7 +108,7 @@ def test_what_others_hold_is_not_known_before_the_map_has_come():
 
 
 def test_who_has_another_config_holds_it_back():
-    """It may go by other hosts, of which one lacks it."""
+    """A node with another config may know other hosts, and such a host may lack the tombstone."""
     cluster = Cluster()
     one, two, three = cluster.nodes
     deleted(cluster)
@@ -124,7 +124,7 @@ def test_who_has_another_config_holds_it_back():
 
 
 def test_a_copy_that_lacks_something_of_another_keeps_its_tombstones():
-    """It may be an older record of the same key."""
+    """The missing record may be an older one of the same key."""
     cluster = Cluster()
     one, two, three = cluster.nodes
     one.skew_s = 10
@@ -133,7 +133,7 @@ def test_a_copy_that_lacks_something_of_another_keeps_its_tombstones():
     cluster.pass_s(0.5)
     one.write(a=None)
     cluster.pass_s(0.5)
-    for node in (one, three):  # They hear of all clocks; what comes with them is late.
+    for node in (one, three):  # Both nodes know all clocks and still lack the record.
         feed = node.replicas.peers[two.uuid].sender
         feed.statuses[node.copy] = feed.statuses[node.copy]._replace(clock=all_of(one, two))
     collect(cluster)
@@ -151,7 +151,7 @@ def all_of(one, other):
 
 
 def test_a_record_that_was_written_again_is_not_collected():
-    """Its row is of a tombstone that is no more, or will be none once what is appended is synced."""
+    """The row outlives its tombstone, which a synced or pending write has replaced."""
     cluster = Cluster()
     one = cluster.nodes[0]
     deleted(cluster)
@@ -173,7 +173,7 @@ def test_a_record_that_was_written_again_is_not_collected():
 
 
 def test_a_row_of_a_key_that_was_written_again_goes():
-    """The record that stands there stays; so it does while it is appended and not synced."""
+    """The live record stays, also while it is appended and not synced."""
     cluster = Cluster()
     one, two, _ = cluster.nodes
     deleted(cluster)
@@ -191,7 +191,7 @@ def test_a_row_of_a_key_that_was_written_again_goes():
 
 
 def test_a_copy_that_loads_collects_nothing(monkeypatch):
-    """Its old tombstones say what may not come back."""
+    """The old tombstones decide which records may not return."""
     monkeypatch.setattr("gossipkv.replication.snapshot.transfer.PAGE_BYTES", 1)
     cluster = Cluster()
     one, _, three = cluster.nodes
@@ -211,7 +211,7 @@ def test_a_copy_that_loads_collects_nothing(monkeypatch):
 
 
 def test_a_copy_that_loads_is_left_alone(monkeypatch):
-    """Also where all have confirmed: no batch goes to the old space when the one that drops it is appended."""
+    """After the batch that drops the old space, no other batch may write to it."""
     monkeypatch.setattr("gossipkv.replication.snapshot.transfer.PAGE_BYTES", 1)
     cluster = Cluster()
     one, _, three = cluster.nodes
@@ -225,7 +225,7 @@ def test_a_copy_that_loads_is_left_alone(monkeypatch):
     three.keeps_spaces = True
     cluster.until(lambda: not three.syncs)
     feeds = [peer.sender for peer in three.replicas.peers.values()]
-    for feed in feeds:  # As if the others had let go of what this copy has not.
+    for feed in feeds:  # Let the other replicas seem to have dropped records that this replica keeps.
         feed.statuses[three.copy] = feed.statuses[three.copy]._replace(clock=three.copy.synced)
     three.collector.look()
     three.syncs, three.keeps_spaces = True, False
@@ -234,7 +234,6 @@ def test_a_copy_that_loads_is_left_alone(monkeypatch):
 
 
 def test_a_store_without_room_is_tried_again():
-    """Nothing is forgotten."""
     cluster = Cluster()
     deleted(cluster)
     one = cluster.nodes[0]
@@ -249,10 +248,10 @@ def test_a_store_without_room_is_tried_again():
 
 @pytest.mark.parametrize("skew_s", [3600, -3600])
 def test_a_clock_that_is_off_most_others_originates_nothing(skew_s):
-    """It says so, goes on taking, and writes again once its clock is right; the others are not bothered."""
+    """The node reports the skew, still merges entries, and writes again once its clock is right."""
     cluster = Cluster()
     one, two, three = cluster.nodes
-    cluster.now, three.skew_s = 10_000.0, skew_s  # No clock stands before 1970.
+    cluster.now, three.skew_s = 10_000.0, skew_s  # Times before 1970 are invalid.
     cluster.connect(three)
     cluster.pass_s(0.5)
     assert not three.replicas.may_originate(three.copy)
@@ -268,7 +267,7 @@ def test_a_clock_that_is_off_most_others_originates_nothing(skew_s):
 
 
 def test_who_was_not_heard_lately_does_not_count():
-    """After a minute in which nothing was told."""
+    """A clock reading expires after a minute."""
     cluster = Cluster()
     three = cluster.nodes[2]
     three.skew_s = 3600
@@ -279,7 +278,7 @@ def test_who_was_not_heard_lately_does_not_count():
 
 
 def test_a_record_from_the_end_of_times_is_taken():
-    """No record is refused for its time; there is none behind it, so who has it originates nothing, and goes on."""
+    """The record is merged, but its holders originate nothing, because no later time exists."""
     cluster = Cluster()
     one, two, three = cluster.nodes
     two.write(b=b"1")
@@ -295,7 +294,7 @@ def test_a_record_from_the_end_of_times_is_taken():
 
 
 def test_where_puts_are_smeared_a_tombstone_stays_an_hour(monkeypatch):
-    """By each node's own clock, though all have it; a page of young ones holds up nothing."""
+    """Tombstones of smeared tables stay for an hour of local time, and young ones do not delay others."""
     cluster = Cluster()
     deleted(cluster)
     for node in cluster.nodes:

@@ -1,4 +1,4 @@
-"""Slots that confirm: by all of their hosts that count, under the config that the copy goes by."""
+"""A slot acknowledges when all of its counting hosts have, under the replica's config."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NODES = {one: bytes([one]) for one in (1, 2, 3, 4)}
 
 
 def levels(*, leaving=(), without=(), slots=0):
-    """Of a copy that has written 5 records, beside two slots, of which one moves from 3 to 4."""
+    """Return the tracker of a replica with 5 writes and two other slots; one slot moves from 3 to 4."""
     seats = {one: slot for one, slot in {1: 0, 2: 1, 3: 2, 4: 2}.items() if one not in without}
     named = clock.named(clock.of([(1, 5)]), [*seats])
     copy = Replica(7, ReplicaIdentity(b"table", 0, 1), encode_state(0, 1, named, named))
@@ -33,7 +33,7 @@ def confirm(levels, **counters):
 
 
 def test_a_slot_has_confirmed_with_all_of_its_hosts():
-    """A slot that moves counts when both ends have it; who leaves does not count."""
+    """A moving slot counts once both ends have the write; a leaving host does not count."""
     moving, left = levels(), levels(leaving=(3,))
     for one in (moving, left):
         assert (one.reached("one"), one.reached("majority"), one.reached("all")) == (5, 0, 0)
@@ -46,7 +46,7 @@ def test_a_slot_has_confirmed_with_all_of_its_hosts():
 
 
 def test_who_leaves_confirms_for_nobody():
-    """In the place of who is AVAILABLE since: that one has it, or the slot has not confirmed."""
+    """A leaving host cannot confirm in place of the AVAILABLE host of its slot."""
     left = levels(leaving=(3,))
     confirm(left, n3=5)
     assert left.reached("majority") == 0
@@ -56,19 +56,19 @@ def test_who_leaves_confirms_for_nobody():
 
 @pytest.mark.parametrize(("nodes", "slots"), [((), 1), ((2,), 2), ((3,), 1), ((4,), 1), ((3, 4), 2), ((2, 3, 4), 3)])
 def test_who_can_confirm(nodes, slots):
-    """Slots all of whose hosts that count are connected."""
+    """A slot can confirm if all of its counting hosts are connected."""
     assert levels().confirming({NODES[one] for one in nodes}.__contains__) == slots
 
 
 def test_a_level_is_of_the_slots_that_there_are_to_be():
-    """Two that are left of five are no majority; nor is `all` what is left."""
+    """The slots of the table count, not the occupied ones: two of five are no majority."""
     one = levels(without=(3, 4), slots=5)
     confirm(one, n2=5)
     assert (one.reached("one"), one.reached("majority"), one.reached("all")) == (5, 0, 0)
 
 
 def test_one_is_its_origin():
-    """Also while another one comes to its slot, which counts when both have it."""
+    """Level `one` is the origin itself, also while a target that shares its slot loads."""
     named = clock.named(clock.of([(1, 5)]), (1, 2))
     copy = Replica(7, ReplicaIdentity(b"table", 0, 1), encode_state(0, 1, named, named))
     copy.adopts(
@@ -85,7 +85,7 @@ def test_one_is_its_origin():
 
 
 def test_who_waits_is_called_once():
-    """In the order of the writes, each when its level is reached."""
+    """Waiters are called in the order of the writes, each when its level is reached."""
     one, called = levels(), []
     for counter in (2, 4):
         one.wait("majority", counter, lambda counter=counter: called.append(counter))
@@ -99,7 +99,7 @@ def test_who_waits_is_called_once():
 
 
 def test_a_target_that_is_not_whole_confirms_by_its_span():
-    """What came since its feed began is there; what was written before waits until it is whole."""
+    """A loading target confirms records since its feed began; older records wait until it is complete."""
     one, called = levels(), []
     for counter in (1, 3, 5):
         one.wait("all", counter, lambda counter=counter: called.append(counter))
@@ -115,7 +115,7 @@ def test_a_target_that_is_not_whole_confirms_by_its_span():
 
 
 def test_a_slot_that_has_only_a_target_confirms_nothing():
-    """What that and one more had would be lost with the one."""
+    """A write on the origin and such a target would be lost with the origin."""
     one = levels(without=(3,))
     confirm(one, n4=5)
     assert (one.reached("majority"), one.confirming({NODES[2], NODES[4]}.__contains__)) == (0, 2)

@@ -1,4 +1,4 @@
-"""What a copy has beside its clock that is not whole: never more than it was given, and all of it in the end."""
+"""A bootstrapping replica never claims more records than it has, and finally claims all."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ORIGINS = (1, 2, 3)
 
 
 def dots(reached):
-    """All records up to a clock, a dictionary."""
+    """Return the dots of all records up to a clock, which is a dictionary."""
     return {(origin, number) for origin, count in reached.items() for number in range(1, count + 1)}
 
 
@@ -26,7 +26,7 @@ def packed(reached):
 
 @st.composite
 def logs(draw):
-    """Of each source the clocks that it went through; an entry is what lies between two of them."""
+    """Draw a log per source; an entry lies between two successive clocks of the source."""
     found = {}
     for source in (7, 8, 9):
         now, log = {origin: draw(st.integers(0, 4)) for origin in ORIGINS}, []
@@ -39,7 +39,7 @@ def logs(draw):
 
 @given(logs(), st.data())
 def test_a_clock_never_says_more_than_was_given(logs, data):
-    """Entries with gaps, and a load between: what the clock covers was loaded or fed; when it is whole that is all."""
+    """With gaps between entries and a load at any point, the clock covers only loaded and fed records."""
     joining, reached, had, ends = Bootstrap(), packed({}), set(), {}
     loaded = {origin: data.draw(st.integers(0, 8)) for origin in ORIGINS}
     fed = [(source, entry) for source, log in logs.items() for entry in log if data.draw(st.integers(0, 9))]
@@ -62,12 +62,15 @@ def test_a_clock_never_says_more_than_was_given(logs, data):
 
 
 def test_what_is_open_and_what_is_closed():
-    """A span begins anew behind a gap; it closes when the clock reaches its beginning, and stays until all have."""
+    """A gap restarts a span; spans close when the clock reaches their start, and stay until all have closed."""
     joining = Bootstrap().taken(7, packed({1: 2}), packed({1: 3})).taken(7, packed({1: 3}), packed({1: 4}))
     assert joining.span(7) == Span(7, packed({1: 2}), packed({1: 4}))
     joining = joining.taken(7, packed({1: 5}), packed({1: 6})).taken(8, packed({2: 1}), packed({2: 2}))
     assert joining.span(7) == Span(7, packed({1: 5}), packed({1: 6}))
-    assert joining.closed(packed({1: 9, 2: 9}), ORIGINS) == (joining, packed({1: 9, 2: 9}))  # It is not loaded yet.
+    assert joining.closed(packed({1: 9, 2: 9}), ORIGINS) == (
+        joining,
+        packed({1: 9, 2: 9}),
+    )  # Still loading.
     joining, reached = joining._replace(is_loaded=True).closed(packed({2: 1}), ORIGINS)
     assert (joining.is_over, reached) == (False, packed({2: 2}))
     assert {span.source for span in joining.spans} == {7, 8}
@@ -76,13 +79,13 @@ def test_what_is_open_and_what_is_closed():
 
 
 def test_whom_the_map_does_not_name_any_more_has_ended():
-    """A span's beginning is reached without that."""
+    """A removed assignment does not prevent a span from closing."""
     joining = Bootstrap(is_loaded=True).taken(7, packed({1: 2, 3: 9}), packed({1: 3, 3: 9}))
     assert joining.closed(clock.named(packed({1: 2}), (1, 2)), (1, 2)) == (WHOLE, clock.of([(1, 3), (2, 0)]))
 
 
 def test_it_stands_in_the_copy_s_space():
-    """Until it is over."""
+    """The bootstrap state is stored with the replica until it is over."""
     joining = Bootstrap(is_loaded=True).taken(7, packed({1: 2}), packed({1: 3}))
     batch = Batch()
     joining.put(batch, 5)
@@ -96,6 +99,5 @@ def test_it_stands_in_the_copy_s_space():
     "value", [b"\x90", b"\x92\xc3\x91\x90", b"\x92\xc3\x91\x93\x01\xc4\x01a\xc4\x00", b"\x92\x01\x90"]
 )
 def test_what_is_none(value):
-    """It is refused."""
     with pytest.raises(ProtocolError):
         decode_joining(value)

@@ -1,4 +1,4 @@
-"""Packed clocks against dictionaries: each function, at any size, and what is refused."""
+"""Packed clocks against dictionaries: each function, at any size, and refused input."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gossipkv.replication.replica import clock
 from tests.oracle import vector_clock as oracle
 
 MOST = 2**64 - 1
-# Few assignments, so that two clocks share some, and numbers of which the order of bytes and words is not the same.
+# Few assignments make clocks overlap; some numbers sort differently by bytes and by words.
 assignments = st.integers(0, 12) | st.sampled_from([255, 256, 2**32, 2**63, MOST])
 counters = st.integers(0, 3) | st.sampled_from([255, 256, 2**63 - 1, 2**63, MOST])
 clocks = st.dictionaries(assignments, counters)
@@ -21,7 +21,7 @@ clocks = st.dictionaries(assignments, counters)
 
 @st.composite
 def pairs(draw: st.DrawFn) -> tuple[oracle.Clock, oracle.Clock]:
-    """Two clocks: strangers, or one and what became of it by a few changes."""
+    """Draw two unrelated clocks, or a clock and a slightly changed version."""
     one = draw(clocks | st.integers(0, 40).map(lambda count: dict.fromkeys(range(100, 100 + count), 7)))
     if draw(st.booleans()):
         return one, draw(clocks)
@@ -33,7 +33,7 @@ def pairs(draw: st.DrawFn) -> tuple[oracle.Clock, oracle.Clock]:
 
 @given(pair=pairs())
 def test_two_clocks_are_the_oracle_s(pair: tuple[oracle.Clock, oracle.Clock]) -> None:
-    """How one stands to the other, whether it covers it, and what both come to."""
+    """Order, cover, merge and minimum of two clocks match the oracle."""
     one, other = pair
     packed, packed_other = oracle.pack(one), oracle.pack(other)
     assert clock.compare(packed, packed_other) == oracle.compare(one, other)
@@ -46,7 +46,7 @@ def test_two_clocks_are_the_oracle_s(pair: tuple[oracle.Clock, oracle.Clock]) ->
 
 
 def test_orders_have_their_numbers() -> None:
-    """EQUAL, BEFORE, AFTER and CONCURRENT, each met; 0 and absent are alike."""
+    """All four orders occur, and a zero counter equals an absent one."""
     none, zero, left, right = b"", clock.of([(1, 0)]), clock.of([(1, 1)]), clock.of([(2, 1)])
     found = [clock.compare(*pair) for pair in ((none, zero), (zero, left), (left, none), (left, right))]
     assert found == [clock.EQUAL, oracle.BEFORE, oracle.AFTER, oracle.CONCURRENT] == [0, 1, 2, 3]
@@ -54,7 +54,7 @@ def test_orders_have_their_numbers() -> None:
 
 @pytest.mark.parametrize("count", [127, 128, 129, 5_000])
 def test_large_clocks(count: int) -> None:
-    """Around the size up to which two are merged on the stack, and far beyond it, shifted against each other."""
+    """The sizes lie around the limit for merging on the stack and far beyond it, with shifted keys."""
     one = {3 * number: number + 1 for number in range(count)}
     other = {3 * number + (number % 50 == 0): count - number for number in range(count)}
     packed, packed_other = clock.of(one.items()), clock.of(other.items())
@@ -67,7 +67,7 @@ def test_large_clocks(count: int) -> None:
 
 @given(one=clocks, assignment=assignments, more=counters, names=st.lists(assignments, unique=True))
 def test_one_clock_is_the_oracle_s(one: oracle.Clock, assignment: int, more: int, names: list[int]) -> None:
-    """One counter read and raised, the counters of some assignments by name, and the entries in and out."""
+    """Reading, raising and naming counters, and packing entries, match the oracle."""
     packed = oracle.pack(one)
     before = one.get(assignment, 0)
     assert clock.counter(packed, assignment) == before
@@ -80,7 +80,7 @@ def test_one_clock_is_the_oracle_s(one: oracle.Clock, assignment: int, more: int
 
 @given(entries=st.lists(st.tuples(assignments, counters)), cut=st.integers(0, 15), ordered=st.booleans())
 def test_check_refuses_what_the_oracle_refuses(entries: list[tuple[int, int]], cut: int, *, ordered: bool) -> None:
-    """Entries that repeat, do not ascend or are cut: at the byte where the first of them is."""
+    """Repeated, descending or cut entries are refused, with the byte of the first fault."""
     if ordered:
         entries = sorted(dict(entries).items())
     data = b"".join(oracle.ENTRY.pack(*entry) for entry in entries)
@@ -96,7 +96,7 @@ def test_check_refuses_what_the_oracle_refuses(entries: list[tuple[int, int]], c
 
 @pytest.mark.parametrize("number", [-1, MOST + 1])
 def test_numbers_that_are_none(number: int) -> None:
-    """What does not fit into 64 bits is refused wherever it comes in."""
+    """A number beyond 64 bits is refused in every argument."""
     for entry in ((number, 1), (1, number)):
         with pytest.raises(OverflowError):
             clock.of([entry])

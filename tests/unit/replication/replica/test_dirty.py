@@ -1,4 +1,4 @@
-"""Upkeep: a copy that rests is left alone, and one that has changed is looked at again, also after a restart."""
+"""Maintenance leaves resting replicas alone, and looks again after changes and restarts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Watched:
         return counted
 
     def look(self, rounds=20):
-        """Have all nodes look at what is to be looked at; how many scans and questions that took."""
+        """Run maintenance on all nodes; return the number of scans and of questions."""
         before = self.scans, len(self.cluster.asked)
         for _ in range(rounds):
             for node in self.cluster.nodes:
@@ -37,7 +37,7 @@ class Watched:
 
 @pytest.fixture
 def watched(monkeypatch):
-    """Three nodes at rest, which have looked at their copies."""
+    """Return three nodes at rest that have looked at their replicas."""
     watched = Watched(monkeypatch)
     watched.cluster.nodes[0].write(a=b"1", b=b"1")
     watched.cluster.pass_s(0.5)
@@ -46,19 +46,18 @@ def watched(monkeypatch):
 
 
 def test_a_copy_at_rest_is_left_alone(watched):
-    """It is not scanned, and nobody is asked about it, however long it rests."""
     assert watched.look(100) == (0, 0)
 
 
 def test_a_copy_without_deletes_is_not_swept_again(watched):
-    """A put has its digest made anew, and no tombstone looked for."""
+    """A put causes a new digest but no search for tombstones."""
     watched.cluster.nodes[0].write(b=b"2")
     watched.cluster.pass_s(0.5)
-    assert watched.look() == (3, 6)  # A page each, and two others that are asked.
+    assert watched.look() == (3, 6)  # Each node reads a page and asks two others.
 
 
 def test_what_was_deleted_is_collected_and_then_left_alone(watched):
-    """By the nodes that took the delete as well."""
+    """The nodes that merged the delete collect it, too."""
     watched.cluster.nodes[0].write(a=None)
     watched.cluster.pass_s(0.5)
     watched.look()
@@ -67,7 +66,7 @@ def test_what_was_deleted_is_collected_and_then_left_alone(watched):
 
 
 def test_what_is_held_back_is_looked_at_until_it_goes(watched):
-    """A node that is away holds it; once it is back all is collected, and left alone."""
+    """An absent node holds back the tombstone; after its return, all nodes collect it and rest."""
     one, two, three = watched.cluster.nodes
     watched.cluster.cut(three)
     one.write(a=None)
@@ -82,7 +81,7 @@ def test_what_is_held_back_is_looked_at_until_it_goes(watched):
 
 
 def test_a_restart_learns_what_there_is(watched):
-    """Tombstones of the former life are collected, and a copy that differs is found, though nothing changes."""
+    """A restarted node collects old tombstones and finds a differing replica, without any change."""
     one, two, _ = watched.cluster.nodes
     one.write(a=None)
     watched.cluster.pass_s(0.5)
@@ -99,7 +98,7 @@ def test_a_restart_learns_what_there_is(watched):
 
 
 def test_a_load_that_is_torn_leaves_the_tombstones_to_be_looked_at(watched, monkeypatch):
-    """In a new life they are passed over while it loads, and not forgotten; nor are those that it brings."""
+    """Tombstones that a torn load has skipped or brought are collected later."""
     monkeypatch.setattr("gossipkv.replication.snapshot.transfer.PAGE_BYTES", 1)
     one, two, three = watched.cluster.nodes
     one.write(a=None)

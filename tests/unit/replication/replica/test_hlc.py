@@ -1,4 +1,4 @@
-"""Hybrid time: greater than all that was seen, and close to the wall clock."""
+"""Hybrid time: greater than all seen times, and close to the wall clock."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ steps = st.lists(st.tuples(st.booleans(), wall, st.integers(0, 2**16 - 1)))
 
 @given(taken=steps, start=wall)
 def test_time_is_greater_than_all_seen(taken: list[tuple[bool, int, int]], start: int) -> None:
-    """Whatever the wall clock does and others say; it is the wall clock's or one more than the greatest seen."""
+    """The time is the wall clock's, or one more than the greatest seen time."""
     time, seen = HybridTime(start << 16), start << 16
     for merged, ms, count in taken:
         if merged:
@@ -27,7 +27,7 @@ def test_time_is_greater_than_all_seen(taken: list[tuple[bool, int, int]], start
 
 
 def test_the_count_goes_on_into_the_next_millisecond() -> None:
-    """More records in a millisecond than the count has room for: none has the time of another, and order stays."""
+    """If the count of a millisecond overflows, times stay unique and ordered."""
     time = HybridTime()
     times = [time.next(5) for _ in range(2**16 + 2)]
     assert times == sorted({*times})
@@ -37,7 +37,7 @@ def test_the_count_goes_on_into_the_next_millisecond() -> None:
 
 
 def test_a_clock_that_goes_back() -> None:
-    """Time counts on from where it was, until the wall clock is there again."""
+    """The count continues from the last time until the wall clock catches up."""
     time = HybridTime()
     before = time.next(1_000)
     assert [time.next(ms) for ms in (10, 999, 1_000)] == [before + 1, before + 2, before + 3]

@@ -1,4 +1,4 @@
-"""Records against the drawing of their bytes: in and out, which wins, and what is refused."""
+"""The bytes of records against the oracle: encoding, order, and refused input."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ fields = st.tuples(dots, contents).map(lambda parts: parts[0] + parts[1])
 
 
 def refused(data: bytes) -> None:
-    """Check, decode and value say the same of what is no record."""
+    """Check that `check`, `decode` and `value` refuse the data."""
     for function in (record.check, record.decode, record.value):
         with pytest.raises(ProtocolError, match="no record of a table"):
             function(data)
@@ -30,7 +30,6 @@ def refused(data: bytes) -> None:
 
 @given(written=fields)
 def test_a_record_is_the_oracle_s(written: oracle.Fields) -> None:
-    """Its bytes, its fields, its dot as a clock of one entry, and its value."""
     data = record.encode(*written)
     assert data == oracle.encode(written)
     assert record.decode(data) == written == oracle.decode(data)
@@ -41,13 +40,13 @@ def test_a_record_is_the_oracle_s(written: oracle.Fields) -> None:
 
 @given(one=fields, other=fields)
 def test_the_later_record_wins(one: oracle.Fields, other: oracle.Fields) -> None:
-    """By (time, assignment, counter) alone, as numbers."""
+    """The order is numeric by (time, assignment, counter) alone."""
     assert wins(record.encode(*one), record.encode(*other)) is (one[:3] > other[:3])
 
 
 @given(data=st.binary(max_size=80), head=dots, kind=st.integers(0, 3), tail=st.binary(max_size=8))
 def test_decode_refuses_what_the_oracle_refuses(data: bytes, head: tuple[int, ...], kind: int, tail: bytes) -> None:
-    """Any bytes, and heads with any kind, size and rest: both have the same fields, or none."""
+    """Any bytes, and heads with any kind, size and rest, decode to the oracle's fields or to an error."""
     for tried in (data, oracle.HEAD.pack(*head, kind) + tail):
         found = oracle.decode(tried)
         if found is None:
@@ -58,7 +57,7 @@ def test_decode_refuses_what_the_oracle_refuses(data: bytes, head: tuple[int, ..
 
 @given(written=fields, place=st.integers(0, 40))
 def test_a_cut_record_is_refused(written: oracle.Fields, place: int) -> None:
-    """A record that ends before its value; one without a head has no dot and no order either."""
+    """A record that ends before its value is refused; without a whole head, it has no dot or order."""
     data = record.encode(*written)
     whole = len(data) - len(written[-1])
     cut = data[: place % whole]
@@ -83,7 +82,7 @@ def test_a_cut_record_is_refused(written: oracle.Fields, place: int) -> None:
     ],
 )
 def test_a_refusal_says_why(why: str, tail: bytes | None) -> None:
-    """Each field that can be wrong is named, with its place where it has one."""
+    """The error names the wrong field, and its place if it has a fixed one."""
     head = oracle.HEAD.pack(1, 2, 3, 1)[:-1]
     with pytest.raises(ProtocolError, match=why):
         record.check(oracle.HEAD.pack(1, 2, 0, 1) + b"\x00" if tail is None else head + tail)
@@ -91,7 +90,7 @@ def test_a_refusal_says_why(why: str, tail: bytes | None) -> None:
 
 @pytest.mark.parametrize("number", [-1, MOST + 1])
 def test_numbers_that_are_none(number: int) -> None:
-    """What does not fit into its field is refused, not cut."""
+    """A number too large for its field is refused, not cut."""
     for wrong in ((number, 1, 1, 1), (1, number, 1, 1), (1, 1, number, 1), (1, 1, 1, number)):
         with pytest.raises(OverflowError):
             record.encode(*wrong, b"", b"")

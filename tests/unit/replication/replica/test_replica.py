@@ -1,4 +1,4 @@
-"""What a batch does to a copy is read from the log as it was."""
+"""The effect of a batch on a replica can be read back from the log."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HOSTS = [AssignedReplica(one, bytes([one]), one, counts=True, available=True) fo
 
 @pytest.fixture
 def copy():
-    """One that has nothing yet."""
+    """Return an empty replica."""
     identity = ReplicaIdentity(b"table", 0, MINE)
     _, state, _ = first_batch(7, identity, 1, HOSTS)
     copy = Replica(7, identity, state)
@@ -33,25 +33,24 @@ def copy():
 
 
 def spaces_with(copy):
-    """The spaces of a node that has one copy."""
     spaces = Spaces()
     spaces.add(copy)
     return spaces
 
 
 def read(copy, batch):
-    """What the log of a node with one copy has of a batch."""
+    """Return the log entries of a batch on a node with one replica."""
     return spaces_with(copy).read([(5, operations(batch.payload))], lambda *_: True)
 
 
 def again(copy, batch):
-    """The entry that the log has of a batch."""
+    """Return the fields of a batch's only log entry."""
     (entry,) = read(copy, batch)
     return entry.records, entry.before, entry.after, entry.is_own
 
 
 def test_what_was_written_here(copy):
-    """Puts and deletes, one key twice."""
+    """Puts and deletes are read back, with a repeated key."""
     batch = Batch()
     entry = copy.originate(batch, [RecordWrite(b"k", b"v"), RecordWrite(b"l", None), RecordWrite(b"k", b"w")], 1)
     assert again(copy, batch) == (entry.records, entry.before, entry.after, True)
@@ -60,7 +59,7 @@ def test_what_was_written_here(copy):
 
 @pytest.mark.parametrize("origin", [YOURS, MINE])
 def test_what_was_taken(copy, origin):
-    """Also what this copy wrote in a former life, of which others have kept a part: it is not sent as its own is."""
+    """Merged records are not marked as own, even if this replica originated them in a former life."""
     taken = LogEntry(copy, (tuple(made(2, origin=origin)),), clock.of([]), clock.of([(origin, 2)]), is_own=False)
     taking = ReceivedEntries(lambda *_: None)
     taking.take(taken)
@@ -72,14 +71,14 @@ def test_what_was_taken(copy, origin):
     ("counts", "available", "may"), [(True, True, True), (False, True, False), (True, False, False)]
 )
 def test_who_originates(copy, counts, available, may):
-    """Who is AVAILABLE alone: what one that is LEAVING wrote, nobody would wait for."""
+    """Only an AVAILABLE host originates: no node would wait for the writes of a LEAVING host."""
     own, *others = HOSTS
     copy.adopts(2, [own._replace(counts=counts, available=available), *others])
     assert copy.originates is may
 
 
 def test_a_former_assignment_stands_in_the_clock_until_the_map_lets_go_of_it(copy):
-    """Not until this copy finds that it has ended: others would still have it, and clocks be equal no more."""
+    """If a replica alone dropped an ended assignment, its clock would differ from those of other replicas."""
     taken = LogEntry(copy, (tuple(made(1, origin=THIRD)),), clock.of([]), clock.of([(THIRD, 1)]), is_own=False)
     taking = ReceivedEntries(lambda *_: None)
     taking.take(taken)
@@ -95,7 +94,7 @@ def test_a_former_assignment_stands_in_the_clock_until_the_map_lets_go_of_it(cop
 
 
 def test_what_says_nothing(copy):
-    """A batch that has another config adopted, and what is of another space."""
+    """A config change and a batch of another space yield no entry."""
     batch = copy.adopting(2, copy.hosts)
     assert not read(copy, batch)
     other, *_ = first_batch(8, ReplicaIdentity(b"other", 0, MINE), 1, HOSTS[:1])

@@ -1,4 +1,4 @@
-"""What of puts that were accepted elsewhere a host writes: what wins, under which time, and to what the others lose."""
+"""A host applies smeared puts: the winner, its time, and the origins of newer records."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ AHEAD_MS = 1000
 
 @pytest.fixture
 def copy():
-    """One that has nothing yet."""
+    """Return an empty replica."""
     identity = ReplicaIdentity(b"table", 0, MINE)
     _, state, _ = first_batch(7, identity, 1, HOSTS)
     copy = Replica(7, identity, state)
@@ -29,24 +29,24 @@ def copy():
 
 
 def put(ms, key=b"k", value=b"v"):
-    """A put that was accepted so many milliseconds before."""
+    """Return a put that was accepted `ms` milliseconds ago."""
     return RecordWrite(key, value, time=(NOW_MS - ms) << COUNT_BITS)
 
 
 def sifted(copy, *writes):
-    """What is written, and what the others lose to; nothing is synced."""
+    """Return the writes to apply and the origins of records that beat the others; nothing is synced."""
     return sift(copy, writes, lambda _space, _key: None, NOW_MS, AHEAD_MS)
 
 
 def write(copy, *writes):
-    """Have a copy originate; the times of its records."""
+    """Originate the writes; return the times of the records."""
     entry = copy.originate(Batch(), writes, NOW_MS)
     copy.appends(entry)
     return [int.from_bytes(data[:8], "big") for _, data in entry.records]
 
 
 def test_the_time_is_kept_and_merged(copy):
-    """As long as it is neither half an hour old nor too far ahead: else it gets one here."""
+    """A put older than half an hour or too far ahead gets a new time; others keep theirs."""
     for ms, is_kept in (
         (0, True),
         (LATEST_MS, True),
@@ -61,7 +61,7 @@ def test_the_time_is_kept_and_merged(copy):
 
 
 def test_what_stands_there_of_that_time_or_later_stays(copy):
-    """Whoever wrote it, synced or not; it is said whose it is."""
+    """A put with an equal or older time loses to the stored record, synced or not; the origin is reported."""
     assert write(copy, put(50)) == [put(50).time]
     for ms in (50, 60, LATEST_MS):
         assert sifted(copy, put(ms)) == ([], {MINE})
@@ -70,7 +70,7 @@ def test_what_stands_there_of_that_time_or_later_stays(copy):
 
 
 def test_it_may_be_another_hosts(copy):
-    """Then its counters are waited for."""
+    """The winning record may have another origin, whose counters are then awaited."""
     key, data = made(1, origin=YOURS, time=put(5).time)
     taking = ReceivedEntries(lambda *_: None)
     taking.take(LogEntry(copy, ((key, data),), clock.of([]), clock.of([(YOURS, 1)]), is_own=False))
@@ -81,7 +81,7 @@ def test_it_may_be_another_hosts(copy):
 
 
 def test_of_several_of_one_key_the_latest_is_written(copy):
-    """In whatever order they come; what gets a time here is later than all."""
+    """The order of arrival does not matter; a put with a new time is the latest."""
     one, two, late = put(20, value=b"1"), put(10, value=b"2"), put(LATEST_MS + 1, value=b"3")
     assert sifted(copy, one, two)[0] == sifted(copy, two, one)[0] == [two]
     assert sifted(copy, late, two)[0] == sifted(copy, two, late)[0] == [late._replace(time=0)]

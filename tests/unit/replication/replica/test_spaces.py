@@ -1,4 +1,4 @@
-"""Copies are found by their keys exactly while they are there, whatever comes and goes beside them."""
+"""Replicas are found by key exactly while they exist, under concurrent changes beside them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ STEPS = 60
 
 
 class Node:
-    """The spaces of a node, and the copies that are to be found in them."""
+    """The spaces of a node, and the replicas that should be found there."""
 
     def __init__(self):
         self.spaces, self.copies, self.numbers = Spaces(), [], count(1)
@@ -56,7 +56,7 @@ class Node:
         self.copies.remove(copy)
 
     def loads(self, copy):
-        """Its next life lies in a space of its own."""
+        """Move the replica to a space of its own, as a load does."""
         space, suffix, copy.space, copy.lineage = copy.space, copy.suffix, next(self.numbers), NO_LINEAGE
         self.spaces.remove(copy, space, suffix)
         self.spaces.add(copy)
@@ -68,7 +68,7 @@ class Node:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_a_copy_is_found_while_it_is_there(seed):
-    """Also where another table with ranges is met later, and none that has gone or departed."""
+    """A table with ranges may be indexed late, and no removed or departed replica is found."""
     chance, node = random.Random(seed), Node()
     for _ in range(STEPS):
         table = chance.choice(TABLES)

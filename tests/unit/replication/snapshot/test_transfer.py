@@ -1,4 +1,4 @@
-"""Loading: a copy below every log comes by what it lacks, and nothing is lost or comes back on the way."""
+"""Bulk load: a replica too old for every log gets all records; none is lost or comes back."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def write(key, value):
 
 
 def left_behind(cluster, node, **values):
-    """Have a node cut off while the others write, and let go of their logs."""
+    """Cut off a node while the others write and trim their logs."""
     cluster.cut(node)
     first = next(one for one in cluster.nodes if one is not node)
     first.write(**(values or {f"k{number}": b"new" for number in range(9)}))
@@ -34,7 +34,7 @@ def left_behind(cluster, node, **values):
 
 
 def test_a_copy_below_every_log_loads():
-    """It has all that the others have, and its log begins there."""
+    """The loaded replica has all records in a new space, and its log begins there."""
     cluster = Cluster()
     one, two, three = cluster.nodes
     three.write(a=b"1")
@@ -51,7 +51,7 @@ def test_a_copy_below_every_log_loads():
 
 
 def test_who_has_but_missed_a_part_that_the_logs_have_does_not_load():
-    """It is fed."""
+    """The logs reach back to the missing records, so the replica is fed."""
     cluster = Cluster()
     one, _, three = cluster.nodes
     cluster.cut(three)
@@ -62,14 +62,14 @@ def test_who_has_but_missed_a_part_that_the_logs_have_does_not_load():
 
 
 def test_one_host_that_can_feed_is_waited_for():
-    """The log of one is too short, and the other's reaches: nothing is loaded."""
+    """One log is too short, but the other one reaches back far enough, so nothing is loaded."""
     cluster = Cluster()
     one, _, three = cluster.nodes
     cluster.cut(three)
     one.write(**{f"k{number}": b"v" for number in range(9)})
     cluster.pass_s(0.5)
     one.trim()
-    cluster.cuts |= {(cluster.nodes[1], three)}  # What it has comes late.
+    cluster.cuts |= {(cluster.nodes[1], three)}  # The second node's records arrive late.
     three.replicas.connected(one.uuid)
     one.replicas.connected(three.uuid)
     three.replicas.connected(cluster.nodes[1].uuid)
@@ -83,7 +83,7 @@ def test_one_host_that_can_feed_is_waited_for():
 
 
 def test_what_is_written_meanwhile_comes_too():
-    """At the source, at another host and at the copy that loads, at each page: all copies are equal, with all of it."""
+    """Writes at every page, on source, loader and a third host, reach all replicas."""
     cluster = Cluster()
     one, two, three = cluster.nodes
     three.write(gone=b"1", kept=b"1")
@@ -112,7 +112,7 @@ def test_what_is_written_meanwhile_comes_too():
 
 
 def test_what_is_written_here_while_the_old_space_is_merged_over():
-    """A key that lies before the page that is merged comes from the log of the old space."""
+    """A key before the merged page is read from the log of the old space."""
     cluster = Cluster()
     one, _, three = cluster.nodes
     three.write(**{f"old{number}": b"3" for number in range(9)})
@@ -135,7 +135,7 @@ def test_what_is_written_here_while_the_old_space_is_merged_over():
 
 
 def test_what_was_collected_elsewhere_does_not_come_back():
-    """A record of the old space that the source's clock covers is forgotten: its tombstone may be collected."""
+    """An old record covered by the source's clock is dropped, since its tombstone may be collected."""
     cluster = Cluster()
     one, two, three = cluster.nodes
     one.write(a=b"1", b=b"1")
@@ -143,7 +143,7 @@ def test_what_was_collected_elsewhere_does_not_come_back():
     cluster.cut(three)
     one.write(a=None)
     cluster.pass_s(0.5)
-    for node in (one, two):  # As if the third were not assigned any more, and again.
+    for node in (one, two):  # Pretend that the third replica was removed and assigned again.
         node.spaces[node.copy.space].pop(b"\1a")
         node.trim()
     cluster.connect(three)
@@ -152,7 +152,7 @@ def test_what_was_collected_elsewhere_does_not_come_back():
 
 
 def test_the_clock_and_the_time_move_at_the_end():
-    """Until the last batch the copy is as it was; then its time is no less than the source's."""
+    """Clock and time stay unchanged until the last batch; then the time is at least the source's."""
     cluster = Cluster()
     one, _, three = cluster.nodes
     one.skew_s = 30
@@ -173,7 +173,7 @@ def test_the_clock_and_the_time_move_at_the_end():
 
 
 def test_nothing_is_taken_while_it_ends():
-    """The last page is not synced yet: what comes then is kept for later, and clients are asked to wait."""
+    """While the last page is unsynced, entries are kept for later and the replica accepts no writes."""
     cluster = Cluster()
     one, two, three = cluster.nodes
     cluster.cut(two)
@@ -181,7 +181,7 @@ def test_nothing_is_taken_while_it_ends():
     cluster.connect(three)
     one.replicas.disconnected(two.uuid)
     two.replicas.disconnected(one.uuid)
-    cluster.cuts |= {(one, two), (two, one)}  # So the third can take what the second writes, who is behind as well.
+    cluster.cuts |= {(one, two), (two, one)}  # The third node can now merge the writes of the second, which also lags.
     three.keeps_spaces = True
     for number in range(99):
         if not three.copy.is_frozen:
@@ -203,7 +203,7 @@ def test_nothing_is_taken_while_it_ends():
 
 @pytest.mark.parametrize("crashes", [False, True])
 def test_its_log_begins_there(crashes):
-    """Who has less than it had by then cannot be fed by it, and loads; also when it was started again since."""
+    """A lagging replica must load from a loaded one, whose log begins at the load, even after a restart."""
     cluster = Cluster()
     one, two, three = cluster.nodes
     left_behind(cluster, three)
@@ -227,7 +227,7 @@ def test_its_log_begins_there(crashes):
 
 
 def test_a_log_that_is_cut_under_a_feed():
-    """The feed is level, and what it is about to read is let go of: its target loads, and nothing more is written."""
+    """A log that is trimmed before its feed has read it makes the target load."""
     cluster = Cluster()
     one, two, three = cluster.nodes
     one.write(a=b"1")
@@ -238,7 +238,7 @@ def test_a_log_that_is_cut_under_a_feed():
 
 
 def test_two_that_load_from_each_other():
-    """Each has what the other lacks, and neither's log has it any more: both end, with all of it."""
+    """Two replicas that lack each other's trimmed writes both load, once, and have all records."""
     cluster = Cluster(2)
     one, two = cluster.nodes
     cluster.cut(two)
@@ -257,7 +257,7 @@ def test_two_that_load_from_each_other():
 
 
 def test_a_log_that_is_too_small_is_told():
-    """What was written while it loaded is gone from the logs when it is done: it loads again, and says why."""
+    """If the logs were trimmed during a load, the replica loads again and reports the small log."""
     cluster = Cluster()
     three = cluster.nodes[2]
     left_behind(cluster, three)
@@ -271,7 +271,7 @@ def test_a_log_that_is_too_small_is_told():
 
 
 def test_a_log_that_is_too_small_is_told_until_the_copy_has_kept_up(monkeypatch):
-    """For as long after its last load as another load would have said so again; then the next one begins anew."""
+    """The report lasts as long as another load would repeat it; afterwards a load starts without the report."""
     monkeypatch.setattr("gossipkv.replication.snapshot.transfer.TOO_SMALL_S", 3.0)
     cluster = Cluster()
     three = cluster.nodes[2]
@@ -291,7 +291,7 @@ def test_a_log_that_is_too_small_is_told_until_the_copy_has_kept_up(monkeypatch)
 
 
 def test_a_load_that_is_outrun_by_the_log_here_says_so_until_it_has_kept_up(monkeypatch):
-    """What was written here while it loaded is gone from the log when it is to be merged over."""
+    """The local log of writes during the load was trimmed before its merge."""
     monkeypatch.setattr("gossipkv.replication.snapshot.transfer.TOO_SMALL_S", 3.0)
     cluster = Cluster()
     one, _, three = cluster.nodes
@@ -314,7 +314,7 @@ def test_a_load_that_is_outrun_by_the_log_here_says_so_until_it_has_kept_up(monk
 
 
 def test_who_cannot_load_yet_is_looked_at_now_and_then():
-    """Nobody to load from has its config, or it is not below any more: nothing is due at once, again and again."""
+    """If no source has the config, or the replica is not below, no retry is due at once."""
     cluster = Cluster()
     one, two, three = cluster.nodes
     left_behind(cluster, three)
@@ -340,7 +340,7 @@ def test_who_cannot_load_yet_is_looked_at_now_and_then():
 
 
 def test_a_config_that_comes_while_it_ends_is_adopted_afterwards():
-    """No batch goes to the old space once the one that drops it is appended."""
+    """After the batch that drops the old space, no other batch may write to it."""
     cluster = Cluster()
     one, _, three = cluster.nodes
     left_behind(cluster, three)
@@ -356,7 +356,7 @@ def test_a_config_that_comes_while_it_ends_is_adopted_afterwards():
 
 
 def test_what_was_loaded_by_a_newer_map_is_read_by_that_map():
-    """Whoever is shown it may not go on at a copy by an older one, which does not know of all origins of it."""
+    """Records from a newer map need that map, since an older one may not know all their origins."""
     cluster = Cluster()
     three = cluster.nodes[2]
     left_behind(cluster, three)
@@ -368,7 +368,7 @@ def test_what_was_loaded_by_a_newer_map_is_read_by_that_map():
 
 
 def test_a_copy_that_is_dropped_takes_its_load_along():
-    """At any page, and with the last batch under way."""
+    """The replica may be dropped at any page, or while the last batch is pending."""
     for page in range(9):
         cluster = Cluster()
         three = cluster.nodes[2]
@@ -388,7 +388,7 @@ def test_a_copy_that_is_dropped_takes_its_load_along():
 
 
 def test_what_has_ended_is_not_merged_over():
-    """A put of an origin that the map does not name any more may be one whose tombstone the source has collected."""
+    """The source may have collected the tombstone of a put by a removed origin."""
     cluster = Cluster(4)
     gone, one, two, three = cluster.nodes
     gone.write(a=b"1")
@@ -399,7 +399,7 @@ def test_what_has_ended_is_not_merged_over():
         node.replicas.place(node.copy.identity, 2, hosts)
     cluster.run()
     for node in (one, two):
-        del node.spaces[node.copy.space][RECORD + b"a"]  # It was deleted, and that is collected.
+        del node.spaces[node.copy.space][RECORD + b"a"]  # Simulate a delete whose tombstone is collected.
     cluster.nodes.remove(gone)
     left_behind(cluster, three)
     cluster.connect(three)
@@ -416,7 +416,7 @@ def test_what_has_ended_is_not_merged_over():
     ],
 )
 def test_a_source_that_lies(lie, why):
-    """Its clock names other assignments, or says more than can be of the loader: nothing of it becomes the copy."""
+    """A source whose clock names other assignments, or exceeds the loader's own counter, is refused."""
     cluster = Cluster()
     one, two, three = cluster.nodes
     left_behind(cluster, three)
@@ -432,7 +432,7 @@ def test_a_source_that_lies(lie, why):
 
 
 def test_who_lacks_what_a_copy_has_that_is_whole_by_an_entry_loads():
-    """What it has merged ahead is in no log but that of who has originated it, and who is gone."""
+    """A record merged ahead is only in the log of its lost origin, so lagging replicas must load."""
     cluster = Cluster(4, adopts=False)
     one, gone, target, last = cluster.nodes
     hosts = [
@@ -461,7 +461,7 @@ def test_who_lacks_what_a_copy_has_that_is_whole_by_an_entry_loads():
         target.replicas.connected(node.uuid)
     gone.write(b=b"2")
     cluster.until(lambda: "done" in target.told)
-    assert target.copy.joining is not None  # It has the second record of one who is gone, and not the first.
+    assert target.copy.joining is not None  # The target has the second record of the lost origin, and not the first.
     cluster.cut(gone)
     cluster.nodes.remove(gone)
     cluster.connect()
@@ -471,7 +471,7 @@ def test_who_lacks_what_a_copy_has_that_is_whole_by_an_entry_loads():
 
 
 def test_what_has_ended_is_nothing_that_others_have_more():
-    """Who has told of it before told no less since: two that have the same would load from each other for ever."""
+    """Otherwise two replicas with equal records would load from each other for ever."""
     cluster = Cluster(4)
     gone, one, two, three = cluster.nodes
     gone.write(a=b"1")

@@ -1,4 +1,4 @@
-"""Tests that cost seconds; `test_loading.py` has the others."""
+"""Tests that cost seconds; `test_transfer.py` has the others."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def _pages_are_small(monkeypatch):
 
 
 def left_behind(cluster, node, **values):
-    """Have a node cut off while the others write, and let go of their logs."""
+    """Cut off a node while the others write and trim their logs."""
     cluster.cut(node)
     first = next(one for one in cluster.nodes if one is not node)
     first.write(**(values or {f"k{number}": b"new" for number in range(9)}))
@@ -28,7 +28,7 @@ def left_behind(cluster, node, **values):
 
 @pytest.mark.parametrize("how", ["crash", "source crash", "trim", "source moves", "no room"])
 def test_a_load_that_is_torn_at_any_page(how):
-    """It leaves nothing, and begins again: with others feeding, and whoever is there."""
+    """A torn load leaves no space behind and starts again, also from other sources."""
     for page in range(12):
         cluster = Cluster()
         one, two, three = cluster.nodes

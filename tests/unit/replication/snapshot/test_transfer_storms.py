@@ -1,4 +1,4 @@
-"""Copies whose logs are trimmed all the time, under crashes, cuts and slow disks: in the end all have all of it."""
+"""Replicas with frequent log trims, crashes, cuts and slow disks finally have all records."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def strike(cluster, chance):
 
 
 def writes(cluster, chance):
-    """Have some nodes write or delete a key."""
+    """Write or delete keys at two random nodes."""
     for node in chance.sample(cluster.nodes, 2):
         if node.replicas.by_partition and node.refuses is None and node.replicas.may_originate(node.copy):
             value = None if chance.random() < 0.3 else chance.randbytes(4)
@@ -48,7 +48,7 @@ def writes(cluster, chance):
 
 
 def check_equal(cluster):
-    """Copies of one clock have the same live records, and none that its clock does not cover."""
+    """Replicas with equal clocks have equal live records, and no record beyond the clock."""
     shown = {}
     for node in cluster.nodes:
         assert not node.ahead
@@ -58,7 +58,7 @@ def check_equal(cluster):
 
 @pytest.mark.parametrize("seed", range(12))
 def test_storms(seed):
-    """All that was synced where it was written is everywhere, or something later; nothing is left of torn loads."""
+    """Every durable write, or a later one, is on all nodes; torn loads leave nothing behind."""
     chance = random.Random(seed)
     cluster = Cluster(chance.choice((2, 3, 3)))
     for node in cluster.nodes:

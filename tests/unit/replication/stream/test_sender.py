@@ -1,4 +1,4 @@
-"""What a feed sends, when, and in which order."""
+"""The content, the time and the order of a sender's messages."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NAMED = (MINE, YOURS, THIRD)
 
 
 class Scene:
-    """A feed to the holder of `YOURS`, and a log with entries of a copy."""
+    """A sender to the holder of `YOURS`, and a log with entries of one replica."""
 
     def __init__(self, *, available=True, can_take=True, goes_back=True):
         identity = ReplicaIdentity(b"table", 0, MINE)
@@ -37,10 +37,10 @@ class Scene:
         self.told = ReplicaStatus(YOURS, clock.named(b"", NAMED), 1, can_take, available)
         self.counts = dict.fromkeys(NAMED, 0)
         self.feed.connected({self.copy: self.told}, 0.0, goes_back=goes_back)
-        assert self.sent(0.0) == []  # It is level.
+        assert self.sent(0.0) == []  # The sender is level.
 
     def synced(self, origin):
-        """The next record of an origin is synced; where in the log."""
+        """Sync the next record of an origin; return its position in the log."""
         before = clock.of(self.counts.items())
         self.counts[origin] += 1
         after = clock.of(self.counts.items())
@@ -49,7 +49,7 @@ class Scene:
         return self.tail.end
 
     def sent(self, now):
-        """The positions of what is sent now; the messages are in `ships`."""
+        """Return the positions that are sent now; `ships` keeps the messages."""
         self.ships = []
         while (do := self.feed.next(now)) is not None:
             assert isinstance(do, OutgoingEntries), LogRead
@@ -57,7 +57,7 @@ class Scene:
         return [entry.position for ship in self.ships for entry in ship.entries]
 
     def answered(self, now, *, news=(), **counters):
-        """The target has these counters now, and answers what is under way."""
+        """Give the target these counters, and answer all messages in flight."""
         ids = {"mine": MINE, "yours": YOURS, "third": THIRD}
         had = clock.named(clock.of((ids[name], count) for name, count in counters.items()), NAMED)
         self.feed.hears(self.copy, self.told._replace(clock=had), now)
@@ -67,7 +67,7 @@ class Scene:
 
 
 def test_level_it_sends_its_own():
-    """As they are synced, once; those of others are theirs to send."""
+    """Own entries are sent once as they are synced; other origins send their own."""
     scene = Scene()
     own, _ = scene.synced(MINE), scene.synced(THIRD)
     assert scene.sent(0.0) == [own]
@@ -75,7 +75,7 @@ def test_level_it_sends_its_own():
 
 
 def test_what_is_covered_is_passed_at_once():
-    """The place is behind it when the feed has nothing more to do: nobody looks at an idle feed again to move it."""
+    """No task looks at an idle sender again to move its place."""
     scene = Scene()
     scene.answered(0.0, yours=1)
     last = scene.synced(YOURS)
@@ -84,7 +84,7 @@ def test_what_is_covered_is_passed_at_once():
 
 
 def test_what_lies_goes_in_order_from_the_place_on():
-    """After the relay time, whoever originated it; what is covered is left out."""
+    """After the relay time, uncovered entries of every origin are sent in order."""
     scene = Scene()
     first, other = scene.synced(MINE), scene.synced(THIRD)
     assert scene.sent(0.0) == [first]
@@ -93,13 +93,13 @@ def test_what_lies_goes_in_order_from_the_place_on():
     assert scene.feed.place == first
     last = scene.synced(MINE)
     assert scene.sent(0.19) == [last]
-    scene.answered(0.195, mine=1)  # It could not take it.
+    scene.answered(0.195, mine=1)  # The target could not take the entry.
     assert scene.feed.place == first
     assert scene.sent(0.5) == [other, last]
 
 
 def test_what_is_under_way_does_not_lie():
-    """However slow the target is: nothing behind it goes that is another's to send."""
+    """Even with a slow target, later entries of other origins wait."""
     scene = Scene()
     scene.synced(MINE)
     assert len(scene.sent(0.0)) == 1
@@ -109,17 +109,17 @@ def test_what_is_under_way_does_not_lie():
 
 
 def test_an_origin_whose_connection_is_broken_is_not_waited_for():
-    """What it has originated goes at once."""
+    """The entries of an unreachable origin are sent at once."""
     scene = Scene()
     scene.broken.add(THIRD)
     at = scene.synced(THIRD)
-    assert scene.sent(0.0) == []  # It has come by.
+    assert scene.sent(0.0) == []  # The first round passes the entry.
     assert scene.feed.due(0.0) == 0.0
     assert scene.sent(0.0) == [at]
 
 
 def test_to_a_copy_that_is_not_available_all_goes():
-    """At once and in order: nothing is left out."""
+    """A replica that is not AVAILABLE gets all entries at once and in order."""
     scene = Scene(available=False)
     assert scene.sent(0.0) == []
     ats = [scene.synced(origin) for origin in (THIRD, MINE, THIRD)]
@@ -128,7 +128,7 @@ def test_to_a_copy_that_is_not_available_all_goes():
 
 @pytest.mark.parametrize("are_news", [True, False])
 def test_after_a_go_back_an_origin_s_entries_go_like_its_own(are_news):
-    """For five relay times, and as long as answers say that they were news."""
+    """Relaying at once lasts five relay times, and as long as answers report news."""
     scene = Scene()
     scene.synced(THIRD)
     assert scene.sent(0.0) == []
@@ -141,7 +141,7 @@ def test_after_a_go_back_an_origin_s_entries_go_like_its_own(are_news):
 
 
 def test_a_copy_that_cannot_take_keeps_nobody_s_place():
-    """It has a lane of its own; once it can take, it has what it missed, in order."""
+    """The replica has a cursor of its own; once it can take entries, it gets the missed ones in order."""
     scene = Scene(can_take=False)
     ats = [scene.synced(origin) for origin in (MINE, THIRD)]
     assert scene.sent(1.0) == scene.sent(1.0) == []
@@ -155,7 +155,7 @@ def test_a_copy_that_cannot_take_keeps_nobody_s_place():
 
 
 def test_messages_are_small():
-    """Many entries of few bytes are several messages: none has others wait for long."""
+    """Large messages would delay other senders."""
     scene = Scene()
     own = [scene.synced(MINE) for _ in range(MESSAGE_ENTRIES + 1)]
     assert scene.sent(0.0) == own
@@ -163,7 +163,7 @@ def test_messages_are_small():
 
 
 def test_own_places_have_half_of_the_messages():
-    """However much a copy lags that has one, the others' entries go on."""
+    """Entries of level replicas continue, however far a replica with its own cursor lags."""
     scene = Scene(can_take=False)
     own = [scene.synced(MINE) for _ in range(MAX_UNDER_WAY * MESSAGE_ENTRIES)]
     assert scene.sent(0.0) == []
@@ -172,7 +172,7 @@ def test_own_places_have_half_of_the_messages():
 
 
 def test_what_has_ended_is_covered():
-    """The log names an assignment that is settled by now: all have that, and no clock says so any more."""
+    """The log names a settled assignment, which every replica has and no clock names."""
     scene = Scene()
     scene.synced(THIRD), scene.synced(MINE)
     hosts = [host for host in scene.copy.hosts if host.assignment != THIRD]
@@ -187,7 +187,7 @@ def test_what_has_ended_is_covered():
 
 
 def test_who_is_no_host_is_fed_nothing():
-    """Neither who has departed, nor who is a target by a map that is not adopted here: its feed begins with that."""
+    """A departed host is not fed; nor is a target before the local adoption of its map."""
     scene = Scene()
     hosts = [host for host in scene.copy.hosts if host.assignment != YOURS]
     scene.copy.adopts(2, hosts)
@@ -209,7 +209,7 @@ def test_who_is_no_host_is_fed_nothing():
 
 
 def test_who_has_departed_feeds_nobody():
-    """The others' clocks are silent of what it has originated, once that is settled."""
+    """Clocks of other replicas omit a settled origin, so a departed replica must not send."""
     scene = Scene()
     at = scene.synced(MINE)
     assert scene.sent(0.0) == [at]
@@ -223,7 +223,7 @@ def test_who_has_departed_feeds_nobody():
 
 
 def test_who_is_available_by_the_map_that_is_adopted():
-    """A target may have told of the map that says so before it was adopted here, and says nothing any more."""
+    """A target may have reported its new map before the local adoption and be silent since."""
     scene = Scene(available=False)
     scene.copy.adopts(2, scene.copy.hosts)
     scene.feed.adopted(scene.copy, 0.0)
@@ -235,13 +235,13 @@ def test_who_is_available_by_the_map_that_is_adopted():
 
 @pytest.mark.parametrize("is_told_late", [False, True])
 def test_a_copy_that_is_told_of_while_the_log_is_read_misses_nothing(is_told_late):
-    """After a restart copies are placed and told of a few at a time: what is read until then is not of all of them."""
+    """After a restart replicas are placed and reported in groups, so early reads do not cover all of them."""
     feed = LogSender(LogTail(10), 1, relay_s=RELAY_S, is_broken=lambda *_: False, beginnings=Beginnings(0))
     first, other = Scene().copy, Scene().copy
     told = ReplicaStatus(YOURS, clock.named(b"", NAMED), 1, can_take=True, available=True)
     feed.connected({first: told} if is_told_late else {first: told, other: told}, 0.0, goes_back=True)
     look = feed.next(0.0)
-    asked = {*feed.statuses}  # Whoever reads takes what was told of by then.
+    asked = {*feed.statuses}  # The reader sees only the replicas reported by then.
     assert isinstance(look, LogRead)
     if is_told_late:
         feed.hears(other, told, 0.0)
