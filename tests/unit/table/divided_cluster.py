@@ -1,6 +1,6 @@
-"""Whole nodes in virtual time whose ranges are divided: sessions and scans at all of them, and what is there at rest.
+"""Whole nodes in virtual time whose ranges are split, with sessions and scans at all nodes.
 
-The state of a key is known at all times, since each has one session that writes it: so is what a scan has to show.
+One session writes each key, so the allowed states of a key, and thus the results of a scan, are always known.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ KEYS = [b"k%02d" % number for number in range(48)]
 WAIT_MS = 3000
 PACE_S = 0.15
 LIMITS = (2, 7, 50)
-HELD_S = (0.0, 0.0, 0.3, 3.0)  # A cursor, until the next page is asked for.
-REST_S = 300  # What is written last is divided last; then it is to be quiet for a minute.
-REFUSED = (NotReady, Overloaded)  # Not done for certain.
+HELD_S = (0.0, 0.0, 0.3, 3.0)  # The time that a cursor is kept before the next page.
+REST_S = 300  # The last writes are split last; then the cluster must be quiet for a minute.
+REFUSED = (NotReady, Overloaded)  # Certainly not applied.
 
 
 class Stands(NamedTuple):
-    """What is known of a key."""
+    """The known state of a key."""
 
-    writes: int = 0  # That were begun.
+    writes: int = 0  # The number of writes begun.
     under_way: bool = False
-    last: bytes | None = None  # What was acknowledged; None: nothing is there.
-    open: frozenset = frozenset()  # What nobody knows of: it may be applied yet, and be the later one.
+    last: bytes | None = None  # The acknowledged value; None: no record.
+    open: frozenset = frozenset()  # Values of writes with unknown outcome, which may still be applied later.
 
     @property
     def may_be(self):
@@ -40,7 +40,7 @@ class Stands(NamedTuple):
 
 
 class Traffic:
-    """Sessions with keys of their own, which they put, delete and read at any node, and scans of all of it."""
+    """Sessions that put, delete and read their own keys at any node, and scans of all keys."""
 
     def __init__(self, cluster):
         self.machines = [one for one in cluster.machines if one.runs]
@@ -51,7 +51,7 @@ class Traffic:
         self._cluster = cluster
         self._chance = cluster.streams["traffic"]
         self._tokens = [b""] * SESSIONS
-        self._names = [*range(SESSIONS)]  # One that has lost what it has seen begins as another.
+        self._names = [*range(SESSIONS)]  # A session that has lost its history continues under a new name.
         self._values = 0
 
     @property
@@ -66,17 +66,17 @@ class Traffic:
                 nursery.start_soon(self._scans, reverse)
 
     def judge(self):
-        """Hold all that was shown against what may be; what must not be."""
+        """Return the observations that break a guarantee."""
         return self.faults + Guarantees().judge([[did] for did in self.history])
 
     async def _ask(self, what, *params):
-        """One request at a node that runs; what it has answered.  Raises GossipKVError."""
+        """Send a request to a running node and return the answer.  Raises GossipKVError."""
         machine = self._chance.choice([one for one in self.machines if one.runs])
         life = machine.lives
         try:
             answer = await self._cluster.ask(machine, what, "t", *params)
         except GossipKVError as error:
-            if machine.runs and machine.lives == life:  # Whose node dies asks another one.
+            if machine.runs and machine.lives == life:  # If the node dies, the session asks another node.
                 self.failed[what, type(error).__name__, f"{machine.name}: {error}"] += 1
             raise
         self.done[what] += 1
@@ -128,7 +128,7 @@ class Traffic:
             await self.scan(Asked(*bounds, reverse), self._chance.choice(LIMITS), self._chance.choice(HELD_S))
 
     async def scan(self, asked, limit=7, held_s=0.0):
-        """One scan, each page at another node; one that fails is asked for again elsewhere."""
+        """Scan with each page from another node; a failed page is asked for again elsewhere."""
         before, rows, cursor = {**self.stands}, [], None
         options = {"start": asked.start, "reverse": asked.reverse, "limit": limit, "wait_ms": WAIT_MS}
         options |= {"token": self.token} | ({} if asked.end is None else {"end": asked.end})
@@ -153,7 +153,7 @@ class Traffic:
 
 
 async def ranges(cluster, machine):
-    """The records of a table's ranges, by their first keys, as a node has its map."""
+    """Return the ranges of a table by first key, from the map of a node."""
     told = await cluster.ask(machine, "partition_map", "t")
     (register,) = await cluster.ask(machine, "metadata_status", "t")
     id_, pages = bytes.fromhex(told["table"]), {}
@@ -167,11 +167,11 @@ async def ranges(cluster, machine):
 
 
 async def rest(cluster, machine):
-    """Return when nothing moves, nothing is former, all is well, and it stays so for a minute; the ranges, then."""
+    """Wait until the table is at rest and healthy for a minute; return its ranges."""
     rests_s, before = trio.current_time(), {}
 
     async def holds():
-        """For a minute each range has its replicas and nothing else, and there is nothing to say of the table."""
+        """Return True after a minute in which all ranges are complete and the table is healthy."""
         nonlocal rests_s, before
         found, told = await ranges(cluster, machine), (await cluster.ask(machine, "status", {"database": "t"}))["t"]
         is_well = not told["unwell"] and not told["moving"] and told["aside"] is None
@@ -189,7 +189,7 @@ def _state(assignment):
 
 
 async def shown_by(cluster, traffic, machines):
-    """All these nodes show all that was acknowledged, and no scan is wrong, nor anything that was shown before."""
+    """Check that these nodes show all acknowledged writes and that every observation is allowed."""
     for machine in machines:
         traffic.machines = [machine]
         for key, stands in traffic.stands.items():
@@ -201,7 +201,7 @@ async def shown_by(cluster, traffic, machines):
 
 
 async def everywhere(cluster, traffic, machines):
-    """It is shown by all these, and the copies of each range are equal."""
+    """Check that these nodes show all writes, and that the replicas of each range are equal."""
     await shown_by(cluster, traffic, machines)
     start = b""
     while start is not None:

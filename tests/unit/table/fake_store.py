@@ -1,4 +1,4 @@
-"""A store that a node may open: its manifest is real, and what it does is noted."""
+"""A store for node tests: its manifest is real, and its calls are recorded."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def put_store(files, path, store: int, life: int) -> None:
 
 
 class FakeStore:
-    """An open one."""
+    """An open store."""
 
     def __init__(self, manifest: StoreManifest) -> None:
         self.manifest = manifest
@@ -72,15 +72,15 @@ class FakeStore:
 
 
 class FakeStores:
-    """Opens them: the next life goes to the manifest first, as in a real one; or makes one of the id `new`."""
+    """Opens stores; as in a real one, the manifest gets the next life first. A new store has the id `new`."""
 
     def __init__(self, new: int = 0xABC) -> None:
         self.new = new
-        self.damage: str | None = None  # What the next ones say of their logs.
+        self.damage: str | None = None  # The damage that the next stores report.
         self.open: list[FakeStore] = []
-        self.ends: list[int] = []  # Lives that came to their end in peace.
-        self.refuses: list[BaseException] = []  # What the next openings raise, before anything is written.
-        self.fails: list[BaseException] = []  # Likewise, when the manifest has the next life.
+        self.ends: list[int] = []  # Lives that were closed properly.
+        self.refuses: list[BaseException] = []  # Errors of the next openings, before anything is written.
+        self.fails: list[BaseException] = []  # The same, after the manifest has the next life.
 
     @contextlib.asynccontextmanager
     async def __call__(self, path, environment, *, expected, create):

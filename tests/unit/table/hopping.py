@@ -1,4 +1,4 @@
-"""Sessions that ask another node each time, of nodes in memory whose records travel when chance has them travel."""
+"""Sessions that change nodes with each request, on in-memory nodes with random replication."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from tests.world.replication.sessions import READS, WRITES, Did, Guarantees
 
 NODES = 4
 TABLES = ("hash", "range")
-MAX_LOOKS = 4  # Until all copies of a node were looked at.
+MAX_LOOKS = 4  # Enough to look at all replicas of a node.
 KEYS = [b"%d" % number for number in range(6)]
 
 
 class Hopping:
-    """Four nodes, two tables of three partitions with three copies each, and sessions over all of it."""
+    """Four nodes, two tables of three partitions with three replicas each, and sessions on all of them."""
 
     def __init__(self, seed, sessions=3):
         self.chance = random.Random(seed)
@@ -36,13 +36,13 @@ class Hopping:
         self.tokens = dict.fromkeys(range(sessions), b"")
         self.history = []
         self.ends = Counter()
-        self._read_to = Counter()  # By two nodes: how much of the log of one was looked at for the other,
-        self._left = {(one, other): [] for one in nodes for other in nodes}  # and what of it did not fit yet.
+        self._read_to = Counter()  # By two nodes: the position up to which the first one's log was read for the second,
+        self._left = {(one, other): [] for one in nodes for other in nodes}  # and the entries that did not fit yet.
         self._value = 0
         self.collector = {node: TombstoneCollector(node.replicas, node) for node in nodes}
 
     def feed(self, one, other):
-        """Have what one has written taken by another, as far as it fits."""
+        """Merge the own entries of `one` at `other`, as far as they fit."""
         tail, left = one.replicas.tail, self._left[one, other]
         while batch := tail.next(max(self._read_to[one, other], 1)):
             self._read_to[one, other] = batch[0].position
@@ -61,19 +61,19 @@ class Hopping:
 
     @staticmethod
     def tell(one, other):
-        """Have another hear what the copies of one have."""
+        """Report the clocks of one node's replicas to another node."""
         for identity, copy in one.replicas.by_partition.items():
             if (theirs := other.replicas.by_partition.get(identity)) is not None and one is not other:
                 other.hears(theirs, copy, copy.synced)
 
     def collect(self, one, _):
-        """Have one let go of tombstones that all have."""
+        """Collect the tombstones that all replicas have."""
         for _ in range(MAX_LOOKS):
             self.collector[one].look()
             self.records.run()
 
     def settle(self, *_):
-        """Have all travel, and everything collected, in the middle of it."""
+        """Replicate and collect everything in the middle of a run."""
         self.heal()
         for node in self.records.nodes:
             self.collect(node, None)
@@ -139,7 +139,7 @@ class Hopping:
 
 
 def hop(seed, steps):
-    """Have sessions hop, and everything travel in the end; returns the world and what is wrong."""
+    """Run sessions, then replicate everything; return the world and the violations."""
     world = Hopping(seed)
     for _ in range(steps):
         world.step()

@@ -1,4 +1,4 @@
-"""What controllers share, of which a test gives the parts that its controller uses."""
+"""Parts that controllers share; a test passes those that its controller uses."""
 
 from gossipkv.settings.tables import TableSettings
 from gossipkv.table.controllers.local_tables import LocalTables

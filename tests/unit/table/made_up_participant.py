@@ -1,4 +1,4 @@
-"""A METADATA participant that is all its parts as well, with what a test gives it."""
+"""A METADATA participant that acts as all its parts, built from a test's values."""
 
 from types import SimpleNamespace
 

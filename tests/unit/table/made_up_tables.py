@@ -1,4 +1,4 @@
-"""What is decided about tables, made up."""
+"""Invented decisions about tables."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class MadeUpTables:
-    """Tables that others decide on, made up."""
+    """Tables with invented decisions."""
 
     def __init__(self) -> None:
         self.methods = {b"metadata_known": lambda _arguments: b"nothing"}
@@ -35,7 +35,7 @@ class MadeUpTables:
         return [{"name": "orders", "kind": "hash"}]
 
     async def status(self, name: str | None) -> dict[str, dict[str, Value]]:
-        """Of that one, and of one with a dataset's name."""
+        """Report an ordinary table, and a table with a dataset's name."""
         told: dict[str, dict[str, Value]] = {"orders": {"kind": "hash"}, "db": {"kind": "hash"}}
         return {one: entry for one, entry in told.items() if name in {None, one}}
 

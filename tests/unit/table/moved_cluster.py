@@ -13,12 +13,12 @@ from tests.unit.table.rpc.test_node_admin_slow import placed
 from tests.world.nodes.phases import begin
 from tests.world.nodes.whole_cluster import USUAL
 
-STALL_S = 2  # Little.
+STALL_S = 2  # A short time, for tests.
 CONFIG = replace(USUAL, move_stall=STALL_S * 1000)
 
 
 class Load:
-    """Writes of a session at `majority`, read at any node: what was acknowledged, and what failed."""
+    """A session that writes at `majority` and reads at any node, with its acknowledged writes and failures."""
 
     def __init__(self, cluster, *, table="t", level="majority"):
         self._cluster, self._table, self._level = cluster, table, level
@@ -61,7 +61,7 @@ class Load:
 
 
 async def everywhere(cluster, load, table="t"):
-    """All nodes that run have all that was acknowledged."""
+    """Check that all running nodes have all acknowledged writes."""
     for machine in [one for one in cluster.machines if one.runs]:
         for key, number in load.written.items():
             value, _ = await cluster.ask(machine, "get", table, key, {"token": load.token, "wait_ms": 3000})
@@ -69,7 +69,7 @@ async def everywhere(cluster, load, table="t"):
 
 
 async def hosts(cluster, machine, table="t"):
-    """How many partitions each node has in each state."""
+    """Return the number of partitions by node and state."""
     told = await cluster.ask(machine, "partition_map", table)
     return Counter((one["node"], one["state"]) for part in told["partitions"] for one in part["assignments"])
 

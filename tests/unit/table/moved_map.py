@@ -1,4 +1,4 @@
-"""The map of one table, at hand: what METADATA and the catalogue are to the mover, and to who steps and holds."""
+"""The map of one table, as METADATA and the catalogue show it to the controllers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def node(number):
 
 
 class MovedMap:
-    """A hash table of shards; slot s of each lies on node s + 1 at first, by an assignment of the node's number."""
+    """A hash table of shards; slot s starts on node s + 1, under an assignment of the node's number."""
 
     def __init__(self, *, shards=1, replication=3, nodes=4, servers=(1,), groups=()):
         self.me = SimpleNamespace(node=node(1))
@@ -59,7 +59,7 @@ class MovedMap:
         self._take(first_body(table, partitions, FIRST))
 
     def name(self, number):
-        """Have the catalogue name a node of tables."""
+        """Add a table node to the catalogue."""
         self.named[node(number)] = NamedNode(f"n{number}", "", 1)
 
     def _take(self, changed):
@@ -80,7 +80,7 @@ class MovedMap:
         self._judge(operations)
 
     def have(self, name, *argument):
-        """Have one operation done on the first shard; FORCED is `unassign` by force."""
+        """Apply one operation to the first shard; FORCED is `unassign` by force."""
         if name == FORCED:
             name, version = "unassign", 2
         else:

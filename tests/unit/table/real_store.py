@@ -1,4 +1,4 @@
-"""A data directory with tables, as a node leaves them: a store that the engine made, and NODE that names it."""
+"""A data directory with tables, as a node leaves it: a store made by the engine, and its NODE record."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from gossipkv.storage.engine.manifest import StoreManifest
 
 FILES = RealFiles()
-SEGMENT_BYTES = 1 << 20  # The least that a node takes.
-BATCH_AT = 4096 + 32 + 8  # Behind the header, and the frame with which the life begins.
+SEGMENT_BYTES = 1 << 20  # The minimum that a node accepts.
+BATCH_AT = 4096 + 32 + 8  # The offset after the header and the first frame of the life.
 RECORDS = {f"key {number:03}".encode(): b"value" * number for number in range(50)}
 
 
 def write_store(path: Path, records: Mapping[bytes, bytes] = RECORDS, seed: int = 7) -> StoreManifest:
-    """Write records to a space of their own in the store at `path`, which is made if it is not there."""
+    """Write records to a new space of the store at `path`, which is made if missing."""
     with Store.open(path, random=random.Random(seed), options=EngineOptions(segment_bytes=SEGMENT_BYTES)) as store:
         batch, space = Batch(), store.reserve_space()
         batch.new_space(space)
@@ -37,7 +37,7 @@ def write_store(path: Path, records: Mapping[bytes, bytes] = RECORDS, seed: int 
 
 
 def keep_log(path: Path) -> list[Path]:
-    """Write to a store until log is in runs that its followers alone need; the segments of that."""
+    """Write until log remains in runs that only followers need; return the paths of these segments."""
     with Store.open(path, options=EngineOptions(segment_bytes=SEGMENT_BYTES)) as store:
         space, number = store.engine.first_space, 0
         while len(store.manifest.kept) < 3:
@@ -57,7 +57,7 @@ def read_store(path: Path) -> dict[bytes, bytes]:
 
 
 def make_tables(data: Path, *, cluster: str = "gossipkv", node: str = "n1") -> StoreManifest:
-    """Have a node live in `data`, which has tables."""
+    """Run a node with tables in `data`, and return the manifest of its store."""
     with DataDirectory.open(data, FILES, cluster=cluster, random=random.Random(1), node=node) as directory:
         manifest = write_store(data / TABLES)
         directory.keep(store=manifest.store, life=manifest.life)

@@ -1,6 +1,6 @@
-"""Nodes that keep records of tables, in one process and without I/O: real methods and copies, a store in memory.
+"""Nodes that keep records of tables, in one process without I/O: real methods and replicas on an in-memory store.
 
-Time moves when a test has it move (`Records.pass_s`), and what is appended is synced at once, or at `Node.sync`.
+Time moves only by `Records.pass_s`. Appended batches are synced at once, or by `Node.sync`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from tests.unit.table.local_tables import local_tables
 from tests.unit.table.made_up_participant import participant
 
 CONFIG = 1 << 48 | 1
-MAX_BYTES = 32 << 20  # Of what waits on a node.
+MAX_BYTES = 32 << 20  # Per node, for waiting requests.
 CLUSTER = bytes(16)
 LIMITS = SimpleNamespace(max_key=65535, max_value=16 << 20, scan_limit=1000, stage_timeout=100, max_token=64 << 10)
 
@@ -62,30 +62,30 @@ TOKEN = _Token()  # Equal to every token.
 
 
 class Node:
-    """A node: its store, its copies, its methods, and what it was asked."""
+    """A node with its store, its replicas, its methods and a record of requests."""
 
     def __init__(self, records, number):
         self.records = records
         self.number = number
         self.store = number  # The id of its store.
-        self.fails = None  # An error with which its store fails at a sync.
+        self.fails = None  # The error with which its store fails at a sync.
         self.uuid = bytes([number]) * 16
         self.name = f"n{number}"
         self.state = MemberState.ALIVE
-        self.asked = []  # By other nodes: methods.
-        self.looked = []  # Registers that it would have read.
-        self.hangs = False  # It takes requests, and does not answer them.
-        self.held = None  # Requests that come to it later: it is frozen, or the links to it are cut.
+        self.asked = []  # Methods that other nodes have called.
+        self.looked = []  # Registers that the node would have read.
+        self.hangs = False  # If set, requests get no answer.
+        self.held = None  # Delayed requests, while the node is frozen or disconnected.
         self.skew_s = 0.0
-        self.is_lost = False  # There is no connection to it.
-        self.refuses = None  # An error that its store has for what is to be appended.
+        self.is_lost = False  # If set, the node is unreachable.
+        self.refuses = None  # The error that its store raises on append.
         self.syncs = True
-        self.scanned = 0  # Records that its store was asked for.
+        self.scanned = 0  # The number of records read from its store.
         self.spaces = {}
         self.unsynced = []
         self.positions, self.reserved = itertools.count(2), itertools.count(1)
         self.waiting = ParkedRequests(MAX_BYTES, self.wake)
-        self.woken, self.sleeps_until = False, None  # As `Replication.run`.
+        self.woken, self.sleeps_until = False, None  # As in `Replication.run`.
         self.departed = {}
         self.gives = RateLimit()
         self.replicas = ReplicaSet(self.uuid, self, random.Random(number), 1, ReplicationLimits(relay_s=0.2))
@@ -97,12 +97,12 @@ class Node:
             check_knows=lambda: None, smear_buffer=None, note=lambda *_: None,
         )  # fmt: skip
         self.methods = RecordMethods(deciding, random.Random(number), LIMITS)
-        self.smeared = None  # The space of what was accepted.
+        self.smeared = None  # The space of accepted puts.
         self.deciding = deciding
         self.accepts()
 
     def accepts(self, **limits):
-        """Begin a life, as far as puts that wait go."""
+        """Begin a life of the smear buffer."""
         smearing = SmearSchedule(random.Random(self.number), **limits)
         self.accepting = self.deciding.smear_buffer = SmearBuffer(
             local_tables(replication=self, metadata=SimpleNamespace(me=self)), smearing, self.methods.forward
@@ -111,15 +111,15 @@ class Node:
             self.accepting.count()
 
     def holding(self):
-        """What has it hold what the maps say, which it has `look`."""
+        """Return a reconciler of this node."""
         self.records.me = SimpleNamespace(node=self.uuid)
         tables = local_tables(metadata=self.records, catalogue=self.records, replication=self)
         return Reconciler(tables, WriteStats())
 
-    # What `ReplicaSet` and the methods know of replication and its store.
+    # The interface of replication and its store for `ReplicaSet` and the methods.
 
     def append_told(self, batch, on_told):
-        """Take a batch, and sync it at once or later, if the store does not fail with it."""
+        """Take a batch, and call `on_told` with the store's error, if any, after the sync."""
         return self.append(batch, lambda: on_told(self.fails))
 
     def append(self, batch, on_synced):
@@ -169,11 +169,11 @@ class Node:
         return int((self.records.now + self.skew_s) * 1000) + 1
 
     def wake(self):
-        """Nobody pumps, but who sleeps until a deadline looks again."""
+        """Wake the waiting requests; no pump runs here."""
         self.woken = True
 
     def ask(self, node, method, params, on_reply):
-        """Nobody feeds."""
+        """No feed runs here."""
 
     def ask_whole(self, node, method, params, timeout_s, on_answer):
         other = self.records.node(node)
@@ -194,7 +194,7 @@ class Node:
         come = self.records.soon if other.held is None else other.held
         come.append(lambda: other.answer(method, params, on_result))
 
-    # What clients and other nodes ask.
+    # The entry point for clients and other nodes.
 
     def answer(self, method, params, on_result):
         try:
@@ -204,12 +204,12 @@ class Node:
             if isinstance(result, Later):
                 result.begin(on_result)
                 return
-        except Exception as error:  # noqa: BLE001  # As a node does.
+        except Exception as error:  # noqa: BLE001  # A node also answers with the error.
             result = error
         on_result(result)
 
     def outcome(self, method, *params):
-        """Ask, and have time pass until there is an answer or an error, which is returned."""
+        """Send a request, let time pass until it ends, and return the answer or error."""
         answers = self.begin(method, *params)
         self.records.until(lambda: answers)
         (answer,) = answers
@@ -226,14 +226,14 @@ class Node:
         self.replicas._hear(peer, copy, told, ReplicaState(theirs.assignment, theirs.config, can_take=True))
 
     def begin(self, method, *params):
-        """Ask; what comes is in the list that is returned."""
+        """Send a request; return the list that collects its answers."""
         answers = []
         self.answer(method, list(params), answers.append)
         return answers
 
 
 class Records:
-    """The nodes, and the tables that there are."""
+    """The nodes and the tables."""
 
     def __init__(self, nodes):
         self.now = 0.0
@@ -247,7 +247,7 @@ class Records:
         return next(node for node in self.nodes if node.uuid == uuid)
 
     def make(self, name, kind=HASH, *, firsts, holders, adopted=True, time_key=None, smears=True):
-        """Make a table of partitions that begin so, or of so many shards; `holders`: of the partition of a number."""
+        """Make a table with these first keys or number of shards; `holders` maps a partition number to nodes."""
         keys = [shard_key(number) for number in range(firsts)] if kind == HASH else firsts
         id_ = len(self._trees).to_bytes(16, "big")
         table = TableMeta(id_, name, kind, len(holders(0)), len(keys) if kind == HASH else 0)
@@ -265,7 +265,7 @@ class Records:
         return id_
 
     def renew(self, name, config):
-        """Have a table's map, as it is, be of another config at all nodes, which do not go by it yet."""
+        """Give the map of a table another config at all nodes, without adoption."""
         tree, _, table = self._trees[self._tables[name].id]
         partitions = {entry.key: decode_partition(entry.record) for entry in tree.scan()}
         self._tell(name, table, first_body(table, partitions, config))
@@ -279,7 +279,7 @@ class Records:
         )
 
     def adopt(self, name, *nodes):
-        """Have nodes, or all, hold what a table's map says."""
+        """Place the replicas of a table's map on these nodes, or on all."""
         tree, _, table = self._trees[self._tables[name].id]
         for part in parts_of(tree):
             for one in part.partition.assignments:
@@ -294,9 +294,9 @@ class Records:
         self.run()
 
     def divide(self, name, middle, change=lambda partition: partition):
-        """Have the one range of a table be two, by a map that all know and nobody has adopted; its map of before.
+        """Split the only range of a table in the map, without adoption; return the former map.
 
-        `change`: what becomes of each child.
+        `change` modifies each child.
         """
         before = self._trees[self._tables[name].id]
         (entry,) = before[0].scan()
@@ -314,7 +314,7 @@ class Records:
         return before
 
     def change(self, name, change):
-        """Have the one range of a table be otherwise, by a map that all know and nobody has adopted."""
+        """Change the only range of a table in the map, without adoption."""
         tree, _, table = self._trees[self._tables[name].id]
         (entry,) = tree.scan()
         edit = tree.edit(tree.root.config + 1)
@@ -322,7 +322,7 @@ class Records:
         self._tell(name, table, edit.finish())
 
     def forget(self, name, before):
-        """Have all know a map of before again, whatever hosts go by."""
+        """Restore a former map as the known map, whatever the hosts have adopted."""
         tree, changed, table = before
         self._trees[table.id] = before
         acceptors = SimpleNamespace(new=[SimpleNamespace(node=node.uuid) for node in self.nodes[:3]])
@@ -335,7 +335,7 @@ class Records:
     def drop(self, name):
         del self._tables[name]
 
-    # As the catalogue and METADATA
+    # The interface of the catalogue and METADATA.
 
     def tables(self):
         return self._tables
@@ -348,7 +348,7 @@ class Records:
             raise NotReady("what is decided of this table is not known here yet")
         return self._trees[table][0]
 
-    # Time
+    # The clock.
 
     def later(self, after_s, do):
         self.timers.append((self.now + after_s, len(self.timers), do))

@@ -1,4 +1,4 @@
-"""What becomes of a copy whose assignment is not in the map any more: it is to be dropped, or set aside."""
+"""The fate of a replica that left the map: it is dropped or quarantined."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from gossipkv.table.controllers.write_stats import WriteStats
 from tests.unit.table.local_tables import local_tables
 from tests.unit.table.moved_map import FORCED, TABLE, MovedMap, node
 
-ME = 3  # The node, and its first assignment; `OTHER` comes in its place.
+ME = 3  # The node and its first assignment have this number; `OTHER` replaces that assignment.
 OTHER = 4
 KEY = b"k"
 
 
 class Store:
-    """A store in memory: what is appended is synced soon."""
+    """An in-memory store that soon syncs appended batches."""
 
     first_space = refusal = None
-    synced_position = 1  # Of what was there before: a copy that is made is new.
+    synced_position = 1  # The replica starts after this position and so counts as new.
 
     def __init__(self):
         self.records = {}
@@ -68,7 +68,7 @@ class Store:
 
 
 class Node:
-    """A node that holds what a map at hand says."""
+    """A node that holds the replicas of a given map."""
 
     def __init__(self):
         self.map = MovedMap()
@@ -86,7 +86,7 @@ class Node:
         )
 
     async def look(self, *steps):
-        """It holds what the map says after these."""
+        """Apply the steps to the map, and reconcile."""
         for step in steps:
             self.map.have(*step)
         await self.holding.look()
@@ -103,12 +103,12 @@ class Node:
         return copy
 
     def has(self, copy):
-        """Whether the record is in a copy's space."""
+        """Return True if the record is in the replica's space."""
         return RECORD + KEY in self.store.records[copy.space]
 
     @property
     def copies(self):
-        """The assignments of the copies that take part."""
+        """Return the assignments of the active replicas."""
         return [copy.assignment for copy in self.replication.replicas.by_partition.values()]
 
     @property
@@ -136,7 +136,7 @@ FORCE = (FORCED, ME)
     ids=["away", "away until it is settled", "by force", "LEAVING, by force"],
 )
 async def test_what_others_may_lack_is_set_aside(seen, missed):
-    """It takes no part any more, in this life or a later one, and its records stay until people drop them."""
+    """The replica takes no part in this life or a later one, and its records stay until operators drop them."""
     one = Node()
     await one.look()
     copy = await one.write()
@@ -154,7 +154,7 @@ async def test_what_others_may_lack_is_set_aside(seen, missed):
 
 
 async def test_what_others_have_is_to_be_dropped():
-    """Who was seen to be LEAVING: it takes part until that is done, in later lives too."""
+    """A replica last seen as LEAVING stays active until it is dropped, in later lives too."""
     one = Node()
     await one.look()
     await one.look(*COMES)
@@ -170,7 +170,7 @@ async def test_what_others_have_is_to_be_dropped():
 
 
 async def test_who_never_was_available_is_to_be_dropped():
-    """Nobody has counted it alone."""
+    """No write depended on this replica alone."""
     one = Node()
     await one.look(FORCE, ("assign", OTHER, node(ME), ME - 1))
     assert one.copies == [OTHER]
@@ -182,7 +182,7 @@ async def test_who_never_was_available_is_to_be_dropped():
 
 
 async def test_who_comes_anew_begins_from_nothing():
-    """Beside what is set aside: old values under new times would win over newer ones."""
+    """Otherwise old values could win under new times; the quarantined replica stays beside the new one."""
     one = Node()
     await one.look()
     old = await one.write()
@@ -193,7 +193,7 @@ async def test_who_comes_anew_begins_from_nothing():
 
 
 async def test_who_comes_anew_waits_until_what_has_departed_is_dropped():
-    """Others may lack something of it still."""
+    """Other replicas may still lack some of its records."""
     one = Node()
     await one.look()
     await one.look(*COMES)
@@ -208,7 +208,7 @@ async def test_who_comes_anew_waits_until_what_has_departed_is_dropped():
 
 
 async def test_what_has_departed_is_forgotten_with_its_table():
-    """And nothing of another one."""
+    """The end of another table changes nothing."""
     one = Node()
     await one.look()
     await one.look(*COMES)
@@ -220,7 +220,7 @@ async def test_what_has_departed_is_forgotten_with_its_table():
 
 
 async def test_a_map_that_has_ended_is_not_taken_up():
-    """Its copies go with it."""
+    """The replicas of an ended map are dropped."""
     one = Node()
     one.map.known[TABLE].head.ended = True
     await one.look()
@@ -228,7 +228,7 @@ async def test_a_map_that_has_ended_is_not_taken_up():
 
 
 async def test_a_space_that_is_not_synced_yet_takes_nothing():
-    """Who asks for sizes as a load begins is answered."""
+    """A request for sizes may come as a load begins."""
     one = Node()
     await one.look()
     copy = await one.write()

@@ -1,4 +1,4 @@
-"""Requests that go by a map: one older than the partition's is refused, one newer than the node's is waited for."""
+"""Requests with a config: an older one than the partition's is refused, a newer one than the node's waits."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ONE = {"level": "one"}
 
 @pytest.fixture
 def world():
-    """Nodes of which one has written."""
+    """Return nodes of which one has written."""
     world = Hopping(0)
     world.records.nodes[0].call("put", "hash", b"1", b"v", ONE)
     return world
@@ -23,7 +23,7 @@ def world():
 
 @pytest.mark.parametrize("asked", READS + WRITES)
 def test_an_older_map_than_the_partition_s(world, asked):
-    """The answer says which one the node has; nothing was read or applied."""
+    """The answer has the node's config, and nothing is read or applied."""
     method, *params = asked
     level = ONE if asked in WRITES else {}
     for node in world.records.nodes:
@@ -35,7 +35,7 @@ def test_an_older_map_than_the_partition_s(world, asked):
 
 @pytest.mark.parametrize("asked", READS)
 def test_a_read_by_a_newer_map_than_the_node_s(world, asked):
-    """The node looks for it for as long as it may wait, and answers all the same: it is no promise of what was seen."""
+    """The node looks for the map as long as it may wait, then answers; the config is no promise about seen records."""
     method, *params = asked
     one = world.records.nodes[0]
     expected = one.call(method, "hash", *params)
@@ -52,7 +52,7 @@ def test_a_read_by_a_newer_map_than_the_node_s(world, asked):
 
 @pytest.mark.parametrize("asked", WRITES)
 def test_a_write_by_a_newer_map_than_the_node_s(world, asked):
-    """It is applied once the node has that map; where that does not come in time nothing is."""
+    """The write is applied once the node has the map, and never if the map is late."""
     method, *params = asked
     one = world.records.nodes[0]
     for options in ({}, {"wait_ms": 100}):

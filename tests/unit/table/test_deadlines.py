@@ -1,4 +1,4 @@
-"""A change that comes behind its deadline, by the clock of the node that it comes to, is refused untouched."""
+"""A node refuses a change that arrives after its deadline, by the node's own clock."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NOW = {"timeout_ms": 500, "level": "one"}
 
 
 def cluster(hosts, *, off_s=0.0):
-    """So many hosts of the one partition of `t`, whose clocks are off, and a node that forwards to them."""
+    """Return hosts of the only partition of `t` with wrong clocks, and a node that forwards to them."""
     records = Records(hosts + 1)
     records.now = 1000.0
     *holders, entry = records.nodes
@@ -50,7 +50,7 @@ def let_come(records, host):
 @pytest.mark.parametrize("late_s", LATE_S)
 @pytest.mark.parametrize("method", WRITES)
 def test_a_late_write_undoes_nothing(method, late_s, off_s):
-    """However late it comes, and whatever the host's clock says: what was written since stays."""
+    """A later write stays, however late the request comes and whatever the host's clock says."""
     records, (host,), entry = cluster(1, off_s=off_s)
     host.held = []
     assert isinstance(entry.outcome(*WRITES[method], NOW), Unknown)
@@ -63,7 +63,7 @@ def test_a_late_write_undoes_nothing(method, late_s, off_s):
 @pytest.mark.parametrize("off_s", [-40.0, 0.0, 40.0])
 @pytest.mark.parametrize("method", WRITES)
 def test_what_comes_in_time_is_written(method, off_s):
-    """A moment before the deadline as well."""
+    """The requests arrive just before the deadline."""
     records, (host,), entry = cluster(1, off_s=off_s)
     host.call("put", "t", KEY, b"before", {"level": "one"})
     host.held, answers = [], entry.begin(*WRITES[method], NOW)
@@ -74,7 +74,7 @@ def test_what_comes_in_time_is_written(method, off_s):
 
 
 def test_a_put_that_was_smeared_is_forwarded_again_and_its_first_request_refused():
-    """Which may come when it has been written, deleted, and its tombstone collected."""
+    """The first request may arrive after the put was written, deleted and its tombstone collected."""
     records = Records(2)
     host, entry = records.nodes
     records.make("s", RANGE, firsts=[b"", b"\0\0\0\0\0\0\0\1"], holders=lambda _: [host], time_key=TimeKey(0, 8, "ms"))
@@ -96,7 +96,7 @@ def test_a_put_that_was_smeared_is_forwarded_again_and_its_first_request_refused
     ("hosts", "frozen", "outcome"), [(1, 0, TimedOut), (2, 0, TimedOut), (2, 1, Unknown), (3, 1, Unknown)]
 )
 def test_timeout_only_where_all_that_were_asked_refused(hosts, frozen, outcome):
-    """Their clocks were set: each refuses at once, and takes the next write; one that does not answer is unknown."""
+    """Hosts with changed clocks refuse at once, then take the next write; a silent host makes it UNKNOWN."""
     _, holders, entry = cluster(hosts)
     for host in holders:
         host.skew_s = 30.0
@@ -109,14 +109,14 @@ def test_timeout_only_where_all_that_were_asked_refused(hosts, frozen, outcome):
 
 
 def test_a_write_at_the_asked_node_has_the_same_deadline():
-    """It may have been frozen itself since it began."""
+    """The node itself may have been frozen since the start of the request."""
     _, (host,), _ = cluster(1)
     assert isinstance(host.outcome("put", "t", KEY, b"v", {"timeout_ms": 0, "level": "one"}), TimedOut)
     assert host.call("get", "t", KEY)[0] is None
 
 
 def test_each_method_between_nodes_is_in_the_table_of_what_comes_late():
-    """What a peer may ask alone, and what clients may ask as well and nodes pass on."""
+    """The table covers the requests of peers and the forwarded requests of clients."""
     rows = [
         row.split("|")[1:3]
         for row in PAGE.split("## What comes late")[1].split("\n## ")[0].splitlines()
@@ -136,7 +136,7 @@ def test_each_method_between_nodes_is_in_the_table_of_what_comes_late():
     wait_ms=st.integers(0, 2 * 10**5),
 )
 def test_a_deadline_is_never_early_and_late_by_the_longest_answer(off_ms, heard, left_s, wait_ms):
-    """Whatever took how long; where a clock was not heard lately, by as much as it may be off."""
+    """If a clock was not heard lately, the deadline is late by at most the allowed skew."""
     now_ms, took_ms, at_ms = 10**9, 0, -(10**9)
     skew = ClockSkew(lambda: now_ms / 1000, lambda: now_ms, 1000.0)
     for pause_ms, there_ms, back_ms in heard:

@@ -1,4 +1,4 @@
-"""Requests while a range is divided: who asks and who answers may know another division, and nobody waits for that."""
+"""Requests during a split: client node and host may know different maps, and no request waits for that."""
 
 from functools import reduce
 
@@ -24,7 +24,7 @@ def adopt(records, *nodes):
 
 @pytest.fixture(params=["all know it", "hosts know it first", "hosts know it later", "one host knows it"])
 def node(request):
-    """One that holds nothing of a table whose range is divided, and knows it before its hosts or after."""
+    """Return a node without replicas of a split table, which knows of the split before or after the hosts."""
     records = Records(4)
     *three, other = records.nodes
     records.make("t", RANGE, firsts=[b""], holders=lambda _: three)
@@ -41,7 +41,7 @@ def node(request):
 
 
 def spread(node):
-    """Have all copies of a key's range have what any of them has: nobody feeds here."""
+    """Copy the records to all replicas, since no feed runs here."""
     found = {}
     for one in node.records.nodes:
         for rows in one.spaces.values():
@@ -59,7 +59,7 @@ def spread(node):
 
 
 def test_reads(node):
-    """Of one key and of many, on both sides and at the middle."""
+    """Keys on both sides of the split and at it are read, alone and together."""
     spread(node)
     answers = [node.outcome("get", "t", key) for key, _ in ROWS]
     assert [answer[0] if isinstance(answer, list) else answer for answer in answers] == [value for _, value in ROWS]
@@ -68,7 +68,7 @@ def test_reads(node):
 
 @pytest.mark.parametrize("reverse", [0, 1])
 def test_a_page_is_of_the_keys_of_its_copy(node, reverse):
-    """Also for who asks for more: where it goes on is said."""
+    """The answer names the next position, even if the request covers more than the replica."""
     spread(node)
     host = node.records.nodes[0]
     copy = held(host.replicas, bytes(16), 0, b"z" if reverse else b"a")
@@ -82,7 +82,7 @@ def test_a_page_is_of_the_keys_of_its_copy(node, reverse):
 @pytest.mark.parametrize("limit", [1, 5])
 @pytest.mark.parametrize(("start", "end"), [(b"", None), (b"c", b"x"), (b"l", b"n"), (b"m", b"z"), (b"a", b"m")])
 def test_scans(node, reverse, limit, start, end):
-    """Each key once, in order, whatever a page ends with."""
+    """Each key comes once and in order, whatever a page ends with."""
     spread(node)
     options = {"reverse": reverse, "limit": limit, "start": start} | ({} if end is None else {"end": end})
     found, cursor = [], None
@@ -97,7 +97,7 @@ def test_scans(node, reverse, limit, start, end):
 
 
 def test_writes(node):
-    """Of one key, and of many that are in one range or in two: all is applied, where the range is by now."""
+    """Writes of one key, and of several in one or two ranges, are applied in the current range."""
     spread(node)
     node.call("put", "t", b"a", b"new", {"level": "one"})
     node.call("delete", "t", b"z", {"level": "one"})
@@ -111,7 +111,7 @@ def test_writes(node):
 
 
 def test_a_write_of_two_ranges_is_one_batch_at_its_host(node):
-    """Its token names both, so a session sees both."""
+    """The token names both children, so the session sees both records."""
     host = node.records.nodes[0]
     (table,) = {copy.identity.table for copy in host.replicas.by_partition.values()}
     copies = {held(host.replicas, table, 0, key) for key in (b"a", b"z")}
@@ -126,6 +126,6 @@ def test_a_write_of_two_ranges_is_one_batch_at_its_host(node):
 
 
 def test_what_is_not_here_is_refused(node):
-    """By a node that holds nothing of it."""
+    """The node holds no replica of the key."""
     with pytest.raises(NotServed):
         held(node.replicas, b"t", 1, b"k")

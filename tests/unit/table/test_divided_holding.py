@@ -1,4 +1,4 @@
-"""Who goes on with a child of a range, and what becomes of what nobody goes on with."""
+"""The children that a host continues with after a split, and the fate of the other parts."""
 
 from types import SimpleNamespace
 
@@ -18,7 +18,7 @@ OTHER = bytes([9]) * 16
 
 
 class Held:
-    """What a node makes of the maps of one table."""
+    """The reconciled replicas of a node for one table."""
 
     def __init__(self):
         self.records = Records(3)
@@ -42,24 +42,24 @@ class Held:
 
     @property
     def copies(self):
-        """The partitions that it holds, and whether each lies where the parent did."""
+        """Return the held partitions, with True if they share the parent's space."""
         there = self.node.replicas.by_partition.values()
         return {copy.identity.partition: copy.space == self.parent.space for copy in there}
 
     @property
     def parts(self):
-        """The partitions of which a part is set aside beside others."""
+        """Return the partitions with a quarantined part."""
         return [one.identity.partition for one in self.node.replicas.spaces.all_quarantined()]
 
 
 @pytest.fixture
 def held():
-    """A host of a range that has records."""
+    """Return a host of a range that has records."""
     return Held()
 
 
 def but(high):
-    """Children of which the upper one is another."""
+    """Return a change that applies only to the upper child."""
     return lambda child: high(child) if child.id == HIGH else child
 
 
@@ -69,14 +69,13 @@ def own(child, host, **changed):
 
 
 def test_both_children(held):
-    """Nothing is left of the parent."""
     held.records.divide("t", MIDDLE)
     held.look()
     assert (held.copies, held.parts, held.aside) == ({LOW: True, HIGH: True}, [], [])
 
 
 def test_one_that_is_leaving_goes_on(held):
-    """It has what others may lack."""
+    """A LEAVING replica may have records that others lack."""
     held.records.divide("t", MIDDLE, but(lambda child: own(child, held.node, state=AssignmentState.LEAVING)))
     held.look()
     assert (held.copies, held.parts) == ({LOW: True, HIGH: True}, [])
@@ -98,7 +97,7 @@ def test_one_that_is_leaving_goes_on(held):
     ids=["it is not named as former", "PROPOSED", "INITIALIZING", "it holds no more of it"],
 )
 def test_a_child_without_an_heir_here(held, high):
-    """What lies there is set aside; who is assigned begins from nothing, elsewhere."""
+    """Its records are quarantined, and a newly assigned replica starts empty in another space."""
     held.records.divide("t", MIDDLE, but(lambda child: high(child, held.node)))
     held.look()
     assert held.parts == [HIGH]
@@ -109,7 +108,7 @@ def test_a_child_without_an_heir_here(held, high):
 
 
 def test_a_host_that_none_names(held):
-    """All that it has is set aside."""
+    """Everything that the host has is quarantined."""
     held.records.divide("t", MIDDLE, lambda child: own(child, held.node, node=OTHER))
     held.look()
     assert held.copies == {}
@@ -119,7 +118,7 @@ def test_a_host_that_none_names(held):
 
 
 def test_one_that_was_to_go_before_goes(held):
-    """Others have all that it has, as the next look at it finds."""
+    """Other replicas have all its records, as its next check finds."""
     held.parent.was_available = False
     held.records.divide("t", MIDDLE, lambda child: own(child, held.node, node=OTHER))
     held.look()
@@ -127,7 +126,7 @@ def test_one_that_was_to_go_before_goes(held):
 
 
 def test_one_that_was_to_go_before_is_no_heir(held):
-    """Its node has come back since, and begun anew with a child, elsewhere: that is what it has of those keys."""
+    """The node has meanwhile joined a child with a new, empty replica, which holds these keys."""
     held.parent.was_available = False
     held.records.divide("t", MIDDLE, lambda child: child if child.id == HIGH else own(child, held.node, node=OTHER))
     part = next(part for part in parts_of(held.records.tree(held.table)) if part.partition.id == HIGH)
@@ -141,7 +140,7 @@ def test_one_that_was_to_go_before_is_no_heir(held):
 
 
 def test_one_that_was_taken_by_force_is_set_aside(held):
-    """It may have what others lack."""
+    """The replica may have records that others lack."""
     held.parent.was_available = False
     ends = (ForcedEnd(held.parent.assignment, 1),)
     held.records.divide("t", MIDDLE, lambda child: own(child, held.node, node=OTHER)._replace(ends=ends))
@@ -150,7 +149,7 @@ def test_one_that_was_taken_by_force_is_set_aside(held):
 
 
 def test_one_that_had_gone_before_another_was_taken_by_force(held):
-    """The ends of all that is former are named then: what it had handed over by the map of before is no less so."""
+    """The ends of all former assignments are named then; the replica's earlier hand-over stays valid."""
     mine = held.parent.assignment
     held.parent.was_available = False
     for ends in ((), (ForcedEnd(mine, None), ForcedEnd(OTHER[0], None))):
@@ -165,7 +164,7 @@ def test_one_that_had_gone_before_another_was_taken_by_force(held):
 
 
 def test_a_map_that_was_forced_back(held):
-    """To before the division: its children are named by nobody."""
+    """The map before the split names neither child."""
     before = held.records.divide("t", MIDDLE)
     held.look()
     held.records.forget("t", before)

@@ -1,4 +1,4 @@
-"""What sessions have seen of a range that was divided: children have the parent's assignments in common."""
+"""Sessions and split ranges: children share the parent's assignments."""
 
 from types import SimpleNamespace
 
@@ -16,7 +16,7 @@ ONE = {"level": "one"}
 
 @pytest.fixture
 def seen():
-    """Three nodes with a range that is divided since a session has written to it: the nodes, the token, the parent."""
+    """Return three nodes with a range that was split after a session's write, the token and the parent."""
     records = Records(3)
     table = records.make("t", RANGE, firsts=[b""], holders=lambda _: records.nodes)
     host = records.nodes[0]
@@ -29,13 +29,13 @@ def seen():
 
 
 def child(node, key):
-    """The copy of a node that has a key."""
+    """Return the node's replica for a key."""
     (table,) = {copy.identity.table for copy in node.replicas.by_partition.values()}
     return node.replicas.spaces.at(table, key)
 
 
 def confirm(node, copy):
-    """Have all others of a copy's partition have what it has, and say so."""
+    """Let all other hosts confirm the replica's records."""
     for host in copy.hosts:
         if host.assignment != copy.assignment:
             theirs = SimpleNamespace(assignment=host.assignment, config=copy.config)
@@ -47,7 +47,7 @@ def origins(token):
 
 
 def test_what_one_child_has_settled_its_sibling_may_not(seen):
-    """The entry of the parent's assignment stays in the token while the map names that anywhere."""
+    """The parent's entry stays in the token as long as the map names its assignment anywhere."""
     records, token, former = seen
     host = records.nodes[0]
     confirm(host, child(host, b"a"))
@@ -59,7 +59,7 @@ def test_what_one_child_has_settled_its_sibling_may_not(seen):
 
 
 def test_what_others_are_told_is_settled_names_nothing_former(seen):
-    """They would leave it out of tokens, for whichever child."""
+    """Otherwise other nodes would omit the parent's entry from tokens for every child."""
     records, _, former = seen
     host = records.nodes[0]
     copy = child(host, b"a")
@@ -69,7 +69,7 @@ def test_what_others_are_told_is_settled_names_nothing_former(seen):
 
 
 def test_a_child_is_not_ready_for_what_the_session_has_seen_of_the_parent(seen):
-    """Nobody feeds here: another host lacks it, whichever child is asked for."""
+    """No feed runs here, so another host lacks the record for either child."""
     records, token, _ = seen
     for key in (b"a", b"z"):
         error = records.nodes[1].outcome("get", "t", key, {"token": token, "local": True})
@@ -77,7 +77,7 @@ def test_a_child_is_not_ready_for_what_the_session_has_seen_of_the_parent(seen):
 
 
 def test_a_write_depends_on_what_is_former(seen):
-    """Whoever reads it is to find in its sibling what the session had seen."""
+    """A reader must find the session's earlier records in the sibling."""
     records, token, former = seen
     host = records.nodes[0]
     host.call("put", "t", b"a", b"2", {**ONE, "token": token})

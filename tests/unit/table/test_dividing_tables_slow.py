@@ -1,4 +1,4 @@
-"""Ranges are divided while they serve, and all else goes on meanwhile: no client notices, and it comes to rest."""
+"""Ranges are split while they serve: no client notices, and the cluster comes to rest."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from tests.world.replication.scans import Asked
 
 RANGE = {"kind": "range", "replication": 3}
 HELD_S = 600
-SMALL = replace(CONFIG, split_rows=30)  # Of 48 keys; what was replaced counts until it is merged.
-# What may fail while a node dies: writes whose origin that was, or that too few can confirm.
+SMALL = replace(CONFIG, split_rows=30)  # Of 48 keys; replaced records count until they are compacted.
+# While a node dies, writes may fail that it originated or that too few nodes can confirm.
 AMID_DEATHS = {(what, kind) for what in ("put", "delete") for kind in ("Unknown", "Unavailable")}
 
 
 async def laid(cluster, but=None):
-    """All `but` one run, with a range table that is decided on by three of them; those that run."""
+    """Start all machines except `but` and make a range table; return the running machines."""
     await begin(cluster, but)
     machines = [one for one in cluster.machines if one is not but]
     await cluster.ask(machines[0], "create_table", "t", RANGE, timeout_s=30)
 
     async def holds():
-        """All know the table, on which three of them decide, as on the names of tables."""
+        """Return True once all nodes know three acceptors of the catalogue and of the table."""
         with contextlib.suppress(NotReady, UnknownDatabase):
             told = [await cluster.ask(machine, "metadata_status", None) for machine in machines]
             return all(len(each) == 2 and all(map(_has_three, each)) for each in told)
@@ -51,7 +51,7 @@ async def divided(cluster, machine, count):
 
 
 async def split(cluster, machine, key):
-    """Have a range divided, whoever is asked again."""
+    """Split a range, with retries."""
     with trio.fail_after(60):
         while True:
             try:
@@ -59,14 +59,14 @@ async def split(cluster, machine, key):
             except (Conflict, Unavailable, Unknown, TimedOut) as error:
                 if "already" in error.message:
                     return
-                await trio.sleep(1)  # It moves, or who decides is not reached.
+                await trio.sleep(1)  # The range moves, or no quorum is reachable.
             else:
                 return
 
 
 @simulated(3, config=SMALL)
 async def test_by_size_and_by_people(cluster):
-    """No read, no write and no scan fails; nothing former is left, and then it is quiet."""
+    """No read, write or scan fails; no former assignment remains, and then moves stop."""
     machines = await laid(cluster)
     traffic = Traffic(cluster)
     async with trio.open_nursery() as nursery:
@@ -86,7 +86,7 @@ async def test_by_size_and_by_people(cluster):
 @pytest.mark.parametrize("power", [False, True])
 @simulated(3, config=SMALL)
 async def test_nodes_that_crash(cluster, power):
-    """One after the other, amid divisions, and again soon after it is back: all that was acknowledged is there."""
+    """Nodes crash in turn during splits and soon after their return; all acknowledged writes stay."""
     machines = await laid(cluster)
     traffic = Traffic(cluster)
     async with trio.open_nursery() as nursery:
@@ -110,7 +110,7 @@ async def test_nodes_that_crash(cluster, power):
 
 @simulated(4, config=SMALL)
 async def test_a_node_more_and_one_less(cluster):
-    """What was divided moves, and what moves is divided afterwards: who was removed has nothing any more."""
+    """Children move, and moving ranges are split afterwards; a removed node ends with nothing."""
     *_, newcomer = cluster.machines
     one, *_ = await laid(cluster, newcomer)
     traffic = Traffic(cluster)
@@ -135,7 +135,7 @@ async def test_a_node_more_and_one_less(cluster):
 
 @simulated(4, config=SMALL)
 async def test_one_that_is_gone_for_good_is_replaced(cluster):
-    """With its disk, amid divisions: all that was acknowledged outlives the next loss, too."""
+    """A node and its disk are lost during splits; acknowledged writes survive the next loss, too."""
     *_, newcomer = cluster.machines
     one, second, gone = await laid(cluster, newcomer)
     traffic = Traffic(cluster)
@@ -164,7 +164,7 @@ async def test_one_that_is_gone_for_good_is_replaced(cluster):
 
 @simulated(3, config=SMALL)
 async def test_one_that_was_away_for_many_divisions(cluster):
-    """Of divisions of what was divided: it goes straight to the last ones, with what it had."""
+    """The node continues directly with the last children and keeps its records."""
     one, *_, away = machines = await laid(cluster)
     traffic = Traffic(cluster)
     async with trio.open_nursery() as nursery:
@@ -186,7 +186,7 @@ async def test_one_that_was_away_for_many_divisions(cluster):
 
 @simulated(4, config=CONFIG)
 async def test_a_cursor_that_is_held_for_long(cluster):
-    """For ten minutes, across ten divisions and moves to other nodes, in both directions, two records at a time."""
+    """Cursors are held for ten minutes across ten splits and moves, in both directions."""
     *_, newcomer = cluster.machines
     one, *_ = await laid(cluster, newcomer)
     traffic = Traffic(cluster)
@@ -200,7 +200,7 @@ async def test_a_cursor_that_is_held_for_long(cluster):
             await split(cluster, one, KEYS[4 * number + 1])
         await come(cluster, newcomer)
         await cluster.ask(one, "add_node", "n4", timeout_s=30)
-        await placed(cluster, one)  # Until then the new node may not know the table.
+        await placed(cluster, one)  # Before that the new node may not know the table.
         traffic.machines = cluster.machines
         with trio.move_on_after(10):
             await traffic.run()

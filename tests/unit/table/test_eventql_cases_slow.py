@@ -1,4 +1,4 @@
-"""What EventQL's text says of creating, splitting, joining and leaving (seed 002), one test each: whole nodes."""
+"""One test per statement of EventQL's text on creating, splitting, joining and leaving (seed 002): whole nodes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RECORDS = {b"k%02d" % number: b"%d" % number for number in range(20)}
 
 @pytest.fixture(autouse=True)
 def nobody_plans(monkeypatch):
-    """There is no master, and the mover begins nothing."""
+    """Turn the rebalancer off, since EventQL has no master."""
 
     async def look(_):
         await trio.lowlevel.checkpoint()
@@ -27,7 +27,7 @@ def nobody_plans(monkeypatch):
 
 
 async def partitions(cluster, machine):
-    """By first key: the id, and in which state each node has the partition, with its assignment's id."""
+    """Return by first key the partition's id, and the state and assignment id of each node."""
     told = await cluster.ask(machine, "partition_map", "t")
     return {
         each["start"]: (each["id"], {one["node"]: (one["state"], one["id"]) for one in each["assignments"]})
@@ -36,12 +36,12 @@ async def partitions(cluster, machine):
 
 
 async def hosts(cluster, machine, key=b""):
-    """Of the range that begins at a key."""
+    """Return the hosts of the range that begins at a key."""
     return (await partitions(cluster, machine))[key][1]
 
 
 async def at_rest(cluster, machine, key=b""):
-    """Who holds a range, once nothing of it moves."""
+    """Return the hosts of a range, once it has no moves."""
     with trio.fail_after(60):
         while any(state != "AVAILABLE" for state, _ in (await hosts(cluster, machine, key)).values()):
             await trio.sleep(0.1)
@@ -49,13 +49,13 @@ async def at_rest(cluster, machine, key=b""):
 
 
 async def filled(cluster, machine):
-    """The records are there, acknowledged by a majority."""
+    """Write all records, acknowledged by a majority."""
     for key, value in RECORDS.items():
         await cluster.ask(machine, "put", "t", key, value, {"timeout_ms": 9000})
 
 
 async def has_all(cluster, machine, *, local):
-    """Return when a node answers with every record; `local`: from its own copies."""
+    """Wait until a node answers with every record; `local`: from its own replicas."""
     for key, value in RECORDS.items():
         with trio.fail_after(30):
             while True:
@@ -69,7 +69,7 @@ async def has_all(cluster, machine, *, local):
 
 
 async def serves(cluster, machine):
-    """Whether a node answers from a copy of its own."""
+    """Return True if a node answers from a replica of its own."""
     try:
         await cluster.ask(machine, "get", "t", b"k00", {"local": True})
     except NotServed:
@@ -83,7 +83,7 @@ def named(cluster, name):
 
 @simulated(4)
 async def test_initial_partition_assignment(cluster):
-    """A table begins as one partition over the whole range of keys, with its servers, of which nobody joins."""
+    """A table begins as one partition over all keys, on its initial servers without any join."""
     one = await made(cluster, ONE_RANGE)
     ((first, (_, nodes)),) = (await partitions(cluster, one)).items()
     assert (first, len(nodes), {state for state, _ in nodes.values()}) == (b"", 3, {"AVAILABLE"})
@@ -95,7 +95,7 @@ async def test_initial_partition_assignment(cluster):
 
 @simulated(4)
 async def test_any_server_initiates_a_split(cluster):
-    """The parent is out of the list, and children on its servers tile what it covered, with all that was in there."""
+    """The children replace the parent in the list, on its servers and with its records."""
     one = await made(cluster, ONE_RANGE)
     await filled(cluster, one)
     ((_, (parent, before)),) = (await partitions(cluster, one)).items()
@@ -111,7 +111,7 @@ async def test_any_server_initiates_a_split(cluster):
 
 @simulated(4)
 async def test_of_two_splits_at_once_one_commits_first(cluster):
-    """By a compare-and-swap: the other one finds a range that begins there, or is done by the map that it meets."""
+    """By a compare-and-swap the other split fails, or succeeds against the new map."""
     one = await made(cluster, ONE_RANGE)
     ends = []
 
@@ -126,14 +126,14 @@ async def test_of_two_splits_at_once_one_commits_first(cluster):
         for machine, key in zip(cluster.machines, (b"a", b"a", b"b", b"b"), strict=True):
             nursery.start_soon(split, machine, key)
     assert sorted(ends, key=repr) == [Conflict, Conflict, None, None]
-    with trio.fail_after(30):  # Until this one has heard of both.
+    with trio.fail_after(30):  # Wait until this node has heard of both.
         while [*await partitions(cluster, one)] != [b"", b"a", b"b"]:
             await trio.sleep(0.1)
 
 
 @simulated(4, seed=2)
 async def test_a_server_that_has_not_finished_the_split(cluster):
-    """It is told that the parent is no longer valid, and goes on with the children, with what was written meanwhile."""
+    """The server hears that the parent is invalid, and continues with the children and later writes."""
     one = await made(cluster, ONE_RANGE)
     away = named(cluster, max(await hosts(cluster, one)))
     await die(cluster, away)
@@ -146,7 +146,7 @@ async def test_a_server_that_has_not_finished_the_split(cluster):
 
 @simulated(4)
 async def test_a_server_joins(cluster):
-    """It gets what is replicated and no reads until it has all; then it is live, under an assignment of its own."""
+    """The joining server gets writes and no reads until it is complete; then it is live under a new assignment."""
     one = await made(cluster, ONE_RANGE)
     await filled(cluster, one)
     before = await hosts(cluster, one)
@@ -162,7 +162,7 @@ async def test_a_server_joins(cluster):
     assert states <= {"PROPOSED", "INITIALIZING"}
     assert states
     await has_all(cluster, joining, local=True)
-    await at_rest(cluster, one)  # Whoever was there before may be leaving yet.
+    await at_rest(cluster, one)  # A former host may still be leaving.
     await cluster.ask(one, "leave", "t", b"k", name)
     await at_rest(cluster, one)
     again = await cluster.ask(one, "join", "t", b"k", name)
@@ -173,7 +173,7 @@ async def test_a_server_joins(cluster):
 
 @simulated(4)
 async def test_a_server_leaves(cluster):
-    """It drops what it has once that is replicated to all others; as many servers as the replication says stay."""
+    """The server drops its records once all others have them; the number of live replicas never falls."""
     one = await made(cluster, ONE_RANGE)
     await filled(cluster, one)
     before = await hosts(cluster, one)
@@ -193,7 +193,7 @@ async def test_a_server_leaves(cluster):
 
 @simulated(3)
 async def test_no_partition_falls_below_its_replicas(cluster):
-    """Nobody leaves where nobody is left to come."""
+    """A leave is refused if no other server can come."""
     one = await made(cluster, ONE_RANGE)
     before = await hosts(cluster, one)
     for name in before:
@@ -204,7 +204,7 @@ async def test_no_partition_falls_below_its_replicas(cluster):
 
 @simulated(4)
 async def test_inserts_go_on(cluster):
-    """While servers split, join and leave none fails, and all are there afterwards, whoever is asked."""
+    """While servers split, join and leave, no insert fails, and every server finds all records."""
     one, two, *_ = cluster.machines
     await made(cluster, ONE_RANGE)
     (name,) = NODES - (await hosts(cluster, one)).keys()

@@ -1,4 +1,4 @@
-"""Who may found the catalogue: the node that drew the cluster's id, as long as nothing has put that in doubt."""
+"""Only the node that drew the cluster's id may found the catalogue, as long as no event puts that in doubt."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ CRASHES = [Action.CRASH_BEFORE, Action.CRASH_HALFWAY, Action.CRASH_AFTER]
     ("", 0, "", 0, "is of no cluster yet, not"),
 ])  # fmt: skip
 def test_who_may_found(cluster_id, store, drew, drew_store, why):
-    """By what NODE says; who may not is told why, and what to do if nobody may."""
+    """The NODE record decides; a refusal gives the reason and the remedy."""
     record = RECORD._replace(cluster_id=cluster_id, store=store, drew=drew, drew_store=drew_store)
     told = may_not_found(record, ID)
     assert (told is None) == (why is None)
@@ -59,7 +59,7 @@ def test_who_may_found(cluster_id, store, drew, drew_store, why):
     ({}, {"store": 7}, "", 0),
 ])  # fmt: skip
 def test_what_holds_of_it_after_a_change(known, changes, drew, drew_store):
-    """The right goes to the first store, and stays with that one."""
+    """The right goes to the first store, and stays with that store."""
     before = RECORD._replace(cluster_id=ID, **known)
     after = keep_founding(before, before._replace(**changes))
     assert (after.drew, after.drew_store) == (drew, drew_store)
@@ -67,20 +67,20 @@ def test_what_holds_of_it_after_a_change(known, changes, drew, drew_store):
 
 
 def test_it_is_drawn_and_erased():
-    """Under the store that is there; nothing else is touched."""
+    """The right is tied to the current store, and no other field changes."""
     record = RECORD._replace(cluster_id=ID, store=7, life=2)
     assert with_founding(record) == record._replace(drew=ID, drew_store=7)
     assert without_founding(with_founding(record)) == record
 
 
 def opened(path, files=FILES, **options):
-    """Opens the directory: one start of a node."""
+    """Open the directory, as a start of the node does."""
     return DataDirectory.open(path, files, cluster="test", random=random.Random(1), **options)
 
 
 @contextlib.asynccontextmanager
 async def running(directory, stores, files=FILES):
-    """Its tables, as long as the block lasts."""
+    """Run the tables of the directory during the block."""
     tables = TableStore(
         directory.path / "tables", directory, SimpleNamespace(files=files, threads=WORLD.threads), stores
     )
@@ -95,7 +95,7 @@ def refused(record, cluster_id=ID):
 
 
 async def test_a_healthy_node_founds_later(tmp_path):
-    """Drawn at its first start; after others, with a store that is made then, in any of its lives, pinned or not."""
+    """The right survives later starts, the creation of a store, and a pin."""
     with opened(tmp_path, node="n") as directory:
         directory.keep(cluster_id=ID, drew=True)
     stores = FakeStores()
@@ -113,7 +113,7 @@ async def test_a_healthy_node_founds_later(tmp_path):
 
 
 def test_who_takes_another_id_founds_nothing_there(tmp_path):
-    """Neither that cluster's catalogue nor the one of its own; when it comes back, its own."""
+    """The node may found neither cluster's catalogue; under its own id again, it may found its own."""
     with opened(tmp_path) as directory:
         directory.keep(cluster_id=ID, drew=True)
         directory.keep(cluster_id=OTHER)
@@ -124,7 +124,7 @@ def test_who_takes_another_id_founds_nothing_there(tmp_path):
 
 
 def test_a_copy_under_another_name_founds_nothing(tmp_path):
-    """A machine's image with a node that had drawn an id, started many times: of those names one is the old one."""
+    """After copies of a machine's image ran under several names, even the original name is in doubt."""
     with opened(tmp_path, node="first") as directory:
         directory.keep(cluster_id=ID, drew=True)
     with opened(tmp_path) as directory:
@@ -136,7 +136,7 @@ def test_a_copy_under_another_name_founds_nothing(tmp_path):
 
 
 async def test_a_store_that_is_lost_or_exchanged_founds_nothing(tmp_path):
-    """It stays closed; and by the time that it is open again, it is another node's."""
+    """The store stays closed, and once it is open again it belongs to another node."""
     stores = FakeStores()
     with opened(tmp_path) as directory:
         directory.keep(cluster_id=ID, drew=True)
@@ -160,7 +160,7 @@ async def test_a_store_that_is_lost_or_exchanged_founds_nothing(tmp_path):
 @pytest.mark.parametrize("action", CRASHES)
 @pytest.mark.parametrize("power", [None, 1, 2, 3])
 def test_a_crash_while_the_id_is_kept(action, power):
-    """The id is there with the note that it was drawn here, or neither is; and what was told is there."""
+    """The id is stored together with the note of its draw or not at all, and a finished `keep` is durable."""
     seen = set()
     for at in range(100):
         disk = SimulatedFiles()

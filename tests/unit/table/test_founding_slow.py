@@ -19,7 +19,7 @@ from tests.world.simulated_files import SimulatedFiles
 @pytest.mark.parametrize("action", CRASHES)
 @pytest.mark.parametrize("power", [None, 1, 2])
 async def test_a_crash_while_the_first_store_is_made(action, power):
-    """Whatever was written by then, the next start has one store, and may found with it."""
+    """The next start has exactly one store and may found with it."""
     for at in range(200):
         disk = SimulatedFiles()
         with opened(DATA, disk) as directory:
@@ -46,7 +46,7 @@ async def test_a_crash_while_the_first_store_is_made(action, power):
 
 
 def restore(files, backup, directory, chance):
-    """As the engine does it: a store of another id in its first life."""
+    """Restore as the engine does: a store with another id, in its first life."""
     del backup
     put_store(files, directory, chance.getrandbits(64), 1)
     return read_manifest(files, directory)
@@ -56,7 +56,7 @@ def restore(files, backup, directory, chance):
 @pytest.mark.parametrize("power", [None, 1, 2])
 @pytest.mark.parametrize("has_tables", [False, True])
 async def test_a_crash_while_a_backup_is_put_back(action, power, has_tables):
-    """With what was restored nothing is founded, wherever the crash came; nor by a node that forgot its tables."""
+    """A restored store never permits founding, wherever the crash came, nor does a node that forgot its tables."""
     seen = set()
     for at in range(200):
         disk = SimulatedFiles()

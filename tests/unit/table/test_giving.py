@@ -1,4 +1,4 @@
-"""What loads of other nodes take from this one: so many bytes a second, whoever asks."""
+"""The rate at which this node serves loads of other nodes is limited in total."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ RATE = 1000
 
 @pytest.fixture
 def one():
-    """A node with a partition of 20 records of 100 bytes, that gives so many bytes a second."""
+    """Return a node with 20 records of 100 bytes and a limited rate."""
     records = Records(2)
     records.make("t", firsts=1, holders=lambda _: records.nodes)
     one, _ = records.nodes
@@ -24,13 +24,13 @@ def one():
 
 
 def load(one, by=b"2" * 16):
-    """Where the answer to a question for the first page will be."""
+    """Ask for the first page; return the list that collects the answer."""
     (copy,) = one.replicas.by_partition.values()
     return one.begin("replica_load", by, *copy.partition, 0, 0, b"\1")
 
 
 def test_what_is_given_is_paid_for_by_whoever_comes_next(one):
-    """The first page comes at once, the next when that has gone at the rate."""
+    """The first page comes at once, and the next request waits as long as that page takes at the rate."""
     (answer,) = load(one)
     size_bytes = len(answer[3])
     assert len(msgpack.unpackb(answer[3])) == 2 * 20
@@ -43,7 +43,7 @@ def test_what_is_given_is_paid_for_by_whoever_comes_next(one):
 
 
 def test_nobody_waits_for_so_long_that_he_begins_anew(one):
-    """However slow it is."""
+    """Even at a very low rate the wait is bounded."""
     one.gives.rate = 1
     load(one)
     second = load(one)
@@ -52,7 +52,7 @@ def test_nobody_waits_for_so_long_that_he_begins_anew(one):
 
 
 def test_a_copy_that_is_dropped_meanwhile(one):
-    """Is not served."""
+    """The request is refused."""
     load(one)
     second = load(one)
     one.replicas.acks.clear()

@@ -1,4 +1,4 @@
-"""`join` and `leave`: a slot of a range moves as people say, or that is refused for one clear reason: whole nodes."""
+"""`join` and `leave` move a slot of a range, or are refused for one clear reason: whole nodes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NODES = {"n1", "n2", "n3", "n4"}
 
 @pytest.fixture(autouse=True)
 def nobody_plans(monkeypatch):
-    """The mover begins nothing, and takes nothing back."""
+    """Turn the rebalancer off."""
 
     async def look(_):
         await trio.lowlevel.checkpoint()
@@ -26,14 +26,14 @@ def nobody_plans(monkeypatch):
 
 
 async def standing(cluster, machine, key=b"k"):
-    """Who is in which slot of the range that a key is in, and how."""
+    """Return the slot and state of each host of a key's range."""
     told = await cluster.ask(machine, "partition_map", "t")
     (found,) = [each for each in told["partitions"] if (each["start"] == b"m") == (key >= b"m")]
     return {each["node"]: (each["slot"], each["state"]) for each in found["assignments"]}
 
 
 async def said(cluster, machine, *params):
-    """What a command has come to, be it an error."""
+    """Return the answer of a command, or its error."""
     try:
         return await cluster.ask(machine, *params, timeout_s=60)
     except GossipKVError as error:
@@ -41,7 +41,7 @@ async def said(cluster, machine, *params):
 
 
 async def arrived(cluster, machine, key=b"k"):
-    """Return when nothing of the range moves; who has it then."""
+    """Wait until the range has no moves; return its hosts."""
     with trio.fail_after(60):
         while True:
             found = await standing(cluster, machine, key)
@@ -52,7 +52,7 @@ async def arrived(cluster, machine, key=b"k"):
 
 @simulated(4)
 async def test_a_node_joins_and_leaves(cluster):
-    """A slot moves there, whoever is asked, and to the one that is left when it goes; each is done once."""
+    """Any node takes the commands, which are idempotent; the slot moves to the newcomer and back."""
     one, two, *_ = cluster.machines
     await made(cluster, RANGES)
     before = await standing(cluster, one)
@@ -76,7 +76,7 @@ async def test_a_node_joins_and_leaves(cluster):
 
 @simulated(4)
 async def test_what_is_refused(cluster):
-    """Shards, nodes that are none or taken out or down, a table that is none, arguments that are none."""
+    """Shards, unfit nodes, an unknown table and invalid arguments are refused."""
     *_, stranger = cluster.machines
     one = await made(cluster, {**RANGES, "replication": 2}, but=stranger)
     await cluster.ask(one, "create_table", "h", {"kind": "hash", "replication": 1})
@@ -105,7 +105,7 @@ async def test_what_is_refused(cluster):
 
 @simulated(4)
 async def test_a_node_that_is_down(cluster):
-    """It is given nothing; what it holds goes to another, and is waited for as with any move."""
+    """A down node gets nothing; its slot can move away, and the move waits for it as usual."""
     one, *_, last = cluster.machines
     await made(cluster, {**RANGES, "replication": 2})
     await die(cluster, last)
@@ -122,13 +122,13 @@ async def test_a_node_that_is_down(cluster):
 
 @simulated(4)
 async def test_a_range_that_moves(cluster):
-    """Who comes is called back by `leave`; another may not come meanwhile, nor who is about to go stay."""
+    """`leave` takes a target back; meanwhile no other node may join, and the source cannot stay."""
     one, *_, last = cluster.machines
     await made(cluster, {**RANGES, "replication": 2})
     before = await standing(cluster, one)
     source = next(machine for machine in cluster.machines if machine.name == next(iter(before)))
     asked = one if source is not one else last
-    await die(cluster, source)  # Of two replicas both have to hear of it.
+    await die(cluster, source)  # With two replicas, both must hear of the move.
     told = await cluster.ask(asked, "leave", "t", b"k", source.name, timeout_s=60)
     (other,) = NODES - before.keys() - {told["to"]}
     for method, node in ("join", other), ("join", source.name), ("leave", [*before][1]):

@@ -1,4 +1,4 @@
-"""The mover's core: what it asks for, of a map at hand."""
+"""The core of the rebalancer: its requests for a given map."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ STALL_S = 60.0
 
 
 class Mover:
-    """The one of the first node, which is the first that lives."""
+    """The rebalancer of the first node, which is the first live one."""
 
     def __init__(self, world, *, alive=(1, 2, 3, 4), most=1):
         self.world = world
         self.alive = alive
-        self.planned = 0  # How often what is wanted was computed.
+        self.planned = 0  # The number of computed placements.
         tables = local_tables(
             metadata=world, catalogue=world, alive=lambda: [*map(node, self.alive)], beside=self._beside,
             random=world.random, settings=TableSettings(max_moves=most, move_stall=int(STALL_S * 1000)),
         )  # fmt: skip
-        hosts = RangeHosts(None, None, MeasureLimits(0, 0), is_on=True)  # Those of ranges.
+        hosts = RangeHosts(None, None, MeasureLimits(0, 0), is_on=True)  # Only range tables use these.
         self.moving = Rebalancer(tables, hosts)
 
     async def _beside(self, do):
@@ -35,7 +35,7 @@ class Mover:
         return do()
 
     async def looks(self, times=1):
-        """It looks at all tables; what it asks for."""
+        """Look at all tables; return the requests."""
         self.world.asked.clear()
         for _ in range(times):
             await self.moving.look()
@@ -47,7 +47,7 @@ def looks(mover, times=1):
 
 
 def assigned(asked):
-    """The assignment, the node and the slot of the one move that was begun."""
+    """Return the assignment, node and slot of the only begun move."""
     ((name, *what),) = asked
     assert name == "assign", asked
     return what
@@ -58,12 +58,12 @@ def remove(world, number):
 
 
 def test_a_death_changes_nothing_that_is_wanted():
-    """Who is dead keeps its place, though another one is there to take it."""
+    """A dead node keeps its place, even if another node could take it."""
     assert looks(Mover(MovedMap(), alive=(1, 2, 4)), times=3) == []
 
 
 def test_who_is_taken_out_is_replaced():
-    """By people: one transaction assigns the slot to another node, and nothing more is asked for then."""
+    """One transaction assigns the slot of the removed node to another node, and no other request follows."""
     world = MovedMap()
     remove(world, 3)
     assignment, *to = assigned(looks(Mover(world), times=3))
@@ -71,7 +71,7 @@ def test_who_is_taken_out_is_replaced():
 
 
 def test_the_first_server_that_lives_acts():
-    """By custom; of a table that has ended nobody does."""
+    """The first live server acts by convention, and an ended table has no moves."""
     world = MovedMap(servers=(1, 2))
     remove(world, 3)
     mover = Mover(world)
@@ -89,7 +89,7 @@ def test_the_first_server_that_lives_acts():
 
 
 def test_while_the_catalogue_names_nobody_nothing_moves():
-    """It is not known yet; nor is a move taken back."""
+    """Without known nodes no move is begun or taken back."""
     world = MovedMap()
     remove(world, 3)
     assert len(looks(Mover(world))) == 1
@@ -98,14 +98,14 @@ def test_while_the_catalogue_names_nobody_nothing_moves():
 
 
 def test_a_target_that_is_dead_is_not_begun():
-    """It would be given up again."""
+    """The move would be given up again."""
     world = MovedMap()
     remove(world, 3)
     assert looks(Mover(world, alive=(1, 2, 3))) == []
 
 
 def test_a_target_that_was_dead_is_begun():
-    """Once it lives again, though neither the map nor the nodes have changed meanwhile."""
+    """The move begins once the target lives again, although map and nodes are unchanged."""
     world = MovedMap()
     remove(world, 3)
     mover = Mover(world, alive=(1, 2, 3))
@@ -115,7 +115,7 @@ def test_a_target_that_was_dead_is_begun():
 
 
 def test_what_could_not_be_begun_is_begun_the_next_time():
-    """No majority of the servers had answered."""
+    """The first transaction has no majority."""
     world = MovedMap()
     remove(world, 3)
     mover, transact = Mover(world), world.transact
@@ -130,7 +130,7 @@ def test_what_could_not_be_begun_is_begun_the_next_time():
 
 
 def test_an_id_is_given_once():
-    """Though the same node comes to the same slot again: clocks, ends and tokens go by it."""
+    """Clocks, ends and tokens use the id, so even the same node and slot get a new one."""
     world = MovedMap()
     remove(world, 3)
     ids = set()
@@ -142,7 +142,7 @@ def test_an_id_is_given_once():
 
 
 async def fails(mover, *, loads=True):
-    """A move is begun, and its target is given up, in the end while it loads; some time after the last one."""
+    """Begin a move and give its target up, after the load began if `loads`; then let some time pass."""
     assignment, *_ = assigned(await mover.looks(2))
     if loads:
         mover.world.have("advance", assignment, 2)
@@ -152,7 +152,7 @@ async def fails(mover, *, loads=True):
 
 
 async def test_who_fails_twice_is_passed_over(autojump_clock):
-    """What it was to hold stays where it is."""
+    """The partition stays with its old host."""
     world = MovedMap()
     remove(world, 3)
     mover = Mover(world)
@@ -164,7 +164,7 @@ async def test_who_fails_twice_is_passed_over(autojump_clock):
 
 
 async def test_who_was_passed_over_is_a_target_again(autojump_clock):
-    """After an hour, though neither the map nor the nodes have changed since; it may fail twice again."""
+    """After an hour the node is a target again and may fail twice, although map and nodes are unchanged."""
     world = MovedMap()
     remove(world, 3)
     mover = Mover(world)
@@ -179,7 +179,7 @@ async def test_who_was_passed_over_is_a_target_again(autojump_clock):
 
 
 async def test_who_has_come_once_has_not_failed(autojump_clock):
-    """Failures are counted in a row, and of who was given up."""
+    """Only failures in a row count, and only if the target was given up."""
     world = MovedMap()
     mover = Mover(world)
     for _ in range(FAILURES + 1):
@@ -204,7 +204,7 @@ async def test_who_has_come_once_has_not_failed(autojump_clock):
 
 
 async def test_what_is_not_wanted_any_more_is_taken_back():
-    """That is no failure of its target."""
+    """A move that is taken back is no failure of its target."""
     world = MovedMap()
     mover = Mover(world)
     for _ in range(FAILURES + 1):
@@ -218,7 +218,7 @@ async def test_what_is_not_wanted_any_more_is_taken_back():
 
 
 def test_what_is_wanted_is_computed_when_nodes_change():
-    """And not for each move, which leaves it as it is."""
+    """A move alone does not cause a new computation."""
     world = MovedMap()
     mover = Mover(world)
     looks(mover, times=3)
@@ -232,7 +232,7 @@ def test_what_is_wanted_is_computed_when_nodes_change():
 
 
 def test_a_newcomer_is_put_into_a_group_first():
-    """Then it is a target."""
+    """The newcomer becomes a target afterwards."""
     world = MovedMap(nodes=3, groups=((1, 2, 3),))
     assert looks(Mover(world)) == []
     world.name(4)
@@ -245,7 +245,7 @@ def test_a_newcomer_is_put_into_a_group_first():
 
 
 def test_each_step_raises_the_version_of_its_partition():
-    """And of no other: by it a node finds what has changed, and a client that its own map is an old one."""
+    """By the version, nodes find changed partitions and clients detect an old map."""
     world = MovedMap(shards=2)
     remove(world, 3)
     assignment, *_ = assigned(looks(Mover(world)))
@@ -258,7 +258,7 @@ def test_each_step_raises_the_version_of_its_partition():
 
 
 def test_targets_that_fail_together_have_failed_once():
-    """A node that is away for a while is given up by all its partitions: that is one outage."""
+    """If all partitions give up an absent node, that is a single outage."""
     world = MovedMap()
     remove(world, 3)
     mover = Mover(world)

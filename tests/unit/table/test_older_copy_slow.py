@@ -1,4 +1,4 @@
-"""A node's directory is put back to an older copy, of which nothing on its own disk tells: the others do."""
+"""A node's directory is restored from an older copy; only the other nodes can detect that."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ async def state_of(cluster, machine):
 
 
 async def until_open(cluster, machine):
-    """Return when a node has its tables open."""
+    """Wait until the tables of a node are open."""
 
     async def holds():
         return (await state_of(cluster, machine))["state"] == "open"
@@ -25,7 +25,7 @@ async def until_open(cluster, machine):
 
 
 async def until_behind(cluster, machine):
-    """Return when a node says that its store is an older copy."""
+    """Wait until a node reports that its store is an older copy."""
 
     async def holds():
         told = await state_of(cluster, machine)
@@ -35,7 +35,7 @@ async def until_behind(cluster, machine):
 
 
 async def put_back(cluster, *, c_has_seen_more):
-    """Two tables are made by a and b; then a is away, b has what it had before, and c comes back."""
+    """Make two tables on a and b; then stop a, restore b's older disk, and start c."""
     a, b, c = cluster.machines
     await begin(cluster)
     await cluster.ask(a, "create_table", "first", ONE_COPY)
@@ -65,7 +65,7 @@ async def put_back(cluster, *, c_has_seen_more):
 
 @simulated(3, seed=3, limit_s=600)
 async def test_who_is_there_has_seen_more(cluster):
-    """Nothing is decided with the store that is behind, which says so, also alone; what was told is found again."""
+    """The older store decides nothing and reports itself, even alone; the tables are found again."""
     a, b, c = cluster.machines
     made = await put_back(cluster, c_has_seen_more=True)
     await until_behind(cluster, b)
@@ -88,7 +88,7 @@ async def test_who_is_there_has_seen_more(cluster):
 
 @simulated(3, seed=3, limit_s=600)
 async def test_who_has_seen_more_is_away(cluster):
-    """Then nobody can tell, and it is decided twice; who comes back tells, and nothing more is decided with it."""
+    """Without a witness the tables are decided twice; a returning witness stops further decisions."""
     a, b, c = cluster.machines
     await put_back(cluster, c_has_seen_more=False)
 

@@ -1,4 +1,4 @@
-"""`partitions`: where each begins and ends, who holds it, how large and busy it is: whole nodes, page by page."""
+"""`partitions` lists bounds, hosts, size and load of each partition, page by page: whole nodes."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ RANGES = {"kind": "range", "bounds": [b"m"], "replication": 2}
 
 
 def shape(told):
-    """What is told but for hosts and sizes, which are looked at by themselves."""
+    """Return the bounds and the next position, without hosts and sizes."""
     return [(one["start"], one["end"]) for one in told["partitions"]], told["next"]
 
 
 @simulated(3)
 async def test_pages_of_ranges_and_of_shards(cluster):
-    """In order, each with its hosts and their states, and about as many bytes as were written."""
+    """Pages come in order, with hosts, states and approximate sizes."""
     one = await made(cluster, RANGES)
     for number in range(40):
         await cluster.ask(one, "put", "t", b"n%02d" % number, bytes(1000), {"level": "all"})
@@ -46,7 +46,7 @@ async def test_pages_of_ranges_and_of_shards(cluster):
 
 @simulated(3)
 async def test_nobody_says_how_large_it_is(cluster):
-    """Its hosts are down: it is told all the same."""
+    """A partition with dead hosts is listed without a size."""
     one = await made(cluster, {**RANGES, "replication": 1})
     rows = (await cluster.ask(one, "partitions", "t"))["partitions"]
     there = next(row for row in rows if row["hosts"][0]["node"] != "n1")

@@ -1,4 +1,4 @@
-"""When a copy of a partition that moves is ready for a session, and when it never will be."""
+"""Readiness for a session of a replica in a moving partition, and lost writes."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from gossipkv.replication.replica import clock
 from gossipkv.table.session.token import TableSeen, encode
 from tests.unit.table.record_nodes import CLUSTER, CONFIG, Records
 
-GONE = 1 << 20  # An assignment of before.
+GONE = 1 << 20  # A former assignment.
 MOVED = CONFIG + 1
 
 
 @pytest.fixture
 def world():
-    """A partition, at three nodes."""
+    """Return three nodes that hold one partition."""
     records = Records(3)
     records.make("t", firsts=1, holders=lambda _: records.nodes)
     return records
@@ -31,14 +31,14 @@ def moves(world, *nodes, former=(), ends=()):
 
 
 def seen(world, config, count):
-    """A token of so many records of who is gone."""
+    """Return a token with `count` records of the former assignment."""
     (copy,) = world.nodes[0].replicas.by_partition.values()
     had = clock.of([(GONE, count)])
     return encode({copy.partition[0]: TableSeen(config, had)}, CLUSTER)
 
 
 def outcome(node, token):
-    """The value that a node has, or why it does not answer."""
+    """Return the node's value, or the reason for its refusal."""
     try:
         return node.call("get", "t", b"k", {"token": token, "local": True})[0]
     except WriteLost:
@@ -48,14 +48,14 @@ def outcome(node, token):
 
 
 def test_an_origin_that_has_ended_is_not_waited_for(world):
-    """The map as new as the token names it nowhere: all copies have all of it."""
+    """A map as new as the token does not name the origin, so all replicas have its records."""
     one, *_ = world.nodes
     moves(world, one)
     assert outcome(one, seen(world, MOVED, 5)) is None
 
 
 def test_an_origin_of_a_newer_map_is_waited_for(world):
-    """This one may not know it yet: the register is looked at, and with the map it is waited for as any other."""
+    """The node reads the register for the newer map; then it waits for the origin's records."""
     one, two, _ = world.nodes
     token = seen(world, MOVED, 5)
     assert (outcome(one, token), one.looked != []) == ("map", True)
@@ -65,7 +65,7 @@ def test_an_origin_of_a_newer_map_is_waited_for(world):
 
 
 def test_a_session_of_this_map_is_answered_without_the_register(world):
-    """As long as no majority of its servers is there."""
+    """No majority of the register's servers is needed."""
     one, *_ = world.nodes
     moves(world, one)
     assert outcome(one, seen(world, MOVED, 0)) is None
@@ -73,18 +73,18 @@ def test_a_session_of_this_map_is_answered_without_the_register(world):
 
 
 def test_what_is_beyond_a_forced_end_is_lost(world):
-    """Up to the end it is waited for; as long as nobody knows the end, all of it is; others are no matter."""
+    """Records up to the forced end are awaited and later ones are lost; an unknown end makes all of them wait."""
     one, *_ = world.nodes
     moves(world, one, former=(GONE,), ends=((GONE, None),))
     assert [outcome(one, seen(world, MOVED, count)) for count in (0, 5)] == [None, "ends"]
     moves(world, one, former=(GONE,), ends=((GONE, 4),))
     assert [outcome(one, seen(world, MOVED, count)) for count in (4, 5)] == ["records", "lost"]
-    moves(world, one, ends=((GONE, 4),))  # It is settled.
+    moves(world, one, ends=((GONE, 4),))  # The origin is settled.
     assert [outcome(one, seen(world, MOVED, count)) for count in (4, 5)] == [None, "lost"]
 
 
 def test_a_write_is_told_to_be_lost_too(world):
-    """It would depend on what is not there."""
+    """The write would depend on a lost record."""
     one, *_ = world.nodes
     moves(world, one, ends=((GONE, 4),))
     told = one.outcome("put", "t", b"k", b"v", {"token": seen(world, MOVED, 5), "level": "one"})
@@ -96,7 +96,7 @@ def test_a_write_is_told_to_be_lost_too(world):
 @pytest.mark.parametrize("request_", [("get",), ("put", b"v")])
 @pytest.mark.parametrize("is_alone", [False, True])
 def test_who_holds_nothing_tells_what_a_host_says(request_, is_alone):
-    """That it is lost is so for good, whether other hosts answer or not."""
+    """One host's word that a write is lost is final, even if other hosts do not answer."""
     records = Records(3)
     one, two, other = records.nodes
     records.make("t", firsts=1, holders=lambda _: [one, two])

@@ -1,4 +1,4 @@
-"""With what a range goes on that was begun anew: with just what the map says was kept, or with nothing."""
+"""A re-created range continues with exactly the kept replica that the map names, or empty."""
 
 from types import SimpleNamespace
 
@@ -16,11 +16,11 @@ from tests.unit.table.test_divided import MIDDLE
 from tests.unit.table.test_divided_holding import HIGH, LOW, OTHER, Held
 
 GONE, NEW = 2000, 3000
-OLD, YOUNG = b"a", b"z"  # Keys, before and behind the middle.
+OLD, YOUNG = b"a", b"z"  # Keys before and after the middle.
 
 
 class Lost(Held):
-    """A node with a copy that was set aside since others were forced to go on without it."""
+    """A node with a replica that was quarantined by a force."""
 
     def __init__(self, ended=()):
         super().__init__()
@@ -37,7 +37,7 @@ class Lost(Held):
         self.look()
 
     def seat(self, assignment, node=None):
-        """An assignment of a node, of this one, AVAILABLE."""
+        """Return an AVAILABLE assignment, by default of this node."""
         return Assignment(assignment, node or self.node.uuid, 0, AssignmentState.AVAILABLE)
 
     def anew(self, kept=None):
@@ -50,7 +50,7 @@ class Lost(Held):
 
     @property
     def reach(self):
-        """Up to where what is set aside has all, as its node tells."""
+        """Return the clock up to which the quarantined replica is complete."""
         ((_, _, _, packed, *_),) = msgpack.unpackb(kept_here(self.node, self.table, WHOLE))
         return {one: count for one, count in clock.entries(packed) if count}
 
@@ -61,12 +61,12 @@ class Lost(Held):
 
 @pytest.fixture
 def lost():
-    """Whose hosts are gone."""
+    """Return a node whose range has lost its hosts."""
     return Lost()
 
 
 def test_it_goes_on_where_it_lies(lost):
-    """Nothing is copied, its clock is of nobody who was, and what is written wins over what was kept."""
+    """The kept replica stays in its space, with a clock of new origins and a time later than kept records."""
     lost.anew()
     assert (lost.copies, lost.beside) == ({NEW: True}, [])
     (copy,) = lost.node.replicas.by_partition.values()
@@ -76,20 +76,20 @@ def test_it_goes_on_where_it_lies(lost):
     lost.node.call("put", "t", OLD, b"3", {"level": "one"})
     assert lost.get(OLD) == b"3"
     stands = [row for row in lost.node.spaces[copy.space].items() if row[0][:1] == b"\0"]
-    (found,) = Spaces().found(copy.space, stands, 1)  # In another life.
+    (found,) = Spaces().found(copy.space, stands, 1)  # The replica as found in the next life.
     assert (found.identity, found.synced) == (copy.identity, copy.synced)
 
 
 @pytest.mark.parametrize("kept", [0, 77])
 def test_what_was_not_kept_is_never_merged(lost, kept):
-    """It begins with nothing, and what is set aside stays so."""
+    """The range starts empty, and the quarantined replica stays."""
     lost.anew(kept)
     assert (lost.copies, lost.beside) == ({NEW: False}, [(b"", None)])
     assert lost.get(OLD) is None
 
 
 def test_of_who_has_ended_it_has_all():
-    """Of that its clock is silent: once it was settled, and again where the range has begun anew with it."""
+    """The kept replica is complete for settled origins, which its clock omits, even after it was kept once."""
     lost = Lost(ended=(ForcedEnd(55, 7), ForcedEnd(56, 0)))
     has = {**{one: count for one, count in lost.ends if count}, 55: 7}
     assert lost.reach == has
@@ -101,7 +101,7 @@ def test_of_who_has_ended_it_has_all():
 
 
 def test_what_was_not_whole_is_not_kept(lost):
-    """Whoever took it in had more."""
+    """A replica is not kept if a host that covered it had more records."""
     (one,) = lost.node.replicas.spaces.all_quarantined()
     lost.node.spaces[one.space][JOINING + one.suffix] = b""
     lost.anew()
@@ -109,7 +109,7 @@ def test_what_was_not_whole_is_not_kept(lost):
 
 
 def divided(lost, low, high):
-    """The range that begins anew is divided before its node has heard; some children begin elsewhere."""
+    """Split the re-created range before its node has heard of it; some children begin elsewhere."""
     nodes = {LOW: low, HIGH: high}
     kept = lost.parent.assignment
     lost.records.divide(
@@ -119,7 +119,7 @@ def divided(lost, low, high):
 
 
 def test_children_go_on_with_it(lost):
-    """Each with its keys."""
+    """Each child has its own keys."""
     with pytest.raises(NotReady):
         divided(lost, None, None)
     lost.records.run()
@@ -130,7 +130,7 @@ def test_children_go_on_with_it(lost):
 
 @pytest.mark.parametrize(("low", "high", "left"), [(None, OTHER, (MIDDLE, None)), (OTHER, None, (b"", MIDDLE))])
 def test_the_rest_stays_set_aside(lost, low, high, left):
-    """And may be kept later, with what it had."""
+    """The rest may be kept later, with its former clock."""
     divided(lost, low, high)
     assert (lost.copies, lost.beside) == ({HIGH if high is None else LOW: True}, [left])
     (rest,) = lost.node.replicas.spaces.all_quarantined()

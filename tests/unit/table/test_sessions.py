@@ -1,4 +1,4 @@
-"""Sessions over nodes: what they are never shown, whoever they ask; and the checker that says so."""
+"""Guarantees of sessions across nodes, and the checker of these guarantees."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ RIGHT = [
 
 
 def test_what_is_right_is_accepted():
-    """Other sessions may see what is older; of writes of which none came after the other either may be shown."""
+    """Other sessions may see older values, and of concurrent writes either one may be shown."""
     assert Guarantees().judge([one] for one in RIGHT) == []
 
 
 @pytest.mark.parametrize(
     "planted",
     [
-        [Did(1, WRITES, X, b"1"), Did(1, READS, X, None)],  # Its own write
+        [Did(1, WRITES, X, b"1"), Did(1, READS, X, None)],  # Own write
         [Did(1, WRITES, X, b"1"), Did(1, WRITES, X, b"2"), Did(1, READS, X, b"1")],
         [Did(1, WRITES, X, b"1"), Did(1, WRITES, X, None), Did(1, READS, X, b"1")],
         [*RIGHT[:2], Did(1, WRITES, X, None, is_known=False), Did(1, WRITES, X, None), Did(1, READS, X, b"2")],
         [*RIGHT[:5], Did(2, READS, X, b"1")],  # Reads go back
         [*RIGHT[:5], Did(2, READS, X, None)],
-        [*RIGHT[:7], Did(3, READS, X, b"1")],  # A write is seen, and not what was read before it
+        [*RIGHT[:7], Did(3, READS, X, b"1")],  # A write is seen without the writes that its session had read
         [*RIGHT[:7], Did(3, READS, X, None)],
         [Did(1, WRITES, X, b"1"), Did(1, WRITES, Y, b"2"), Did(2, READS, Y, b"2"), Did(2, READS, X, None)],  # Writes
         [Did(1, READS, X, b"9")],
     ],
 )
 def test_a_planted_fault_is_rejected(planted):
-    """Each of the four guarantees, over tables, with deletions too; and a value that nobody wrote."""
+    """The checker rejects violations of each guarantee, across tables and with deletes, and invented values."""
     assert len(Guarantees().judge([one] for one in planted)) == 1
 
 
 def test_what_has_ended_is_carried_no_further():
-    """Neither in answers nor in records, and a session goes on that has seen nothing but tables that are no more."""
+    """Ended tables are dropped from answers and records, even if the session has seen nothing else."""
     records = Records(3)
     old, new = (records.make(name, firsts=1, holders=lambda _: records.nodes) for name in ("old", "new"))
     one, other, _ = records.nodes

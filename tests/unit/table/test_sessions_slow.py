@@ -12,7 +12,7 @@ from tests.unit.table.record_nodes import CLUSTER
 
 @pytest.mark.parametrize("seed", range(12))
 def test_sessions_hop_over_nodes(seed):
-    """None is ever shown what is older; once all has travelled all nodes are ready, and what they hold is settled."""
+    """No session sees older values; after full replication all nodes are ready and tokens omit local origins."""
     world, faults = hop(seed, 250)
     assert faults == []
     assert min(world.ends[method] for method in ("put", "delete", "get", "get_many", "scan", "put_many")) > 0

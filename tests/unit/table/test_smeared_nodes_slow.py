@@ -1,4 +1,4 @@
-"""Whole nodes in virtual time that smear, by clocks far apart: crashes, a drain, a full disk, a division, a drop."""
+"""Smearing on whole nodes with clocks far apart: crashes, a drain, a full disk, a split and a drop."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ WANTED = {
     "bounds": [NOW.to_bytes(8, "big"), (NOW + 50).to_bytes(8, "big")],
 }  # fmt: skip
 PUTS = 60
-STILL = replace(CONFIG, planner="off")  # Who smears stays no host.
+STILL = replace(CONFIG, planner="off")  # The smearing node never becomes a host.
 
 
 def key(number):
-    """A key of the range that is short."""
+    """Return a key of the short range."""
     return (NOW + number % 50).to_bytes(8, "big") + b"/%d" % number
 
 
 async def laid(cluster):
-    """A table of which two nodes hold the short range; those, and the others."""
+    """Make a table whose short range is on two nodes; return these hosts and the other nodes."""
     await begin(cluster)
     await cluster.ask(cluster.machines[0], "create_table", "t", WANTED, timeout_s=30)
     shown = await cluster.ask(cluster.machines[0], "partition_map", "t")
@@ -43,7 +43,7 @@ async def put(cluster, machine, first, count=PUTS):
 
 
 async def arrived(cluster, machine, count, within_s=140):
-    """Return when so many records are there, each with its value."""
+    """Wait until `count` records have their values."""
 
     async def holds():
         rows, _, _ = await cluster.ask(machine, "scan", "t", {"limit": 1000})
@@ -60,7 +60,7 @@ async def waiting(cluster, machine):
 
 @simulated(4, config=STILL)
 async def test_nodes_that_smear_lose_power(cluster, monkeypatch):
-    """As do hosts amid what they are given; all comes, and what was written meanwhile stays, by clocks in step."""
+    """A host crashes while it receives puts; all puts arrive, and a later write stays, with clocks in step."""
     monkeypatch.setattr(process, "MAX_WALL_OFFSET_MS", 1000)
 
     hosts, (smearer, other) = await laid(cluster)
@@ -83,13 +83,13 @@ async def test_nodes_that_smear_lose_power(cluster, monkeypatch):
 
 
 async def known(cluster, machine):
-    """Whether a node that has just begun knows the table, and is reached."""
+    """Return True if a restarted node knows the table and is reachable."""
     return "t" in {one["name"] for one in await cluster.ask(machine, "databases")}
 
 
 @simulated(4, config=STILL)
 async def test_who_is_stopped_forwards_all_first(cluster):
-    """Within its time to drain; with hosts away it keeps what waits, and forwards it when it is back."""
+    """Forwarding takes place in the drain time; without hosts the puts are kept and forwarded after the restart."""
     hosts, (smearer, other) = await laid(cluster)
     await put(cluster, smearer, 0)
     await smearer.stop()
@@ -107,7 +107,7 @@ async def test_who_is_stopped_forwards_all_first(cluster):
 
 @simulated(4, config=STILL)
 async def test_a_full_disk_smears_nothing(cluster):
-    """Puts are written at once; so are those that say so."""
+    """With a full disk puts are written at once, and their answers show it."""
     _, (smearer, other) = await laid(cluster)
     await put(cluster, smearer, 0, 5)
     smearer.strike(Fault(0, Action.FAIL, CHANGING, errno.ENOSPC, lasting=True))
@@ -121,7 +121,7 @@ async def test_a_full_disk_smears_nothing(cluster):
 
 @simulated(4, config=STILL)
 async def test_a_range_is_divided_and_the_table_dropped_while_puts_wait(cluster):
-    """They go to the children; what waits for the table that is gone goes with it."""
+    """Waiting puts go to the children, and those of the dropped table are dropped."""
     _, (smearer, other) = await laid(cluster)
     await put(cluster, smearer, 0)
     await cluster.ask(other, "split", "t", key(25))

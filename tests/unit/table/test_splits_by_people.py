@@ -1,4 +1,4 @@
-"""`split`: a range is divided at a key that people say, or refused for one clear reason: whole nodes, virtual time."""
+"""`split` divides a range at an operator's key, or is refused for one clear reason: whole nodes, virtual time."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ RANGES = {"kind": "range", "bounds": [b"m"], "replication": 3}
 
 
 async def ranges(cluster, machine):
-    """Where ranges begin, and the nodes of each."""
+    """Return the id and the nodes of each range, by first key."""
     told = await cluster.ask(machine, "partition_map", "t")
     return {one["start"]: (one["id"], [each["node"] for each in one["assignments"]]) for one in told["partitions"]}
 
 
 @simulated(3)
 async def test_a_range_is_divided(cluster):
-    """At whichever node it is said, on the nodes that it is on; a second time nothing is done, and the same is told."""
+    """Any node takes the command; children stay on the same nodes, and a repetition returns the same result."""
     one = await made(cluster, RANGES)
     before = await ranges(cluster, one)
     told = await cluster.ask(cluster.machines[1], "split", "t", b"s")
@@ -39,7 +39,7 @@ async def test_a_range_is_divided(cluster):
 
 @simulated(3)
 async def test_what_is_not_divided(cluster):
-    """No such table, shards, keys at which no range begins or one begins already, arguments that are none."""
+    """Unknown tables, shards, invalid or existing bounds, and wrong arguments are refused."""
     one = await made(cluster, RANGES)
     await cluster.ask(one, "create_table", "h", {"kind": "hash", "replication": 1})
     for kind, words, *params in (
@@ -54,7 +54,7 @@ async def test_what_is_not_divided(cluster):
 
 @simulated(3)
 async def test_a_host_divides_what_the_planner_asks_for(cluster):
-    """At its middle key, once; one that has no two keys, or is elsewhere, is not divided."""
+    """A range of less than two keys, or of other nodes, is not split; otherwise it is split once in the middle."""
     one = await made(cluster, RANGES)
     for number in range(40):
         await cluster.ask(one, "put", "t", b"a%02d" % number, bytes(100))
@@ -70,12 +70,12 @@ async def test_a_host_divides_what_the_planner_asks_for(cluster):
     assert after[middle][1] == before[b""][1]
     with trio.fail_after(60):
         while not isinstance(await refused(cluster, one, "table_divide", table, before[b""][0]), NotServed):
-            await trio.sleep(0.1)  # It has not adopted that yet.
+            await trio.sleep(0.1)  # The host has not adopted the split yet.
 
 
 @simulated(3)
 async def test_who_holds_a_division_back(cluster):
-    """All that hold the range are named when too many former ones are not settled, and who of them is down."""
+    """If too many former assignments are not settled, the error names all hosts and marks the dead one."""
     one = await made(cluster, RANGES)
     await die(cluster, cluster.machines[2])
     for number in range(21):
@@ -84,4 +84,4 @@ async def test_who_holds_a_division_back(cluster):
     assert type(error) is Conflict
     assert "66 assignments of the range that 'k99' is in are not settled, 64 may be" in error.message
     assert {*error.message.rpartition("answer: ")[2].split(", ")} == {"n1", "n2", "n3 (which is down)"}
-    await cluster.ask(one, "split", "t", b"x")  # Another range has its own.
+    await cluster.ask(one, "split", "t", b"x")  # Another range has its own limit.

@@ -16,20 +16,20 @@ RANGES = {"kind": "range", "bounds": [b"m"], "replication": 3}
 
 
 async def ranges(cluster, machine):
-    """Where ranges begin, and the nodes of each."""
+    """Return the id and the nodes of each range, by first key."""
     told = await cluster.ask(machine, "partition_map", "t")
     return {one["start"]: (one["id"], [each["node"] for each in one["assignments"]]) for one in told["partitions"]}
 
 
 @simulated(4, config=replace(USUAL, planner="off"))
 async def test_a_range_that_moves(cluster):
-    """Between which nodes is said."""
+    """The error names the nodes of the move."""
     *_, third, newcomer = cluster.machines
     one = await made(cluster, RANGES, but=newcomer)
     await come(cluster, newcomer)
     await cluster.ask(one, "add_node", "n4", timeout_s=60)
     await die(cluster, third)
-    await cluster.ask(one, "remove_node", "n3", timeout_s=60)  # What it alone has is waited for.
+    await cluster.ask(one, "remove_node", "n3", timeout_s=60)  # The move waits for the dead node's own records.
     with trio.fail_after(60):
         while not (moving := [first for first, (_, nodes) in (await ranges(cluster, one)).items() if nodes[3:]]):
             await trio.sleep(0.1)

@@ -1,4 +1,4 @@
-"""The store of a node's tables: when it is opened, when it stays closed, and what a crash leaves."""
+"""The store of a node's tables: its opening, the reasons to stay closed, and crashes."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ PLACE = PurePath("/n/tables")
     (5, 3, (7, 4), "not of this node"),
 ])  # fmt: skip
 def test_what_becomes_of_a_store(store, life, found, expected):
-    """By what NODE and the manifest say; who is refused hears the path, why, and what to do."""
+    """NODE and the manifest decide; a refusal names path, reason and remedy."""
     decision = decide(store, life, found, PLACE)
     if isinstance(expected, str):
         assert isinstance(decision, ClosedStore)
@@ -60,7 +60,7 @@ def directory_in(path, files=WORLD.files):
 
 @contextlib.asynccontextmanager
 async def running(directory, stores, files=WORLD.files):
-    """Its tables, as long as the block lasts, ended in peace."""
+    """Run the tables of the directory during the block, and end them properly."""
     environment = SimpleNamespace(files=files, threads=WORLD.threads)
     tables = TableStore(directory.path / "tables", directory, environment, stores)
     async with trio.open_nursery() as nursery:
@@ -70,7 +70,7 @@ async def running(directory, stores, files=WORLD.files):
 
 
 async def test_no_tables(tmp_path):
-    """None are made unless somebody wants them; whoever asks is told that there are none."""
+    """No store is made without a request, and the error says that there is none."""
     stores = FakeStores()
     with directory_in(tmp_path) as directory:
         async with running(directory, stores) as tables:
@@ -81,7 +81,7 @@ async def test_no_tables(tmp_path):
 
 
 async def test_made_on_demand_and_opened_from_then_on(tmp_path):
-    """Once, whoever else wants it at that moment; each start is a life, and NODE knows of it."""
+    """Concurrent requests make one store; each start is a life, which NODE records."""
     stores = FakeStores()
     with directory_in(tmp_path) as directory:
         async with running(directory, stores) as tables:
@@ -105,7 +105,7 @@ async def test_made_on_demand_and_opened_from_then_on(tmp_path):
 
 
 async def test_damage_in_log_that_only_readers_need_is_told(tmp_path):
-    """In the log of the node and in `info`; the tables are open."""
+    """The damage is logged and shown in `info`, and the tables are open."""
     stores = FakeStores()
     stores.damage = "a bit"
     with directory_in(tmp_path) as directory, capture_logs() as lines:
@@ -117,7 +117,7 @@ async def test_damage_in_log_that_only_readers_need_is_told(tmp_path):
 
 
 async def test_a_closed_store_is_left_as_it_is(tmp_path):
-    """The reason is told to whoever asks, and in the log; nothing is made or changed, also if somebody wants tables."""
+    """The reason is reported and logged, and nothing is made or changed, even on a request for tables."""
     stores = FakeStores()
     put_store(WORLD.files, tmp_path / "tables", 7, 4)
     manifest = (tmp_path / "tables" / "MANIFEST").read_bytes()
@@ -148,7 +148,7 @@ async def test_a_closed_store_is_left_as_it_is(tmp_path):
 ])  # fmt: skip
 @pytest.mark.parametrize("is_grouped", [False, True])
 async def test_what_cannot_be_opened_stays_closed(tmp_path, error, told, is_grouped):
-    """The reason and what to do are told; the node goes on, and the next start may open it."""
+    """The error has the reason and the remedy; the node continues, and the next start may open the store."""
     stores = FakeStores()
     with directory_in(tmp_path) as directory:
         async with running(directory, stores) as tables:
@@ -165,7 +165,7 @@ async def test_what_cannot_be_opened_stays_closed(tmp_path, error, told, is_grou
 
 
 async def test_a_defect_ends_the_node(tmp_path):
-    """What is no error of a disk is not taken for one."""
+    """Only disk errors close the store."""
     stores = FakeStores()
     with directory_in(tmp_path) as directory:
         async with running(directory, stores) as tables:
@@ -178,7 +178,7 @@ async def test_a_defect_ends_the_node(tmp_path):
 
 
 async def test_a_damaged_manifest_is_named(tmp_path):
-    """Any flipped byte: closed, with the file."""
+    """Any flipped byte closes the store, with the file in the reason."""
     stores = FakeStores()
     with directory_in(tmp_path) as directory:
         async with running(directory, stores) as tables:
@@ -205,7 +205,7 @@ async def state_after(tables, seconds):
 
 @contextlib.asynccontextmanager
 async def open_on(files, stores):
-    """Tables with an open store, and the directory, in a world whose clock jumps."""
+    """Run tables with an open store in simulated time, and yield them with their directory."""
     environment = SimpleNamespace(files=files, threads=Inline())
     with directory_in(PurePath("/n"), files) as directory:
         tables = TableStore(PLACE, directory, environment, stores)
@@ -217,7 +217,7 @@ async def open_on(files, stores):
 
 
 async def test_a_store_that_fails(autojump_clock):
-    """Its reason is what is told; it is opened again in another life, and NODE knows of that."""
+    """The store is reopened in a new life, which NODE records; until then errors give the reason."""
     stores = FakeStores()
     async with open_on(SimulatedFiles(), stores) as (tables, directory):
         stores.open[0].fail(EIO)
@@ -232,7 +232,7 @@ async def test_a_store_that_fails(autojump_clock):
 
 
 async def test_a_store_that_fails_again_and_again(autojump_clock):
-    """Pauses double up to a minute, whether it fails open or when it is opened; after a good minute they are short."""
+    """Pauses double up to a minute, for failures in use and at opening; after a good minute they are short."""
     stores = FakeStores()
     async with open_on(SimulatedFiles(), stores) as (tables, _):
         for pause_s in (1, 2, 4, 8, 16, 32, 60, 60):
@@ -250,7 +250,7 @@ async def test_a_store_that_fails_again_and_again(autojump_clock):
 
 @pytest.mark.parametrize("error", [Corrupt("/t/log/1", 4096, "torn"), UnsupportedFormat("/t: a newer one")])
 async def test_a_store_that_failed_and_is_found_damaged(autojump_clock, error):
-    """It stays closed: what was told is not there any more."""
+    """The store stays closed, since acknowledged data are missing."""
     stores = FakeStores()
     async with open_on(SimulatedFiles(), stores) as (tables, _):
         stores.open[0].fail(EIO)
@@ -261,7 +261,7 @@ async def test_a_store_that_failed_and_is_found_damaged(autojump_clock, error):
 
 
 async def test_a_store_that_cannot_be_made(tmp_path):
-    """Whoever wanted it hears why; there are no tables, as before, and the next attempt may succeed."""
+    """The caller gets the reason; there is still no store, and a later attempt may succeed."""
     stores = FakeStores()
     stores.refuses = [StorageError("/t: no room")] * 2
     with directory_in(tmp_path) as directory:
@@ -274,7 +274,7 @@ async def test_a_store_that_cannot_be_made(tmp_path):
 
 
 async def test_a_silent_start_opens_it_when_it_can_write(tmp_path):
-    """Nothing can be written: closed; the disk is mended: another look opens it."""
+    """A store that was closed because nothing could be written opens at the next look after the repair."""
     stores = FakeStores()
     with directory_in(tmp_path) as directory:
         async with running(directory, stores) as tables:
@@ -296,7 +296,7 @@ async def test_a_silent_start_opens_it_when_it_can_write(tmp_path):
 
 
 async def test_copies_of_store_and_node_that_are_put_back(tmp_path):
-    """Of three moments: what was there together goes on, or with a store one life ahead; all else is closed."""
+    """Copies of one moment, or with a store one life ahead, open; other combinations stay closed."""
     stores = FakeStores()
     copies = []
     for _ in range(3):
@@ -320,7 +320,7 @@ async def test_copies_of_store_and_node_that_are_put_back(tmp_path):
 
 
 async def test_a_backup_of_what_is_open(tmp_path):
-    """It goes to the store, by an absolute path outside the data directory; what the system says is passed on."""
+    """The path must be absolute and outside the data directory; errors of the system are passed on."""
     stores = FakeStores()
     with directory_in(tmp_path / "data") as directory:
         async with running(directory, stores) as tables:

@@ -1,4 +1,4 @@
-"""Tests that cost seconds; `test_tables.py` has the others."""
+"""Tests that cost seconds; `test_store.py` has the others."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.world.simulated_files import SimulatedFiles
 @pytest.mark.parametrize("action", [Action.CRASH_BEFORE, Action.CRASH_HALFWAY, Action.CRASH_AFTER])
 @pytest.mark.parametrize("power", [None, 1, 2])
 async def test_a_crash_at_any_step_of_making_and_opening(action, power):
-    """A store that was shown is opened at the next start, in a life above; a crash costs no store."""
+    """A store that was once opened is opened at the next start in a later life."""
     shown, crashes = 0, 0
     for at in range(200):
         disk = SimulatedFiles()

@@ -1,4 +1,4 @@
-"""A request that waits on a node that is otherwise idle is answered when its time is over, whatever it waits for."""
+"""A waiting request on an idle node is answered at its timeout, for each wait reason."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ REASONS = ("a newer map", "records that the session has seen", "a host that is s
 
 
 def options(reason, wait_ms, known):
-    """What a request says that is to wait for that reason."""
+    """Return options that make a request wait for the reason."""
     by_reason = {
         "a newer map": {"config": known["config"] + 1, "wait_ms": wait_ms},
         "records that the session has seen": {"token": known["token"], "wait_ms": wait_ms},
@@ -51,7 +51,7 @@ def test_all_methods_of_records_wait_here():
 @pytest.mark.parametrize("reason", REASONS)
 @simulated(4)
 async def test_who_waits_is_answered_in_time(cluster, reason):
-    """Of each method, at a host and at a node that forwards, within 50 ms of virtual time."""
+    """Each method, at a host and at a forwarding node, is answered within 50 ms of virtual time."""
     await begin(cluster)
     one, *_ = cluster.machines
     await settle(cluster, 30)

@@ -1,4 +1,4 @@
-"""What copies have and what is asked of them: counted at hosts, smoothed, told, and put together."""
+"""Sizes and request rates of replicas: counted at hosts, smoothed, reported and merged."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def copy_of(partition):
 
 
 class Host:
-    """A node's copies and what they have."""
+    """A node's replicas and their contents."""
 
     def __init__(self, *partitions, answers=None):
         self.me = b"me"
@@ -56,7 +56,7 @@ class Host:
 
 
 def test_requests_of_clients_are_counted_where_they_are_answered():
-    """Each key that is read or written, and each page of a scan; what a copy takes of others is none of them."""
+    """Each read or written key and each scanned page counts; replication does not."""
     records = Records(3)
     records.make("t", firsts=1, holders=lambda _: records.nodes[:2])
     one, two, other = records.nodes
@@ -78,7 +78,7 @@ def test_requests_of_clients_are_counted_where_they_are_answered():
 
 
 def test_rates_are_smoothed():
-    """Over five minutes: what lasts comes to its rate, what was once fades; the idle have none."""
+    """Rates are smoothed over five minutes: a steady rate is reached, a burst fades, and idle ranges have none."""
     host = Host(1, 2)
     kept = exp(-COUNT_S / SMOOTHED_S)
     assert host.count(p1=100) == {1: round(10 * (1 - kept), 2), 2: 0.0}
@@ -88,7 +88,7 @@ def test_rates_are_smoothed():
 
 
 def test_the_heirs_of_a_busy_copy_are_busy():
-    """Each has its part of the rate, those of heirs, too."""
+    """Children and grandchildren share the rate of the parent."""
     host = Host(1)
     host.count(times=200, p1=100)
     parent, (child, other, *grand) = host.by_partition.pop((TABLE, 1)), map(copy_of, range(2, 6))
@@ -100,7 +100,7 @@ def test_the_heirs_of_a_busy_copy_are_busy():
 
 
 def test_others_have_their_turn_while_copies_are_measured():
-    """A few at a time; what cannot be read is left out."""
+    """Sizes are measured a few at a time, and unreadable replicas are left out."""
     host = Host(*range(FEW_MEASURED * 4))
     seen = []
 
@@ -124,7 +124,7 @@ def test_others_have_their_turn_while_copies_are_measured():
 
 
 def test_what_nodes_say_is_put_together():
-    """The largest size, the sum of rates; who fails, or says nonsense, is nobody."""
+    """The largest size and the sum of rates count; failed and invalid answers are ignored."""
     host = Host(1, 2)
     host.answers = {
         b"new": packb([[1, 150, 7, 2.5, "more"], [3, 30, 3, 1]]),
@@ -148,7 +148,7 @@ def test_what_nodes_say_is_put_together():
 
 
 def test_it_counts_now_and_then():
-    """By itself, by the time that has passed."""
+    """Counting runs by itself and uses the elapsed time."""
     host = Host(1)
 
     async def scenario():
@@ -165,7 +165,7 @@ def test_it_counts_now_and_then():
 
 
 async def test_what_was_said_counts_for_a_while(autojump_clock):
-    """Nobody is asked twice within it, also by two at once; then, and of another table, all are asked anew."""
+    """Within that time no node is asked twice, even concurrently; later, or for another table, all are asked."""
     host = Host()
     host.answers = {b"a": packb([[1, 100, 1, 1.0]]), b"b": packb([[1, 90, 3, 1.5], [2, 5, 1, 0.0]])}
     asked, ask = [], host._ask

@@ -1,4 +1,4 @@
-"""What a node asks before it steps, and before it drops a copy: of a map at hand, and copies in memory."""
+"""A node asks hosts before it advances a move or drops a replica, with in-memory replicas."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from tests.unit.table.local_tables import local_tables
 from tests.unit.table.moved_map import FORCED, PARTITION, TABLE, MovedMap, node
 
 STALL_S = 60
-OLD, TARGET = 3, 4  # Nodes, and assignments: the one in whose place the other comes.
+OLD, TARGET = 3, 4  # Numbers of nodes and assignments: the target replaces the old one.
 
 
 class Scene:
-    """Three hosts and a target in memory, the map that the register has, and the one that is known here."""
+    """Three hosts and a target in memory, the map of the register, and the locally known map."""
 
     def __init__(self, me):
         self.register = MovedMap(nodes=5)
         self.register.have("assign", TARGET, node(TARGET), OLD - 1)
         self.cluster = Cluster(5, adopts=False)
-        self.says = {}  # By node: config, clock, whether it is whole.
-        self.while_asked = []  # Called when a node is.
+        self.says = {}  # By node: config, clock and completeness.
+        self.while_asked = []  # Called before each answer.
         self.has_majority = True
-        self.is_deaf = False  # What is asked for goes nowhere.
+        self.is_deaf = False  # If set, requests have no effect.
         self.replication = SimpleNamespace(
             replicas=self.cluster.nodes[me - 1].replicas, departed={}, maps={}, now=lambda: self.cluster.now
         )
@@ -47,7 +47,7 @@ class Scene:
         )  # fmt: skip
         self.stepping = Migrator(tables, SimpleNamespace(drop=self.dropped.append))
 
-    # As `Metadata`
+    # The methods of `Metadata`.
 
     @property
     def known(self):
@@ -76,18 +76,18 @@ class Scene:
         return msgpack.packb([[PARTITION, number, config, clock.of(counters.items()), is_whole]])
 
     def moves(self, state, config=None):
-        """All have adopted the map by which the target has that state."""
+        """Adopt on all nodes the map in which the target has this state."""
         adopt(self.cluster, config or self.register.config, n1=AVAILABLE, n2=AVAILABLE, n3=AVAILABLE, n4=state)
         self.cluster.connect()
         self.cluster.pass_s(ASK_OWN_S)
 
     def say(self, *nodes, config=None, counters=(), is_whole=True):
-        """These have adopted that, and have so much."""
+        """Set the reports of these nodes."""
         config = self.register.config if config is None else config
         self.says |= dict.fromkeys(nodes, (config, dict(counters), is_whole))
 
     def steps(self, *, after_s=RETRY_S):
-        """One round, after so much time in which nobody does anything; what is asked for in it."""
+        """Run one round after an idle time; return its requests."""
         self.register.asked.clear()
         self.cluster.now += after_s
         before = copied(self.register)
@@ -97,21 +97,21 @@ class Scene:
         return [(name, argument[2:]) for name, argument in self.register.asked]
 
     def drops(self):
-        """Look at what has departed; whether it is dropped."""
+        """Check the departed replicas; return True if one is dropped."""
         trio.run(self.stepping._drop_departed)
         return bool(self.dropped)
 
 
 @pytest.fixture
 def target():
-    """The target's node, which has adopted that it is PROPOSED."""
+    """Return the target's node, which has adopted that it is PROPOSED."""
     scene = Scene(TARGET)
     scene.moves(PROPOSED)
     return scene
 
 
 def test_a_target_loads_when_hosts_that_are_asked_have_adopted(target):
-    """Not by what they have told otherwise: that may come late, and be of another life."""
+    """Earlier statuses do not count, because they may be late or belong to another life."""
     replicas = target.replication.replicas
     (copy,) = replicas.by_partition.values()
     assert [one.config for _, one in replicas.host_statuses(copy)] == [copy.config] * 3
@@ -124,7 +124,7 @@ def test_a_target_loads_when_hosts_that_are_asked_have_adopted(target):
 
 @pytest.fixture
 def loaded(target):
-    """It is INITIALIZING, and has loaded: there is nothing."""
+    """Return a target that is INITIALIZING and has loaded an empty range."""
     target.register.have("advance", TARGET, 2)
     target.look()
     target.moves(LOADING)
@@ -133,7 +133,7 @@ def loaded(target):
 
 
 def test_a_report_without_a_clock_is_none(loaded):
-    """A peer may send anything; the other hosts are asked all the same."""
+    """A peer may send anything; the other hosts are still asked."""
     loaded.say(OLD)
     ask = loaded.stepping._ask
 
@@ -148,9 +148,9 @@ def test_a_report_without_a_clock_is_none(loaded):
 
 
 def test_a_report_from_before_it_was_whole_is_none(loaded):
-    """Who has reported may have acknowledged something since, and the target has loaded before that."""
+    """The reporting host may have acknowledged more since, while the target had loaded before."""
     (copy,) = loaded.replication.replicas.by_partition.values()
-    copy.joining = copy.synced_joining = Bootstrap()  # As if it was loading still.
+    copy.joining = copy.synced_joining = Bootstrap()  # Pretend that the target is still loading.
     loaded.say(OLD)
 
     def is_whole():
@@ -162,13 +162,13 @@ def test_a_report_from_before_it_was_whole_is_none(loaded):
 
 
 def test_a_target_waits_for_its_source_for_a_while(loaded):
-    """It does not answer: after the stall time the others are enough."""
+    """If the source is silent for the stall time, the other hosts are enough."""
     assert loaded.steps(after_s=0) == loaded.steps(after_s=STALL_S - 1) == []
     assert loaded.steps(after_s=2) == [("advance", (TARGET, 3))]
 
 
 def test_a_target_waits_from_when_it_is_whole(loaded):
-    """That its source was silent before says nothing."""
+    """The silence of the source before the target is complete does not count."""
     (copy,) = loaded.replication.replicas.by_partition.values()
     copy.joining = copy.synced_joining = Bootstrap()
     assert loaded.steps(after_s=0) == loaded.steps(after_s=STALL_S + 1) == []
@@ -178,7 +178,7 @@ def test_a_target_waits_from_when_it_is_whole(loaded):
 
 
 def test_a_target_waits_for_a_source_that_answers(loaded):
-    """However long it has not adopted that: it may acknowledge what others lack until then."""
+    """Such a source may acknowledge writes that other hosts lack, until it adopts the map."""
     loaded.say(OLD, config=loaded.register.config - 1)
     assert loaded.steps(after_s=0) == loaded.steps(after_s=STALL_S + 1) == []
     loaded.say(OLD)
@@ -186,7 +186,7 @@ def test_a_target_waits_for_a_source_that_answers(loaded):
 
 
 def test_a_step_is_not_asked_for_again_at_once(target):
-    """What it leads to may be on its way here, until the map here has changed."""
+    """The result may be on its way until the local map has changed."""
     target.say(1, 2)
     target.is_deaf = True
     assert target.steps() == [("advance", (TARGET, 2))]
@@ -198,7 +198,7 @@ def test_a_step_is_not_asked_for_again_at_once(target):
 
 
 def test_what_is_to_be_done_on_a_table_that_has_ended(target):
-    """Nothing."""
+    """No step is taken."""
     target.say(1, 2)
     target.known[TABLE].head.ended = True
     assert target.steps() == []
@@ -206,14 +206,14 @@ def test_what_is_to_be_done_on_a_table_that_has_ended(target):
 
 @pytest.fixture
 def host():
-    """The first host's node, and a target that is PROPOSED."""
+    """Return the first host's node, with a PROPOSED target."""
     scene = Scene(1)
     scene.moves(PROPOSED)
     return scene
 
 
 def test_a_target_that_is_silent_is_given_up(host):
-    """For the stall time without a break; a host that is AVAILABLE is waited for."""
+    """A target must be silent for the stall time without a break; AVAILABLE hosts are not given up."""
     host.say(2)
     assert host.steps(after_s=0) == host.steps(after_s=STALL_S - 1) == []
     host.say(TARGET, is_whole=False)
@@ -225,7 +225,7 @@ def test_a_target_that_is_silent_is_given_up(host):
 
 @pytest.mark.parametrize("syncs", [True, False])
 def test_a_target_that_confirms_nothing_is_given_up(host, syncs):
-    """Though it answers; not if there is nothing to confirm."""
+    """A target that answers but confirms no writes is given up; without writes it stays."""
     host.say(2, OLD, TARGET, is_whole=False)
     assert host.steps(after_s=STALL_S + 1) == []
     host.cluster.nodes[TARGET - 1].syncs = syncs
@@ -236,7 +236,7 @@ def test_a_target_that_confirms_nothing_is_given_up(host, syncs):
 
 
 def test_who_is_gone_for_good_is_taken_by_force(host):
-    """As people have said it, and nothing else: who is to hold nothing more, is dead or silent stays."""
+    """Force needs an operator's word: an excluded, dead or silent node stays."""
     for weight in (1, 0):
         host.register.named[node(OLD)] = host.register.named[node(OLD)]._replace(weight=weight)
         assert host.steps(after_s=STALL_S - 1) == []
@@ -246,7 +246,7 @@ def test_who_is_gone_for_good_is_taken_by_force(host):
 
 
 def test_a_partition_at_rest_with_one_that_is_gone_for_good(host):
-    """It is found by the catalogue, for nothing else is to be done for it."""
+    """The catalogue reveals the lost host, since the partition has nothing else to do."""
     host.register.have("unassign", TARGET)
     host.look()
     adopt(host.cluster, host.register.config, n1=AVAILABLE, n2=AVAILABLE, n3=AVAILABLE)
@@ -258,7 +258,7 @@ def test_a_partition_at_rest_with_one_that_is_gone_for_good(host):
 
 @pytest.fixture
 def left():
-    """The node whose place the target has: its copy has departed, and all that are AVAILABLE have adopted that."""
+    """Return the replaced node: its replica has departed, and all AVAILABLE hosts have adopted the map."""
     scene = Scene(OLD)
     scene.moves(PROPOSED)
     for step in (("advance", TARGET, 2), ("advance", TARGET, 3), ("unassign", OLD)):
@@ -271,12 +271,12 @@ def left():
 
 
 def test_what_has_departed_is_dropped(left):
-    """When the register shows that, and all AVAILABLE hosts have said that they have adopted it."""
+    """Both the register and all AVAILABLE hosts confirm the departure."""
     assert left.drops()
 
 
 def test_who_has_departed_asks_for_no_step():
-    """A target that was taken back: it would be refused again and again."""
+    """The requests of an unassigned target would be refused again and again."""
     scene = Scene(TARGET)
     scene.moves(PROPOSED)
     scene.say(1, 2, OLD)
@@ -289,7 +289,7 @@ def test_who_has_departed_asks_for_no_step():
 
 @pytest.mark.parametrize("late", [1, 2, TARGET])
 def test_what_has_departed_stays_until_all_have_adopted_that(left, late):
-    """Who has not may send a read here; it is of a partition that nobody else serves so far, as it knows."""
+    """A host with the old map may still send reads here for a partition that seems to have no other host."""
     del left.says[late]
     assert not left.drops()
     left.say(late, config=left.register.config - 1)
@@ -299,14 +299,14 @@ def test_what_has_departed_stays_until_all_have_adopted_that(left, late):
 
 
 def test_who_is_not_available_is_not_waited_for(left):
-    """It serves nobody."""
+    """A replica that is not AVAILABLE serves no reads."""
     left.register.have("assign", 5, node(5), 1)
     left.say(1, 2, TARGET)
     assert left.drops()
 
 
 def test_who_has_departed_does_not_wait_for_itself(left):
-    """It may be an AVAILABLE host of some of these keys again, and says nothing of them while what it had is there."""
+    """The node may host some of these keys again and reports nothing while the old replica exists."""
     for step in (("assign", 5, node(OLD), 1), ("advance", 5, 2), ("advance", 5, 3)):
         left.register.have(*step)
     left.say(1, 2, TARGET)
@@ -314,19 +314,19 @@ def test_who_has_departed_does_not_wait_for_itself(left):
 
 
 def test_what_the_register_names_stays(left):
-    """Whatever the map here had said."""
+    """The register outweighs the local map."""
     left.register = MovedMap()
     for step in (("assign", TARGET, node(TARGET), OLD - 1), ("advance", TARGET, 2), ("advance", TARGET, 3)):
         left.register.have(*step)
     left.say(1, 2, TARGET)
-    assert not left.drops()  # It is LEAVING.
+    assert not left.drops()  # The replica is LEAVING.
     left.register.have("unassign", OLD)
     left.say(1, 2, TARGET)
     assert left.drops()
 
 
 def test_what_has_departed_stays_without_a_full_round(left):
-    """What is known here may be old."""
+    """The local map may be old."""
     left.has_majority = False
     assert not left.drops()
     left.has_majority = True
@@ -334,7 +334,7 @@ def test_what_has_departed_stays_without_a_full_round(left):
 
 
 def test_what_has_departed_goes_by_what_a_full_round_shows(left):
-    """Who is AVAILABLE since is to have adopted it, and not who was."""
+    """The AVAILABLE hosts of the register's map must have adopted it, not those of the local map."""
     for step in (("assign", 5, node(5), 1), ("advance", 5, 2), ("advance", 5, 3), ("unassign", 2)):
         left.register.have(*step)
     assert not left.drops()
@@ -343,6 +343,6 @@ def test_what_has_departed_goes_by_what_a_full_round_shows(left):
 
 
 def test_what_was_let_go_of_while_others_were_asked_is_not_dropped(left):
-    """The map may have come by which it was taken by force: then it was set aside."""
+    """The replica may have been quarantined by a forced map in between."""
     left.while_asked.append(left.replication.departed.clear)
     assert not left.drops()

@@ -1,4 +1,4 @@
-"""What a host does next for a partition that moves: each state, from what the others say, and what it waits for."""
+"""The next step of a host in a move, in each state, from the reports of other hosts."""
 
 from __future__ import annotations
 
@@ -27,12 +27,15 @@ A, B, C, T = (
     2,
     3,
     4,
-)  # Assignments in slots 0, 1 and 2, and one that comes to slot 2; each at the node of its number.
+)  # Assignments in slots 0, 1 and 2, and a target for slot 2; node numbers are equal.
 PROPOSED, LOADING, AVAILABLE = "PROPOSED", "LOADING", "AVAILABLE"
 
 
 class Scene(NamedTuple):
-    """A partition: who has which state (LEAVING where two are there and the last is AVAILABLE), and what is former."""
+    """A partition with the states of its assignments.
+
+    If a slot has two and the last is AVAILABLE, the first is LEAVING.
+    """
 
     states: dict[int, str]
     former: tuple[int, ...] = ()
@@ -49,7 +52,7 @@ class Scene(NamedTuple):
         ]
 
     def copy(self, me, counters, *, joining=None):
-        """One of them, that has so many records of each."""
+        """Return a replica of the partition with these counters."""
         named = sorted({*self.states, *self.former})
         now = clock.named(clock.of(counters.items()), named)
         copy = Replica(7, ReplicaIdentity(b"table", 0, me), encode_state(0, CONFIG, now, now), joining=joining)
@@ -59,7 +62,7 @@ class Scene(NamedTuple):
         return copy
 
     def step(self, me, counters, told=(), *, joining=None, **known):
-        """What it does, where each of those `told` says a clock; with the config, if that is another."""
+        """Return its next step, given the clocks (or clocks and configs) in `told`."""
         reports = {node(me): ReplicaReport(me, CONFIG, clock.of(counters.items()), joining is None)}
         for one, (said, config) in dict(told).items():
             reports[node(one)] = ReplicaReport(one, config, clock.of(said.items()), is_whole=True)
@@ -80,7 +83,7 @@ LEAVES = COMES._replace(states={**COMES.states, T: AVAILABLE})
 
 
 def test_proposed():
-    """Until AVAILABLE hosts of a majority of slots have adopted the config that names it."""
+    """AVAILABLE hosts of a majority of slots must have adopted the config that names the target."""
     for told in ({}, all_say({}, A), all_say({}, A) | all_say({}, B, config=CONFIG - 1)):
         assert COMES.step(T, {}, told, joining=Bootstrap()) is None
     for told in (all_say({}, A, B), all_say({}, A, C, config=CONFIG + 1)):
@@ -88,7 +91,7 @@ def test_proposed():
 
 
 def test_initializing():
-    """It is whole, and covers what hosts say that have adopted: of a majority of slots, and of its own."""
+    """The target must be complete and cover the adopted hosts of a majority of slots and its own."""
     has = {A: 3, B: 2, C: 4}
     assert LOADS.step(T, has, all_say(has, A, B, C), joining=Bootstrap(is_loaded=True)) is None
     assert LOADS.step(T, has, all_say(has, A, C)) == Advance(T, 3)
@@ -97,13 +100,13 @@ def test_initializing():
     assert LOADS.step(T, has, all_say(has, C) | all_say({**has, A: 4}, A, B)) is None
     for told in (all_say(has, A, B), all_say(has, A, B) | all_say(has, C, config=CONFIG - 1)):
         assert LOADS.step(T, has, told) is None
-        assert LOADS.step(T, has, told, waited=True) == Advance(T, 3)  # Its source does not answer.
+        assert LOADS.step(T, has, told, waited=True) == Advance(T, 3)  # The source does not answer.
     behind = all_say(has, A, B) | all_say({**has, C: 5}, C)
-    assert LOADS.step(T, has, behind, waited=True) is None  # It does, and has more.
+    assert LOADS.step(T, has, behind, waited=True) is None  # The source answers, and has more.
 
 
 def test_a_target_that_comes_to_an_empty_slot():
-    """It has no source; where fewer slots than a majority have an AVAILABLE host, all of those are enough."""
+    """The target has no source; if hosts are fewer than a majority of slots, all of them suffice."""
     has = {A: 3}
     two, one = Scene({A: AVAILABLE, B: AVAILABLE, T: LOADING}), Scene({A: AVAILABLE, T: LOADING})
     assert two.step(T, has, all_say(has, A)) is None
@@ -113,14 +116,14 @@ def test_a_target_that_comes_to_an_empty_slot():
 
 
 def test_a_majority_is_one_of_the_slots_that_there_are_to_be():
-    """Of five slots two are none, though only three have a host."""
+    """Two hosts are no majority of five slots, though only three slots have a host."""
     comes = COMES._replace(slots=5)
     assert comes.step(T, {}, all_say({}, A, B), joining=Bootstrap()) is None
     assert comes.step(T, {}, all_say({}, A, B, C), joining=Bootstrap()) == Advance(T, 2)
 
 
 def test_who_answers_for_another_assignment_says_nothing():
-    """The node was taken out, and has come again."""
+    """The node was removed and has joined again."""
     told = {node(one): ReplicaReport(one, CONFIG, b"", is_whole=True) for one in (A, B)}
     copy = COMES.copy(T, {}, joining=Bootstrap())
     assert next_step(copy, MoveView(told)) == Advance(T, 2)
@@ -128,7 +131,7 @@ def test_who_answers_for_another_assignment_says_nothing():
 
 
 def test_what_is_reported_is_synced():
-    """A config whose adoption a crash would undo is not said to be adopted; who is not whole tells no clock."""
+    """A report has the synced config, and no clock while the replica is incomplete."""
     host, target = COMES.copy(A, {A: 3}), COMES.copy(T, {A: 3}, joining=Bootstrap())
     host.adopts(CONFIG + 1, COMES.hosts, PartitionRules(3))
     assert report_of(host) == ReplicaReport(A, CONFIG, host.synced, is_whole=True)
@@ -138,16 +141,16 @@ def test_what_is_reported_is_synced():
 
 
 def test_who_leaves_is_no_reporter():
-    """For its slot the AVAILABLE host is asked."""
+    """The AVAILABLE host answers for the slot of a leaving one."""
     left = LEAVES._replace(ends=((9, None),))
     assert left.step(A, {}, all_say({}, C)) is None
     assert left.step(A, {}, all_say({}, T)) == SetEnds(((9, 0),))
     last = left._replace(states={C: AVAILABLE, T: AVAILABLE})
-    assert last.step(T, {}, all_say({}, C)) == SetEnds(((9, 0),))  # It does not wait for that one to do it.
+    assert last.step(T, {}, all_say({}, C)) == SetEnds(((9, 0),))  # The step does not wait for that host.
 
 
 def test_leaving():
-    """It goes once every AVAILABLE host has adopted that, and covers all that it has."""
+    """A leaving host goes once every AVAILABLE host has adopted the map and covers its records."""
     has = {A: 3, B: 2, C: 4, T: 1}
     more = {**has, A: 9}
     assert LEAVES.step(C, has, all_say(more, A, B, T)) == Unassign(C)
@@ -159,7 +162,7 @@ def test_leaving():
 
 
 def test_who_is_gone_for_good():
-    """By force, if it may have records of its own; by the first host that answers, and not by itself."""
+    """A host with own records is removed by force, by the first host that answers, never by itself."""
     assert COMES.step(A, {}, {}, gone={node(C)}) == Unassign(C, by_force=True)
     assert COMES.step(A, {}, {}, gone={node(T)}) == Unassign(T)
     assert LEAVES.step(A, {}, {}, gone={node(C)}) == Unassign(C, by_force=True)
@@ -170,7 +173,7 @@ def test_who_is_gone_for_good():
 
 @pytest.mark.parametrize(("slots", "states", "told"), [(3, (A, B), (B,)), (2, (A,), ())])
 def test_an_end_by_those_that_have_adopted(slots, states, told):
-    """Of a majority of slots, or of all that have an AVAILABLE host where those are fewer: the highest that one has."""
+    """The end is the highest counter among a majority of slots, or among all slots with an AVAILABLE host."""
     left = Scene(dict.fromkeys(states, AVAILABLE), former=(C, 9), ends=((9, None), (C, None), (8, 3)), slots=slots)
     has = {A: 3, C: 4, 9: 1}
     most = {C: 6, 9: 1} if told else has
@@ -181,7 +184,7 @@ def test_an_end_by_those_that_have_adopted(slots, states, told):
 
 
 def test_a_target_that_stalls_is_given_up():
-    """Whatever it has confirmed: others of a majority of slots have that; nobody who is AVAILABLE goes by it."""
+    """The records that the target has confirmed are on a majority of slots, and no AVAILABLE host depends on it."""
     assert COMES.step(A, {}, {}, stalled={T}) == Unassign(T)
     assert COMES.step(A, {}, {}, stalled={B}) is None
     alone = Scene({A: AVAILABLE, B: AVAILABLE, T: LOADING})
@@ -189,7 +192,7 @@ def test_a_target_that_stalls_is_given_up():
 
 
 def test_what_is_former_is_settled():
-    """When all assigned copies, dead or alive, say the same of it under this very config, each of them whole."""
+    """All assigned replicas, dead or alive, must be complete and report equal counters under this config."""
     rest = Scene({A: AVAILABLE, B: AVAILABLE, T: AVAILABLE}, former=(C, 9))
     has = {A: 3, C: 4, 9: 1}
     same = all_say({**has, A: 1}, B, T)
@@ -198,7 +201,7 @@ def test_what_is_former_is_settled():
     assert rest.step(A, has, {**same, T: ({**has, 9: 2, C: 5}, CONFIG)}) is None
     assert rest.step(A, has, {**same, T: (has, CONFIG + 1)}) is None
     assert rest.step(A, has, all_say(has, B)) is None
-    assert rest.step(T, has, all_say(has, A, B)) is None  # Another one does it.
+    assert rest.step(T, has, all_say(has, A, B)) is None  # Another host takes the step.
     moving = Scene({A: AVAILABLE, B: AVAILABLE, T: LOADING}, former=(C,))
     joining = {node(T): ReplicaReport(T, CONFIG, b"", is_whole=False)}
     both = {node(one): ReplicaReport(one, CONFIG, b"", is_whole=True) for one in (A, B)}
@@ -206,7 +209,7 @@ def test_what_is_former_is_settled():
 
 
 def test_nothing_is_done_by_a_config_that_is_not_synced():
-    """Or of which this one is no host."""
+    """A node that is no host takes no step either."""
     copy = COMES.copy(T, {}, joining=Bootstrap())
     copy.synced_config = CONFIG - 1
     told = {node(one): ReplicaReport(one, CONFIG, b"", is_whole=True) for one in (A, B, C)}

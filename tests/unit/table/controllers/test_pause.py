@@ -1,4 +1,4 @@
-"""When a task looks again: of news, of none, and after a look that took long."""
+"""The pauses of a task with news, without news, and after a long look."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from gossipkv.table.controllers.pause import REST_FACTOR, Pause
 @pytest.mark.parametrize(("took_s", "news_at_s", "expected_s"), [
     (0, None, [0.1, 0.2, 0.4, 0.8, 1, 1]),
     (0, 0.05, [0.1, 0.1, 0.1]),
-    (0, 0.15, [0.1, 0.15, 0.1]),  # The first pause is over before there is news.
+    (0, 0.15, [0.1, 0.15, 0.1]),  # The first pause ends before the news arrives.
     (0.05, None, [0.05 * REST_FACTOR, 0.05 * REST_FACTOR, 0.05 * REST_FACTOR, 0.8, 1]),
     (0.05, 0.15, [0.05 * REST_FACTOR, 0.05 * REST_FACTOR]),
-    (5, 0.15, [1, 1]),  # A look that waited for others is no reason to rest for longer than usual.
+    (5, 0.15, [1, 1]),  # A look that waited for other nodes does not prolong the pause.
 ])  # fmt: skip
 async def test_a_pause(took_s, news_at_s, expected_s, autojump_clock):
     pause = Pause(longest_s=1)

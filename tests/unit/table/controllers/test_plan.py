@@ -1,4 +1,4 @@
-"""The mover of range tables: what it asks for, of a map at hand, of hosts that say what they have; moves arrive."""
+"""The rebalancer of range tables: its requests, from a given map and the reports of hosts."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LIMITS = MeasureLimits(512 * MIB, 0)
 
 
 class Ranges(MovedMap):
-    """A range table; `slots`: of each range the numbers of its nodes."""
+    """A range table; `slots` lists the node numbers of each range."""
 
     def __init__(self, slots, *, nodes=4, time_key=None):
         self.table = TableMeta(TABLE, "t", RANGE, len(slots[0]), 0, time_key=time_key)
@@ -49,7 +49,7 @@ class Ranges(MovedMap):
         self._take(first_body(self.table, ranges, FIRST))
 
     async def transact(self, table, operations, timeout_s):
-        """Have operations judged, some of which may be refused."""
+        """Judge the operations, and count the refused ones."""
         self.asked += [(one.name, one.argument) for one in operations]
         judgement = judge(self.tree(TABLE), operations, self.config + 1, OPERATIONS)
         self.refused += sum(answer.outcome is OperationOutcome.REFUSED for answer in judgement.answers)
@@ -58,7 +58,7 @@ class Ranges(MovedMap):
             self._take(judgement.changed)
 
     def arrive(self):
-        """Have all moves done that are under way."""
+        """Finish all moves."""
         ranges = {entry.key: one for entry, one in zip(self.tree(TABLE).scan(), self.partitions, strict=True)}
         done = {}
         for key, one in ranges.items():
@@ -79,7 +79,7 @@ class Ranges(MovedMap):
 
 
 class Planner:
-    """The mover of a node, which is the first that lives, as it sees that."""
+    """The rebalancer of a node that sees itself as the first live node."""
 
     def __init__(self, world, number=1, *, alive=(1, 2, 3, 4), is_on=True, sizes=(), plan_s=0.0):
         self.sizes, self.asked, self.divided, self.plan_s = [*sizes], 0, [], plan_s
@@ -112,7 +112,7 @@ class Planner:
 
 
 def during(*planners, seconds=3600, then=None):
-    """Have movers run, and moves arrive some seconds after they began."""
+    """Run rebalancers, and finish moves some seconds after their start."""
 
     async def scenario():
         async with trio.open_nursery() as nursery:
@@ -129,7 +129,7 @@ def during(*planners, seconds=3600, then=None):
 
 
 def test_what_people_ask_for_is_done_without_the_planner():
-    """Where it is off, or where nobody says what there is."""
+    """Operators' changes are executed if the planner is off or no measures are known."""
     for is_on, sizes in ((False, [MIB] * 8), (True, [])):
         world = Ranges([(1, 2)] * 8)
         during(Planner(world, is_on=is_on, sizes=sizes), seconds=60)
@@ -140,14 +140,14 @@ def test_what_people_ask_for_is_done_without_the_planner():
 
 
 def test_a_dead_node_gets_nothing():
-    """And gives nothing."""
+    """A dead node neither gets nor gives ranges."""
     world = Ranges([(1,), (1,), (1,), (1,), (3,), (3,)])
     during(Planner(world, alive=(1, 2, 4), sizes=[MIB] * 6))
     assert world.held == {1: 2, 2: 1, 3: 2, 4: 1}
 
 
 def test_when_people_change_the_nodes_nothing_has_to_rest():
-    """A node that was taken out and comes back gets its share at once."""
+    """A node that was removed and returns gets its share at once."""
     world = Ranges([(1,), (1,), (1,), (2,), (2,), (2,)], nodes=3)
     world.named[node(2)] = world.named[node(2)]._replace(weight=0)
     held = []
@@ -163,7 +163,7 @@ def test_when_people_change_the_nodes_nothing_has_to_rest():
 
 
 def test_hosts_are_asked_to_divide():
-    """A minute after a range was seen over the limit, one host after the other, for ten minutes."""
+    """A minute after a range was seen over the limit, hosts are asked in turn for ten minutes."""
     world = Ranges([(1, 2, 3)])
     planner = Planner(world, alive=(1, 3, 4), sizes=[513 * MIB])
     times = []
@@ -180,7 +180,7 @@ def test_hosts_are_asked_to_divide():
 
 
 def test_a_large_table_is_not_planned_all_the_time(monkeypatch):
-    """But what was planned goes on meanwhile."""
+    """Earlier plans continue while no new plan is made."""
     world, made = Ranges([(1, 2)] * 24), []
 
     def counted(situation):
@@ -195,7 +195,7 @@ def test_a_large_table_is_not_planned_all_the_time(monkeypatch):
 
 
 def test_what_a_plan_is_told_to_people_goes_by():
-    """The mover's own memory; who is not the mover takes what is too large for old."""
+    """The planning node uses its own memory; other nodes treat a large range as old."""
     planner, measures = Planner(Ranges([(1, 2, 3)]), sizes=[513 * MIB]), {1: RangeMeasure(513 * MIB)}
     nodes = [SpreadNode(node(1), "", 1)]
 
@@ -206,13 +206,13 @@ def test_what_a_plan_is_told_to_people_goes_by():
     assert (known.lately.large, known.measures) == ({1: -inf}, measures)
     during(planner, seconds=60)
     assert trio.run(ask).lately.large[1] > -inf
-    planner.me.node = node(2)  # It acts no more.
+    planner.me.node = node(2)  # The node plans no more.
     assert trio.run(ask).lately.large == {1: -inf}
 
 
 @pytest.mark.parametrize("is_on", [True, False])
 def test_a_time_series_is_divided_ahead(is_on):
-    """Its next period has ranges on all nodes before it is written to; once, and not where people plan."""
+    """The next period gets ranges on all nodes once, unless operators plan."""
     world = Ranges([[1, 2]], time_key=TimeKey(0, 8, "s"))
     planner = Planner(world, is_on=is_on, sizes=[600 * MIB])
     planner.series = [SeriesWrites(b"", 100_000, 103_600, 2048 * MIB, 3600)]
@@ -226,4 +226,4 @@ def test_a_time_series_is_divided_ahead(is_on):
         103_900 + 450 * at for at in range(8)
     ]
     assert world.refused == 0
-    assert {*world.held.values()} <= {4, 5}  # Of nine ranges, twice each.
+    assert {*world.held.values()} <= {4, 5}  # Nine ranges have two replicas each.

@@ -1,4 +1,4 @@
-"""Tests that cost seconds; `test_planning.py` has the others."""
+"""Tests that cost seconds; `test_plan.py` has the others."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from tests.unit.table.controllers.test_plan import MIB, Planner, Ranges, during
 
 @pytest.mark.parametrize("movers", [1, 2])
 def test_ranges_are_levelled_and_then_nothing_is_done(movers):
-    """Also by two at once, of which each takes itself for the first that lives: once all is even they stop.
+    """Ranges are levelled, then moves stop, also with two rebalancers that both see themselves as first.
 
-    A node is dead for a while, and sizes sway.
+    A node is dead for a while, and sizes vary.
     """
     world = Ranges([(1, 2)] * 24)
     some = [Planner(world, one, alive=range(one, 5), sizes=[MIB] * 24) for one in range(1, movers + 1)]

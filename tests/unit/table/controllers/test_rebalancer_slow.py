@@ -1,4 +1,4 @@
-"""Tables move while they serve: what is wanted is reached, step by step, and no client notices."""
+"""Tables move while they serve: the wanted placement is reached step by step, and no client notices."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def nodes_of(found):
 
 
 async def spread_over(cluster, machines, options):
-    """These run, and a table is laid on them; the first one, which is asked."""
+    """Start these machines, and make a table on them; return the first machine."""
     for one in cluster.machines:
         if one not in machines:
             await begin(cluster, one)
@@ -44,7 +44,7 @@ async def spread_over(cluster, machines, options):
 
 @simulated(4, config=CONFIG)
 async def test_a_node_more_and_one_less(cluster):
-    """Both are carried out under writes and reads at all nodes, which none of them fails; then it is quiet."""
+    """A node joins and a node is removed under load at all nodes; no request fails, then no more moves follow."""
     *three, newcomer = cluster.machines
     one = await spread_over(cluster, three, THREE)
     load = Load(cluster)
@@ -52,7 +52,7 @@ async def test_a_node_more_and_one_less(cluster):
         nursery.start_soon(load.run)
         await come(cluster, newcomer)
         load.machines, reads_amid_moves, joining = cluster.machines, 0, "n4"
-        while reads_amid_moves < READS:  # However soon moves end.
+        while reads_amid_moves < READS:  # Repeat until enough reads have met moves.
             before = load.reads
             for command, name, left in (("add_node", joining, 4), ("remove_node", "n2", 3)):
                 await cluster.ask(one, command, name, timeout_s=30)
@@ -73,7 +73,7 @@ async def test_a_node_more_and_one_less(cluster):
 @pytest.mark.parametrize("options", [TWO, THREE])
 @simulated(4, config=CONFIG)
 async def test_one_that_is_gone_for_good_is_replaced(cluster, options):
-    """With its disk: all that was acknowledged at `majority` is at the others again; of two replicas what one had."""
+    """After the loss of a disk, the others have all acknowledged writes again, even with two replicas."""
     *three, newcomer = cluster.machines
     one = await spread_over(cluster, three, options)
     load = Load(cluster, level="all" if options is TWO else "majority")
@@ -86,14 +86,14 @@ async def test_one_that_is_gone_for_good_is_replaced(cluster, options):
     await cluster.ask(one, "replace_node", "n3", "n4", {"force": True}, timeout_s=30)
     await placed(cluster, one)
     assert nodes_of(await hosts(cluster, one)) == {"n1", "n2", "n4"}
-    await die(cluster, three[1])  # And another one is lost.
+    await die(cluster, three[1])  # Lose a second node.
     load.written = written
     await everywhere(cluster, load)
 
 
 @simulated(4, config=CONFIG)
 async def test_who_comes_back_is_set_aside(cluster):
-    """Its place was given away: what it has is not served, and lies there until people drop it."""
+    """The replaced node's replicas are quarantined and not served until operators drop them."""
     *three, newcomer = cluster.machines
     one = await spread_over(cluster, three, TWO)
     load = Load(cluster)
@@ -120,7 +120,7 @@ async def test_who_comes_back_is_set_aside(cluster):
 
 @simulated(4, config=CONFIG)
 async def test_a_target_that_is_down_is_given_up(cluster):
-    """The second time it is passed over, and says so; what it was to hold stays where it was, and is served."""
+    """After repeated failures the target is passed over and reported; its partitions stay at their sources."""
     *three, newcomer = cluster.machines
     one = await spread_over(cluster, three, THREE)
     await come(cluster, newcomer)
@@ -145,7 +145,7 @@ async def test_a_target_that_is_down_is_given_up(cluster):
 
 @simulated(4, config=replace(CONFIG, max_moves=1))
 async def test_a_target_that_was_down_has_its_share_later(cluster):
-    """Nothing is begun while it is; once it is up again, and not passed over, all is."""
+    """No move begins while the target is down; all are done once it is up and not passed over."""
     *three, newcomer = cluster.machines
     one = await spread_over(cluster, three, THREE)
     await come(cluster, newcomer)
@@ -159,14 +159,14 @@ async def test_a_target_that_was_down_has_its_share_later(cluster):
 
 
 async def _is_target(cluster, machine, name):
-    """A partition is on its way to that node."""
+    """Return True if a partition moves to this node."""
     found = await hosts(cluster, machine)
     return any(state != "AVAILABLE" for node, state in found if node == name)
 
 
 @simulated(4, config=CONFIG)
 async def test_a_death_changes_nothing_that_is_wanted(cluster):
-    """Only people do: nothing moves, however long one is away."""
+    """Only operators change the placement, however long a node is away."""
     one = await spread_over(cluster, cluster.machines, THREE)
     before = (await cluster.ask(one, "partition_map", "t"))["partitions"]
     await die(cluster, cluster.machines[-1])
@@ -176,7 +176,7 @@ async def test_a_death_changes_nothing_that_is_wanted(cluster):
 
 @simulated(4, config=CONFIG)
 async def test_groups_are_moves(cluster):
-    """A reshard, up and down, under load."""
+    """The number of groups is raised and lowered under load."""
     one = await spread_over(cluster, cluster.machines, TWO)
     load = Load(cluster)
     async with trio.open_nursery() as nursery:

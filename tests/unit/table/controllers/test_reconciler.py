@@ -1,4 +1,4 @@
-"""Copies are made of what maps say, and go when their table has ended, not when its name alone is lost."""
+"""Replicas are made for the map's assignments and dropped when their table ends, not when it only loses its name."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def held(node):
 
 
 def test_copies_follow_the_maps():
-    """Only own assignments are taken up, once, by long maps too; a copy that is there goes by a map that is newer."""
+    """Only own assignments are reconciled, once, even in long maps; an existing replica adopts a newer map."""
     records = Records(2)
     one, two = records.nodes
     many = [b"", *(b"%04d" % number for number in range(2 * FEW))]
@@ -35,7 +35,7 @@ def test_copies_follow_the_maps():
 
 
 def test_what_a_copy_goes_by():
-    """Of each host whether its slot confirms with it, and whether it is AVAILABLE; and whether it is to load itself."""
+    """The rules say which hosts confirm for their slot or are AVAILABLE, and if this replica must load."""
     hosts = (1, 0, A), (2, 1, L), (3, 1, A), (4, 2, INIT), (5, 3, P)
     partition = hosted(7, *hosts)._replace(former=(9,), ends=(ForcedEnd(9, 3),))
     assert [(host.assignment, host.slot, host.counts, host.available) for host in hosts_of(partition)] == [
@@ -43,7 +43,7 @@ def test_what_a_copy_goes_by():
         (2, 1, False, True),
         (3, 1, True, True),
         (4, 2, True, False),
-        (5, 3, False, False),  # It is fed, and has nothing yet of what came before.
+        (5, 3, False, False),  # The host is fed and has no earlier records yet.
     ]
     assert rules_of(partition, 3, 1) == PartitionRules(3, (9,), ((9, 3),), loads=False)
     assert [rules_of(partition, 3, own).loads for own in (1, 2, 3, 4)] == [False, False, False, True]
@@ -51,7 +51,7 @@ def test_what_a_copy_goes_by():
 
 
 def test_copies_of_a_table_that_has_ended_go():
-    """Their spaces are dropped; those of a table of which only the name is gone stay."""
+    """The spaces of an ended table are dropped; if only the name of a table is gone, they stay."""
     records = Records(1)
     (node,) = records.nodes
     holding = node.holding()
@@ -59,7 +59,7 @@ def test_copies_of_a_table_that_has_ended_go():
     other = records.make("u", firsts=2, holders=lambda _: [node], adopted=False)
     trio.run(holding.look)
     records.run()
-    records.drop("t")  # As by a force of the catalogue: the register of its map has not ended.
+    records.drop("t")  # A force of the catalogue may do so: the register of the map has not ended.
     holding = node.holding()
     trio.run(holding.look)
     assert held(node) == [first] * 3 + [other] * 2
@@ -74,7 +74,7 @@ def test_copies_of_a_table_that_has_ended_go():
 
 
 def test_copies_that_were_left_go_at_a_start():
-    """The node ended between the end of a table and that of its copies: the next look drops them."""
+    """The node stopped between the end of a table and the drop of its replicas; the next look drops them."""
     records = Records(1)
     (node,) = records.nodes
     table = records.make("t", firsts=3, holders=lambda _: [node])

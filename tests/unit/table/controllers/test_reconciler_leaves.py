@@ -1,4 +1,4 @@
-"""Of a map that has changed, what lies in leaves that have not is not looked at again."""
+"""After a change of a map, partitions in unchanged leaves are not looked at again."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def tree_of(pages: dict[bytes, bytes], root: bytes) -> MapTree:
 
 @pytest.fixture
 def map_of_many() -> tuple[MapTree, dict[bytes, bytes]]:
-    """A map of several leaves, and its pages."""
+    """Return a map of several leaves, and its pages."""
     partitions = {
         b"" if not number else b"%06d" % number: Partition(
             number, (Assignment(number + 10**6, bytes(16), 0, AssignmentState.AVAILABLE),)
@@ -31,7 +31,7 @@ def map_of_many() -> tuple[MapTree, dict[bytes, bytes]]:
 
 @pytest.mark.parametrize("key", [b"", b"001500", b"002999"])
 def test_of_one_change_one_leaf(map_of_many: tuple[MapTree, dict[bytes, bytes]], key: bytes) -> None:
-    """With the same bounds and records as in the whole map."""
+    """The partitions of the changed leaf have the same bounds and records as in the whole map."""
     before, pages = map_of_many
     assert len(before.root.leaves) > 3
     edit = before.edit(1 << 48 | 2)
@@ -47,17 +47,17 @@ def test_of_one_change_one_leaf(map_of_many: tuple[MapTree, dict[bytes, bytes]],
 
 
 def test_of_nothing_known_all(map_of_many: tuple[MapTree, dict[bytes, bytes]]) -> None:
-    """And of the same map nothing."""
+    """An unknown map yields all partitions, and a known map none."""
     tree, _ = map_of_many
     assert [*_changed(tree, frozenset())] == [*parts_of(tree)]
     assert [*_changed(tree, frozenset(tree.root.leaves))] == []
 
 
 def test_a_map_that_went_back_is_looked_at_where_it_differs(map_of_many: tuple[MapTree, dict[bytes, bytes]]) -> None:
-    """As after a force: what the newer one had in other leaves."""
+    """A map may go back after a force; partitions that the newer map had in other leaves count as changed."""
     before, pages = map_of_many
     edit = before.edit(1 << 48 | 2)
-    for number in range(1, RANGES // 2):  # So many go that leaves join.
+    for number in range(1, RANGES // 2):  # So many partitions are deleted that leaves merge.
         edit.delete(b"%06d" % number)
     changed = edit.finish()
     after = tree_of(pages | changed.pages, changed.root)

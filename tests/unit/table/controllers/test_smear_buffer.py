@@ -1,4 +1,4 @@
-"""Puts that a node accepts and forwards later: which, when they come to hosts, and what becomes of them on bad days."""
+"""Smeared puts: the conditions, the time of forwarding, and faults."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Smeared(Records):
             node.accepts()
 
     def pass_s(self, seconds):
-        """Have so much time pass, in which nodes forward what is due."""
+        """Let time pass while nodes forward their due puts."""
         for _ in range(int(seconds)):
             for node in self.nodes:
                 node.accepting.look()
@@ -53,7 +53,7 @@ class Smeared(Records):
         return next(one for one in self.host.replicas.by_partition.values() if one.bounds.has(KEY))
 
     def crash(self, node):
-        """What is not synced is gone; another life begins with what is."""
+        """Drop the unsynced records of a node, and begin its next life."""
         node.unsynced.clear()
         node.syncs = True
         node.smeared = node.smeared if node.smeared in node.spaces else None
@@ -62,12 +62,11 @@ class Smeared(Records):
 
 @pytest.fixture
 def smeared():
-    """See there."""
     return Smeared()
 
 
 def test_a_put_of_a_short_range_is_kept_and_comes_to_its_host(smeared):
-    """Synced, and answered without a token; the host has it within two minutes, and nothing is left."""
+    """The put is synced and answered without a token; the host gets it within two minutes, and the buffer is empty."""
     assert smeared.put(b"v") == ACCEPTED
     assert smeared.value() is None
     told = smeared.smearer.accepting.told(smeared.id)
@@ -76,27 +75,27 @@ def test_a_put_of_a_short_range_is_kept_and_comes_to_its_host(smeared):
     assert smeared.value() == b"v"
     assert smeared.host.asked == ["table_accepted"]
     assert smeared.smearer.accepting.told(smeared.id) is None
-    assert len(smeared.smearer.spaces[smeared.smearer.smeared]) == 1  # By which the space is known.
+    assert len(smeared.smearer.spaces[smeared.smearer.smeared]) == 1  # The marker of the space is left.
 
 
 @pytest.mark.parametrize("options", [
     {"token": b""}, {"level": "one"}, {"level": "majority"}, {"smear": False}, {"smear": True, "token": b""},
 ])  # fmt: skip
 def test_who_says_more_gets_it_at_once(smeared, options):
-    """With a token, an empty one too, a level, or a word against it."""
+    """A token, even an empty one, a level or `smear=False` makes a put immediate."""
     assert smeared.put(b"v", **options) == TOKEN
     assert smeared.value() == b"v"
 
 
 @pytest.mark.parametrize("key", [LONG, b"\0\0\0\0", LAST, b"\xff" * 9])
 def test_other_ranges_are_not_smeared(smeared, key):
-    """Those of a minute or more, the first and the last."""
+    """Ranges of a minute or more, the first range and the last one are not smeared."""
     assert smeared.put(b"v", key) == TOKEN
     assert smeared.value(key) == b"v"
 
 
 def test_where_nothing_is_smeared():
-    """At a host; a delete, and many puts; with a clock that is off; in a table, or at a node, that does not."""
+    """Smearing needs a node that is no host, a single put, a right clock, and the setting on table and node."""
     smeared = Smeared()
     assert smeared.host.call("put", "t", KEY, b"v") == TOKEN
     assert smeared.smearer.call("delete", "t", KEY) == TOKEN
@@ -114,7 +113,7 @@ def test_where_nothing_is_smeared():
 
 @pytest.mark.parametrize("ahead_s", [0, 40])
 def test_what_is_later_stays_by_the_clock_of_a_host_that_is_ahead(smeared, ahead_s):
-    """A put that is accepted after a delete, and a delete after such a put."""
+    """A put accepted after a delete wins, and so does a delete after such a put."""
     smeared.host.skew_s, late = ahead_s, SHORT + b"late"
     smeared.smearer.replicas.skew.hears(smeared.host.uuid, smeared.host.now_ms(), smeared.now)
     smeared.host.call("delete", "t", KEY)
@@ -128,7 +127,7 @@ def test_what_is_later_stays_by_the_clock_of_a_host_that_is_ahead(smeared, ahead
 
 @pytest.mark.parametrize("method", ["put", "put_many"])
 def test_a_key_without_time_is_refused(smeared, method):
-    """It is said where the time stands; a delete of such a key is none."""
+    """The error names the bytes of the time; a delete of such a key is allowed."""
     rows = [b"abc", b"v"] if method == "put" else [[[KEY, b"v"], [b"abc", b"v"]]]
     error = smeared.smearer.outcome(method, "t", *rows)
     assert type(error) is BadRequest
@@ -140,7 +139,7 @@ def test_a_key_without_time_is_refused(smeared, method):
 
 
 def test_it_is_answered_once_it_is_synced(smeared):
-    """Not before; a crash in between takes it along, and it was not answered."""
+    """A crash before the sync loses the put, which was not acknowledged."""
     smeared.smearer.syncs = False
     answers = smeared.smearer.begin("put", "t", KEY, b"v")
     smeared.run()
@@ -152,7 +151,7 @@ def test_it_is_answered_once_it_is_synced(smeared):
 
 
 def test_what_is_not_synced_in_time_is_unknown_and_comes_all_the_same(smeared):
-    """It may become visible, and does."""
+    """The put may become visible later, and does."""
     smeared.smearer.syncs = False
     answers = smeared.smearer.begin("put", "t", KEY, b"v", {"timeout_ms": 500})
     Records.pass_s(smeared, 1.0)
@@ -164,10 +163,10 @@ def test_what_is_not_synced_in_time_is_unknown_and_comes_all_the_same(smeared):
 
 
 def test_what_waits_outlives_a_crash(smeared):
-    """It is counted, and forwarded by the next life, no later than in two minutes, whatever the time of day says."""
+    """The next life counts and forwards the puts within two minutes, whatever the wall clock says."""
     for number in range(300):
         assert smeared.put(b"v", SHORT + b"%d" % number) == ACCEPTED
-    smeared.smearer.now_ms = lambda: 1000  # Hours before.
+    smeared.smearer.now_ms = lambda: 1000  # The clock is hours slow.
     smeared.smearer.replicas.skew.most_ms = 1e9
     smeared.crash(smeared.smearer)
     assert smeared.smearer.accepting.told(smeared.id)["puts"] == 300
@@ -177,7 +176,7 @@ def test_what_waits_outlives_a_crash(smeared):
 
 
 def test_an_answer_that_is_lost_changes_nothing(smeared):
-    """The put is forwarded again, under its time: what was written meanwhile stays."""
+    """The put is forwarded again with its own time, so it does not hide a later write."""
     smeared.put(b"early")
     answer, lost = smeared.host.answer, []
 
@@ -194,11 +193,11 @@ def test_an_answer_that_is_lost_changes_nothing(smeared):
     smeared.pass_s(WAIT_S)
     assert smeared.value() == b"late"
     assert smeared.smearer.accepting.waiting == 0
-    assert smeared.copy.time.last < (smeared.host.now_ms() - 60_000) << COUNT_BITS  # Nothing was written anew.
+    assert smeared.copy.time.last < (smeared.host.now_ms() - 60_000) << COUNT_BITS  # No record was written anew.
 
 
 def test_a_later_delete_stays(smeared):
-    """Though the put comes after it."""
+    """The delete wins, though the put arrives after it."""
     smeared.put(b"v")
     smeared.host.call("delete", "t", KEY, {"level": "one"})
     smeared.pass_s(WAIT_S)
@@ -206,7 +205,7 @@ def test_a_later_delete_stays(smeared):
 
 
 def test_what_comes_half_an_hour_late_is_a_new_write(smeared):
-    """Who knows what was deleted, and collected, since."""
+    """The key may have been deleted since, and the tombstone collected."""
     smeared.put(b"v")
     smeared.host.is_lost = True
     smeared.pass_s(LATEST_MS / 1000 + 60)
@@ -218,7 +217,7 @@ def test_what_comes_half_an_hour_late_is_a_new_write(smeared):
 
 
 def test_the_host_merges_the_time(smeared):
-    """Whose clock is a little late: what it writes afterwards wins over what it was given."""
+    """A host with a slow clock writes later records that win over the forwarded put."""
     late_ms = smeared.host.now_ms
     smeared.host.now_ms = lambda: late_ms() - 50_000 - MAX_WAIT_MS
     smeared.host.replicas.skew.most_ms = 1e9
@@ -233,14 +232,14 @@ def test_the_host_merges_the_time(smeared):
 
 
 def test_a_clock_that_was_far_ahead_gives_no_times(smeared):
-    """It was set back: puts are forwarded at once, until the time of day has come there."""
+    """After the clock was set back, puts are forwarded at once until it has caught up."""
     usual = smeared.smearer.now_ms
     smeared.smearer.now_ms = lambda: usual() + 3_600_000
     assert smeared.put(b"v") == ACCEPTED
     smeared.smearer.now_ms = usual
     assert smeared.put(b"w") == TOKEN
     smeared.pass_s(WAIT_S)
-    assert smeared.value() == b"v"  # An hour ahead of the host: a new write.
+    assert smeared.value() == b"v"  # The time is an hour ahead of the host, so the put is a new write.
     assert smeared.copy.time.last <= (smeared.host.now_ms() + 1) << COUNT_BITS
     smeared.host.call("put", "t", KEY, b"x", {"level": "one"})
     assert smeared.value() == b"x"
@@ -248,7 +247,7 @@ def test_a_clock_that_was_far_ahead_gives_no_times(smeared):
 
 @pytest.mark.parametrize("error", [StorageError("no space left"), Overloaded("no room")])
 def test_a_store_that_takes_nothing(smeared, error):
-    """It is forwarded at once; so it is where the store fails with it."""
+    """The put is forwarded at once if the store refuses it or fails."""
     smeared.smearer.refuses = error
     assert smeared.put(b"v") == TOKEN
     assert smeared.value() == b"v"
@@ -259,7 +258,7 @@ def test_a_store_that_takes_nothing(smeared, error):
 
 
 def test_what_hosts_refuse_is_forwarded_again(smeared):
-    """Until they take it; a store that takes no new row meanwhile keeps the old one."""
+    """A refused put is forwarded until a host takes it; if the store cannot delay its row, the old row stays."""
     smeared.put(b"v")
     smeared.host.is_lost = True
     smeared.pass_s(WAIT_S)
@@ -274,7 +273,7 @@ def test_what_hosts_refuse_is_forwarded_again(smeared):
 
 
 def test_no_more_waits_than_may(smeared):
-    """Beyond, by number or by bytes, puts are forwarded at once."""
+    """Beyond the limit of puts or bytes, puts are forwarded at once."""
     for limits in ({"most_puts": 2}, {"most_bytes": 200}):
         smeared.smearer.accepts(**limits)
         answers = [smeared.put(b"v" * 10) for _ in range(4)]
@@ -284,7 +283,7 @@ def test_no_more_waits_than_may(smeared):
 
 
 def test_who_drains_forwards_all_at_once(smeared):
-    """And accepts nothing more."""
+    """A draining node accepts no more puts."""
     for number in range(5):
         smeared.put(b"v", SHORT + b"%d" % number)
     smeared.smearer.accepting.drain()
@@ -295,7 +294,7 @@ def test_who_drains_forwards_all_at_once(smeared):
 
 
 def test_what_waits_for_a_dropped_table_is_dropped(smeared):
-    """Once that is known, and counted; until then it waits."""
+    """Puts of a dropped table wait until the drop is known; then they are dropped and counted."""
     smeared.put(b"v")
     smeared.drop("t")
     smeared.pass_s(WAIT_S)
@@ -307,7 +306,7 @@ def test_what_waits_for_a_dropped_table_is_dropped(smeared):
 
 
 def test_another_store_forwards_nothing(smeared):
-    """It was put back from a backup: what waited in it has been forwarded since."""
+    """The store is an older copy, whose puts were forwarded since."""
     smeared.put(b"v")
     smeared.smearer.store = 99
     smeared.crash(smeared.smearer)
@@ -333,7 +332,7 @@ def test_what_is_no_accepted_put(smeared, rows):
 
 
 def test_of_one_key_the_last_accepted_stays(smeared):
-    """In whatever order they come, in one message or several."""
+    """The order of arrival does not matter, within a message or across messages."""
     chance = random.Random(1)
     copy = smeared.copy
     times = [(smeared.host.now_ms() - number) << COUNT_BITS for number in range(20)]

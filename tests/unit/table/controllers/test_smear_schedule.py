@@ -1,4 +1,4 @@
-"""The core of smearing: when what waits is due, what is under way, and what is read again."""
+"""The core of smearing: due puts, puts in flight, and puts that are read again."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WALL_MS = 1_700_000_000_000
 
 @pytest.fixture
 def smearing():
-    """One that has begun with nothing."""
+    """Return an empty schedule."""
     made = SmearSchedule(random.Random(1))
     made.begin(100.0, WALL_MS, None)
     made.is_counted = True
@@ -30,7 +30,7 @@ def smearing():
 
 
 def accept(smearing, count, now=100.0, size=1):
-    """Have so many puts accepted, and synced; in the order in which they are due."""
+    """Accept and sync puts; return them in the order in which they are due."""
     puts = [smearing.accept(TABLE, b"k%d" % number, bytes(size), now, WALL_MS) for number in range(count)]
     for put in puts:
         smearing.is_there(put)
@@ -38,13 +38,13 @@ def accept(smearing, count, now=100.0, size=1):
 
 
 def due(smearing, puts, now):
-    """What of rows in a store is to be forwarded."""
+    """Return the puts in a store that are to be forwarded."""
     span = smearing.span(now)
     return [] if span is None else smearing.send(put for put in sorted(puts) if span[0] <= put.at < span[1])
 
 
 def test_a_row_is_read_as_it_was_written(smearing):
-    """And nothing else is."""
+    """Invalid rows are refused."""
     (put,) = accept(smearing, 1)
     assert put_of(*put.row()) == put
     for at, value in ((put.at + b"x", put.row()[1]), (put.at, b"\x90"), (put.at, b"\xc0")):
@@ -54,7 +54,7 @@ def test_a_row_is_read_as_it_was_written(smearing):
 
 @pytest.mark.parametrize("size", [1, MAX_SENT_BYTES // 8])
 def test_so_much_is_under_way_at_a_time(smearing, size):
-    """By number, or by bytes; the rest when that was answered."""
+    """The limit is by number or by bytes; an answer frees room for the next puts."""
     puts = accept(smearing, MAX_SENT + 10 if size == 1 else 20, size=size)
     most = MAX_SENT if size == 1 else 8
     sent = due(smearing, puts, 1000.0)
@@ -65,7 +65,7 @@ def test_so_much_is_under_way_at_a_time(smearing, size):
 
 
 def test_what_is_under_way_is_not_sent_twice(smearing):
-    """Also if what is due before it can be read only now."""
+    """A put that is due earlier may become readable only after later ones."""
     puts = [smearing.accept(TABLE, b"k", b"v", 100.0, WALL_MS) for _ in range(10)]
     late = min(puts)
     for put in puts:
@@ -78,7 +78,7 @@ def test_what_is_under_way_is_not_sent_twice(smearing):
 
 
 def test_what_nobody_has_taken_is_due_later(smearing):
-    """By another row, with the same time; until that is there the old one is under way."""
+    """The put gets a new row with the same time; until that row is synced, the old row counts as in flight."""
     (put,) = due(smearing, accept(smearing, 1), 1000.0)
     again = smearing.later(put, 1000.0)
     assert again == put._replace(at=again.at)
@@ -92,7 +92,7 @@ def test_what_nobody_has_taken_is_due_later(smearing):
 
 
 def test_a_life_begins_with_what_the_last_one_left():
-    """Nothing is waited for longer than it would have been, whatever the time of day was, or is."""
+    """No put waits longer after a restart, whatever the wall clock was or is."""
     for wall_ms in (WALL_MS, WALL_MS - 10**9, WALL_MS + 10**9):
         former, smearing = SmearSchedule(random.Random(1)), SmearSchedule(random.Random(2))
         former.begin(5.0, WALL_MS, None)
@@ -108,7 +108,7 @@ def test_a_life_begins_with_what_the_last_one_left():
 
 
 def test_what_may_wait(smearing):
-    """So many, of so many bytes, once what was there is counted, while it does not drain."""
+    """Puts wait up to a limit, after old rows are counted, and not while the node drains."""
     assert smearing.admits(1 << 20, WALL_MS, 0)
     assert not smearing.admits(1 << 30, WALL_MS, 0)
     smearing.is_counted = False

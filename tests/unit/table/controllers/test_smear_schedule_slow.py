@@ -1,4 +1,4 @@
-"""Tests that cost seconds; `test_smearing.py` has the others."""
+"""Tests that cost seconds; `test_smear_schedule.py` has the others."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.unit.table.controllers.test_smear_schedule import TABLE, WALL_MS, due
 
 @pytest.fixture
 def smearing():
-    """One that has begun with nothing."""
+    """Return an empty schedule."""
     made = SmearSchedule(random.Random(1))
     made.begin(100.0, WALL_MS, None)
     made.is_counted = True
@@ -20,7 +20,7 @@ def smearing():
 
 
 def test_puts_are_due_evenly_over_two_minutes(smearing):
-    """Whenever they come; each has a time of its own, in the order in which they were accepted."""
+    """Each put has a time of its own, in the order of acceptance."""
     puts = [smearing.accept(TABLE, b"k", b"v", 100.0, WALL_MS) for _ in range(12_000)]
     assert [put.time for put in puts] == sorted({put.time for put in puts})
     for put in puts:

@@ -1,4 +1,4 @@
-"""The splitter's core: which copies it has divided, when, and what it says, of a map and sizes at hand."""
+"""The core of the splitter: its splits, their times and its log messages, from a given map and sizes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Ranges(MovedMap):
         self.build()
 
     def build(self, former=()):
-        """The map, with former assignments in its first range."""
+        """Build the map, with former assignments in its first range."""
         ranges = {
             key: Partition.of(
                 id_, [Assignment(10 * id_ + at, node(at + 1), at, AssignmentState.AVAILABLE) for at in range(3)]
@@ -56,7 +56,7 @@ class Ranges(MovedMap):
         return judgement.answers
 
     def ask(self, name, *argument):
-        """Have something else done on the first range."""
+        """Apply another operation to the first range."""
         self._judge([Operation(b"%020d" % self.config, self.config, name, 1, (b"", 7, *argument))])
 
     @property
@@ -65,7 +65,7 @@ class Ranges(MovedMap):
 
 
 class Sizes:
-    """What copies have, by partition."""
+    """The sizes of replicas, by partition."""
 
     def __init__(self, **of):
         self.of = {7: SMALL, 8: SMALL} | of
@@ -117,24 +117,23 @@ class SplitterOfOneNode:
 
 @pytest.fixture
 def world():
-    """A map of two ranges."""
     return Ranges()
 
 
 @pytest.fixture
 def said():
-    """What was said until now."""
+    """Return a function that lists the events and partitions logged so far."""
     with capture_logs() as lines:
         yield lambda: [(line["event"], line["partition"]) for line in lines]
 
 
 @pytest.mark.parametrize("size", [SMALL, LARGE, (0, 11)])
 async def test_a_range_is_divided_beyond_either_limit(world, size, said, autojump_clock):
-    """At its middle key, once, on its nodes; one that is as large as the limit stays."""
+    """A range beyond a limit is split once at its middle key on the same nodes; a range at the limit stays."""
     splitter = SplitterOfOneNode(world)
     splitter.sizes.of[8] = size
     is_divided = size != SMALL
-    await splitter.looks(10)  # What it has adopted is the parent yet.
+    await splitter.looks(10)  # The node has adopted only the parent so far.
     assert [*world.firsts] == ([b"", b"m", b"s"] if is_divided else [b"", b"m"])
     assert len(world.asked) == is_divided
     splitter.sizes.of |= dict.fromkeys(world.firsts.values(), SMALL)
@@ -148,14 +147,14 @@ async def test_a_range_is_divided_beyond_either_limit(world, size, said, autojum
 
 
 def test_limits_that_are_off():
-    """Are no reason; where both are nothing is measured."""
+    """A limit of zero is ignored; if both are zero nothing is measured."""
     for limits, measured, expected in (
         (MeasureLimits(0, 10), (1 << 60, 10), False), (MeasureLimits(0, 10), (0, 11), True),
         (MeasureLimits(10, 0), (10, 1 << 60), False), (MeasureLimits(10, 0), (11, 0), True),
     ):  # fmt: skip
         assert limits.are_exceeded(measured) == expected
     splitter = SplitterOfOneNode(Ranges(), limits=MeasureLimits(0, 0))
-    trio.run(splitter.splitting.run)  # It is over.
+    trio.run(splitter.splitting.run)  # The task ends at once.
     assert splitter.sizes.measured == []
 
 
@@ -163,7 +162,7 @@ def test_limits_that_are_off():
     ("host", "turn"), [((1, (1, 2, 3)), 0), ((2, (1, 2, 3)), 1), ((3, (1, 2, 3)), 2), ((3, (3,)), 0)]
 )
 async def test_one_host_after_the_other(world, host, turn, said, autojump_clock):
-    """The first that lives, in the order of slots, begins at once."""
+    """The first live node in the order of slots begins at once."""
     number, alive = host
     splitter = SplitterOfOneNode(world, number, alive=alive)
     splitter.sizes.of[7] = LARGE
@@ -174,7 +173,7 @@ async def test_one_host_after_the_other(world, host, turn, said, autojump_clock)
 
 
 async def test_two_that_divide_at_once(world, said, autojump_clock):
-    """Of the second, which goes by the map of before, nothing becomes; it says nothing."""
+    """The second split fails silently, because its map is old."""
     tree = world.tree(TABLE)
     before = SimpleNamespace(known=world.known, tree=lambda _: tree)
     one, other = SplitterOfOneNode(world), SplitterOfOneNode(world, 2, alive=(2, 3), metadata=before)
@@ -187,7 +186,7 @@ async def test_two_that_divide_at_once(world, said, autojump_clock):
 
 
 async def test_what_another_change_outran_is_divided_by_the_next_map(world, said, autojump_clock):
-    """In the next round: a move may have begun and ended since this node read its map."""
+    """A move may have begun and ended since this node read its map."""
     tree = world.tree(TABLE)
     read = SimpleNamespace(known=world.known, tree=lambda _: tree)
     splitter = SplitterOfOneNode(world, metadata=read)
@@ -203,7 +202,7 @@ async def test_what_another_change_outran_is_divided_by_the_next_map(world, said
 
 
 async def test_what_is_not_divided_now(world, said, autojump_clock):
-    """Nothing while it moves, neither by a host nor by the target; of a hash table, or of one that is gone."""
+    """A moving range, a hash table and an ended table are not split, neither by a host nor by the target."""
 
     async def asks_for(number=1):
         splitter = SplitterOfOneNode(world, number)
@@ -224,10 +223,13 @@ async def test_what_is_not_divided_now(world, said, autojump_clock):
 
 
 async def test_a_range_of_one_key(world, said, autojump_clock):
-    """It says so once, and serves on; once there are two it is divided."""
+    """A range of one key is logged once and served; with two keys it is split."""
     splitter = SplitterOfOneNode(world)
     splitter.sizes.of |= {7: LARGE, 8: LARGE}
-    splitter.sizes.middles = {7: None, 8: b"m"}  # One key; and two, of which the bound is one.
+    splitter.sizes.middles = {
+        7: None,
+        8: b"m",
+    }  # Partition 8: two keys, the first is its bound.
     await splitter.looks(20)
     assert world.asked == []
     splitter.sizes.middles = {7: b"f", 8: b"m" * 300}
@@ -239,7 +241,7 @@ async def test_a_range_of_one_key(world, said, autojump_clock):
 
 
 async def test_who_is_not_settled_is_waited_for(world, said, autojump_clock):
-    """64 former ones are named, and no more; that is said once."""
+    """A partition names at most 64 former assignments; the wait is logged once."""
     world.build(former=tuple(range(1000, 1000 + MAX_FORMER - 2)))
     splitter = SplitterOfOneNode(world)
     splitter.sizes.of[7] = LARGE
@@ -251,7 +253,7 @@ async def test_who_is_not_settled_is_waited_for(world, said, autojump_clock):
 
 
 async def test_a_copy_that_cannot_be_read_holds_up_no_other(world, said, autojump_clock):
-    """That it cannot is said once."""
+    """The failure is logged once."""
     splitter = SplitterOfOneNode(world)
     splitter.sizes.of |= {7: LARGE, 8: Corrupt("f", 1, "damaged")}
     async with trio.open_nursery() as nursery:
@@ -263,7 +265,7 @@ async def test_a_copy_that_cannot_be_read_holds_up_no_other(world, said, autojum
 
 
 async def test_what_was_not_done_is_asked_for_again(world, said, autojump_clock):
-    """No majority of the servers has answered; not all the time."""
+    """The retry waits, since no majority of the servers has answered."""
     splitter, transact = SplitterOfOneNode(world), world.transact
     splitter.sizes.of[7] = LARGE
     times = []
@@ -281,19 +283,19 @@ async def test_what_was_not_done_is_asked_for_again(world, said, autojump_clock)
 
 
 async def test_a_range_is_divided_that_another_node_asks_for(world, said, autojump_clock):
-    """Though it is small, by a host whose turn it is not; not one that is elsewhere."""
+    """A split on request works for a small range and out of turn; a range of other nodes is refused."""
     splitter, other = SplitterOfOneNode(world, 2), SplitterOfOneNode(world, 4)
     for which, partition in ((splitter, 9), (other, 7)):
         with pytest.raises(NotServed):
             await which.splitting.divide(TABLE, partition)
     assert await splitter.splitting.divide(TABLE, 7)
-    assert not await splitter.splitting.divide(TABLE, 7)  # It has not adopted that yet.
+    assert not await splitter.splitting.divide(TABLE, 7)  # The node has not adopted the split yet.
     assert said() == [("range_divided", 7)]
     assert [*world.firsts] == [b"", b"f", b"m"]
 
 
 async def test_many_copies_have_their_turns(world, autojump_clock):
-    """Not all are measured in one look."""
+    """One look measures only some replicas."""
     splitter = SplitterOfOneNode(world)
     one = splitter.replicas.by_partition[TABLE, 7]
     for number in range(100, 100 + MAX_MEASURED):

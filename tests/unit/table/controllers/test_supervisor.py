@@ -1,4 +1,4 @@
-"""What a node does for its tables ends with their store, whichever task meets the disk's error; the node goes on."""
+"""A disk error in any task of the tables ends the tables with their store; the node continues."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ERRORS = (StorageError("the store is closed"), Corrupt("/a", 0, "a page"), OSErr
 
 
 def works(failing, error, *, begins=True):
-    """Works of which one task raises that, at once or after a while; what the store was told."""
+    """Return controllers with one failing task, and the list of errors that reach the store."""
 
     async def run(name, *, task_status=trio.TASK_STATUS_IGNORED):
         if name == failing and not begins:
@@ -52,7 +52,7 @@ async def test_an_error_of_the_disk_ends_the_store_alone(failing, error, autojum
 
 @pytest.mark.parametrize("failing", ["metadata", "replication"])
 async def test_works_that_cannot_begin(failing, autojump_clock):
-    """Who begins them hears so, by an error of its own and no group."""
+    """The caller gets the error itself, not an exception group."""
     made, told = works(failing, ERRORS[0], begins=False)
     async with trio.open_nursery() as nursery:
         with pytest.raises(StorageError, match="closed"):

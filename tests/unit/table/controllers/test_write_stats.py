@@ -1,4 +1,4 @@
-"""What the last hour's writes covered."""
+"""The time range and size of the last hour's writes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def new():
 
 
 def test_an_hour():
-    """Oldest and newest time, and the bytes of keys and values, for an hour, and no longer."""
+    """The oldest and newest time, and the bytes of keys and values, are kept for an hour."""
     hour = new()
     assert hour.of(TABLE, 0.0) == []
     for number in range(24):
@@ -42,7 +42,7 @@ def test_an_hour():
 
 
 def test_several_series():
-    """Each by itself; of very many so many are kept that one sees that they are too many."""
+    """Each series is counted by itself; beyond the limit one more is kept, so that the excess is visible."""
     hour = new()
     hour.note(TABLE, [write(1), write(7, b"b"), write(3)], 0.0)
     assert hour.of(TABLE, 0.0) == [SeriesWrites(b"a", 1, 3, 12, 0), SeriesWrites(b"b", 7, 7, 6, 0)]
@@ -52,7 +52,7 @@ def test_several_series():
 
 @pytest.mark.parametrize("wrong", [1 << 31, 0])
 def test_a_clock_that_is_wrong(wrong):
-    """One time far from all others, be it ahead or long ago, moves nothing."""
+    """One time far from all others, ahead or long ago, has no effect."""
     hour = new()
     for number in range(6):
         hour.note(TABLE, [write(10_000 + 300 * number), write(10_299 + 300 * number)], number * PIECE_S)
@@ -65,7 +65,7 @@ def test_a_clock_that_is_wrong(wrong):
 @pytest.mark.parametrize("at", [(0, 0, 0), (0, 1, 2), (3, 4, 5)])
 @pytest.mark.parametrize("is_elsewhere", [False, True])
 def test_a_few_clocks_that_are_wrong(at, is_elsewhere):
-    """Wherever they wrote, and also by a node that has nothing else: a range far ahead lies there."""
+    """A few wrong clocks have no effect, even on a node with no other writes."""
     hour, other = new(), new()
     for number in range(6):
         hour.note(TABLE, [write(10_000 + 300 * number + one) for one in range(0, 300, 3)], number * PIECE_S)
@@ -78,7 +78,6 @@ def test_a_few_clocks_that_are_wrong(at, is_elsewhere):
 
 
 def test_a_table_without_a_time_key():
-    """Nothing is counted."""
     hour = new()
     hour.note(b"t" * 16, [write(1)], 0.0)
     assert hour.of(b"t" * 16, 0.0) == []

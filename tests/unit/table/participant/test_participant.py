@@ -1,4 +1,4 @@
-"""From when a node takes part in deciding on tables, who founds the catalogue, and what others say about it."""
+"""The start of a metadata participant, the founder of the catalogue, and its statement to other nodes."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ ONE_COPY = {"kind": "hash", "partitions": 2, "replication": 1}
 
 
 async def place_of_the_catalogue(cluster):
-    """Where in the tree the catalogue is told of."""
+    """Return the path of the catalogue in the tree."""
 
     async def holds():
-        """Somebody says that it may found the catalogue."""
+        """Return True once a node claims the right to found the catalogue."""
         return bool(await cluster.ask(cluster.machines[0], "children", "tables"))
 
     await cluster.until(holds, within_s=20)
@@ -32,7 +32,7 @@ async def place_of_the_catalogue(cluster):
 
 
 async def founder_of(cluster):
-    """The machine whose node says that it may found the catalogue."""
+    """Return the machine whose node may found the catalogue."""
     await place_of_the_catalogue(cluster)
     ((owner,),) = [[one["owner"] for one in await cluster.ask(cluster.machines[0], "entries", "tables")]]
     return next(machine for machine in cluster.machines if machine.name == owner)
@@ -40,7 +40,7 @@ async def founder_of(cluster):
 
 @simulated(3, seed=3)
 async def test_pinned_first_then_a_store_then_founded(cluster, monkeypatch):
-    """Whether it may found is asked when nothing can change it any more, by one node alone, once."""
+    """One node alone checks its right to found after the pin and the store, and founds once."""
     done = []
 
     def noting(part, name):
@@ -81,7 +81,7 @@ async def test_pinned_first_then_a_store_then_founded(cluster, monkeypatch):
 
 @simulated(3, seed=4)
 async def test_a_founder_that_begins_again_is_awaited(cluster):
-    """As long as the request has time: a table that is made when somebody has just been started again is made."""
+    """A new table waits for a founder that restarts, within the time of the request."""
     await begin(cluster)
     founder = await founder_of(cluster)
     other = next(machine for machine in cluster.machines if machine is not founder)
@@ -99,7 +99,7 @@ async def test_a_founder_that_begins_again_is_awaited(cluster):
 
 @simulated(3, seed=4)
 async def test_a_force_where_nothing_was_founded(cluster):
-    """It names one node, which founds; a second one is refused, since that has a catalogue."""
+    """A force names one node, which founds; a second force is refused because this node has a catalogue."""
     await begin(cluster)
     founder = await founder_of(cluster)
     others = [machine for machine in cluster.machines if machine is not founder]

@@ -1,4 +1,4 @@
-"""What a node's part in deciding does with answers and invitations that are not as they should be."""
+"""The metadata participant with invalid answers and invitations."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ CLUSTER_ID = b"cluster!"
 
 
 class Members:
-    """Gossip, as far as deciding knows it."""
+    """The part of gossip that the participant uses."""
 
     def __init__(self) -> None:
         self.pins = 0
@@ -60,7 +60,7 @@ class Members:
 
 
 class Answering:
-    """Other nodes, which answer at once as they are told to."""
+    """Other nodes, which give a prepared answer at once."""
 
     def __init__(self, result: bytes | None = None, error: bytes | None = None, epoch: int | None = 3) -> None:
         self.told = result, error, epoch
@@ -87,7 +87,7 @@ GARBAGE = [b"\xc1", b"\x81\x01\x02", b"\xa1\xff", b"", b"\x01\x01"]
 
 @pytest.mark.parametrize("data", GARBAGE)
 async def test_answers_that_are_no_messagepack_are_errors(data):
-    """Such as maps with numbers as keys, and text that is none: a peer of another make ends no node."""
+    """Maps with integer keys or invalid text from a foreign peer do not end the node."""
     with pytest.raises(ProtocolError):
         await PeerClient(Members(), Answering(data), None, no_deadline).ask(UUID, "ping", [], 1)
     with pytest.raises(Unavailable):
@@ -101,7 +101,7 @@ async def test_answers_that_are_no_messagepack_are_errors(data):
 
 
 async def test_who_has_just_come_is_asked_when_there_is_a_connection(autojump_clock):
-    """Then and not later; where none begins it is asked after a second all the same, which says so."""
+    """A new member is asked once a connection begins, or after a second, which then fails."""
     answering, answered = Answering(msgpack.packb(1)), []
     answering.connected = None
     asking = PeerClient(Members(), answering, None, no_deadline)
@@ -125,7 +125,7 @@ async def test_who_has_just_come_is_asked_when_there_is_a_connection(autojump_cl
 
 
 async def test_what_was_seen_of_stores_is_told():
-    """With each request; an answer has it beside the reply."""
+    """Each request carries the positions of stores, and an answer carries them beside the reply."""
     answering, told = Answering(b""), []
     for answer in ([b"reply", b"theirs"], b"reply", [b"reply"]):
         answering.told = msgpack.packb(answer), None, 3
@@ -136,7 +136,7 @@ async def test_what_was_seen_of_stores_is_told():
 
 
 async def test_what_belongs_to_a_value_is_offered():
-    """Where something does."""
+    """A request carries the pages of its value if there are any."""
     answering = Answering(msgpack.packb([b"reply", b"theirs"]))
     offer = Offer(b"source", None, ChangedPages(b"root", {b"name": b"page"}), 7)
     values = [b"source", None, b"root", 7, [b"page"]]
@@ -147,7 +147,7 @@ async def test_what_belongs_to_a_value_is_offered():
 
 
 async def test_a_record_of_a_newer_program_is_told_to_who_asks():
-    """The request is read, and what the acceptor here has is not."""
+    """The request is readable, but the acceptor's own record is not."""
 
     async def answer(request, seen):
         raise UnsupportedFormat("a record of format 9")
@@ -160,7 +160,7 @@ async def test_a_record_of_a_newer_program_is_told_to_who_asks():
 
 
 async def test_who_was_asked_and_has_not_answered_may_have_done_it():
-    """Only of who was not asked it is known that nothing was done."""
+    """Without a sent request it is certain that nothing was done."""
     with pytest.raises(Unknown):
         await PeerClient(Members(), Answering(), None, no_deadline).ask(UUID, "create_table", [], 1)
     with pytest.raises(Unavailable):
@@ -190,7 +190,7 @@ async def test_an_invitation_of_another_cluster_pins_nobody():
 
 
 async def test_who_is_not_pinned_decides_nothing_with_a_store_that_was_put_back():
-    """It may be of another cluster, and this node may yet take any id."""
+    """The store may belong to another cluster, and the node may still take any cluster id."""
     for pinned in (False, True):
         part = deciding(Members(), store=7, pinned=pinned)
         part._cluster.watch = lambda path, wake: SimpleNamespace(look=lambda: 0)
@@ -209,7 +209,7 @@ async def test_who_is_not_pinned_decides_nothing_with_a_store_that_was_put_back(
 
 
 async def test_a_node_whose_store_is_closed_takes_no_part():
-    """Else it would be made a server of all new tables, none of which could be made."""
+    """Otherwise the node would become a server of new tables, and none of them could be made."""
     part = deciding(Members())
     space = Space(SimpleNamespace(first_space=None))
     space._close("the disk is gone")
@@ -219,7 +219,7 @@ async def test_a_node_whose_store_is_closed_takes_no_part():
 
 
 async def test_a_node_that_is_long_gone_is_named_by_its_digits():
-    """Gossip has forgotten its name, and it still has to leave."""
+    """A node that gossip has forgotten must still be removable."""
     directory = deciding(Members()).directory
     assert directory.uuid_of("n") == UUID
     gone = b"g" * 16
@@ -229,7 +229,7 @@ async def test_a_node_that_is_long_gone_is_named_by_its_digits():
 
 
 async def test_nothing_is_founded_anew_beside_a_catalogue():
-    """A node that has just begun has not heard of it yet."""
+    """A node that has just started may not have heard of the catalogue yet."""
 
     async def others_know() -> bool:
         return True
@@ -244,7 +244,7 @@ async def test_nothing_is_founded_anew_beside_a_catalogue():
 
 
 def test_methods_that_are_loaded_late_are_the_same():
-    """By name, each answered by its own; a node that takes no part tells of no tables, and of no map."""
+    """The names are equal and each method answers itself; without a participant there are no tables and maps."""
     part = deciding(Members())
     part.service.store = SimpleNamespace(closed=None)
     late = TableMethods(part, None, None)
@@ -264,7 +264,7 @@ def test_methods_that_are_loaded_late_are_the_same():
 
 
 async def test_what_is_done_now_and_then_ends_nothing(autojump_clock):
-    """Whatever cannot be read or asked, all of it is tried again."""
+    """After any failure of reading or asking, all periodic work is tried again."""
     part = deciding(Members(), pinned=True)
     tried = []
 

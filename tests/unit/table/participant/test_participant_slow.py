@@ -30,7 +30,7 @@ LIES = [
 
 @simulated(3)
 async def test_nobody_founds_for_datasets_alone(cluster):
-    """A cluster without tables has no store and no pin anywhere, however long it lives."""
+    """A cluster without tables has no store and no pin, however long it lives."""
     await begin(cluster)
     await trio.sleep(100)
     for machine in cluster.machines:
@@ -40,7 +40,7 @@ async def test_nobody_founds_for_datasets_alone(cluster):
 
 @simulated(3, limit_s=600)
 async def test_lies_about_what_was_decided_cause_one_look_each(cluster, monkeypatch):
-    """They raise nothing that is kept, silence nobody, and are heeded once until the next poll."""
+    """A lie changes no stored state, silences no node, and causes one read until the next poll."""
     looks = []
     quorum_read = Metadata.quorum_read
 
@@ -72,7 +72,7 @@ async def test_lies_about_what_was_decided_cause_one_look_each(cluster, monkeypa
     for machine in cluster.machines[:2]:
 
         async def knows(machine=machine):
-            """It knows what was decided, and nothing that was made up."""
+            """Return True if the node knows the real decisions and no invented ones."""
             told = await cluster.ask(machine, "metadata_status", None)
             assert {one["generation"] for one in told} == {0}
             assert all(one["sequence"] < 100 for one in told)
@@ -84,7 +84,7 @@ async def test_lies_about_what_was_decided_cause_one_look_each(cluster, monkeypa
 
 @simulated(3)
 async def test_a_table_whose_maker_is_gone_is_known(cluster, monkeypatch):
-    """It was named, and nobody has read its map: whoever hears of the name reads it, and does not wait for a poll."""
+    """A node that hears the name of a table reads its map at once, not at the next poll."""
     decide = Catalogue._decide
 
     async def crash_behind(self, operation, name, deadline):
@@ -112,7 +112,7 @@ async def test_a_table_whose_maker_is_gone_is_known(cluster, monkeypatch):
 @pytest.mark.parametrize("said", [b"", *LIES[:4]])
 @simulated(3, seed=2)
 async def test_lies_do_not_hinder_founding(cluster, said):
-    """Somebody who has no right to it says that it founds, or something that is nothing: the right one does."""
+    """False claims to found, or invalid ones, do not stop the rightful founder."""
     await begin(cluster)
     path = await place_of_the_catalogue(cluster)
     founder = await founder_of(cluster)
@@ -127,7 +127,7 @@ async def test_lies_do_not_hinder_founding(cluster, said):
 
 @simulated(2, seed=4)
 async def test_a_founder_that_is_lost_with_the_catalogue(cluster):
-    """Of two nodes the other goes on, by force, with what it has heard of; who comes back follows."""
+    """The second of two nodes continues by force with its own knowledge; the returning node follows."""
     await begin(cluster)
     founder = await founder_of(cluster)
     (other,) = [machine for machine in cluster.machines if machine is not founder]

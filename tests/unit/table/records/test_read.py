@@ -1,4 +1,4 @@
-"""Reads of single records: here, else elsewhere, stage by stage; and what is said when nobody answers."""
+"""Reads of single records: locally, else from other nodes in stages; and their errors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from tests.unit.table.record_nodes import CONFIG, TOKEN, Records
 
 @pytest.fixture
 def records():
-    """Four nodes; partitions of `t` are held by two of the first three each, and all have the records `0` to `19`."""
+    """Return four nodes with table `t` and the records `0` to `19`.
+
+    Each partition is on two of the first three nodes.
+    """
     made = Records(4)
     pairs = [made.nodes[:2], made.nodes[1:3], [made.nodes[2], made.nodes[0]]]
     made.make("t", firsts=3, holders=lambda number: pairs[number])
@@ -27,7 +30,7 @@ def records():
 
 
 def holders(records, key):
-    """The nodes that hold a key's partition, and those that do not."""
+    """Return the nodes that hold a key's partition, and those that do not."""
     hosts = records.nodes[0].methods.routing.route("t").place(key).hosts
     return [node for node in records.nodes if node.uuid in hosts], [
         node for node in records.nodes if node.uuid not in hosts
@@ -35,7 +38,7 @@ def holders(records, key):
 
 
 def test_a_key_is_found_by_all(records):
-    """Here without a question, elsewhere by one; `explain` names who has answered; a miss and a tombstone are nil."""
+    """A host answers itself, other nodes forward; `explain` names the host, and a tombstone reads as missing."""
     theirs, others = holders(records, b"7")
     for node in theirs:
         assert node.call("get", "t", b"7", {"explain": True}) == [b"value 7", TOKEN, {"node": node.name}]
@@ -58,7 +61,7 @@ def test_a_key_is_found_by_all(records):
 
 
 def test_many_keys_are_found_by_all(records):
-    """In the order asked, twice if asked twice; one question for all that the same nodes hold."""
+    """The order and repetitions are kept; nodes get one question for all their keys."""
     keys = [b"%d" % (number % 25) for number in range(60)]
     expected = [b"value " + key if int(key) < 20 else None for key in keys]
     for node in records.nodes:
@@ -77,7 +80,7 @@ def test_more_keys_than_fit_into_a_question_are_asked_for_in_several(records):
 
 
 def test_who_is_slow_is_not_waited_for(records):
-    """After a stage the next host is asked as well, and the first answer counts; who was lost costs no time."""
+    """After a stage the next host is asked as well, and the first answer counts; a lost host costs no time."""
     theirs, (node, *_) = holders(records, b"7")
     theirs[0].hangs = True
     for _ in range(8):
@@ -93,7 +96,7 @@ def test_who_is_slow_is_not_waited_for(records):
 
 
 def test_nobody_answers(records):
-    """At once when all are lost, else when its time is over: UNAVAILABLE, with what each said."""
+    """The error is UNAVAILABLE with the reason of each host, at once if all are lost, else after the timeout."""
     theirs, (node, *_) = holders(records, b"7")
     for one in theirs:
         one.is_lost = True
@@ -112,7 +115,7 @@ def test_nobody_answers(records):
 
 @pytest.mark.parametrize("error", [StorageError("the store is closed"), Corrupt("a/run", 7, "a page")])
 def test_a_copy_that_cannot_be_read(records, error):
-    """Another host answers, by whomever it was asked; with `local` the client is told what is wrong."""
+    """Another host answers for an unreadable replica; with `local` the client gets the error."""
     (one, two), (node, *_) = holders(records, b"7")
 
     def get(space, key):
@@ -126,7 +129,7 @@ def test_a_copy_that_cannot_be_read(records, error):
 
 
 def test_a_forwarded_read_is_not_forwarded_again(records):
-    """Who is asked by a node and does not hold the partition refuses."""
+    """A node without the partition refuses a request from another node."""
     theirs, (node, *_) = holders(records, b"7")
     (table, partition) = next(
         found for found in theirs[0].replicas.by_partition if found not in node.replicas.by_partition
@@ -137,7 +140,7 @@ def test_a_forwarded_read_is_not_forwarded_again(records):
 
 
 def test_an_answer_that_is_none(records):
-    """Too few records, damaged ones, no list: UNAVAILABLE, and nothing breaks."""
+    """Too few records, damaged records or no list yield UNAVAILABLE."""
     theirs, (node, *_) = holders(records, b"7")
     for answer in (None, [], [[b"no record"], b""], [[b"", b""], b""], [[None], b"\1"], b"x"):
         for one in theirs:
@@ -148,7 +151,7 @@ def test_an_answer_that_is_none(records):
 
 
 def test_more_than_an_answer_holds():
-    """Values that do not fit into one frame are refused, here and by who is asked for them."""
+    """The limit of a frame holds for local and for forwarded reads."""
     records = Records(2)
     one, two = records.nodes
     records.make("t", firsts=2, holders=lambda _: [one])
@@ -161,7 +164,7 @@ def test_more_than_an_answer_holds():
 
 
 def test_what_a_read_is_not(records):
-    """Keys, options, tokens: each refused with one clear error."""
+    """Wrong keys, options and tokens are refused with one clear error each."""
     (node, *_) = records.nodes
     for words, method, *params in (
         ("more than the 65522", "get", "t", bytes(65_530)),

@@ -1,4 +1,4 @@
-"""Which partition a key is in, by maps of one leaf and of many, and who is asked."""
+"""The partition of a key, by maps of one leaf and of many, and the order of hosts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.unit.table.record_nodes import Records
 @settings(max_examples=20, deadline=None)
 @given(firsts=st.sets(st.binary(min_size=1, max_size=2), max_size=20), long=st.booleans(), keys=st.lists(st.binary()))
 def test_the_range_of_a_key(firsts, long, keys):
-    """It is the last that begins at the key or before it, also where the map has many leaves; ends meet beginnings."""
+    """The range is the last one that begins at or before the key, also in a map of many leaves."""
     many = [b"%05d" % number for number in range(2000)] if long else []
     bounds = sorted({b"", *firsts, *many})
     records = Records(1)
@@ -39,7 +39,7 @@ def test_the_range_of_a_key(firsts, long, keys):
 @given(key=st.binary(), shards=st.sampled_from([1, 7, 1500]))
 @settings(max_examples=20, deadline=None)
 def test_the_shard_of_a_key(key, shards):
-    """It is the hash modulo their number."""
+    """The shard is the hash modulo the number of shards."""
     records = Records(1)
     records.make("t", firsts=shards, holders=lambda _: records.nodes, adopted=False)
     place = records.nodes[0].methods.routing.route("t").place(key)
@@ -47,7 +47,7 @@ def test_the_shard_of_a_key(key, shards):
 
 
 def test_a_map_that_changes_is_read_anew():
-    """By its root: a table that is dropped and made again under its name, one that is unknown, one whose map comes."""
+    """The root decides, also for a table that is dropped and made again, an unknown table and a missing map."""
     records = Records(1)
     routing = records.nodes[0].methods.routing
     first = records.make("t", firsts=2, holders=lambda _: records.nodes)
@@ -66,7 +66,7 @@ def test_a_map_that_changes_is_read_anew():
 
 
 def test_who_is_asked_first():
-    """Those that are alive, then suspects, then the dead, and who is no member any more."""
+    """Live nodes come first, then suspects, then dead nodes and former members."""
     records = Records(4)
     for node, state in zip(
         records.nodes, (MemberState.DEAD, MemberState.SUSPECT, MemberState.ALIVE, MemberState.ALIVE), strict=True
@@ -82,7 +82,7 @@ def test_who_is_asked_first():
 
 
 def test_what_the_same_nodes_hold_goes_together():
-    """Partitions of the same hosts are a group, whatever their slots."""
+    """Partitions with the same hosts form a group, whatever their slots."""
     records = Records(3)
     one, two, three = records.nodes
     records.make("t", firsts=6, holders=lambda number: [[one, two], [two, one], [three, one]][number % 3])
@@ -91,7 +91,7 @@ def test_what_the_same_nodes_hold_goes_together():
 
 
 def test_what_a_partition_names():
-    """Present assignments, former ones, and those that were taken by force: what a token has of them may be lost."""
+    """Present, former and forcibly removed assignments count, since records that a token names may be lost."""
     records = Records(2)
     table = records.make("t", RANGE, firsts=[b""], holders=lambda _: records.nodes)
     (entry,) = records.tree(table).scan()

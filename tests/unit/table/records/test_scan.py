@@ -1,4 +1,4 @@
-"""Scans of tables: pages in key order, from every node, whatever is held where; bounded in work."""
+"""Scans of tables: pages in key order, from every node, with bounded work."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ KEYS = st.binary(max_size=3).map(lambda key: bytes(byte % 4 for byte in key))
 
 
 def pages(node, table="t", **options):
-    """All records of a scan, page by page."""
+    """Return all records of a scan, and the number of pages."""
     found, cursor, count = [], None, 0
     while True:
         page = node.outcome("scan", table, {**options, **({} if cursor is None else {"cursor": cursor})})
@@ -32,7 +32,7 @@ def pages(node, table="t", **options):
 
 
 def two_holders(records):
-    """Each partition is held by one node of four, or two: the first holds some, the last nothing."""
+    """Place each partition on two of four nodes; the last node holds nothing."""
     one, two, three, _ = records.nodes
     return lambda number: [[one, two], [two, three], [three, one]][number % 3]
 
@@ -48,11 +48,11 @@ OPTIONS = st.fixed_dictionaries(
     is_hash=st.booleans(), node=st.integers(0, 3),
 )  # fmt: skip
 def test_a_scan_is_what_a_dictionary_says(data, deleted, options, is_hash, node):
-    """By shards or ranges, from any node, both ways, with bounds and a prefix: in order, once, nothing deleted."""
+    """From any node, in both directions, with bounds and prefix, each live record comes once and in order."""
     records = Records(4)
     firsts = 5 if is_hash else [b"", b"\1", b"\1\2", b"\2\0\3", b"\3"]
     records.make("t", HASH if is_hash else RANGE, firsts=firsts, holders=two_holders(records))
-    for writer in records.nodes[:3]:  # Nobody feeds: each copy is written at its node, where it is held.
+    for writer in records.nodes[:3]:  # No feed runs, so each replica is written at its own node.
         for key, value in data.items():
             write_all(records, writer, key, value)
         for key in deleted:
@@ -68,7 +68,7 @@ def test_a_scan_is_what_a_dictionary_says(data, deleted, options, is_hash, node)
 
 
 def write_all(records, node, key, value):
-    """Write to the copy at a node, if it holds the key's partition."""
+    """Write to the node's own replica, if it holds the key's partition."""
     place = node.methods.routing.route("t").place(key)
     if node.uuid in place.hosts:
         node.call(
@@ -78,7 +78,7 @@ def write_all(records, node, key, value):
 
 @pytest.fixture
 def alone():
-    """A node alone, with a hash table of 64 partitions and a range table of 40."""
+    """Return a node with a hash table of 64 partitions and a range table of 40, and a node without."""
     records = Records(2)
     node, _ = records.nodes
     records.make("hash", firsts=64, holders=lambda _: [node])
@@ -87,7 +87,7 @@ def alone():
 
 
 def test_a_page_of_tombstones_ends(alone):
-    """Thousands of deletes make pages that are empty and go on, each of bounded work; what is behind them is found."""
+    """Deletes yield empty pages of bounded work, and the records behind them are found."""
     node, _ = alone.nodes
     rows = [part for number in range(2 * MAX_TOMBSTONES) for part in (b"000%05d" % number, None)]
     place = node.methods.routing.route("range").place(b"000")
@@ -103,7 +103,7 @@ def test_a_page_of_tombstones_ends(alone):
 
 
 def test_each_shard_is_asked_for_about_its_share(alone):
-    """A page of a hash table with 64 partitions reads about as many records as it has, and not 64 times as many."""
+    """A page of 64 partitions reads about as many records as it returns, not 64 times as many."""
     node, _ = alone.nodes
     node.call("put_many", "hash", [[b"%05d" % number, b"v"] for number in range(3000)])
     for limit in (10, 100, 640):
@@ -114,7 +114,7 @@ def test_each_shard_is_asked_for_about_its_share(alone):
 
 
 def test_few_ranges_are_read_for_a_page(alone):
-    """A page of a range table reads the ranges that it needs; over empty ones it goes some steps, then by a cursor."""
+    """A page reads only the ranges it needs; after a few empty ranges it returns a cursor."""
     node, _ = alone.nodes
     node.call("put_many", "range", [[b"%03d%02d" % (at, number), b"v"] for at in range(3) for number in range(50)])
     node.call("put", "range", b"039", b"last")
@@ -129,7 +129,7 @@ def test_few_ranges_are_read_for_a_page(alone):
 
 
 def test_a_page_has_a_mebibyte(alone):
-    """And one record at least, however large that is."""
+    """A page holds at least one record, however large."""
     node, _ = alone.nodes
     for number in range(4):
         node.call("put", "hash", b"%d" % number, bytes(PAGE_BYTES - 100))
@@ -140,7 +140,7 @@ def test_a_page_has_a_mebibyte(alone):
 
 
 def test_what_a_cursor_is_not(alone):
-    """Bytes that are no cursor, a limit of 0, unknown options and versions are refused, each with one clear error."""
+    """Invalid cursors, limits, options and versions are refused with one clear error each."""
     node, _ = alone.nodes
     for options, words in (
         ({"cursor": b"xx"}, "the cursor is not one that this method returned"),
@@ -158,7 +158,7 @@ def test_what_a_cursor_is_not(alone):
 
 
 def test_a_scan_of_what_is_elsewhere(alone):
-    """`local` has nobody else asked; who has nothing asks once for all; one who is lost stands in the way."""
+    """A scan asks a host once for all its partitions; `local` asks no host, and a lost host fails the scan."""
     holder, other = alone.nodes
     holder.call("put", "hash", b"a", b"1")
     assert pages(other, "hash")[0] == [(b"a", b"1")]
@@ -171,7 +171,7 @@ def test_a_scan_of_what_is_elsewhere(alone):
 
 
 def test_a_table_that_is_dropped_amid_a_scan():
-    """A page that goes from range to range does not go on in another table of the name."""
+    """A page does not continue in another table of the same name."""
     records = Records(2)
     holder, other = records.nodes
     records.make("t", RANGE, firsts=[b"", b"m"], holders=lambda _: [holder])
@@ -182,7 +182,7 @@ def test_a_table_that_is_dropped_amid_a_scan():
 
 
 def test_pages_are_one_up_to_the_least_bound():
-    """What one page has beyond where another has come to may not be told yet: between them something may be missing."""
+    """Beyond the least bound of several pages, records of another page may be missing."""
     wanted = ScanRange(b"", None, reverse=False, limit=10)
     one, two = TableScanPage([(b"a", b"1"), (b"d", b"4")], None), TableScanPage([(b"b", b"2")], b"c")
     far = TableScanPage([(b"c", b"3")], b"e")
@@ -193,7 +193,7 @@ def test_pages_are_one_up_to_the_least_bound():
 
 
 def test_an_answer_that_is_no_page(alone):
-    """Who answers with something else stands in the way, and breaks nothing."""
+    """An invalid answer fails the scan with UNAVAILABLE."""
     holder, other = alone.nodes
     for answer in (
         None,

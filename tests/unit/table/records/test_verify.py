@@ -1,4 +1,4 @@
-"""Whether copies are equal, when somebody asks: what differs, what cannot be compared, and for how long is looked."""
+"""Comparison of replicas on request: differences, replicas that cannot be compared, and time limits."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Asked:
         self.cluster = Cluster()
         self.nodes = self.cluster.nodes
         self.asked = []
-        self.answers = {}  # By number of the node: what it says instead.
+        self.answers = {}  # Answers of nodes by number, in place of real ones.
         self.down = set()
         self.before_answer = lambda: None
         self.verifying = {node.uuid: Verifier(self.deciding(node), self) for node in self.nodes}
@@ -48,7 +48,7 @@ class Asked:
         return node[0] not in self.down
 
     def route(self, _name):
-        """One partition of two; the other has no copy anywhere."""
+        """Return a table of two partitions; the second one has no replica."""
         hosts, partition = tuple(node.uuid for node in self.nodes), self.nodes[0].copy.identity.partition
         places = (
             PartitionRoute(partition, b"", b"m", hosts, (), 1),
@@ -81,12 +81,12 @@ def told(asked, **options):
 
 @pytest.fixture
 def asked():
-    """With records, and a tombstone."""
+    """Return nodes with records and a tombstone."""
     return Asked()
 
 
 def test_equal_copies(asked):
-    """Of each its live records are told, and where the next partition begins; tombstones do not count."""
+    """The answer counts live records and names the next partition; tombstones do not count."""
     answer = told(asked)
     assert (answer["verdict"], answer["why"], answer["next"]) == (EQUAL, None, b"m")
     assert [(one["node"], one["records"]) for one in answer["copies"]] == [(f"n{n}", RECORDS - 1) for n in (1, 2, 3)]
@@ -96,7 +96,7 @@ def test_equal_copies(asked):
 
 @pytest.mark.parametrize("planted", ["another value", "missing", "too many"])
 def test_what_differs_is_named(asked, planted):
-    """One record that another replica has not: found in whichever page it is; nothing is changed."""
+    """One differing record on any page is found, and nothing is changed."""
     third = asked.nodes[2]
     records = third.spaces[third.copy.space]
     data = records[b"\1k7"]
@@ -115,7 +115,7 @@ def test_what_differs_is_named(asked, planted):
 
 @pytest.mark.parametrize("error", [Unavailable("n3 is not reached"), Unknown("n3 has not answered")])
 def test_a_node_that_does_not_answer(asked, error):
-    """It is asked once, as there are other partitions to look at; what is known of the others is told."""
+    """A silent node is asked once, since there may be more partitions; the other replicas are reported."""
     asked.answers[3] = error
     answer = told(asked)
     assert (answer["verdict"], answer["why"]) == (NOT_COMPARED, f"n3: {error.message}")
@@ -124,7 +124,7 @@ def test_a_node_that_does_not_answer(asked, error):
 
 
 def test_a_node_that_is_down(asked):
-    """It is not asked: a connection to it would be waited for, in each partition anew."""
+    """A down node is not asked, since every partition would wait for a connection."""
     asked.down.add(3)
     answer = told(asked)
     assert (answer["verdict"], answer["why"]) == (NOT_COMPARED, "n3: n3 is down")
@@ -132,7 +132,7 @@ def test_a_node_that_is_down(asked):
 
 
 def test_a_copy_that_moves_while_it_is_read(asked):
-    """What was summed up until then is of no clock: it is begun again, and told as written to when the time is over."""
+    """A digest restarts when its replica is written; at the timeout the writes are reported."""
     first = asked.nodes[0]
     writes = []
 
@@ -152,7 +152,7 @@ def test_a_copy_that_moves_while_it_is_read(asked):
 
 
 def test_so_many_at_a_time(asked):
-    """Each reads a whole partition; who comes then is told to come later, and it is over when they are."""
+    """Each pass reads a whole partition; beyond the limit a request is refused until a pass ends."""
     first = asked.nodes[0]
     verifying, identity = asked.verifying[first.uuid], first.copy.identity
     params = msgpack.packb([first.uuid, TABLE, identity.partition, 1000])
@@ -165,7 +165,7 @@ def test_so_many_at_a_time(asked):
         async with trio.open_nursery() as nursery:
             for _ in range(MAX_PASSES):
                 nursery.start_soon(take)
-            for _ in range(2):  # All have begun after one, and have a page more after two.
+            for _ in range(2):  # After the first checkpoint all have begun, and after the second one more page is left.
                 await trio.lowlevel.checkpoint()
             with pytest.raises(Overloaded, match="4 partitions are verified here"):
                 await take()
@@ -176,7 +176,7 @@ def test_so_many_at_a_time(asked):
 
 
 def test_what_is_not_here(asked):
-    """A partition that nobody holds, and one behind the last; a start that is no key."""
+    """An absent partition is reported, and a position behind the last partition or an invalid start is not verified."""
     answer = told(asked, start=b"m", timeout_ms=200)
     assert (answer["verdict"], answer["next"]) == (NOT_COMPARED, None)
     assert "it does not hold the partition" in answer["why"]
@@ -187,6 +187,6 @@ def test_what_is_not_here(asked):
 
 
 def test_one_copy_is_equal_to_nothing():
-    """There is nothing to compare it with."""
+    """A single replica has no counterpart to compare with."""
     assert judge({"n1": ReplicaDigest(b"", 1, 1)}) == (NOT_COMPARED, "it has one copy")
     assert judge({"n1": ReplicaDigest(b"", 1, 1), "n2": ReplicaDigest(clock.of([(7, 0)]), 1, 1)}) == (EQUAL, None)

@@ -1,4 +1,4 @@
-"""Tests that cost seconds; `test_verifying.py` has the others."""
+"""Tests that cost seconds; `test_verify.py` has the others."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from tests.unit.table.records.test_verify import Asked, told
 
 @pytest.fixture
 def asked():
-    """With records, and a tombstone."""
+    """Return nodes with records and a tombstone."""
     return Asked()
 
 
 def test_a_partition_that_is_written_to(asked):
-    """It is no difference, and looked at again: once it rests, the copies are compared."""
+    """A write in between is no difference; once the partition rests, the replicas are compared."""
     first = asked.nodes[0]
     asked.cluster.cut(asked.nodes[2])
     first.write(k1=b"w")
@@ -38,6 +38,6 @@ def test_a_partition_that_is_written_to(asked):
 
 @pytest.mark.parametrize("answer", [None, [], [b"", 1], [b"", -1, 1], [b"\0", 1, 1], [b"", 1 << 64, 1], "x"])
 def test_a_node_that_lies(asked, answer):
-    """What is no digest is told as such, and the asking node lives on."""
+    """An invalid digest is reported, and the asking node is unharmed."""
     asked.answers[2] = answer if answer is not None else [None, None, None]
     assert told(asked, timeout_ms=300)["verdict"] == NOT_COMPARED

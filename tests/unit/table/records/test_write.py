@@ -1,4 +1,4 @@
-"""Writes to tables: where they go, when they are refused, and what is said of those that nobody knows the end of."""
+"""Writes to tables: their path, their refusal, and the report of unknown outcomes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tests.unit.table.record_nodes import MAX_BYTES, TOKEN, Records
 
 @pytest.fixture
 def records():
-    """Three nodes, of which the first two hold the only partition of `t`, each in a slot, and the third asks."""
+    """Return three nodes; the first two hold the only partition of `t`."""
     made = Records(3)
     made.make("t", firsts=1, holders=lambda _: made.nodes[:2])
     return made
@@ -45,13 +45,13 @@ def values(records, key):
 
 
 def reach(node, other):
-    """Have a node hear of another's clocks, as in the answer to a greeting."""
+    """Let a node hear of another's clocks, as in the answer to a greeting."""
     peer = node.replicas.peers.setdefault(other.uuid, ReplicaPeer(other.uuid, None))
     peer.link, peer.greeted = 1, True
 
 
 def test_a_write_is_at_one_origin(records):
-    """By a holder at its own copy, by another node at one holder; a delete is a write; the token is empty."""
+    """A host writes to its own replica, another node to one host; a delete is a write; the token is empty."""
     one, two, three = records.nodes
     assert one.call("put", "t", b"a", b"1", {"level": "one"}) == TOKEN
     assert values(records, b"a") == [b"1", None]
@@ -63,7 +63,7 @@ def test_a_write_is_at_one_origin(records):
 
 
 def test_a_level_that_cannot_be_reached_is_refused_before_anything_is_applied(records):
-    """At once, and by all that could be asked; what each said is told."""
+    """The refusal is immediate and has the reason of each host."""
     one, two, three = records.nodes
     for node in (one, three):
         error = node.outcome("put", "t", b"k", b"v")
@@ -75,7 +75,7 @@ def test_a_level_that_cannot_be_reached_is_refused_before_anything_is_applied(re
 
 
 def test_who_is_about_to_tell_its_clocks_is_waited_for(records):
-    """A link that has begun will confirm in a moment: the write is tried again, and nothing is lost."""
+    """A new link will confirm in a moment, so the write is retried and not refused."""
     one, two, _ = records.nodes
     reach(one, two)
     one.replicas.peers[two.uuid].greeted = False
@@ -84,12 +84,12 @@ def test_who_is_about_to_tell_its_clocks_is_waited_for(records):
     assert answers == []
     reach(one, two)
     records.pass_s(0.5)
-    assert isinstance(answers[0], Unknown)  # It was applied, and nobody feeds in this test.
+    assert isinstance(answers[0], Unknown)  # The write was applied, and no feed runs in this test.
     assert values(records, b"k") == [b"v", None]
 
 
 def test_short_of_its_level_in_time_it_is_unknown(records):
-    """Applied and not confirmed: UNKNOWN when its time is over, once, also if it is confirmed behind that."""
+    """An applied but unconfirmed write is UNKNOWN at its timeout, and gets no second answer later."""
     one, two, _ = records.nodes
     reach(one, two)
     answers = one.begin("put", "t", b"k", b"v", {"timeout_ms": 300})
@@ -119,7 +119,7 @@ def test_short_of_its_level_in_time_it_is_unknown(records):
 
 
 def test_a_write_that_was_sent_is_not_repeated(records):
-    """Neither beside the first nor behind it: who hangs may have applied it."""
+    """A silent host may have applied the write, so no other host is asked."""
     one, two, three = records.nodes
     one.hangs = two.hangs = True
     answers = three.begin("put", "t", b"k", b"v", {"level": "one"})
@@ -130,7 +130,7 @@ def test_a_write_that_was_sent_is_not_repeated(records):
 
 @pytest.mark.parametrize("fault", ["lost", "refuses"])
 def test_a_write_that_was_certainly_not_applied_goes_to_the_next(records, fault):
-    """Never sent, or refused: by a store that is closed, or has no room."""
+    """A write that was never sent, or was refused by a closed or full store, goes to the next host."""
     one, _, three = records.nodes
     if fault == "lost":
         one.is_lost = True
@@ -145,7 +145,7 @@ def test_a_write_that_was_certainly_not_applied_goes_to_the_next(records, fault)
 
 
 def test_a_forwarded_write_is_not_forwarded_again(records):
-    """Who is asked by a node and does not hold the partition refuses; a client's request it would have passed on."""
+    """A node without the partition refuses a node's request, while a client's request is forwarded."""
     one, two, three = records.nodes
     (table, partition), *_ = one.replicas.by_partition
     with pytest.raises(NotServed):
@@ -154,7 +154,7 @@ def test_a_forwarded_write_is_not_forwarded_again(records):
 
 
 def test_a_table_that_was_just_made():
-    """Hosts that have not adopted their partitions yet are asked again; when they never do, each is named."""
+    """Hosts that have not adopted their partitions are asked again; if they never do, the error names each."""
     records = Records(3)
     one, two, three = records.nodes
     records.make("t", firsts=1, holders=lambda _: [one, two], adopted=False)
@@ -174,7 +174,7 @@ def test_a_table_that_was_just_made():
 
 
 def test_a_copy_that_is_not_available_yet(records):
-    """Neither writes nor reads go to it: it lacks what the others have."""
+    """Neither writes nor reads go to the replica, because it lacks records."""
     one, _, _ = records.nodes
     (copy,) = one.replicas.by_partition.values()
     copy.hosts = tuple(host._replace(available=host.node != one.uuid) for host in copy.hosts)
@@ -183,7 +183,7 @@ def test_a_copy_that_is_not_available_yet(records):
 
 
 def test_a_copy_that_may_not_originate(records):
-    """One that lies in an older copy of its disk passes writes on; so does one that has just begun, for a while."""
+    """A barred replica forwards writes, and so does a new one for a while."""
     one, two, _ = records.nodes
     (copy,) = one.replicas.by_partition.values()
     copy.barred = "another node has more of its records"
@@ -199,7 +199,7 @@ def test_a_copy_that_may_not_originate(records):
 
 
 def test_many_rows_are_cut_into_batches(records):
-    """By partitions and by size; the later row of a key counts; all of it is there."""
+    """Batches are limited by partition and size; the later row of a key wins."""
     one, _, three = records.nodes
     records.make("u", firsts=1, holders=lambda _: [one])
     rows = [[b"%d" % (number % 50), bytes([number]) * 20_000] for number in range(100)]
@@ -211,7 +211,7 @@ def test_many_rows_are_cut_into_batches(records):
 
 
 def test_many_rows_of_which_some_are_refused():
-    """All refused: nothing was applied, and so it says; some: UNKNOWN, with how many parts are written."""
+    """If all parts are refused nothing was applied; otherwise the outcome is UNKNOWN, with the written parts."""
     records = Records(3)
     one, two, three = records.nodes
     records.make("t", firsts=2, holders=lambda number: [records.nodes[number]])
@@ -226,7 +226,7 @@ def test_many_rows_of_which_some_are_refused():
 
 
 def test_too_much_waits(records):
-    """Beyond what may wait a write is refused before anything is applied; all hosts full is OVERLOADED."""
+    """A write beyond the limit is refused unapplied; if all hosts are full the error is OVERLOADED."""
     one, two, three = records.nodes
     for node in (one, two, three):
         node.waiting.begin(10.0, MAX_BYTES, lambda: None)
@@ -237,7 +237,7 @@ def test_too_much_waits(records):
 
 
 def test_what_a_write_is_not(records):
-    """Keys, values, levels, options, tables: each refused with one clear error, and nothing is applied."""
+    """Invalid keys, values, levels, options and tables are refused with one clear error, and nothing is applied."""
     one, *_ = records.nodes
     long = bytes(MAX_KEY_BYTES + 1)
     for error, words, method, *params in (
@@ -268,7 +268,7 @@ def test_what_a_write_is_not(records):
 
 
 def test_more_than_the_log_takes(records):
-    """TOO_LARGE, before anything is applied, and nobody else is asked: they would say the same."""
+    """The error is TOO_LARGE, and no other host is asked, since all have the same limit."""
     one, two, _ = records.nodes
     one.refuses = LimitExceeded("a batch of 300,000 bytes", {"limit": 262_144})
     with pytest.raises(TooLarge, match="the log has no room for so much at once"):
@@ -277,7 +277,7 @@ def test_more_than_the_log_takes(records):
 
 
 def test_the_limits_are_told():
-    """The pages of tables, and the help of `put`, have the exact numbers."""
+    """The page about tables and the help of `put` have the exact numbers."""
     page = (Path(__file__).parents[4] / "docs" / "users" / "tables.md").read_text(encoding="utf-8")
     assert put.help is not None
     for text in (page, put.help):
@@ -286,7 +286,6 @@ def test_the_limits_are_told():
 
 
 def test_a_node_without_tables():
-    """Says so."""
     records = Records(1)
     (node,) = records.nodes
     node.methods.routing._service.replicating = refuse
@@ -301,7 +300,7 @@ def refuse(table):
 @pytest.mark.parametrize("states", [*product((MemberState.ALIVE, MemberState.SUSPECT, MemberState.DEAD), repeat=2)])
 @pytest.mark.parametrize("reached", [(False, False), (True, False), (True, True)])
 def test_writer_and_verdict_count_alike(states, reached):
-    """Whom gossip calls dead confirms nothing, though it is connected: what needs it is refused, and not sent."""
+    """A host that gossip calls dead confirms nothing, even if connected, so such writes are refused unsent."""
     records = Records(4)
     one, *others, entry = records.nodes
     records.make("t", firsts=1, holders=lambda _: [one, *others])

@@ -1,4 +1,4 @@
-"""What nodes answer about tables, clients and each other, as whole nodes with their stores in virtual time."""
+"""Answers of whole nodes with stores about tables, in virtual time."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ ONE_COPY = {"kind": "hash", "partitions": 2, "replication": 1}
 
 
 def keys_on_the_page(heading):
-    """The names in the first column of the tables below a heading of docs/users/wire.md."""
+    """Return the names in the first column of the tables below a heading of docs/users/wire.md."""
     section = PAGE.split(f"\n### {heading}\n")[1].split("\n#")[0]
     rows = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]
     return {name for row in rows for name in re.findall(r"`(\w+)`", row)}
@@ -49,7 +49,7 @@ def keys_on_the_page(heading):
 
 @simulated(1)
 async def test_the_life_of_a_table(cluster):
-    """Made, listed, shown and dropped at a node alone; answers are as the page for clients says."""
+    """A table is made, listed, shown and dropped on a single node, with the answers of the client page."""
     (machine,) = cluster.machines
     await machine.start()
     assert await cluster.ask(machine, "metadata_status", None) == []
@@ -91,7 +91,7 @@ async def test_the_life_of_a_table(cluster):
 
 @simulated(1)
 async def test_a_time_key_is_told(cluster):
-    """By the map, and in the list of databases."""
+    """Both the map and the list of databases show the time key."""
     (machine,) = cluster.machines
     await machine.start()
     wanted = {"kind": "range", "replication": 1, "time_key": [0, 8, "ms"]}
@@ -105,7 +105,7 @@ async def test_a_time_key_is_told(cluster):
 
 @simulated(1)
 async def test_a_map_in_pieces(cluster):
-    """As many partitions as are wanted, and where the next one begins; from anywhere on."""
+    """A piece has the wanted number of partitions and the start of the next piece."""
     (machine,) = cluster.machines
     await machine.start()
     bounds = [b"b", b"c", b"d"]
@@ -156,7 +156,7 @@ WRONG = [
 
 @simulated(1)
 async def test_what_is_no_request(cluster):
-    """Is refused with one clear error, at a node that takes part."""
+    """Each request yields one clear error."""
     (machine,) = cluster.machines
     await machine.start()
     await cluster.ask(machine, "create_table", "t", ONE_COPY)
@@ -168,7 +168,7 @@ async def test_what_is_no_request(cluster):
 
 @simulated(1)
 async def test_what_comes_behind_its_deadline_changes_nothing(cluster):
-    """By the clock of the node that it comes to; whatever it is, it is not even read."""
+    """The node's own clock counts, and a late request is not even read."""
     (machine,) = cluster.machines
     await machine.start()
     made = msgpack.packb(["t", ONE_COPY])
@@ -179,7 +179,7 @@ async def test_what_comes_behind_its_deadline_changes_nothing(cluster):
 
 
 def test_methods_are_on_the_page():
-    """Each method about tables has a row in the page for clients, those between nodes as well."""
+    """The client page has a row for each method about tables, including those between nodes."""
 
     async def scenario(cluster):
         (machine,) = cluster.machines
@@ -195,7 +195,7 @@ def test_methods_are_on_the_page():
 
 @simulated(1)
 async def test_a_node_that_never_had_tables(cluster):
-    """Says so, in a clear word, whatever it is asked; it founds nothing and makes no store."""
+    """The node reports clearly that it has no tables, founds nothing and makes no store."""
     (machine,) = cluster.machines
     await machine.start()
     for method, *params in (
@@ -210,10 +210,10 @@ async def test_a_node_that_never_had_tables(cluster):
 
 @simulated(1)
 async def test_an_invitation_of_another_cluster(cluster):
-    """Is refused, and has no effect; one of its own is taken, and told the store."""
+    """A foreign invitation has no effect; an invitation of the own cluster returns the store."""
     (machine,) = cluster.machines
     await machine.start()
-    await trio.sleep(5)  # Until it has drawn an id.
+    await trio.sleep(5)  # The node has drawn an id by then.
     error = await refused(cluster, machine, "metadata_invite", b"another!")
     assert isinstance(error, NotReady)
     assert "is of the cluster" in error.message
@@ -224,7 +224,7 @@ async def test_an_invitation_of_another_cluster(cluster):
 
 @simulated(3)
 async def test_who_decides_is_changed_by_command(cluster):
-    """One leaves and joins a table's register; twice is once; the last one cannot leave."""
+    """A node leaves and joins a register, repeatably, and the last node cannot leave."""
     await begin(cluster)
     one, other, _ = cluster.machines
     await cluster.ask(one, "create_table", "t", ONE_COPY, timeout_s=30)
@@ -247,7 +247,7 @@ async def test_who_decides_is_changed_by_command(cluster):
 
 @simulated(2)
 async def test_a_node_without_a_store_takes_no_place(cluster):
-    """It is said of it, with the reason, and not of the register."""
+    """The error is about the node, with the reason, and not about the register."""
     one, other = cluster.machines
     await one.start()
     await cluster.ask(one, "create_table", "t", ONE_COPY, timeout_s=30)
@@ -262,7 +262,7 @@ async def test_a_node_without_a_store_takes_no_place(cluster):
 
 @simulated(3)
 async def test_tables_that_were_made_on_one_node_grow(cluster):
-    """As the catalogue does, with the nodes that come later."""
+    """Tables grow to later nodes, as the catalogue does."""
     one, *others = cluster.machines
     await one.start()
     await cluster.ask(one, "create_table", "t", ONE_COPY, timeout_s=30)
@@ -274,7 +274,7 @@ async def test_tables_that_were_made_on_one_node_grow(cluster):
 
 
 async def grown_to(cluster, machine, count, table=None):
-    """Returns when so many decide on the catalogue, or on a table."""
+    """Wait until `count` nodes decide on the catalogue, or on a table."""
 
     async def holds():
         told = await cluster.ask(machine, "metadata_status", table)
@@ -285,7 +285,7 @@ async def grown_to(cluster, machine, count, table=None):
 
 @simulated(3, seed=2)
 async def test_who_decides_is_told_in_time_without_a_quorum(cluster):
-    """With what is known here: of a table whose map is not here yet, who was to decide on it when it was made."""
+    """The answer uses local knowledge; if the map is missing, it names the table's first acceptors."""
     await begin(cluster)
     one, *others = cluster.machines
     for name in "t", "u":
@@ -317,7 +317,7 @@ async def test_who_decides_is_told_in_time_without_a_quorum(cluster):
 
 @simulated(3, seed=5)
 async def test_of_many_who_make_one_table_at_once_one_makes_it(cluster):
-    """All others hear that it is there, and its name; also when it is the first of all."""
+    """The other requests are told that the table and its name exist, even for the very first table."""
     await begin(cluster)
     for name in "first", "second":
         ends = []
@@ -337,7 +337,7 @@ async def test_of_many_who_make_one_table_at_once_one_makes_it(cluster):
 
 @simulated(1)
 async def test_who_asks_a_peer_may_wait_for_a_config_id(cluster):
-    """It answers when that is reached, or when the time is over with what it knows; who does not wait hears at once."""
+    """A waiting request is answered at the config or at the timeout; without a wait the answer is immediate."""
     (machine,) = cluster.machines
     await machine.start()
     made = await cluster.ask(machine, "create_table", "t", ONE_COPY)
@@ -365,7 +365,7 @@ async def test_who_asks_a_peer_may_wait_for_a_config_id(cluster):
 
 @simulated(1)
 async def test_a_disk_that_fails_below_the_tables(cluster):
-    """Decisions are refused with the reason, what was decided is read; when the disk is well the node decides again."""
+    """Changes are refused with the reason, and reads work; once the disk is well the node decides again."""
     (machine,) = cluster.machines
     await machine.start()
     await cluster.ask(machine, "create_table", "t", ONE_COPY)

@@ -1,4 +1,4 @@
-"""Tests that cost seconds; `test_methods.py` has the others."""
+"""Tests that cost seconds; `test_dispatch.py` has the others."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def anything(draw, depth=2):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_no_request_is_a_defect(seed):
-    """Whatever is asked, with the right number of parameters: an answer, or an error that is the asker's."""
+    """Any request with the right number of parameters yields an answer or an error of the client."""
     counts = {
         "create_table": 2, "drop_table": 1, "partition_map": 2, "metadata_status": 1, "metadata_join": 2,
         "metadata_leave": 2, "register": 1, "metadata_hold": 6, "metadata_pages": 2, "metadata_transact": 3,
@@ -68,7 +68,7 @@ def test_no_request_is_a_defect(seed):
 
 @simulated(4)
 async def test_a_node_that_is_gone_is_replaced(cluster):
-    """On each register by one question; what stands in the way of one of them, or of all, is said in so many words."""
+    """One request per register replaces the node, and each obstacle has a clear error."""
     await begin(cluster)
     one, *others = cluster.machines
     await cluster.ask(one, "create_table", "t", ONE_COPY, timeout_s=30)
@@ -105,7 +105,7 @@ async def test_a_node_that_is_gone_is_replaced(cluster):
 
 @simulated(3)
 async def test_a_node_that_has_lost_its_store_takes_its_own_place(cluster):
-    """It has the name that it had, and another uuid, which is found where nobody else is gone."""
+    """The node has its name and another uuid, which is found as long as no other node is gone."""
     await begin(cluster)
     one, other, third = cluster.machines
     await cluster.ask(one, "create_table", "t", ONE_COPY, timeout_s=30)
@@ -125,14 +125,14 @@ async def test_a_node_that_has_lost_its_store_takes_its_own_place(cluster):
 
 
 async def deciders(cluster, machine, table=None):
-    """The names of those that decide on the catalogue, or on a table."""
+    """Return the names of the nodes that decide on the catalogue, or on a table."""
     told = await cluster.ask(machine, "metadata_status", table)
     return sorted(each["node"] for each in told[0]["new"])
 
 
 @simulated(3)
 async def test_a_majority_that_is_lost(cluster):
-    """Nothing is decided until a force names all that are left; it says what may be lost; then all goes on."""
+    """Nothing is decided until a force names all survivors; the answer says what may be lost."""
     await begin(cluster)
     one, *others = cluster.machines
     await cluster.ask(one, "create_table", "t", ONE_COPY, timeout_s=30)
@@ -150,7 +150,7 @@ async def test_a_majority_that_is_lost(cluster):
         await machine.start()
 
     async def follows():
-        """They follow: what they alone knew counts for nothing."""
+        """Return True once the nodes have dropped their own knowledge and follow."""
         told = [await cluster.ask(machine, "databases") for machine in cluster.machines]
         return all(len(each) == 2 for each in told)
 
@@ -158,7 +158,7 @@ async def test_a_majority_that_is_lost(cluster):
 
 
 async def grown_to(cluster, machine, count, table=None):
-    """Returns when so many decide on the catalogue, or on a table."""
+    """Wait until `count` nodes decide on the catalogue, or on a table."""
 
     async def holds():
         told = await cluster.ask(machine, "metadata_status", table)
@@ -168,7 +168,7 @@ async def grown_to(cluster, machine, count, table=None):
 
 
 def test_a_node_that_is_stopped():
-    """What is asked of it is answered, and nothing in its log is an error."""
+    """Requests during the stop are answered, and no error is logged."""
     trace = Trace()
 
     async def scenario(cluster):
@@ -196,7 +196,7 @@ def test_a_node_that_is_stopped():
 
 @simulated(3)
 async def test_a_table_that_is_listed_and_not_known_yet(cluster):
-    """A node that has heard of a new table says NOT_READY until it has the map, and never that there is none."""
+    """A node that has heard of a new table answers NOT_READY until it has the map, never UNKNOWN_DATABASE."""
     await begin(cluster)
     one, *others = cluster.machines
     await cluster.ask(one, "create_table", "first", ONE_COPY, timeout_s=30)
@@ -219,7 +219,7 @@ async def test_a_table_that_is_listed_and_not_known_yet(cluster):
 
 @simulated(3)
 async def test_a_decision_ends_in_the_time_that_the_client_allows(cluster):
-    """Where two of three are stopped, at whichever step it is; who says nothing gets ten seconds."""
+    """The timeout holds at each step while two of three nodes are cut off; the default is ten seconds."""
     await begin(cluster)
     one, *others = cluster.machines
     await cluster.ask(one, "create_table", "t", ONE_COPY, timeout_s=30)

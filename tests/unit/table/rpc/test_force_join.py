@@ -1,4 +1,4 @@
-"""`force_join` is asked once more: nothing is done, and the same partition is told."""
+"""A repeated `force_join` changes nothing and returns the same partition."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ HELD = Assignment(70, ONE, 0, AVAILABLE)
 
 
 async def told(partition: Partition) -> tuple[object, dict[str, object]]:
-    """What is done, and answered, when a range is to begin anew at the first node; all nodes live."""
+    """Return the outcome of a force-join of a range at the first node, while all nodes live."""
     table = TableMeta(TABLE, "t", RANGE, 2, 0)
     edit = MapTree.empty(MAP.name).edit(CONFIG)
     edit.set_meta(table.encode())
@@ -52,7 +52,7 @@ async def told(partition: Partition) -> tuple[object, dict[str, object]]:
 
 
 def anew(*more: Assignment, former: tuple[int, ...] = (), held: Assignment = HELD) -> Partition:
-    """The range after it began anew, with hosts that came later."""
+    """Return the range after a force-join, with later hosts."""
     counters, kept = begins(GONE, None, CONFIG)
     ends = tuple(ForcedEnd(*counter) for counter in counters)
     return Partition.of(7, [held, *more])._replace(ends=ends, former=former, kept=kept)
@@ -84,6 +84,6 @@ async def test_it_is_done_once(partition: Partition) -> None:
     ids=["another's", "a host was removed by force", "another's that began anew", "not yet a host"],
 )
 async def test_what_is_still_held(partition: Partition) -> None:
-    """It is no repetition, and hosts live."""
+    """The request is no repetition, and hosts live."""
     with pytest.raises(Conflict, match="may be alive, and has the range"):
         await told(partition)

@@ -1,4 +1,4 @@
-"""`force_join`: a range whose hosts are all gone begins anew, with what was kept or with nothing: whole nodes."""
+"""`force_join` re-creates a range that lost all hosts, from a quarantined replica or empty: whole nodes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Lost:
         self.machines = {f"n{number}": machine for number, machine in enumerate(cluster.machines, 1)}
 
     async def hosts(self):
-        """Who holds the range that has the key, and its id, as a node knows that lives."""
+        """Return the hosts and the id of the range that has the key, as a live node knows them."""
         told = await self.ask("partition_map", "t")
         found = [one for one in told["partitions"] if one["start"] <= b"k"][-1]
         return sorted(one["node"] for one in found["assignments"]), found["id"]
@@ -40,7 +40,7 @@ class Lost:
         return await refused(self.cluster, self.machines[self.living[0]], method, *params)
 
     async def until(self, ask):
-        """What is answered without an error, at last."""
+        """Repeat the request until it succeeds, and return the answer."""
         with trio.fail_after(120):
             while True:
                 try:
@@ -52,7 +52,7 @@ class Lost:
         return await self.until(lambda: self.ask("put", "t", b"k", value, ALL, of=of))
 
     async def decided_by_all(self):
-        """Return when all nodes decide: the one that founded the catalogue alone may be among the lost."""
+        """Wait until all nodes decide, because the founder alone may be among the lost nodes."""
         with trio.fail_after(120):
             while any(len(each["new"]) < len(self.machines) for each in await self.ask("metadata_status")):
                 await trio.sleep(0.5)
@@ -62,13 +62,13 @@ class Lost:
             await die(self.cluster, self.machines[name])
 
     async def aside(self):
-        """The copies that are set aside at nodes that live."""
+        """Return the quarantined replicas of live nodes."""
         rows = await self.ask("quarantine_list", {})
         return [(row["node"], row["copy"], row["why"]) for row in rows if "error" not in row]
 
 
 async def lost(cluster, *, kept):
-    """Lose all hosts of a range; `kept`: a node that was one before has a copy set aside, with the first value alone.
+    """Lose all hosts of a range; with `kept`, a former host has the first value in a quarantined replica.
 
     Returns that node, and the tokens of both values.
     """
@@ -93,7 +93,7 @@ async def lost(cluster, *, kept):
     hosts, _ = await one.hosts()
     second = await one.ask(
         "put", "t", b"k", b"second", {"level": "one"}, of=hosts[0]
-    )  # All may have it, a while later.
+    )  # All hosts may have the write a while later.
     await one.lose(*hosts)
     return one, node, (first, second)
 
@@ -101,7 +101,7 @@ async def lost(cluster, *, kept):
 @pytest.mark.parametrize("kept", [False, True])
 @simulated(5)
 async def test_a_range_begins_anew(cluster, kept):
-    """With what was kept; sessions that have seen more are told; its hosts of before are nobody's when they come."""
+    """Sessions with lost records are told, and returning former hosts are quarantined."""
     one, node, (first, second) = await lost(cluster, kept=kept)
     gone, before = await one.hosts()
     (copy,) = [name for _, name, _ in await one.aside()] or [None]
@@ -119,7 +119,7 @@ async def test_a_range_begins_anew(cluster, kept):
     read = await one.until(lambda: one.ask("get", "t", b"k"))
     assert read[0] == value
     assert type(await one.refused("get", "t", b"k", {"token": second})) is WriteLost
-    # What all hosts had is not named by a token: of a session that is older it is lost, unless the kept copy had it.
+    # Tokens omit writes that all hosts had; an older session has lost them unless the kept replica has them.
     if kept:
         assert (await one.ask("get", "t", b"k", {"token": first}))[0] == value
     else:
@@ -138,7 +138,7 @@ async def test_a_range_begins_anew(cluster, kept):
 
 @simulated(5)
 async def test_what_is_refused(cluster):
-    """While a host lives, or may; shards; nodes that cannot hold it; copies that are not there."""
+    """A force-join is refused for live hosts, shards, unfit nodes and missing replicas."""
     one, node, _ = await lost(cluster, kept=False)
     await one.ask("create_table", "h", {"kind": "hash", "partitions": 1, "replication": 1})
     gone, _ = await one.hosts()
@@ -158,7 +158,7 @@ async def test_what_is_refused(cluster):
 
 @simulated(5)
 async def test_two_operators_at_once(cluster):
-    """One has the range begin anew at its node; the other is told that it has changed, or who holds it by now."""
+    """One operator re-creates the range at its node; the other is told of the change or of the new host."""
     one, *_ = await lost(cluster, kept=False)
     names, ends = one.living[:2], {}
 
@@ -178,7 +178,7 @@ async def test_two_operators_at_once(cluster):
 
 
 def test_a_copy_of_a_part_of_the_range_is_not_enough():
-    """The operator has to divide the range there first, or says that it begins with nothing."""
+    """The operator must split the range there first, or request an empty range."""
     part = KeptReplica("part", KeyBounds(b"", b"k"), b"", 1, 1)
     try:
         outcome = chosen(RangeArguments("t", b"a"), KeyBounds(b"", None), [part])

@@ -1,4 +1,4 @@
-"""People change which nodes tables are laid on, and see what that moves: whole nodes in virtual time."""
+"""Operators change the nodes of tables and see the planned moves: whole nodes in virtual time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TWO_COPIES = {"kind": "hash", "partitions": 12, "replication": 2}
 
 
 async def made(cluster, options=TWO_COPIES, *, but=None):
-    """All machines run, `but` one, and a table is laid on them; the first one, which is asked."""
+    """Start all machines except `but`, and make a table; return the first machine."""
     await begin(cluster, but)
     one = cluster.machines[0]
     await cluster.ask(one, "create_table", "t", options, timeout_s=30)
@@ -23,26 +23,26 @@ async def made(cluster, options=TWO_COPIES, *, but=None):
 
 
 async def come(cluster, machine):
-    """Start a machine that has not run, and return when it is a member."""
+    """Start a machine that has not run, and wait until it is a member."""
     machine.config = replace(machine.config, join=(cluster.machines[0].address,))
     await machine.start()
     await shown(cluster, machine, "alive", 60)
 
 
 async def die(cluster, machine):
-    """Kill a machine, and return when all know."""
+    """Kill a machine, and wait until all nodes know."""
     machine.kill()
     await shown(cluster, machine, "dead", 60)
 
 
 async def say(cluster, machine, method, *params):
-    """A command: whether it has changed anything, and how the nodes stand then."""
+    """Send a command; return its `changed` flag and the state of the nodes."""
     told = await cluster.ask(machine, method, *params, timeout_s=60)
     return told["changed"], standing(told)
 
 
 def standing(told):
-    """The weight of each node, beside its isolation group, if it has one."""
+    """Return the weight of each node, with its isolation group if it has one."""
     return {
         one["node"]: (one["weight"], one["isolation_group"]) if one["isolation_group"] else one["weight"]
         for one in told["nodes"]
@@ -50,7 +50,7 @@ def standing(told):
 
 
 async def planned(cluster, machine, table="t"):
-    """How many moves there are from each node to each other, and all that is told of them."""
+    """Return the number of moves between each two nodes, and the whole plan."""
     (told,) = await cluster.ask(machine, "plan", table, timeout_s=60)
     assert len(told["moves"]) == told["moves_count"]
     return Counter((move["from"], move["to"]) for move in told["moves"]), told
@@ -58,12 +58,12 @@ async def planned(cluster, machine, table="t"):
 
 @simulated(4)
 async def test_nodes_that_are_none(cluster):
-    """One that never was, of another cluster, or not alive comes nowhere; only one that is there goes."""
+    """Unknown, foreign and dead nodes cannot be added; only present nodes can be removed."""
     *_, stranger = cluster.machines
     one = await made(cluster, but=stranger)
     await die(cluster, cluster.machines[2])
     await stranger.start()
-    await trio.sleep(5)  # Until it has a cluster of its own.
+    await trio.sleep(5)  # The node has a cluster of its own by then.
     await cluster.ask(stranger, "create_table", "t", {"kind": "hash", "replication": 1})
     uuid = (await cluster.ask(stranger, "placement_nodes"))["nodes"][0]["uuid"]
     for name, words in {
@@ -91,7 +91,7 @@ async def test_nodes_that_are_none(cluster):
 
 @simulated(1)
 async def test_shares_and_groups_that_cannot_be(cluster):
-    """Are refused before anybody is asked, as wrong requests."""
+    """Invalid weights and groups are refused as wrong requests, without asking other nodes."""
     wrong = [0, -1, 1001, 1 << 63, "1", 0.5, True, None]
     one = await made(cluster, {"kind": "hash", "replication": 1})
     questions = [("set_weight", "n1", weight) for weight in wrong]
@@ -109,7 +109,10 @@ async def test_shares_and_groups_that_cannot_be(cluster):
 
 @simulated(4)
 async def test_as_many_nodes_stay_as_there_are_replicas(cluster):
-    """The last of them do not go, in no order; they may be replaced.  A table with more replicas cannot be."""
+    """The last nodes that the replicas need cannot be removed, only replaced.
+
+    A table with more replicas is refused.
+    """
     *_, newcomer = cluster.machines
     one = await made(cluster, but=newcomer)
     assert isinstance(await refused(cluster, one, "create_table", "u", {"kind": "hash", "replication": 4}), Unavailable)
@@ -125,7 +128,7 @@ async def test_as_many_nodes_stay_as_there_are_replicas(cluster):
 
 @simulated(3)
 async def test_tables_without_groups(cluster):
-    """One of ranges has none, and of one that there is not nothing is planned."""
+    """Range tables have no groups, and an unknown table has no plan."""
     one = await made(cluster, {"kind": "range", "bounds": [b"m"], "replication": 2})
     assert "has ranges" in (await refused(cluster, one, "reshard", "t", 1)).message
     for method, *params in (("reshard", "u", 1), ("plan", "u")):
@@ -136,7 +139,7 @@ async def test_tables_without_groups(cluster):
 
 @simulated(3)
 async def test_a_name_that_is_used_again(cluster):
-    """The node that has lost its disk is another one under the name: it takes the place of the former, or is put in."""
+    """A node that lost its disk replaces its former self under the name."""
     one, _, third = cluster.machines
     await made(cluster)
     await cluster.ask(one, "set_weight", "n3", 7, timeout_s=30)
@@ -151,7 +154,7 @@ async def test_a_name_that_is_used_again(cluster):
         )
         assert (told["changed"], told["node"], told["waits_for"]) == (is_new, "n3", [])
         assert rows == [("n3", False, False, None), ("n3", True, True, 7)]
-    await cluster.ask(one, "set_weight", "n3", 2, timeout_s=30)  # That which lives.
+    await cluster.ask(one, "set_weight", "n3", 2, timeout_s=30)  # The live node of the name is changed.
     named = (await cluster.ask(one, "placement_nodes"))["nodes"]
     assert {row["weight"] for row in named if row["node"] == "n3"} == {None, 2}
     former = next(row["uuid"] for row in named if not row["member"])
@@ -160,7 +163,7 @@ async def test_a_name_that_is_used_again(cluster):
 
 @simulated(2, config=replace(USUAL, isolation_group="r", weight=5))
 async def test_there_are_no_tables_yet(cluster):
-    """A node that takes no part says so, and nobody is made to take part; what the settings say is put in later."""
+    """A node without tables says so and does not become a participant; its settings apply later."""
     one, other = cluster.machines
     await begin(cluster)
     for method, *params in (("add_node", "n2"), ("remove_node", "n2"), ("placement_nodes",), ("plan", None)):
@@ -177,7 +180,7 @@ async def test_there_are_no_tables_yet(cluster):
 
 @simulated(4, config=USUAL)
 async def test_who_has_just_come_says_so(cluster):
-    """From when it hears of others: clients wait, and none is told that a table is not there or a request wrong."""
+    """From the first contact, clients are told to wait and get no error about a missing table or a wrong request."""
     newcomer = cluster.machines[-1]
     one = await made(cluster, but=newcomer)
     token = await cluster.ask(one, "put", "t", b"k", b"v")

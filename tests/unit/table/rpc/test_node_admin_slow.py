@@ -1,4 +1,4 @@
-"""Tests that cost seconds; `test_placing.py` has the others."""
+"""Tests that cost seconds; `test_node_admin.py` has the others."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ async def holding(cluster, machine, table):
 
 
 async def placed(cluster, machine, table="t"):
-    """Return when a table lies as is wanted, with nothing under way."""
+    """Wait until a table has its wanted placement and no move is under way."""
     with trio.fail_after(300):
         while True:
             is_begun = not (await planned(cluster, machine, table))[0]
-            told = await cluster.ask(machine, "partition_map", table)  # Of then, or later.
+            told = await cluster.ask(machine, "partition_map", table)  # The map is at least as new as the plan.
             states = {one["state"] for partition in told["partitions"] for one in partition["assignments"]}
             if is_begun and states == {"AVAILABLE"}:
                 return
@@ -32,7 +32,7 @@ async def placed(cluster, machine, table="t"):
 
 @simulated(4)
 async def test_each_command_once_and_twice(cluster):
-    """At whichever node it is said; the second time it finds that done, and what was wanted at last is reached."""
+    """Commands work at any node and are idempotent, and the wanted placement is finally reached."""
     *_, newcomer = cluster.machines
     one = await made(cluster, but=newcomer)
     await come(cluster, newcomer)
@@ -47,7 +47,7 @@ async def test_each_command_once_and_twice(cluster):
             assert await say(cluster, machine, method, *params) == (is_new, nodes), (method, params)
     for is_new in (True, False):
         assert await say(cluster, one, "remove_node", "n3") == (is_new, {"n1": 1, "n2": 1, "n3": 0, "n4": 2})
-    for is_new in (True, False):  # With the share of the one whose place it takes.
+    for is_new in (True, False):  # The new node inherits the weight of the replaced node.
         assert await say(cluster, one, "replace_node", "n4", "n3") == (is_new, {"n1": 1, "n2": 1, "n3": 2, "n4": 0})
     assert "was taken out" in (await refused(cluster, one, "set_weight", "n4", 5)).message
     told = await cluster.ask(newcomer, "placement_nodes")
@@ -59,7 +59,7 @@ async def test_each_command_once_and_twice(cluster):
 
 @simulated(4)
 async def test_what_is_said_at_once(cluster):
-    """Each is done or refused as after another: all nodes come, or of two that may not both go one stays."""
+    """Concurrent commands act as in some order: all additions succeed, and one of two conflicting removals."""
     *_, newcomer = cluster.machines
     one = await made(cluster, but=newcomer)
     await come(cluster, newcomer)
@@ -84,7 +84,7 @@ async def test_what_is_said_at_once(cluster):
     assert await at_once(*weights) == ({"n1": 1, "n2": 2, "n3": 3, "n4": 4}, [])
     nodes, failed = await at_once(("set_weight", "n4", 1), ("remove_node", "n4"), ("add_node", "n4"))
     assert nodes["n4"] in {0, 1, 4}
-    assert {*failed} <= {BadRequest}  # Its weight, once it is out.
+    assert {*failed} <= {BadRequest}  # The weight of a removed node cannot be set.
     await cluster.ask(one, "remove_node", "n4", timeout_s=60)
     nodes, failed = await at_once(("remove_node", "n2"), ("remove_node", "n3"))
     assert (sorted(map(bool, nodes.values())), failed) == ([False, False, True, True], [Conflict])
@@ -92,7 +92,7 @@ async def test_what_is_said_at_once(cluster):
 
 @simulated(8)
 async def test_groups(cluster):
-    """As many as have enough nodes each; twice is once; a group's nodes do not go below that; who replaces inherits."""
+    """Each group needs enough nodes; the command is idempotent, and a replacement inherits the group."""
     *_, newcomer = cluster.machines
     one = await made(cluster, {**TWO_COPIES, "partitions": 24}, but=newcomer)
 
@@ -120,7 +120,7 @@ async def test_groups(cluster):
     await cluster.ask(one, "replace_node", old, "n8", timeout_s=30)
     moves, _ = await planned(cluster, one)
     targets = Counter(target for (_, target), count in moves.items() for _ in range(count))
-    assert (targets["n8"], targets[old]) == (8, 0)  # Of 24 shards its group has 8, each on both of its nodes.
+    assert (targets["n8"], targets[old]) == (8, 0)  # Eight of 24 shards belong to the group, each on both of its nodes.
     assert isinstance(await refused(cluster, one, "remove_node", "n8"), Conflict)
     machine = cluster.machines[int(old[1:]) - 1]
     await die(cluster, machine)
@@ -131,7 +131,7 @@ async def test_groups(cluster):
 
 @simulated(4)
 async def test_a_plan_has_its_moves_and_their_bytes(cluster):
-    """A newcomer gets its share, of which holders say the sizes; of too few isolation groups it is warned."""
+    """A newcomer gets its share, with the sizes from the holders; too few isolation groups cause a warning."""
     *_, newcomer = cluster.machines
     one = await made(cluster, {**TWO_COPIES, "partitions": 24}, but=newcomer)
     for number in range(100):
@@ -150,7 +150,7 @@ async def test_a_plan_has_its_moves_and_their_bytes(cluster):
 
 @simulated(4, limit_s=3600, config=replace(USUAL, max_moves=1))
 async def test_ranges_are_planned(cluster):
-    """A newcomer gets its share of what there is, it is said why; who is removed hands over all; then it is quiet."""
+    """A newcomer gets its share with a reason; a removed node hands over all ranges; then moves stop."""
     *_, newcomer = cluster.machines
     bounds = [b"%02d" % number for number in range(1, 12)]
     one = await made(cluster, {"kind": "range", "bounds": bounds, "replication": 2}, but=newcomer)
@@ -165,7 +165,7 @@ async def test_ranges_are_planned(cluster):
     assert all(move["why"] == f"{move['from']} has 1.33 x its share of partitions" for move in told["moves"])
     await placed(cluster, one)
     assert all(5 <= count <= 7 for count in (await held(cluster, one)).values()), await held(cluster, one)
-    for machine in cluster.machines:  # All say what the mover says.
+    for machine in cluster.machines:  # All nodes show the rebalancer's plan.
         assert not (await planned(cluster, machine))[0]
         assert len(await cluster.ask(machine, "plan", "t", {"local": True})) == 1
     await cluster.ask(one, "remove_node", "n2", timeout_s=30)
@@ -175,21 +175,21 @@ async def test_ranges_are_planned(cluster):
     await placed(cluster, one)
     counts = await held(cluster, one)
     assert (counts.pop("n2", 0), sorted(counts)) == (0, ["n1", "n3", "n4"])
-    await trio.sleep(30)  # What was moved settles.
+    await trio.sleep(30)  # Let the moves settle.
     config = (await cluster.ask(one, "partition_map", "t"))["config"]
     await trio.sleep(900)
     assert (await cluster.ask(one, "partition_map", "t"))["config"] == config
 
 
 async def held(cluster, machine):
-    """How many partitions of `t` each node has."""
+    """Return the number of partitions of `t` by node."""
     told = await cluster.ask(machine, "partition_map", "t")
     return Counter(one["node"] for partition in told["partitions"] for one in partition["assignments"])
 
 
 @simulated(4)
 async def test_who_was_removed_and_lives_has_no_part_of_later_tables(cluster):
-    """Nor has one that is gone for good and lives after all; what they hold stays until it is moved."""
+    """A node removed by force that returns gets nothing either; both keep their partitions until these are moved."""
     one, _, third, fourth = cluster.machines
     await made(cluster)
     await cluster.ask(one, "remove_node", "n3", timeout_s=30)
@@ -207,7 +207,7 @@ async def test_who_was_removed_and_lives_has_no_part_of_later_tables(cluster):
 
 @simulated(4)
 async def test_partitions_wait_for_who_is_down(cluster):
-    """And has some, until it is said to be gone for good, which of one that lives is refused."""
+    """Partitions wait for a down node until it is removed by force, which is refused for a live node."""
     *_, third, newcomer = cluster.machines
     one = await made(cluster, but=newcomer)
     await come(cluster, newcomer)
@@ -223,12 +223,12 @@ async def test_partitions_wait_for_who_is_down(cluster):
     assert await waits("remove_node", "n3") == ["n3"] == await waits("placement_nodes")
     assert isinstance(await refused(cluster, one, "add_node", "n3"), Unavailable)
     assert await waits("remove_node", "n3", {"force": True}) == []
-    assert (await say(cluster, one, "remove_node", "n3"))[1]["n3"] is None  # It does not come back by that.
+    assert (await say(cluster, one, "remove_node", "n3"))[1]["n3"] is None  # It stays out.
 
 
 @simulated(4)
 async def test_a_command_ends_in_the_time_that_is_allowed(cluster):
-    """Where the newcomer, or a majority of those that decide, is cut off and not known to be dead yet."""
+    """The timeout holds while the newcomer or a majority of the deciding nodes is cut off and not yet called dead."""
     *_, newcomer = cluster.machines
     one = await made(cluster, but=newcomer)
     await come(cluster, newcomer)

@@ -1,4 +1,4 @@
-"""What is asked of tables: what each request comes to, and what is refused before anybody acts on it."""
+"""Requests about tables: their parsed form, and the refusal of invalid ones."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def arguments(*params: object) -> Arguments:
     ({"kind": "hash", "partitions": 1 << 17}, CreateTableArguments("t", "hash", 1 << 17, 0, (), None)),
 ])  # fmt: skip
 def test_a_table_that_is_to_be(options, expected):
-    """With what is said of it, and what is not."""
+    """Options that are not given get their defaults."""
     made = table_requests.create_table(arguments("t", options))
     assert made == expected
     assert table_requests.create_table(arguments("t", made.options())) == made._replace(operation=None)
@@ -75,14 +75,13 @@ def test_a_table_that_is_to_be(options, expected):
     (["t", {"kind": "hash", "operation": 1}], "the option operation must be bytes"),
 ])  # fmt: skip
 def test_a_table_that_cannot_be(params, message):
-    """One clear error, which says what is wrong."""
     with pytest.raises(BadRequest) as caught:
         table_requests.create_table(arguments(*params))
     assert message in caught.value.message
 
 
 def test_who_decides():
-    """A table's register, or the catalogue's."""
+    """A register belongs to a table or, without a table, to the catalogue."""
     assert table_requests.membership(arguments("t", "n1")) == ("t", "n1")
     assert table_requests.membership(arguments(None, b"n1")) == (None, "n1")
     assert table_requests.force(arguments(None, ["n1", b"n2"])) == (None, ("n1", "n2"))
@@ -103,7 +102,7 @@ def test_who_decides():
     (table_requests.force, [None, ["n1"], 1], "m takes 2 parameters"),
 ])  # fmt: skip
 def test_who_cannot_decide(read, params, message):
-    """Nobody, too many, one twice, and what is no name."""
+    """No node, too many, a repeated one and an invalid name are refused."""
     with pytest.raises(BadRequest) as caught:
         read(arguments(*params))
     assert message in caught.value.message

@@ -1,4 +1,4 @@
-"""What a node tells of its tables: who holds them, who lacks what, and which partitions take no writes."""
+"""The status report about tables: holders, lag, and partitions that take no writes."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from tests.unit.table.made_up_participant import participant
 from tests.unit.table.record_nodes import Records
 
 PARTITIONS = 4
-RATE = 1000  # Bytes a second.
+RATE = 1000  # In bytes a second.
 
 
 @pytest.fixture
 def records():
-    """Three nodes that hold a table, of which the others have told the first that they have nothing; and a fourth."""
+    """Return four nodes; three hold a table, and the first one knows that the other two have no records."""
     made = Records(4)
     three = made.nodes[:3]
     for node in made.nodes:
@@ -44,14 +44,14 @@ def records():
         node.size_bytes = lambda space, _: 100 + space
         node.replicas.loader.pace.rate = RATE
     made.passed_over = {}
-    made.placed = {}  # The nodes of tables, as the catalogue names them; it names none yet.
+    made.placed = {}  # The catalogue's nodes of tables; empty at first.
     made.make("t", firsts=PARTITIONS, holders=lambda _: three)
     asked = made.nodes[0].replicas
     for node in three[1:]:
         asked.connected(node.uuid)
         peer = asked.peers[node.uuid]
         peer.greeted = True
-        peer.sender._place = asked.tail.first  # Where it is once the log was looked at.
+        peer.sender._place = asked.tail.first  # The place after a first read of the log.
         for copy in asked.by_partition.values():
             peer.sender.statuses[copy] = ReplicaStatus(
                 2, clock.named(b"", copy.named), 1, can_take=True, available=True
@@ -64,7 +64,7 @@ def status(records, by=0):
 
 
 def of(records, by=0):
-    """What tells of a node; of the catalogue it knows the tables and the nodes of tables."""
+    """Return the reporter of a node that knows all tables and nodes of tables."""
     catalogue = SimpleNamespace(
         tables=records.tables, table=records.table, nodes=SimpleNamespace(named=lambda: records.placed)
     )
@@ -85,7 +85,7 @@ def raising(error):
 
 
 def write(records, count):
-    """Have the first node write so many records to its first copy."""
+    """Write records to the first node's first replica."""
     replicas = records.nodes[0].replicas
     copy = next(iter(replicas.by_partition.values()))
     replicas.originate({copy: [RecordWrite(b"k%d" % number, b"v") for number in range(count)]})
@@ -94,7 +94,6 @@ def write(records, count):
 
 
 def test_who_holds_it(records):
-    """Partitions by node; nothing is lacked, and all is well."""
     told = status(records)
     assert (told["kind"], told["partition_count"], told["unwell"]) == ("hash", PARTITIONS, [])
     assert [(one["node"], one["state"], one["partitions"], one["lag_records"]) for one in told["nodes"]] == [
@@ -103,7 +102,7 @@ def test_who_holds_it(records):
 
 
 def test_who_lacks_what(records):
-    """In records, and in seconds since the oldest of it; `info` tells the same of all copies."""
+    """The lag is told in records, and in seconds since the oldest missing record; `info` covers all replicas."""
     copy = write(records, 2)
     records.nodes[0].replicas.peers[records.nodes[2].uuid].sender.statuses[copy] = ReplicaStatus(
         2, copy.synced, 1, can_take=True, available=True
@@ -119,7 +118,7 @@ def test_who_lacks_what(records):
 
 
 def test_nothing_is_said_of_what_a_node_lacks_that_lives_and_is_not_reached(records):
-    """It may have it from others; of one that is down, that is what it has missed, though it is not judged by it."""
+    """A live unreachable node may be fed by others; a dead one has a lag, which does not affect the verdict."""
     write(records, 2)
     n1, n2, _, _ = records.nodes
     n1.replicas.disconnected(n2.uuid)
@@ -134,21 +133,21 @@ def test_nothing_is_said_of_what_a_node_lacks_that_lives_and_is_not_reached(reco
 
 
 def test_what_an_ended_assignment_wrote_nobody_lacks(records):
-    """A clock that was heard may not name it any more."""
+    """A known clock may not name the ended assignment any more."""
     copy = next(iter(records.nodes[0].replicas.by_partition.values()))
     copy.synced = clock.merge(copy.synced, clock.of([(MOVE, 872)]))
     assert {one["lag_records"] for one in status(records)["nodes"]} == {0}
 
 
 def test_who_decides_where_too_few_do(records):
-    """By name, as soon as no majority of them is alive."""
+    """The acceptors are named as soon as no majority of them is alive."""
     for node, told in zip(records.nodes, ([], ["n1", "n2", "n3"]), strict=False):
         node.state = MemberState.DEAD
         assert status(records)["no_majority"] == told
 
 
 def test_what_moves_to_a_node_it_does_not_lack(records):
-    """It has nothing at first, for as long as that takes: that is told as a move."""
+    """The missing records of a target are reported as a move, not as a lag."""
     copy = write(records, 3)
     feed = records.nodes[0].replicas.peers[records.nodes[2].uuid].sender
     for available, lacks in (True, 3), (False, 0):
@@ -157,7 +156,7 @@ def test_what_moves_to_a_node_it_does_not_lack(records):
 
 
 def test_a_store_that_takes_no_writes(records):
-    """The table's error says why; the nodes that hold it are told beside."""
+    """The error gives the reason, and the holders are reported as well."""
     records.nodes[0].refusal = "the disk is full"
     told = status(records)
     assert told["error"] == "this node takes no writes: the disk is full"
@@ -166,7 +165,7 @@ def test_a_store_that_takes_no_writes(records):
 
 
 def test_for_whom_tombstones_are_kept(records):
-    """By name; and how many copies load."""
+    """The dead holders are named; no replica loads."""
     n1, _, n3, _ = records.nodes
     n1.collector.held_back = dict.fromkeys(n1.replicas.by_partition.values(), (n3.uuid,))
     told = status(records)
@@ -174,7 +173,7 @@ def test_for_whom_tombstones_are_kept(records):
 
 
 def test_why_writes_are_refused(records, monkeypatch):
-    """Copies that are set aside, partitions without a majority, without anybody; so many are named."""
+    """Barred replicas and partitions without a majority or any node are named, up to a limit."""
     n1, n2, n3, _ = records.nodes
     copy = write(records, 1)
     copy.barred = "an older copy of the store"
@@ -201,11 +200,11 @@ def test_why_writes_are_refused(records, monkeypatch):
     assert told["unwell_not_named"] == PARTITIONS - 1
 
 
-MOVE = 900  # The assignment that is on its way, or was moved to.
+MOVE = 900  # The assignment of the target.
 
 
 def have_moved(records, how, *numbers):
-    """Have the table's map say that a slot of these partitions moves to the fourth node; its state there.
+    """Move a slot of these partitions to the fourth node, which is in state `how`.
 
     `LEAVING`: the fourth one is AVAILABLE, and the third one LEAVING.  None: the third one was taken out.
     """
@@ -222,19 +221,19 @@ def have_moved(records, how, *numbers):
 
 
 def named(records, **weights):
-    """Have the catalogue name the nodes of tables: all with weight 1 but for these."""
+    """Name the nodes of tables in the catalogue: all with weight 1 except for `weights`."""
     records.placed = {
         node.uuid: NamedNode(node.name, "", weights.get(node.name, 1)) for node in records.nodes
     }  # fmt: skip
 
 
 def rows(told):
-    """Of each node how many partitions it has, how many come and how many leave."""
+    """Return for each node its number of partitions, arriving ones and leaving ones."""
     return {one["node"]: (one["partitions"], one["coming"], one["leaving"]) for one in told["nodes"]}
 
 
 def test_nothing_moves(records):
-    """And nothing is waited for: what is judged has the table's kind alone."""
+    """No node is waited for either, and the condition holds only the table's kind."""
     told = status(records)
     assert (told["moving"], told["missing"], told["waits_for"], told["to_copy"], told["aside"]) == ({}, 0, [], {}, None)
     assert trio.run(of(records).condition, "t") == {"kind": "hash"}
@@ -246,7 +245,7 @@ def test_nothing_moves(records):
     (Slot.LEAVING, {"LEAVING": 3}, (3, 0, 0), (1, 0, 3)),
 ])  # fmt: skip
 def test_what_moves(records, how, counted, fourth, third):
-    """By state; of each node how many come to it, and leave it."""
+    """Moves are counted by state, and arriving and leaving partitions by node."""
     have_moved(records, how, 0, 1, 3)
     told = status(records)
     assert (told["moving"], told["missing"], told["waits_for"]) == (counted, 0, [])
@@ -255,7 +254,7 @@ def test_what_moves(records, how, counted, fourth, third):
 
 
 def test_how_much_is_to_be_copied(records):
-    """The first host that is up tells the sizes, so each partition is told once; the target what it has by now."""
+    """Only the first running host reports the size of a partition, and the target reports its progress."""
     have_moved(records, Slot.INITIALIZING, 0, 1)
     sizes = [100 + copy.space for copy in records.nodes[0].replicas.by_partition.values()]
     told = status(records)
@@ -273,29 +272,29 @@ def test_how_much_is_to_be_copied(records):
     records.run()
     loading, loaded = replicas.by_partition.values()
     for copy in loading, loaded:
-        copy.joining = Bootstrap()  # It has not begun to load.
+        copy.joining = Bootstrap()  # The load has not begun.
     assert status(records, 3)["copied"] == 0
     replicas.loader.loads[loading] = SimpleNamespace(replica=loading, space=77)
     loaded.joining = Bootstrap(is_loaded=True)
     assert status(records, 3)["copied"] == (100 + 77) + (100 + loaded.space)
-    loaded.joining = None  # It is whole, and about to be AVAILABLE.
+    loaded.joining = None  # The replica is complete and about to be AVAILABLE.
     assert status(records, 3)["copied"] == (100 + 77) + (100 + loaded.space)
 
 
 @pytest.mark.parametrize("error", [StorageError("damaged"), ValueError("there is no space 17")])
 def test_a_size_that_cannot_be_read(records, error):
-    """Or the space is not made yet: it is left out, and all else is told."""
+    """An unreadable or missing space is left out of the sizes, and the rest is reported."""
     have_moved(records, Slot.PROPOSED, 0)
     records.nodes[0].size_bytes = raising(error)
     assert status(records)["to_copy"] == {"n4": 0}
 
 
 WAITS = [
-    # The move, who is down, the weights, and who is waited for.
+    # The move, the nodes that are down, the weights, and the nodes to wait for.
     ("a majority adopts", Slot.PROPOSED, ["n3"], {}, []),
     ("too few adopt", Slot.PROPOSED, ["n2", "n3"], {}, ["n2", "n3"]),
     ("too few have what is to be covered", Slot.INITIALIZING, ["n1", "n2"], {}, ["n1", "n2"]),
-    ("the target is down", Slot.INITIALIZING, ["n4"], {}, []),  # Another one is found.
+    ("the target is down", Slot.INITIALIZING, ["n4"], {}, []),  # The rebalancer finds another target.
     ("all hosts are to have what the leaving one has", Slot.LEAVING, ["n2"], {}, ["n2"]),
     ("who leaves is down", Slot.LEAVING, ["n3"], {"n3": 0}, ["n3"]),
     ("who leaves is gone for good", Slot.LEAVING, ["n3"], {"n3": None}, []),
@@ -306,7 +305,7 @@ WAITS = [
 
 @pytest.mark.parametrize(("how", "down", "weights", "waits"), [each[1:] for each in WAITS], ids=[w[0] for w in WAITS])
 def test_who_is_waited_for(records, how, down, weights, waits):
-    """Nodes that are down without which a partition cannot go on; nobody waits for one that is gone for good."""
+    """A node is waited for if it is down and a partition needs it; a node removed by force is not."""
     named(records, **weights)
     have_moved(records, how, 2)
     for node in records.nodes:
@@ -315,7 +314,7 @@ def test_who_is_waited_for(records, how, down, weights, waits):
 
 
 def test_one_that_was_removed_is_waited_for_at_rest(records):
-    """Its partitions have not begun to move, and may not without it; a dead one that nobody removed keeps them."""
+    """A removed node's partitions cannot move without it; a dead node that is not removed keeps them."""
     records.nodes[2].state = MemberState.DEAD
     for weight, waits in (1, []), (0, ["n3"]), (None, []):
         named(records, n3=weight)
@@ -323,7 +322,7 @@ def test_one_that_was_removed_is_waited_for_at_rest(records):
 
 
 def test_who_is_passed_over(records):
-    """By the mover of this node, and for how many seconds more."""
+    """The report has the remaining seconds, from this node's rebalancer."""
     assert status(records)["passed_over"] == {}
     records.passed_over = {records.nodes[3].uuid: 3599.5}
     assert status(records)["passed_over"] == {"n4": 3599}
@@ -331,7 +330,7 @@ def test_who_is_passed_over(records):
 
 
 def test_copies_that_are_missing(records):
-    """Slots that nobody has."""
+    """Empty slots are counted."""
     have_moved(records, None, 0, 2)
     told = status(records)
     assert (told["missing"], told["moving"]) == (2, {})
@@ -343,7 +342,7 @@ def set_aside(node, *parts):
 
 
 def test_copies_that_are_set_aside(records):
-    """How many there are of this table, and their bytes."""
+    """The report has the number and bytes of the table's quarantined replicas."""
     n1 = records.nodes[0]
     for space, table, partition, epoch in ((7, bytes(16), 1, 2), (9, bytes(16), 2, 3), (11, b"x" * 16, 2, 3)):
         set_aside(n1, QuarantinedReplica(space, b"", ReplicaIdentity(table, partition, epoch), "taken"))
@@ -353,7 +352,7 @@ def test_copies_that_are_set_aside(records):
 
 
 def quarantine(records, answers, method, *params):
-    """What the first node answers; `answers`: of the others, by name, or an error."""
+    """Return the answer of the first node; `answers` maps other nodes to their answer or error."""
 
     async def ask(uuid, name, params, _timeout_s):
         answer = answers[records.node(uuid).name]
@@ -374,7 +373,7 @@ def quarantine(records, answers, method, *params):
 
 
 def test_what_was_set_aside_is_listed(records):
-    """Of all that live; of one that does not answer, that; of one that is asked for, its error."""
+    """The list covers all live nodes; a silent node has an error entry, or an error if it alone is asked."""
     n1 = records.nodes[0]
     behind = suffix_of(1)
     set_aside(n1, QuarantinedReplica(10, behind, ReplicaIdentity(bytes(16), 1, 2), "taken"))
@@ -395,7 +394,7 @@ def test_what_was_set_aside_is_listed(records):
 
 
 def test_what_was_set_aside_is_dropped(records):
-    """By the name that the list gives it; what is not there is refused; what lies elsewhere, that node drops."""
+    """A replica is dropped by its listed name, on its own node; an unknown name is refused."""
     dropped = []
 
     async def drop(one):

@@ -1,4 +1,4 @@
-"""When a copy is ready for a session, how long that is waited for, and what is done about a long token."""
+"""Readiness of a replica for a session, the wait for it, and long tokens."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ LOCAL = {"local": True}
 
 @pytest.fixture
 def world():
-    """Records travel between the nodes when a test has them travel."""
+    """Return in-memory nodes whose records travel only on demand."""
     return Hopping(0)
 
 
 def holder(world, key, table="hash"):
-    """A node that holds the partition of a key, and another one."""
+    """Return two nodes that hold the partition of a key."""
     hosts = world.records.nodes[0].methods.routing.route(table).place(key).hosts
     one, two, *_ = [node for node in world.records.nodes if node.uuid in hosts]
     return one, two
 
 
 def outcome(node, *asked):
-    """The value that a node answers with, or what its copy waits for."""
+    """Return the value that a node answers, or the reason for which its replica waits."""
     try:
         return node.call(*asked)[0]
     except NotReady as error:
@@ -46,7 +46,7 @@ def outcome(node, *asked):
 
 
 def test_what_was_deleted_was_seen(world):
-    """Who has met a tombstone, by whatever read, is shown nothing older: what it deleted is not there again."""
+    """A session that has read a tombstone is shown no older record."""
     one, two = holder(world, b"1", "range")
     one.call("put", "range", b"1", b"old", ONE)
     world.feed(one, two)
@@ -58,7 +58,7 @@ def test_what_was_deleted_was_seen(world):
 
 
 def test_a_cursor_has_what_was_passed(world):
-    """Who goes on with it, and with no token, is shown nothing from before the first page either."""
+    """A scan continued by cursor, without a token, shows no state older than its first page."""
     one, two = holder(world, b"1", "range")
     for key in (b"1", b"11"):
         one.call("put", "range", key, b"new", ONE)
@@ -68,7 +68,7 @@ def test_a_cursor_has_what_was_passed(world):
 
 
 def test_a_copy_waits_for_what_the_session_has_seen(world):
-    """NOT_READY at once; with `wait_ms` the answer comes with the record, by no clock; else NOT_READY at the end."""
+    """Without `wait_ms` the answer is NOT_READY at once; otherwise the record wakes the request, or it times out."""
     one, two = holder(world, b"1")
     token = one.call("put", "hash", b"1", b"new", ONE)
     with pytest.raises(NotReady) as caught:
@@ -89,7 +89,7 @@ def test_a_copy_waits_for_what_the_session_has_seen(world):
 
 @pytest.mark.parametrize("write", [["put", b"1", b"next"], ["delete", b"1"], ["put_many", [[b"1", b"next"]]]])
 def test_a_write_waits_as_a_read_does(world, write):
-    """At the copy that is asked; where none is ready nothing is applied."""
+    """The write waits at the asked replica; if none is ready, nothing is applied."""
     one, two = holder(world, b"1")
     token = one.call("put", "hash", b"1", b"new", ONE)
     (copy,) = {two.replicas.of_origin[origin] for seen in decode(token, CLUSTER).values()
@@ -107,7 +107,7 @@ def test_a_write_waits_as_a_read_does(world, write):
 
 
 def test_another_host_is_asked_where_one_is_not_ready(world):
-    """And it answers; nobody asks again and again when none is ready."""
+    """The ready host answers; if no host is ready, each is asked only once."""
     one, two = holder(world, b"1")
     token = one.call("put", "hash", b"1", b"new", ONE)
     assert outcome(two, "get", "hash", b"1", {"token": token}) == b"new"
@@ -122,7 +122,7 @@ def test_another_host_is_asked_where_one_is_not_ready(world):
 
 
 def test_a_made_up_token_is_harmless(world):
-    """Origins that nobody knows are passed over, a counter that nobody has is waited for and refused; no hang."""
+    """Unknown origins are ignored, an unreachable counter is refused after the wait, and nothing hangs."""
     one, _ = holder(world, b"1")
     table = one.methods.routing.route("hash").table.id
     place = one.methods.routing.route("hash").place(b"1")
@@ -143,7 +143,7 @@ def test_a_made_up_token_is_harmless(world):
 
 
 def test_a_newer_map_is_looked_for(world):
-    """A copy that goes by an older map than the session has seen answers once it goes by a newer one."""
+    """A replica with an older map than the session's answers once its map is as new."""
     one, two = holder(world, b"1")
     for copy in one.replicas.by_partition.values():
         copy.taken_config = CONFIG + 1
@@ -158,7 +158,7 @@ def test_a_newer_map_is_looked_for(world):
 
 
 def test_a_copy_that_is_to_go_by_a_newer_map(world):
-    """It stands still while a load of it ends: what only the newer map of the node names is not here yet."""
+    """The replica does not know the new map's origins while the end of a load freezes it."""
     one, two = holder(world, b"1")
     table = one.methods.routing.route("hash").table.id
     place = one.methods.routing.route("hash").place(b"1")
@@ -180,7 +180,7 @@ def test_a_copy_that_is_to_go_by_a_newer_map(world):
 
 
 def test_a_record_depends_on_what_its_session_has_seen(world):
-    """But for its own partition's: of other partitions and tables, with their config ids; and who reads it does."""
+    """Dependencies include other partitions and tables with config ids, not the own partition; readers inherit them."""
     one, _ = holder(world, b"1")
     token = one.call("put", "hash", b"1", b"same", ONE)
     other = {b"\7" * 16: TableSeen(9, clock.of([(70, 7)]))}
@@ -195,7 +195,7 @@ def test_a_record_depends_on_what_its_session_has_seen(world):
 
 
 def test_what_waits_is_bounded(world):
-    """Beyond it a request is refused, and one that waits holds what its token has."""
+    """A waiting request counts with the size of its token; beyond the limit requests are refused."""
     one, two = holder(world, b"1")
     token = one.call("put", "hash", b"1", b"new", ONE)
     two.waiting.most_bytes = 16 * 3
@@ -207,7 +207,7 @@ def test_what_waits_is_bounded(world):
 
 @pytest.fixture
 def left():
-    """Three hosts of a key, of which the third has an older value, is left out by a newer map, and has not heard."""
+    """Return a `leave` function and two hosts; the last host has an old value and misses the map that removes it."""
     world = Hopping(0)
     nodes = {node.uuid: node for node in world.records.nodes}
     route = world.records.nodes[0].methods.routing.route("hash")
@@ -234,7 +234,7 @@ def left():
 
 
 def test_what_is_left_out_of_a_token_takes_the_map_along_by_which_it_is_settled(left):
-    """All have it who hold the partition by that map; by an older one there is one more, who lacks it."""
+    """All replicas of that map have the record; an older map has another replica that lacks it."""
     leave, one, three = left
     token = leave("put", b"new")
     value, token = one.call("get", "hash", b"1", {"token": token, **LOCAL})
@@ -244,7 +244,7 @@ def test_what_is_left_out_of_a_token_takes_the_map_along_by_which_it_is_settled(
 
 
 def test_who_is_told_by_others_what_is_settled_is_told_by_which_map(left):
-    """The node that shortens a token holds nothing of it, and asks."""
+    """The node that shortens a token holds no replica, and asks for the settled clocks."""
     leave, one, three = left
     token = leave("put", b"new")
     hosts = one.methods.routing.route("hash").place(b"1").hosts
@@ -257,7 +257,7 @@ def test_who_is_told_by_others_what_is_settled_is_told_by_which_map(left):
 
 
 def test_who_was_shown_that_nothing_is_there_is_not_shown_what_was_deleted(left):
-    """The tombstone is collected by a map that has one host less: nothing else tells that one from who has it."""
+    """The tombstone is collected under the new map, so only the config tells the lagging host apart."""
     leave, one, three = left
     leave("delete")
     TombstoneCollector(one.replicas, one).look()
@@ -269,7 +269,7 @@ def test_who_was_shown_that_nothing_is_there_is_not_shown_what_was_deleted(left)
 
 
 def test_who_is_not_in_the_map_any_more_answers_nobody_who_has_seen_a_newer_one(world):
-    """However much newer the node's own map is: who writes by a later one is named in no clock of that copy."""
+    """A departed replica's clock does not name the origins of later maps, however new the node's map is."""
     one, two = holder(world, b"1")
     token = one.call("put", "hash", b"1", b"new", ONE)
     world.feed(one, two)
@@ -291,7 +291,7 @@ def is_lost(copy, seen):
 
 
 def test_what_is_left_out_is_compared_with_the_beginning_of_a_range():
-    """It is lost to a session that is older than that, unless the copy that was kept is as new as all it has seen."""
+    """Omitted records are lost to older sessions, unless the kept replica is as new as all that the session saw."""
     partition = Partition(7, (Assignment(1, 16 * b"n", 0, AssignmentState.AVAILABLE),))
     for oldest, later, begun, kept in product(range(1, 5), range(3), (2, 3, 4), (None, 1, 2, 3)):
         copy_kept = None if kept is None else KeptReplica("c", WHOLE, b"", 0, 1, kept)
@@ -304,7 +304,7 @@ def test_what_is_left_out_is_compared_with_the_beginning_of_a_range():
 
 
 def test_a_record_does_not_keep_since_when_anything_was_left_out(left):
-    """Else who reads it would be as old as who has written it."""
+    """Otherwise a reader would count as old as the writer."""
     leave, one, _ = left
     token = leave("put", b"new")
     _, token = one.call("get", "hash", b"1", {"token": token, **LOCAL})

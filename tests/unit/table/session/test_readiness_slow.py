@@ -15,7 +15,7 @@ ONE = {"level": "one"}
 
 @pytest.fixture
 def long():
-    """A node without copies of a table of 100 partitions, and a session that has written to all of them elsewhere."""
+    """Return a node without replicas of a table of 100 partitions, and a session that wrote to all of them."""
     records = Records(4)
     records.make("t", firsts=100, holders=lambda _: records.nodes[:3])
     token = b""
@@ -26,14 +26,14 @@ def long():
 
 
 def settle(one, two, three):
-    """Have the first node hear that the others have all that it has."""
+    """Report to the first node that the others have all its records."""
     for identity, copy in one.replicas.by_partition.items():
         for other in (two, three):
             one.hears(copy, other.replicas.by_partition[identity], copy.synced)
 
 
 def test_a_long_token_is_made_short(long):
-    """Over a kibibyte hosts are asked what is settled, before anything is done, once a second at most for a table."""
+    """Above a kibibyte, hosts are first asked for the settled clocks, at most once a second per table."""
     records, asked, token, hosts = long
     assert len(token) > 1 << 10
     for count in (1, 1, 1):
@@ -48,7 +48,7 @@ def test_a_long_token_is_made_short(long):
 
 
 def test_what_has_ended_is_left_out_of_a_long_token(long):
-    """Of an assignment that the map names nowhere all copies by that map have all."""
+    """If the map does not name an assignment, all replicas of this map have all its records."""
     _, asked, token, _ = long
     ((table, seen),) = decode(token, CLUSTER).items()
     more = encode({table: TableSeen(seen.config, clock.merge(seen.clock, clock.of([(1 << 62, 7)])))}, CLUSTER)
@@ -57,7 +57,7 @@ def test_what_has_ended_is_left_out_of_a_long_token(long):
 
 
 def test_what_most_have_is_not_settled(long):
-    """Every assigned copy counts, dead or alive: who comes back without it is not ready for who has seen it."""
+    """Every assigned replica counts, dead or alive, since a returning one may lack records that the session saw."""
     _, _, token, (one, two, three) = long
     for identity, copy in one.replicas.by_partition.items():
         one.hears(copy, two.replicas.by_partition[identity], copy.synced)
@@ -70,7 +70,7 @@ def test_what_most_have_is_not_settled(long):
 
 @pytest.mark.parametrize("request_", [["get", b"7"], ["put", b"7", b"v"], ["scan"]])
 def test_a_token_that_stays_too_long(long, request_):
-    """TOO_LARGE names who is down, and nothing is originated."""
+    """The error TOO_LARGE names the node that is down, and nothing is originated."""
     _, asked, token, (one, _, three) = long
     asked.methods._compactor._max_token = 1 << 10
     three.state = MemberState.DEAD

@@ -1,4 +1,4 @@
-"""Tokens as they are carried: against a slow oracle, joined, and damaged in every way."""
+"""The bytes of session tokens: against an oracle, merged, and damaged."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ T = bytes(16)
 
 
 def packed(plain):
-    """A token of the oracle as the code has it."""
+    """Convert an oracle's token to the code's form."""
     return {table: TableSeen(config, clock.of(counters.items())) for table, (config, counters) in plain.items()}
 
 
 @given(one=TOKENS, other=TOKENS)
 def test_a_token_is_what_the_oracle_says(one, other):
-    """Its bytes; both of two that follow each other; all that two have seen, in whatever order, and twice."""
+    """The bytes equal the oracle's; merging is idempotent and commutative, also for two concatenated tokens."""
     data = encode(packed(one), CLUSTER)
     assert data == oracle.encoded(one, CLUSTER)
     assert decode(data, CLUSTER) == packed(one)
@@ -48,7 +48,7 @@ def test_a_token_is_what_the_oracle_says(one, other):
 
 @given(token=TOKENS, data=st.data())
 def test_a_damaged_token_is_refused(token, data):
-    """Cut anywhere, one bit flipped, of another cluster, followed by anything: one clear error."""
+    """A cut, a flipped bit, another cluster's token and trailing bytes yield one clear error."""
     whole = encode(packed(token), CLUSTER)
     cut = data.draw(st.integers(1, len(whole) - 1))
     bit = data.draw(st.integers(0, 8 * len(whole) - 1))
@@ -64,7 +64,7 @@ def test_a_damaged_token_is_refused(token, data):
 
 @given(body=st.binary(max_size=80))
 def test_a_body_is_one_or_none(body):
-    """What another node sends is read as what is written so, or refused."""
+    """Foreign bytes are refused unless they equal the encoding of their content."""
     try:
         token = decode_body(body)
     except ProtocolError:
@@ -73,7 +73,7 @@ def test_a_body_is_one_or_none(body):
 
 
 def test_a_body_in_another_order_is_none():
-    """Tables and assignments ascend, each once: two forms of one token would be two dependencies."""
+    """Tables and assignments ascend without repetition; two forms of a token would be two dependencies."""
     one = encode_body({T: TableSeen(1, b"")})
     for wrong in (one + one, encode_body({b"\1" * 16: TableSeen(1, b"")}) + one):
         with pytest.raises(ProtocolError):
@@ -83,7 +83,7 @@ def test_a_body_in_another_order_is_none():
 
 
 def test_what_records_show():
-    """The newest dot of each origin, of tombstones too, all that they depend on, and the config of the copy."""
+    """A read shows each origin's newest dot, even of tombstones, all dependencies, and the replica's config."""
     other = {b"\1" * 16: TableSeen(9, clock.of([(70, 7)]))}
     records = [
         record.encode(5, 1, 4, record.PUT, b"", b"value"),
@@ -95,7 +95,7 @@ def test_what_records_show():
 
 
 def test_what_is_left_out_keeps_its_config():
-    """Of an entry that needs no waiting for the map in which it was made is needed still."""
+    """An entry is omitted because all replicas of the map have it, so the config of that map stays."""
     token = {T: TableSeen(6, clock.of([(1, 4), (2, 8)]))}
     assert only(token, lambda table, origin, count: (table, origin, count) == (T, 2, 8)) == {
         T: TableSeen(6, clock.of([(2, 8)]))
@@ -107,7 +107,7 @@ TABLE = b"t" * 16
 
 
 def after(events):
-    """Whether it has ended after these: b(egin) a read, e(nd) it, m(eet) the table."""
+    """Return True if the table has ended after these events: b(egin) a read, e(nd) it, m(eet) the table."""
     ended = EndedTables()
     for event in events:
         {"b": ended.begin_read, "e": ended.end_read, "m": lambda: ended.has(TABLE)}[event]()
@@ -119,24 +119,24 @@ def after(events):
     [
         ("", False),
         ("m", False),
-        ("be", False),  # It is met now: what was read may be older than the table.
+        ("be", False),  # The table is first met now, so the read may be older than the table.
         ("bem", False),
         ("bme", False),  # The read was begun before.
         ("mb", False),
         ("mbe", True),
         ("bmebe", True),
-        ("bmb", False),  # The first one has failed.
+        ("bmb", False),  # The first read has failed.
         ("bmbe", True),
         ("mbbe", True),
     ],
 )
 def test_a_read_that_was_begun_after(events, has):
-    """Only that tells a table that was dropped from a new one."""
+    """Only such a read tells a dropped table from a new one."""
     assert after(events) == has
 
 
 def test_made_up_ids():
-    """So many are kept, and who was let go of is met anew."""
+    """The number of kept ids is limited, and a forgotten id counts as new."""
     ended = EndedTables()
     ended.has(TABLE)
     ended.begin_read()
