@@ -1,8 +1,8 @@
-"""A simulated disk with a witness: who watches it may take a copy of it before, within and after each change.
+"""A simulated disk that can be copied before, within and after each change.
 
-A copy is the whole machine at that moment: it can be killed (what was written stays) or lose its power (what was not
-synced may be gone), and the store is opened on it while the one that was watched goes on.  So one run of a script shows
-what a crash at each of its moments leaves, and a moment costs no more than its recovery.
+A copy is the whole machine at that moment: it can be killed (written bytes stay) or lose its power (unsynced bytes may
+be lost), and the store is opened on the copy while the original goes on. So one run of a script shows the result of a
+crash at each of its moments, for the cost of a recovery each.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ BEFORE, WITHIN, AFTER = "before", "within", "after"
 
 
 class Moment(NamedTuple):
-    """Where something changes: which operation, of which kind of file, and whether it is done."""
+    """A change: the operation, the role of its path, and how far the operation is done."""
 
     kind: str
-    role: str  # The path below the store, with no numbers in it.
+    role: str  # The path below the store, without its numbers.
     when: str
 
 
 class Watched:
-    """`inner`, and `visit(moment, fork)` for every change; `fork()` is the disk as it is at that moment."""
+    """Wraps `inner` and calls `visit(moment, fork)` for every change; `fork()` copies the disk at that moment."""
 
     def __init__(self, inner: SimulatedFiles, visit: Callable[[Moment, Fork], None]) -> None:
         self.inner = inner
@@ -120,18 +120,18 @@ def half_done(disk, half):
 
 
 def role_of(path):
-    """Return what a path is for: itself, without its numbers."""
+    """Return a path without its numbers."""
     return re.sub(r"[0-9a-f]*[0-9][0-9a-f]*", "N", os.fspath(path))
 
 
 class Crashes:
-    """Watches a life, and has a crash judged at its moments: the first of each sort, and every so many-th."""
+    """Judges crashes at the moments of a store's life: the first of each kind, and every `stride`-th."""
 
     def __init__(self, judge: Callable[[Crashes, Fork], None], stride: int, first: int = 0) -> None:
         self.judge = judge
         self.stride = stride
-        self.number = first  # Of the moment, from here on; what is drawn at one is drawn from it.
-        self.witness: Witness | None = None  # Of what is watched.
+        self.number = first  # The present moment's number, which also seeds its random draws.
+        self.witness: Witness | None = None  # The witness of the watched store.
         self.seen: Counter[Moment] = Counter()
         self.tried: Counter[Moment] = Counter()
 
@@ -143,17 +143,17 @@ class Crashes:
             self.judge(self, fork)
 
     def survivor(self, disk: SimulatedFiles) -> Witness:
-        """Return a witness of the store that is watched on what is left of its disk."""
+        """Return a witness of the watched store on the survivor of its disk."""
         return survivor(self.witness, disk, 1_000_000 + 1_000 * self.number)
 
     def watch(self, witness: Witness) -> None:
-        """Be told of all that the store of this witness changes from now on."""
+        """Observe every change by the store of this witness from now on."""
         self.witness = witness
         witness.place.files = Watched(witness.place.files, self)
 
 
 def survivor(witness: Witness, disk: SimulatedFiles, draws: int) -> Witness:
-    """Return a witness of the same store on another disk, where nothing is open; the one there is goes its own way."""
+    """Return an independent witness of the same store on another disk, with nothing open."""
     other = Witness(witness.place.elsewhere(disk, draws), open_now=False)
     other.seen = set(witness.seen)
     other.history = witness.history.copied()
@@ -161,7 +161,7 @@ def survivor(witness: Witness, disk: SimulatedFiles, draws: int) -> Witness:
 
 
 def live(witness: Witness, seed: int, batches: int, most_bytes: int = 1_000) -> None:
-    """Do what a store does in its life, all of it: batches, merges, closes, and kills with something un-synced."""
+    """Run a store through batches, merges, closes, and kills with unsynced batches."""
     chance = random.Random(seed)
     witness.open()
     witness.reserve()
@@ -195,7 +195,7 @@ def after_a_power_loss(crashes: Crashes, fork: Fork) -> None:
 
 
 def after_both(crashes: Crashes, fork: Fork) -> None:
-    """The process ends; the next one shows what it finds; then the machine ends."""
+    """The process is killed, the next one opens the store, and then the power fails."""
     disk = fork()
     disk.close_all()
     witness = crashes.survivor(disk)
@@ -205,7 +205,7 @@ def after_both(crashes: Crashes, fork: Fork) -> None:
 
 
 def goes_on(witness: Witness, seed: int) -> None:
-    """Look at what is there after a crash; write; look again after the power is gone once more."""
+    """Check the store after a crash, write, lose the power, and check again."""
     if witness.store is None:
         witness.open()
     if FIRST not in witness.history.shown:

@@ -1,4 +1,4 @@
-"""A small store as bytes by path, changed in any way, put on a disk again, and opened: refused, or all of it right."""
+"""A small store as bytes by path, which can be changed, put on a disk and opened: refused, or right in full."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RIGHT, REFUSED = "right", "refused"
 
 
 class Made(NamedTuple):
-    """A store that was closed: its disk, what its files hold, who knows what it must show."""
+    """A closed store: its disk, the contents of its files, and the witness of its records."""
 
     disk: SimulatedFiles
     contents: dict[str, bytes]
@@ -34,11 +34,11 @@ class Made(NamedTuple):
 
     @property
     def kept(self) -> list[str]:
-        """The paths of segments that are kept for readers of the log alone, in the order of their numbers."""
+        """Return the paths of segments that are kept only for readers of the log, in the order of their numbers."""
         return [str(segment_path(DIRECTORY, name.number)) for name in read_manifest(self.disk, DIRECTORY).kept]
 
     def changed(self, changes: dict[str, bytes | None]) -> SimulatedFiles:
-        """Return a disk on which some files hold something else, or (None) are not there."""
+        """Return a disk on which some files have other contents, or (None) are missing."""
         disk = self.disk.copied()
         for path, content in changes.items():
             if path in self.contents:
@@ -48,7 +48,7 @@ class Made(NamedTuple):
         return disk
 
     def overwritten(self, path: str, offset: int, data: bytes) -> SimulatedFiles:
-        """Return a disk on which some bytes of a file are others."""
+        """Return a disk on which some bytes of a file are overwritten."""
         disk = self.disk.copied()
         descriptor = disk.open(path, os.O_WRONLY)
         disk.pwrite(descriptor, data, offset)
@@ -56,7 +56,7 @@ class Made(NamedTuple):
         return disk
 
     def outcome(self, disk: SimulatedFiles) -> str:
-        """Open what is on a disk and read all of it: right, or refused with the place; nothing else."""
+        """Open and read the store on a disk; return RIGHT, or REFUSED if an error names the place."""
         witness = survivor(self.witness, disk, 1_000_000)
         witness.is_harmed = True
         try:
@@ -70,7 +70,7 @@ class Made(NamedTuple):
 
 
 def made(seed: int = 3, batches: int = 90) -> Made:
-    """Return a store with everything in it: runs, young and oldest, segments closed and kept, lives that were cut."""
+    """Return a store with young runs, an oldest run, closed and kept segments, and lives that a crash ended."""
     witness = Witness(SimulatedPlace())
     disk = witness.place.files
     chance = random.Random(seed)
@@ -91,7 +91,6 @@ def made(seed: int = 3, batches: int = 90) -> Made:
 
 
 def contents(disk: SimulatedFiles, directory: str) -> dict[str, bytes]:
-    """Return what each file below a directory holds."""
     found = {}
     for entry in disk.list_directory(directory):
         path = f"{directory}/{entry.name}"

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 SPACES = (0, 1, 2, 0xFFFFFFFF)
 
-# Few different keys, so that layers meet, and in one space most of all.
+# Few different keys, so that layers share keys, most of all in space 1.
 NAMES = st.one_of(st.binary(max_size=1), st.sampled_from([b"a", b"ab", b"a\0", b"b", b"\xff", b"\xff\xff"]), KEYS)
 LAYERS = st.dictionaries(
     st.tuples(st.sampled_from(SPACES) | st.just(1), NAMES).map(lambda pair: internal(*pair)),
@@ -30,7 +30,7 @@ BOUNDS = st.none() | NAMES
 
 
 def memtable_of(layer: Mapping[bytes, bytes]) -> Memtable:
-    """A memtable with these records, put in no order, each over another one."""
+    """Return a memtable with these records, put in random order, each over another value."""
     memtable = Memtable(1 << 16)
     operations = [(value[0], int.from_bytes(key[:4], "big"), key[4:], value[1:]) for key, value in layer.items()]
     random.Random(len(operations)).shuffle(operations)
@@ -42,7 +42,7 @@ def memtable_of(layer: Mapping[bytes, bytes]) -> Memtable:
 def run_of(
     layer: Mapping[bytes, bytes], cuts: Sequence[int] = (), compression: int = sorted_file.NONE
 ) -> list[tuple[bytes, SortedFile]]:
-    """A run with these records, in files that begin at these places of them."""
+    """Return a run with these records, in files that begin at the given places."""
     records = sorted(layer.items())
     ends = sorted({0, *(cut % len(records) for cut in cuts), len(records)})
     return [

@@ -1,4 +1,4 @@
-"""A log that is written as the engine writes it, on whatever disk, so that tests of recovery have what it leaves."""
+"""A log that is written as the engine writes it, on any disk, for tests of recovery."""
 
 from __future__ import annotations
 
@@ -42,17 +42,16 @@ LIFE_STEP = 1 << 32
 
 
 def begin_payload(life: int) -> bytes:
-    """What the first frame of a life says."""
     return life.to_bytes(8, "little")
 
 
 class Disk(SimulatedFiles):
-    """A simulated disk with room that is taken beforehand."""
+    """A simulated disk that can allocate space."""
 
     if not hasattr(SimulatedFiles, "allocate"):
 
         def allocate(self, descriptor: int, offset: int, size_bytes: int) -> None:
-            """As `posix_fallocate`: all of it or, without room, nothing."""
+            """Allocate as `posix_fallocate` does: in full or, without space, not at all."""
             growth = offset + size_bytes - self.size(descriptor)
             if growth > self.free_bytes("/"):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -65,14 +64,13 @@ class Disk(SimulatedFiles):
             return found
 
         def copied(self) -> Disk:
-            """A disk that holds durably what this one holds."""
             found = super().copied()
             found.__class__ = Disk
             return found
 
 
 class Faulty(FaultyFiles):
-    """Faults may strike where room is taken, too."""
+    """Faults can strike allocations, too."""
 
     if not hasattr(FaultyFiles, "allocate"):
 
@@ -85,8 +83,6 @@ class Faulty(FaultyFiles):
 
 
 class Real(RealFiles):
-    """The operating system's files."""
-
     if not hasattr(RealFiles, "allocate"):
 
         def allocate(self, descriptor: int, offset: int, size_bytes: int) -> None:
@@ -109,7 +105,7 @@ FIRST = SegmentName(1, salt_of(1))
 
 @dataclass
 class Log:
-    """A store's log and its manifest; `shown` is what a life may have shown, `written` what it has written besides."""
+    """A store's log and manifest; `shown` are the batches that a life may have shown, `written` the unsynced ones."""
 
     files: SimulatedFiles
     segment_bytes: int = SEGMENT_BYTES
@@ -149,7 +145,7 @@ class Log:
         self.files.close(descriptor)
 
     def put(self, size: int = 40) -> None:
-        """Write a batch, unsynced; in the next segment, when this one is full."""
+        """Write an unsynced batch; start the next segment if this one is full."""
         payload = payload_of(self.count, size)
         self.count += 1
         if self.end + 32 + len(payload) + 8 > self.segment_bytes - RESERVED_BYTES:
@@ -158,14 +154,14 @@ class Log:
         self.written.append((self.position, payload))
 
     def sync(self) -> None:
-        """Sync all that was written: it may be shown."""
+        """Sync all written batches, so that they may be shown."""
         self.sync_file(self.name.number)
         self.synced = self.position
         self.shown += self.written
         self.written.clear()
 
     def mark(self) -> None:
-        """Say what was synced, and have that synced, too."""
+        """Write a mark of the synced position, and sync the mark."""
         self.sync()
         self.put_frame(MARK, b"")
         self.sync()
@@ -186,7 +182,7 @@ class Log:
         return recovered, found
 
     def reopened(self, files: SimulatedFiles | None = None, between: Callable[[str], None] = lambda step: None) -> Log:
-        """The store in its next life, on this disk or on what a loss of power left of it."""
+        """Return the store in its next life, on this disk or on the given survivor of a loss of power."""
         log = replace(self, files=self.files if files is None else files, written=[])
         recovered, found = log.recover()
         name = SegmentName(recovered.next_number, salt_of(recovered.next_number))
@@ -208,13 +204,12 @@ class Log:
         return log
 
     def sync_file(self, number: int) -> None:
-        """Sync what is in the file of a segment."""
         descriptor = self.files.open(segment_path(ROOT, number), WRITE)
         self.files.sync(descriptor)
         self.files.close(descriptor)
 
     def bytes_of_files(self) -> dict[int, bytes]:
-        """What the log's directory holds, for the oracle."""
+        """Return the files of the log's directory, for the oracle."""
         found = {}
         for entry in self.files.list_directory(ROOT / LOG):
             descriptor = self.files.open(ROOT / LOG / entry.name)
@@ -233,7 +228,7 @@ class Log:
         self.files.close(descriptor)
 
     def replace_file(self, number: int, data: bytes) -> None:
-        """Have the file of a segment hold just this, durably."""
+        """Replace a segment's file by one with these bytes, durably."""
         path = segment_path(ROOT, number)
         if number in self.bytes_of_files():
             self.files.unlink(path)
@@ -249,7 +244,7 @@ class Log:
 
 
 def check(log: Log) -> oracle.Outcome | None:
-    """Recovery and oracle agree: the same batches, the same cut, or the same damage (None)."""
+    """Check that recovery and oracle agree: the same batches and cut, or the same damage (None)."""
     try:
         expected = log.expected()
     except oracle.Damaged as damaged:
@@ -272,7 +267,7 @@ def path_of(number: int) -> str:
 
 
 def refused(log: Log) -> tuple[str, int]:
-    """The damage for which recovery refuses, with file and offset; the oracle refuses it for the same."""
+    """Return the file and offset of the damage that both recovery and oracle refuse."""
     assert check(log) is None
     with pytest.raises(Corrupt) as error:
         log.recover()

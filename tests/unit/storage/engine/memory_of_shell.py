@@ -1,9 +1,9 @@
-"""One store under Trio in a process of its own, which says what memory it took.
+"""Measure the memory of one store under Trio, in a process of its own.
 
     python -m tests.unit.storage.engine.memory_of_shell DIRECTORY SEGMENT_BYTES BATCHES BATCH_BYTES
 
-writes so many batches of new records, then prints the most anonymous memory that it had, from before it opened the
-store on, the most that a child had, and what was merged, all in bytes.
+The program writes so many batches of new records, then prints its peak of anonymous memory since before it opened the
+store, the peak of a child, and the merged bytes.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ MERGE_MEMORY = 64 << 20
 
 
 def anonymous_bytes() -> int:
-    """What is in memory and in no file (RssAnon)."""
+    """Return the resident memory that belongs to no file (RssAnon)."""
     (kibibytes,) = re.findall(r"^RssAnon:\s+(\d+) kB", Path("/proc/self/status").read_text(), re.MULTILINE)
     return int(kibibytes) * 1024
 
 
 def largest_child_bytes() -> int:
-    """What the largest child of this process has held at most (VmHWM), of those that run."""
+    """Return the largest peak (VmHWM) of this process's running children."""
     most = 0
     for listed in Path("/proc/self/task").glob("*/children"):
         for child in listed.read_text().split():
@@ -53,7 +53,7 @@ def largest_child_bytes() -> int:
 
 
 async def briskly(order: MergeOrder, manner: Callable[[], Manner]) -> MergeOutput:
-    """Merge in a child that gives way to nobody, as fast as it goes."""
+    """Merge in a child with normal priority and without a limit of speed."""
     return await parent.merge_in_child(order, lambda: manner()._replace(gives_way=False, bytes_per_second=0))
 
 

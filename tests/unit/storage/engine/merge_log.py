@@ -1,4 +1,4 @@
-"""Segments of a log for a test of merges, as large as they need to be."""
+"""Segments of a log for tests of merges, as large as their batches need."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def write_segment(directory: Path, number: int, batches: Iterable[bytes]) -> LogInput:
-    """A segment of these batches, closed by a mark, and how a merge is told of it."""
+    """Write a segment of these batches, closed by a mark; return the input that names the segment."""
     salt = number * 0x1234_5678_9ABC
     frames = FrameBuffer(salt)
     position = number * 1_000

@@ -1,4 +1,4 @@
-"""A store's runs and log for a test of merges: made without the package, merged by it, and read back as dicts."""
+"""A store's runs and log for tests of merges: made without the package, merged by it, and read back as dicts."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def image(records: Records) -> bytes:
 
 
 def parts(records: Records, cuts: Iterable[int]) -> list[Records]:
-    """The records in order, cut before these, so that each part has some."""
+    """Cut the ordered records at these indices; no part is empty."""
     ordered = sorted(records.items())
     edges = sorted({0, len(ordered), *(cut for cut in cuts if cut < len(ordered))})
     return [dict(ordered[one:two]) for one, two in pairwise(edges)]
@@ -78,7 +78,7 @@ class World:
         return described(name, self.read(self.path(name)))
 
     def add_young(self, pieces: Sequence[Records]) -> None:
-        """A run older than the other young ones."""
+        """Add a run that is older than the other young runs."""
         self.young.append([self.add(piece) for piece in pieces])
 
     def add_oldest(self, pieces: Sequence[Records]) -> None:
@@ -92,7 +92,7 @@ class World:
         return found
 
     def order(self, runs: Sequence[Sequence[RunFile]], spaces: Iterable[int], file_bytes: int = 1 << 20) -> MergeOrder:
-        """An order for these young runs, newest first; of none, for the log."""
+        """Return an order for these young runs, newest first; without runs, for the log."""
         return MergeOrder(
             directory=self.directory,
             store=STORE,
@@ -113,19 +113,19 @@ class World:
         return replace(self.order([*self.young, self.oldest], spaces, file_bytes), drops_tombstones=True)
 
     def read_log(self, _files: Files, _order: MergeOrder, segment: LogInput) -> Iterator[tuple[int, bytes]]:
-        """As `segments.read_segment`: each batch, and where it lies."""
+        """Yield each batch with its offset, as `segments.read_segment` does."""
         at = 4096
         for batch in self.log[segment.number]:
             yield at, batch
             at += 32 + len(batch)
 
     def stretch(self, order: MergeOrder, on_progress=lambda _: None, wait=lambda _: None) -> MergeOutput:
-        """One merge, whose log is this world's."""
+        """Merge once, with this world's log."""
         with mock.patch.object(merging, "read_batches", self.read_log):
             return merging.merge(self.files, order, on_progress, wait=wait)
 
     def merge(self, order: MergeOrder) -> list[MergeOutput]:
-        """Do as ordered, stretch by stretch, each switched to; the outputs."""
+        """Merge stretch by stretch, with a switch after each; return the outputs."""
         outputs = [self.stretch(order)]
         while outputs[-1].end is not None:
             order = following(order, outputs[-1])
@@ -134,7 +134,7 @@ class World:
 
 
 def following(order: MergeOrder, output: MergeOutput) -> MergeOrder:
-    """The order for what comes after a stretch that was switched to."""
+    """Return the order for the next stretch after a switch."""
     assert output.end is not None
     *newer, target = order.runs
     runs = (*newer, tuple(switched(target, output)))
@@ -142,7 +142,7 @@ def following(order: MergeOrder, output: MergeOutput) -> MergeOrder:
 
 
 def switched(run: Sequence[RunFile], output: MergeOutput) -> list[RunFile]:
-    """A run after a switch: its keys still ascend from file to file."""
+    """Return a run after a switch; check that its keys still ascend from file to file."""
     kept = [file for file in run if file.name not in output.replaced]
     assert len(kept) + len(output.replaced) == len(run), "what is replaced was there"
     now = sorted([*kept, *output.files], key=lambda file: file.first)

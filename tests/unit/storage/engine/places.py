@@ -1,4 +1,4 @@
-"""Places for stores: the oracle's, a toy's, one on a simulated disk, one on the real one; and small sizes."""
+"""Places for stores: the oracle's, a toy's, a simulated disk, the real disk; and small sizes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ DIRECTORY = PurePosixPath("/store")
 
 
 class OraclePlace:
-    """The oracle; a crash keeps any number of what is not synced."""
+    """The oracle; a crash keeps any number of unsynced batches."""
 
     refusals: tuple[type[Exception], ...] = (oracle.Refused,)
     below_floor: type[Exception] = oracle.BelowFloor
@@ -50,22 +50,18 @@ class OraclePlace:
 
 
 class DiskPlace:
-    """A simulated disk."""
-
     files: SimulatedFiles
 
     def kill(self, seed: int) -> None:
-        """Nobody has anything open any more; what was written is there."""
+        """Kill the process: all files are closed, and written bytes stay."""
         self.files.close_all()
 
     def lose_power(self, seed: int) -> None:
-        """What was not synced is there or not."""
+        """Lose the power: unsynced bytes may be lost."""
         self.files = self.files.power_loss(seed)
 
 
 class ToyPlace(DiskPlace, OraclePlace):
-    """A toy on a simulated disk."""
-
     def __init__(self, files: SimulatedFiles | None = None, kind: type[ToyStore] = ToyStore) -> None:
         if files is None:
             files = SimulatedFiles()
@@ -96,13 +92,13 @@ class StorePlace:
         self.files, self.directory, self.options, self.draws = files, directory, options, draws
 
     def open(self) -> Store:
-        """Open it; the first time it is made.  What there is to do beside the writing is done when it is asked for."""
+        """Open the store, or make it the first time; maintenance runs only on request."""
         chance = random.Random(next(self.draws))
         return Store.open(self.directory, files=self.files, random=chance, options=self.options, maintains=False)
 
 
 class SimulatedPlace(DiskPlace, StorePlace):
-    """On a simulated disk."""
+    """A simulated disk."""
 
     def __init__(self, options: EngineOptions = TINY, files: Files | None = None, draws: int = 1) -> None:
         StorePlace.__init__(self, files or SimulatedFiles(), DIRECTORY, options, itertools.count(draws))
@@ -113,7 +109,7 @@ class SimulatedPlace(DiskPlace, StorePlace):
 
 
 class RealPlace(StorePlace):
-    """In a directory of the system, which loses no power: what was written stays."""
+    """A real directory, whose power never fails: written bytes stay."""
 
     def __init__(self, directory: Path, options: EngineOptions = TINY) -> None:
         super().__init__(FaultyFiles(RealFiles()), Path(directory) / "store", options, itertools.count(1))
@@ -124,7 +120,7 @@ class RealPlace(StorePlace):
         return self.opened[-1]
 
     def kill(self, seed: int) -> None:
-        """Its files take nothing more; what it had open is closed, as the system does it."""
+        """Refuse further writes to its files, and close them as the system does."""
         self.files.dead = True
         self.opened.pop()._let_go()
         self.files = FaultyFiles(RealFiles())

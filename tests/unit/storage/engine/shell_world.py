@@ -1,4 +1,4 @@
-"""Worlds for stores under Trio: simulated disks whose syncs can be held up, and merges done in this process."""
+"""Worlds for stores under Trio: simulated disks whose syncs can be held up, and merges in this process."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TINY = EngineOptions(segment_bytes=24 << 10, table_log=48 << 10, file_bytes=16 <
 
 
 class Inline:
-    """Threads that are none, so that a clock that jumps waits for them; writes of the log may be held up."""
+    """Runs jobs without threads, so that a jumping clock waits for them; writes of the log can be held up."""
 
     def __init__(self):
         self.gate = trio.Event()
@@ -30,7 +30,7 @@ class Inline:
         self.held = 0
 
     async def run(self, function, *arguments, limiter=None, abandon_on_cancel=False):
-        """Do it at once, or when the gate opens."""
+        """Run the function at once, or a log write when the gate opens."""
         await trio.lowlevel.checkpoint_if_cancelled()
         with trio.CancelScope(shield=True):
             if function is write_group:
@@ -58,7 +58,7 @@ class World:
         self.merges = 0
 
     def open(self, *, run_merge=None, **more):
-        """The store, open as long as the block lasts."""
+        """Open the store for the duration of a block."""
         environment = replace(real(), files=self.files, threads=self.threads)
         return open_store(DIRECTORY, environment, self.options, run_merge=run_merge or self.merge_here, **more)
 
@@ -68,7 +68,7 @@ class World:
         return merge(self.files, order)
 
     def frames(self):
-        """What the newest segment that has frames has."""
+        """Return the frames of the newest segment that has any."""
         store = read_manifest(self.files, DIRECTORY).store
         newest = []
         for entry in self.files.list_directory(DIRECTORY / "log"):
@@ -78,7 +78,7 @@ class World:
 
 
 def frames_of(files, number, store):
-    """The frames of a segment, whatever its salt is."""
+    """Return the frames of a segment with any salt."""
     with SegmentReader(files, segment_path(DIRECTORY, number)) as reader:
         name = SegmentName(number, reader.header.salt)
     return read_segment(files, DIRECTORY, name, store)

@@ -1,4 +1,4 @@
-"""Appends that call back: once each, in their order, when they are synced or the store is closed."""
+"""Appends call back once each, in order, when they are synced or the store is closed."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ MIB = 1 << 20
 
 
 class Told:
-    """Appends, and what their callbacks were told."""
+    """Appends, with the results that their callbacks received."""
 
     def __init__(self, store, space):
         self.store = store
         self.space = space
-        self.errors = {}  # By position, in the order in which they were told.
+        self.errors = {}  # By position, in the order of the callbacks.
 
     def append(self, key, size_bytes=1):
         def on_synced(error):
@@ -39,7 +39,7 @@ class Told:
 
 
 async def test_who_appended_is_told_in_order_of_what_shares_a_sync():
-    """Hundreds that come while a group is written go with the next, without a task, whatever one of them raises."""
+    """Hundreds of appends during a group's write join the next group, without a task, even if one callback raises."""
     world = World()
     async with world.open() as store:
         told = Told(store, await made_space(store))
@@ -47,7 +47,7 @@ async def test_who_appended_is_told_in_order_of_what_shares_a_sync():
         world.threads.hold()
         tasks = trio.lowlevel.current_statistics().tasks_living
         positions = [told.append(b"%03d" % number) for number in range(300)]
-        wrong = store.append(put(told.space, b"wrong", b"1"), int)  # None is no number.
+        wrong = store.append(put(told.space, b"wrong", b"1"), int)  # int(None) raises.
         positions.append(told.append(b"last"))
         await trio.testing.wait_all_tasks_blocked()
         assert trio.lowlevel.current_statistics().tasks_living == tasks
@@ -61,7 +61,7 @@ async def test_who_appended_is_told_in_order_of_what_shares_a_sync():
 
 
 async def test_callbacks_that_append_again():
-    """What all of them append then goes with one group."""
+    """The appends of all callbacks join one group."""
     world = World()
     async with world.open() as store:
         space, left = await made_space(store), {b"a": 3, b"b": 3, b"c": 3}
@@ -84,7 +84,7 @@ async def test_callbacks_that_append_again():
 
 @pytest.mark.parametrize("kind", ["pwrite", "sync"])
 async def test_a_failed_sync_is_told_to_all_who_have_appended(kind):
-    """Those of its group and those behind it, in order, with the reason; then each append is refused at once."""
+    """Appends of the failed group and later ones get the reason in order; new appends are refused at once."""
     faulty = FaultyFiles(SimulatedFiles())
     world = World(faulty)
     async with world.open() as store:
@@ -105,7 +105,7 @@ async def test_a_failed_sync_is_told_to_all_who_have_appended(kind):
 
 
 async def test_what_is_appended_while_the_store_closes():
-    """Its callback is told that it was synced, or that the store was closed; who appends then is refused."""
+    """The callback gets the sync or the store's closing; a later append is refused."""
     world, errors = World(), []
     async with world.open() as store:
         space = await made_space(store)
@@ -125,7 +125,7 @@ async def test_what_is_appended_while_the_store_closes():
 
 
 async def test_an_append_that_finds_no_room_is_refused_at_once():
-    """Nothing of it was written; there is room again when what waits for the disk is written."""
+    """A refused append writes nothing; there is room again after the waiting groups are written."""
     world = World(options=replace(TINY, segment_bytes=64 * MIB))
     async with world.open() as store:
         told = Told(store, await made_space(store))
@@ -143,11 +143,11 @@ async def test_an_append_that_finds_no_room_is_refused_at_once():
 
 @pytest.mark.parametrize("pressure", [policy.Pressure(3600.0, None), policy.Pressure(0.0, "as planned")])
 async def test_an_append_is_not_slowed_but_refused(monkeypatch, pressure):
-    """Of how writers are held back the second alone is true of it."""
+    """A delay does not apply to appends; only a refusal does."""
     async with World().open() as store:
         told = Told(store, await made_space(store))
         monkeypatch.setattr(policy, "pressure", lambda *_: pressure)
-        store.engine.free_bytes = MIB  # It is looked at anew.
+        store.engine.free_bytes = MIB  # Forces a new look at the pressure.
         with pytest.raises(Overloaded, match="as planned") if pressure.refusal else contextlib.nullcontext():
             told.append(b"a")
         await store.settled()
@@ -155,7 +155,7 @@ async def test_an_append_is_not_slowed_but_refused(monkeypatch, pressure):
 
 
 async def test_the_spaces_are_those_that_are_synced():
-    """Ascending; one that is made or dropped counts from its sync on."""
+    """A space that is made or dropped counts from its sync on."""
     world = World()
     async with world.open() as store:
         assert store.spaces() == []

@@ -1,4 +1,4 @@
-"""Backups of a store that goes on, and what is made of them: another store, with all that the first one had by then."""
+"""Backups of a store that goes on, and stores restored from them, with all records up to the backup."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ANOTHER = PurePosixPath("/another")
 
 
 def filled(files, count=30):
-    """A store with a space, number 1, and records in runs and in the log; open."""
+    """Return an open store with space 1 and records in runs and in the log."""
     store = Store.open(DIRECTORY, files=files, random=random.Random(5), options=TINY)
     batch = Batch()
     batch.new_space(store.reserve_space())
@@ -51,7 +51,7 @@ def content(store, space=1):
 
 
 def test_a_backup_is_another_store_with_the_same_records():
-    """Another id, the first life; positions go on above; the number of a space is not given out again."""
+    """The new store has another id and its first life; positions continue, and no number of a space is reused."""
     files = SimulatedFiles()
     store = filled(files)
     assert store.manifest.young or store.manifest.oldest.files
@@ -71,7 +71,7 @@ def test_a_backup_is_another_store_with_the_same_records():
 
 
 def test_two_of_one_backup_are_two_stores():
-    """Whoever went on from the same life twice would use its positions twice, under one id."""
+    """Two stores with one id and one life would use the same positions twice."""
     files = SimulatedFiles()
     store = filled(files)
     kept(store)
@@ -84,7 +84,7 @@ def test_two_of_one_backup_are_two_stores():
 
 
 def test_a_backup_between_two_segments():
-    """A segment is full, and the next has no frame yet: the backup has both, for the first one names the second."""
+    """The first segment is full and names the second, which has no frame yet, so the backup has both."""
     files = SimulatedFiles()
     store = filled(files, count=4)
     expected = content(store)
@@ -106,7 +106,7 @@ def test_a_backup_between_two_segments():
 
 @pytest.mark.parametrize("number", [errno.EXDEV, errno.EPERM, errno.EMLINK])
 def test_runs_are_copied_where_they_cannot_be_linked(number):
-    """Another file system, or one without links: the same backup, of its own bytes."""
+    """The target is another file system, or one without links."""
     disk = SimulatedFiles()
     store = filled(disk)
     store.files = FaultyFiles(disk, Fault(0, Action.FAIL, kinds={"link"}, error=number, lasting=True))
@@ -122,7 +122,7 @@ def test_runs_are_copied_where_they_cannot_be_linked(number):
 
 @pytest.mark.parametrize("target", ["backup", "another"])
 def test_a_crash_at_every_step(target):
-    """An unfinished backup is none, and an unfinished store opens as none; the store that is copied is as it was."""
+    """An unfinished backup or store is refused, and the source is unchanged."""
     disk = SimulatedFiles()
     store = filled(disk, count=12)
     expected = content(store)
@@ -168,7 +168,7 @@ def disk_of(files):
 
 
 def test_what_is_no_backup_is_not_put_back():
-    """None at all, or one that was not finished; nor is anything put where something is."""
+    """The backup is missing or unfinished, or the target is not empty."""
     files = SimulatedFiles()
     store = filled(files)
     with pytest.raises(StorageError, match="no backup here"):
@@ -185,7 +185,7 @@ def test_what_is_no_backup_is_not_put_back():
 
 
 def test_a_damaged_log_is_not_copied():
-    """What is copied is whole: else the backup is not finished."""
+    """The copy stops, and the backup stays unfinished."""
     files = SimulatedFiles()
     store = filled(files, count=4)
     active = store.engine.unmerged()[-1]
@@ -199,7 +199,7 @@ def test_a_damaged_log_is_not_copied():
 
 
 def test_a_damaged_backup_is_refused():
-    """A segment that is missing, a frame that does not hold, a run of other bytes: file and offset are named."""
+    """The error names the missing file."""
     files = SimulatedFiles()
     store = filled(files)
     kept(store)
@@ -215,7 +215,7 @@ def test_a_damaged_backup_is_refused():
 
 
 async def test_a_backup_while_writers_write(autojump_clock):
-    """At any moment: all that was acknowledged before it began, whole; nothing that it copies goes meanwhile."""
+    """A backup at any moment has every write that was acknowledged before it began."""
     world = World()
     async with world.open() as store:
         space = await made_space(store)
@@ -250,7 +250,7 @@ async def test_a_backup_while_writers_write(autojump_clock):
 
 
 async def test_files_are_held_while_they_are_copied(autojump_clock):
-    """What merges make superfluous meanwhile stays until the backup is done, and goes then."""
+    """Files that merges supersede during a backup are removed only afterwards."""
     world = World()
     async with world.open() as store:
         space = await made_space(store)
@@ -271,7 +271,7 @@ async def test_files_are_held_while_they_are_copied(autojump_clock):
 
 
 async def test_a_backup_that_the_system_refuses(autojump_clock):
-    """It is told, the store goes on, and files are held no longer."""
+    """The error is raised, the store goes on, and files are no longer held."""
     faulty = FaultyFiles(SimulatedFiles())
     world = World(faulty)
     async with world.open() as store:
@@ -287,7 +287,7 @@ async def test_a_backup_that_the_system_refuses(autojump_clock):
 
 
 def test_a_backup_on_a_real_disk(tmp_path):
-    """Links are links: the run has two names, and the backup stays when the store has moved on."""
+    """Runs are hard links, and the backup stays when the store has moved on."""
     store = Store.open(tmp_path / "store", options=TINY)
     batch = Batch()
     batch.new_space(store.reserve_space())

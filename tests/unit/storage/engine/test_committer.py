@@ -1,4 +1,4 @@
-"""The thread that writes the log: what it was given is in the file, in order, or it says why not."""
+"""The thread that writes the log writes its jobs in order, or reports the error."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from tests.oracle import log as oracle
 
 @pytest.fixture
 def committer():
-    """One that is closed in the end."""
+    """Yield a committer, and close it."""
     with Committer() as made:
         yield made
 
 
 @pytest.fixture
 def file(tmp_path):
-    """An empty file's descriptor."""
+    """Yield the descriptor of an empty file."""
     descriptor = os.open(tmp_path / "file", os.O_RDWR | os.O_CREAT)
     yield descriptor
     os.close(descriptor)
@@ -35,7 +35,7 @@ def file(tmp_path):
 
 @given(st.lists(st.tuples(st.binary(max_size=2000), st.integers(0, 5000)), max_size=20))
 def test_what_is_written_is_what_a_plain_file_holds(tmp_path_factory, jobs):
-    """At any places, over each other."""
+    """The jobs have random offsets and overlap."""
     expected = bytearray()
     path = tmp_path_factory.mktemp("committer") / "file"
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT)
@@ -53,7 +53,6 @@ def test_what_is_written_is_what_a_plain_file_holds(tmp_path_factory, jobs):
 
 
 def test_a_thousand_jobs_in_order(committer, file):
-    """Each is done when its result is there, and none before it was submitted."""
     frames = FrameBuffer(7)
     end = 0
     for position in range(1, 1001):
@@ -69,11 +68,11 @@ def test_a_thousand_jobs_in_order(committer, file):
 
 @pytest.mark.parametrize("number", [errno.EBADF, errno.ENOSPC, errno.EINVAL])
 def test_what_the_system_refuses_is_told(committer, file, number, tmp_path):
-    """By its number; the committer goes on with what it is given next."""
+    """The result raises the error number, and the committer takes the next job."""
     opened = {
         errno.EBADF: lambda: os.open(tmp_path, os.O_RDONLY),
         errno.ENOSPC: lambda: os.open("/dev/full", os.O_WRONLY),
-        errno.EINVAL: lambda: os.open("/dev/null", os.O_WRONLY),  # It takes everything, and cannot be synced.
+        errno.EINVAL: lambda: os.open("/dev/null", os.O_WRONLY),  # Accepts every write, and cannot be synced.
     }[number]()
     committer.submit(opened, b"data", 0)
     with pytest.raises(OSError, match=os.strerror(number).split()[0]) as error:
@@ -86,7 +85,7 @@ def test_what_the_system_refuses_is_told(committer, file, number, tmp_path):
 
 
 def test_a_failed_write_is_not_synced():
-    """The write's own error is told: a sync would say that all is well."""
+    """A sync after the failed write would succeed and hide the error."""
     with Committer() as committer:
         committer.submit(-1, b"data", 0)
         with pytest.raises(OSError, match="descriptor") as error:
@@ -95,7 +94,7 @@ def test_a_failed_write_is_not_synced():
 
 
 def test_signals_go_to_python(committer, file):
-    """Its thread takes none: a handler runs while a job is waited for, and the job is not cut off."""
+    """The thread blocks signals: a handler runs while a job is awaited, and the job is not interrupted."""
     heard = []
     before = signal.signal(signal.SIGUSR1, lambda *_: heard.append(1))
     try:
@@ -115,7 +114,7 @@ def test_signals_go_to_python(committer, file):
 
 
 def test_one_job_at_a_time(committer, file):
-    """A second is refused, as is the result of none; neither disturbs the first."""
+    """A second job and a result without a job are refused; the first job is undisturbed."""
     with pytest.raises(ValueError, match="no job"):
         committer.result()
     assert not committer.is_done()
@@ -135,11 +134,11 @@ def test_one_job_at_a_time(committer, file):
 
 
 class Data(bytearray):
-    """Bytes that a weak reference can point at."""
+    """A bytearray that supports weak references."""
 
 
 def test_what_it_writes_is_held(committer, file):
-    """Nobody else need, until the result is taken; then it lets go."""
+    """The committer holds the buffer until the result is taken."""
     data = Data(b"held")
     gone = weakref.ref(data)
     committer.submit(file, data, 0)
@@ -153,12 +152,12 @@ def test_what_it_writes_is_held(committer, file):
 
 
 def held():
-    """What this process has of threads, Python's or not, and of descriptors; not how many: others' may go meanwhile."""
+    """Return the ids of this process's threads and descriptors; their counts would depend on other tests."""
     return {*os.listdir("/proc/self/task")}, {*os.listdir("/proc/self/fd")}
 
 
 def test_closing_waits_for_the_job(file):
-    """Its thread is gone then, as are its descriptors, and what it had was written; again does nothing."""
+    """After closing, the job is written, and thread and descriptors are gone; a second close does nothing."""
     for way in ("close", "forget"):
         before = held()
         committer = Committer()
@@ -185,7 +184,7 @@ def test_closing_waits_for_the_job(file):
 
 
 def test_many_committers_at_once(tmp_path):
-    """Each has its own thread and its own file, whoever of Python's threads uses it."""
+    """Each has its own thread and its own file, for any of Python's threads."""
     found = {}
 
     def write(number):

@@ -18,21 +18,21 @@ from gossipkv.storage.engine._engine import Committer
 
 @pytest.fixture
 def committer():
-    """One that is closed in the end."""
+    """Yield a committer, and close it."""
     with Committer() as made:
         yield made
 
 
 @pytest.fixture
 def file(tmp_path):
-    """An empty file's descriptor."""
+    """Yield the descriptor of an empty file."""
     descriptor = os.open(tmp_path / "file", os.O_RDWR | os.O_CREAT)
     yield descriptor
     os.close(descriptor)
 
 
 def run(code, *arguments):
-    """Another Python's exit code and what it printed."""
+    """Run code in another Python; return its exit code and its output's words."""
     done = subprocess.run(
         [sys.executable, "-c", code, *map(str, arguments)], capture_output=True, timeout=60, check=False
     )
@@ -41,7 +41,7 @@ def run(code, *arguments):
 
 
 async def test_trio_waits_for_it(committer, file):
-    """Its descriptor is readable when the job is done, and no more once the result is taken."""
+    """The descriptor is readable from the end of the job until the result is taken."""
     for number in range(50):
         committer.submit(file, b"x" * 100, number * 100)
         with trio.fail_after(30):
@@ -53,7 +53,7 @@ async def test_trio_waits_for_it(committer, file):
 
 
 def test_a_file_that_may_not_grow(tmp_path):
-    """Written up to the limit, then refused; the signal that comes with it ends nobody."""
+    """Writes up to the limit succeed, then one is refused; SIGXFSZ does not end the process."""
     code = """
 import os, resource, signal, sys
 from gossipkv.storage.engine._engine import Committer
@@ -72,7 +72,7 @@ with Committer() as committer:
 
 
 def test_a_fork_has_no_thread(file):
-    """It can close the committer, with its job in flight, and nothing else; the one that it came from goes on."""
+    """The fork can only close the committer, with its job in flight; the parent goes on."""
     code = """
 import os, sys, warnings
 from gossipkv.storage.engine._engine import Committer
@@ -103,7 +103,7 @@ print(os.fstat(descriptor).st_size, os.pread(descriptor, 1, 0).decode())
 
 @pytest.mark.parametrize("ending", ["", "sys.exit(0)", "os._exit(0)", "del committer"])
 def test_a_process_that_ends_with_a_job(file, ending):
-    """It ends, whether or not anybody waits for the job, and with nothing to say."""
+    """The process ends silently, even if nothing waits for the job."""
     code = f"""
 import os, sys
 from gossipkv.storage.engine._engine import Committer

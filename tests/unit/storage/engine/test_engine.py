@@ -1,4 +1,4 @@
-"""The core of a store: what it takes and refuses, what is read when, and what there is to do when the disk is full."""
+"""The core of a store: accepted and refused batches, visibility of records, and work on a full disk."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TINY = EngineOptions(segment_bytes=24 << 10, table_log=48 << 10, file_bytes=16 <
 
 
 class Core:
-    """An engine, and the disk on which what it hands out is done, when a test says so."""
+    """An engine and its disk; work is done when a test says so."""
 
     def __init__(self, options=TINY):
         self.files = SimulatedFiles()
@@ -64,7 +64,7 @@ class Core:
             self.engine.done(work, works.perform(self.files, DIRECTORY, work))
 
     def fill(self, *, merges=False):
-        """Write until something is refused; why, and how many were taken."""
+        """Write until a batch is refused; return the reason and the number of accepted batches."""
         for number in range(10_000):
             try:
                 self.put(b"%d" % number)
@@ -78,7 +78,7 @@ class Core:
 
 @pytest.fixture
 def store():
-    """One with a space."""
+    """Return a core with a space."""
     return Core()
 
 
@@ -108,7 +108,7 @@ def batch_of(*operations):
     ],
 )
 def test_batches_that_make_no_sense(store, operations, reason):
-    """Each is judged in its order, as a restart would, refused with its reason, and nothing has changed."""
+    """A senseless batch is refused with the reason, as a restart would refuse it, and changes nothing."""
     assert store.engine.reserve_space() == 2
     position = store.engine.position
     with pytest.raises(ValueError, match=reason):
@@ -118,7 +118,7 @@ def test_batches_that_make_no_sense(store, operations, reason):
 
 
 def test_the_longest_batch(store):
-    """As long as a segment has room for, and not a byte more: it says how long it may be."""
+    """A batch may fill a segment; a byte more is refused with the limit."""
     store.perform(store.engine.next_work((RunningMerge,)))
     most = TINY.segment_bytes - HEADER_BYTES - RESERVED_BYTES
     assert TINY.most_batch_bytes == most
@@ -131,7 +131,7 @@ def test_the_longest_batch(store):
 
 
 def test_a_space_is_given_out_once(store):
-    """Reserved, made, written, dropped: and never again, whatever was dropped or never made."""
+    """A number is never given out again, whether the space was dropped or never made."""
     first, second = store.engine.reserve_space(), store.engine.reserve_space()
     assert second == first + 1
     with pytest.raises(ValueError, match="there is no space"):
@@ -156,7 +156,7 @@ def test_a_space_is_given_out_once(store):
 
 
 def test_a_space_that_its_batch_makes_and_drops(store):
-    """It is never there, now or after a restart; what else the batch did is."""
+    """The space never exists, not even after a restart; the other operations take effect."""
     space = store.engine.reserve_space()
     made = [("new_space", space), ("put", space, b"k", b"v"), ("put", 1, b"l", b"w"), ("drop_space", space)]
     store.engine.append(batch_of(*made))
@@ -169,7 +169,7 @@ def test_a_space_that_its_batch_makes_and_drops(store):
 
 
 def test_all_numbers_of_spaces(store, monkeypatch):
-    """There are as many as a key has room for."""
+    """The numbers end where a key has no room for more."""
     monkeypatch.setattr(core, "MAX_SPACES", 4)
     assert [store.engine.reserve_space() for _ in range(2)] == [2, 3]
     with pytest.raises(LimitExceeded, match="given out"):
@@ -177,7 +177,7 @@ def test_all_numbers_of_spaces(store, monkeypatch):
 
 
 def test_nothing_is_read_before_it_is_synced(store):
-    """Not while it waits, not while it is written; then all of it."""
+    """Records are invisible while they wait and while they are written, and then all appear."""
     store.put(b"k")
     assert store.engine.view.get(1, b"k") is None
     group = store.engine.group()
@@ -187,7 +187,7 @@ def test_nothing_is_read_before_it_is_synced(store):
 
 
 def test_nothing_is_applied_after_a_failure(store):
-    """What was under way and what waits is not handed out and not shown; whoever asks is told why."""
+    """Groups in flight and waiting batches are neither handed out nor shown; callers get the reason."""
     store.put(b"under way")
     group = store.engine.group()
     store.put(b"waits")
@@ -207,7 +207,7 @@ def test_nothing_is_applied_after_a_failure(store):
 
 
 def test_the_next_segment_is_awaited(store):
-    """Who needs it before it is allocated is refused, and what the disk said is in the refusal."""
+    """A batch that needs the segment is refused until it is allocated; the refusal has the disk's error."""
     while store.engine._writer.fits(10_000, 0):
         store.put(b"k")
     with pytest.raises(Overloaded, match="not allocated yet"):
@@ -229,7 +229,7 @@ def test_the_next_segment_is_awaited(store):
 
 
 def test_both_memtables_are_full(store):
-    """Two segments' worth of records, and no more, however much is written; the merge of the older one ends it."""
+    """Records of two segments are accepted, and no more; a merge of the older memtable makes room."""
     reason, taken = store.fill()
     assert "memtables are full" in reason
     assert store.engine.memtable_bytes <= 2 * TINY.memtable_bytes
@@ -252,7 +252,7 @@ def test_both_memtables_are_full(store):
 
 
 def test_writers_are_slowed_before_they_are_refused(store):
-    """The fuller the second memtable, the longer: nothing at ease, most just before."""
+    """The delay rises with the second memtable, from nothing to its maximum before the refusal."""
     delays = []
     try:
         for number in range(10_000):
@@ -269,7 +269,7 @@ def test_writers_are_slowed_before_they_are_refused(store):
 
 
 def test_small_records_fill_a_memtable_before_a_segment():
-    """What a record costs beside its bytes is counted: memory is bounded whatever is written."""
+    """The overhead of records is counted, so that memory is bounded for records of any size."""
     store = Core(EngineOptions(segment_bytes=1 << 20, table_log=0))
     store.perform(store.engine.next_work((RunningMerge,)))
     number = 0
@@ -285,7 +285,7 @@ def test_small_records_fill_a_memtable_before_a_segment():
 
 
 def test_so_much_may_wait_for_the_disk():
-    """More only makes everybody's answer later; one batch is taken whatever its size."""
+    """More waiting data would only delay every answer; a single batch of any size is accepted."""
     store = Core(EngineOptions(segment_bytes=64 << 20))
     sizes = [MAX_WAITING_BYTES // 2 - 1000, MAX_WAITING_BYTES // 2 - 1000]
     for size in sizes:
@@ -297,7 +297,7 @@ def test_so_much_may_wait_for_the_disk():
 
 
 def test_a_full_disk_ends_writes_and_not_reads(store):
-    """Refused with what is missing; room that comes back ends it, once it was seen."""
+    """The refusal names the missing room; writes resume once free room was seen."""
     store.put(b"k")
     store.write()
     store.engine.free_bytes = 10 << 10
@@ -311,7 +311,7 @@ def test_a_full_disk_ends_writes_and_not_reads(store):
 
 @pytest.mark.parametrize(("kind", "fits", "turns"), [("", 0, 0), ("may_fill", 1, 0), ("relieves", 1, 1)])
 def test_what_is_taken_where_room_is_scarce(store, kind, fits, turns):
-    """Into the segment that is open, and into the next one; what has no value goes wherever it goes."""
+    """`may_fill` admits a batch to the open segment, `relieves` also to the next one; deletes and drops relieve."""
 
     def takes(*operations):
         batch = batch_of(*operations)
@@ -335,7 +335,7 @@ def test_what_is_taken_where_room_is_scarce(store, kind, fits, turns):
 
 
 def test_what_the_disk_refused_keeps_nothing_else_waiting(store):
-    """Kinds of work that failed are left out; what is removed may be the room that they need."""
+    """Failed kinds of work are left out, and removals go on, because other work may need their room."""
     store.engine.upkeep.abandon([99])
     kinds = []
     while (work := store.engine.next_work(kinds)) is not None:
@@ -346,7 +346,7 @@ def test_what_the_disk_refused_keeps_nothing_else_waiting(store):
 
 
 def test_no_merge_begins_while_a_switch_is_due(store):
-    """What it would read may be on the way out."""
+    """The merge could read files that the switch removes."""
     store.fill()
     store.perform(store.engine.next_work())
     switch = store.engine.next_work()
@@ -356,7 +356,7 @@ def test_no_merge_begins_while_a_switch_is_due(store):
 
 
 def test_marks(store):
-    """One when it is due, and none of a store that is closed."""
+    """A mark is written only if due, and never by a closed store."""
     assert store.engine.mark()
     assert not store.engine.mark()
     store.write()
@@ -368,7 +368,7 @@ def test_marks(store):
 
 
 def test_what_can_be_read_of_the_log(store):
-    """All of it from the first frame on; up to what is synced; and what recovery would read of it."""
+    """The log is readable from the first frame to the synced position, and kept after a merge."""
     assert store.engine.log_floor == 0
     store.fill()
     log = store.engine.log()
@@ -384,7 +384,6 @@ def test_what_can_be_read_of_the_log(store):
 
 
 def test_counts(store):
-    """What was applied, and how it was written."""
     before = store.engine.counts
     told = (before.batches, before.records, before.groups)
     store.put(b"k")
@@ -395,7 +394,7 @@ def test_counts(store):
 
 
 def test_what_is_left_at_the_end(store):
-    """The segment that is prepared, and what was to be removed: nobody needs them once it is closed."""
+    """Closing leaves the prepared segment and pending removals."""
     store.perform(store.engine.next_work())
     store.engine.upkeep.abandon([77])
     assert set(store.engine.leftovers()) == {segment_path(DIRECTORY, number) for number in (2, 77)}

@@ -1,4 +1,4 @@
-"""What lies between two bounds of a space: its bytes, its records, and its middle, against layers of dicts."""
+"""The bytes, records and middle key between two bounds of a space, against layers of dicts."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ class Extents:
         self.memtables = memtables
         runs = [run_of(layer, cuts, compression) for layer in layers[memtables:]]
         self.view = View([memtable_of(layer) for layer in layers[:memtables]], runs)
-        self.files = [  # What each of all runs has.
+        self.files = [  # The records of each file of all runs.
             {key: value for key, value in layer.items() if first <= key < end}
             for layer, run in zip(layers[memtables:], runs, strict=True)
             for first, end in pairwise([*(first for first, _ in run), max(layer) + b"\0"])
         ]
 
     def check(self, space: int, start: bytes, end: bytes | None) -> None:
-        """Bytes are right, records but for those of files that are cut, and a middle key halves the largest source."""
+        """Check that bytes are exact, records differ only by cut files, and the middle halves the largest source."""
         sizes = oracle.sizes(self.layers, self.memtables, space, start, end)
         keys = sorted({key for source in sizes for key in source})
         assert self.view.size_bytes(space, start, end) == sum(sum(source.values()) for source in sizes)
@@ -58,12 +58,12 @@ class Extents:
         assert abs(before - sum(largest.values()) / 2) <= max(largest.values())
 
     def cut_records(self, space: int, start: bytes, end: bytes | None) -> int:
-        """How many records the files have of which some lie between the bounds, and some do not."""
+        """Count the records of the files that lie partly between the bounds."""
         within = [len(found) for found in oracle.sizes(self.files, 0, space, start, end)]
         return sum(len(file) for file, found in zip(self.files, within, strict=True) if 0 < found < len(file))
 
     def share(self, space: int, start: bytes, end: bytes | None) -> float:
-        """How much of what lies between the bounds is before the middle key."""
+        """Return the share of the bytes between the bounds that is before the middle key."""
         sizes = oracle.sizes(self.layers, self.memtables, space, start, end)
         middle = self.view.middle_key(space, start, end)
         assert middle is not None
@@ -80,7 +80,7 @@ def extents(draw: st.DrawFn) -> Extents:
 
 @given(extents(), st.lists(st.tuples(BOUNDS.map(lambda bound: bound or b""), BOUNDS), max_size=6))
 def test_any_bounds(drawn: Extents, bounds: list[tuple[bytes, bytes | None]]) -> None:
-    """Of any space; those that do not ascend have nothing between them."""
+    """The bounds are in any space; descending bounds have nothing between them."""
     for space in (*SPACES, 9):
         for start, end in (WHOLE, *bounds):
             drawn.check(space, start, end)
@@ -88,7 +88,7 @@ def test_any_bounds(drawn: Extents, bounds: list[tuple[bytes, bytes | None]]) ->
 
 @given(extents(), st.sets(st.binary(max_size=2), max_size=8))
 def test_parts_are_the_whole(drawn: Extents, names: set[bytes]) -> None:
-    """Wherever a space is cut, its parts have its bytes together; its records, but for one of each file in a part."""
+    """The bytes of the parts add up; records may differ by one for each file in a part."""
     parts = list(pairwise([b"", *sorted(names - {b""}), None]))
     for space in SPACES:
         assert sum(drawn.view.size_bytes(space, *part) for part in parts) == drawn.view.size_bytes(space)
@@ -97,7 +97,7 @@ def test_parts_are_the_whole(drawn: Extents, names: set[bytes]) -> None:
 
 
 def test_records_of_one_size_are_counted() -> None:
-    """Exactly in memory and in whole files, and to one of each file that is cut, other spaces in it or not."""
+    """The count is exact in memory and whole files, and off by one for each cut file."""
     layer = {internal(space, b"%05d" % number): b"\1value" for space in (1, 2) for number in range(1_000)}
     for memtables, cuts, error in ((1, (), 0), (0, (), 1), (0, (300, 600, 1_300), 2)):
         view = Extents([layer], memtables, cuts).view
@@ -112,7 +112,7 @@ FEW = {internal(1, name): b"\1" for name in (b"b", b"c", b"d")}
 
 @pytest.mark.parametrize("memtables", [0, 1, 2])
 def test_a_key_that_has_most_of_the_bytes(memtables: int) -> None:
-    """It lies before the middle when it is the first, with what it replaced; alone it cannot be halved."""
+    """The key is before the middle if it is the first; alone it cannot be halved."""
     for layers in ([LONE, FEW], [FEW, LONE], [FEW | LONE]):
         view = Extents(layers, min(memtables, len(layers)), ()).view
         for start, end in (WHOLE, (b"b", None), (b"a", b"c\0"), (b"b", b"d")):
@@ -124,7 +124,7 @@ def test_a_key_that_has_most_of_the_bytes(memtables: int) -> None:
 
 @pytest.mark.parametrize("memtables", [0, 1])
 def test_bounds_without_anything_between_them(memtables: int) -> None:
-    """Out of order, alike, beside all keys, an end before all keys: nothing is there, in a space that has much."""
+    """The bounds are reversed, equal, outside all keys, or between neighbours."""
     view = Extents([FEW | {internal(2, b""): b"\1"}], memtables, (1, 2)).view
     for start, end in ((b"d", b"b"), (b"c", b"c"), (b"", b""), (b"a", b""), (b"", b"b"), (b"b\0", b"c"), (b"e", None)):
         assert (view.size_bytes(1, start, end), view.rows(1, start, end)) == (0, 0)
@@ -132,7 +132,7 @@ def test_bounds_without_anything_between_them(memtables: int) -> None:
 
 
 def test_a_key_without_a_space() -> None:
-    """A whole file that no store wrote: it is named."""
+    """The error names the file."""
     view = View([], [[(b"", SortedFile(sorted_file.write([(b"\0\0\1", b"\1")]), name="odd.gkv"))]])
     with pytest.raises(Corrupt, match=r"odd\.gkv: damaged at byte \d+: a key has no space"):
         view.middle_key(255)

@@ -15,7 +15,7 @@ SIZES = {"alike": lambda number: 50, "growing": lambda number: number // 100, "m
 
 @pytest.fixture(scope="module", params=SIZES)
 def large(request: pytest.FixtureRequest) -> dict[bytes, bytes]:
-    """Thousands of records in one space, beside spaces of other sizes."""
+    """Return thousands of records in one space, beside spaces of other sizes."""
     numbers = random.Random(8)
     layer = {internal(space, b"") + numbers.randbytes(8): b"\1" for space in (1, 2, 4) for _ in range(300)}
     value = SIZES[request.param]
@@ -29,9 +29,9 @@ CUTS = (700, 1_500, 3_000, 5_000)
 @pytest.mark.parametrize("memtables", [0, 1, 2])
 @pytest.mark.parametrize("spread", ["evenly", "in halves"])
 def test_many_keys(large: dict[bytes, bytes], memtables: int, spread: str, compression: int) -> None:
-    """Trees of several levels, files of many pages: a quarter of what lies within bounds is on either side at least.
+    """Either side of the middle key has at least a quarter, for trees of several levels and files of many pages.
 
-    Two sources share the keys between them, so one of them has half; where keys lie evenly, it is nearly half of all.
+    Two sources share the keys, so one source has half of them; evenly spread keys are nearly halved as a whole.
     """
     place = {key: number % 2 if spread == "evenly" else number < 3_500 for number, key in enumerate(sorted(large))}
     layers = [{key: value for key, value in large.items() if place[key] == source} for source in (0, 1)]

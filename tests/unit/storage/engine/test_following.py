@@ -1,4 +1,4 @@
-"""Followers of a store's log under Trio: read for beside the loop, and told when the log was let go of."""
+"""Followers of a store's log under Trio are read for in threads, and told when the log was removed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WIDE = replace(TINY, segment_bytes=64 << 10, table_log=1)
 
 
 class Beside(Inline):
-    """Threads that count the slices which they read, and do something before each."""
+    """Counts the slices that threads read, and calls a hook before each."""
 
     def __init__(self):
         super().__init__()
@@ -35,7 +35,7 @@ class Beside(Inline):
 
 
 async def filled(store, space, least):
-    """Write until the log begins behind a position."""
+    """Write until the log begins after a position."""
     for number in itertools.count():
         await store.write(put(space, b"%d" % number, bytes(2000)))
         if store.engine.log_floor > least:
@@ -43,7 +43,7 @@ async def filled(store, space, least):
 
 
 async def test_a_follower_is_read_for_beside_the_loop(autojump_clock):
-    """Far behind it takes threads, slice by slice; at the end of what was just written it takes none; all comes."""
+    """A follower far behind is read for in threads, slice by slice; at the end of the log no thread is needed."""
     world = World(options=WIDE)
     world.threads = Beside()
     async with world.open() as store:
@@ -67,7 +67,7 @@ async def test_a_follower_is_read_for_beside_the_loop(autojump_clock):
 
 
 async def test_the_log_is_let_go_of_meanwhile(autojump_clock):
-    """Whoever reads a segment that is used again or removed meanwhile is told that the log begins later."""
+    """A segment is removed or reused during the read, so the follower is told that the log begins later."""
     world = World(options=WIDE)
     world.threads = Beside()
     async with world.open() as store:
@@ -95,7 +95,7 @@ async def test_the_log_is_let_go_of_meanwhile(autojump_clock):
 
 
 async def test_a_log_that_the_system_refuses(autojump_clock):
-    """It is told with the store's name; the cursor stands where it stood, and goes on afterwards."""
+    """The error names the store; the cursor stays, and the next read succeeds."""
     faulty = FaultyFiles(SimulatedFiles())
     async with World(faulty).open() as store:
         space = await made_space(store)

@@ -1,4 +1,4 @@
-"""A disk that others have filled to the last byte: what gives room back is taken, and then all is again."""
+"""A disk without a free byte: operations that free space are accepted, and then all others again."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def write(store, operation, *operations):
 
 
 def filled(store, spaces, count, size_bytes):
-    """Have so many records in each of these spaces, most of them in the oldest run."""
+    """Put so many records in each of these spaces, most of them in the oldest run."""
     for space in spaces:
         assert store.reserve_space() == space
         write(store, ("new_space", space))
@@ -47,7 +47,6 @@ def reserved(files):
 
 @pytest.fixture
 def files():
-    """A disk."""
     return SimulatedFiles()
 
 
@@ -56,7 +55,7 @@ def taken(files):
 
 
 def is_writable(store):
-    """Whether a value is taken, after what there is to do."""
+    """Maintain the store, and return True if a value is accepted."""
     store.maintain()
     try:
         store.put(1, b"more", b"and more")
@@ -67,7 +66,7 @@ def is_writable(store):
 
 
 def is_taken(store, batch):
-    """Whether a batch is written, after what it may have to wait for."""
+    """Return True if a batch is written, perhaps after maintenance."""
     for _ in range(2):
         try:
             store.write(batch)
@@ -79,7 +78,7 @@ def is_taken(store, batch):
 
 
 def test_the_reserve_of_a_store_that_had_none(files):
-    """One is made at the first opening with room for it; where there is none the store opens, and waits for room."""
+    """The reserve is made at the first opening with room; without room the store opens and waits."""
     store = opened(files)
     filled(store, (1, 2), 500, 200)
     store.close()
@@ -96,7 +95,7 @@ def test_the_reserve_of_a_store_that_had_none(files):
 
 
 def test_what_replaces_itself_never_fills_the_reserve(files):
-    """Decisions do, for as long as the disk is full: neither what they replace nor the log of them takes room."""
+    """Decisions are accepted as long as the disk is full, since neither replaced records nor the log grows."""
     store = opened(files, replace(TINY, table_log=1 << 20))
     filled(store, (1, 2), 500, 200)
     taken(files)

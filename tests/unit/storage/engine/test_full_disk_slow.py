@@ -12,12 +12,11 @@ from tests.world.simulated_files import SimulatedFiles
 
 @pytest.fixture
 def files():
-    """A disk."""
     return SimulatedFiles()
 
 
 def give_back(store, how, count):
-    """Drop a space, or delete all that it has."""
+    """Drop a space, or delete all its records."""
     operations = [("drop_space", 2)] if how == "drop" else [("delete", 2, b"%04d" % number) for number in range(count)]
     refused = None
     try:
@@ -28,7 +27,7 @@ def give_back(store, how, count):
 
 
 def check_rest(store, how):
-    """What was kept is there, and nothing else."""
+    """Check that only the kept space has records."""
     assert store.get(1, b"0023").startswith(b"23\0")
     if how == "drop":
         with pytest.raises(ValueError, match="dropped"):
@@ -41,7 +40,7 @@ def check_rest(store, how):
 @pytest.mark.parametrize(("count", "size_bytes"), [(500, 400), (60, 8000)])
 @pytest.mark.parametrize("how", ["drop", "delete"])
 def test_a_full_disk_is_relieved(files, how, count, size_bytes, restarts):
-    """Values are refused; a drop or deletes are taken, and give back what they hid: then values are taken again."""
+    """Values are refused; a drop or deletes are accepted and free space, and then values are accepted again."""
     store = opened(files)
     filled(store, (1, 2), count, size_bytes)
     assert reserved(files) == TINY.reserve_bytes

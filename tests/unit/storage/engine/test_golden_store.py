@@ -1,4 +1,4 @@
-"""A store of yesterday, which another program wrote: recovered, read and checked today, and written again."""
+"""A golden store of an older program is recovered, read and checked today, and written again."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ FIRST, THIRD = SegmentName(1, SALTS[1]), SegmentName(3, SALTS[3])
 
 
 def files_of(place):
-    """What a store at a place consists of, by the names here."""
+    """Return the files of a store by their golden names."""
     kept = {f"store-{path.name}": path.read_bytes() for path in (place / "log").iterdir()}
     return {"store-manifest.document": (place / "MANIFEST").read_bytes(), **kept}
 
 
 @pytest.fixture
 def place(tmp_path):
-    """The files, laid out as a store."""
+    """Lay out the golden files as a store."""
     for name in ("log", "runs"):
         (tmp_path / name).mkdir()
     (tmp_path / "MANIFEST").write_bytes(GOLDEN["store-manifest.document"])
@@ -44,7 +44,7 @@ def place(tmp_path):
 
 
 def test_the_oracle_still_writes_them():
-    """Byte for byte, and finds that all of them count."""
+    """The bytes are the same, and every batch counts."""
     assert make_golden.store() == GOLDEN
     ends = [oracle.LifeEnd(2, LAST_BEFORE_CRASH, THIRD)]
     found = oracle.recover(make_golden.segments(), STORE_ID, FIRST, ends)
@@ -53,7 +53,6 @@ def test_the_oracle_still_writes_them():
 
 
 def test_what_they_hold(place):
-    """The manifest, each segment, and every batch in its order."""
     manifest = read_manifest(FILES, place)
     assert (manifest.store, manifest.life, manifest.recovery_floor, manifest.log_floor) == (STORE_ID, 2, FIRST, FIRST)
     (end,) = manifest.lives
@@ -72,7 +71,7 @@ def test_what_they_hold(place):
 
 
 def test_they_are_whole(place):
-    """And no longer with any bit of a frame flipped: each file of them."""
+    """Each file is whole, and damaged by any flipped bit."""
     assert {one.path.name: one.trouble for one in verify_store(FILES, place, lambda _: None)} == {
         "MANIFEST": None, "0000000000000001.log": None, "0000000000000003.log": None
     }  # fmt: skip
@@ -84,7 +83,7 @@ def test_they_are_whole(place):
 
 
 def test_a_store_opens_on_them(place):
-    """Reads answer as the batches say, and so does the log, from the life before on."""
+    """Reads and the log have the batches, from the earlier life on."""
     with Store.open(place, options=OPTIONS, expected=(STORE_ID, 2), create=False) as store:
         assert store.manifest.life == 3
         assert (store.removed, store.torn) == ((), None)
@@ -98,7 +97,7 @@ def test_a_store_opens_on_them(place):
 
 
 class Drawn:
-    """Gives out what was drawn when the files were made."""
+    """Repeats the random draws of the golden files."""
 
     def __init__(self):
         self.numbers = iter((SALTS[1], STORE_ID, SALTS[2], SALTS[3]))
@@ -125,14 +124,14 @@ def write(store, position):
 
 
 def have_next_segment(store):
-    """Make the segment that follows, and do nothing else beside the writing."""
+    """Make the next segment, and do no other work."""
     work = store.engine.next_work()
     assert isinstance(work, MakeSegment)
     store.perform(work)
 
 
 def test_the_engine_writes_them_again(tmp_path):
-    """The same writes, crash and numbers drawn give the same bytes in every file."""
+    """The same writes, crash and draws give the same bytes in every file."""
     drawn = Drawn()
 
     def opened():
@@ -145,14 +144,14 @@ def test_the_engine_writes_them_again(tmp_path):
     store.mark()
     write(store, 6)
     write(store, 7)
-    store._let_go()  # As a kill: nothing says what was synced.
+    store._let_go()  # As a kill: the synced position is not recorded.
     with opened() as store:
         write(store, BEGAN + 1)
     assert files_of(tmp_path / "store") == GOLDEN
 
 
 def test_every_kind_of_frame_is_there():
-    """Nothing of the format is left untried: frames and operations of all kinds."""
+    """The golden files use every kind of frame and operation."""
     kinds = {
         frame.kind for number, data in make_golden.segments().items() for frame in oracle.frames(data, SALTS[number])
     }

@@ -1,4 +1,4 @@
-"""Batches and frames, byte by byte against the plain ones: what was written is read, and nothing else is."""
+"""Batches and frames agree with the oracle byte by byte: written frames are read, and nothing else."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ OPERATIONS = st.lists(
 
 
 def batch_of(operations):
-    """The same operations, put into a batch one by one."""
+    """Put the operations into a batch one by one."""
     batch = Batch()
     for kind, space, key, value in operations:
         match kind:
@@ -44,7 +44,7 @@ def batch_of(operations):
 
 
 def told(reader):
-    """All frames that a reader finds, as the oracle has them."""
+    """Return all frames of a reader, in the oracle's form."""
     found = []
     while (frame := reader.next()) is not None:
         found.append(oracle.Frame(frame.offset, frame.end, frame.position, frame.synced, frame.kind, frame.payload))
@@ -53,7 +53,7 @@ def told(reader):
 
 @given(OPERATIONS)
 def test_a_batch_has_the_bytes_of_its_operations(operations):
-    """In their order, and it knows which spaces they touch."""
+    """The batch also knows the spaces that its operations touch."""
     batch = batch_of(operations)
     assert batch.payload == oracle.batch(operations)
     assert batch.size_bytes == len(batch.payload)
@@ -71,7 +71,7 @@ def test_a_batch_has_the_bytes_of_its_operations(operations):
 
 @given(OPERATIONS.filter(bool), st.data())
 def test_what_is_no_batch_is_refused(operations, data):
-    """A payload cut within an operation, or with a kind that there is not."""
+    """The payload is cut within an operation, or has an unknown kind."""
     payload = oracle.batch(operations)
     ends = {0}
     for one in operations:
@@ -84,7 +84,7 @@ def test_what_is_no_batch_is_refused(operations, data):
 
 
 def test_the_limits_of_a_batch():
-    """Met, they hold; one byte more is refused, and the batch is as it was."""
+    """A key or value at the limit is accepted; a byte more is refused, and the batch is unchanged."""
     batch = Batch()
     batch.put(2**32 - 1, bytes(_engine.KEY_LIMIT), bytes(_engine.VALUE_LIMIT))
     before = batch.payload
@@ -101,7 +101,7 @@ def test_the_limits_of_a_batch():
 
 
 def test_the_size_of_a_batch_is_limited():
-    """The first operation that does not fit is refused, and the batch is as it was."""
+    """The first operation that does not fit is refused, and the batch is unchanged."""
     batch = Batch()
     value = bytes(_engine.VALUE_LIMIT)
     fitting = _engine.BATCH_LIMIT // len(value) - 1
@@ -117,7 +117,6 @@ def test_the_size_of_a_batch_is_limited():
 
 @pytest.mark.parametrize("space", [-1, 2**32, 2**63, -(2**70)])
 def test_a_space_has_32_bits(space):
-    """What is no number of a space is refused, by whatever takes one."""
     batch = Batch()
     for refused in (
         lambda: batch.put(space, b"", b""),
@@ -142,7 +141,7 @@ FRAMES = st.lists(
 
 
 def stamped(frames, first=1, salt=SALT):
-    """Frames with ascending positions, as bytes of a segment from both: ours must be the oracle's."""
+    """Return a segment with these frames at ascending positions; check that ours and the oracle's bytes agree."""
     ours, plain = FrameBuffer(salt), b""
     for position, (kind, payload) in enumerate(frames, first):
         ours.append(kind, position, position - 1, payload)
@@ -154,7 +153,7 @@ def stamped(frames, first=1, salt=SALT):
 
 @given(FRAMES, st.integers(1, 2**63), st.integers(0, 2**64 - 1))
 def test_frames_are_read_as_they_were_written(frames, first, salt):
-    """Each with where it lies; behind the last there is none, and nothing more is wanted to know it."""
+    """Each frame has its place, and the end after the last one is certain without more bytes."""
     data = stamped(frames, first, salt)
     reader = FrameParser(data + bytes(64), salt)
     found = told(reader)
@@ -166,7 +165,7 @@ def test_frames_are_read_as_they_were_written(frames, first, salt):
 
 @given(FRAMES, st.integers(0, 400))
 def test_batches_without_a_frame_for_each(frames, cut):
-    """Up to any other frame, or to where none holds: those that `next` gives, and the reader stands where it would."""
+    """`each_batch` finds the batches of `next`, up to any other frame, and leaves the reader at the same place."""
     data = stamped(frames)
     data = data[: max(HEADER_BYTES, len(data) - cut)]
     one_by_one, reader = FrameParser(data, SALT), FrameParser(data, SALT)
@@ -201,7 +200,7 @@ TOUCHING = st.lists(
 
 @given(TOUCHING, st.frozensets(FEW), st.integers(0, 12), st.integers(0, 12))
 def test_batches_that_touch_spaces(frames, spaces, after, until):
-    """Those between two positions and before a `next`, with the operations in these spaces alone; no others."""
+    """Only batches between two positions and before a `next` are found, with their operations in these spaces."""
     data = stamped([(kind, oracle.batch(told) if kind == BATCH else told) for kind, told in frames])
     end = next((at for at, (kind, _) in enumerate(frames, 1) if kind == NEXT), len(frames))
     reader, last = FrameParser(data, SALT), min(until, end)
@@ -220,7 +219,7 @@ def test_batches_that_touch_spaces(frames, spaces, after, until):
 
 
 def test_whoever_takes_batches_may_refuse_one():
-    """What it raises comes through, and the reader stands behind that batch."""
+    """The exception passes on, and the reader is after that batch."""
     reader = FrameParser(stamped([(BATCH, b"one"), (BATCH, b"two"), (BATCH, b"three")]), SALT)
 
     def refuse(_, position, payload):
@@ -242,7 +241,7 @@ def test_a_batch_and_its_bytes_make_the_same_frame():
 
 
 def test_every_damaged_byte_is_noticed():
-    """Flipped in any bit, a frame does not hold, its padding included; those before it do."""
+    """A bit flipped anywhere in a frame, padding included, hides the frame, but not earlier ones."""
     data = stamped([(MARK, b""), (BATCH, b"payload of 21 bytes, "), (NEXT, b"n" * 16)])
     second = HEADER_BYTES + 32
     end = second + _engine.frame_bytes(21)
@@ -256,7 +255,7 @@ def test_every_damaged_byte_is_noticed():
 
 
 def test_another_salt_sees_nothing():
-    """Frames that line up and would follow are none, for they were stamped for an earlier use of the file."""
+    """Aligned frames of an earlier use of the file have another salt and are ignored."""
     data = stamped([(MARK, b"")] * 3)
     reader = FrameParser(data, SALT + 1)
     assert told(reader) == []
@@ -276,7 +275,7 @@ def test_another_salt_sees_nothing():
     ],
 )
 def test_positions_follow_each_other(kinds, positions, held):
-    """Only a `begin` may leave some out, and none goes back."""
+    """Only a `begin` may skip positions, and no frame goes back."""
     frames = FrameBuffer(SALT)
     for kind, position in zip(kinds, positions, strict=True):
         frames.append(kind, position, 0, b"l" * 8 if kind == BEGIN else b"")
@@ -301,7 +300,6 @@ def test_positions_follow_each_other(kinds, positions, held):
     ],
 )
 def test_a_frame_that_cannot_be_is_neither_written_nor_read(kind, position, synced, payload):
-    """The same rule on both sides."""
     with pytest.raises(ValueError, match="no frame"):
         FrameBuffer(SALT).append(kind, position, synced, payload)
     data = bytes(HEADER_BYTES) + oracle.frame(SALT, kind, position, synced, payload)
@@ -311,7 +309,7 @@ def test_a_frame_that_cannot_be_is_neither_written_nor_read(kind, position, sync
 
 @given(FRAMES, st.integers(0, 60), st.integers(8, 400))
 def test_a_part_of_a_segment_says_what_it_lacks(frames, skipped, size):
-    """Read in parts of any size, each begun where the last one ended, it gives the same frames."""
+    """A segment that is read in parts of any size gives the same frames."""
     data = stamped(frames) + bytes(skipped * 8)
     found, at, position, parts = [], HEADER_BYTES, 0, 0
     wanted = size
@@ -329,7 +327,7 @@ def test_a_part_of_a_segment_says_what_it_lacks(frames, skipped, size):
 
 
 def test_a_torn_frame_is_told_from_nothing():
-    """It has the right header, and not the rest; what an earlier use left has another position."""
+    """A torn frame has a valid header and a damaged rest; a leftover of an earlier use has another position."""
     whole = stamped([(MARK, b""), (BATCH, b"p" * 1000)])
     for at in (HEADER_BYTES + 64, len(whole) - 8):
         torn = bytearray(whole)
@@ -345,7 +343,7 @@ def test_a_torn_frame_is_told_from_nothing():
 
 @given(FRAMES, st.data())
 def test_claims_are_found_wherever_they_lie(frames, data):
-    """As the plain search finds them: at any multiple of 8, among anything, from any place on."""
+    """The search agrees with the oracle's, at any multiple of 8, among any bytes."""
     segment = bytearray(stamped(frames) + bytes(128))
     chance = random.Random(data.draw(st.integers(0, 2**32)))
     for _ in range(data.draw(st.integers(0, 3))):
@@ -361,7 +359,7 @@ def test_claims_are_found_wherever_they_lie(frames, data):
 
 
 def test_a_long_claim_is_checked_in_stretches():
-    """Checksums of frames much longer than a stretch, that begin and end anywhere within one, are the plain ones."""
+    """Frames much longer than a stretch, at any offset within a stretch, have valid checksums."""
     chance = random.Random(17)
     frames = FrameBuffer(SALT)
     position = 0
@@ -383,7 +381,7 @@ def test_a_long_claim_is_checked_in_stretches():
 
 
 def test_claims_within_claims():
-    """Headers that all reach to the end, one in the other, and of which only the innermost holds, cost no time each."""
+    """Nested headers that all reach to the end, of which only the innermost is valid, take linear time."""
     count = 1 << 17
     size = count * 32
     words = bytearray()
@@ -394,7 +392,7 @@ def test_claims_within_claims():
 
 
 def test_frames_stay_while_somebody_looks():
-    """Else their bytes would move under whoever writes them."""
+    """A view forbids changes, which would move the bytes during a write."""
     frames = FrameBuffer(SALT)
     assert bytes(frames.view()) == b""
     frames.append(MARK, 1, 0, b"")
@@ -412,7 +410,6 @@ def test_frames_stay_while_somebody_looks():
 
 
 def test_large_frames_let_their_memory_go():
-    """And go on as before."""
     frames = FrameBuffer(SALT)
     frames.append(BATCH, 1, 0, bytes(5 << 20))
     frames.clear(SALT)
@@ -421,7 +418,7 @@ def test_large_frames_let_their_memory_go():
 
 
 def test_a_reader_stands_in_its_file():
-    """Where no frame can begin it does not start, nor beyond what the file has."""
+    """A reader refuses offsets where no frame can begin, and offsets outside the file."""
     data = bytes(64)
     for arguments in ({"offset": 4}, {"offset": 0, "base": 8}, {"offset": 0, "limit": 63}):
         with pytest.raises(ValueError, match="no frame begins"):

@@ -1,4 +1,4 @@
-"""The manifest: read back as it was written, refused whatever else it says, switched as a whole."""
+"""The manifest reads back as written, is refused if invalid, and is switched as a whole."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def disk():
 
 
 def placed(document):
-    """A disk with these bytes as the manifest."""
+    """Return a disk with these bytes as the manifest."""
     files = disk()
     descriptor = files.open(ROOT / MANIFEST, WRITE_NEW)
     files.pwrite(descriptor, document, 0)
@@ -110,7 +110,7 @@ PLAIN = StoreManifest(
 
 @given(manifests())
 def test_round_trips(manifest):
-    """What is read is what was written, also in place of another, and after a loss of power."""
+    """The manifest also replaces another one, and survives a loss of power."""
     files = disk()
     write_manifest(files, ROOT, PLAIN)
     write_manifest(files, ROOT, manifest)
@@ -119,7 +119,6 @@ def test_round_trips(manifest):
 
 
 def test_what_it_says_of_itself():
-    """Every file of every run, and where a life ended."""
     assert [file.name for file in PLAIN.run_files] == ["00000002-0001.gkv", "00000001-0001.gkv", "00000001-0002.gkv"]
     assert PLAIN.ended(4) == PLAIN.lives[0]
     assert PLAIN.ended(5) is None
@@ -158,7 +157,7 @@ WRONG = {
 
 @pytest.mark.parametrize("key", WRONG)
 def test_what_cannot_be_is_refused(key):
-    """Each with the file's name: a program wrote it, for the checksum holds, and no store is opened by it."""
+    """The checksum holds, so the error names the file, and no store is opened."""
     files = disk()
     write_manifest(files, ROOT, PLAIN)
     body = read_document(files, ROOT / MANIFEST, KIND)
@@ -173,7 +172,7 @@ def test_what_cannot_be_is_refused(key):
 
 
 def test_every_byte_of_it_counts():
-    """Flipped, or the file cut there: refused."""
+    """Every flipped byte and every truncation is refused."""
     files = disk()
     write_manifest(files, ROOT, PLAIN)
     descriptor = files.open(ROOT / MANIFEST)
@@ -186,7 +185,7 @@ def test_every_byte_of_it_counts():
 
 
 def test_a_newer_format_and_another_kind():
-    """Said as such, and not as damage."""
+    """Neither is reported as damage."""
     for kind, number in ((KIND, 2), ("OTHER", 1)):
         with pytest.raises(UnsupportedFormat, match="MANIFEST"):
             read_manifest(placed(encode(kind, {}, format_number=number)), ROOT)
@@ -196,7 +195,7 @@ def test_a_newer_format_and_another_kind():
 
 @pytest.mark.parametrize("action", [Action.CRASH_BEFORE, Action.CRASH_HALFWAY, Action.CRASH_AFTER, Action.FAIL_HALFWAY])
 def test_a_switch_is_done_or_not(action):
-    """Cut off anywhere, then perhaps without power: one or the other manifest; what had returned stays."""
+    """After a crash or a loss of power one of the manifests is read; a completed switch stays."""
     after = StoreManifest(7, 4, frozenset(), 6, 9, SegmentName(6, 1), SegmentName(6, 1))
     calm = FaultyFiles(disk())
     write_manifest(calm, ROOT, PLAIN)
@@ -227,7 +226,7 @@ def run_file(name, first, last):
 
 
 def test_what_a_store_consists_of(tmp_path):
-    """Runs by the manifest, the log by its files; a file of a run that is not there is counted."""
+    """Runs come from the manifest, the log from its files; missing files of runs are counted."""
     for name in ("log", "runs"):
         (tmp_path / name).mkdir()
     manifest = StoreManifest(
@@ -258,7 +257,6 @@ def test_what_a_store_consists_of(tmp_path):
 
 
 def test_what_is_no_store(tmp_path):
-    """None at all, or a damaged one: as reading the manifest says it."""
     with pytest.raises(FileNotFoundError):
         describe_store(FILES, tmp_path)
     (tmp_path / "MANIFEST").write_bytes(b"")

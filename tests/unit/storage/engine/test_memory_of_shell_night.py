@@ -1,4 +1,4 @@
-"""The store's memory."""
+"""The memory of a store and of its merging child stays within the budgets."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ SEGMENT_BYTES = 8 * MIB
 
 BATCHES = 300
 
-PROGRAM_BYTES = 16 * MIB  # Shared libraries and the interpreter itself, mapped from files, as are inputs.
+PROGRAM_BYTES = 16 * MIB  # Shared libraries and the interpreter, mapped from files, as inputs are.
 
 
 def test_memory_of_much_that_is_written(tmp_path, record_property):
-    """Thirty times as much as a segment has: both memtables and 64 MiB, and a child within its budget."""
+    """Thirty segments' worth is written with both memtables and 64 MiB, and a child within its budget."""
     arguments = [str(tmp_path / "store"), str(SEGMENT_BYTES), str(BATCHES), str(MIB)]
     done = subprocess.run(
         [sys.executable, "-m", memory_of_shell.__name__, *arguments], capture_output=True, text=True, check=False

@@ -1,4 +1,4 @@
-"""The memtable against a dict: every order of keys, every lookup, both directions, and what it says of its memory."""
+"""The memtable agrees with a dict for every order of keys, both directions, and counts its memory."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ORDERS = ["random", "ascending", "descending", "ascending then descending", "out
 
 
 def made(*batches: bytes, most_bytes: int = MIB) -> tuple[Memtable, oracle.Memtable]:
-    """A memtable and its oracle with the same batches."""
+    """Return a memtable and its oracle with the same batches."""
     memtable, expected = Memtable(most_bytes), oracle.Memtable()
     for batch in batches:
         memtable.apply(batch)
@@ -37,7 +37,7 @@ def made(*batches: bytes, most_bytes: int = MIB) -> tuple[Memtable, oracle.Memta
 
 
 def check(memtable: Memtable, expected: oracle.Memtable, bounds: list[bytes]) -> None:
-    """All that is in it, found one by one, and from each bound in both directions."""
+    """Check all records, one by one, and from each bound in both directions."""
     assert memtable.records == len(expected.contents)
     for reverse in (False, True):
         assert memtable.list_records(reverse=reverse) == expected.list_records(reverse=reverse)
@@ -48,7 +48,7 @@ def check(memtable: Memtable, expected: oracle.Memtable, bounds: list[bytes]) ->
 
 
 def in_order(order: str, count: int) -> list[int]:
-    """The numbers below `count`, in the order in which they are put."""
+    """Return the numbers below `count`, in the order in which they are put."""
     numbers = list(range(count))
     if order == "random":
         random.Random(count).shuffle(numbers)
@@ -67,14 +67,14 @@ def resident_bytes() -> int:
 
 @given(BATCHES, st.lists(st.tuples(SPACES, KEYS), max_size=5))
 def test_batches_of_any_operations(batches: list[bytes], bounds: list[tuple[int, bytes]]) -> None:
-    """The last put of a key counts, tombstones are records, and operations on spaces are nothing here."""
+    """The last put of a key counts, tombstones are records, and operations on spaces are ignored."""
     memtable, expected = made(*batches)
     check(memtable, expected, [b"", *(internal(*bound) for bound in bounds)])
 
 
 @pytest.mark.parametrize("order", ORDERS)
 def test_memory_is_counted_and_bounded(order: str) -> None:
-    """Each record is counted when it is put, replaced or not; the tree takes no more than some bytes for each."""
+    """Each put is counted, even of a replaced record, and the tree's overhead per record is bounded."""
     memtable, expected = made()
     for number in in_order(order, 20_000):
         before = memtable.bytes_used
@@ -88,7 +88,6 @@ def test_memory_is_counted_and_bounded(order: str) -> None:
 
 
 def test_an_empty_memtable() -> None:
-    """Has nothing, in both directions, and counts what it holds for later."""
     memtable, expected = made()
     check(memtable, expected, [b"", b"a"])
     assert 0 < memtable.bytes_used < 64 * 1024
@@ -96,7 +95,7 @@ def test_an_empty_memtable() -> None:
 
 
 def test_records_at_the_limits() -> None:
-    """The longest keys and values, beside short ones; each long record has memory of its own."""
+    """Long records have memory of their own, beside short ones."""
     longest = b"k" * MAX_KEY_BYTES
     large = bytes(range(256)) * (MAX_VALUE_BYTES // 256)
     operations = [
@@ -113,7 +112,7 @@ def test_records_at_the_limits() -> None:
 
 
 def test_a_payload_that_is_none_changes_nothing() -> None:
-    """Cut at every byte, and with each byte of a header changed so that it does not fit: all or nothing."""
+    """A payload that is cut or has a wrong header byte is refused as a whole."""
     whole = encode([(VALUE, 1, b"a", b"first"), (TOMBSTONE, 1, b"b", b""), (VALUE, 1, b"c", b"")])
     ends = {0, 7 + 5 + 5, 7 + 5 + 5 + 7 + 5, len(whole)}
     for size in range(len(whole) + 1):
@@ -133,7 +132,6 @@ def test_a_payload_that_is_none_changes_nothing() -> None:
 
 
 def test_memory_goes_back_to_the_system() -> None:
-    """All of it, as soon as the memtable is gone."""
     before = resident_bytes()
     memtable = Memtable(64 * MIB)
     for number in range(48):

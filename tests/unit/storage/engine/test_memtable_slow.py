@@ -13,7 +13,7 @@ from tests.unit.storage.engine.test_memtable import ORDERS, check, in_order, mad
 
 
 def test_without_memory_nothing_is_lost() -> None:
-    """A put that finds none fails, wherever in the tree it is, and all that was put before is found."""
+    """A put without memory fails at any place in the tree, and earlier puts stay."""
     program = """
         import resource
         from gossipkv.storage.engine._engine import Memtable
@@ -60,7 +60,7 @@ SHAPES = {
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
 def test_a_tree_of_several_levels(shape, order: str) -> None:
-    """In whatever order keys come, and wherever they differ; each is then put again, with another value."""
+    """Each key is put again with another value."""
     numbers = in_order(order, 6_000)
     batches = [
         encode((VALUE, number % 3, shape(number), b"%s %d" % (text, number)) for number in numbers)

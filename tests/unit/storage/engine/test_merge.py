@@ -1,4 +1,4 @@
-"""Merges against a dict: what comes out, which files it lies in, and that a reader sees no difference meanwhile."""
+"""Merges agree with a dict, divide their records into files as told, and are invisible to readers."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 
 
 SPACES = range(5)
-OVERHEAD_BYTES = 1_500  # What an empty file takes, about: such short ones have one record each.
+OVERHEAD_BYTES = 1_500  # Roughly the size of an empty file, so that such files have one record each.
 
 
 class TracingFiles(MemoryFiles):
-    """Notes the names that are opened."""
+    """Records the names that are opened."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -66,14 +66,14 @@ limits = st.sampled_from([1, OVERHEAD_BYTES, 3_000, 6_000, 1 << 20])
 
 
 def make_world(young: list[tuple[Records, list[int]]], oldest: tuple[Records, list[int]]) -> World:
-    """These runs, each cut into files; what is empty is no run."""
+    """Return a world of these runs, each cut into files; empty runs are left out."""
     world = World(TracingFiles(), "store")
     for content, at in young:
         if content:
             world.add_young(parts(content, at))
     plain = {
         key: value for key, value in oldest[0].items() if value[0] == oracle.VALUE
-    }  # No merge leaves others there.
+    }  # Merges leave no tombstones in the oldest run.
     if plain:
         world.add_oldest(parts(plain, oldest[1]))
     return world
@@ -85,7 +85,7 @@ def batches_of(done: list[Operation], at: list[int]) -> list[bytes]:
 
 
 def check_files(world: World, output: MergeOutput, file_bytes: int) -> None:
-    """Each file is whole, as the output describes it, and as short as was asked for."""
+    """Check that each file is whole, as described, and within the size limit."""
     for file in output.files:
         content = world.read(world.path(file.name))
         assert described(file.name, content) == file
@@ -113,7 +113,7 @@ def test_into_a_young_run(
     file_bytes: int,
     data: st.DataObject,
 ) -> None:
-    """Any neighbours become one run: the newest of each key, tombstones too, and nothing of spaces that are gone."""
+    """Neighbouring runs become one with the newest record of each key, tombstones too, without dropped spaces."""
     world = make_world(young, old)
     first = data.draw(st.integers(0, len(world.young)))
     inputs = world.young[first : first + data.draw(st.integers(0, len(world.young) - first))]
@@ -150,7 +150,7 @@ def test_into_the_oldest_run(
     live: set[int],
     file_bytes: int,
 ) -> None:
-    """After each switch on the way, and after the last, a reader sees what it saw before."""
+    """Readers see the same records after each switch, and after the last."""
     world = make_world(young, old)
     inputs = [*map(world.content, world.young)]
     oldest = list(world.oldest)
@@ -172,7 +172,7 @@ def wide(space: int, numbers: range, value: bytes = b"\x01" + bytes(90)) -> Reco
 
 
 def eight_files() -> World:
-    """An oldest run of eight files, in each a hundred records of one space; the last has two spaces."""
+    """Return an oldest run of eight files, each with a hundred records of one space; the last has two spaces."""
     world = World(TracingFiles(), "store")
     pieces = [wide(1, range(100 * part, 100 * part + 100)) for part in range(8)]
     pieces[7] |= wide(2, range(1))
@@ -180,7 +180,7 @@ def eight_files() -> World:
     return world
 
 
-FULL_BYTES = 16_000  # A file of a hundred such records has more than half of it.
+FULL_BYTES = 16_000  # Less than twice a file of a hundred such records.
 
 
 @pytest.mark.parametrize(
@@ -201,7 +201,7 @@ FULL_BYTES = 16_000  # A file of a hundred such records has more than half of it
     ],
 )
 def test_files_that_stay(younger: Records, live: set[int], read: set[int]) -> None:
-    """A file of the oldest run with nothing newer in its range and no dropped space is not even opened."""
+    """A file of the oldest run without newer records or dropped spaces in its range is not even opened."""
     world = eight_files()
     names = [file.name for file in world.oldest]
     if younger:
@@ -214,7 +214,7 @@ def test_files_that_stay(younger: Records, live: set[int], read: set[int]) -> No
 
 
 def test_a_space_that_may_lie_between_is_looked_for() -> None:
-    """A file whose range has room for a space that is gone is opened, and replaced if it has one."""
+    """A file whose range could hold a dropped space is opened, and replaced if it has records of one."""
     for between, replaced in (({}, False), (wide(3, range(1)), True)):
         world = World(TracingFiles(), "store")
         world.add_oldest([wide(1, range(100)) | between | wide(5, range(100))])
@@ -224,7 +224,7 @@ def test_a_space_that_may_lie_between_is_looked_for() -> None:
 
 
 def test_a_stretch_is_as_short_as_it_may_be() -> None:
-    """Files long enough are replaced one by one; short ones together, until they make a long one."""
+    """Long files are replaced one by one, short ones together, until they make a long one."""
     world = eight_files()
     everywhere = {key: b"\x01new" for piece in range(8) for key in wide(1, range(100 * piece + 50, 100 * piece + 51))}
     world.add_young([everywhere])
@@ -240,7 +240,7 @@ def test_a_stretch_is_as_short_as_it_may_be() -> None:
 
 
 def test_what_becomes_nothing_leaves_soon() -> None:
-    """Files of which nothing stays are replaced by nothing, a few at a time: deleting needs no room."""
+    """Emptied files are replaced by nothing, a few at a time, so that deletes need no room."""
     world = eight_files()
     world.add_young([wide(1, range(800), b"\x02")])
     outputs = world.merge(world.order_into_oldest({1, 2}, file_bytes=FULL_BYTES))
@@ -251,7 +251,7 @@ def test_what_becomes_nothing_leaves_soon() -> None:
 
 @pytest.mark.parametrize("file_bytes", [FULL_BYTES, 4 * FULL_BYTES])
 def test_a_purge(file_bytes: int) -> None:
-    """What nothing newer hides of the target stays, and nothing else; so it is never longer than it was."""
+    """A purge only keeps records that nothing newer hides, so the target never grows."""
     world = eight_files()
     before = world.content(world.oldest)
     hidden = wide(1, range(3, 400, 7)) | wide(1, range(200, 300), b"\x02") | wide(2, range(50))
@@ -264,7 +264,7 @@ def test_a_purge(file_bytes: int) -> None:
 
 
 def test_a_stretch_replaces_a_few_files_at_most() -> None:
-    """Where little stays of each file, the stretch ends all the same before it holds much space twice."""
+    """A stretch ends before it holds much space twice, even if little stays of each file."""
     world = eight_files()
     gone = {key: b"\x02" for number in range(8) for key in wide(1, range(100 * number + 1, 100 * number + 100))}
     world.add_young([gone])
@@ -274,7 +274,7 @@ def test_a_stretch_replaces_a_few_files_at_most() -> None:
 
 
 def test_more_than_memory_holds() -> None:
-    """A log that is sorted in parts comes out as one that is not."""
+    """A log that is sorted in parts has the same result."""
     source = random.Random(5)
     done = [(1, 1, source.randbytes(3), source.randbytes(3_000)) for _ in range(9_000)]
     world = World(MemoryFiles(), "store")
@@ -299,7 +299,7 @@ def test_the_longest_records() -> None:
 
 
 def test_the_same_merge_writes_the_same_bytes() -> None:
-    """A file depends on the records, the store and its number; of another store's it has the other's index."""
+    """A file depends on the records, the store and its number; another store's index differs."""
     images = []
     for store in (1, 1, 2):
         world = World(MemoryFiles(), "store")
@@ -310,14 +310,13 @@ def test_the_same_merge_writes_the_same_bytes() -> None:
 
 
 def test_too_little_memory_is_refused() -> None:
-    """Before anything is read."""
     world = World(MemoryFiles(), "store")
     with pytest.raises(ValueError, match="memory_bytes must be at least"):
         world.merge(replace(world.order([], {1}), memory_bytes=MIN_MEMORY_BYTES - 1))
 
 
 class NudgedFiles(MemoryFiles):
-    """Notes what is asked to be written early, and how much was written by then."""
+    """Records early writebacks, and the bytes written by then."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -328,7 +327,7 @@ class NudgedFiles(MemoryFiles):
 
 
 def test_each_write_goes_to_the_disk_before_the_next() -> None:
-    """All that is written is asked for early, piece by piece, and whoever waits is asked between two pieces."""
+    """Every piece is flushed early, and the pace is asked between two pieces."""
     world = World(NudgedFiles(), "store")
     source = random.Random(6)
     world.log = {1: [oracle.encode((1, 1, source.randbytes(8), source.randbytes(900)) for _ in range(9_000))]}
@@ -343,7 +342,7 @@ def test_each_write_goes_to_the_disk_before_the_next() -> None:
 
 
 def test_a_stretch_ends_where_no_old_file_does() -> None:
-    """Behind the last old file, and where there is none, a merge writes a file or so, and the next one goes on."""
+    """After the last old file, and without old files, a stretch writes about a file."""
     world = World(TracingFiles(), "store")
     world.add_young([wide(1, range(200, 1_000, 2))])
     world.add_young([wide(1, range(201, 1_000, 2))])
@@ -361,7 +360,7 @@ def test_a_stretch_ends_where_no_old_file_does() -> None:
 
 
 def mixed() -> World:
-    """Young runs and an oldest one, in which every file is read."""
+    """Return a world in which a merge reads every file of the young and the oldest runs."""
     world = World(TracingFiles(), "store")
     world.add_young(parts(wide(1, range(0, 300, 2)), [80]))
     world.add_young(parts(wide(1, range(0, 300, 3)), [50]))
@@ -370,7 +369,7 @@ def mixed() -> World:
 
 
 def test_a_byte_changed_in_each_page_of_each_input() -> None:
-    """Each is found, in the file it lies in, or does not matter to a walk; and no file stays that nobody names."""
+    """The damage is found with its file, or does not matter to a scan; no unnamed file is left."""
     world = mixed()
     names = [file.name for run in (*world.young, world.oldest) for file in run]
     order = world.order_into_oldest({1})
@@ -395,7 +394,7 @@ def test_a_byte_changed_in_each_page_of_each_input() -> None:
 
 
 def planted(records: list[tuple[bytes, bytes]], change: Callable[[bytes], bytes]) -> bytes:
-    """A file whose checksums hold, of records that no merge writes."""
+    """Return a file with valid checksums and records that no merge writes."""
     content = sorted_file.write(records, seed=1)
     footer = sorted_file.Footer.unpack(content[-sorted_file.Footer.SIZE :])
     return sorted_file.seal(change(content[: footer.body_bytes]), footer)
@@ -418,7 +417,6 @@ def planted(records: list[tuple[bytes, bytes]], change: Callable[[bytes], bytes]
     ids=["order", "no flag", "another flag", "no space"],
 )
 def test_a_file_that_is_insane(content: bytes, reason: str) -> None:
-    """What no merge has written is refused, however its checksums hold."""
     world = World(MemoryFiles(), "store")
     world.put(world.path("mad.gkv"), content)
     mad = RunFile("mad.gkv", 2, len(content), 0, b"", b"\xff")
@@ -428,7 +426,7 @@ def test_a_file_that_is_insane(content: bytes, reason: str) -> None:
 
 
 def test_a_batch_that_is_none() -> None:
-    """Bytes that are no operation are damage of the segment, at their place."""
+    """The error is damage of the segment, with its offset."""
     good = oracle.encode([(1, 1, b"a", b"b")])
     for bad in (b"\x09" + good[1:], good[:-1], good[:8], b"\x01"):
         world = World(MemoryFiles(), "store")
@@ -439,7 +437,7 @@ def test_a_batch_that_is_none() -> None:
 
 
 def test_what_reading_the_log_raises_passes() -> None:
-    """Damage that the log's reader finds is the merge's answer, and nothing is left."""
+    """Damage found by the log's reader passes on, and no file is left."""
     world = World(MemoryFiles(), "store")
     world.add_young([wide(1, range(9))])
     world.log = {4: []}
@@ -457,7 +455,7 @@ def test_what_reading_the_log_raises_passes() -> None:
 
 
 def test_limits_of_a_file_end_it() -> None:
-    """A run of any size is written: a file that is full is followed by another."""
+    """A full file is followed by another."""
     world = World(MemoryFiles(), "store")
     world.log = {1: [oracle.encode((1, 1, b"%05d" % number, bytes(90)) for number in range(1_000))]}
     (output,) = world.merge(world.order([], {1}, file_bytes=20_000))

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 world = usual.world
 order = usual.order
 
-# A map's pages that were read just now are resident, too: at most so many of each input, and of a segment a part.
+# Recently read pages of maps are resident, too: at most so many bytes of each input, and a part of a segment.
 MAPPED_BYTES = 3 * MIB
 
 MEASURED = """
@@ -49,7 +49,7 @@ sys.exit(status)
 
 @pytest.mark.parametrize(("value_bytes", "count"), [(100, 150_000), (20_000, 1_500), (1, 300_000)])
 def test_memory_within_the_budget(tmp_path: Path, value_bytes: int, count: int) -> None:
-    """With inputs larger than the budget, the whole program stays within it; what it maps comes on top, a little."""
+    """The inputs are larger than the budget; only a little mapped memory comes on top."""
     (tmp_path / "runs").mkdir()
     source = random.Random(4)
     segments = []
@@ -77,5 +77,5 @@ def test_memory_within_the_budget(tmp_path: Path, value_bytes: int, count: int) 
         anonymous, peak = map(int, done.stderr.split())
         assert anonymous <= MIN_MEMORY_BYTES, f"{anonymous / MIB:.1f} MiB"
         mapped = MAPPED_BYTES * (1 + len(told.runs))
-        program = 16 * MIB  # Shared libraries and the interpreter itself, mapped from files.
+        program = 16 * MIB  # Shared libraries and the interpreter, mapped from files.
         assert peak <= MIN_MEMORY_BYTES + mapped + program, f"{peak / MIB:.1f} MiB"

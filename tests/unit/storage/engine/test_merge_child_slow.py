@@ -1,4 +1,4 @@
-"""The program that merges: what it hears and says, how it ends, and what memory it takes."""
+"""The merging program: its input, its output, its ends, and its pace."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def wide(numbers: range) -> Records:
 
 @pytest.fixture
 def world(tmp_path: Path) -> World:
-    """A store with a young run and an oldest one."""
+    """Return a store with a young run and an oldest one."""
     (tmp_path / "runs").mkdir()
     world = World(RealFiles(), str(tmp_path))
     world.add_young(parts(wide(range(0, 300, 2)), [80]))
@@ -50,13 +50,13 @@ def world(tmp_path: Path) -> World:
 
 @pytest.fixture
 def order(world: World, tmp_path: Path) -> MergeOrder:
-    """All of it into the oldest run."""
+    """Return an order to merge everything into the oldest run."""
     return world.order_into_oldest({1}, file_bytes=1 << 20)
 
 
 @pytest.fixture
 def flush(world: World, tmp_path: Path) -> MergeOrder:
-    """A segment into a young run."""
+    """Return an order to merge a segment into a young run."""
     segment = write_segment(tmp_path, 3, [oracle.encode([(1, 1, b"00007", b"logged"), (2, 1, b"00008", b"")])])
     return replace(world.order([], {1}), log=(segment,))
 
@@ -102,7 +102,7 @@ def output_of(child: Child) -> MergeOutput:
 
 
 def test_an_order_and_its_output(world: World, order: MergeOrder, flush: MergeOrder) -> None:
-    """What the child says is what the merge would have said in this process."""
+    """The child has the result of a merge in this process."""
     logged = oracle.records([(1, 1, b"00007", b"logged"), (2, 1, b"00008", b"")])
     runs = [*map(world.content, order.runs)]
     for told, inputs in ((order, runs), (flush, [logged])):
@@ -116,7 +116,7 @@ def test_an_order_and_its_output(world: World, order: MergeOrder, flush: MergeOr
 
 
 def test_a_stretch_and_what_follows_it(order: MergeOrder) -> None:
-    """Where the rest begins is said, and the next child is told."""
+    """The output names the end, from which the next child continues."""
     with Child(replace(order, file_bytes=16_000, stretch_bytes=16_000)) as child:
         output = output_of(child)
     assert output.end is not None
@@ -126,7 +126,6 @@ def test_a_stretch_and_what_follows_it(order: MergeOrder) -> None:
 
 
 def test_the_order_is_read_back_as_it_was() -> None:
-    """Line by line, every field."""
     file = RunFile("00000001-0001.gkv", 1, 2, 3, b"\x00\xff", b"\x01", 4)
     other = RunFile("00000002-0003.gkv", 5, 6, 7, b"\x02", b"\x03", 8)
     whole = MergeOrder(
@@ -145,19 +144,17 @@ def test_the_order_is_read_back_as_it_was() -> None:
     "line", [b"[]", b"{}", b'{"progress": "1"}', b'{"done": [[], []]}', b'{"error": ["full"]}', b"no JSON"]
 )
 def test_lines_that_no_child_says(line: bytes) -> None:
-    """They are refused."""
     with pytest.raises(ValueError, match=r"."):
         understand(line)
 
 
 @given(st.text())
 def test_what_went_wrong(reason: str) -> None:
-    """A reason."""
     assert understand(json.dumps({"error": reason}).encode()) == MergeRefused(reason)
 
 
 def test_damage_is_told(world: World, order: MergeOrder) -> None:
-    """File and offset, what was expected and what was there."""
+    """The error has file and offset, the expected and the actual checksum."""
     path = Path(world.path(world.oldest[1].name))
     content = bytearray(path.read_bytes())
     content[5000] ^= 1
@@ -171,7 +168,7 @@ def test_damage_is_told(world: World, order: MergeOrder) -> None:
 
 
 def test_damage_of_the_log_is_told(flush: MergeOrder, tmp_path: Path) -> None:
-    """A frame that does not hold, a segment of another salt, and one that is missing."""
+    """Damage is a changed frame, a segment with another salt, or a missing segment."""
     path = tmp_path / "log" / "0000000000000003.log"
     content = path.read_bytes()
     path.write_bytes(content[:4140] + bytes([content[4140] ^ 1]) + content[4141:])
@@ -186,7 +183,7 @@ def test_damage_of_the_log_is_told(flush: MergeOrder, tmp_path: Path) -> None:
 
 
 def test_what_the_system_refuses_is_told(order: MergeOrder, tmp_path: Path) -> None:
-    """A file that is gone, and a name that is taken: the reason names the path."""
+    """An input is gone or a name is taken: the reason names the path."""
     (tmp_path / "runs" / "00000007-0001.gkv.tmp").write_bytes(b"")
     with Child(order) as child:
         *_, last = child.lines()
@@ -201,7 +198,7 @@ def test_what_the_system_refuses_is_told(order: MergeOrder, tmp_path: Path) -> N
 
 
 def test_no_order() -> None:
-    """A child whose input ends before a line is none."""
+    """A child whose input ends before a line exits with status 1."""
     with Child(None) as child:
         child.process.stdin.close()
         assert child.process.wait(60) == 1
@@ -211,7 +208,7 @@ def test_no_order() -> None:
 
 @pytest.fixture
 def slow(tmp_path: Path) -> MergeOrder:
-    """A merge of 9 MiB that takes hours."""
+    """Return a merge of 9 MiB that takes hours."""
     (tmp_path / "runs").mkdir()
     source = random.Random(3)
     batches = [oracle.encode([(1, 1, b"%d" % number, source.randbytes(MIB))]) for number in range(9)]
@@ -221,7 +218,7 @@ def slow(tmp_path: Path) -> MergeOrder:
 
 
 def test_a_pace_is_kept_and_another_is_heeded(slow: MergeOrder) -> None:
-    """It waits after the first write, which is the burst, and goes on when it is told to."""
+    """The child waits after the first write, the burst, and continues when the pace is raised."""
     with Child(slow) as child:
         lines = child.lines()
         first, second = next(lines), next(lines)
@@ -235,7 +232,7 @@ def test_a_pace_is_kept_and_another_is_heeded(slow: MergeOrder) -> None:
 
 
 def test_the_leash_ends_it(slow: MergeOrder) -> None:
-    """While it waits, as at any time."""
+    """The leash also ends a waiting child."""
     with Child(slow) as child:
         next(child.lines())
         assert child.process.poll() is None
@@ -244,7 +241,7 @@ def test_the_leash_ends_it(slow: MergeOrder) -> None:
 
 
 def test_input_that_ends(order: MergeOrder) -> None:
-    """Nobody has to hold its input open: the pace stays what it was."""
+    """The child's pace stays when its input is closed."""
     with Child(replace(order, bytes_per_second=100 * MIB)) as child:
         child.process.stdin.close()
         assert output_of(child).end is None
@@ -252,7 +249,6 @@ def test_input_that_ends(order: MergeOrder) -> None:
 
 
 def test_paces_that_come_while_nobody_waits() -> None:
-    """The last one counts."""
     reading, writing = os.pipe()
     heard = ChildInput(reading)
     os.write(writing, b"order\n7\n8\n")

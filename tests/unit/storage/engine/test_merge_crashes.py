@@ -1,4 +1,4 @@
-"""A merge struck at each operation: what it returned is whole and in place, and all else is nobody's."""
+"""A merge struck at each operation leaves its reported outputs whole and in place, and only unnamed files besides."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def wide(numbers: range, value: bytes = b"\x01" + bytes(90)) -> Records:
 
 
 class Case:
-    """One merge into the oldest run, in several stretches, and its inputs as they were."""
+    """A merge into the oldest run, in several stretches, with its initial inputs."""
 
     def __init__(self) -> None:
         self.world = World(MemoryFiles(), "store")
@@ -47,7 +47,7 @@ class Case:
         self.world.files.named |= {path: bytearray(held) for path, held in self.before.items()}
 
     def merge(self, files: FaultyFiles) -> None:
-        """Note the output of each stretch, as far as it comes; the fault passes on."""
+        """Record the output of each stretch; the fault passes on."""
         self.outputs: list[MergeOutput] = []
         order = self.order
         while True:
@@ -59,7 +59,7 @@ class Case:
             order = following(order, output)
 
     def check(self) -> None:
-        """What was said is there, the inputs are as they were, and readers see no difference."""
+        """Check that reported files are there, the inputs are unchanged, and readers see no difference."""
         named = self.world.files.named
         oldest: list[RunFile] = list(self.world.oldest)
         for output in self.outputs:
@@ -88,7 +88,7 @@ def calm(case: Case) -> FaultyFiles:
 
 
 def test_an_output_is_said_when_it_is_durable() -> None:
-    """Each file is synced, then named, then its name is synced; then its output is told of, and only then."""
+    """Each file is synced, then named, then its name is synced; only then its output is reported."""
     case = Case()
     trace = calm(case).trace
     synced, named, durable = 0, set(), set()
@@ -110,7 +110,7 @@ def test_an_output_is_said_when_it_is_durable() -> None:
 
 @pytest.mark.parametrize("action", [Action.CRASH_BEFORE, Action.CRASH_HALFWAY, Action.CRASH_AFTER])
 def test_a_kill_at_every_operation(action: Action) -> None:
-    """What an output has named is whole, readers see no difference, and another merge does it all."""
+    """Reported files are whole, readers see no difference, and leftovers have names of the merge."""
     case = Case()
     counts = calm(case).counts
     finished = 0
@@ -130,7 +130,7 @@ def test_a_kill_at_every_operation(action: Action) -> None:
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])
 @pytest.mark.parametrize("lasting", [False, True])
 def test_an_error_at_every_operation(error: int, *, lasting: bool) -> None:
-    """It passes on, and what no output has named is gone again, if the system lets it go."""
+    """The error passes on, and unreported files are removed if the system permits."""
     case = Case()
     counts = calm(case).counts
     kinds = KINDS - {"unlink"}
@@ -146,7 +146,7 @@ def test_an_error_at_every_operation(error: int, *, lasting: bool) -> None:
 
 
 def test_a_failure_to_open_or_map_an_input() -> None:
-    """Too many open files, at each: it passes on, and nothing stays."""
+    """The failure is EMFILE; it passes on, and no unreported file stays."""
     case = Case()
     counts = calm(case).counts
     for kind in ("open", "map"):
@@ -160,7 +160,7 @@ def test_a_failure_to_open_or_map_an_input() -> None:
 
 
 def test_a_merge_again_after_some_outputs() -> None:
-    """Stretches that were replaced before a kill are inputs like any others to the next merge."""
+    """Switched stretches before a kill are ordinary inputs of the next merge."""
     case = Case()
     calm(case)
     for kept in range(len(case.outputs)):

@@ -18,7 +18,7 @@ def wide(space: int, numbers: range, value: bytes = b"\x01" + bytes(90)) -> Reco
 
 
 def test_what_is_read_is_progress() -> None:
-    """A merge of spaces that are dropped writes nothing, however long they are, and says how far it is."""
+    """A merge of dropped spaces writes nothing, and still reports its progress."""
     world = World(MemoryFiles(), "store")
     long = {oracle.key_of(1, b"%05d" % number): b"\x01" + bytes(1000) for number in range(9000)}
     world.add_oldest([long, wide(2, [1])])

@@ -1,4 +1,4 @@
-"""How a store comes to be open: which is refused and why, what a crash in its making leaves, what a new life keeps."""
+"""The opening of a store: refusals and their reasons, crashes while a store is made, and the start of a new life."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def opened(files, options=TINY, **more):
 
 
 def filled(files, options=TINY, count=30, **more):
-    """A store with a space, number 1, and records in some segments; open."""
+    """Return an open store with space 1 and records in some segments."""
     store = opened(files, options, **more)
     batch = Batch()
     batch.new_space(store.reserve_space())
@@ -49,7 +49,7 @@ def killed(store, files):
 
 
 def test_each_opening_is_a_life():
-    """The manifest has it before anything is shown; its first frame says which, far above the last position."""
+    """The manifest has the life first; the life's first frame names it, far above the last position."""
     files = SimulatedFiles()
     before = 0
     for life in range(1, 5):
@@ -69,7 +69,7 @@ def test_each_opening_is_a_life():
     [(0, 3, None), (0, 2, None), (0, 1, "a newer one"), (0, 4, "an older one"), (1, 3, "another store")],
 )
 def test_only_what_is_expected_is_opened(other, remembered, reason):
-    """The life that was remembered, or the next after it; a refusal changes nothing."""
+    """The remembered life or its successor is opened; a refusal changes nothing."""
     files = SimulatedFiles()
     filled(files).close()
     opened(files).close()
@@ -87,7 +87,7 @@ def test_only_what_is_expected_is_opened(other, remembered, reason):
 
 
 def test_none_is_made_where_one_is_expected():
-    """Nor where it is asked not to; not even a directory."""
+    """Nor is a store made with `create=False`; not even a directory is."""
     files = SimulatedFiles()
     for more in ({"expected": (1, 1)}, {"create": False}):
         with pytest.raises(StorageError):
@@ -99,7 +99,7 @@ def test_none_is_made_where_one_is_expected():
 
 
 def test_remains_of_a_store_without_its_manifest():
-    """A segment with frames, or a file of a run: no store is made in its place, and nothing is removed."""
+    """With segments or files of runs left, no store is made in their place, and nothing is removed."""
     files = SimulatedFiles()
     filled(files).close()
     files.unlink(DIRECTORY / MANIFEST)
@@ -115,7 +115,7 @@ def test_remains_of_a_store_without_its_manifest():
 
 @pytest.mark.parametrize("action", [Action.CRASH_BEFORE, Action.CRASH_HALFWAY, Action.CRASH_AFTER])
 def test_a_crash_while_it_is_made(action):
-    """At every step: the next start makes it, or has it; after a loss of power, too."""
+    """The next start finishes or finds the store, even after a loss of power."""
     calm = FaultyFiles(SimulatedFiles())
     opened(calm).close()
     for at in range(sum(calm.counts[kind] for kind in CHANGING)):
@@ -133,7 +133,7 @@ def test_a_crash_while_it_is_made(action):
 
 
 def test_a_disk_that_refuses_leaves_no_lock():
-    """Whatever fails: who tries again finds it free."""
+    """After any failure the next attempt can take the lock."""
     files = SimulatedFiles()
     filled(files).close()
     kinds = CHANGING | {"open", "pread", "map", "size", "lock", "list_directory"}
@@ -151,7 +151,7 @@ def test_a_disk_that_refuses_leaves_no_lock():
 
 
 def test_a_directory_that_was_copied():
-    """A copy is the same store, whole; the one that is behind is refused by whoever remembers the other's life."""
+    """A copy is the same store; an older copy is refused by a node that remembers the newer life."""
     files = SimulatedFiles()
     filled(files).close()
     copy = files.copied()
@@ -165,7 +165,7 @@ def test_a_directory_that_was_copied():
 
 
 def test_a_directory_that_was_copied_while_it_was_written():
-    """File by file, as people do it, at any moment: all of it to some position, or a refusal."""
+    """A copy taken file by file is right up to some position, or refused."""
     outcomes = set()
     for skew in range(12):
         files = SimulatedFiles()
@@ -202,7 +202,7 @@ def take(files, copy, path):
 
 
 def test_an_older_manifest_of_the_same_life():
-    """What it names is still there, but it is not the store: refused, and not by a failure of ours."""
+    """The files exist but are no longer the store's, so the opening is refused with the reason."""
     files = SimulatedFiles()
     options = replace(TINY, table_log=1 << 20)
     store = filled(files, options, count=2)
@@ -218,7 +218,6 @@ def test_an_older_manifest_of_the_same_life():
 
 
 def test_the_clock_says_nothing(monkeypatch):
-    """A store is the same whatever time it is."""
     files = SimulatedFiles()
     filled(files).close()
     for now in (0.0, 1e12, -5.0):
@@ -228,7 +227,7 @@ def test_the_clock_says_nothing(monkeypatch):
 
 
 def test_what_nobody_names_is_removed_and_told():
-    """Files of an unfinished merge, and a segment that nothing names; what cannot be removed keeps no other."""
+    """An unfinished merge's files and unnamed segments are removed; a failed removal does not stop the others."""
     files = SimulatedFiles()
     filled(files).close()
     names = [DIRECTORY / "log" / f"{9999:016d}.log", *(DIRECTORY / "runs" / name for name in ("a.gkv", "b.gkv.tmp"))]
@@ -236,7 +235,7 @@ def test_what_nobody_names_is_removed_and_told():
         files.close(files.open(path, WRITE_NEW))
     files.make_directory(DIRECTORY / "runs" / "a directory")
     with opened(FaultyFiles(files, Fault(0, Action.FAIL, kinds={"unlink"}))) as store:
-        # The first of all that was to be removed stays until the next start.
+        # The first file to be removed stays until the next start.
         assert set(store.removed) == set(map(str, names))
         assert holds(store)
     assert sum(is_there(files, path) for path in names) <= 1
@@ -255,7 +254,7 @@ def is_there(files, path):
 
 
 def test_a_full_disk_that_a_crash_has_filled():
-    """What an unfinished merge left makes room for the start, before that asks for any."""
+    """Leftovers of an unfinished merge are removed before the start needs room."""
     files = SimulatedFiles()
     filled(files).close()
     descriptor = files.open(DIRECTORY / "runs" / "00000099-0001.gkv.tmp", WRITE_NEW)
@@ -267,7 +266,7 @@ def test_a_full_disk_that_a_crash_has_filled():
 
 
 def test_a_full_disk_ends_no_reads_at_a_start():
-    """With room for what the log has, and no more, it is read; writes are refused until there is more."""
+    """The log is readable with room for its present records only; writes are refused until there is more."""
     files = SimulatedFiles()
     options = replace(TINY, segment_bytes=1 << 20)
     filled(files, options, count=3).close()
@@ -286,7 +285,7 @@ def test_a_full_disk_ends_no_reads_at_a_start():
 
 
 def test_debt_of_a_drop_that_only_the_log_has():
-    """A start counts what a dropped space takes in runs as the drop itself did."""
+    """The start counts a dropped space's bytes in runs as the drop itself did."""
     files = SimulatedFiles()
     options = replace(TINY, file_bytes=1 << 20)
     store = filled(files, options, count=60)
@@ -304,7 +303,7 @@ def test_debt_of_a_drop_that_only_the_log_has():
 
 
 def test_other_sizes_than_before():
-    """A store is opened with whatever sizes: longer segments than now, and shorter ones."""
+    """The segments may be longer or shorter than before."""
     files = SimulatedFiles()
     store = filled(files, replace(TINY, segment_bytes=1 << 20), count=30)
     killed(store, files)
@@ -317,7 +316,7 @@ def test_other_sizes_than_before():
 
 
 def test_what_is_opened_has_a_lock_that_is_whose_it_is(tmp_path):
-    """`open_store` hands the lock over: while it is open nobody else has it."""
+    """`open_store` hands over the lock, which excludes others until it is closed."""
     files = RealFiles()
     found = open_store(files, tmp_path / "store", TINY, random.Random(1))
     other = os.open(tmp_path / "store" / LOCK, os.O_RDWR)
@@ -330,7 +329,7 @@ def test_what_is_opened_has_a_lock_that_is_whose_it_is(tmp_path):
 
 
 def test_a_memtable_is_made_for_a_segment_and_not_for_a_batch(monkeypatch):
-    """An opening that has many batches to apply makes no memory for each of them."""
+    """An opening that applies many batches makes one memtable."""
     files = SimulatedFiles()
     killed(filled(files, EngineOptions()), files)
     made = []

@@ -12,7 +12,7 @@ from tests.world.blocking_store import Store
 
 
 def test_two_processes(tmp_path):
-    """The second is refused while the first lives, however that ends."""
+    """The second process is refused until the first has ended, even by a kill."""
     code = (
         "import sys; from tests.world.blocking_store import Store;"
         "store = Store.open(sys.argv[1]); print('open', flush=True); sys.stdin.read()"

@@ -1,4 +1,4 @@
-"""The node's side of a merge: children that work, that are killed, that lie, and that never end."""
+"""The node's side of a merge: children that work, are killed, lie, or never end."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def wide(numbers):
 
 @pytest.fixture
 def world(tmp_path):
-    """A store with a young run and an oldest one of three files."""
+    """Return a store with a young run and an oldest one of three files."""
     (tmp_path / "runs").mkdir()
     world = World(RealFiles(), str(tmp_path))
     world.add_young(parts(wide(range(0, 300, 2)), [80]))
@@ -39,13 +39,13 @@ def world(tmp_path):
 
 @pytest.fixture
 def order(world):
-    """All of it into the oldest run."""
+    """Return an order to merge everything into the oldest run."""
     return world.order_into_oldest({1})
 
 
 @pytest.fixture
 def child(tmp_path, monkeypatch):
-    """A function that puts another program in the child's place; it has the order's line, and what it is to say."""
+    """Return a function that replaces the child's program; the program gets the order's line, and lines to print."""
 
     def put(program, said=()):
         (tmp_path / "another_child.py").write_text(
@@ -61,7 +61,7 @@ def child(tmp_path, monkeypatch):
 
 
 def file(number, first=b"\0\0\0\x01a", last=b"\0\0\0\x01b", merge=MERGE, **more):
-    """What a child says of a file, as if it had written it."""
+    """Return a child's description of a file."""
     told = RunFile(f"{merge:08d}-{number:04d}.gkv", 3, 1000, 7, first, last, 0)._replace(**more)
     return [*told[:4], told.first.hex(), told.last.hex(), told.tombstones]
 
@@ -71,14 +71,14 @@ async def run(order, manner=lambda: CALM):
 
 
 async def test_a_child_that_works(world, order):
-    """What it wrote is what there was."""
+    """The output has the records of the inputs."""
     output = await run(order)
     assert output.end is None
     assert world.content(switched(world.oldest, output)) == wide(range(300))
 
 
 async def test_a_child_that_writes_a_stretch(order):
-    """It says where the rest begins."""
+    """The output names the start of the rest."""
     output = await run(replace(order, file_bytes=16_000, stretch_bytes=16_000))
     assert output.files[-1].last < output.end
 
@@ -99,13 +99,13 @@ async def test_damage_is_raised_as_such(world, order):
 
 
 async def test_what_the_system_refuses_is_said(order, tmp_path):
-    """With the words of the system."""
+    """The error has the words of the system."""
     with pytest.raises(MergeError, match="No such file"):
         await run(replace(order, directory=str(tmp_path / "nowhere")))
 
 
 async def test_a_killed_child(order, monkeypatch):
-    """It is told how it ended, and no process stays."""
+    """The error names the signal, and no process stays."""
     seen = []
 
     def kill(process):
@@ -122,11 +122,11 @@ async def test_a_killed_child(order, monkeypatch):
 
 LAST = {"done": [[], [], None]}
 OLD = [f"00000001-{number:04d}.gkv" for number in range(3, 6)]
-KEY = b"\0\0\0\x01"  # Before those of all files.
+KEY = b"\0\0\0\x01"  # Before the keys of all files.
 
 
 def done(replaced, *files, end=None):
-    """The line of a merge that wrote these files."""
+    """Return the line of a merge that wrote these files."""
     return {"done": [replaced, files, None if end is None else end.hex()]}
 
 
@@ -155,7 +155,7 @@ LIES = {
 
 
 async def test_a_flush_has_no_rest(order, child):
-    """What the log has is in a run, all of it, or it would leave unread."""
+    """A flush must merge the whole log, because a rest would stay unread."""
     child("print('\\n'.join(said), flush=True)", [done([], end=KEY)])
     with pytest.raises(MergeError, match="cannot be"):
         await run(replace(order, runs=()))
@@ -163,14 +163,14 @@ async def test_a_flush_has_no_rest(order, child):
 
 @pytest.mark.parametrize("lie", LIES)
 async def test_a_child_that_lies(order, child, lie):
-    """Whatever cannot be is not believed, and the merge has failed: nothing leaves for it."""
+    """An impossible output fails the merge, so that no input is removed."""
     child("sys.stdout.buffer.write('\\n'.join([*said, '']).encode('utf-8', 'surrogateescape'))", LIES[lie])
     with pytest.raises(MergeError, match=r"cannot be merged"):
         await run(order)
 
 
 async def test_a_child_that_says_why_it_ends(order, child):
-    """The last line that it wrote to standard error, and its status."""
+    """The error has the child's status and its last line of standard error."""
     child("sys.exit('the moon is full')")
     with pytest.raises(MergeError, match=r"ended with status 1: the moon is full"):
         await run(order)
@@ -182,7 +182,7 @@ async def test_a_child_that_says_why_it_ends(order, child):
     ids=["silent", "closed"],
 )
 async def test_a_child_that_never_ends(order, child, monkeypatch, program, reason):
-    """It is killed, whether it keeps its output open or not."""
+    """The child is killed, whether its output is open or closed."""
     listen = parent._listen
 
     async def listened(*arguments):
@@ -198,7 +198,7 @@ async def test_a_child_that_never_ends(order, child, monkeypatch, program, reaso
 
 
 async def test_a_child_that_cannot_be_started(order, monkeypatch):
-    """An error of the system, which is not the merge's."""
+    """The system's error passes on."""
 
     async def refuse(*_arguments, **_options):
         raise OSError(24, "too many open files")
@@ -209,7 +209,7 @@ async def test_a_child_that_cannot_be_started(order, monkeypatch):
 
 
 async def test_it_is_told_how_hard_to_work(order, child, monkeypatch):
-    """Its pace whenever that changes, and its priority likewise, again until the system has done it."""
+    """The child is told each change of its pace; its priority is tried again until the system changes it."""
     monkeypatch.setattr(parent, "MANNER_PERIOD_S", 0.01)
     child(
         "paces = [sys.stdin.readline() for _ in range(3)]\n"
@@ -236,7 +236,7 @@ async def test_it_is_told_how_hard_to_work(order, child, monkeypatch):
 
 
 async def test_a_child_ends_with_whoever_waits_for_it(order, child, tmp_path):
-    """Cancelled, it is killed before that returns."""
+    """A cancelled merge kills the child before it returns."""
     child("open(os.path.join(os.path.dirname(__file__), 'pid'), 'w').write(f'{os.getpid()}\\n')\ntime.sleep(1000)")
     path = tmp_path / "pid"
     async with trio.open_nursery() as nursery:

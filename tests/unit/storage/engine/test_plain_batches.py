@@ -1,4 +1,4 @@
-"""What most batches take: the short way into the log, and one sync for all who write at once."""
+"""Most batches take the short way into the log."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.world.simulated_files import SimulatedFiles
 
 
 def test_most_batches_take_the_short_way(monkeypatch):
-    """The long way is for those that need it: what is not plain, and a look at the pressure now and then."""
+    """Only batches that are not plain, and a few checks of the pressure, take the long way."""
     files, long_way, take_it = SimulatedFiles(), [], Engine._append
     files.make_directory("/d")
     monkeypatch.setattr(Engine, "_append", lambda self, batch: long_way.append(batch) or take_it(self, batch))

@@ -11,7 +11,7 @@ from gossipkv.storage.engine.options import EngineOptions
 
 
 async def test_those_who_are_woken_share_the_next_sync(tmp_path):
-    """Sixteen tasks that write one batch after the other: a group has all sixteen, but for the first ones."""
+    """Sixteen tasks write one batch after the other, and each group after the first few has sixteen batches."""
     async with shell.open_store(tmp_path / "s", trio_world.real(), EngineOptions(segment_bytes=1 << 20)) as store:
         space, batch = store.reserve_space(), Batch()
         batch.new_space(space)

@@ -1,4 +1,4 @@
-"""When what is merged: rules that hold for any state, and stores simulated by their sizes alone."""
+"""The choice of merges: rules that hold for any state, and stores simulated by their sizes alone."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ sizes = st.integers(1, 40).flatmap(lambda power: st.integers(1, 2**power)).map(w
 
 @st.composite
 def standings(draw: st.DrawFn) -> StoreState:
-    """Any state, also such as no store comes to."""
+    """Draw any state, even one that no store reaches."""
     young = tuple(draw(st.lists(sizes, max_size=18)))
     begun = None
     if draw(st.booleans()):
@@ -49,7 +49,7 @@ def standings(draw: st.DrawFn) -> StoreState:
 
 @given(standings())
 def test_inputs_are_neighbours(state: StoreState) -> None:
-    """A compaction is of runs that are there: what is begun, or newer ones, or all of them; or a purge, of each."""
+    """A compaction continues the begun one, or takes newer runs, or all young runs; a purge takes every run."""
     found = policy.compaction(state, LIMITS)
     if found is None or found == state.begun:
         return
@@ -68,7 +68,7 @@ def test_inputs_are_neighbours(state: StoreState) -> None:
 
 @given(standings())
 def test_what_is_begun_has_room(state: StoreState) -> None:
-    """With room for its inputs, or for two files, and a margin; into the margin only what gives room back."""
+    """Work needs room for its inputs, or for two files, and a margin; only work that frees room may use the margin."""
     for waits in (False, True):
         due = state.closed_bytes + (0 if waits else LIMITS.margin_bytes) <= state.free_bytes
         assert policy.is_flush_due(replace(state, deletes_wait=waits), LIMITS) == (state.closed_segments > 0 and due)
@@ -89,7 +89,7 @@ def test_what_is_begun_has_room(state: StoreState) -> None:
 
 @given(standings())
 def test_whoever_is_refused_hears_why(state: StoreState) -> None:
-    """Space, both memtables or young runs, with their numbers, and nothing else."""
+    """The reason is space, full memtables or young runs, with the numbers."""
     told = policy.pressure(state, LIMITS)
     assert 0 <= told.delay_s <= policy.MAX_DELAY_S
     if policy.is_scarce(state, LIMITS):
@@ -109,7 +109,7 @@ def test_whoever_is_refused_hears_why(state: StoreState) -> None:
 
 @given(standings(), st.integers(0, 3))
 def test_pressure_rises(state: StoreState, more: int) -> None:
-    """With each young run and each segment that waits, a writer waits no less, and a merge holds back no more."""
+    """With more young runs and closed segments, writers wait no less, and merges are not held back more."""
     worse = replace(
         state,
         young=state.young + (weight(1),) * more,
@@ -125,7 +125,7 @@ def test_pressure_rises(state: StoreState, more: int) -> None:
 
 
 def test_at_ease_nothing_is_held_back() -> None:
-    """An empty store, and one with eight small runs that are being merged."""
+    """The states are an empty store, a full memtable, and eight small runs in a merge."""
     eight = replace(EASE, young=(weight(MIB),) * 8, is_merging=True)
     for state in (EASE, replace(EASE, closed_segments=1, closed_bytes=MEMTABLE, memtables_full=1), eight):
         assert policy.pressure(state, LIMITS) == policy.Pressure(0.0, None)
@@ -136,7 +136,7 @@ def test_at_ease_nothing_is_held_back() -> None:
 
 @pytest.mark.parametrize("young", range(8, 17))
 def test_the_delay_between_eight_and_sixteen(young: int) -> None:
-    """From none to the most, and in need a merge is not held back."""
+    """The delay rises from zero to its maximum, and an urgent merge runs at full speed."""
     state = replace(EASE, young=(weight(MIB),) * young, oldest=weight(GIB), is_merging=True)
     told = policy.pressure(state, LIMITS)
     assert told.delay_s == pytest.approx(policy.MAX_DELAY_S * ((young - 8) / 8) ** 2)
@@ -145,7 +145,7 @@ def test_the_delay_between_eight_and_sixteen(young: int) -> None:
 
 
 def test_a_full_disk() -> None:
-    """Before there is too little space writers wait; then they are refused, and nothing is begun."""
+    """Writers wait before space is too low; then they are refused, and no merge begins."""
     state = replace(EASE, closed_segments=1, closed_bytes=MEMTABLE, young=(weight(GIB),) * 8, oldest=weight(64 * GIB))
     found = policy.compaction(state, LIMITS)
     assert found is not None
@@ -162,7 +162,7 @@ def test_a_full_disk() -> None:
 
 
 def test_what_gives_room_back() -> None:
-    """Where room is scarce: a purge of each run, whatever is begun, of dropped spaces and what tombstones hide."""
+    """On a nearly full disk each run is purged of dropped spaces and hidden records, even during a compaction."""
     begun, tombstones = Compaction(0, 2), policy.MergeLimits().file_bytes // RECORD
     full = replace(EASE, oldest=weight(64 * GIB), young=(weight(GIB),) * 2, free_bytes=LIMITS.margin_bytes - 1)
     full = replace(full, begun=begun)
@@ -180,7 +180,7 @@ def test_what_gives_room_back() -> None:
 
 
 def test_a_stretch_is_as_long_as_the_room_allows() -> None:
-    """Beside the margin, up to what is set; where there is no room, a file."""
+    """A stretch may use the free space beyond the margin, up to the limit, and at least a file."""
     for free, long in ((0, 0), (400 * MIB, 0), (748 * MIB, 300 * MIB), (100 * GIB, GIB)):
         found = policy.stretch_bytes(replace(EASE, free_bytes=free), LIMITS)
         assert found == max(long, LIMITS.file_bytes)
@@ -201,7 +201,7 @@ def test_a_stretch_is_as_long_as_the_room_allows() -> None:
     ids=["half", "less", "dropped", "both", "hidden", "hidden less", "no oldest", "no oldest, eight"],
 )
 def test_into_the_oldest_run(state: StoreState, *, due: bool) -> None:
-    """When young runs, what they hide and what was dropped are half of it: all young runs that there are."""
+    """All young runs are merged once young, hidden and dropped bytes are half of the oldest run."""
     wanted = Compaction(0, len(state.young))
     assert (policy.compaction(state, LIMITS) == wanted) == due
 
@@ -216,7 +216,7 @@ def test_the_cheapest_neighbours() -> None:
 
 
 def test_what_is_begun_goes_on() -> None:
-    """Whatever has become due; but with twelve young runs those that came since are merged before it."""
+    """A compaction continues whatever becomes due; with twelve young runs, newer runs are merged first."""
     begun = Compaction(0, 8)
     state = replace(EASE, oldest=weight(GIB), young=(weight(MIB),) * 2 + (weight(GIB),) * 8, begun=begun)
     assert policy.compaction(state, LIMITS) == begun
@@ -226,7 +226,7 @@ def test_what_is_begun_goes_on() -> None:
 
 
 def test_a_flush_never_gives_way() -> None:
-    """Writers may wait for it; a compaction gives way while the store is at ease, and not when it is behind."""
+    """Writers may wait for a flush; a compaction yields only while the store keeps up."""
     at_ease = StoreState(0, 0, 0, (), weight(1), 0, 1 << 60)
     behind = replace(at_ease, young=(weight(1),) * policy.YOUNG_MOST)
     assert not policy.manner(at_ease, MergeLimits(), is_flush=True).gives_way

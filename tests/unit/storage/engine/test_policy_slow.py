@@ -26,10 +26,10 @@ STRETCH = 2 * LIMITS.stretch_bytes
 
 
 class Simulated:
-    """A store of `live` bytes whose keys are overwritten evenly: flushes come, and merges take their time.
+    """A store of `live` bytes whose keys are overwritten evenly, with flushes and merges that take time.
 
-    One merge is under way at a time, and writes `speed` memtables while one fills.  Of two runs, what they both have is
-    counted once.
+    One merge runs at a time, and writes `speed` memtables while one fills. Bytes that two runs share are counted
+    once.
     """
 
     def __init__(self, live: int, speed: float) -> None:
@@ -37,10 +37,10 @@ class Simulated:
         self.speed = speed
         self.young: list[int] = []
         self.oldest = 0
-        self.begun: list[list[Compaction | int]] = []  # What it is, what it makes, and what of that is to be written.
+        self.begun: list[list[Compaction | int]] = []  # The compaction, its result, and the bytes still to write.
         self.written = 0
-        self.now = self.free_at = 0.0  # In memtables: when one was full, and when no merge is under way.
-        self.waited = 0.0  # The longest that a writer waited for a flush.
+        self.now = self.free_at = 0.0  # In memtables: when the last one was full, and when the last merge ends.
+        self.waited = 0.0  # The longest wait of a writer for a flush.
 
     def state(self, closed: int = 0) -> StoreState:
         return StoreState(
@@ -55,15 +55,15 @@ class Simulated:
         )
 
     def union(self, runs: list[int]) -> int:
-        """What runs of evenly drawn keys come to together."""
+        """Return the merged size of runs of evenly drawn keys."""
         missing = 1.0
         for run in runs:
             missing *= 1 - min(1.0, run / self.live)
         return round(self.live * (1 - missing))
 
     def flush(self) -> None:
-        """A memtable is full, and flushed as soon as no stretch is under way."""
-        filled = self.now + 1 + 99 * policy.load(self.state(), LIMITS) ** 2  # As writers are slowed.
+        """Fill a memtable, and flush it as soon as no stretch is running."""
+        filled = self.now + 1 + 99 * policy.load(self.state(), LIMITS) ** 2  # Includes the delay of writers.
         full = max(filled, self.free_at)
         while self.free_at < full and self.step():
             pass
@@ -102,7 +102,7 @@ class Simulated:
 
 @pytest.mark.parametrize(("memtables", "most"), [(1, 3.0), (3, 4.0), (10, 4.0), (30, 5.0), (100, 6.0), (1_000, 11.0)])
 def test_write_amplification(memtables: int, most: float) -> None:
-    """How often a byte is written to runs, of a store so many memtables large; RocksDB's default, for ten: over 5."""
+    """The count of writes per byte has a limit for each size in memtables; RocksDB needs over 5 for 10 by default."""
     store = Simulated(memtables * MEMTABLE, speed=math.inf)
     for _ in range(3 * memtables + 20):
         store.flush()
@@ -120,7 +120,7 @@ def test_write_amplification(memtables: int, most: float) -> None:
 @pytest.mark.parametrize("speed", [3.0, 4.0, 8.0, 20.0])
 @pytest.mark.parametrize("memtables", [1, 10, 50, 300, 1_000])
 def test_merges_that_take_time_keep_up(memtables: int, speed: float) -> None:
-    """However long a compaction is, a flush waits for a stretch of it, and no writer is refused."""
+    """A flush waits for one stretch of a compaction, and no writer is refused."""
     store = Simulated(memtables * MEMTABLE, speed)
     for _ in range(3 * memtables + 200):
         store.flush()

@@ -1,4 +1,4 @@
-"""Recovery of the log: a torn tail is cut, damage is refused, and what was shown once is never gone."""
+"""Recovery of the log cuts a torn tail, refuses damage, and keeps every batch that was shown."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ STEP = st.sampled_from(["put", "put", "put", "long", "sync", "mark", "roll", "re
 
 
 def step_on(log, step, chance):
-    """The log after one more step; a life that ends shows what it may, and no more."""
+    """Return the log after a step; the end of a life may show unsynced batches, but loses no synced one."""
     match step:
         case "put":
             log.put(chance.randrange(100))
@@ -57,7 +57,7 @@ def step_on(log, step, chance):
 
 
 def reopen(log, files):
-    """The log in its next life, all that was shown in it."""
+    """Return the log in its next life; check that it has every shown batch."""
     before = replace(log, files=files)
     expected = check(before)
     assert expected is not None, "a loss of power is no damage"
@@ -72,7 +72,7 @@ def reopen(log, files):
 @settings(deadline=None)
 @given(st.lists(STEP, max_size=40), st.integers(0, 2**32))
 def test_what_was_synced_stays_through_any_lives(steps, seed):
-    """Kills and losses of power at any moment, one after the other: a prefix, with all that was synced."""
+    """After any sequence of kills and losses of power a prefix remains, with every synced batch."""
     chance = random.Random(seed)
     log = Log.made()
     for step in steps:
@@ -82,7 +82,7 @@ def test_what_was_synced_stays_through_any_lives(steps, seed):
 
 
 def of_many_segments():
-    """A log of three lives and of segments that follow each other by name, or by the end of a life."""
+    """Return a log of three lives, whose segments follow each other by name or by the end of a life."""
     log = Log.made()
     for number in range(40):
         log.put(60 + number)
@@ -100,7 +100,7 @@ def of_many_segments():
 @settings(max_examples=settings.default.max_examples * 2)
 @given(st.data())
 def test_damage_anywhere_is_refused_or_harmless(data):
-    """Any byte flipped, any sector zeroed: refused where the oracle says, or every batch is there."""
+    """A flipped byte or a zeroed sector is refused where the oracle says, or every batch is read."""
     log = of_many_segments()
     files = log.bytes_of_files()
     number = data.draw(st.sampled_from(sorted(files)))
@@ -117,7 +117,7 @@ def test_damage_anywhere_is_refused_or_harmless(data):
 
 
 def test_every_byte_that_counts():
-    """Each byte of the headers and frames of a small log, flipped: refused with file and offset, or all is there."""
+    """Each flipped byte of headers and frames is refused with file and offset, or every batch is read."""
     log = Log.made()
     for _ in range(3):
         log.put(5)
@@ -141,7 +141,8 @@ def test_every_byte_that_counts():
                 assert batches == log.shown
                 found["harmless"] += 1
             log.overwrite(number, offset, whole[number][offset : offset + 1])
-    # The last mark, 32 bytes, is all that nothing vouches for; behind it nothing counts, nor behind the `next` frame.
+    # Only the last mark, 32 bytes, is confirmed by no other frame; bytes after it, or after the `next` frame, are
+    # ignored.
     assert found["harmless"] == 32 + 9 + 9
     assert found["refused"] == 2 * 101 + ends[1] + ends[2] - 2 * HEADER_BYTES - 32
 
@@ -149,7 +150,7 @@ def test_every_byte_that_counts():
 @pytest.mark.parametrize("size", [0, 100, HEADER_BYTES, HEADER_BYTES + 40, SEGMENT_BYTES - 1, SEGMENT_BYTES + 1])
 @pytest.mark.parametrize("number", [1, 2])
 def test_a_file_of_another_size(size, number):
-    """Cut short, or with more behind: no loss of power does that, whatever the frames say."""
+    """No loss of power changes a file's size, so it is damage even if the frames hold."""
     log = Log.made()
     log.put()
     log.sync()
@@ -162,7 +163,7 @@ def test_a_file_of_another_size(size, number):
 
 
 def test_any_torn_tail_is_cut():
-    """Every subset of the sectors of three batches that were written and not synced: those before the hole stay."""
+    """For every subset of the sectors of three unsynced batches, the batches before the hole are kept."""
     log = Log.made()
     log.put(600)
     log.sync()
@@ -191,7 +192,7 @@ def test_any_torn_tail_is_cut():
 
 
 def test_a_torn_frame_is_told():
-    """With file and offset; where nothing was begun, nothing is told."""
+    """The report has file and offset; without a begun frame there is no report."""
     log = Log.made()
     log.put()
     log.sync()
@@ -203,7 +204,7 @@ def test_a_torn_frame_is_told():
 
 
 def test_a_lost_frame_is_not_followed_by_a_landed_one():
-    """A is lost, B landed.  A new A' of A's length lies in another segment, under another salt: B never comes back."""
+    """A is lost and B landed; a new A' of A's length is in another segment with another salt, so B never returns."""
     log = Log.made()
     log.put()
     log.sync()
@@ -228,7 +229,7 @@ def test_a_lost_frame_is_not_followed_by_a_landed_one():
     "claims", ["in the same segment", "in a later one", "in one that nobody names", "a life's end"]
 )
 def test_whatever_says_that_it_was_synced_makes_it_damage(claims):
-    """A frame behind the hole, in the segment, in a named or an unnamed one of a higher number, or the manifest."""
+    """The claim is a frame after the hole, in a later segment, in an unnamed segment, or in the manifest."""
     log = Log.made()
     log.put()
     log.sync()
@@ -251,7 +252,7 @@ def test_whatever_says_that_it_was_synced_makes_it_damage(claims):
 
 
 def test_what_says_less_makes_it_a_tail():
-    """Segments of another store, under another number or salt, and frames that say what is true, make no damage."""
+    """Segments of another store, number or salt, and frames with true claims, make no damage."""
     log = Log.made()
     log.put()
     log.sync()
@@ -277,7 +278,7 @@ def test_what_says_less_makes_it_a_tail():
 
 
 def test_a_damaged_next_frame():
-    """With frames in what it names it is damage; without any, a crash came before it was synced."""
+    """If the named segment has frames, this is damage; otherwise the crash came before the sync."""
     log = Log.made()
     log.put()
     log.sync()
@@ -294,7 +295,7 @@ def test_a_damaged_next_frame():
 
 @pytest.mark.parametrize("offset", [0, 8, 12, 16, 24, 32, 40, 48, 56, 60, 64, HEADER_BYTES - 1])
 def test_a_named_segment_has_its_header(offset):
-    """The newest one's header, with nothing behind it, counts as much as any: it was synced before it was named."""
+    """A segment is synced before it is named, so even the newest, empty one must have a valid header."""
     log = Log.made()
     log.put()
     log.sync()
@@ -306,7 +307,7 @@ def test_a_named_segment_has_its_header(offset):
 
 
 def test_a_named_segment_is_there():
-    """A file that is missing is damage, and no end of the log."""
+    """A missing file is damage, and not the end of the log."""
     log = of_many_segments()
     for number in (log.name.number, log.name.number - 1):
         gone = replace(log, files=log.files.copied())
@@ -315,7 +316,7 @@ def test_a_named_segment_is_there():
 
 
 def test_segments_that_are_swapped():
-    """Each says which one it is."""
+    """Each header has its segment's number."""
     log = of_many_segments()
     files = log.bytes_of_files()
     first, *_, last = sorted(files)
@@ -326,21 +327,21 @@ def test_segments_that_are_swapped():
 
 
 def test_a_segment_of_another_store():
-    """It is not read, even when its number and its salt fit."""
+    """The segment is refused even if its number and its salt fit."""
     log = Log.made()
     log.overwrite(1, 0, oracle.header(STORE + 1, 1, salt_of(1), 1, SEGMENT_BYTES))
     assert refused(log) == (path_of(1), 16)
 
 
 def test_a_segment_under_another_salt():
-    """A file that was used again is not what it was, even under its number."""
+    """A recycled file is refused even under its old number."""
     log = Log.made()
     log.overwrite(1, 0, oracle.header(STORE, 1, salt_of(1) + 1, 1, SEGMENT_BYTES))
     assert refused(log) == (path_of(1), 32)
 
 
 def test_a_doubled_tail_counts_once():
-    """The last frames again, right behind themselves: their positions are taken, so they are none."""
+    """The positions of repeated frames are taken, so the frames are ignored."""
     log = Log.made()
     starts = []
     for _ in range(4):
@@ -355,7 +356,7 @@ def test_a_doubled_tail_counts_once():
 
 
 def test_a_recycled_segment_whose_old_frames_line_up():
-    """Old frames that lie where new ones would, with the positions that would follow, are of another salt."""
+    """Old frames at the right place, with the next positions, have another salt."""
     log = Log.made()
     for _ in range(8):
         log.put(50)
@@ -366,7 +367,7 @@ def test_a_recycled_segment_whose_old_frames_line_up():
     log.sync()
     floor = log.name
     log.manifest = replace(log.manifest, recovery_floor=floor, log_floor=floor)
-    log.position = 1  # As the old ones had it: here they would even follow.
+    log.position = 1  # The same as in the old frames, which would follow even here.
     log.synced = 1
     log.roll(recycled=old.number)
     log.manifest = replace(log.manifest, recovery_floor=log.name, log_floor=log.name)
@@ -382,7 +383,7 @@ def test_a_recycled_segment_whose_old_frames_line_up():
 
 
 def test_positions_that_skip():
-    """A frame that does not follow is none; when something says that the one before was synced, that is damage."""
+    """A frame out of order is ignored; if a later frame claims the missing one as synced, that is damage."""
     log = Log.made()
     log.put()
     log.sync()
@@ -394,7 +395,7 @@ def test_positions_that_skip():
 
 
 def test_a_segment_that_names_an_older_one():
-    """Else a walk might never end."""
+    """Otherwise a walk might never end."""
     log = Log.made()
     at = log.end
     log.put_frame(NEXT, next_payload(SegmentName(1, salt_of(1))))
@@ -407,7 +408,7 @@ def test_a_segment_that_names_an_older_one():
 
 
 def test_the_last_second_may_be_mistaken():
-    """Behind the last mark nothing vouches for a frame: damaged, it is taken for torn.  This is the window."""
+    """No frame confirms bytes after the last mark, so damage there looks like a torn tail."""
     log = Log.made()
     log.put()
     log.mark()
@@ -422,7 +423,7 @@ def test_the_last_second_may_be_mistaken():
 
 
 def with_kept():
-    """A log of which three segments are kept for those who read it, and the last two count for recovery."""
+    """Return a log with three segments kept for readers, and two for recovery."""
     log = Log.made()
     names = [log.name]
     for _ in range(4):
@@ -437,7 +438,7 @@ def with_kept():
 
 
 def test_kept_segments_are_named_and_not_read():
-    """Their headers and first frames; what else is in them is checked when it is read."""
+    """Only headers and first frames of kept segments are checked at the opening."""
     log, names = with_kept()
     recovered, found = log.recover()
     assert [segment.name for segment in recovered.kept] == names[:3]
@@ -449,7 +450,7 @@ def test_kept_segments_are_named_and_not_read():
 
 
 def test_a_kept_segment_that_does_not_hold():
-    """Its header and its first frame are looked at: those above it are kept, and what is let go of is removed later."""
+    """Segments after the damaged one are kept; the others are removed later."""
     for offset in (20, HEADER_BYTES + 9):
         log, names = with_kept()
         log.overwrite(2, offset, b"\xee")
@@ -468,7 +469,7 @@ def test_a_kept_segment_that_does_not_hold():
 
 
 def test_a_kept_segment_that_is_missing():
-    """In the middle it is noticed by its name."""
+    """The walk along the names notices the gap."""
     log, _ = with_kept()
     log.files.unlink(segment_path(ROOT, 2))
     recovered, _ = log.recover()
@@ -477,7 +478,7 @@ def test_a_kept_segment_that_is_missing():
 
 
 def test_a_kept_segment_that_cannot_be_read(monkeypatch):
-    """A bad sector is damage; what the system may do another time is none."""
+    """A bad sector is damage; an error that may not recur is raised."""
     for error, is_refused in ((errno.EIO, False), (errno.EMFILE, True)):
         log, _ = with_kept()
         look = recovery.SegmentReader
@@ -497,7 +498,7 @@ def test_a_kept_segment_that_cannot_be_read(monkeypatch):
 
 
 def test_no_position_twice_when_kept_log_is_lost():
-    """Where nothing above says how far it went: positions go on above all that there can be, or nothing is opened."""
+    """If no later frame tells the log's end, positions continue above every possible one, or the opening is refused."""
     log, names = with_kept()
     log.mark()
     log.roll()
@@ -521,7 +522,7 @@ def test_no_position_twice_when_kept_log_is_lost():
 
 
 def test_positions_go_on_above_what_was_merged():
-    """With nothing in the segments that count, the last position is in the one before."""
+    """If the segments that count are empty, the last position comes from the segment before."""
     log, names = with_kept()
     log.mark()
     log.roll()
@@ -535,13 +536,13 @@ def test_positions_go_on_above_what_was_merged():
     again = log.reopened()
     assert again.position == last + LIFE_STEP
     assert again.recover()[0].kept[-1].name.number == log.name.number - 1
-    # Cut again with nothing in it, and no segment before: then the end of the life says it.
+    # If the segment was cut to nothing and is the first one, the end of the life has the position.
     bare = replace(again, manifest=replace(again.manifest, log_floor=again.manifest.recovery_floor, kept=()))
     assert bare.recover()[0].last_position >= last
 
 
 def test_the_first_group_of_a_segment_is_torn():
-    """Where its place in the log was is known from the segment before: so this is a tail, and then damage."""
+    """The segment before tells the position of the group, so it is a tail, and after a mark damage."""
     log, names = with_kept()
     log.roll()
     log.manifest = replace(log.manifest, recovery_floor=log.name, kept=tuple(names))

@@ -1,4 +1,4 @@
-"""The cut segment written anew: all of it and durable, or the log is as it was, whatever ends the opening."""
+"""The cut segment is rewritten as a whole and durably, or the log stays as it was."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.world.faulty_files import Action, Crash, Fault
 
 
 def test_a_cut_segment_is_written_anew_whole():
-    """Frame by frame what it was, under a new salt and number; none says that more was synced."""
+    """The frames are the same under a new salt and number; none claims more as synced."""
     log = Log.made()
     for _ in range(5):
         log.put()
@@ -49,7 +49,7 @@ def test_a_cut_segment_is_written_anew_whole():
 
 @pytest.mark.parametrize("rolls", [1, 2, 3])
 def test_empty_segments_are_left_out(rolls):
-    """The last that has a frame is cut, without the frame that names an empty one; all behind it are nobody's."""
+    """The last segment with a frame is cut, without the frame that names an empty one; later segments are removed."""
     log = Log.made()
     log.put()
     log.sync()
@@ -58,7 +58,7 @@ def test_empty_segments_are_left_out(rolls):
         log.roll()
     recovered, found = log.recover()
     assert check(log).batches == found == log.shown
-    # Segments between have nothing but the frame that names the next.
+    # Segments between have only the frame that names the next one.
     assert (recovered.cut.name.number, recovered.cut.end) == (1, end)
     assert recovered.position == 2
     assert recovered.last_position == 2 + rolls
@@ -70,7 +70,7 @@ def test_empty_segments_are_left_out(rolls):
 
 
 def test_a_full_segment_stays_full_through_many_lives():
-    """Each life adds a frame to it, as none has room for a batch: the file grows, and never runs over."""
+    """Each life adds a frame, since no batch fits: the file grows, and never overflows."""
     log = Log.made()
     while log.name.number == 1:
         log.put(100)
@@ -89,7 +89,7 @@ def test_a_full_segment_stays_full_through_many_lives():
 
 
 def test_segments_of_another_size():
-    """A store whose segments are to be smaller from now on has room for what the last one held."""
+    """A store with smaller segments than before still has room for the last one's frames."""
     log = Log.made(segment_bytes=SEGMENT_BYTES * 4)
     while log.end < SEGMENT_BYTES * 2:
         log.put(500)
@@ -105,7 +105,7 @@ ACTIONS = [Action.CRASH_BEFORE, Action.CRASH_HALFWAY, Action.CRASH_AFTER]
 
 
 def opening(log, disk, fault=None):
-    """Open the store on this disk, with a fault: the calls that it made, and the manifest that holds after it."""
+    """Open the store on this disk, with a fault; return the faulty files and the manifest that holds afterwards."""
     faulty = Faulty(disk, *([] if fault is None else [fault]))
     switched = [log.manifest]
     broken = replace(log, files=faulty)
@@ -128,7 +128,7 @@ def opening(log, disk, fault=None):
 
 
 def before_opening():
-    """A log with un-synced frames, as a kill leaves it."""
+    """Return a log with unsynced frames, as a kill leaves it."""
     log = Log.made()
     log.put()
     log.sync()
@@ -143,7 +143,7 @@ def before_opening():
 
 @pytest.mark.parametrize("action", ACTIONS)
 def test_a_crash_at_any_step_of_an_opening(action):
-    """The process ends there, or the power goes: the next opening finds what was shown, and of the rest a prefix."""
+    """After a kill or a loss of power the next opening finds the shown batches and a prefix of the rest."""
     log = before_opening()
     calm, _ = opening(log, log.files.copied())
     steps = sum(calm.counts[kind] for kind in STEPS)
@@ -171,7 +171,7 @@ def test_a_crash_at_any_step_of_an_opening(action):
 
 
 def test_what_was_cut_and_never_switched_to_is_a_stranger():
-    """A crash between: the old segment is still the log, and the fresh one is told and goes."""
+    """After a crash between cut and switch the old segment is the log, and the fresh one is reported and removed."""
     log = before_opening()
     recovered, found = log.recover()
     name = SegmentName(recovered.next_number, 5)
@@ -191,7 +191,7 @@ def test_what_was_cut_and_never_switched_to_is_a_stranger():
 
 
 def test_a_fresh_segment_that_lost_what_was_cut():
-    """The manifest says up to where it holds all: one frame less is damage, whatever the rest says."""
+    """The manifest has the end of the complete frames, so a lost frame before it is damage."""
     log = before_opening()
     log.sync()
     recovered, _ = log.recover()
@@ -208,7 +208,7 @@ def test_a_fresh_segment_that_lost_what_was_cut():
 
 @pytest.mark.parametrize("kind", ["allocate", "create", "pwrite", "sync"])
 def test_a_cut_segment_that_cannot_be_written_anew(kind):
-    """No room, or worse: the log is as it was, to be recovered when there is room."""
+    """The log is unchanged, and can be recovered once there is room."""
     log = before_opening()
     before = log.bytes_of_files()
     recovered, found = log.recover()
@@ -221,7 +221,7 @@ def test_a_cut_segment_that_cannot_be_written_anew(kind):
 
 
 def test_a_cut_segment_that_changes_meanwhile():
-    """It is not written anew in part."""
+    """A changed segment is refused, instead of being rewritten in part."""
     log = before_opening()
     recovered, _ = log.recover()
     log.overwrite(2, HEADER_BYTES + 40, b"\xff")
@@ -231,7 +231,6 @@ def test_a_cut_segment_that_changes_meanwhile():
 
 
 def test_the_log_is_not_changed_by_looking():
-    """Recovery itself writes nothing."""
     log = before_opening()
     faulty = Faulty(log.files)
     recover(faulty, ROOT, log.manifest, lambda *_: None)

@@ -1,4 +1,4 @@
-"""Segments: made whole or not at all, read in parts as if at once, and told about."""
+"""Segments are made as a whole or not at all, and are read in parts as if at once."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def content(files, path):
 
 @given(HEADERS)
 def test_a_header_has_the_bytes_of_the_format(header):
-    """As the plain one writes them, and it is read as it was."""
+    """The oracle writes the same bytes, and they are read back."""
     data = encode_header(header)
     assert data == oracle.header(*header)
     assert decode_header(data, "it") == header
@@ -63,7 +63,6 @@ def test_a_header_has_the_bytes_of_the_format(header):
 
 @given(HEADERS, st.integers(0, HEADER_BYTES - 1), st.integers(1, 255))
 def test_a_damaged_header_is_noticed(header, at, difference):
-    """Any byte of its block."""
     data = bytearray(encode_header(header))
     data[at] ^= difference
     with pytest.raises(Corrupt, match=r"^it: damaged at byte"):
@@ -73,7 +72,7 @@ def test_a_damaged_header_is_noticed(header, at, difference):
 
 
 def test_a_header_of_another_kind_or_time():
-    """A newer format is told from damage; a document of another kind is damage, as its name was the log's."""
+    """A newer format is distinguished from damage; another kind of document is damage, since its name was the log's."""
     with pytest.raises(UnsupportedFormat, match="format 2"):
         decode_header(oracle.header(1, 2, 3, 4, 5, format_number=2), "it")
     with pytest.raises(Corrupt, match="not synced"):
@@ -87,14 +86,13 @@ def test_a_header_of_another_kind_or_time():
 
 @given(WORD, WORD)
 def test_payloads(number, salt):
-    """What `next` says comes back."""
     assert next_name(next_payload(SegmentName(number, salt))) == (number, salt)
 
 
 @pytest.mark.parametrize("recycled", [False, True])
 @pytest.mark.parametrize("action", [Action.CRASH_BEFORE, Action.CRASH_HALFWAY, Action.CRASH_AFTER])
 def test_a_segment_is_made_whole_or_not_at_all(recycled, action):
-    """Once it is made, no loss of power takes it back; before, nobody takes what is there for it."""
+    """No loss of power removes a finished segment, and an unfinished one is not taken for one."""
     old = HEADER._replace(number=5, salt=salt_of(5))
 
     def fresh():
@@ -135,7 +133,7 @@ def test_a_segment_is_made_whole_or_not_at_all(recycled, action):
 @pytest.mark.parametrize("kind", ["allocate", "create", "pwrite", "sync"])
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO, errno.EMFILE])
 def test_a_segment_that_is_refused_leaves_nothing(kind, number):
-    """No room, or worse: the system's word for it, and the same room as before."""
+    """The system's error passes on, and the free space is as before."""
     disk = disk_with_log()
     free = disk.free_bytes("/")
     faulty = Faulty(disk, Fault(0, Action.FAIL_HALFWAY, kinds={kind}, error=number))
@@ -147,7 +145,7 @@ def test_a_segment_that_is_refused_leaves_nothing(kind, number):
 
 
 def test_a_full_disk_refuses_a_segment():
-    """All of its room is taken when it is made, so that no write into it meets a full disk."""
+    """The space of a segment is allocated at once, so that no later write finds the disk full."""
     disk = Disk(capacity_bytes=SEGMENT_BYTES - 1)
     make_directory(disk, ROOT / LOG)
     with pytest.raises(OSError, match="No space"):
@@ -159,7 +157,6 @@ def test_a_full_disk_refuses_a_segment():
 
 
 def test_a_number_is_given_once():
-    """A file of that name is not overwritten."""
     disk = disk_with_log()
     make_segment(disk, ROOT, HEADER)
     with pytest.raises(FileExistsError):
@@ -167,7 +164,7 @@ def test_a_number_is_given_once():
 
 
 def test_a_recycled_file_keeps_its_place():
-    """The old name is gone, the old bytes are still there, and none of them counts."""
+    """The old name is gone, and the old bytes are still there, but none counts."""
     log = Log.made()
     log.put()
     log.sync()
@@ -182,7 +179,7 @@ def test_a_recycled_file_keeps_its_place():
 
 @pytest.mark.parametrize("size", [SEGMENT_BYTES - 4096, SEGMENT_BYTES + 4096])
 def test_a_recycled_file_of_another_size_is_not_used(size):
-    """One of the right size takes its place."""
+    """A file of the right size is made instead."""
     disk = disk_with_log()
     make_segment(disk, ROOT, HEADER._replace(number=5, size_bytes=size))
     make_segment(disk, ROOT, HEADER, 5)
@@ -190,7 +187,7 @@ def test_a_recycled_file_of_another_size_is_not_used(size):
 
 
 def test_real_files(tmp_path):
-    """The same on a real disk, whose room is taken."""
+    """On a real disk the blocks are allocated."""
     files = Real()
     (tmp_path / LOG).mkdir()
     make_segment(files, tmp_path, HEADER)
@@ -235,7 +232,7 @@ def test_frames_of_any_length_are_read_across_parts(seed):
 
 
 def test_a_file_that_is_cut_while_it_is_read():
-    """Is damage, at the place where it ends now."""
+    """The offset of the damage is the present end."""
     frames = FrameBuffer(HEADER.salt)
     frames.append(BATCH, 1, 0, bytes(PART_BYTES * 2))
     disk = disk_with_log()
@@ -243,8 +240,6 @@ def test_a_file_that_is_cut_while_it_is_read():
     make_segment(disk, ROOT, header, fill=lambda descriptor: disk.pwrite(descriptor, frames.view(), HEADER_BYTES))
 
     class Cut(Faulty):
-        """Files that end soon."""
-
         def pread(self, descriptor, size_bytes, offset):
             return super().pread(descriptor, size_bytes, offset)[: max(0, 50_000 - offset)]
 
@@ -254,7 +249,7 @@ def test_a_file_that_is_cut_while_it_is_read():
 
 
 def test_a_segment_up_to_its_end():
-    """All of the frames before it, or damage; without an end, those that hold."""
+    """With an end, every frame before it is read, or the missing one is damage; without one, the valid frames."""
     log = Log.made()
     for _ in range(3):
         log.put()
@@ -273,18 +268,18 @@ def test_a_segment_up_to_its_end():
         next(read_segment(log.files, ROOT, log.name, STORE + 1))
 
 
-# Batches for whoever follows -----------------------------------------------------------------------------------------
+# Batches for followers -----------------------------------------------------------------------------------------------
 
 
 def followed(log):
-    """A log that somebody follows: its reader, and its segments as the engine knows them."""
+    """Return a reader of the log, and the segments as the engine knows them."""
     recovered, _ = log.recover()
     found = [*recovered.kept, *recovered.segments, recovered.cut]
     return LogReader(ROOT, STORE), [segment for segment in found if segment.first]
 
 
 def read(reader, files, cursor, named, synced, *, most_bytes=SLICE_BYTES):
-    """What comes next for a cursor, as a store reads it; None: nothing."""
+    """Return the next batches for a cursor, as a store reads them; None at the end."""
     for _ in range(10_000):
         part = reader.next(cursor, named, synced, most_bytes)
         if part is None:
@@ -299,7 +294,7 @@ def read(reader, files, cursor, named, synced, *, most_bytes=SLICE_BYTES):
 
 @cache
 def long_log():
-    """Some segments of two lives; nobody changes it."""
+    """Return some segments of two lives; the log must not be changed."""
     log = Log.made()
     for number in range(40):
         log.put(500)
@@ -311,7 +306,7 @@ def long_log():
 
 @given(st.data())
 def test_slices_of_batches(data):
-    """From any position, in slices of any size, up to what is synced: all that touch the spaces, each once."""
+    """From any position, in slices of any size, all synced batches that touch the spaces are read once."""
     log = long_log()
     reader, found = followed(log)
     cursors = []
@@ -339,7 +334,7 @@ def test_slices_of_batches(data):
 
 
 class Noted(Faulty):
-    """Files that tell where they are read, and how much, headers left out."""
+    """Records the offsets and sizes of reads, without headers."""
 
     def __init__(self, inner):
         super().__init__(inner)
@@ -352,7 +347,7 @@ class Noted(Faulty):
 
 
 def one_long_segment(size=1000, count=200, segment_bytes=4 << 20):
-    """A log of one segment, with its reader and files that note."""
+    """Return a log of one segment, with its reader and recording files."""
     log = Log.made(segment_bytes=segment_bytes)
     for _ in range(count):
         log.put(size)
@@ -361,7 +356,7 @@ def one_long_segment(size=1000, count=200, segment_bytes=4 << 20):
 
 
 def test_followers_do_not_send_each_other_back():
-    """Two that are one batch apart: each reads each part once, and a batch at a time no more than that batch."""
+    """Two followers, one batch apart, read each part once, and batch by batch no more than the batch."""
     log, reader, found, files = one_long_segment()
     positions = [position for position, _ in log.shown]
     early, late = (LogCursor(frozenset({1}), 0) for _ in range(2))
@@ -376,7 +371,7 @@ def test_followers_do_not_send_each_other_back():
 
 
 def test_a_follower_far_behind_takes_a_slice():
-    """Read at once is a slice, and more only when a frame is longer: then that frame."""
+    """A read takes a slice, or a whole frame if that is longer."""
     log, reader, found, files = one_long_segment()
     cursor = LogCursor(frozenset({2}), 0)
     while read(reader, files, cursor, found, log.synced, most_bytes=8000) is not None:
@@ -392,7 +387,7 @@ def test_a_follower_far_behind_takes_a_slice():
 
 
 def test_a_new_cursor_begins_at_a_mark():
-    """Who follows from the middle of a segment through which somebody went walks a little, and not all of it."""
+    """A cursor in the middle of a read segment starts at a mark nearby, not at the segment's start."""
     log, reader, found, files = one_long_segment(size=20_000, count=150)
     cursor = LogCursor(frozenset({1}), 0)
     while read(reader, files, cursor, found, log.synced) is not None:
@@ -408,7 +403,7 @@ def test_a_new_cursor_begins_at_a_mark():
 
 
 def test_damage_is_not_passed_over():
-    """A frame that is synced and does not hold; segments that do not follow each other."""
+    """A synced frame that does not hold, and segments that do not follow each other, raise."""
     log = long_log()
     _, named = followed(log)
 
@@ -432,6 +427,6 @@ def test_damage_is_not_passed_over():
 
 
 def test_the_names_of_frames():
-    """What people are told has a name for each."""
+    """The constants are those of the oracle."""
     assert segments.FORMAT == 1
     assert {BATCH, MARK, NEXT, BEGIN} == {oracle.BATCH, oracle.MARK, oracle.NEXT, oracle.BEGIN}

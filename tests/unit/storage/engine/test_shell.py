@@ -1,4 +1,4 @@
-"""The store under Trio: who waits, who is slowed and refused, and what a disk that fails does to all of them."""
+"""The store under Trio: waiting, slowed and refused writers, and a failing disk."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MIB = 1 << 20
 
 
 async def test_a_failed_sync_of_the_frame_that_names_the_next_segment(autojump_clock):
-    """It may be on the disk: the segment that it names stays when the store is closed, for the next start."""
+    """The frame may be on the disk, so the named segment stays after the close, for the next start."""
     disk = SimulatedFiles()
     faulty = FaultyFiles(disk)
     world, kept = World(faulty), []
@@ -42,7 +42,7 @@ async def test_a_failed_sync_of_the_frame_that_names_the_next_segment(autojump_c
 
 
 async def test_writers_are_slowed_then_refused_and_served_again(autojump_clock):
-    """While no merge ends, who writes waits ever longer, then is refused with the reason; then all goes on."""
+    """Without merges the waits grow until the refusal, which has the reason; a merge ends both."""
     world = World()
     may_merge = trio.Event()
 
@@ -73,7 +73,7 @@ async def test_writers_are_slowed_then_refused_and_served_again(autojump_clock):
 
 
 async def test_who_waits_for_the_disk_goes_on_when_it_has_caught_up(autojump_clock):
-    """More than may wait to be written is not taken, until what waits is written; nothing is refused."""
+    """Writers wait while too many bytes wait for the disk; none is refused."""
     world = World(options=replace(TINY, segment_bytes=64 * MIB))
     async with world.open() as store:
         space = await made_space(store)
@@ -89,7 +89,7 @@ async def test_who_waits_for_the_disk_goes_on_when_it_has_caught_up(autojump_clo
 
 
 async def test_who_waits_for_room_is_told_when_the_store_fails(autojump_clock):
-    """Not that there is no room, and at once."""
+    """The error is the store's failure, not the lack of room, and comes at once."""
     faulty = FaultyFiles(SimulatedFiles())
     world = World(faulty, replace(TINY, segment_bytes=64 * MIB))
     told = []
@@ -113,7 +113,7 @@ async def test_who_waits_for_room_is_told_when_the_store_fails(autojump_clock):
 
 
 async def test_a_mark_follows_in_a_pause_and_only_one(autojump_clock):
-    """Within a second after the last write; while nothing is written no more come."""
+    """The mark comes within a second after the last write."""
     world = World()
     async with world.open() as store:
         space = await made_space(store)
@@ -128,7 +128,7 @@ async def test_a_mark_follows_in_a_pause_and_only_one(autojump_clock):
 
 
 async def test_closing_while_a_merge_runs(autojump_clock):
-    """It is cancelled; its inputs are there at the next start, and what it wrote is nobody's."""
+    """The merge is cancelled; its inputs are there at the next start, and its output is removed."""
     world = World()
     begun = trio.Event()
 
@@ -151,7 +151,7 @@ async def test_closing_while_a_merge_runs(autojump_clock):
 
 
 async def test_merges_that_fail_are_tried_again_in_pauses_that_grow(autojump_clock):
-    """Not each second for ever; and once one is done, all is well."""
+    """The pauses grow, and a successful merge ends the retries."""
     world, began = World(), []
 
     async def failing(order, manner):
@@ -173,7 +173,7 @@ async def test_merges_that_fail_are_tried_again_in_pauses_that_grow(autojump_clo
 
 
 async def test_a_merge_whose_output_is_not_what_was_said(autojump_clock):
-    """Its output is removed, it is done anew, and no record is lost."""
+    """A false output is removed, the merge is repeated, and no record is lost."""
     world, lies = World(), 3
 
     async def lying(order, manner):
@@ -206,7 +206,7 @@ async def write_many(store, space, count):
 
 
 async def test_room_that_is_made_by_removing_is_used(autojump_clock):
-    """While no segment can be allocated, what nobody needs is removed, and merges go on: then there is room again."""
+    """While no segment can be allocated, removals and merges go on, and free the room."""
     faulty = FaultyFiles(SimulatedFiles())
     world = World(faulty)
     async with world.open() as store:

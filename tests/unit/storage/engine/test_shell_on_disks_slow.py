@@ -1,4 +1,4 @@
-"""The store under Trio on a real disk: the thread that writes, children that merge, and what they leave."""
+"""The store under Trio on a real disk: the writing thread, merging children, and their leftovers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TINY = EngineOptions(segment_bytes=32 << 10, table_log=32 << 10)
 
 
 async def briskly(order, manner):
-    """Merge in a child that gives way to nobody: beside other tests it would take its time."""
+    """Merge in a child with normal priority, since other tests would delay a yielding one."""
     return await merge_in_child(order, lambda: manner()._replace(gives_way=False))
 
 
@@ -46,7 +46,7 @@ def descriptors():
 
 
 async def test_many_writers_and_the_thread_in_c(tmp_path):
-    """What is acknowledged is read, at once and after the next start; many writers share a sync; nothing stays open."""
+    """Acknowledged writes are readable at once and after a restart; many share a sync; no descriptor leaks."""
     before = descriptors()
     async with opened(tmp_path) as store:
         assert isinstance(store._committing, CommitThread)
@@ -72,7 +72,7 @@ async def test_many_writers_and_the_thread_in_c(tmp_path):
 
 
 async def test_a_failed_write_of_the_thread(tmp_path):
-    """A descriptor that cannot be written to: everybody is told, the block goes on."""
+    """A bad descriptor fails the writer with the reason; the block goes on."""
     async with opened(tmp_path) as store:
         space = await made_space(store)
         await store.write(put(space, b"kept", b"1"))
@@ -101,7 +101,7 @@ def holds(store, space, count=20, size=20_000):
 
 
 async def test_children_merge(tmp_path):
-    """Full segments become runs, by processes of their own, while it is written; all of it is there, now and later."""
+    """Children merge full segments during writes, and every record stays, also after a restart."""
     async with opened(tmp_path) as store:
         space = await filled(store)
         await until(lambda: not store.engine.upkeep.closed and store.describe()["young_runs"])
@@ -117,7 +117,7 @@ async def test_children_merge(tmp_path):
 
 
 async def test_a_child_that_is_killed_costs_what_it_wrote(tmp_path, monkeypatch):
-    """The merge is done again, by another; and what is read does not change meanwhile."""
+    """Another child repeats the merge, and reads do not change meanwhile."""
     killed = []
 
     async def killing(order, manner):
@@ -142,7 +142,7 @@ async def test_a_child_that_is_killed_costs_what_it_wrote(tmp_path, monkeypatch)
 
 
 async def test_closing_while_a_child_merges(tmp_path, monkeypatch):
-    """The child ends with the store, and the next one begins anew."""
+    """The child ends with the store, and the next opening merges again."""
     processes = []
     monkeypatch.setattr(parent, "give_way", lambda process: processes.append(process) or True)
     monkeypatch.setattr(parent, "take_back", lambda process: processes.append(process) or True)
@@ -162,7 +162,7 @@ async def test_closing_while_a_child_merges(tmp_path, monkeypatch):
 
 
 async def test_a_backup_while_it_is_written(tmp_path):
-    """What is acknowledged before it begins is in what is made of it, under another id."""
+    """The restored store has every write that was acknowledged before the backup, and another id."""
     async with opened(tmp_path, TINY) as store:
         space = await filled(store, 12, 5000)
         async with trio.open_nursery() as nursery:

@@ -17,7 +17,7 @@ from tests.world.simulated_files import SimulatedFiles
 
 
 async def test_nothing_is_read_before_its_sync_and_a_group_has_what_came_meanwhile():
-    """While one group is under way others wait, all of them in the next; each is woken when its own can be read."""
+    """Writes during one group's sync share the next group; each writer wakes when its record is readable."""
     world, woken = World(), []
     async with world.open() as store:
         space = await made_space(store)
@@ -45,7 +45,7 @@ async def test_nothing_is_read_before_its_sync_and_a_group_has_what_came_meanwhi
 
 
 async def test_who_waits_for_less_is_not_held_up_by_who_waits_for_more():
-    """Positions are waited for in any order: each wakes when it is synced, though another waits for one to come."""
+    """Each waiter wakes when its position is synced, in any order of the waits."""
     world, woken = World(), []
     async with world.open() as store:
         space = await made_space(store)
@@ -71,7 +71,6 @@ async def test_who_waits_for_less_is_not_held_up_by_who_waits_for_more():
 
 
 async def test_syncs_are_counted():
-    """Each group that was written is one."""
     async with World().open() as store:
         await made_space(store)
         told = store.describe()
@@ -80,7 +79,7 @@ async def test_syncs_are_counted():
 
 
 async def test_a_cancelled_writer():
-    """Its batch is written or not, and nobody else waits longer for it."""
+    """The batch is written or not, and no other writer is delayed."""
     world = World()
     async with world.open() as store:
         space = await made_space(store)
@@ -101,7 +100,7 @@ async def test_a_cancelled_writer():
 
 @pytest.mark.parametrize("kind", ["pwrite", "sync"])
 async def test_a_failed_write_or_sync_ends_the_store_and_nobody_else(kind):
-    """Who waits or writes is told why, and nothing is tried again; what was synced is read, also when all is over."""
+    """Writers and waiters get the reason, and nothing is retried; synced records are readable, even after the end."""
     disk = SimulatedFiles()
     faulty = FaultyFiles(disk)
     world, told = World(faulty), []
@@ -144,7 +143,7 @@ async def test_a_failed_write_or_sync_ends_the_store_and_nobody_else(kind):
 
 
 class PlannedError(Exception):
-    """What a user of the store meets."""
+    """An error of the code that uses the store."""
 
 
 def fail():
@@ -153,7 +152,7 @@ def fail():
 
 @pytest.mark.parametrize("way", ["left", "failed", "cancelled"])
 async def test_a_mark_is_the_last_thing_however_the_block_ends(way):
-    """Its end, an error in it, and cancellation, which is how a node ends; and nothing is left that nobody needs."""
+    """The block ends normally, by an error, or by cancellation; unneeded files are removed."""
     world = World()
 
     with trio.CancelScope() as scope:
@@ -179,7 +178,7 @@ async def test_a_mark_is_the_last_thing_however_the_block_ends(way):
 
 
 async def test_cancelled_while_it_closes():
-    """Who is cancelled while the last group is written waits for it, and no longer."""
+    """A cancelled close waits for the last group to be written, and no longer."""
     world = World()
     ended = trio.Event()
 
@@ -205,7 +204,6 @@ async def test_cancelled_while_it_closes():
 
 
 async def test_a_thread_that_cannot_be_had_leaves_nothing_open(monkeypatch):
-    """No lock and no descriptor stay behind."""
     world = World()
 
     def refuse(_environment):
@@ -221,7 +219,7 @@ async def test_a_thread_that_cannot_be_had_leaves_nothing_open(monkeypatch):
 
 
 async def test_a_second_one_is_refused_and_may_come_later():
-    """Two of one process are as two processes."""
+    """Two stores in one process exclude each other as two processes do."""
     world = World()
     async with world.open():
         with pytest.raises(GossipKVError, match="another process"):
@@ -232,7 +230,7 @@ async def test_a_second_one_is_refused_and_may_come_later():
 
 
 async def a_life(world, kept):
-    """Open, write through some segments, close; what is acknowledged is in `kept`."""
+    """Open, write through some segments, close; `kept` collects the acknowledged records."""
     async with world.open() as store:
         space = 1
         if not store.engine.has_space(space):
@@ -251,7 +249,7 @@ async def a_life(world, kept):
 
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])
 async def test_a_failure_at_every_change_of_the_disk(error, autojump_clock):
-    """Whatever fails, once: who writes is told or served, the block ends quietly, and what was acknowledged is kept."""
+    """After any single failure writers are served or get an error, the block ends, and acknowledged data stay."""
     kinds = CHANGING | {"open", "free_bytes"}
     calm = FaultyFiles(SimulatedFiles())
     await a_life(World(calm), {})

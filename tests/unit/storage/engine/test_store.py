@@ -1,4 +1,4 @@
-"""The store is as its oracle, and both are as every store must be: on a simulated disk, and on a real one."""
+"""The store behaves as its oracle, and both pass the conformance suite."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ from tests.unit.storage.engine.places import OraclePlace, SimulatedPlace, ToyPla
 @pytest.mark.parametrize("check", CHECKS)
 @pytest.mark.parametrize("make", [OraclePlace, ToyPlace, SimulatedPlace])
 def test_every_store(make, check):
-    """What is in memory alone: the oracle, the toy that others are measured by, the store on a simulated disk."""
+    """The stores are the oracle, the toy, and the store on a simulated disk."""
     check(make())

@@ -1,4 +1,4 @@
-"""A backup is the store of one moment, or none; what is made of it is another store, with all of it, or none."""
+"""A backup is the whole store at one moment, or none; a restored store is a whole new store, or none."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ STRIDE = max(1, int(os.environ.get("CRASH_STRIDE", "25")) // 12)
 
 
 def lived(batches: int = 90) -> Witness:
-    """Return the witness of a store that is open, with runs, a log, and a life that was cut off."""
+    """Return the witness of an open store with runs, a log, and a life that was cut off."""
     witness = Witness(SimulatedPlace())
     chance = random.Random(29)
     witness.reserve()
@@ -44,7 +44,7 @@ def lived(batches: int = 90) -> Witness:
 
 
 def taken(witness: Witness, files=None):
-    """Back the store up, as who has it open does."""
+    """Back up the open store, as its owner does."""
     engine = witness.store.engine
     engine.upkeep.hold()
     try:
@@ -58,16 +58,16 @@ def put_back(files, seed: int = 3):
 
 
 def restored(witness: Witness, disk) -> Witness:
-    """Return the witness of what was put back, opened."""
+    """Return the witness of the restored store, opened."""
     other = survivor(witness, disk, 5_000)
     other.place.directory = RESTORED
-    other.seen = set()  # Of another store.
+    other.seen = set()  # Those of another store.
     other.open()
     return other
 
 
 def test_a_backup_while_it_runs():
-    """It has what was synced when it was taken, and nothing of what comes after; the store goes on."""
+    """The backup has the records synced before it, and no later ones; the store goes on."""
     witness = lived()
     told = taken(witness)
     assert told.linked_bytes > 0
@@ -93,7 +93,7 @@ def test_a_backup_while_it_runs():
 
 
 def test_files_that_cannot_have_two_names_are_copied():
-    """As on another file system."""
+    """Links fail as on another file system."""
     witness = lived()
     faulty = FaultyFiles(witness.place.files, Fault(0, Action.FAIL, kinds={"link"}, error=errno.EXDEV, lasting=True))
     told = taken(witness, faulty)
@@ -103,7 +103,6 @@ def test_files_that_cannot_have_two_names_are_copied():
 
 
 def test_a_directory_that_is_there_already():
-    """Neither a backup nor a store is put where there is something."""
     witness = lived()
     taken(witness)
     before = contents(witness.place.files, str(BACKUP))
@@ -125,7 +124,7 @@ def crashed(disk, how: str, number: int):
 
 @pytest.mark.parametrize("how", ["kill", "lose_power"])
 def test_a_crash_at_every_moment_of_putting_back(how):
-    """What is there opens with all of it, under an id of its own, or does not open."""
+    """The restored directory opens with every record and its own id, or does not open."""
     witness, outcomes, done = lived(), Counter(), []
     taken(witness)
     witness.close()

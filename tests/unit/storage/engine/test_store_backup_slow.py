@@ -14,7 +14,7 @@ from tests.unit.storage.engine.test_store_backup import STRIDE, crashed, lived, 
 
 @pytest.mark.parametrize("how", ["kill", "lose_power"])
 def test_a_crash_at_every_moment_of_a_backup(how):
-    """The store is as it was; the backup is whole or says that it is none, and is whole once it was said to be."""
+    """The store is unchanged; the backup is whole or refused, and whole once it was reported."""
     witness, outcomes, done = lived(), Counter(), []
 
     def judge(crashes, fork):

@@ -1,4 +1,4 @@
-"""What judges stores is judged: planted in the oracle, each fault is seen by the suite that the oracle passes."""
+"""The suite that judges stores finds each fault planted in the oracle or the toy store."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from tests.unit.storage.engine.places import OraclePlace, ToyPlace
 
 
 class ReadsWhatIsNotSynced(oracle.Store):
-    """Shows what was appended."""
+    """Shows unsynced batches."""
 
     def get(self, space, key):
         return self.history.states[-1].get(space, {}).get(key)
 
 
 class AcknowledgesEarly(oracle.Store):
-    """Says that the last batch is synced, and syncs all but that."""
+    """Acknowledges the last batch without its sync."""
 
     def commit(self):
         self.history.sync(max(self.history.synced, len(self.history.batches) - 1))
@@ -40,7 +40,7 @@ class DropsAlone(oracle.Store):
     """Lets records of a dropped space be read."""
 
     def scan(self, space, *bounds, **options):
-        """From the state in which the space was last."""
+        """Scan the last state that has the space."""
         for state in self.history.states[self.history.synced :: -1]:
             if space in state:
                 older = oracle.Store(oracle.History(states=[state]))
@@ -49,7 +49,7 @@ class DropsAlone(oracle.Store):
 
 
 class GivesSpacesAgain(oracle.Store):
-    """Has forgotten after a start which numbers it gave."""
+    """Forgets the given numbers of spaces at a start."""
 
     def __init__(self, history):
         history.next_space = max((space for state in history.states[-1:] for space in state), default=0) + 1
@@ -57,7 +57,7 @@ class GivesSpacesAgain(oracle.Store):
 
 
 class GivesPositionsAgain(oracle.Store):
-    """Counts on from the last batch that is there."""
+    """Counts on from the last batch that survived."""
 
     def append(self, batch):
         self.history.last_position = self.history.batches[-1].position if self.history.batches else 0
@@ -65,7 +65,7 @@ class GivesPositionsAgain(oracle.Store):
 
 
 class SkipsInTheLog(oracle.Store):
-    """Leaves deletions out of its log."""
+    """Leaves deletes out of its log."""
 
     def read_log(self, spaces, position):
         found, behind = super().read_log(spaces, position)
@@ -73,7 +73,7 @@ class SkipsInTheLog(oracle.Store):
 
 
 class ForgetsDeletions(oracle.Store):
-    """Keeps what is deleted where it was written in an earlier batch."""
+    """Keeps deleted records of earlier batches."""
 
     def append(self, batch):
         batch.operations = [one for one in batch.operations if one[0] != oracle.TOMBSTONE]
@@ -81,7 +81,7 @@ class ForgetsDeletions(oracle.Store):
 
 
 class ScansBackwardsWrong(oracle.Store):
-    """Takes the limit before it turns around."""
+    """Takes the limit before it reverses."""
 
     def scan(self, space, start=None, end=None, *, reverse=False, limit=None):
         found, cursor = super().scan(space, start, end, limit=limit)
@@ -89,7 +89,7 @@ class ScansBackwardsWrong(oracle.Store):
 
 
 class TakesAll(oracle.Store):
-    """Takes a batch of a space that is not there, without that."""
+    """Skips operations on missing spaces instead of refusing the batch."""
 
     def append(self, batch):
         there = self.history.states[-1]
@@ -108,8 +108,6 @@ PLANTED = (
 
 @pytest.mark.parametrize("planted", PLANTED)
 def test_a_planted_fault_is_seen(planted):
-    """It breaks a promise of the suite."""
-
     class Place(OraclePlace):
         def open(self):
             return planted(self.history)
@@ -120,7 +118,7 @@ def test_a_planted_fault_is_seen(planted):
 
 @pytest.mark.parametrize("fault", ["loses", "reorders", "splits"])
 def test_a_bad_recovery_is_seen(fault):
-    """One that loses a synced batch, keeps a later one without an earlier, or a batch in part."""
+    """A recovery loses a synced batch, keeps a later batch without an earlier one, or a part of a batch."""
 
     class Place(OraclePlace):
         def kill(self, seed):
@@ -154,6 +152,6 @@ def crashed(kind, judge):
 
 @pytest.mark.parametrize("planted", toy_store.PLANTED)
 def test_a_toy_with_a_planted_fault(planted):
-    """Some crash shows it."""
-    with pytest.raises((AssertionError, SyntaxError)):  # Half a batch that is believed is not even one.
+    """Some crash shows the fault."""
+    with pytest.raises((AssertionError, SyntaxError)):  # The prefix of a batch may be no valid literal.
         [crashed(planted, judge) for judge in JUDGES]

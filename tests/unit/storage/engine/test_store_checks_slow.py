@@ -20,5 +20,4 @@ def crashed(kind, judge):
 
 @pytest.mark.parametrize("judge", JUDGES)
 def test_a_toy_that_is_right(judge):
-    """Whatever crashes when: nothing is wrong with it."""
     assert crashed(ToyStore, judge).tried.total() > 30

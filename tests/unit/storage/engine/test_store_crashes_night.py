@@ -1,4 +1,4 @@
-"""Crashes at every moment of recovery and creation, and a thousand losses of power."""
+"""Crashes at every moment of recovery and creation, and a thousand losses of power, lose no synced batch."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LIVES = 10
 
 
 def test_a_crash_at_every_moment_of_recovery():
-    """After a crash the store is opened, and crashes again at each moment of that; then it is opened in peace."""
+    """The opening after a crash crashes again at each moment, and then the store is opened undisturbed."""
     tried: Counter[Moment] = Counter()
 
     def judge(crashes, fork):
@@ -37,7 +37,7 @@ def test_a_crash_at_every_moment_of_recovery():
 
 
 def test_every_state_that_a_power_loss_may_leave():
-    """Where few changes are not synced, twelve at most: each combination of them."""
+    """Each combination of unsynced changes is tried where at most twelve are pending."""
     most, seen, states = Counter(), Counter(), Counter()
 
     def judge(crashes, fork):
@@ -57,7 +57,7 @@ def test_every_state_that_a_power_loss_may_leave():
 
 
 def test_a_thousand_losses_of_power():
-    """In ten long lives, at moments that are drawn: what was synced is there, and more or less of the rest."""
+    """In ten long lives, at random moments, synced batches stay, with some or none of the rest."""
     kept: Counter[str] = Counter()
 
     def judge(crashes, fork):
@@ -74,7 +74,7 @@ def test_a_thousand_losses_of_power():
 
 
 def test_crashes_while_it_is_made():
-    """At each moment of the first opening the process ends, and at each moment of the second one the machine."""
+    """The process ends at each moment of the first opening, and the machine at each moment of the second."""
     tried = 0
 
     def judge(crashes, fork):

@@ -1,6 +1,6 @@
-"""A crash at every moment at which a store changes its disk: batches are whole or absent, and none that was synced is.
+"""After a crash at every moment of a disk change batches are whole or absent, and synced ones are never absent.
 
-`CRASH_STRIDE` says at how many moments: 1 at each; else at every so many-th, and at the first of each sort.
+`CRASH_STRIDE` sets the number of moments: 1 tries each; otherwise every so many-th, and the first of each kind.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tests.unit.storage.engine.places import SimulatedPlace
 STRIDE = int(os.environ.get("CRASH_STRIDE", "25"))
 
 LOG, RUN, MANIFEST = "/store/log/N.log", "/store/runs/N-N.gkv", "/store/MANIFEST"
-# What a store does to its disk, and so where it may be struck.  Of what an opening does as well:
+# The disk changes of a store, which are the moments of crashes. An opening also makes these:
 IN_RECOVERY = {
     "create": {"/store/LOCK", f"{MANIFEST}.tmp", LOG},
     "allocate": {LOG},
@@ -39,14 +39,14 @@ IN_LIFE = {
     "create": {f"{RUN}.tmp"},
     "pwrite": {f"{RUN}.tmp"},
     "sync": {f"{RUN}.tmp"},
-    "rename": {RUN, LOG},  # A segment that is used again; a file of a run that is whole.
+    "rename": {RUN, LOG},  # A recycled segment, or a finished file of a run.
     "unlink": {RUN},
     "sync_directory": {"/", "/store/runs"},
 }
 
 
 def moments(*tables: dict[str, set[str]]) -> set[Moment]:
-    """Return before, within (what can be cut short) and after each."""
+    """Return the moments before, after and, for operations that can be cut short, within each change."""
     return {
         Moment(kind, role, when)
         for table in tables
@@ -65,7 +65,7 @@ def watched(crashes: Crashes, seed: int, batches: int, most_bytes: int = 1_000) 
 
 @pytest.mark.parametrize("judge", JUDGES)
 def test_a_crash_at_every_moment(judge):
-    """Of all that a store does, its openings among it: nothing is lost that was synced, nothing is there in part."""
+    """Crashes strike every operation, also during an opening: no synced batch is lost, and no batch is partial."""
     crashes = watched(Crashes(judge, STRIDE), seed=17, batches=160)
     assert crashes.tried.keys() == crashes.seen.keys()
     assert crashes.seen.keys() >= moments(IN_RECOVERY, IN_LIFE)

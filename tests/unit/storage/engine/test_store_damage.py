@@ -1,6 +1,6 @@
-"""Any damage to a store is refused, with file and offset, or harms nothing: all answers are right.
+"""Damage to a store is refused with file and offset, or harmless: all answers are right.
 
-`CRASH_STRIDE` says at which bytes: 1 at each, 25 at every twenty-fifth, and at each of those that say most.
+`CRASH_STRIDE` sets the tried bytes: 1 tries each, 25 every twenty-fifth and the most important ones.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def flipped(store, path, at, content):
 
 
 def test_doubled_tails():
-    """The end of a file once more behind it, by sectors and by pages."""
+    """The end of a file is repeated after it, by sectors and by pages."""
     store = the_store()
     seen = Counter()
     for path in (*store.of(LOG), *store.of(RUNS), MANIFEST):
@@ -50,7 +50,7 @@ def test_doubled_tails():
 
 
 def test_frames_doubled_in_place():
-    """What was written last, once more where nothing is written yet."""
+    """The last frames are repeated in the unwritten part."""
     store = the_store()
     for path in store.of(LOG):
         content = store.contents[path]
@@ -62,7 +62,7 @@ def test_frames_doubled_in_place():
 
 
 def test_swapped_and_copied_segments():
-    """One in the place of another, both ways round or twice."""
+    """One segment replaces another, or the two are swapped."""
     store = the_store()
     paths, seen, kept = store.of(LOG), Counter(), {*store.kept}
     for one in paths:
@@ -76,20 +76,20 @@ def test_swapped_and_copied_segments():
 
 
 def test_files_that_are_missing_or_empty():
-    """A file that the manifest or the log names is missed by its name; one that nobody needs is not."""
+    """Missing files are noticed if manifest or log name them; unneeded ones are not."""
     store = the_store()
     for path in store.contents:
         if path.endswith(("LOCK", "RESERVE")):
             continue
         for content in (None, b"", bytes(len(store.contents[path]))):
             if path == MANIFEST and content is None:
-                continue  # No store; see the life that is expected.
+                continue  # No store; a test of expected lives covers this case.
             expected = RIGHT if path in store.kept else REFUSED
             assert store.outcome(store.changed({path: content})) == expected, path
 
 
 def follow_from(store, position):
-    """Where one is who follows the log from a position, once all is read; None: told that it begins later."""
+    """Return a follower's position after it has read all; the damage; or None if the log begins later."""
     cursor, before = store.follow({FIRST}, position), -1
     try:
         while before != cursor.position:
@@ -104,9 +104,9 @@ def follow_from(store, position):
 
 @pytest.mark.parametrize("at", [None, 20, HEADER_BYTES + 9, HEADER_BYTES + 9_000])
 def test_damage_in_log_that_is_kept_for_readers(at):
-    """A bad bit, or a segment that is missing: the log begins behind it, readers and people are told, all else goes on.
+    """With a bad bit or a missing segment the log begins later, readers and operators are told, and the store goes on.
 
-    A bit behind the first frame is met by who reads it first.  Later openings, and a compaction, find nothing wrong.
+    A reader finds a bit after the first frame. Later openings and a compaction find no damage.
     """
     store = the_store()
     assert len(store.kept) > 2
@@ -137,7 +137,6 @@ def turn(store):
 
 
 def test_files_that_nobody_names():
-    """They are removed at the start; what is shown is right."""
     store = the_store()
     names = [f"{LOG}/{99:016d}.log", f"{RUNS}/99999999-0001.gkv", f"{RUNS}/00000001-0001.gkv.tmp", f"{MANIFEST}.tmp"]
     for content in (b"", b"nonsense", store.contents[store.of(LOG)[-1]], store.contents[store.of(RUNS)[0]]):
@@ -146,13 +145,13 @@ def test_files_that_nobody_names():
 
 
 def opened(disk, **options):
-    """Open the store on a disk, as nobody has it open."""
+    """Open the store on a disk on which nothing is open."""
     disk.close_all()
     return Store.open(DIRECTORY, files=disk, random=random.Random(0), options=TINY, maintains=False, **options)
 
 
 def test_a_directory_of_another_kind():
-    """Refused by the name of its document, and left as it is; so is one whose manifest is of a newer format."""
+    """The document's kind or format is refused, and the directory is unchanged."""
     for content in (
         encode("NODE", {}),
         encode(KIND, {}, format_number=2),
@@ -166,12 +165,11 @@ def test_a_directory_of_another_kind():
 
 
 def contents_without_lock(disk):
-    """Return what the files of the store hold."""
+    """Return the contents of the store's files."""
     return {path: held for path, held in contents(disk, str(DIRECTORY)).items() if not path.endswith("LOCK")}
 
 
 def test_a_segment_of_a_newer_format():
-    """Refused by its name."""
     store = the_store()
     for path in store.of(LOG):
         header = bytearray(store.contents[path][:60])
@@ -182,7 +180,7 @@ def test_a_segment_of_a_newer_format():
 
 
 def test_a_directory_that_has_lost_its_manifest():
-    """What is there of a store is not taken for nothing; what a making that was cut off left is."""
+    """Files of a store without a manifest are refused and kept."""
     store = the_store()
     for keep in (store.of(LOG), store.of(RUNS), [*store.of(LOG), *store.of(RUNS)]):
         disk = store.changed({path: None for path in store.contents if path not in keep})
@@ -196,7 +194,7 @@ def put_manifest(disk, **changes):
 
 
 def test_a_manifest_that_names_what_is_not_there():
-    """Files with another seal, another size, other keys; segments with another salt, or that were never there."""
+    """The manifest has another seal, size or keys of files, or another salt or number of segments."""
     store = the_store()
     manifest = read_manifest(store.disk, DIRECTORY)
     file = next(iter(manifest.run_files))
@@ -223,12 +221,12 @@ def test_a_manifest_that_names_what_is_not_there():
 
 
 def test_only_the_store_that_is_expected():
-    """By its id and its life, or one more than that; a copy that was left behind is older, another store another."""
+    """The id must agree, and the life must be the expected one or the next; an older copy is refused."""
     store = the_store()
     manifest = read_manifest(store.disk, DIRECTORY)
     for id_, life, is_right in (
         (manifest.store, manifest.life, True),
-        (manifest.store, manifest.life - 1, True),  # A crash came before the node knew of it.
+        (manifest.store, manifest.life - 1, True),  # A crash came before the node recorded the life.
         (manifest.store, manifest.life - 2, False),
         (manifest.store, manifest.life + 1, False),
         (manifest.store ^ 1, manifest.life, False),
@@ -248,7 +246,7 @@ def test_only_the_store_that_is_expected():
 
 
 def test_the_longest_batch():
-    """What fills a segment is taken, written and found again; one byte more is refused with the limit."""
+    """A batch that fills a segment is written and recovered; a longer one is refused with the limit."""
     for waits in (False, True):
         witness = begun(SimulatedPlace())
         with pytest.raises(LimitExceeded) as refusal:
@@ -267,7 +265,7 @@ def test_the_longest_batch():
 
 
 def fits(witness, size):
-    """Whether a batch of one value of that size is taken."""
+    """Return True if a batch of one value of that size is accepted."""
     batch = filled(witness.place.batch(), [(VALUE, FIRST, b"k", bytes(size))])
     probe = survivor(witness, witness.place.files.copied(), 7)
     probe.open()
@@ -280,7 +278,7 @@ def fits(witness, size):
 
 
 def test_the_longest_keys_and_values():
-    """As the limits say: they are written, merged, read, and found again."""
+    """Records at the limits are written, merged, read and recovered."""
     witness = begun(SimulatedPlace(replace(TINY, segment_bytes=18 << 20, table_log=20 << 20, file_bytes=40 << 20)))
     key, value = b"k" * 65_531, bytes(16 << 20)
     witness.write((VALUE, FIRST, key, b"1"))
@@ -296,7 +294,7 @@ def test_the_longest_keys_and_values():
 
 
 def test_the_last_batch_of_a_closed_store():
-    """What was closed says that all of it was synced: damage of the very last batch is no torn tail."""
+    """A closed store has recorded its last sync, so damage to the last batch is no torn tail."""
     witness = begun(SimulatedPlace())
     witness.write((VALUE, FIRST, b"last", b"batch"))
     witness.close()
@@ -309,7 +307,7 @@ def test_the_last_batch_of_a_closed_store():
 
 
 def test_a_torn_tail_is_no_damage():
-    """What was not synced is cut anywhere: what was is there, and the store says where the tail was."""
+    """Unsynced bytes may be cut anywhere: synced batches stay, and the store reports the tail's place."""
     witness = begun(SimulatedPlace())
     witness.write((VALUE, FIRST, b"synced", b"1"))
     witness.mark()
@@ -337,7 +335,7 @@ def test_a_torn_tail_is_no_damage():
 
 
 def test_old_frames_that_line_up_with_new_ones():
-    """A segment is used again: what it holds of before is as long as what is written, and counts for nothing."""
+    """Frames in a recycled segment have the length of new ones, but none counts."""
     witness = begun(SimulatedPlace())
     value, used = bytes(1_000), set()
     for turn in range(200):
@@ -353,13 +351,13 @@ def test_old_frames_that_line_up_with_new_ones():
 
 
 def looks_like_a_frame(position, synced, payload=b"", kind=2):
-    """Return a frame as anybody makes it who does not know the salt of the segment."""
+    """Return a frame made without the salt of the segment."""
     covered = struct.pack("<IQQQ", len(payload), position, synced, kind) + payload
     return struct.pack("<I", crc32c(covered)) + covered
 
 
 def test_what_is_written_is_never_taken_for_a_frame():
-    """A value is made of frames, of any position, that say what is synced; what is not whole is a tail all the same."""
+    """A value consists of frames with any position and synced claims, but a torn batch is still a tail."""
     witness = begun(SimulatedPlace())
     witness.mark()
     last, end = witness.store.engine.position, witness.store.engine.log()[-1].end
@@ -370,7 +368,7 @@ def test_what_is_written_is_never_taken_for_a_frame():
     (path,) = (path for path, held in contents(witness.place.files, str(DIRECTORY)).items() if value in held)
     disk = witness.place.files.copied()
     descriptor = disk.open(path, os.O_WRONLY)
-    disk.pwrite(descriptor, bytes(32), end)  # What the frame begins with did not land.
+    disk.pwrite(descriptor, bytes(32), end)  # The start of the frame did not land.
     disk.close(descriptor)
     before.place.files = disk
     before.open()

@@ -1,4 +1,4 @@
-"""Each byte of a store is changed, once."""
+"""Each byte of a store is changed once, and no answer is wrong."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ STRIDE = int(os.environ.get("CRASH_STRIDE", "25"))
 
 
 def every_byte(path, content):
-    """Return the places in a file that are tried: among zeros, where nothing is said, fewer than elsewhere."""
+    """Return the offsets to try, with fewer among zeros."""
     chance = random.Random(path)
     said = [at for at, byte in enumerate(content) if byte]
     unsaid = [at for at, byte in enumerate(content) if not byte]
@@ -33,7 +33,7 @@ def cut(store, path, at, content):
 
 @pytest.mark.parametrize("harm", [flipped, zeroed, cut])
 def test_every_byte_of_every_file(harm, record_property):
-    """Of each: refused, or right; the manifest is always refused, log for its readers alone never, and both happen."""
+    """Each change is refused or harmless: always refused in the manifest, always harmless in log kept for readers."""
     store, outcomes = the_store(), {}
     for path, content in store.contents.items():
         if path.endswith("LOCK"):

@@ -15,7 +15,7 @@ from tests.unit.storage.engine.places import RealPlace
 
 
 def test_two_that_have_it_open(tmp_path):
-    """The second is refused, in the same process and in another, and harms nothing."""
+    """The second opening is refused, in the same process and in another, and does no harm."""
     place = RealPlace(tmp_path)
     witness = begun(place)
     with pytest.raises(DirectoryInUse, match=re.escape(str(place.directory))):

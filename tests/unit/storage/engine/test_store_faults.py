@@ -1,4 +1,4 @@
-"""A disk that fails, is full, or has no descriptor to give, at any operation: the store says so; nothing is lost."""
+"""After a failure at any operation of the disk the store reports it, and no synced batch is lost."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.world.simulated_files import SimulatedFiles
 
 
 def says_why(witness: Witness) -> None:
-    """A store whose life has ended takes nothing more and says why; what it shows is what was synced."""
+    """Check that a closed store refuses every call with the reason, and shows the synced records."""
     store, batch = witness.store, filled(witness.place.batch(), [(VALUE, FIRST, b"late", b"1")])
     if FIRST in (synced := witness.history.states[witness.history.synced]):
         shown = None
@@ -45,7 +45,7 @@ def says_why(witness: Witness) -> None:
 
 @pytest.mark.parametrize("kind", ["pwrite", "sync"])
 def test_nothing_is_tried_again_after_a_failure(kind):
-    """A write or a sync of the log that failed is the last operation on it: a second sync would prove nothing."""
+    """A second sync after a failed write or sync of the log would prove nothing."""
     disk = SimulatedFiles()
     faulty = FaultyFiles(disk)
     witness = begun(SimulatedPlace(files=faulty))
@@ -72,7 +72,7 @@ def test_nothing_is_tried_again_after_a_failure(kind):
 
 
 def test_a_full_disk_ends_writes_and_not_reads():
-    """What cannot be taken is refused with the reason; what is there is read; room that comes back is used."""
+    """Writes are refused with the reason, records stay readable, and new room is used."""
     disk = SimulatedFiles(capacity_bytes=12 * TINY.segment_bytes)
     witness = begun(SimulatedPlace(files=disk))
     chance, reasons = random.Random(4), Counter()

@@ -1,4 +1,4 @@
-"""Disks that fail now and then."""
+"""A store on a disk that fails now and then loses no synced batch."""
 
 from __future__ import annotations
 
@@ -16,8 +16,6 @@ from tests.world.simulated_files import SimulatedFiles
 
 
 class Flaky(FaultyFiles):
-    """A disk on which operations fail now and then."""
-
     def __init__(self, inner: SimulatedFiles, chance: random.Random, rate: float) -> None:
         super().__init__(inner)
         self.chance, self.rate = chance, rate
@@ -30,7 +28,7 @@ class Flaky(FaultyFiles):
 
 
 class Unlucky:
-    """A store that lives on such a disk, from one crash to the next."""
+    """A store on such a disk, from one crash to the next."""
 
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
@@ -42,7 +40,7 @@ class Unlucky:
         self.struck = 0
 
     def crash(self, how: str) -> None:
-        """End what is there, and try to open it until the disk lets one; what is shown then is right."""
+        """Crash, and open the store until the disk permits; check the records then."""
         for attempt in range(20):
             self.disk.close_all()
             if how == "lose_power":
@@ -60,7 +58,7 @@ class Unlucky:
             return
 
     def write(self) -> None:
-        """One to two batches, and what else there is to do."""
+        """Write one or two batches, and perhaps commit and maintain."""
         witness, chance = self.witness, self.chance
         try:
             for _ in range(chance.choice((1, 1, 2))):
@@ -91,12 +89,12 @@ class Unlucky:
         self.crash("lose_power")
 
 
-# Caught: the name of a store's directory, never synced; a segment that was given up, taken for one that is kept.
+# Found by these seeds: a store directory's unsynced name; an abandoned segment taken for a kept one.
 UNLUCKY = (79, 125, *range(1_500 // int(os.environ.get("CRASH_STRIDE", "25")) // 2))
 
 
 def test_a_disk_that_fails_now_and_then():
-    """Openings, writes, merges fail, between kills and losses of power: nothing that was synced is lost."""
+    """Openings, writes and merges fail, between kills and losses of power."""
     struck = 0
     for seed in UNLUCKY:
         unlucky = Unlucky(seed)

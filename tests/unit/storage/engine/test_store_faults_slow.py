@@ -22,7 +22,7 @@ KINDS = CHANGING | {"open", "pread", "map", "size", "stat", "list_directory", "f
 
 
 def life(witness: Witness, outcomes: Counter[str]) -> None:
-    """Open, write, merge, close; what fails is told, and what was told to be done is done."""
+    """Open, write, merge and close; failures must raise, and completed calls must have had their effect."""
     chance = random.Random(23)
     witness.open()
     if not witness.history.batches:
@@ -43,7 +43,7 @@ def life(witness: Witness, outcomes: Counter[str]) -> None:
 
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC, errno.EMFILE], ids=errno.errorcode.get)
 def test_a_failure_at_every_operation(error, record_property):
-    """Whatever fails, once: the store refuses or goes on, a write that failed ends it, and what it took is there."""
+    """After a single failure the store refuses or goes on, a failed write closes it, and accepted batches stay."""
     calm = FaultyFiles(SimulatedFiles())
     life(Witness(SimulatedPlace(files=calm), open_now=False), Counter())
     total = sum(calm.counts[kind] for kind in KINDS)

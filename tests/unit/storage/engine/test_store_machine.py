@@ -1,4 +1,4 @@
-"""A store through anything that hypothesis thinks of, against the oracle."""
+"""The store agrees with the oracle through any sequence of steps that hypothesis finds."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.unit.storage.engine.places import OraclePlace, SimulatedPlace
 KEYS = st.one_of(st.sampled_from([b"", b"\0", b"a", b"b", b"\xff\xff"]), st.integers(0, 99).map(b"%d".__mod__))
 SIZES = st.sampled_from([0, 1, 8, 100, 700, 2_500])
 SEEDS = st.integers(0, 1_000)
-SPACES = st.integers(0, 5)  # Of those that are there, counted around.
+SPACES = st.integers(0, 5)  # Indices into the present spaces, modulo their number.
 BOUNDS = st.one_of(st.none(), KEYS)
 
 
@@ -34,7 +34,7 @@ class Machine(RuleBasedStateMachine):
         super().__init__()
         self.witness = None
         self.stamp = 0
-        self.cursors = []  # Scans that go on across whatever happens: space, start, end, reverse.
+        self.cursors = []  # Scans that go on across other steps: space, start, end, reverse.
 
     @initialize()
     def begin(self):
@@ -43,7 +43,7 @@ class Machine(RuleBasedStateMachine):
         self.witness.write((NEW_SPACE, FIRST, b"", b""))
 
     def spaces(self):
-        """Those that a batch may use now; the first is the markers'."""
+        """Return the spaces that a batch may use now; the first has the markers."""
         return sorted(self.witness.history.states[-1])
 
     def value(self, size):
@@ -57,7 +57,7 @@ class Machine(RuleBasedStateMachine):
         waits=st.booleans(),
     )
     def append(self, changes, made, dropped, waits):
-        """A batch of puts and deletes, which makes a space now and then, and drops one; synced or left waiting."""
+        """Append puts and deletes, and perhaps make or drop a space; commit or leave the batch waiting."""
         spaces, operations = self.spaces(), []
         if made and len(spaces) < 5:
             spaces.append(self.witness.reserve())
@@ -94,14 +94,14 @@ class Machine(RuleBasedStateMachine):
 
     @rule(space=SPACES, start=BOUNDS, end=BOUNDS, reverse=st.booleans())
     def begin_scan(self, space, start, end, reverse):
-        """A scan whose pages are read one by one, whatever happens between them."""
+        """Begin a scan whose pages are read one by one, between other steps."""
         spaces = self.spaces()
         self.cursors.append((spaces[space % len(spaces)], start, end, reverse))
 
     @precondition(lambda self: self.cursors)
     @rule(limit=st.integers(1, 9))
     def turn_page(self, limit):
-        """Each page is of one moment: this one."""
+        """Read a page, which must have the records of this moment."""
         space, start, end, reverse = self.cursors.pop(0)
         if space not in self.witness.history.shown:
             return
@@ -118,7 +118,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(seed=SEEDS)
     def lose_power(self, seed):
-        """The machine ends; what was not synced may be gone."""
+        """Lose the power; unsynced batches may be gone."""
         self.witness.crash("lose_power", seed)
 
     @rule()
@@ -132,12 +132,12 @@ class Machine(RuleBasedStateMachine):
 
     @invariant()
     def shows_the_marker(self):
-        """What is shown is what is synced, no less and no more."""
+        """Check that exactly the synced records are shown."""
         if self.witness is not None:
             assert self.witness.store.get(FIRST, b"#") == self.witness.history.shown[FIRST][b"#"]
 
     def teardown(self):
-        """All of it once more, after a last loss of power."""
+        """Check all records once more, after a last loss of power."""
         if self.witness is not None:
             self.witness.crash("lose_power", 0)
             self.witness.close()
@@ -145,6 +145,5 @@ class Machine(RuleBasedStateMachine):
 
 @pytest.mark.parametrize("place", [OraclePlace, SimulatedPlace])
 def test_a_store_through_anything(place):
-    """Batches, spaces, merges, kills, losses of power, as they come."""
     machine = type("StoreMachine", (Machine,), {"make": place})
     run_state_machine_as_test(machine, settings=settings(stateful_step_count=40))

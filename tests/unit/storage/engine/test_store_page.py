@@ -1,4 +1,4 @@
-"""What docs/development/store.md says of bytes, names and limits, against what the engine writes."""
+"""The bytes, names and limits in docs/development/store.md agree with the engine."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.unit.storage.engine.test_writer import Log as WrittenLog
 PAGE = (Path(__file__).parents[4] / "docs" / "development" / "store.md").read_text(encoding="utf-8")
 ROW = re.compile(r"^\| *([\w+]+) *\| *(\w+) *\| *(.+?) *\|$", re.MULTILINE)
 KEY, VALUE = b"key", b"value"
-LETTERS = {"k": 4 + len(KEY), "v": len(VALUE), "n": len(VALUE)}  # What those of the page stand for here.
+LETTERS = {"k": 4 + len(KEY), "v": len(VALUE), "n": len(VALUE)}  # Values of the page's letters here.
 
 Rows = list[tuple[int, int, str]]
 
@@ -30,12 +30,12 @@ def section(heading: str) -> str:
 
 
 def measure(text: str) -> int:
-    """A number of the page, in which letters stand for sizes."""
+    """Return a number of the page, in which letters stand for sizes."""
     return sum(LETTERS[part] if part in LETTERS else int(part) for part in text.split("+"))
 
 
 def tables(heading: str) -> list[Rows]:
-    """The tables of offset, size and field under a heading; in each, a field begins where the one before ends."""
+    """Return the tables of offset, size and field under a heading; check that fields are adjacent."""
     found = []
     for block in section(heading).split("| offset | size | field |\n|---|---|---|\n")[1:]:
         rows, at = [], 0
@@ -48,7 +48,7 @@ def tables(heading: str) -> list[Rows]:
 
 
 def fields(rows: Rows, data: bytes) -> list[tuple[str, bytes]]:
-    """What each field is by its first words, and its bytes; there are no others."""
+    """Return the first words of each field and its bytes; check that the fields cover the data."""
     assert rows[-1][0] + rows[-1][1] == len(data)
     return [(re.split(r"[:,;]", field)[0], data[at : at + width]) for at, width, field in rows]
 
@@ -58,7 +58,6 @@ def number(data: bytes) -> int:
 
 
 def test_the_bytes_of_an_operation() -> None:
-    """Each field has what was given, and nothing else."""
     (rows,) = tables("A batch")
     batch = Batch()
     batch.put(0x01020304, KEY, VALUE)
@@ -68,7 +67,7 @@ def test_the_bytes_of_an_operation() -> None:
 
 
 def test_the_bytes_of_a_segment_s_header() -> None:
-    """Each field at its place, and zeros to the end of the first block."""
+    """Each field is at its place, and zeros follow to the end of the first block."""
     rows, _ = tables("A segment")
     header = SegmentHeader(store=2**64 - 2, number=3, salt=2**63 + 4, life=5, size_bytes=6 << 20)
     told = fields(rows, encode_header(header))
@@ -89,7 +88,7 @@ def frame(salt: int, kind: int, payload: bytes) -> bytes:
 
 
 def test_the_bytes_of_a_frame() -> None:
-    """Each field at its place; zeros follow up to a multiple of 8; the checksum is the next file's no more."""
+    """Zeros follow up to a multiple of 8, and the checksum depends on the salt."""
     _, rows = tables("A segment")
     data = frame(0x1122334455667788, _engine.BATCH, VALUE)
     assert (len(data), data[37:]) == (40, bytes(3))
@@ -105,7 +104,7 @@ def test_the_bytes_of_a_frame() -> None:
 
 
 def test_every_kind_has_its_number() -> None:
-    """Of frames, and of operations; and what `next` and `begin` carry is as long as is said."""
+    """The kinds are those of frames and operations; the payloads of `next` and `begin` have their documented length."""
     ((_, _, of_frames),) = (row for row in tables("A segment")[1] if row[2].startswith("kind"))
     assert re.findall(r"(\d) (\w+)", of_frames) == [
         (str(getattr(_engine, name.upper())), name) for name in ("batch", "mark", "next", "begin")
@@ -137,7 +136,6 @@ def test_what_the_manifest_says() -> None:
 
 
 def test_what_a_store_s_files_are_called() -> None:
-    """In its directory."""
     drawn = section("The directory")
     path = manifest.segment_path(PurePath("tables"), 1)
     for name in (manifest.MANIFEST, manifest.LOCK, str(path.relative_to("tables")), f"{manifest.RUNS}/00000001-0001"):
@@ -158,5 +156,4 @@ def test_what_a_store_s_files_are_called() -> None:
     ],
 )  # fmt: skip
 def test_limits(heading: str, words: str) -> None:
-    """They are those of the code."""
     assert words in section(heading).replace("\n", " ").replace("  ", " ")

@@ -15,5 +15,5 @@ if TYPE_CHECKING:
 
 @pytest.mark.parametrize("check", CHECKS)
 def test_a_store_on_a_real_disk(check, tmp_path: Path):
-    """The same again, with the system's files; there is no losing of its power."""
+    """The suite runs with the system's files, whose power never fails."""
     check(RealPlace(tmp_path))

@@ -1,4 +1,4 @@
-"""What a store consists of and how that changes: merges, switches, floors, and what is left over."""
+"""The changes of a store's manifest: merges, switches, floors, and leftovers."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def manifest(young=(), oldest=(), **more):
 
 
 def upkeep_of(known, kept=(2, 3), closed=(4,)):
-    """The upkeep of a store in which these segments are kept and closed; its files are open."""
+    """Return the upkeep of a store with these kept and closed segments; its files are open."""
     files = {one.name: object() for one in known.run_files}
     return ManifestUpkeep(
         PurePosixPath("/store"), OPTIONS, known, map(segment, kept), map(segment, closed), files=files
@@ -68,7 +68,7 @@ def switch(upkeep, now=NOW):
 
 
 def removal_of(*names):
-    """Of files of runs by their names, of segments by their numbers."""
+    """Return the removal of runs' files, given by name, and of segments, given by number."""
     store = PurePosixPath("/store")
     return Remove(tuple(run_path(store, one) if isinstance(one, str) else segment_path(store, one) for one in names))
 
@@ -80,7 +80,7 @@ def flushed(upkeep, names=("00000050-0001.gkv",)):
 
 
 def compacted(upkeep, chosen, replaced=(), made=(), end=None):
-    """A stretch of a compaction, done and not switched to."""
+    """Finish a stretch of a compaction, without the switch."""
     work = upkeep.begin_compaction(chosen, {1}, 0, 1000)
     upkeep.merged(work, MergeOutput(replaced, made, end))
     return work
@@ -91,7 +91,7 @@ def names_of(known):
 
 
 def test_a_flush():
-    """Closed segments in, a young run out, the newest; recovery begins behind them from then on."""
+    """A flush turns closed segments into the newest young run; recovery then begins after them."""
     upkeep = upkeep_of(manifest(young="ab"))
     work = flushed(upkeep)
     assert [one.number for one in work.order.log] == [4]
@@ -107,7 +107,7 @@ def test_a_flush():
 
 
 def test_a_flush_of_nothing():
-    """All that the segments had was dropped: no run comes of it."""
+    """Every record was in dropped spaces, so no run is made."""
     upkeep = upkeep_of(manifest(young="a"))
     flushed(upkeep, ())
     switch(upkeep)
@@ -126,7 +126,7 @@ def test_a_flush_of_nothing():
     ],
 )
 def test_so_much_of_the_log_is_kept(table_log, kept, floor):
-    """At least as much as was asked for, and no segment more; a segment before the one where recovery begins stays."""
+    """The kept log has at least the requested bytes, and no needless segment."""
     upkeep = upkeep_of(manifest())
     upkeep._options = replace(OPTIONS, table_log=table_log)
     flushed(upkeep)
@@ -139,7 +139,7 @@ def test_so_much_of_the_log_is_kept(table_log, kept, floor):
 
 
 def test_lives_are_known_as_long_as_their_segments_are_kept():
-    """Where one ended is said while anybody may come to the segment that was cut."""
+    """The end of a life is kept as long as its cut segment."""
     ends = tuple(LifeEnd(life, life, 5000, 9, SegmentName(life + 1, 1)) for life in (2, 3, 4))
     upkeep = upkeep_of(manifest(lives=ends))
     upkeep._options = replace(OPTIONS, table_log=15 * KIB + 1)
@@ -155,7 +155,7 @@ MOVES = st.lists(st.sampled_from(["flush", "stretch", "nested", "failed merge", 
 
 @given(MOVES)
 def test_a_compaction_stretch_by_stretch_and_what_comes_between(moves):
-    """Each stretch is switched to alone; young runs leave with the last; and newer runs are merged meanwhile."""
+    """Each stretch has its own switch; young runs leave with the last one, and newer runs are merged meanwhile."""
     upkeep = upkeep_of(manifest(young="cde", oldest=OLDEST))
     newest, left, replaced = [], [*OLDEST], []
     for move in [*moves, "stretch", "stretch", "stretch"]:
@@ -194,7 +194,7 @@ def test_a_compaction_stretch_by_stretch_and_what_comes_between(moves):
 
 
 def test_a_young_run_of_which_nothing_stays():
-    """It leaves once it is merged, and not before: what goes on counts the runs."""
+    """The run leaves after its merge, since a begun compaction counts the runs."""
     upkeep = upkeep_of(manifest(young="abc", oldest=OLDEST))
     compacted(upkeep, Compaction(2, 1), ("b.gkv",), (), b"0500")
     switch(upkeep)
@@ -208,7 +208,7 @@ def test_a_young_run_of_which_nothing_stays():
 
 
 def test_a_switch_that_failed_is_done_again_and_nothing_goes_before():
-    """It may have happened: its inputs stay until it is known."""
+    """The switch may have happened, so its inputs stay until its outcome is known."""
     upkeep = upkeep_of(manifest(young="a"))
     flushed(upkeep)
     for _ in range(3):
@@ -221,7 +221,7 @@ def test_a_switch_that_failed_is_done_again_and_nothing_goes_before():
 
 
 def test_a_refused_switch():
-    """A file is not what was said: its merge is done anew, and the file goes; not where it may be in the manifest."""
+    """The merge is repeated and its file removed, unless an earlier attempt may have put it into the manifest."""
     upkeep = upkeep_of(manifest(young="a"))
     work = flushed(upkeep)
     upkeep.next_switch(NOW)
@@ -243,7 +243,7 @@ def test_a_refused_switch():
 
 
 def test_a_refused_stretch():
-    """What was switched to before stays; the stretch is merged anew, from where it began."""
+    """Earlier switches stay, and the stretch is merged again from its start."""
     upkeep = upkeep_of(manifest(young="ab", oldest=OLDEST))
     compacted(upkeep, Compaction(0, 2), ("x.gkv",), (file("1.gkv", 0),), b"0005")
     switch(upkeep)
@@ -257,7 +257,7 @@ def test_a_refused_stretch():
 
 
 def test_numbers_of_merges_are_not_used_again():
-    """Not even one that failed: its files may be there."""
+    """A failed merge may have left files, so its number is not reused."""
     upkeep = upkeep_of(manifest(young="ab"))
     first = upkeep.begin_compaction(Compaction(1, 1), {1}, 0, 1000)
     upkeep.merge_failed()
@@ -269,7 +269,7 @@ def test_numbers_of_merges_are_not_used_again():
 
 
 def test_a_purge_of_every_run():
-    """From the newest to the oldest, each by all that is newer, which stays; what was begun begins again after it."""
+    """Runs are purged from the newest to the oldest, by all newer runs; a begun compaction then restarts."""
     upkeep = upkeep_of(manifest(young="ab", oldest=[file("o.gkv", 0, 999)]))
     upkeep.begin_compaction(Compaction(0, 2), {1}, 0, 1000)
     upkeep.merge_failed()
@@ -288,7 +288,7 @@ def test_a_purge_of_every_run():
 
 
 def test_debt_of_dropped_spaces():
-    """It goes with the last stretch of a merge into the oldest run that began after the drop."""
+    """The debt ends with the last stretch of a merge into the oldest run that began after the drop."""
     upkeep = upkeep_of(manifest(young="ab", oldest=OLDEST, dropped_bytes=100))
     compacted(upkeep, Compaction(0, 2), ("x.gkv",), (), b"0005")
     upkeep.dropped_bytes += 30
@@ -300,7 +300,7 @@ def test_debt_of_dropped_spaces():
 
 
 def test_nothing_goes_while_somebody_holds_it():
-    """Neither files nor segments, until the last one lets go; nor is a segment used again."""
+    """Files and segments stay until the last holder releases them, and no segment is recycled."""
     upkeep = upkeep_of(manifest())
     upkeep._options = replace(OPTIONS, table_log=0)
     flushed(upkeep)
@@ -316,7 +316,7 @@ def test_nothing_goes_while_somebody_holds_it():
 
 
 def test_removals():
-    """One at a time; one that failed is tried again, with what has come meanwhile; at the end all of it is known."""
+    """Removals run one at a time; a failed one is repeated with newer ones, and leftovers list them all."""
     upkeep = upkeep_of(manifest())
     upkeep.abandon([9])
     assert upkeep.next_removal() == removal_of(9)
@@ -331,7 +331,7 @@ def test_removals():
 
 
 def test_a_stretch_takes_the_place_of_its_files():
-    """In the order of keys; of files that are there."""
+    """The new files are in the order of keys, and the replaced files must exist."""
     there = with_stretch(SortedRun(tuple(OLDEST)), MergeOutput(("y.gkv",), (file("1.gkv", 5), file("2.gkv", 7)), None))
     assert [one.name for one in there.files] == ["x.gkv", "1.gkv", "2.gkv", "z.gkv"]
     with pytest.raises(AssertionError, match="what is there"):

@@ -1,4 +1,4 @@
-"""A store is checked without being opened: any flipped byte that counts is named; a log that grows is no damage."""
+"""A store is checked without being opened: flipped bytes are named, and a growing log is no damage."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.unit.storage.engine.logs import ROOT, Log
 
 
 def made(**options) -> Log:
-    """A store of three segments, in its second life."""
+    """Return a store of three segments, in its second life."""
     log = Log.made(**options)
     for number in range(60):
         log.put(200)
@@ -33,12 +33,12 @@ def made(**options) -> Log:
 
 
 def checked(log: Log) -> dict[str, str | None]:
-    """What is wrong with each file, by its name."""
+    """Return the damage of each file, by its name."""
     return {one.path.name: one.trouble and str(one.trouble) for one in verify_store(log.files, ROOT, lambda _: None)}
 
 
 def test_a_whole_store():
-    """The manifest and each segment that counts, with the bytes that were looked at."""
+    """The manifest and each segment are checked, and the checked bytes reported."""
     log = made()
     seen = []
     found = verify_store(log.files, ROOT, seen.append)
@@ -48,7 +48,7 @@ def test_a_whole_store():
 
 
 def test_any_flipped_byte_of_the_log():
-    """Of the manifest, or of a segment from its header to the last mark: that file is named, and nothing is changed."""
+    """Damage to the manifest, or to a segment up to the last mark, is named, and nothing is changed."""
     log = made()
     ends = {one.path: one.size_bytes for one in verify_store(log.files, ROOT, lambda _: None)}
     for path, end in ends.items():
@@ -65,7 +65,6 @@ def test_any_flipped_byte_of_the_log():
 
 
 def test_what_is_missing():
-    """The manifest, or a segment: named."""
     log = made()
     log.files.unlink(segment_path(ROOT, log.manifest.log_floor.number))
     assert checked(log)["0000000000000001.log"] is not None
@@ -74,7 +73,7 @@ def test_what_is_missing():
 
 
 def test_a_log_that_is_written_meanwhile(monkeypatch):
-    """What does not hold at one look, and not at the same place at the next, is the end of a log that grows."""
+    """Damage that a second look does not find at the same place is the end of a growing log."""
     log = made()
     read, looks = verify._read_log, []
 
@@ -93,7 +92,7 @@ def test_a_log_that_is_written_meanwhile(monkeypatch):
 
 @pytest.fixture
 def with_run(tmp_path) -> Log:
-    """A store with a run of one file."""
+    """Return a store with a run of one file."""
     log = made()
     with SortedFileBuilder(str(tmp_path), ["a.gkv"]) as builder:
         for number in range(500):
@@ -111,7 +110,7 @@ def with_run(tmp_path) -> Log:
 
 
 def test_a_run(with_run):
-    """Every byte of it, its size, its seal; a file that is gone is damage, unless it is named no longer."""
+    """Damaged bytes, a wrong size, and a missing file are found."""
     log, path = with_run, ROOT / "runs" / "a.gkv"
     assert not any(checked(log).values())
     descriptor = log.files.open(path, 2)
@@ -129,7 +128,7 @@ def test_a_run(with_run):
 
 
 def test_a_file_that_was_merged_meanwhile(with_run, monkeypatch):
-    """It is gone, and the manifest of that moment does not name it."""
+    """The file is gone, and the newer manifest does not name it."""
     log, check = with_run, verify._check_run
 
     def merge_first(files, *rest):
@@ -144,7 +143,7 @@ def test_a_file_that_was_merged_meanwhile(with_run, monkeypatch):
 
 
 def test_a_disk_that_refuses(with_run, monkeypatch):
-    """It stands beside the file, in words, and the others are checked."""
+    """The error is reported for the file, and the other files are checked."""
     log = with_run
     opened = log.files.open
 

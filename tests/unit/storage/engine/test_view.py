@@ -1,4 +1,4 @@
-"""A view against layers of dicts: lookups, pages in both directions, sizes; damage in what it reads; what it holds."""
+"""A view agrees with layers of dicts in lookups and pages, refuses damage in its files, and holds its sources."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ WAYS = pytest.mark.parametrize("reverse", [False, True], ids=["forwards", "backw
 
 @dataclass
 class Stack:
-    """A view, and the layers that it is of."""
+    """A view and its layers."""
 
     view: View
     layers: list[Mapping[bytes, bytes]]
@@ -43,7 +43,7 @@ class Stack:
         self.names = sorted({key[4:] for layer in self.layers for key in layer} | {b"", b"absent", b"\xff" * 3})
 
     def check_lookups(self) -> None:
-        """Every key that is anywhere, and some that are not, in every space."""
+        """Check every key of any layer, and some absent ones, in every space."""
         for space in (*SPACES, 9):
             expected = [oracle.get(self.layers, space, name) for name in self.names]
             assert [self.view.get(space, name) for name in self.names] == expected
@@ -59,7 +59,7 @@ class Stack:
         limit: int | None = None,
         most_bytes: int = PAGE_BYTES,
     ) -> int:
-        """Page by page up to the last one; how many there were."""
+        """Check page by page up to the last one; return the number of pages."""
         pages = 0
         while True:
             options = {} if limit is None else {"limit": limit}
@@ -75,7 +75,7 @@ class Stack:
 
 @st.composite
 def stacks(draw: st.DrawFn) -> Stack:
-    """Some memtables over some runs, of some files each, compressed or not."""
+    """Draw memtables over runs of several files, compressed or not."""
     layers = draw(st.lists(LAYERS, min_size=1, max_size=6))
     memtables = draw(st.integers(0, min(3, len(layers))))
     layers[memtables:] = [layer for layer in layers[memtables:] if layer]
@@ -87,7 +87,7 @@ def stacks(draw: st.DrawFn) -> Stack:
 
 
 def alternating(count: int = 40) -> list[dict[bytes, bytes]]:
-    """Six layers that replace and delete each other's records, in two spaces."""
+    """Return six layers that replace and delete each other's records, in two spaces."""
     numbers = random.Random(count)
     return [
         {
@@ -101,19 +101,19 @@ def alternating(count: int = 40) -> list[dict[bytes, bytes]]:
 
 
 def stacked(layers: Sequence[Mapping[bytes, bytes]], memtables: int = 2) -> Stack:
-    """The first layers in memory, the others in runs of three files."""
+    """Put the first layers in memory, the others in runs of three files."""
     runs = [run_of(layer, (10, 20)) for layer in layers[memtables:]]
     return Stack(View([memtable_of(layer) for layer in layers[:memtables]], runs), list(layers))
 
 
-# -- what a view shows -----------------------------------------------------------------------------------------------
+# -- answers of a view -----------------------------------------------------------------------------------------------
 
 
 @given(stacks(), st.sampled_from(SPACES) | st.just(1), st.tuples(BOUNDS, BOUNDS), st.booleans(), st.data())
 def test_all_that_a_view_shows(
     stack: Stack, space: int, bounds: tuple[bytes | None, bytes | None], reverse: bool, data: st.DataObject
 ) -> None:
-    """Lookups, and scans between any bounds with any limits, are those of the layers."""
+    """Lookups, and scans between any bounds with any limits, agree with the layers."""
     start, end = bounds
     stack.check_lookups()
     stack.check_scan(space, start, end, reverse=reverse)
@@ -131,7 +131,7 @@ def test_all_that_a_view_shows(
 @pytest.mark.parametrize("limit", [1, 2, 7, None])
 @pytest.mark.parametrize("memtables", [0, 2, 4])
 def test_layers_that_replace_each_other(limit: int | None, memtables: int, *, reverse: bool) -> None:
-    """Every key from the newest layer that has it, whichever of them are in memory."""
+    """Every key comes from its newest layer, in memory or not."""
     stack = stacked(alternating(), memtables)
     stack.check_lookups()
     names = [None, b"", b"key", b"key000", b"key017", b"key017\0", b"key039", b"z"]
@@ -141,7 +141,7 @@ def test_layers_that_replace_each_other(limit: int | None, memtables: int, *, re
 
 
 def test_what_is_put_later_is_seen() -> None:
-    """A view shows its memtables as they are, and a page is of the moment at which it is made."""
+    """A view shows later puts into its memtables, and a page shows one moment."""
     memtable = Memtable(1 << 16)
     view = View([memtable], [run_of({internal(1, b"a"): b"\1old"})])
     assert view.scan(1) == ([(b"a", b"old")], None)
@@ -151,7 +151,7 @@ def test_what_is_put_later_is_seen() -> None:
 
 
 def test_long_keys() -> None:
-    """Keys longer than any buffer of a lookup, in memory and in runs, one by one and many at once."""
+    """The keys are longer than any buffer of a lookup, in memory and in runs."""
     layers = [
         {internal(1, b"k" * size): b"\1%d" % (size + layer) for size in range(layer, 65_532, 7_281)}
         | {internal(1, b"q" * size): b"\1%d" % (size + layer) for size in range(245, 260)}
@@ -165,7 +165,6 @@ def test_long_keys() -> None:
 
 
 def test_a_view_of_nothing() -> None:
-    """Has no keys."""
     for view in (View([], []), View([Memtable(1)], [])):
         assert view.get(1, b"a") is None
         assert view.get_many(1, [b"a", b"b"]) == [None, None]
@@ -175,14 +174,13 @@ def test_a_view_of_nothing() -> None:
 
 @WAYS
 def test_a_limit_is_one_at_least(*, reverse: bool) -> None:
-    """A page of no records leads nowhere."""
     for limit in (0, -2):
         with pytest.raises(ValueError, match="limit must be at least 1"):
             View([], []).scan(1, reverse=reverse, limit=limit)
 
 
 def test_keys_are_bytes() -> None:
-    """Whatever else is given is refused by its place, and nothing is answered."""
+    """The error names the position of the key."""
     view = stacked(alternating()).view
     with pytest.raises(TypeError, match=r"keys\[1\] must be bytes, not str"):
         view.get_many(1, [b"a", "b"])
@@ -208,14 +206,14 @@ ASKED = pytest.mark.parametrize("ask", QUESTIONS.values(), ids=QUESTIONS)
 
 @pytest.fixture(autouse=True)
 def _outlive() -> None:
-    """Lost maps do not end this process."""
+    """Install the handler, so that lost maps do not end this process."""
     sigbus.install()
 
 
 @pytest.mark.parametrize("value", [b"", b"\0", b"\3", b"\xffvalue"])
 @pytest.mark.parametrize("compression", [sorted_file.NONE, sorted_file.LZ4])
 def test_a_flag_that_is_not_known_is_damage(value: bytes, compression: int) -> None:
-    """It answers nothing, and names the file; a newer record of the same key hides it from lookups only."""
+    """The error names the file; a newer record of the key hides the damage from lookups only."""
     good = {internal(1, b"key%03d" % number): b"\1v" for number in range(9)}
     bad = run_of(good | {internal(1, b"key004"): value}, compression=compression)
     view = View([], [run_of(good), bad])
@@ -238,7 +236,7 @@ def test_a_flag_that_is_not_known_is_damage(value: bytes, compression: int) -> N
 def test_bytes_of_a_run_flipped(ask: Callable[[View], object]) -> None:
     """All answers are right, or the damage is named; both happen."""
     layers = alternating()
-    image = sorted_file.write(sorted(layers[2].items()), metadata=bytes(8_192))  # Nobody asks for it.
+    image = sorted_file.write(sorted(layers[2].items()), metadata=bytes(8_192))  # Unused bytes.
     newer = memtable_of(layers[0])
     older = run_of(layers[5])
     first = min(layers[2])
@@ -249,7 +247,7 @@ def test_bytes_of_a_run_flipped(ask: Callable[[View], object]) -> None:
         damaged[at] ^= 1 << at % 8
         try:
             file = SortedFile(damaged, name="damaged.gkv")
-        except (Corrupt, UnsupportedFormat):  # What opening refuses has tests of its own.
+        except (Corrupt, UnsupportedFormat):  # Other tests cover refused openings.
             continue
         try:
             answer = ask(View([newer], [[(first, file)], older]))
@@ -268,7 +266,7 @@ def test_bytes_of_a_run_flipped(ask: Callable[[View], object]) -> None:
 def test_a_run_that_is_cut_short_answers_nothing(
     tmp_path: Path, ask: Callable[[View], object], *, checked: bool
 ) -> None:
-    """Wherever it is cut, and though the other runs are whole and have an answer of their own."""
+    """The other runs are whole and have answers of their own."""
     layers = alternating()
     image = sorted_file.write(sorted(layers[2].items()), metadata=bytes(9_000))
     path = tmp_path / "run.gkv"
@@ -286,7 +284,7 @@ def test_a_run_that_is_cut_short_answers_nothing(
 
 
 def test_what_a_newer_source_answers_needs_no_older_one(tmp_path: Path) -> None:
-    """A run that is lost takes nothing from the keys that were answered before it was asked."""
+    """A lost run does not affect keys that newer sources answer."""
     image = sorted_file.write([(internal(1, b"a"), b"\1old"), (internal(1, b"b"), b"\1old")])
     path = tmp_path / "run.gkv"
     path.write_bytes(image)
@@ -303,11 +301,11 @@ def test_what_a_newer_source_answers_needs_no_older_one(tmp_path: Path) -> None:
         path.write_bytes(image)
 
 
-# -- what a view holds -----------------------------------------------------------------------------------------------
+# -- resources of a view ---------------------------------------------------------------------------------------------
 
 
 def test_files_are_held_until_the_view_is_closed() -> None:
-    """Each of its own pins; a closed view answers nothing, and is closed twice without harm."""
+    """Each view pins its files; a closed view refuses questions, and a second close does nothing."""
     run = run_of(alternating()[0], (10, 20))
     view, other = View([], [run]), View([], [run, run_of(alternating()[1])])
     for held in (view, other):
@@ -324,7 +322,7 @@ def test_files_are_held_until_the_view_is_closed() -> None:
 
 
 def test_a_view_that_is_dropped_lets_go() -> None:
-    """Also one that a cycle holds."""
+    """The collector also releases a view in a cycle."""
     run = run_of(alternating()[0], (10, 20))
     cycle: list[object] = [View([], [run])]
     cycle.append(cycle)
@@ -335,7 +333,7 @@ def test_a_view_that_is_dropped_lets_go() -> None:
 
 
 def test_memtables_live_until_the_view_is_closed() -> None:
-    """Nobody else needs to hold them; then it holds them no more."""
+    """An open view keeps its memtables alive, and a closed one releases them."""
     memtable = memtable_of({internal(1, b"a"): b"\1" + b"v" * 100_000})
     view = View([memtable], [])
     held = sys.getrefcount(memtable)
@@ -348,7 +346,7 @@ def test_memtables_live_until_the_view_is_closed() -> None:
 
 
 def test_what_no_view_is_made_of() -> None:
-    """Too much, too little, in no order, or closed; nothing stays pinned."""
+    """Sources that are too many, empty, unordered or closed are refused, and none stays pinned."""
     run = run_of(alternating()[0], (10, 20))
     closed = run_of(alternating()[1])
     closed[0][1].close()

@@ -16,7 +16,7 @@ WAYS = pytest.mark.parametrize("reverse", [False, True], ids=["forwards", "backw
 @WAYS
 @pytest.mark.parametrize("alone", [True, False])
 def test_a_page_passes_over_so_many_and_no_more(alone: bool, *, reverse: bool) -> None:
-    """A page among deleted records may be empty, is not the last one then, and the scan goes on where it ended."""
+    """A page among deleted records may be empty; it is not the last one, and the scan goes on from its end."""
     count = 4 * MAX_PASSED
     deleted = {internal(1, b"%06d" % number): bytes([TOMBSTONE]) for number in range(count)}
     live = {internal(1, b"%06d" % number): b"\1v" for number in (0, count // 2, count)}
@@ -41,5 +41,5 @@ def test_a_page_passes_over_so_many_and_no_more(alone: bool, *, reverse: bool) -
 
 @pytest.fixture(autouse=True)
 def _outlive() -> None:
-    """Lost maps do not end this process."""
+    """Install the handler, so that lost maps do not end this process."""
     sigbus.install()

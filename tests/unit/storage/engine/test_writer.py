@@ -1,4 +1,4 @@
-"""The writing end of the log: positions, groups, segments that follow each other, marks."""
+"""The writing end of the log: positions, groups, successive segments, marks."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SEGMENT_BYTES = HEADER_BYTES + 3 * RESERVED_BYTES
 
 
 def batch_of(size, space=1):
-    """A batch with one value of that size."""
+    """Return a batch with one value of that size."""
     batch = Batch()
     batch.put(space, b"key", b"\1" * size)
     return batch
@@ -46,7 +46,7 @@ class Log:
         self.writer = Writer(self.segment(1), Memtable(1 << 30), {1}, life=life, position=position)
 
     def segment(self, number):
-        """One that is open; its descriptor is its number."""
+        """Return an open segment whose descriptor is its number."""
         return OpenSegment(SegmentName(number, number * 77), number, self.segment_bytes, HEADER_BYTES, 0)
 
     def prepare(self):
@@ -55,7 +55,7 @@ class Log:
         self.writer.prepared = self.segment(self.number)
 
     def write(self):
-        """Write a group if there is one; what it was, and what was said of it."""
+        """Write a group, if there is one; return the group and its outcome."""
         group = self.writer.group()
         if group is None:
             return None
@@ -79,7 +79,7 @@ class Log:
 
 @pytest.mark.parametrize("position", [0, 9])
 def test_a_life_begins_with_its_first_frame(position):
-    """The first of all has position 1; a later one begins far above what was there, and says what is synced."""
+    """The first frame of all has position 1; a later life begins far above, and records the synced position."""
     log = Log(position=position)
     assert log.writer.is_waiting
     log.write_all()
@@ -100,7 +100,7 @@ steps = st.lists(
 
 @given(steps)
 def test_what_is_planned_is_written_in_order(steps):
-    """Positions rise by one; batches are whole and in order; each frame says what was synced when its group began."""
+    """Positions rise by one, batches are whole, and frames have the synced position of their group's start."""
     log = Log()
     writer, expected, synced = log.writer, [], {}
     log.prepare()
@@ -130,7 +130,7 @@ def test_what_is_planned_is_written_in_order(steps):
 
 
 def write_checked(log, synced):
-    """Write a group, and have the next segment after the last of one; `synced`: what its frames are to say."""
+    """Write a group, and prepare a segment if one is full; `synced` collects the positions expected in frames."""
     before = log.writer.synced
     if (done := log.write()) is None:
         return False
@@ -145,7 +145,7 @@ def write_checked(log, synced):
 
 
 def check_segments(log):
-    """Each ends with the frame that names the next one, which has others; or nothing lies behind it."""
+    """Check that each segment ends with the frame that names its successor, or that no frame follows it."""
     for number in range(1, log.number + 1):
         found = log.frames(number)
         assert all(frame.kind != NEXT for frame in found[:-1]), "nothing follows it"
@@ -156,7 +156,7 @@ def check_segments(log):
 
 
 def test_one_group_at_a_time():
-    """What is planned while one is under way is the next; how much waits is known."""
+    """Batches planned during a write join the next group; the waiting bytes are counted."""
     log = Log()
     writer = log.writer
     first = writer.group()
@@ -173,7 +173,7 @@ def test_one_group_at_a_time():
 
 
 def test_a_group_ends_at_about_the_most():
-    """Who comes behind a long one waits for no more than that; a batch that is longer alone goes alone."""
+    """A batch after a long group waits no longer than the limit; a longer batch is written alone."""
     log = Log(segment_bytes=64 << 20)
     log.write_all()
     for size in (MAX_GROUP_BYTES - 10_000, 20_000, 100, MAX_GROUP_BYTES + 5, 100):
@@ -185,7 +185,7 @@ def test_a_group_ends_at_about_the_most():
 
 
 def test_a_group_lies_in_one_segment():
-    """The frame that names the next one is the last of its group, and what was planned behind it is another's."""
+    """The frame that names the next segment ends its group, and later batches form another one."""
     log = Log()
     writer = log.writer
     log.prepare()
@@ -204,7 +204,7 @@ def test_a_group_lies_in_one_segment():
 
 
 def test_a_segment_has_room_for_what_ends_it():
-    """A batch that takes the last byte it may, a mark, and the frame that names the next: all of it fits."""
+    """A segment has room for a batch up to the last permitted byte, a mark, and the frame that names the next one."""
     log = Log()
     writer = log.writer
     log.prepare()
@@ -225,7 +225,7 @@ def test_a_segment_has_room_for_what_ends_it():
 
 
 def test_a_mark_is_due_once():
-    """When nothing waits and the last batch's sync is said nowhere."""
+    """A mark is due when nothing waits and no frame has the sync of the last batch."""
     log = Log()
     writer = log.writer
     assert not writer.mark_due
@@ -248,7 +248,7 @@ def test_a_mark_is_due_once():
 
 
 def test_plain_batches_are_taken_while_it_is_open():
-    """Puts in one live space, for as many bytes as were opened; all others take the long way."""
+    """Puts into one live space are accepted, up to the opened bytes; other batches take the long way."""
     log = Log()
     writer = log.writer
     assert writer.plan_plain(batch_of(1)) == 0, "nobody has looked yet"
@@ -276,7 +276,7 @@ def test_plain_batches_are_taken_while_it_is_open():
 
 
 def test_nothing_is_handed_out_after_the_end():
-    """What was planned and what was under way is forgotten."""
+    """Planned and pending batches are forgotten."""
     log = Log()
     writer = log.writer
     log.write_all()
@@ -288,5 +288,5 @@ def test_nothing_is_handed_out_after_the_end():
     assert writer.group() is None
     assert not writer.mark_due
     assert writer.plan_plain(batch_of(1)) == 0
-    with pytest.raises((AssertionError, IndexError)):  # Where assertions are compiled, the former.
+    with pytest.raises((AssertionError, IndexError)):  # The first, if assertions are compiled.
         writer.written(2)

@@ -1,4 +1,4 @@
-"""A store of fifty lines that is right, on which what judges stores is judged: a log that each start writes anew."""
+"""A correct store of fifty lines, with planted faults, that tests the judges of stores; each start rewrites its log."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from tests.oracle import store as oracle
 
 HEAD = struct.Struct("<IIQ")
 DIRECTORY = PurePosixPath("/store")
-MAX_FRAMES = 1_000  # Of a life: the positions of the next are above them.
+MAX_FRAMES = 1_000  # Of a life: the next life's positions are above them.
 
 
 class ToyStore(oracle.Store):
-    """Frames of checksum, size, position and batch, one behind the other; the state is in memory."""
+    """A log of frames of checksum, size, position and batch; the state is in memory."""
 
     @classmethod
     def open(cls, files):
-        """Read what there is up to the first frame that does not hold, write it into a new file, and go on there."""
+        """Read the log up to the first invalid frame, write it into a new file, and continue there."""
         names = [entry.name for entry in files.list_directory(DIRECTORY) if entry.name.isdigit()]
         data = read(files, max(names)) if names else b""
         store, at = cls(oracle.History()), 0
@@ -50,7 +50,7 @@ class ToyStore(oracle.Store):
         self.history.next_space = max([self.history.next_space, *(space + 1 for space in made)])
 
     def begin(self, data, name):
-        """Have a new file with what was found."""
+        """Write the recovered frames to a new file."""
         beside = DIRECTORY / "new"
         if any(entry.name == "new" for entry in self.files.list_directory(DIRECTORY)):
             self.files.unlink(beside)
@@ -62,7 +62,7 @@ class ToyStore(oracle.Store):
         self.files.sync_directory(DIRECTORY)
 
     def commit(self):
-        """Write all that waits in one piece, and sync it."""
+        """Write all waiting batches in one piece, and sync them."""
         waiting = self.history.batches[self.history.synced :]
         data = b"".join(frame(*entry) for entry in waiting)
         if data:
@@ -87,7 +87,7 @@ def read(files, name):
 
 
 class WithoutSync(ToyStore):
-    """Acknowledges what it has only written."""
+    """Acknowledges written batches without a sync."""
 
     def commit(self):
         files, self.files = self.files, Careless(self.files, {"sync"})
@@ -96,7 +96,7 @@ class WithoutSync(ToyStore):
 
 
 class WithoutSyncOfNames(ToyStore):
-    """Forgets that names are synced, too."""
+    """Forgets to sync names, too."""
 
     def begin(self, data, name):
         files, self.files = self.files, Careless(self.files, {"sync_directory"})
@@ -105,7 +105,7 @@ class WithoutSyncOfNames(ToyStore):
 
 
 class ShowsWhatIsNotSynced(ToyStore):
-    """Shows what it has found before that is synced again."""
+    """Shows recovered batches before they are synced again."""
 
     def begin(self, data, name):
         files, self.files = self.files, Careless(self.files, {"sync", "sync_directory"})
@@ -114,14 +114,14 @@ class ShowsWhatIsNotSynced(ToyStore):
 
 
 class BelievesAnything(ToyStore):
-    """Takes a frame whatever its checksum is."""
+    """Accepts frames with any checksum."""
 
     def holds(self, checksum, covered):
         return len(covered) > 12
 
 
 class AcknowledgesFirst(ToyStore):
-    """Shows a batch, and then writes it."""
+    """Shows a batch before it is written."""
 
     def commit(self):
         waiting = self.history.batches[self.history.synced :]
